@@ -149,7 +149,7 @@ impl Bench {
         let (when, sets_when) = (When::Always, When::Always);
         let command = ObjectCommand { object: OBJECT, when, action, sets: Vec::new(), sets_when, gets: Vec::new() };
         let request = ObjectRequest { commands: vec![command] };
-        self.request(Vec::new(), Command::Objects { sequence: self.sequence, given_up: Vec::new(), request })
+        self.request(Vec::new(), Command::Objects { sequence: self.sequence, abandoned: Vec::new(), request })
     }
 
     fn reading(&mut self) -> Input {

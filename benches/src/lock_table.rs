@@ -2,7 +2,7 @@
 
 use crate::Workload;
 use braid_base::{BlockRange, ObjectId, Rng};
-use braid_locks::{Asked, LockTable};
+use braid_locks::{LockTable, Locked};
 use braid_wire::{LockExtent, LockMode};
 
 /// Claims in the table while it is asked: a busy server's.
@@ -34,7 +34,7 @@ pub(crate) fn workloads() -> Vec<Workload> {
             |busy, (owner, extents)| {
                 busy.table.lock(owner, OBJECT, &extents);
                 let next = owner + (1 << 32);
-                assert!(matches!(busy.table.lock(next, OBJECT, &extents), Asked::Waits { .. }));
+                assert!(matches!(busy.table.lock(next, OBJECT, &extents), Locked::Waits { .. }));
                 busy.release(owner);
                 busy.release(next);
             },
@@ -47,7 +47,7 @@ impl Busy {
         let mut busy = Busy { table: LockTable::new(), rng: Rng::new(1), next_owner: 0, granted: Vec::new() };
         for _ in 0..held {
             let (owner, extents) = busy.claim();
-            if busy.table.lock(owner, OBJECT, &extents) != Asked::Granted {
+            if busy.table.lock(owner, OBJECT, &extents) != Locked::Granted {
                 busy.release(owner);
             }
         }

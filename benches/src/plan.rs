@@ -47,7 +47,7 @@ struct Hostwrite {
 
 impl Hostwrite {
     fn new(length: u64) -> Hostwrite {
-        let plan = WritePlan::new(&layout(), &Absence::none(), OFFSET, length).expect("nothing is away");
+        let plan = WritePlan::new(&layout(), &Absence::none(), OFFSET, length).expect("nothing is unavailable");
         let mut old = Old::new();
         for share in plan.shares() {
             let pieces = share.reads.iter().map(|range| {

@@ -55,14 +55,14 @@ libfuzzer_sys::fuzz_target!(|run: Run| {
             }
             Step::Read { offset, length } => {
                 let (offset, length) = within(offset, length);
-                let plan = ReadPlan::new(&layout, &Absence::none(), offset, length).expect("nothing is away");
+                let plan = ReadPlan::new(&layout, &Absence::none(), offset, length).expect("nothing is unavailable");
                 let read = plan.assemble(&answers(&devices, plan.shares())).concat();
                 assert!(read == flat[offset as usize..(offset + length) as usize], "what was written is read");
             }
         }
     }
     for stripe in 0..layout.stripes(VOLUME_BYTES / BLOCK_BYTES as u64) {
-        let plan = CheckPlan::new(&layout, &Absence::none(), stripe).expect("nothing is away");
+        let plan = CheckPlan::new(&layout, &Absence::none(), stripe).expect("nothing is unavailable");
         assert!(plan.matches(&answers(&devices, plan.shares())), "parity matches");
     }
 });
@@ -73,7 +73,7 @@ fn within(offset: u32, length: u32) -> (u64, u64) {
 }
 
 fn write(layout: &Layout, devices: &mut Devices, offset: u64, length: u64, new: &New) {
-    let plan = WritePlan::new(layout, &Absence::none(), offset, length).expect("nothing is away");
+    let plan = WritePlan::new(layout, &Absence::none(), offset, length).expect("nothing is unavailable");
     let written = plan.compute(new, &answers(devices, plan.shares()));
     for (position, pieces) in written {
         for Piece { range, content } in pieces {

@@ -62,7 +62,7 @@ pub enum Unlock {
 /// Who keeps locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Keeper {
+pub enum LockOwner {
     /// The devices, in attributes of the objects.
     Devices,
     /// One device, which keeps nothing else: a lock manager that commits every change, and sends away whom it must refuse.
@@ -75,7 +75,7 @@ pub enum Keeper {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Habit {
     /// Who keeps locks.
-    pub keeper: Keeper,
+    pub keeper: LockOwner,
     /// How it waits, unless that is a lock manager.
     pub strategy: Strategy,
     /// What it does under the lock.
@@ -88,7 +88,7 @@ pub struct Habit {
 
 /// Where an object is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct LockAddress {
     /// On which device.
     pub device: DeviceId,
     /// Its number there.
@@ -106,9 +106,9 @@ pub enum Step {
         request: ObjectRequest,
     },
     /// It asks the lock manager for the object's lock.
-    Claim(Place),
+    Lock(LockAddress),
     /// It gives it back there.
-    GiveBack(Place),
+    GiveBack(LockAddress),
     /// It waits.
     Wait(Duration),
     /// It has used the lock.
@@ -150,10 +150,10 @@ pub struct Locker {
     /// What it writes into locks.
     mine: Bytes,
     data: Bytes,
-    at: Place,
+    at: LockAddress,
     /// Where its lock is.
-    lock: Place,
-    elsewhere: Place,
+    lock: LockAddress,
+    elsewhere: LockAddress,
     state: State,
     /// When it last asked.
     asked: Time,
@@ -181,7 +181,7 @@ enum State {
 impl Locker {
     /// The process of this number, which has done nothing yet.
     pub fn new(number: u64, habit: Habit) -> Locker {
-        let nowhere = Place { device: DeviceId(0), object: ObjectId(0) };
+        let nowhere = LockAddress { device: DeviceId(0), object: ObjectId(0) };
         Locker {
             habit,
             mine: Bytes::copy_from_slice(&(number + 1).to_be_bytes()),
@@ -205,37 +205,37 @@ impl Locker {
     }
 
     /// Begins to use an object; `elsewhere` is another one, on another device: there to be got from ([`Work::GetElsewhere`]), or the one that
-    /// has the lock ([`Keeper::OneDevice`]).
-    pub fn begin(&mut self, at: Place, elsewhere: Place, now: Time) -> Step {
+    /// has the lock ([`LockOwner::OneDevice`]).
+    pub fn begin(&mut self, at: LockAddress, elsewhere: LockAddress, now: Time) -> Step {
         assert_eq!(self.state, State::Idle, "one lock at a time");
         (self.at, self.elsewhere) = (at, elsewhere);
-        self.lock = if self.habit.keeper == Keeper::OneDevice { elsewhere } else { at };
+        self.lock = if self.habit.keeper == LockOwner::OneDevice { elsewhere } else { at };
         self.refusals = 0;
         match self.habit.keeper {
-            Keeper::Devices | Keeper::OneDevice => self.attempt(now),
-            Keeper::Manager => {
+            LockOwner::Devices | LockOwner::OneDevice => self.attempt(now),
+            LockOwner::Manager => {
                 self.counts.requests += 1;
                 self.state = State::Trying;
-                Step::Claim(self.at)
+                Step::Lock(self.at)
             }
         }
     }
 
     /// Goes on.
-    pub fn resume(&mut self, now: Time, dice: &mut Rng, heard: Heard<'_>) -> Step {
+    pub fn resume(&mut self, now: Time, sampler: &mut Rng, heard: Heard<'_>) -> Step {
         match self.state {
             State::Idle => panic!("nothing was begun"),
             State::Waiting => self.attempt(now),
             State::Trying => match heard {
-                Heard::Results(results) => self.on_attempt(now, dice, results),
+                Heard::Results(results) => self.on_attempt(now, sampler, results),
                 Heard::Managed { waited } => {
                     self.counts.delayed += u64::from(waited);
-                    self.work(now, dice)
+                    self.work(now, sampler)
                 }
                 Heard::Nothing => panic!("an attempt has an answer"),
             },
-            State::Counting => self.on_counted(now, dice, heard),
-            State::CountingOff => self.work(now, dice),
+            State::Counting => self.on_counted(now, sampler, heard),
+            State::CountingOff => self.work(now, sampler),
             State::Working => self.give_back(now),
             State::GivingBack => self.on_given_back(heard),
         }
@@ -259,7 +259,7 @@ impl Locker {
         self.ask(now, self.lock.device, commands)
     }
 
-    fn on_attempt(&mut self, now: Time, dice: &mut Rng, results: &[CommandResult]) -> Step {
+    fn on_attempt(&mut self, now: Time, sampler: &mut Rng, results: &[CommandResult]) -> Step {
         let swapped =
             matches!(results, [CommandResult { action: ActionResult::Compared { swapped: true, .. }, .. }, ..]);
         if swapped {
@@ -270,7 +270,7 @@ impl Locker {
                 self.state = State::CountingOff;
                 return self.count(now, -(off as i64));
             }
-            return self.work(now, dice);
+            return self.work(now, sampler);
         }
         self.counts.refused += 1;
         self.refusals += 1;
@@ -278,10 +278,10 @@ impl Locker {
             Counting::EachTime => self.count_oneself(now),
             Counting::Once if self.counted == 0 => self.count_oneself(now),
             // It has counted itself before, and knows how long a trip takes since then.
-            Counting::Once => self.wait(now, dice),
+            Counting::Once => self.wait(now, sampler),
             Counting::Never => {
                 self.trip = now.since(self.asked);
-                self.wait(now, dice)
+                self.wait(now, sampler)
             }
         }
     }
@@ -298,18 +298,18 @@ impl Locker {
         self.ask(now, self.lock.device, vec![command])
     }
 
-    fn on_counted(&mut self, now: Time, dice: &mut Rng, heard: Heard<'_>) -> Step {
+    fn on_counted(&mut self, now: Time, sampler: &mut Rng, heard: Heard<'_>) -> Step {
         let Heard::Results([CommandResult { action: ActionResult::Added { original: Some(before) }, .. }]) = heard
         else {
             panic!("a fetch-and-add brings the number that was there, not {heard:?}");
         };
         self.waiting = u64::try_from(*before).expect("nobody counts off what was not counted");
         self.trip = now.since(self.asked);
-        self.wait(now, dice)
+        self.wait(now, sampler)
     }
 
-    fn wait(&mut self, now: Time, dice: &mut Rng) -> Step {
-        let span = self.habit.strategy.wait(self.refusals, self.waiting, self.trip, self.expected(), dice);
+    fn wait(&mut self, now: Time, sampler: &mut Rng) -> Step {
+        let span = self.habit.strategy.wait(self.refusals, self.waiting, self.trip, self.expected(), sampler);
         if span.is_zero() {
             return self.attempt(now);
         }
@@ -326,12 +326,12 @@ impl Locker {
         }
     }
 
-    fn work(&mut self, now: Time, dice: &mut Rng) -> Step {
+    fn work(&mut self, now: Time, sampler: &mut Rng) -> Step {
         if self.habit.unlock == Unlock::OneRequest {
             return self.done();
         }
         self.state = State::Working;
-        let get = |at: Place| ObjectCommand {
+        let get = |at: LockAddress| ObjectCommand {
             object: at.object,
             when: When::Always,
             action: Action::Nothing,
@@ -341,7 +341,7 @@ impl Locker {
         };
         match (self.habit.work, self.habit.unlock) {
             (Work::None, _) => self.give_back(now),
-            (Work::Sleep, _) => Step::Wait(Duration::from_micros(1 + dice.below(SLEEP_MAX_US))),
+            (Work::Sleep, _) => Step::Wait(Duration::from_micros(1 + sampler.below(SLEEP_MAX_US))),
             (Work::Get, _) => self.ask(now, self.at.device, vec![get(self.at)]),
             (Work::GetElsewhere, _) => self.ask(now, self.elsewhere.device, vec![get(self.elsewhere)]),
             (Work::Write, Unlock::WithWrite) => {
@@ -360,7 +360,7 @@ impl Locker {
     fn give_back(&mut self, now: Time) -> Step {
         self.counts.requests += 1;
         self.state = State::GivingBack;
-        if self.habit.keeper == Keeper::Manager {
+        if self.habit.keeper == LockOwner::Manager {
             return Step::GiveBack(self.at);
         }
         let swap = Action::CompareAndSwap {

@@ -106,7 +106,7 @@ impl Strategy {
     }
 
     /// How long to wait after a refusal, the `refusals`-th in a row; `waiting` have been found to wait before, if that is counted.
-    pub fn wait(self, refusals: u32, waiting: u64, trip: Duration, expected: Expected, dice: &mut Rng) -> Duration {
+    pub fn wait(self, refusals: u32, waiting: u64, trip: Duration, expected: Expected, sampler: &mut Rng) -> Duration {
         let work = expected.mean(trip);
         let in_line = |waiting: u64| trip.mul_f64(waiting as f64 - 0.5) + work;
         match (self, waiting) {
@@ -119,7 +119,7 @@ impl Strategy {
             (Strategy::ExponentialWait, _) => trip + work,
             (Strategy::BinaryExponential, _) => {
                 let slot = if expected == Expected::Request { trip } else { trip / 2 + work };
-                slot * dice.below(1 << refusals.min(DOUBLINGS_MAX)) as u32
+                slot * sampler.below(1 << refusals.min(DOUBLINGS_MAX)) as u32
             }
         }
     }
@@ -168,12 +168,12 @@ mod tests {
 
     #[test]
     fn binary_exponential_waits_double_five_times() {
-        let mut dice = Rng::new(3);
+        let mut sampler = Rng::new(3);
         for (refusals, slots) in [(1, 2), (2, 4), (5, 32), (6, 32), (40, 32)] {
             for (expected, slot) in [(Expected::Nothing, 100), (SLEEP, 400), (Expected::Request, 200)] {
                 let mut seen = std::collections::BTreeSet::new();
                 for _ in 0..2_000 {
-                    let wait = Strategy::BinaryExponential.wait(refusals, 0, TRIP, expected, &mut dice).as_micros();
+                    let wait = Strategy::BinaryExponential.wait(refusals, 0, TRIP, expected, &mut sampler).as_micros();
                     assert_eq!(wait % slot, 0);
                     seen.insert(wait / slot);
                 }

@@ -37,7 +37,7 @@ pub mod units;
 pub use buffer::AlignedBuffer;
 pub use extents::Extents;
 pub use id::{ArrayId, DeviceId, DiskId, Epoch, Generation, LockServerId, NodeId, ObjectId, TransactionId, VolumeId};
-pub use membership::{FenceTable, Member, Membership, Standing};
+pub use membership::{FenceTable, Member, MemberState, Membership};
 pub use range::BlockRange;
 pub use range_table::RangeTable;
 pub use rng::Rng;

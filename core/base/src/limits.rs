@@ -61,7 +61,7 @@ pub const HOST_TRANSACTIONS_MAX: usize = 32_768;
 /// The most commits that ride on one request.
 pub const COMMITS_PER_REQUEST_MAX: usize = 512;
 /// The most stretches of requests for objects that one such request names as given up. While a host has more for a device, it begins none.
-pub const GIVEN_UP_MAX: usize = 256;
+pub const ABANDONED_MAX: usize = 256;
 /// The most orphans that a device names in one answer.
 pub const ORPHANS_PER_ANSWER_MAX: usize = 64;
 /// The most fenced generations in one request, and the most that a device remembers one by one.
@@ -166,5 +166,5 @@ impl Default for Settings {
 
 const _: () = assert!(COMMITS_PER_REQUEST_MAX * 8 < FRAME_BYTES_MAX - DEVICE_BYTES_MAX);
 const _: () = assert!(EXTENTS_MAX * 17 < FRAME_BYTES_MAX - DEVICE_BYTES_MAX);
-// A membership and the devices that are away: 12 bytes a member, and two sets of fenced hosts.
+// A membership and the devices that are unavailable: 12 bytes a member, and two sets of fenced hosts.
 const _: () = assert!(DEVICES_MAX * (12 + 2) + 2 * FENCED_MAX * 4 < FRAME_BYTES_MAX - DEVICE_BYTES_MAX);

@@ -21,20 +21,20 @@ pub struct Member {
     /// Which device.
     pub device: DeviceId,
     /// Whether it is in.
-    pub standing: Standing,
+    pub member_state: MemberState,
     /// The first epoch of its uninterrupted presence; of one that is out, that in which it was taken out.
     pub since: Epoch,
 }
 
 /// Whether a device is in the array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Standing {
+pub enum MemberState {
     /// It has everything, and is read and written.
     In,
     /// It is back. It takes part in every write that touches it, and is not read until it has caught up with what it missed.
     Returning {
         /// The host that sees to that; none if there is no host to.
-        helper: Option<Generation>,
+        recovery_coordinator: Option<Generation>,
     },
     /// It is neither read nor written: what it holds grows old.
     Out,
@@ -58,7 +58,7 @@ impl Membership {
         devices.sort_unstable();
         devices.dedup();
         let epoch = Epoch(1);
-        let member = |device| Member { device, standing: Standing::In, since: epoch };
+        let member = |device| Member { device, member_state: MemberState::In, since: epoch };
         Membership { epoch, members: devices.into_iter().map(member).collect(), fence: FenceTable::default() }
     }
 
@@ -71,7 +71,7 @@ impl Membership {
     /// One more device, which is out. None has its number.
     pub fn add(&mut self, device: DeviceId) {
         let at = self.members.binary_search_by_key(&device, |member| member.device).expect_err("it is not there yet");
-        self.members.insert(at, Member { device, standing: Standing::Out, since: self.epoch });
+        self.members.insert(at, Member { device, member_state: MemberState::Out, since: self.epoch });
     }
 
     /// The same, to be changed.
@@ -83,20 +83,20 @@ impl Membership {
     /// True if the device has been there without interruption since `epoch`. Any other has dropped what it shared with others and was
     /// undecided.
     pub fn has_been_in_since(&self, device: DeviceId, epoch: Epoch) -> bool {
-        let there = |member: &Member| member.standing != Standing::Out && member.since <= epoch;
+        let there = |member: &Member| member.member_state != MemberState::Out && member.since <= epoch;
         self.member(device).is_some_and(there)
     }
 
     /// The devices that stand so.
-    pub fn devices(&self, standing: impl Fn(Standing) -> bool) -> impl Iterator<Item = DeviceId> {
-        self.members.iter().filter(move |member| standing(member.standing)).map(|member| member.device)
+    pub fn devices(&self, member_state: impl Fn(MemberState) -> bool) -> impl Iterator<Item = DeviceId> {
+        self.members.iter().filter(move |member| member_state(member.member_state)).map(|member| member.device)
     }
 
     /// True if the same devices are in, as long as they were, in both: nothing that was under way is put in doubt.
     pub fn has_same_devices(&self, other: &Membership) -> bool {
         let alike = |a: &Member, b: &Member| {
-            let readable = |member: &Member| member.standing == Standing::In;
-            let out = |member: &Member| member.standing == Standing::Out;
+            let readable = |member: &Member| member.member_state == MemberState::In;
+            let out = |member: &Member| member.member_state == MemberState::Out;
             (a.device, a.since, readable(a), out(a)) == (b.device, b.since, readable(b), out(b))
         };
         self.members.len() == other.members.len() && self.members.iter().zip(&other.members).all(|(a, b)| alike(a, b))

@@ -19,7 +19,7 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`, evenly enough for dice (the bias is below 2^-32 for bounds under 2^32).
+    /// A number below `bound`, evenly enough for random source (the bias is below 2^-32 for bounds under 2^32).
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "there is no number below zero");
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64

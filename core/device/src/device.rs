@@ -257,8 +257,8 @@ impl Device {
                 self.ignore(Ignored::Settled, out);
             }
             Command::Manage { ticket, task } => self.on_task(now, host, ticket, task, out),
-            Command::Objects { sequence, given_up, request } => {
-                self.on_objects(now, TransactionId { host, sequence }, given_up, request, out);
+            Command::Objects { sequence, abandoned, request } => {
+                self.on_objects(now, TransactionId { host, sequence }, abandoned, request, out);
             }
             Command::Await { ticket, object, name, seen, patience } => {
                 let wanted = Wanted { object, name, seen, patience: Duration::from_millis(patience.into()) };

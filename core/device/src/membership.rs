@@ -12,7 +12,7 @@ use crate::tickets::Ticket;
 use braid_base::{Generation, Membership, NodeId, Now, Time, TransactionId};
 use braid_machine::{Effects, Ignored};
 use braid_membership::client::{Ctx, DeviceEvent, MembershipView, Report};
-use braid_wire::{Answer, Message, MonitorAnswer, Rejection, Reply, Unwelcome};
+use braid_wire::{Answer, JoinRefused, Message, MonitorAnswer, Rejection, Reply};
 
 impl Device {
     /// The membership that it lives by, once it has heard of one.
@@ -31,7 +31,7 @@ impl Device {
     }
 
     /// Why it may never serve as it is, if the monitor has said so.
-    pub fn unwelcome(&self) -> Option<Unwelcome> {
+    pub fn join_refused(&self) -> Option<JoinRefused> {
         self.monitor.join_refused()
     }
 

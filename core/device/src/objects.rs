@@ -138,7 +138,7 @@ impl Device {
         &mut self,
         now: Now,
         name: TransactionId,
-        given_up: Vec<(u64, u64)>,
+        abandoned: Vec<(u64, u64)>,
         request: ObjectRequest,
         out: &mut Effects,
     ) {
@@ -152,7 +152,7 @@ impl Device {
         }
         let may_change = request.commands.iter().map(MayChange::of).collect();
         let settled = self.sessions.settled(host).unwrap_or(0);
-        if !self.store.execute(now, name, settled, given_up, request, out) {
+        if !self.store.execute(now, name, settled, abandoned, request, out) {
             return self.ignore(Ignored::Settled, out);
         }
         self.requests.executing.insert(name, may_change);

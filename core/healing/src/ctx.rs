@@ -1,10 +1,10 @@
 //! What the host lends to its jobs, and what they tell it.
 
 use crate::sides::Side;
-use braid_base::{DeviceId, Generation, Membership, Standing, Time, TransactionId, VolumeId};
+use braid_base::{DeviceId, Generation, MemberState, Membership, Time, TransactionId, VolumeId};
 use braid_layout::VolumeDescription;
 use braid_machine::{HostOutcome, HostRequest, OpId};
-use braid_wire::Pace;
+use braid_wire::RecoveryThrottle;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
@@ -26,11 +26,11 @@ pub struct Ctx<'a> {
     /// Who is in; none before the first membership.
     pub membership: Option<&'a Membership>,
     /// Devices that are in, but unavailable: their lease has expired.
-    pub away: &'a BTreeSet<DeviceId>,
+    pub unavailable: &'a BTreeSet<DeviceId>,
     /// The volumes that this host knows.
     pub volumes: &'a Volumes,
     /// How fast jobs may go, as the monitor last said.
-    pub pace: Pace,
+    pub throttle: RecoveryThrottle,
     /// How often hosts and devices tell each other that they are there.
     pub heartbeat: Duration,
     /// A request of a user is under way here.
@@ -82,28 +82,28 @@ impl Ctx<'_> {
         self.membership.expect("one has come")
     }
 
-    fn standing(&self, device: DeviceId) -> Option<Standing> {
-        Some(self.membership?.member(device)?.standing)
+    fn member_state(&self, device: DeviceId) -> Option<MemberState> {
+        Some(self.membership?.member(device)?.member_state)
     }
 
     /// True if a device is in, so that it has all that it should have.
     pub(crate) fn is_in(&self, device: DeviceId) -> bool {
-        self.standing(device) == Some(Standing::In)
+        self.member_state(device) == Some(MemberState::In)
     }
 
     /// True if a device is out, or not of this array.
     pub(crate) fn is_out(&self, device: DeviceId) -> bool {
-        self.standing(device).is_none_or(|standing| standing == Standing::Out)
+        self.member_state(device).is_none_or(|member_state| member_state == MemberState::Out)
     }
 
     /// True if a device is in, and is not known to have no lease.
     pub(crate) fn is_available(&self, device: DeviceId) -> bool {
-        self.is_in(device) && !self.away.contains(&device)
+        self.is_in(device) && !self.unavailable.contains(&device)
     }
 
     /// All devices that are in.
     pub(crate) fn devices_in(&self) -> impl Iterator<Item = DeviceId> + '_ {
-        self.members().devices(|standing| standing == Standing::In)
+        self.members().devices(|member_state| member_state == MemberState::In)
     }
 
     /// A side of a volume, as a volume of its own; none if the volume is not known, or does not move.

@@ -1,4 +1,4 @@
-//! The recovery of a returning device: bringing it what it missed, when the monitor has named this host as its recovery coordinator
+//! The recovery of a returning device: resynchronises it, when the monitor has named this host as its recovery coordinator
 //! (`docs/membership.md`).
 //!
 //! ```text
@@ -20,7 +20,7 @@ use crate::sides::{Side, weight};
 use crate::steps::{Shared, Timer};
 use crate::survey::{is_to_be_surveyed, those_who_know};
 use crate::throttle::Throttle;
-use braid_base::{BlockRange, DeviceId, Epoch, Extents, Standing, Time, VolumeId, limits};
+use braid_base::{BlockRange, DeviceId, Epoch, Extents, MemberState, Time, VolumeId, limits};
 use braid_machine::{HostError, HostOutcome, HostSuccess};
 use braid_wire::{Failure, HealingProgress, Managed, ObjectDescription};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -35,7 +35,7 @@ const BLOCKS_AT_ONCE: u64 = 128;
 /// The most runs of missed blocks that are kept in mind of a volume; beyond, those that lie closest are taken for one.
 const MISSED_MAX: usize = 1 << 16;
 /// What a device missed is brought to it without giving way to users, up to so many of its blocks: redundancy is back the sooner.
-const HASTE_BLOCKS: u64 = 1 << 16;
+const UNTHROTTLED_BLOCKS: u64 = 1 << 16;
 /// How long to wait after a failure.
 const PAUSE: Duration = Duration::from_millis(500);
 /// How long to wait for commits to be told, before it is looked whether all is there.
@@ -92,8 +92,9 @@ impl Recoveries {
     /// A membership has come: are there devices of which this host is the recovery coordinator?
     pub fn on_membership(&mut self, ctx: &mut Ctx, shared: &mut Shared) {
         let own = Some(ctx.host);
-        let mine = |standing| matches!(standing, Standing::Returning { helper } if helper == own);
-        let members: Vec<_> = ctx.members().members.iter().filter(|member| mine(member.standing)).copied().collect();
+        let mine = |member_state| matches!(member_state, MemberState::Returning { recovery_coordinator } if recovery_coordinator == own);
+        let members: Vec<_> =
+            ctx.members().members.iter().filter(|member| mine(member.member_state)).copied().collect();
         self.by_device.retain(|device, recovery| {
             let stays = members.iter().any(|member| (member.device, member.since) == (*device, recovery.since));
             if !stays {
@@ -256,7 +257,7 @@ impl Recovery {
 
     /// Lets a restore begin, or as much of it as should now; what is left of it is the next step. None if it has to wait.
     fn begin_restore(&mut self, ctx: &Ctx, shared: &mut Shared, side: Side, portion: Portion) -> Option<Portion> {
-        let hastens = self.stage == Stage::Restoring && self.progress.done < HASTE_BLOCKS;
+        let hastens = self.stage == Stage::Restoring && self.progress.done < UNTHROTTLED_BLOCKS;
         let budget = shared.budget(ctx, side.volume, hastens);
         let restores =
             shared.steps.of_recovery(self.device).filter(|step| matches!(step, RecoveryStep::Restore { .. }));

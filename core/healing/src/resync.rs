@@ -136,7 +136,7 @@ impl Resyncs {
                 shared.counters.rows_checked += 1;
                 resync.rows.pop_front();
             }
-            // It can do without redundancy that is away, or damaged.
+            // It can do without redundancy that is unavailable, or damaged.
             Ok(HostSuccess::Checked { matches: false })
             | Err(HostError::Unavailable { .. } | HostError::Device { failure: Failure::Lost { .. }, .. })
                 if !resync.recomputing =>

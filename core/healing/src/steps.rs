@@ -50,7 +50,7 @@ impl Shared {
 
     /// How hard to work on a volume now. What `hastens` gives way to nobody, unless a share is asked for.
     pub fn budget(&self, ctx: &Ctx, volume: VolumeId, hastens: bool) -> Budget {
-        Budget::new(ctx.pace, hastens, || self.users.are_at_work(ctx, volume))
+        Budget::new(ctx.throttle, hastens, || self.users.are_at_work(ctx, volume))
     }
 }
 

@@ -12,7 +12,7 @@
 
 use crate::ctx::Ctx;
 use braid_base::{DeviceId, Time, VolumeId};
-use braid_wire::Pace;
+use braid_wire::RecoveryThrottle;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ pub(crate) struct Users {
 /// How hard to work now, at one thing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
-    pace: Pace,
+    throttle: RecoveryThrottle,
     /// In per cent.
     share: u8,
     /// The most transactions at a time.
@@ -82,16 +82,16 @@ impl Users {
 
 impl Budget {
     /// What the monitor allows. Work that `hastens` gives way to nobody, unless a share is asked for.
-    pub fn new(pace: Pace, hastens: bool, are_users_at_work: impl FnOnce() -> bool) -> Budget {
-        let share = match pace.share {
+    pub fn new(throttle: RecoveryThrottle, hastens: bool, are_users_at_work: impl FnOnce() -> bool) -> Budget {
+        let share = match throttle.share {
             0 if hastens => 100,
             0 => SHARE,
             share => share.min(100),
         };
         if share < 100 && are_users_at_work() {
-            Budget { pace, share, parallel: 1, blocks: BLOCKS_BESIDE_USERS }
+            Budget { throttle, share, parallel: 1, blocks: BLOCKS_BESIDE_USERS }
         } else {
-            Budget { pace, share: 100, parallel: usize::MAX, blocks: u64::MAX }
+            Budget { throttle, share: 100, parallel: usize::MAX, blocks: u64::MAX }
         }
     }
 
@@ -99,7 +99,7 @@ impl Budget {
     pub fn with_rate(self, bytes_per_second: u64) -> Budget {
         match bytes_per_second {
             0 => self,
-            _ => Budget { pace: Pace { bytes_per_second, ..self.pace }, ..self },
+            _ => Budget { throttle: RecoveryThrottle { bytes_per_second, ..self.throttle }, ..self },
         }
     }
 }
@@ -107,21 +107,21 @@ impl Budget {
 impl Throttle {
     /// Lets some bytes through, or says when to ask again.
     pub fn begin(&mut self, now: Time, budget: &Budget, bytes: u64) -> Result<(), Time> {
-        let pace = budget.pace;
-        if pace.paused {
+        let throttle = budget.throttle;
+        if throttle.paused {
             return Err(now.after(BURST));
         }
         if budget.share < 100 && now < self.rests_until {
             return Err(self.rests_until);
         }
-        if pace.bytes_per_second == 0 {
+        if throttle.bytes_per_second == 0 {
             return Ok(());
         }
         if self.free_at > now.after(BURST) {
             let wait = self.free_at.since(now) - BURST;
             return Err(now.after(wait.min(BURST)));
         }
-        let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(pace.bytes_per_second);
+        let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(throttle.bytes_per_second);
         let takes = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX / 4).min(u64::MAX / 4));
         self.free_at = self.free_at.max(now).after(takes);
         Ok(())
@@ -142,8 +142,8 @@ mod tests {
     use super::*;
 
     fn budget(bytes_per_second: u64, share: u8) -> Budget {
-        let pace = Pace { bytes_per_second, share, paused: false };
-        Budget { pace, share, parallel: 1, blocks: u64::MAX }
+        let throttle = RecoveryThrottle { bytes_per_second, share, paused: false };
+        Budget { throttle, share, parallel: 1, blocks: u64::MAX }
     }
 
     #[test]
@@ -161,9 +161,9 @@ mod tests {
             }
         }
         assert!((10_000_000..10_400_000).contains(&sent), "{sent}");
-        let paused = Budget { pace: Pace { paused: true, ..budget.pace }, ..budget };
+        let paused = Budget { throttle: RecoveryThrottle { paused: true, ..budget.throttle }, ..budget };
         assert!(throttle.begin(now, &paused, 1).is_err());
-        let unlimited = Budget { pace: Pace::default(), ..budget };
+        let unlimited = Budget { throttle: RecoveryThrottle::default(), ..budget };
         assert_eq!(throttle.begin(now, &unlimited, u64::MAX), Ok(()));
     }
 

@@ -1,10 +1,10 @@
 //! Background jobs, seen from their host: which steps they ask for, and what they make of the outcomes.
 
-use braid_base::{DeviceId, Epoch, Generation, Membership, Standing, Time, TransactionId, VolumeId};
+use braid_base::{DeviceId, Epoch, Generation, MemberState, Membership, Time, TransactionId, VolumeId};
 use braid_healing::{Ctx, Event, Healing, StepId, Volumes};
 use braid_layout::{Atomicity, Layout, VolumeDescription};
 use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
-use braid_wire::{Linkage, Ordering, Pace};
+use braid_wire::{Linkage, Ordering, RecoveryThrottle};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
@@ -51,14 +51,14 @@ impl Stage {
     }
 
     fn with(&mut self, what: impl FnOnce(&mut Healing, &mut Ctx)) {
-        let away = BTreeSet::new();
+        let unavailable = BTreeSet::new();
         let mut ctx = Ctx {
             now: self.now,
             host: HOST,
             membership: Some(&self.membership),
-            away: &away,
+            unavailable: &unavailable,
             volumes: &self.volumes,
-            pace: Pace::default(),
+            throttle: RecoveryThrottle::default(),
             heartbeat: Duration::from_secs(1),
             has_users: false,
             fenced: self.fenced,
@@ -98,11 +98,11 @@ impl Stage {
         self.with(|healing, ctx| healing.on_interrupted(ctx, transaction, volume, linkage));
     }
 
-    fn stands(&mut self, standing: Standing) {
+    fn stands(&mut self, member_state: MemberState) {
         let epoch = Epoch(self.membership.epoch.0 + 1);
         self.membership.epoch = epoch;
         let member = self.membership.member_mut(DeviceId(3)).unwrap();
-        (member.standing, member.since) = (standing, epoch);
+        (member.member_state, member.since) = (member_state, epoch);
         self.with(|healing, ctx| healing.on_membership(ctx));
     }
 
@@ -220,11 +220,11 @@ fn a_resync_that_can_not_go_on_is_given_up_and_nobody_forgets() {
 #[test]
 fn a_step_of_a_recovery_that_is_over_changes_nothing() {
     let mut stage = Stage::new();
-    stage.stands(Standing::Out);
-    stage.stands(Standing::Returning { helper: Some(HOST) });
+    stage.stands(MemberState::Out);
+    stage.stands(MemberState::Returning { recovery_coordinator: Some(HOST) });
     assert_eq!(stage.asked.len(), 4, "all are asked for their objects");
     assert_eq!(stage.healing.recovers(), Some((DeviceId(3), None)));
-    stage.stands(Standing::Out);
+    stage.stands(MemberState::Out);
     assert_eq!(stage.healing.recovers(), None);
     while !stage.asked.is_empty() {
         stage.answer(Err(HostError::Busy));
@@ -235,6 +235,6 @@ fn a_step_of_a_recovery_that_is_over_changes_nothing() {
 #[test]
 fn another_host_recovers_what_it_was_named_for() {
     let mut stage = Stage::new();
-    stage.stands(Standing::Returning { helper: Some(Generation(8)) });
+    stage.stands(MemberState::Returning { recovery_coordinator: Some(Generation(8)) });
     assert!(stage.asked.is_empty() && stage.healing.recovers().is_none());
 }

@@ -28,7 +28,7 @@ braid_base::counters! {
     /// Attempts that found all their locks kept here (callback locking).
     lock_hits,
     /// Locks that a lock server called back.
-    recalls,
+    revocations,
     /// Storage transactions that committed.
     committed,
     /// Storage transactions that were aborted.
@@ -43,10 +43,10 @@ braid_base::counters! {
     epochs,
     /// Attempts that met a block which its device has lost, and did without it.
     damaged,
-    /// Blocks that devices had lost, as scrubs found, and mending what users met.
-    rot_found,
+    /// Blocks that devices had lost, as scrubs found, and repairing what users met.
+    corruption_found,
     /// Those of them that were worked out from the rest of their rows and written again.
-    rot_repaired,
+    corruption_repaired,
     /// Bands written whole, without reading (see `braid_layout::Method`).
     full_bands,
     /// Bands written by reading the units not updated.

@@ -62,7 +62,7 @@ pub(crate) fn begins_something(request: &HostRequest) -> bool {
             | HostRequest::DropVolume { .. }
             | HostRequest::Flush { .. }
             | HostRequest::StopMigrating { .. }
-            | HostRequest::TakeLeave
+            | HostRequest::Disconnect
     )
 }
 

@@ -15,9 +15,9 @@ impl Host {
             now: now.time,
             host: config.generation,
             membership: monitor.view().membership(),
-            away: monitor.view().unavailable(),
+            unavailable: monitor.view().unavailable(),
             volumes,
-            pace: monitor.throttle(),
+            throttle: monitor.throttle(),
             heartbeat: config.settings.heartbeat,
             has_users: coordinator.has_users(),
             fenced: coordinator.is_fenced(),
@@ -52,7 +52,7 @@ impl Host {
     }
 
     /// The first device that this host recovers, and how many blocks of it are still to be looked at, once that is known.
-    pub fn helps(&self) -> Option<(DeviceId, Option<u64>)> {
+    pub fn coordinates_recovery(&self) -> Option<(DeviceId, Option<u64>)> {
         self.healing.recovers()
     }
 

@@ -36,7 +36,7 @@ pub struct HostConfig {
     pub volumes: Vec<VolumeDescription>,
     /// Waits and spans.
     pub settings: Settings,
-    /// For the dice of the back-off.
+    /// For the random source of the back-off.
     pub seed: u64,
 }
 
@@ -99,7 +99,7 @@ impl Host {
             lock_answers: locks.answers,
             lock_waits: locks.waits,
             lock_hits: locks.hits,
-            recalls: locks.recalls,
+            revocations: locks.revocations,
             committed: transactions.committed,
             aborted: transactions.aborted,
             resolved: transactions.resolved,
@@ -107,8 +107,8 @@ impl Host {
             rows_recomputed: jobs.rows_recomputed,
             epochs: self.counters.epochs,
             damaged: transactions.damaged,
-            rot_found: jobs.corrupt,
-            rot_repaired: jobs.repaired,
+            corruption_found: jobs.corrupt,
+            corruption_repaired: jobs.repaired,
             full_bands: transactions.full_bands,
             large_bands: transactions.large_bands,
             small_bands: transactions.small_bands,
@@ -136,7 +136,7 @@ impl Host {
     }
 
     /// Locks held, asked for or being released, to look at.
-    pub fn claims(&self) -> usize {
+    pub fn lock_ids(&self) -> usize {
         self.locks.len()
     }
 
@@ -186,7 +186,7 @@ impl Host {
             HostRequest::Await { device, object, name, seen, patience } => {
                 self.start_objects(now, op, device, Asks::Change { object, name, seen }, patience, out);
             }
-            HostRequest::TakeLeave => {
+            HostRequest::Disconnect => {
                 let (requests, _, mut ctx) = self.requests(now, out);
                 if requests.disconnect(&mut ctx, op) {
                     self.tell_disconnect(now, out);
@@ -211,7 +211,7 @@ impl Host {
             | HostRequest::Allocation { volume, .. }
             | HostRequest::Check { volume, .. }
             | HostRequest::CheckRows { volume, .. }
-            | HostRequest::Mirror { volume, .. }
+            | HostRequest::AttributeVolume { volume, .. }
             | HostRequest::Restore { volume, .. }
             | HostRequest::Copy { volume, .. }
             | HostRequest::CrossCheck { volume, .. }
@@ -226,7 +226,7 @@ impl Host {
             | HostRequest::Objects { .. }
             | HostRequest::Await { .. }
             | HostRequest::Abandon { .. }
-            | HostRequest::TakeLeave
+            | HostRequest::Disconnect
             | HostRequest::Fence { .. }
             | HostRequest::Administer { .. } => unreachable!("only front ends ask for that"),
         };
@@ -404,7 +404,7 @@ impl Host {
         while let Some(event) = self.coordinator.pop_event() {
             match event {
                 Event::Ended { op, outcome } => self.reply(op, outcome, out),
-                Event::Torn { transaction, volume, linkage } => {
+                Event::Interrupted { transaction, volume, linkage } => {
                     self.heal(now, out, |healing, ctx| healing.on_interrupted(ctx, transaction, volume, linkage));
                 }
                 Event::Damaged { volume, device, block } => {
@@ -502,7 +502,7 @@ impl Machine for Host {
             Input::Start => self.on_start(now, out),
             Input::Message { from, message } => self.on_message(now, from, message, out),
             Input::Request { op, request } if self.requests.is_disconnecting() && begins_something(&request) => {
-                out.reply(op, Err(HostError::Leaving));
+                out.reply(op, Err(HostError::Disconnecting));
             }
             Input::Request { op, request } => self.on_request(now, op, request, out),
             Input::DiskDone { .. } => panic!("a host has no disk"),

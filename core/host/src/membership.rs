@@ -1,7 +1,7 @@
 //! Who is in the array, as this host knows it, and what it does when that changes (`docs/membership.md`).
 
 use crate::host::Host;
-use braid_base::{DeviceId, Generation, Membership, Now, Standing};
+use braid_base::{DeviceId, Generation, MemberState, Membership, Now};
 use braid_machine::{Effects, HostError, HostSuccess, OpId};
 use braid_membership::client::{Ctx, Event, FenceRequest, MembershipView, Persistence, Report};
 use braid_transactions::Coordinator;
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// A device that may not have adopted the epoch is asked again so soon.
-const HASTE: Duration = Duration::from_millis(20);
+const REPORT_AGAIN_AFTER: Duration = Duration::from_millis(20);
 /// A device that has not been heard for so many heartbeats is reported to the monitor.
 const HEARTBEATS_MISSED: u32 = 2;
 
@@ -101,7 +101,7 @@ impl Host {
             Event::ReportDue => self.report(now, out),
             Event::Fenced { asker, .. } => out.reply(OpId(asker), Ok(HostSuccess::Done)),
             Event::Administered { asker, result } => {
-                let outcome = result.map(|()| HostSuccess::Done).map_err(HostError::Objection);
+                let outcome = result.map(|()| HostSuccess::Done).map_err(HostError::AdminError);
                 out.reply(OpId(asker), outcome);
             }
             Event::Expired { asker, waited } => out.reply(OpId(asker), Err(HostError::MonitorSilent { waited })),
@@ -113,9 +113,9 @@ impl Host {
     /// new: what it did not take need not wait until it is sent again anyhow.
     pub(crate) fn await_adoption(&mut self, now: Now, device: DeviceId, out: &mut Effects) {
         let is_new = now.time.since(self.view().since()) <= self.config.settings.resend_max;
-        if is_new && self.view().state(device).is_some_and(|standing| standing != Standing::Out) {
+        if is_new && self.view().state(device).is_some_and(|member_state| member_state != MemberState::Out) {
             let (_, links, mut ctx) = self.requests(now, out);
-            links.await_adoption(&ctx.outbound(), device, HASTE);
+            links.await_adoption(&ctx.outbound(), device, REPORT_AGAIN_AFTER);
         }
     }
 

@@ -228,8 +228,8 @@ impl ObjectRequests {
         let (device, until) = (pending.device, pending.until);
         let command = match pending.asks.clone() {
             Asks::Commands(request) => {
-                let given_up = links.abandoned_before(device, sequence);
-                Command::Objects { sequence, given_up, request }
+                let abandoned = links.abandoned_before(device, sequence);
+                Command::Objects { sequence, abandoned, request }
             }
             Asks::Change { object, name, seen } => {
                 let patience = until.since(now).as_millis().min(u128::from(u32::MAX)) as u32;

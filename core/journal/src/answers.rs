@@ -107,7 +107,7 @@ pub enum AnswersRecord {
 
 /// Whether one more answer can be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
+pub enum AnswerRoom {
     /// It can.
     Enough,
     /// Not for this host: the others need the rest.
@@ -128,7 +128,7 @@ impl Answers {
     }
 
     /// Whether one more answer of this host, of so many bytes, can be kept, where `most` bytes can be in all.
-    pub fn room(&self, host: Generation, bytes: usize, most: usize) -> Room {
+    pub fn room(&self, host: Generation, bytes: usize, most: usize) -> AnswerRoom {
         let (kept, held) = self.hosts.get(&host).map_or((0, 0), |held| (held.kept.len(), held.bytes));
         let fits = |kept: usize, held: usize, part: usize| {
             kept < limits::OBJECT_ANSWERS_MAX / part && held + bytes <= most / part
@@ -139,9 +139,9 @@ impl Answers {
             false => kept == 0 || fits(kept, held, SHARE) || fits(self.kept, self.bytes, SHARED),
         };
         match is_within_share {
-            false => Room::NotForHost,
-            true if fits(self.kept, self.bytes, 1) => Room::Enough,
-            true => Room::None,
+            false => AnswerRoom::NotForHost,
+            true if fits(self.kept, self.bytes, 1) => AnswerRoom::Enough,
+            true => AnswerRoom::None,
         }
     }
 
@@ -213,10 +213,10 @@ impl Answers {
 
     /// Of these stretches of what a host has given up, those of which the journal may not say so, as far as it must be said besides the mark; none
     /// if it says all.
-    pub fn not_on_record(&self, host: Generation, settled: u64, given_up: &[(u64, u64)]) -> Option<Vec<(u64, u64)>> {
+    pub fn not_on_record(&self, host: Generation, settled: u64, abandoned: &[(u64, u64)]) -> Option<Vec<(u64, u64)>> {
         let held = self.hosts.get(&host);
         let is_news = |stretch: &&(u64, u64)| held.is_none_or(|held| !held.is_on_record(**stretch));
-        let news: Vec<_> = given_up.iter().filter(is_news).copied().collect();
+        let news: Vec<_> = abandoned.iter().filter(is_news).copied().collect();
         (!news.is_empty()).then(|| news.into_iter().filter(|(_, behind)| *behind > settled).collect())
     }
 

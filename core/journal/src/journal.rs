@@ -58,7 +58,7 @@ pub struct Journal<E, D> {
     pub then: D,
     entries: VecDeque<E>,
     promised: Promised,
-    pace: Pace,
+    timer: BatchTimer,
     scratch: Vec<u8>,
 }
 
@@ -80,7 +80,7 @@ struct Promised {
 
 /// When the next batch goes.
 #[derive(Debug, Default)]
-struct Pace {
+struct BatchTimer {
     /// At once.
     urgent: bool,
     /// At the latest.
@@ -115,7 +115,7 @@ impl<E: Entry, D: Default> Journal<E, D> {
             then: D::default(),
             entries: VecDeque::new(),
             promised: Promised::default(),
-            pace: Pace::default(),
+            timer: BatchTimer::default(),
             scratch: Vec::new(),
         }
     }
@@ -190,7 +190,7 @@ impl<E: Entry, D: Default> Journal<E, D> {
     /// Queues an entry that was promised room.
     pub fn queue(&mut self, entry: E) {
         self.entries.push_back(entry);
-        self.pace.urgent = true;
+        self.timer.urgent = true;
     }
 
     /// Adds a note to the next batch.
@@ -205,12 +205,12 @@ impl<E: Entry, D: Default> Journal<E, D> {
 
     /// The next batch can't wait.
     pub fn hurry(&mut self) {
-        self.pace.urgent = true;
+        self.timer.urgent = true;
     }
 
     /// The next batch may wait a little for others to go with it.
     pub fn linger(&mut self, now: Time) {
-        self.pace.flush_at.get_or_insert_with(|| now.after(LINGER));
+        self.timer.flush_at.get_or_insert_with(|| now.after(LINGER));
     }
 
     /// Somebody waits for room that a snapshot may make.
@@ -233,7 +233,7 @@ impl<E: Entry, D: Default> Journal<E, D> {
         self.hints.clear();
         self.snapshot = carried;
         self.ring.await_snapshot();
-        self.pace.urgent = true;
+        self.timer.urgent = true;
     }
 
     /// Where the last snapshot begins, and the sequence of its first batch.
@@ -248,19 +248,19 @@ impl<E: Entry, D: Default> Journal<E, D> {
 
     /// When a batch is to be written, if nothing else happens.
     pub fn deadline(&self) -> Option<Time> {
-        [self.pace.flush_at, self.pace.mark_at].into_iter().flatten().min()
+        [self.timer.flush_at, self.timer.mark_at].into_iter().flatten().min()
     }
 
     /// True if a batch is to be written now.
     pub fn is_due(&self, now: Time) -> bool {
-        let passed = self.pace.flush_at.is_some_and(|deadline| deadline <= now);
-        let waiting = self.pace.urgent || !self.snapshot.is_empty() || !self.entries.is_empty();
+        let passed = self.timer.flush_at.is_some_and(|deadline| deadline <= now);
+        let waiting = self.timer.urgent || !self.snapshot.is_empty() || !self.entries.is_empty();
         self.flight.is_none() && (waiting || passed)
     }
 
     /// True if all is quiet and the last batch is not yet known to have been durable.
     pub fn is_mark_due(&self, now: Time) -> bool {
-        self.flight.is_none() && self.pace.mark_at.is_some_and(|at| at <= now)
+        self.flight.is_none() && self.timer.mark_at.is_some_and(|at| at <= now)
     }
 
     /// The next batch, or nothing if the ring has no room for it until a checkpoint ends.
@@ -315,9 +315,9 @@ impl<E: Entry, D: Default> Journal<E, D> {
             self.hints.clear();
             self.notes.clear();
             flight.then = std::mem::take(&mut self.then);
-            self.pace = Pace::default();
+            self.timer = BatchTimer::default();
         }
-        self.pace.mark_at = None;
+        self.timer.mark_at = None;
         self.flight = Some(flight);
         Some(Assembled { offset: header.offset, buffer, blocks: header.payload })
     }
@@ -346,8 +346,8 @@ impl<E: Entry, D: Default> Journal<E, D> {
     fn assemble_without_hints(&mut self) -> Option<Assembled> {
         if self.hints.is_empty() {
             self.ring.want_room();
-            self.pace.urgent |= self.pace.flush_at.take().is_some();
-            self.pace.mark_at = None;
+            self.timer.urgent |= self.timer.flush_at.take().is_some();
+            self.timer.mark_at = None;
             return None;
         }
         self.hints.clear();
@@ -389,7 +389,7 @@ impl<E: Entry, D: Default> Journal<E, D> {
     pub fn landed(&mut self, now: Time) -> Flight<E, D> {
         let flight = self.flight.take().expect("only a batch in flight can land");
         self.sequences.last = flight.sequence;
-        self.pace.mark_at = (!flight.is_mark).then(|| now.after(MARK_AFTER));
+        self.timer.mark_at = (!flight.is_mark).then(|| now.after(MARK_AFTER));
         flight
     }
 

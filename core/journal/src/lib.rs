@@ -34,7 +34,7 @@ mod record;
 mod ring;
 mod unlogged;
 
-pub use answers::{Answers, AnswersRecord, Known, Room, bytes_max, over_len, stretches_of};
+pub use answers::{AnswerRoom, Answers, AnswersRecord, Known, bytes_max, over_len, stretches_of};
 pub use batch::{SECTOR, first_batch};
 pub use journal::{Assembled, Carried, Flight, Journal};
 pub use reading::{Damaged, Found, read};

@@ -27,7 +27,7 @@ struct SnapshotStart {
 
 /// Where a batch can go.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct BatchSpan {
     pub offset: u64,
     end: u64,
     /// Of the ring's end, where it does not fit.
@@ -70,16 +70,16 @@ impl Ring {
     }
 
     /// Where a batch of this length goes; nowhere if there is no room for it until a snapshot frees some.
-    pub fn find(&self, length: u64) -> Option<Place> {
+    pub fn find(&self, length: u64) -> Option<BatchSpan> {
         let wasted = if self.head + length > self.capacity { self.capacity - self.head } else { 0 };
         let offset = if wasted > 0 { 0 } else { self.head };
         let end = (offset + length).next_multiple_of(self.align);
         let taken = wasted + end - offset;
-        (self.used + taken < self.capacity).then_some(Place { offset, end, wasted, taken })
+        (self.used + taken < self.capacity).then_some(BatchSpan { offset, end, wasted, taken })
     }
 
     /// A batch goes there. One that only repeats what is in the ring already is no reason for a snapshot.
-    pub fn take(&mut self, place: Place, is_news: bool) {
+    pub fn take(&mut self, place: BatchSpan, is_news: bool) {
         self.since_snapshot += if is_news { place.taken } else { 0 };
         self.used += place.taken;
         self.head = place.end % self.capacity;
@@ -90,7 +90,7 @@ impl Ring {
     }
 
     /// The batch that is going to `place` is a snapshot's first.
-    pub fn start_snapshot(&mut self, place: Place, sequence: u64) {
+    pub fn start_snapshot(&mut self, place: BatchSpan, sequence: u64) {
         let behind = self.used + place.wasted;
         self.snapshot_start = Some(SnapshotStart { offset: place.offset, sequence, behind });
     }

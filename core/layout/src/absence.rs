@@ -1,9 +1,9 @@
-//! Which devices of a volume's ring are away, as plans see it.
+//! Which devices of a volume's ring are unavailable, as plans see it.
 //!
 //! ```text
 //!              read    written
 //!   usual      yes     yes
-//!   stale      no      yes       it was away, is back, and catches up on what it missed
+//!   stale      no      yes       it was unavailable, is back, and catches up on what it missed
 //!   lost       no      no        it is out
 //! ```
 //!
@@ -15,12 +15,12 @@
 /// Every plan keeps its own, most often an empty one: which takes no memory, and no time to copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Absence {
-    /// Positions and how they are away, ascending: each once.
-    away: Vec<(usize, Away)>,
+    /// Positions and how they are unavailable, ascending: each once.
+    unavailable: Vec<(usize, Missing)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Away {
+enum Missing {
     Lost,
     Stale,
 }
@@ -34,28 +34,28 @@ impl Absence {
     /// Neither read nor written: the device at `position` is out, even if it was said to be stale.
     pub fn lose(&mut self, position: usize) {
         match self.find(position) {
-            Ok(index) => self.away[index].1 = Away::Lost,
-            Err(index) => self.away.insert(index, (position, Away::Lost)),
+            Ok(index) => self.unavailable[index].1 = Missing::Lost,
+            Err(index) => self.unavailable.insert(index, (position, Missing::Lost)),
         }
     }
 
     /// Written, but not read: the device at `position` is back and catches up. One that is lost stays lost.
     pub fn stale(&mut self, position: usize) {
         if let Err(index) = self.find(position) {
-            self.away.insert(index, (position, Away::Stale));
+            self.unavailable.insert(index, (position, Missing::Stale));
         }
     }
 
     /// True if every device is read and written as usual.
     #[inline]
     pub fn is_none(&self) -> bool {
-        self.away.is_empty()
+        self.unavailable.is_empty()
     }
 
     /// True if the device at `position` can't be written (nor read).
     #[inline]
     pub fn is_lost(&self, position: usize) -> bool {
-        !self.is_none() && self.find(position).is_ok_and(|index| self.away[index].1 == Away::Lost)
+        !self.is_none() && self.find(position).is_ok_and(|index| self.unavailable[index].1 == Missing::Lost)
     }
 
     /// True if the device at `position` can't be read: it is lost or stale.
@@ -65,13 +65,13 @@ impl Absence {
     }
 
     fn find(&self, position: usize) -> Result<usize, usize> {
-        self.away.binary_search_by_key(&position, |(position, _)| *position)
+        self.unavailable.binary_search_by_key(&position, |(position, _)| *position)
     }
 }
 
-/// Too much of a stripe is away for what was asked.
+/// Too much of a stripe is unavailable for what was asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("too much of a stripe is away, at the ring positions {positions:?}: bring one of these devices back")]
+#[error("too much of a stripe is unavailable, at the ring positions {positions:?}: bring one of these devices back")]
 pub struct Unavailable {
     /// The devices that stand in the way, by their positions on the ring, ascending.
     pub positions: Vec<usize>,

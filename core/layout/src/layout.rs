@@ -31,7 +31,7 @@ pub struct Layout {
 
 /// One block's, or one unit's first block's, place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct UnitAddress {
     /// Which device: its position on the ring.
     pub position: usize,
     /// Which block of the object there.
@@ -102,20 +102,20 @@ impl Layout {
     }
 
     /// Where data unit `unit`, below k, of a stripe begins.
-    pub fn data_unit(&self, stripe: u64, unit: usize) -> Place {
+    pub fn data_unit(&self, stripe: u64, unit: usize) -> UnitAddress {
         assert!(unit < self.data_units(), "a stripe has data units 0 to k-1");
         let behind = self.redundancy_units() + unit;
         self.unit(stripe, (self.first_redundancy(stripe) + behind) % self.scheme.width())
     }
 
     /// Where redundancy unit `unit`, below m, of a stripe begins.
-    pub fn redundancy_unit(&self, stripe: u64, unit: usize) -> Place {
+    pub fn redundancy_unit(&self, stripe: u64, unit: usize) -> UnitAddress {
         assert!(unit < self.redundancy_units(), "a stripe has redundancy units 0 to m-1");
         self.unit(stripe, (self.first_redundancy(stripe) + unit) % self.scheme.width())
     }
 
     /// Where a block of the volume lies.
-    pub fn locate(&self, block: u64) -> Place {
+    pub fn locate(&self, block: u64) -> UnitAddress {
         let within = block % self.stripe_blocks();
         let mut place = self.data_unit(block / self.stripe_blocks(), (within / self.unit_blocks) as usize);
         place.block += within % self.unit_blocks;
@@ -162,10 +162,13 @@ impl Layout {
     }
 
     /// Where the `p`-th unit of a stripe begins, whatever its role.
-    fn unit(&self, stripe: u64, p: usize) -> Place {
+    fn unit(&self, stripe: u64, p: usize) -> UnitAddress {
         let number = stripe * self.scheme.width() as u64 + p as u64;
         let devices = self.devices as u64;
-        Place { position: (number % devices) as usize, block: self.first_block + number / devices * self.unit_blocks }
+        UnitAddress {
+            position: (number % devices) as usize,
+            block: self.first_block + number / devices * self.unit_blocks,
+        }
     }
 
     /// Which unit of a stripe is its first redundancy unit; the others follow it, then the data.
@@ -312,7 +315,7 @@ mod tests {
             let blocks = stripes * layout.stripe_blocks();
             let component = layout.component_blocks(blocks);
             let mut taken = BTreeSet::new();
-            let mut take = |place: Place| {
+            let mut take = |place: UnitAddress| {
                 assert!(place.position < layout.devices() && place.block < component, "{place:?} is outside");
                 assert!(taken.insert(place), "{place:?} is taken twice");
             };
@@ -321,8 +324,8 @@ mod tests {
             }
             for stripe in 0..stripes {
                 for unit in 0..layout.redundancy_units() {
-                    let Place { position, block } = layout.redundancy_unit(stripe, unit);
-                    (block..block + layout.unit_blocks()).for_each(|block| take(Place { position, block }));
+                    let UnitAddress { position, block } = layout.redundancy_unit(stripe, unit);
+                    (block..block + layout.unit_blocks()).for_each(|block| take(UnitAddress { position, block }));
                 }
             }
             // No component is longer than the one that has to be longest.

@@ -1,6 +1,6 @@
 //! RAID arithmetic: where a volume's blocks lie, and the plan (the RAIDmap) of a request.
 //!
-//! Pure numbers: nothing here knows of messages in flight, stamps or failures; which devices are away is told to a plan
+//! Pure numbers: nothing here knows of messages in flight, stamps or failures; which devices are unavailable is told to a plan
 //! ([`Absence`]). Devices are named by their *ring position*, 0 to n-1; a [`VolumeDescription`] says which device stands
 //! where.
 //!
@@ -26,7 +26,7 @@ mod volume;
 
 pub use absence::{Absence, Unavailable};
 pub use braid_wire::Atomicity;
-pub use layout::{Layout, LayoutError, Place};
+pub use layout::{Layout, LayoutError, UnitAddress};
 pub use plan::{
     CheckPlan, CrossCheckPlan, Method, Methods, MovePlan, New, Old, Part, ReadPlan, RecomputePlan, ReconstructError,
     ReconstructPlan, RestorePlan, Share, StripeRows, UpdatePlan, WritePlan,

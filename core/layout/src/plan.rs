@@ -6,7 +6,7 @@
 //! A plan is as long as its request has stripes. Front ends cut requests to `limits::TRANSACTION_BYTES_MAX`, those
 //! included that move no data (zeros, allocation): then no share has more than `limits::EXTENTS_MAX` ranges.
 //!
-//! With devices away ([`crate::Absence`]), a block that can't be read is worked out from the rest of its row, and another
+//! With devices unavailable ([`crate::Absence`]), a block that can't be read is worked out from the rest of its row, and another
 //! [`Method`] is right for the bands of a write (Table III of the paper, and what it leaves open):
 //!
 //! | the band would be | data unit away, updated | data unit away, not updated | parity lost | parity stale |
@@ -16,18 +16,18 @@
 //! | full | full | – | no parity, nothing read | full |
 //!
 //! What is lost is not written, what is stale is. The old content of a block that is updated in part is read besides, if
-//! the method does not read it anyhow; that of a unit which is away takes the whole row and its parity. Parity comes to
+//! the method does not read it anyhow; that of a unit which is unavailable takes the whole row and its parity. Parity comes to
 //! include what a lost unit would hold: so the unit can be read at once, and restored later ([`RestorePlan`]).
 
 mod band;
 mod check;
-mod mend;
 mod moving;
 mod old;
 mod parity;
 mod read;
 mod reconstruct;
 mod restore;
+mod resync;
 mod stripe;
 mod update;
 mod write;
@@ -39,16 +39,16 @@ pub(crate) use tests::layouts;
 
 pub use band::{Method, Methods};
 pub use check::CheckPlan;
-pub use mend::{CrossCheckPlan, RecomputePlan, StripeRows};
 pub use moving::MovePlan;
 pub use old::Old;
 pub use read::{Part, ReadPlan};
 pub use reconstruct::{ReconstructError, ReconstructPlan};
 pub use restore::RestorePlan;
+pub use resync::{CrossCheckPlan, RecomputePlan, StripeRows};
 pub use update::UpdatePlan;
 pub use write::{New, WritePlan};
 
-use crate::Place;
+use crate::UnitAddress;
 use braid_base::{BLOCK_BYTES, BlockRange};
 
 /// What one device does in a plan. Ranges are of its component, ascending, and merged where they touch.
@@ -68,11 +68,11 @@ struct Shares(Vec<Share>);
 
 impl Shares {
     /// Blocks that are read already, for another purpose, are not read twice.
-    fn read(&mut self, place: Place, count: u64) {
+    fn read(&mut self, place: UnitAddress, count: u64) {
         push_united(&mut self.of(place.position).reads, BlockRange::new(place.block, count));
     }
 
-    fn prewrite(&mut self, place: Place, count: u64) {
+    fn prewrite(&mut self, place: UnitAddress, count: u64) {
         push_merged(&mut self.of(place.position).prewrites, BlockRange::new(place.block, count));
     }
 
@@ -85,7 +85,7 @@ impl Shares {
     }
 }
 
-/// Ranges come in order but for those that make up for a unit that is away.
+/// Ranges come in order but for those that make up for a unit that is unavailable.
 fn push_united(ranges: &mut Vec<BlockRange>, range: BlockRange) {
     match ranges.last_mut() {
         Some(last) if range.start < last.start => unite(ranges, range),

@@ -322,13 +322,13 @@ mod tests {
     #[test]
     fn devices_away_are_told_by_position() {
         let volume = VolumeDescription { devices: [7, 3, 9].map(DeviceId).to_vec(), ..volume() };
-        let away = |devices: &[u16]| devices.iter().copied().map(DeviceId).collect::<BTreeSet<DeviceId>>();
-        let absence = volume.absence(&away(&[9, 5]), &away(&[9, 7, 4]));
+        let unavailable = |devices: &[u16]| devices.iter().copied().map(DeviceId).collect::<BTreeSet<DeviceId>>();
+        let absence = volume.absence(&unavailable(&[9, 5]), &unavailable(&[9, 7, 4]));
         let mut expected = Absence::none();
         expected.lose(2);
         expected.stale(0);
         assert_eq!(absence, expected);
-        assert!(volume.absence(&away(&[4]), &away(&[])).is_none(), "another volume's device");
+        assert!(volume.absence(&unavailable(&[4]), &unavailable(&[])).is_none(), "another volume's device");
     }
 
     fn devices(domains: &[u8]) -> Vec<(DeviceId, u8)> {

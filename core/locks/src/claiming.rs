@@ -1,11 +1,11 @@
-//! Lock, unlock, recall: what becomes of claims.
+//! Lock, unlock, revoke: what becomes of locks.
 //!
-//! Every claim in the table is in its host's session, and the other way round. A kept claim that is held while somebody waits for
-//! it is being recalled.
+//! Every lock in the table is in its host's session, and the other way round. A kept lock that is held while somebody waits for
+//! it is being revoked.
 
 use crate::server::{LockServer, LockService, Timer};
-use crate::sessions::{Claim, ClaimName, ClaimRequest};
-use crate::table::{Asked, LockState};
+use crate::sessions::{HeldLock, LockDetails, LockName};
+use crate::table::{LockState, Locked};
 use braid_base::{Generation, Now, limits};
 use braid_machine::{Effects, Ignored};
 use braid_wire::{LockRefusal, LockReply, LockTerm, Rejection};
@@ -15,26 +15,26 @@ impl LockServer {
     pub(crate) fn on_lock(
         &mut self,
         now: Now,
-        name: ClaimName,
-        asked: ClaimRequest,
+        name: LockName,
+        asked: LockDetails,
         known: Generation,
         out: &mut Effects,
     ) {
-        let ClaimName { host, claim } = name;
+        let LockName { host, lock_id } = name;
         if !is_sound(&asked) {
             return self.refuse(name, LockRefusal::Malformed, out);
         }
         let session = &self.sessions[&host];
         match self.table.state(name) {
             Some(LockState::Held) => {
-                let waited = session.claims[&claim].waited;
-                return self.answer(host, LockReply::Granted { claim, waited }, out);
+                let waited = session.lock_ids[&lock_id].waited;
+                return self.answer(host, LockReply::Granted { lock_id, waited }, out);
             }
             Some(LockState::Waiting) => return self.ignore(Ignored::InProgress, out),
             None => {}
         }
-        if let LockTerm::Held { start, kept } = asked.term {
-            return self.on_held(now, name, asked, start, kept, out);
+        if let LockTerm::Held { start, cached } = asked.term {
+            return self.on_held(now, name, asked, start, cached, out);
         }
         if known != self.config.start && (known != Generation(0) || !session.complete) {
             // It does not know yet that the server has started again. If it has to say first what it holds, this is deferred; if it
@@ -46,7 +46,7 @@ impl LockServer {
             }
         }
         let session = &self.sessions[&host];
-        if session.deferred.iter().any(|(deferred, _)| *deferred == claim) {
+        if session.deferred.iter().any(|(deferred, _)| *deferred == lock_id) {
             return self.ignore(Ignored::InProgress, out);
         }
         if self.table.len() >= limits::CLAIMS_MAX || session.deferred.len() >= limits::OPERATIONS_MAX {
@@ -57,7 +57,7 @@ impl LockServer {
             return self.ask(now, name, asked, out);
         }
         let session = self.sessions.get_mut(&host).expect("it was just admitted");
-        session.deferred.push((claim, asked));
+        session.deferred.push((lock_id, asked));
         session.listed = true;
         self.list_is_stale = true;
     }
@@ -66,10 +66,10 @@ impl LockServer {
     fn on_held(
         &mut self,
         now: Now,
-        name: ClaimName,
-        asked: ClaimRequest,
+        name: LockName,
+        asked: LockDetails,
         start: Generation,
-        kept: bool,
+        cached: bool,
         out: &mut Effects,
     ) {
         let session = self.sessions.get_mut(&name.host).expect("it was just admitted");
@@ -92,21 +92,21 @@ impl LockServer {
             return self.fence_doomed(now, out);
         }
         // A late copy of how it was first asked for may have come before.
-        session.deferred.retain(|(claim, _)| *claim != name.claim);
-        session.claims.insert(name.claim, Claim { kept, waited: false });
+        session.deferred.retain(|(lock_id, _)| *lock_id != name.lock_id);
+        session.lock_ids.insert(name.lock_id, HeldLock { cached, waited: false });
         self.counters.reasserted += 1;
-        self.answer(name.host, LockReply::Granted { claim: name.claim, waited: false }, out);
+        self.answer(name.host, LockReply::Granted { lock_id: name.lock_id, waited: false }, out);
     }
 
-    fn ask(&mut self, now: Now, name: ClaimName, asked: ClaimRequest, out: &mut Effects) {
+    fn ask(&mut self, now: Now, name: LockName, asked: LockDetails, out: &mut Effects) {
         let asking = self.table.lock(name, asked.object, &asked.extents);
-        let waited = asking != Asked::Granted;
-        let kept = asked.term == LockTerm::Kept;
+        let waited = asking != Locked::Granted;
+        let cached = asked.term == LockTerm::Cached;
         let session = self.sessions.get_mut(&name.host).expect("who asks has a session");
-        session.claims.insert(name.claim, Claim { kept, waited });
+        session.lock_ids.insert(name.lock_id, HeldLock { cached, waited });
         match asking {
-            Asked::Granted => self.answer(name.host, LockReply::Granted { claim: name.claim, waited }, out),
-            Asked::Waits { blockers } => {
+            Locked::Granted => self.answer(name.host, LockReply::Granted { lock_id: name.lock_id, waited }, out),
+            Locked::Waits { blockers } => {
                 self.counters.waits += 1;
                 if asked.term == (LockTerm::Transaction { impatient: true }) {
                     self.timers.set(Timer::Impatient(name), now.time.after(self.config.settings.lock_timeout));
@@ -126,18 +126,18 @@ impl LockServer {
         let hosts: Vec<_> = listed.map(|(host, _)| *host).collect();
         for host in hosts {
             let session = self.sessions.get_mut(&host).expect("just listed");
-            for (claim, asked) in std::mem::take(&mut session.deferred) {
-                self.ask(now, ClaimName { host, claim }, asked, out);
+            for (lock_id, asked) in std::mem::take(&mut session.deferred) {
+                self.ask(now, LockName { host, lock_id }, asked, out);
             }
         }
     }
 
-    /// Takes back a claim, held or not; false if there is none of that name. Those who waited for it are served.
-    pub(crate) fn give_back(&mut self, now: Now, name: ClaimName, out: &mut Effects) -> bool {
+    /// Takes back a lock, held or not; false if there is none of that name. Those who waited for it are served.
+    pub(crate) fn give_back(&mut self, now: Now, name: LockName, out: &mut Effects) -> bool {
         let Some(session) = self.sessions.get_mut(&name.host) else { return false };
-        if session.claims.remove(&name.claim).is_none() {
+        if session.lock_ids.remove(&name.lock_id).is_none() {
             let before = session.deferred.len();
-            session.deferred.retain(|(claim, _)| *claim != name.claim);
+            session.deferred.retain(|(lock_id, _)| *lock_id != name.lock_id);
             return session.deferred.len() < before;
         }
         self.timers.cancel(Timer::Impatient(name));
@@ -147,13 +147,13 @@ impl LockServer {
         true
     }
 
-    /// Takes back all claims of a host at once: none may be granted to it because another of its own is gone.
+    /// Takes back all locks of a host at once: none may be granted to it because another of its own is gone.
     pub(crate) fn give_back_all(&mut self, now: Now, host: Generation, out: &mut Effects) {
         let session = self.sessions.get_mut(&host).expect("it is there");
-        let claims: Vec<_> = std::mem::take(&mut session.claims).into_keys().collect();
+        let lock_ids: Vec<_> = std::mem::take(&mut session.lock_ids).into_keys().collect();
         let mut granted = Vec::new();
-        for claim in claims {
-            let name = ClaimName { host, claim };
+        for lock_id in lock_ids {
+            let name = LockName { host, lock_id };
             self.timers.cancel(Timer::Impatient(name));
             self.table.release(name, &mut granted);
         }
@@ -161,10 +161,10 @@ impl LockServer {
         self.tell_granted(now, &granted, out);
     }
 
-    fn tell_granted(&mut self, now: Now, granted: &[ClaimName], out: &mut Effects) {
+    fn tell_granted(&mut self, now: Now, granted: &[LockName], out: &mut Effects) {
         for next in granted {
             self.timers.cancel(Timer::Impatient(*next));
-            self.answer(next.host, LockReply::Granted { claim: next.claim, waited: true }, out);
+            self.answer(next.host, LockReply::Granted { lock_id: next.lock_id, waited: true }, out);
             // The next in the queue wants it already.
             if self.table.wanted(*next) {
                 self.want_back(now, &[*next], out);
@@ -172,60 +172,60 @@ impl LockServer {
         }
     }
 
-    /// Somebody waits for these claims: recalls those that are kept, and later the others, too.
-    fn want_back(&mut self, now: Now, claims: &[ClaimName], out: &mut Effects) {
-        for of_host in claims.chunk_by(|one, other| one.host == other.host) {
+    /// Somebody waits for these locks: revocations those that are kept, and later the others, too.
+    fn want_back(&mut self, now: Now, lock_ids: &[LockName], out: &mut Effects) {
+        for of_host in lock_ids.chunk_by(|one, other| one.host == other.host) {
             let host = of_host[0].host;
             let session = self.sessions.get_mut(&host).expect("who holds something has a session");
             session.wanted_at = Some(now.time);
-            let new = of_host.iter().map(|name| name.claim).filter(|claim| session.wanted.insert(*claim));
+            let new = of_host.iter().map(|name| name.lock_id).filter(|lock_id| session.wanted.insert(*lock_id));
             let new: Vec<_> = new.collect();
-            let kept = new.into_iter().filter(|claim| session.claims[claim].kept).collect();
-            if self.timers.deadline_of(Timer::Recall(host)).is_none() {
-                self.timers.set(Timer::Recall(host), now.time.after(self.config.settings.resend_min));
+            let cached = new.into_iter().filter(|lock_id| session.lock_ids[lock_id].cached).collect();
+            if self.timers.deadline_of(Timer::Revoke(host)).is_none() {
+                self.timers.set(Timer::Revoke(host), now.time.after(self.config.settings.resend_min));
             }
-            self.recall(host, kept, out);
+            self.revoke(host, cached, out);
         }
     }
 
-    /// Recalls again what a host has not given back: the recall was lost, or its answer, or the host has it in use. Or it knows
-    /// nothing of the claim, which a late message brought about.
-    pub(crate) fn recall_again(&mut self, now: Now, host: Generation, out: &mut Effects) {
+    /// Revocations again what a host has not given back: the revoke was lost, or its answer, or the host has it in use. Or it knows
+    /// nothing of the lock, which a late message brought about.
+    pub(crate) fn revoke_again(&mut self, now: Now, host: Generation, out: &mut Effects) {
         let session = self.sessions.get_mut(&host).expect("the timer ends with the session");
-        session.wanted.retain(|claim| self.table.wanted(ClaimName { host, claim: *claim }));
+        session.wanted.retain(|lock_id| self.table.wanted(LockName { host, lock_id: *lock_id }));
         if !session.wanted.is_empty() {
-            self.timers.set(Timer::Recall(host), now.time.after(self.config.settings.resend_min));
-            let claims = session.wanted.iter().copied().collect();
-            self.recall(host, claims, out);
+            self.timers.set(Timer::Revoke(host), now.time.after(self.config.settings.resend_min));
+            let lock_ids = session.wanted.iter().copied().collect();
+            self.revoke(host, lock_ids, out);
         }
     }
 
-    fn recall(&mut self, host: Generation, claims: Vec<u64>, out: &mut Effects) {
+    fn revoke(&mut self, host: Generation, lock_ids: Vec<u64>, out: &mut Effects) {
         if self.fencing.is_doomed(host) {
             return;
         }
-        self.counters.recalls += claims.len() as u64;
-        for batch in claims.chunks(limits::COMMITS_PER_REQUEST_MAX) {
-            self.answer(host, LockReply::Recall { claims: batch.to_vec() }, out);
+        self.counters.revocations += lock_ids.len() as u64;
+        for batch in lock_ids.chunks(limits::COMMITS_PER_REQUEST_MAX) {
+            self.answer(host, LockReply::Revoke { lock_ids: batch.to_vec() }, out);
         }
     }
 
     /// It has waited for as long as it wanted to.
-    pub(crate) fn on_impatient(&mut self, now: Now, name: ClaimName, out: &mut Effects) {
-        assert_eq!(self.table.state(name), Some(LockState::Waiting), "a granted claim has no timer: {name:?}");
+    pub(crate) fn on_impatient(&mut self, now: Now, name: LockName, out: &mut Effects) {
+        assert_eq!(self.table.state(name), Some(LockState::Waiting), "a granted lock has no timer: {name:?}");
         self.give_back(now, name, out);
         self.counters.timeouts += 1;
-        let reply = LockReply::Refused { claim: name.claim, refusal: LockRefusal::Timeout };
+        let reply = LockReply::Refused { lock_id: name.lock_id, refusal: LockRefusal::Timeout };
         self.answer(name.host, reply, out);
     }
 
-    fn refuse(&mut self, ClaimName { host, claim }: ClaimName, refusal: LockRefusal, out: &mut Effects) {
+    fn refuse(&mut self, LockName { host, lock_id }: LockName, refusal: LockRefusal, out: &mut Effects) {
         self.counters.refused += 1;
-        self.answer(host, LockReply::Refused { claim, refusal }, out);
+        self.answer(host, LockReply::Refused { lock_id, refusal }, out);
     }
 }
 
-fn is_sound(asked: &ClaimRequest) -> bool {
+fn is_sound(asked: &LockDetails) -> bool {
     let sound = |position: u16| usize::from(position) < limits::DEVICES_MAX;
     let count = asked.extents.len();
     (1..=limits::EXTENTS_MAX).contains(&count)

@@ -21,7 +21,7 @@ mod cache;
 mod requests;
 mod servers;
 
-use crate::table::{Asked, LockTable};
+use crate::table::{LockTable, Locked};
 use braid_base::limits::Settings;
 use braid_base::{Generation, LockServerId, Now, ObjectId, Time, Timers};
 use braid_machine::Effects;
@@ -141,7 +141,7 @@ pub enum Event {
         holder: u64,
     },
     /// Another host waits for what a holder has.
-    Recalled {
+    Revoked {
         /// Which.
         holder: u64,
     },
@@ -172,7 +172,7 @@ braid_base::counters! {
     /// Locks of one server that were all found cached.
     hits,
     /// Locks that a lock server called back.
-    recalls,
+    revocations,
 }
 
 /// One that has asked for locks.
@@ -259,7 +259,7 @@ impl LockClient {
         let Wanted { object, extents, unit_blocks, caches } = wanted;
         let run = unit_blocks * cx.settings.stripes_per_lock_server;
         let next = by_server(&self.config.servers, run, object, &extents);
-        let queued = caches && self.local.lock(holder, object, &extents) != Asked::Granted;
+        let queued = caches && self.local.lock(holder, object, &extents) != Locked::Granted;
         let (requests, asked) = (Vec::new(), BTreeSet::new());
         let before =
             self.holders.insert(holder, Holder { object, caches, requests, queued, asked, next, has_all: false });

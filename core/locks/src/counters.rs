@@ -14,7 +14,7 @@ braid_base::counters! {
     /// Claims that had to wait.
     waits,
     /// Claims asked back, repetitions included.
-    recalls,
+    revocations,
     /// Claims given back by `Yield`.
     yields,
     /// Claims that hosts dropped of themselves.

@@ -1,4 +1,4 @@
-//! The hosts that may hold claims: all that a lock server keeps on its disk. A host is in the list before it is granted anything.
+//! The hosts that may hold locks: all that a lock server keeps on its disk. A host is in the list before it is granted anything.
 
 use braid_base::{Generation, limits};
 use braid_machine::{DiskError, DiskResult, Effects};

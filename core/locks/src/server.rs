@@ -3,7 +3,7 @@
 use crate::LockServerCounters;
 use crate::fencing::Fencing;
 use crate::host_list::{HostList, ListError};
-use crate::sessions::{ClaimName, ClaimRequest, Session};
+use crate::sessions::{LockDetails, LockName, Session};
 use crate::table::{LockState, LockTable};
 use braid_base::limits::Settings;
 use braid_base::{Generation, LockServerId, NodeId, Now, Time, Timers};
@@ -30,7 +30,7 @@ pub struct LockServerConfig {
 pub struct LockServer {
     pub(crate) config: LockServerConfig,
     pub(crate) service: LockService,
-    pub(crate) table: LockTable<ClaimName>,
+    pub(crate) table: LockTable<LockName>,
     pub(crate) sessions: BTreeMap<Generation, Session>,
     /// The hosts that may have held something when the server started.
     pub(crate) recovered: BTreeSet<Generation>,
@@ -68,9 +68,9 @@ pub(crate) enum Timer {
     /// The monitor's client has something to do.
     Monitor,
     /// Recall once more what this host has not given back.
-    Recall(Generation),
-    /// Refuse this claim.
-    Impatient(ClaimName),
+    Revoke(Generation),
+    /// Refuse this lock.
+    Impatient(LockName),
 }
 
 /// How often silent hosts are looked for, as a part of the lease.
@@ -79,7 +79,7 @@ const PATROLS_PER_LEASE: u32 = 8;
 const HEARTBEATS_MISSED: u32 = 3;
 /// A host that holds something in nobody's way may be silent for so many leases.
 const SILENT_LEASES_MAX: u32 = 10;
-/// The most claims that one look at the invariants checks.
+/// The most locks that one look at the invariants checks.
 const CHECKED_MAX: usize = 16;
 
 impl LockServer {
@@ -112,7 +112,7 @@ impl LockServer {
     }
 
     /// What hosts hold or wait for, to look at.
-    pub fn claims(&self) -> impl Iterator<Item = (ClaimName, LockState)> + '_ {
+    pub fn lock_ids(&self) -> impl Iterator<Item = (LockName, LockState)> + '_ {
         self.table.states()
     }
 
@@ -133,25 +133,25 @@ impl LockServer {
         if let Err(rejection) = self.admit(now, &request, out) {
             return self.answer(host, LockReply::Rejected { rejection }, out);
         }
-        for claim in request.dropped {
-            self.counters.dropped += u64::from(self.give_back(now, ClaimName { host, claim }, out));
+        for lock_id in request.dropped {
+            self.counters.dropped += u64::from(self.give_back(now, LockName { host, lock_id }, out));
         }
         if request.start == self.config.start {
             self.on_complete(now, host, out);
         }
         match request.command {
             LockCommand::Heartbeat => self.answer(host, LockReply::Heartbeat, out),
-            LockCommand::Lock { claim, object, extents, term } => {
-                let asked = ClaimRequest { object, extents, term };
-                self.on_lock(now, ClaimName { host, claim }, asked, request.start, out);
+            LockCommand::Lock { lock_id, object, extents, term } => {
+                let asked = LockDetails { object, extents, term };
+                self.on_lock(now, LockName { host, lock_id }, asked, request.start, out);
             }
-            LockCommand::Unlock { claim } => {
-                self.counters.unlocks += u64::from(self.give_back(now, ClaimName { host, claim }, out));
-                self.answer(host, LockReply::Unlocked { claim }, out);
+            LockCommand::Unlock { lock_id } => {
+                self.counters.unlocks += u64::from(self.give_back(now, LockName { host, lock_id }, out));
+                self.answer(host, LockReply::Unlocked { lock_id }, out);
             }
-            LockCommand::Yield { claims } => {
-                for claim in claims {
-                    self.counters.yields += u64::from(self.give_back(now, ClaimName { host, claim }, out));
+            LockCommand::Yield { lock_ids } => {
+                for lock_id in lock_ids {
+                    self.counters.yields += u64::from(self.give_back(now, LockName { host, lock_id }, out));
                 }
             }
         }
@@ -183,7 +183,7 @@ impl LockServer {
     fn forget_idle_host(&mut self, now: Now, out: &mut Effects) {
         let silence = self.config.settings.heartbeat * HEARTBEATS_MISSED;
         let is_idle = |(_, session): &(&Generation, &Session)| {
-            let holds_nothing = session.complete && session.claims.is_empty() && session.deferred.is_empty();
+            let holds_nothing = session.complete && session.lock_ids.is_empty() && session.deferred.is_empty();
             holds_nothing && now.time.since(session.last_heard) > silence
         };
         let idle = self.sessions.iter().filter(is_idle).min_by_key(|(_, session)| session.last_heard);
@@ -237,8 +237,8 @@ impl LockServer {
         let crowded = std::mem::take(&mut self.crowded);
         for (host, silence) in silent {
             let session = &self.sessions[&host];
-            let claims = session.claims.keys().map(|claim| ClaimName { host, claim: *claim });
-            let held: Vec<_> = claims.filter(|name| self.table.state(*name) == Some(LockState::Held)).collect();
+            let lock_ids = session.lock_ids.keys().map(|lock_id| LockName { host, lock_id: *lock_id });
+            let held: Vec<_> = lock_ids.filter(|name| self.table.state(*name) == Some(LockState::Held)).collect();
             let lately = session.wanted_at.is_some_and(|wanted| now.time.since(wanted) <= lease);
             let in_the_way = held.iter().any(|name| self.table.wanted(*name)) || (lately && !held.is_empty());
             let for_long = !held.is_empty() && silence > lease * SILENT_LEASES_MAX;
@@ -262,7 +262,7 @@ impl LockServer {
     /// Ends a session; what the host held or waited for goes to others.
     pub(crate) fn forget(&mut self, now: Now, host: Generation, out: &mut Effects) {
         self.give_back_all(now, host, out);
-        self.timers.cancel(Timer::Recall(host));
+        self.timers.cancel(Timer::Revoke(host));
         let session = self.sessions.remove(&host).expect("it is there");
         self.list_is_stale |= session.listed;
     }
@@ -282,8 +282,8 @@ impl LockServer {
             match timer {
                 Timer::Patrol => self.patrol(now, out),
                 Timer::Monitor => self.on_monitor_timer(now, out),
-                Timer::Recall(host) => self.recall_again(now, host, out),
-                Timer::Impatient(claim) => self.on_impatient(now, claim, out),
+                Timer::Revoke(host) => self.revoke_again(now, host, out),
+                Timer::Impatient(lock_id) => self.on_impatient(now, lock_id, out),
             }
         }
     }
@@ -352,11 +352,11 @@ impl Machine for LockServer {
             assert!(session.listed && self.list.contains(name.host), "who holds or waits is in the list: {name:?}");
             let held = self.table.state(name) == Some(LockState::Held);
             assert!(held || self.service == LockService::Serving, "nobody waits during recovery: {name:?}");
-            if held && session.claims[&name.claim].kept && self.table.wanted(name) {
-                let recalled = self.timers.deadline_of(Timer::Recall(name.host)).is_some();
+            if held && session.lock_ids[&name.lock_id].cached && self.table.wanted(name) {
+                let revoked = self.timers.deadline_of(Timer::Revoke(name.host)).is_some();
                 assert!(
-                    recalled && session.wanted.contains(&name.claim),
-                    "a kept claim in the way is recalled: {name:?}"
+                    revoked && session.wanted.contains(&name.lock_id),
+                    "a kept lock in the way is revoked: {name:?}"
                 );
             }
         }
@@ -365,8 +365,8 @@ impl Machine for LockServer {
             assert!(session.deferred.is_empty() || coming, "what is deferred has its time to come: {host}");
         }
         if self.table.len() <= CHECKED_MAX {
-            let claims: usize = self.sessions.values().map(|session| session.claims.len()).sum();
-            assert_eq!(claims, self.table.len(), "claims of sessions are in the table");
+            let lock_ids: usize = self.sessions.values().map(|session| session.lock_ids.len()).sum();
+            assert_eq!(lock_ids, self.table.len(), "locks of sessions are in the table");
         }
     }
 }

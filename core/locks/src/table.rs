@@ -3,13 +3,13 @@
 //! It serves wherever blocks are locked: in lock servers, in devices that serve locks, and in a host among its own
 //! transactions. It knows neither time nor messages.
 //!
-//! What an owner asks for, its *claim*, is granted as a whole or waits as a whole. One rule decides all:
+//! What an owner asks for, its *lock*, is granted as a whole or waits as a whole. One rule decides all:
 //!
-//! > A claim is held if it conflicts with no claim that came before it, and waits otherwise.
+//! > A lock is held if it conflicts with no lock that came before it, and waits otherwise.
 //!
 //! So two that conflict are never held at once, nobody is overtaken by a later one that it conflicts with, and whoever is
-//! first of all that wait for a block is next. Since a claim waits only for earlier ones, there are no deadlocks among the
-//! claims of one table.
+//! first of all that wait for a block is next. Since a lock waits only for earlier ones, there are no deadlocks among the
+//! locks of one table.
 //!
 //! Extents lie in one ordered map. Locks are as long as a block or as a volume; so they are kept apart by size, and the
 //! search for what touches a range looks back no further, for each size in use, than a lock of that size reaches.
@@ -23,9 +23,9 @@ use std::ops::Range;
 /// Claims on blocks, held and waiting, each named by its owner.
 #[derive(Clone, Debug)]
 pub struct LockTable<Owner> {
-    claims: BTreeMap<Owner, Claim>,
-    extents: BTreeMap<Place, Extent<Owner>>,
-    /// How many claims wait.
+    owners: BTreeMap<Owner, Owned>,
+    extents: BTreeMap<ExtentAddress, Extent<Owner>>,
+    /// How many locks wait.
     waiting: usize,
     /// How many extents there are of each size, and which sizes are in use, as a set of bits.
     sizes: [u32; SIZES],
@@ -37,9 +37,9 @@ pub struct LockTable<Owner> {
     recent: VecDeque<Owner>,
 }
 
-/// How a claim begins.
+/// How a lock begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Asked<Owner> {
+pub enum Locked<Owner> {
     /// It is held.
     Granted,
     /// It waits.
@@ -49,7 +49,7 @@ pub enum Asked<Owner> {
     },
 }
 
-/// Where a claim stands.
+/// Where a lock stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockState {
     /// It is granted.
@@ -59,7 +59,7 @@ pub enum LockState {
 }
 
 #[derive(Clone, Debug)]
-struct Claim {
+struct Owned {
     arrival: u64,
     state: LockState,
     object: ObjectId,
@@ -68,14 +68,14 @@ struct Claim {
 
 /// Where an extent lies in the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct ExtentAddress {
     object: ObjectId,
     position: u16,
     /// See [`size_of`].
     size: u8,
     start: u64,
     arrival: u64,
-    /// Which of its claim's extents it is: a claim's own may touch each other.
+    /// Which of its lock's extents it is: a lock's own may touch each other.
     index: u16,
 }
 
@@ -90,13 +90,13 @@ struct Extent<Owner> {
 const FIRST_ASKED: u64 = 1 << 63;
 /// Each size is sixteen times the one below: locks of a few blocks, of some stripe units, …
 const SIZES: usize = 16;
-/// The most claims that one look at the invariants checks.
+/// The most locks that one look at the invariants checks.
 const CHECKED_MAX: usize = 16;
 
 impl<Owner> Default for LockTable<Owner> {
     fn default() -> Self {
         LockTable {
-            claims: BTreeMap::new(),
+            owners: BTreeMap::new(),
             extents: BTreeMap::new(),
             waiting: 0,
             sizes: [0; SIZES],
@@ -114,9 +114,9 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
         LockTable::default()
     }
 
-    /// Asks for all of these extents of `object`, none of them empty, at once or not at all. An owner has one claim; its own
+    /// Asks for all of these extents of `object`, none of them empty, at once or not at all. An owner has one lock; its own
     /// extents may touch, and then a block is locked exclusively if any of them says so.
-    pub fn lock(&mut self, owner: Owner, object: ObjectId, extents: &[LockExtent]) -> Asked<Owner> {
+    pub fn lock(&mut self, owner: Owner, object: ObjectId, extents: &[LockExtent]) -> Locked<Owner> {
         let arrival = self.next_asked;
         self.next_asked += 1;
         let mut free = true;
@@ -130,11 +130,11 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
             }
         }
         let state = if free { LockState::Held } else { LockState::Waiting };
-        self.insert(owner, Claim { arrival, state, object, extents: extents.to_vec() });
-        if free { Asked::Granted } else { Asked::Waits { blockers: in_order(blockers) } }
+        self.insert(owner, Owned { arrival, state, object, extents: extents.to_vec() });
+        if free { Locked::Granted } else { Locked::Waits { blockers: in_order(blockers) } }
     }
 
-    /// Takes in a claim as held since before anybody asked: of a recovered transaction, or said again to a server that has
+    /// Takes in a lock as held since before anybody asked: of a recovered transaction, or said again to a server that has
     /// restarted. Does nothing, and returns false, if it conflicts with one that is held.
     pub fn hold(&mut self, owner: Owner, object: ObjectId, extents: &[LockExtent]) -> bool {
         if self.conflicts(object, extents, None) {
@@ -142,37 +142,37 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
         }
         let arrival = self.next_held;
         self.next_held += 1;
-        self.insert(owner, Claim { arrival, state: LockState::Held, object, extents: extents.to_vec() });
+        self.insert(owner, Owned { arrival, state: LockState::Held, object, extents: extents.to_vec() });
         true
     }
 
     /// Takes out what `owner` holds, or its place in the queue; nothing if it has none. Those who hold now what they waited
     /// for are appended to `granted`, in the order in which they came.
     pub fn release(&mut self, owner: Owner, granted: &mut Vec<Owner>) {
-        let Some(claim) = self.remove(owner) else { return };
+        let Some(owned) = self.remove(owner) else { return };
         if self.waiting == 0 {
             return;
         }
         // Those behind it all wait. A grant to one puts none of the others in the clear: they wait for it still.
-        let behind = self.later(&claim).map(|(place, extent)| (place.arrival, extent.owner)).collect();
+        let behind = self.later(&owned).map(|(place, extent)| (place.arrival, extent.owner)).collect();
         for (_, waiting) in in_order(behind) {
-            let claim = &self.claims[&waiting];
-            if self.earlier(claim).next().is_none() {
+            let owned = &self.owners[&waiting];
+            if self.earlier(owned).next().is_none() {
                 self.grant(waiting);
                 granted.push(waiting);
             }
         }
     }
 
-    /// Where `owner`'s claim stands, if it has one.
+    /// Where `owner`'s lock stands, if it has one.
     pub fn state(&self, owner: Owner) -> Option<LockState> {
-        self.claims.get(&owner).map(|claim| claim.state)
+        self.owners.get(&owner).map(|owned| owned.state)
     }
 
     /// Who holds what `owner` waits for, in order.
     pub fn blockers(&self, owner: Owner) -> Vec<Owner> {
-        let claim = self.claims.get(&owner);
-        let earlier = claim.into_iter().flat_map(|claim| self.earlier(claim));
+        let owned = self.owners.get(&owner);
+        let earlier = owned.into_iter().flat_map(|owned| self.earlier(owned));
         in_order(earlier.filter(|extent| extent.state == LockState::Held).map(|extent| extent.owner).collect())
     }
 
@@ -186,53 +186,53 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
 
     /// True if anybody holds or waits for a block of `object`.
     pub fn touches(&self, object: ObjectId) -> bool {
-        let first = Place { object, position: 0, size: 0, start: 0, arrival: 0, index: 0 };
+        let first = ExtentAddress { object, position: 0, size: 0, start: 0, arrival: 0, index: 0 };
         self.extents.range(first..).next().is_some_and(|(place, _)| place.object == object)
     }
 
     /// True if somebody waits for what `owner` holds, or has asked for before.
     pub fn wanted(&self, owner: Owner) -> bool {
-        let claim = self.claims.get(&owner).filter(|_| self.waiting > 0);
-        claim.is_some_and(|claim| self.later(claim).next().is_some())
+        let owned = self.owners.get(&owner).filter(|_| self.waiting > 0);
+        owned.is_some_and(|owned| self.later(owned).next().is_some())
     }
 
     /// Everybody who holds or waits, in order.
     pub fn owners(&self) -> impl Iterator<Item = Owner> + '_ {
-        self.claims.keys().copied()
+        self.owners.keys().copied()
     }
 
-    /// All claims, by their owners.
+    /// All locks, by their owners.
     pub fn states(&self) -> impl Iterator<Item = (Owner, LockState)> + '_ {
-        self.claims.iter().map(|(owner, claim)| (*owner, claim.state))
+        self.owners.iter().map(|(owner, owned)| (*owner, owned.state))
     }
 
-    /// How many claims there are, held and waiting.
+    /// How many locks there are, held and waiting.
     pub fn len(&self) -> usize {
-        self.claims.len()
+        self.owners.len()
     }
 
     /// True if there are none.
     pub fn is_empty(&self) -> bool {
-        self.claims.is_empty()
+        self.owners.is_empty()
     }
 
-    /// Asserts the rule of the table for every claim, or for those that changed last if there are many.
+    /// Asserts the rule of the table for every lock, or for those that changed last if there are many.
     pub fn invariants(&self) {
-        if self.claims.len() <= CHECKED_MAX {
-            self.claims.keys().for_each(|owner| self.check(*owner));
-            let extents: usize = self.claims.values().map(|claim| claim.extents.len()).sum();
-            assert_eq!(extents, self.extents.len(), "every extent belongs to a claim");
-            let waiting = self.claims.values().filter(|claim| claim.state == LockState::Waiting);
+        if self.owners.len() <= CHECKED_MAX {
+            self.owners.keys().for_each(|owner| self.check(*owner));
+            let extents: usize = self.owners.values().map(|owned| owned.extents.len()).sum();
+            assert_eq!(extents, self.extents.len(), "every extent belongs to a lock");
+            let waiting = self.owners.values().filter(|owned| owned.state == LockState::Waiting);
             assert_eq!(waiting.count(), self.waiting, "those that wait are counted");
         } else {
-            self.recent.iter().filter(|owner| self.claims.contains_key(owner)).for_each(|owner| self.check(*owner));
+            self.recent.iter().filter(|owner| self.owners.contains_key(owner)).for_each(|owner| self.check(*owner));
         }
     }
 
     fn check(&self, owner: Owner) {
-        let claim = &self.claims[&owner];
-        let earlier = self.earlier(claim).next();
-        match claim.state {
+        let owned = &self.owners[&owner];
+        let earlier = self.earlier(owned).next();
+        match owned.state {
             LockState::Held => {
                 assert!(earlier.is_none(), "{owner:?} holds what conflicts with the earlier {earlier:?}")
             }
@@ -240,33 +240,37 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
         }
     }
 
-    /// The extents that `claim` has to wait for.
-    fn earlier(&self, claim: &Claim) -> impl Iterator<Item = &Extent<Owner>> {
-        self.conflicting_all(claim, 0..claim.arrival).map(|(_, earlier)| earlier)
+    /// The extents that `owned` has to wait for.
+    fn earlier(&self, owned: &Owned) -> impl Iterator<Item = &Extent<Owner>> {
+        self.conflicting_all(owned, 0..owned.arrival).map(|(_, earlier)| earlier)
     }
 
-    /// The extents that have to wait for `claim`.
-    fn later(&self, claim: &Claim) -> impl Iterator<Item = (&Place, &Extent<Owner>)> {
-        self.conflicting_all(claim, claim.arrival + 1..u64::MAX)
+    /// The extents that have to wait for `owned`.
+    fn later(&self, owned: &Owned) -> impl Iterator<Item = (&ExtentAddress, &Extent<Owner>)> {
+        self.conflicting_all(owned, owned.arrival + 1..u64::MAX)
     }
 
-    fn conflicting_all(&self, claim: &Claim, arrivals: Range<u64>) -> impl Iterator<Item = (&Place, &Extent<Owner>)> {
-        let extents = claim.extents.iter();
-        extents.flat_map(move |extent| self.conflicting(claim.object, *extent, arrivals.clone()))
+    fn conflicting_all(
+        &self,
+        owned: &Owned,
+        arrivals: Range<u64>,
+    ) -> impl Iterator<Item = (&ExtentAddress, &Extent<Owner>)> {
+        let extents = owned.extents.iter();
+        extents.flat_map(move |extent| self.conflicting(owned.object, *extent, arrivals.clone()))
     }
 
-    /// The extents that conflict with this one, of claims that came at these times.
+    /// The extents that conflict with this one, of locks that came at these times.
     fn conflicting(
         &self,
         object: ObjectId,
         LockExtent { position, range, mode }: LockExtent,
         arrivals: Range<u64>,
-    ) -> impl Iterator<Item = (&Place, &Extent<Owner>)> {
-        let place = Place { object, position, size: 0, start: range.end(), arrival: 0, index: 0 };
+    ) -> impl Iterator<Item = (&ExtentAddress, &Extent<Owner>)> {
+        let place = ExtentAddress { object, position, size: 0, start: range.end(), arrival: 0, index: 0 };
         bits(self.sizes_in_use)
             .flat_map(move |size| {
-                let behind = Place { size, ..place };
-                self.extents.range(Place { start: range.start.saturating_sub(reach(size)), ..behind }..behind)
+                let behind = ExtentAddress { size, ..place };
+                self.extents.range(ExtentAddress { start: range.start.saturating_sub(reach(size)), ..behind }..behind)
             })
             .filter(move |(place, other)| {
                 arrivals.contains(&place.arrival)
@@ -275,22 +279,22 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
             })
     }
 
-    fn insert(&mut self, owner: Owner, claim: Claim) {
-        for (place, extent) in claim.places() {
-            let state = claim.state;
+    fn insert(&mut self, owner: Owner, owned: Owned) {
+        for (place, extent) in owned.places() {
+            let state = owned.state;
             self.extents.insert(place, Extent { owner, state, count: extent.range.count, mode: extent.mode });
             self.sizes[place.size as usize] += 1;
             self.sizes_in_use |= 1 << place.size;
         }
-        self.waiting += usize::from(claim.state == LockState::Waiting);
-        assert!(self.claims.insert(owner, claim).is_none(), "{owner:?} has asked already");
+        self.waiting += usize::from(owned.state == LockState::Waiting);
+        assert!(self.owners.insert(owner, owned).is_none(), "{owner:?} has asked already");
         self.changed(owner);
     }
 
-    fn remove(&mut self, owner: Owner) -> Option<Claim> {
-        let claim = self.claims.remove(&owner)?;
-        self.waiting -= usize::from(claim.state == LockState::Waiting);
-        for (place, _) in claim.places() {
+    fn remove(&mut self, owner: Owner) -> Option<Owned> {
+        let owned = self.owners.remove(&owner)?;
+        self.waiting -= usize::from(owned.state == LockState::Waiting);
+        for (place, _) in owned.places() {
             self.extents.remove(&place);
             let left = &mut self.sizes[place.size as usize];
             *left -= 1;
@@ -298,15 +302,15 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
                 self.sizes_in_use &= !(1 << place.size);
             }
         }
-        Some(claim)
+        Some(owned)
     }
 
     fn grant(&mut self, owner: Owner) {
-        let claim = self.claims.get_mut(&owner).expect("it waits");
-        claim.state = LockState::Held;
+        let owned = self.owners.get_mut(&owner).expect("it waits");
+        owned.state = LockState::Held;
         self.waiting -= 1;
-        for (place, _) in claim.places() {
-            self.extents.get_mut(&place).expect("a claim's extents are in the table").state = LockState::Held;
+        for (place, _) in owned.places() {
+            self.extents.get_mut(&place).expect("a lock's extents are in the table").state = LockState::Held;
         }
         self.changed(owner);
     }
@@ -319,12 +323,12 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
     }
 }
 
-impl Claim {
-    fn places(&self) -> impl Iterator<Item = (Place, LockExtent)> {
+impl Owned {
+    fn places(&self) -> impl Iterator<Item = (ExtentAddress, LockExtent)> {
         self.extents.iter().zip(0..).map(|(extent, index)| {
             let LockExtent { position, range, .. } = *extent;
             let (object, size, start, arrival) = (self.object, size_of(range), range.start, self.arrival);
-            (Place { object, position, size, start, arrival, index }, *extent)
+            (ExtentAddress { object, position, size, start, arrival, index }, *extent)
         })
     }
 }

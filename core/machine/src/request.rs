@@ -3,8 +3,8 @@
 use braid_base::{BlockRange, DeviceId, Generation, LockServerId, ObjectId, TransactionId, VolumeId};
 use braid_layout::{StripeRows, VolumeDescription};
 use braid_wire::{
-    Administration, AttributeName, CommandResult, Failure, Managed, ObjectRefusal, ObjectRequest, Objection, Rejection,
-    Task,
+    AdminError, Administration, AttributeName, CommandResult, Failure, Managed, ObjectRefusal, ObjectRequest,
+    Rejection, Task,
 };
 use bytes::Bytes;
 use std::ops::Range;
@@ -177,8 +177,8 @@ pub enum HostRequest {
         /// So long at most: then it is answered as it is.
         patience: Duration,
     },
-    /// Has commands done on the objects of a mirror, as one storage transaction (`docs/objects.md`).
-    Mirror {
+    /// Has commands done on the objects of an attribute volume, as one storage transaction (`docs/objects.md`).
+    AttributeVolume {
         /// The volume that keeps them.
         volume: VolumeId,
         /// What to do.
@@ -195,8 +195,8 @@ pub enum HostRequest {
     },
     /// Graceful disconnect: once all that is under way has ended, devices drop what they keep of this host's transactions and requests, and
     /// lock servers get back its cached locks. Ends when they have confirmed that, or when its time is up. What would begin something
-    /// after it is refused as [`HostError::Leaving`].
-    TakeLeave,
+    /// after it is refused as [`HostError::Disconnecting`].
+    Disconnect,
     /// Has hosts kept out: ends when no device serves them any more.
     Fence {
         /// Every generation below this one…
@@ -277,7 +277,7 @@ pub struct ScrubReport {
     pub recomputed: u64,
     /// Stripes, or parts of some, that could not be checked.
     pub skipped: u64,
-    /// Where what was not mended is: the first [`limits::LOST_RUNS_MAX`](braid_base::limits::LOST_RUNS_MAX) places.
+    /// Where what was not repaired is: the first [`limits::LOST_RUNS_MAX`](braid_base::limits::LOST_RUNS_MAX) places.
     pub findings: Vec<Finding>,
 }
 
@@ -363,7 +363,7 @@ pub enum HostError {
     NoMonitor,
     /// The monitor does not change that.
     #[error(transparent)]
-    Objection(Objection),
+    AdminError(AdminError),
     /// A device can't do it.
     #[error("device {device}: {failure}")]
     Device {
@@ -372,7 +372,7 @@ pub enum HostError {
         /// Why.
         failure: Failure,
     },
-    /// A device, or a mirror, refuses a request for objects. Nothing of it has happened.
+    /// A device, or an attribute volume, refuses a request for objects. Nothing of it has happened.
     #[error("{0}")]
     Objects(ObjectRefusal),
     /// A device's clock is too far behind.
@@ -387,9 +387,9 @@ pub enum HostError {
         /// Behind what.
         cause: ClockCause,
     },
-    /// Too many devices are away for what was asked; the rest of the volume is served as usual. A write that was under way when they
+    /// Too many devices are unavailable for what was asked; the rest of the volume is served as usual. A write that was under way when they
     /// went may have happened or not.
-    #[error("too many devices are away here: {} must come back", names(devices))]
+    #[error("too many devices are unavailable here: {} must come back", names(devices))]
     Unavailable {
         /// Those whose return would help.
         devices: Vec<DeviceId>,
@@ -413,7 +413,7 @@ pub enum HostError {
     Busy,
     /// It was told to end, and begins nothing any more. Nothing of this has happened.
     #[error("the host is about to end: start it again")]
-    Leaving,
+    Disconnecting,
     /// It is no longer there to ask.
     #[error("the host has stopped: start it again")]
     Stopped,

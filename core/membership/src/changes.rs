@@ -3,24 +3,24 @@
 use crate::draft::Draft;
 use crate::record::Recorded;
 use crate::slot::{CHANGES_MAX, Change};
-use braid_base::{DeviceId, DiskId, Standing, limits};
-use braid_wire::{Administration, Objection};
+use braid_base::{DeviceId, DiskId, MemberState, limits};
+use braid_wire::{AdminError, Administration};
 
 impl Draft<'_> {
     /// Makes what an operator asks for part of it, or says why that can't be.
-    pub fn change(&mut self, request: Administration) -> Result<(), Objection> {
+    pub fn change(&mut self, request: Administration) -> Result<(), AdminError> {
         match request {
             Administration::Fail { device } => {
-                if self.standing(device)? == Standing::In {
+                if self.member_state(device)? == MemberState::In {
                     self.dependence().can_leave(device, &self.next.membership)?;
                     if !self.stripes.is_protected(device) {
-                        return Err(Objection::NothingGained);
+                        return Err(AdminError::NothingGained);
                     }
                 }
                 self.next.slot_mut(device).held = true;
             }
             Administration::Readmit { device } => {
-                self.standing(device)?;
+                self.member_state(device)?;
                 let slot = self.next.slot_mut(device);
                 slot.held = false;
                 (slot.disk, slot.change) = match slot.change {
@@ -30,7 +30,7 @@ impl Draft<'_> {
                 };
             }
             Administration::Replace { device, disk, blocks, lose } => {
-                let mut standing = self.standing(device)?;
+                let mut member_state = self.member_state(device)?;
                 let slot = self.next.slot(device);
                 if slot.disk == Some(disk) || slot.change == (Change::Leaving { to: disk }) {
                     return Ok(());
@@ -38,12 +38,12 @@ impl Draft<'_> {
                 is_free(disk, self.next)?;
                 let needed = self.stripes.blocks_on(device);
                 if blocks < needed {
-                    return Err(Objection::TooSmall { blocks, needed });
+                    return Err(AdminError::TooSmall { blocks, needed });
                 }
                 if let Some(volume) = self.stripes.unprotected_on(device).filter(|_| !lose) {
-                    return Err(Objection::WouldLose { volume });
+                    return Err(AdminError::WouldLose { volume });
                 }
-                let harm = if standing == Standing::In {
+                let harm = if member_state == MemberState::In {
                     self.dependence().can_leave(device, &self.next.membership)
                 } else {
                     Ok(())
@@ -54,18 +54,18 @@ impl Draft<'_> {
                     harm.clone()?;
                 }
                 if self.next.changes() >= CHANGES_MAX {
-                    return Err(Objection::TooManyChanges);
+                    return Err(AdminError::TooManyChanges);
                 }
                 if harm.is_err() {
                     // Its operator gives up the stripes that can't do without it: so the others go on without it at once.
                     self.hold_its_wards(device)?;
                     self.take_out(device);
-                    standing = Standing::Out;
+                    member_state = MemberState::Out;
                 }
                 self.next.spares.remove(&disk);
-                match standing {
-                    Standing::Out => self.hand_over(device, disk),
-                    Standing::In | Standing::Returning { .. } => {
+                match member_state {
+                    MemberState::Out => self.hand_over(device, disk),
+                    MemberState::In | MemberState::Returning { .. } => {
                         self.next.slot_mut(device).change = Change::Leaving { to: disk };
                     }
                 }
@@ -73,25 +73,25 @@ impl Draft<'_> {
             Administration::AddSpare { disk, blocks } => {
                 is_free(disk, self.next)?;
                 if self.next.spares.len() >= limits::SPARES_MAX && !self.next.spares.contains_key(&disk) {
-                    return Err(Objection::TooManySpares);
+                    return Err(AdminError::TooManySpares);
                 }
                 self.next.spares.insert(disk, blocks);
             }
             Administration::RemoveSpare { disk } => {
-                self.next.spares.remove(&disk).ok_or(Objection::NoSuchSpare)?;
+                self.next.spares.remove(&disk).ok_or(AdminError::NoSuchSpare)?;
             }
-            Administration::Pace(pace) => self.next.pace = pace,
+            Administration::RecoveryThrottle(throttle) => self.next.throttle = throttle,
             Administration::AddDevice { device, disk } => {
-                if self.standing(device).is_ok() {
+                if self.member_state(device).is_ok() {
                     let is_this = self.next.slot(device).disk == Some(disk);
-                    return if is_this { Ok(()) } else { Err(Objection::DeviceExists { device }) };
+                    return if is_this { Ok(()) } else { Err(AdminError::DeviceExists { device }) };
                 }
                 is_free(disk, self.next)?;
                 if self.next.membership.members.len() >= limits::DEVICES_MAX {
-                    return Err(Objection::TooManyDevices);
+                    return Err(AdminError::TooManyDevices);
                 }
                 if self.next.changes() >= CHANGES_MAX {
-                    return Err(Objection::TooManyChanges);
+                    return Err(AdminError::TooManyChanges);
                 }
                 self.next.spares.remove(&disk);
                 self.next.membership.add(device);
@@ -99,9 +99,9 @@ impl Draft<'_> {
             }
             Administration::RemoveDevice { device } => {
                 // Asked again, it is not there any more.
-                if self.standing(device).is_ok() {
+                if self.member_state(device).is_ok() {
                     if let Some(volume) = self.stripes.any_on(device) {
-                        return Err(Objection::HoldsVolume { volume });
+                        return Err(AdminError::HoldsVolume { volume });
                     }
                     self.next.remove(device);
                     // It may serve on for a while: nothing lies there.
@@ -116,13 +116,13 @@ impl Draft<'_> {
     /// A device whose stripes are given up may have been the only one that knew what others had missed. Those of these that are out must not
     /// come back with what they have, as if that were all: they are held out, until the operator replaces their disks, or readmits
     /// them and so accepts older content. One that is returning must be held out first.
-    fn hold_its_wards(&mut self, device: DeviceId) -> Result<(), Objection> {
-        let member = |other: DeviceId| self.next.membership.member(other).map(|member| member.standing);
-        let wards = self.stripes.needed_beside(device, |other| member(other) == Some(Standing::In));
-        let returning = |other: &DeviceId| matches!(member(*other), Some(Standing::Returning { .. }));
+    fn hold_its_wards(&mut self, device: DeviceId) -> Result<(), AdminError> {
+        let member = |other: DeviceId| self.next.membership.member(other).map(|member| member.member_state);
+        let wards = self.stripes.needed_beside(device, |other| member(other) == Some(MemberState::In));
+        let returning = |other: &DeviceId| matches!(member(*other), Some(MemberState::Returning { .. }));
         let others: Vec<DeviceId> = wards.iter().copied().filter(returning).collect();
         if !others.is_empty() {
-            return Err(Objection::NeedsOthers { others });
+            return Err(AdminError::NeedsOthers { others });
         }
         for ward in wards {
             let slot = self.next.slot_mut(ward);
@@ -131,12 +131,12 @@ impl Draft<'_> {
         Ok(())
     }
 
-    fn standing(&self, device: DeviceId) -> Result<Standing, Objection> {
-        self.next.membership.member(device).map(|member| member.standing).ok_or(Objection::NoSuchDevice)
+    fn member_state(&self, device: DeviceId) -> Result<MemberState, AdminError> {
+        self.next.membership.member(device).map(|member| member.member_state).ok_or(AdminError::NoSuchDevice)
     }
 }
 
-fn is_free(disk: DiskId, next: &Recorded) -> Result<(), Objection> {
+fn is_free(disk: DiskId, next: &Recorded) -> Result<(), AdminError> {
     let user = next.slots.iter().find(|(_, slot)| slot.involves(disk)).map(|(device, _)| *device);
-    user.map_or(Ok(()), |device| Err(Objection::DiskInUse { device }))
+    user.map_or(Ok(()), |device| Err(AdminError::DiskInUse { device }))
 }

@@ -22,11 +22,11 @@ mod pending;
 mod view;
 
 use braid_base::limits::Settings;
-use braid_base::{Clock, DeviceId, DiskId, Epoch, Generation, Membership, NodeId, Now, Standing, Time, Timers};
+use braid_base::{Clock, DeviceId, DiskId, Epoch, Generation, MemberState, Membership, NodeId, Now, Time, Timers};
 use braid_machine::{Effects, Ignored};
 use braid_wire::{
-    Administration, HealingProgress, Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, Objection,
-    Pace, Unwelcome,
+    AdminError, Administration, HealingProgress, JoinRefused, Message, MonitorAnswer, MonitorCommand, MonitorReply,
+    MonitorRequest, RecoveryThrottle,
 };
 use lease::LeaseState;
 pub use pending::{FenceRequest, Persistence};
@@ -35,7 +35,7 @@ use std::time::Duration;
 pub use view::MembershipView;
 
 /// The least time between two reports that are sent because something is amiss.
-const HASTE: Duration = Duration::from_millis(20);
+const REPORT_AGAIN_AFTER: Duration = Duration::from_millis(20);
 /// Before it knows a membership, a node reports so many times as often as later: it is just starting, and so perhaps is the monitor.
 const STARTING: u32 = 10;
 
@@ -46,14 +46,14 @@ pub struct MonitorClient {
     /// Whether it lives by a membership at all.
     adopts: bool,
     /// How fast returning devices are to be resynchronised, as the monitor last said.
-    throttle: Pace,
+    throttle: RecoveryThrottle,
     /// Only devices have one.
     lease: Option<LeaseState>,
     pending: Pending,
     last_report: Option<Time>,
     timers: Timers<Deadline>,
     /// What the last answer brought and has not been taken over.
-    news: Option<News>,
+    news: Option<StatusDiff>,
 }
 
 /// What the client borrows of its owner.
@@ -109,7 +109,7 @@ pub enum Event {
         /// Who asked.
         asker: u64,
         /// Why not.
-        result: Result<(), Objection>,
+        result: Result<(), AdminError>,
     },
     /// The monitor did not answer a request in time.
     Expired {
@@ -143,7 +143,7 @@ pub struct Report {
 
 /// What is left of an answer.
 #[derive(Clone, Debug)]
-struct News {
+struct StatusDiff {
     /// The monitor was last told that it is not heard.
     reported_deaf: bool,
     membership: Option<Membership>,
@@ -167,7 +167,7 @@ impl MonitorClient {
         MonitorClient {
             view: MembershipView::new(fixed),
             adopts: true,
-            throttle: Pace::default(),
+            throttle: RecoveryThrottle::default(),
             lease: None,
             pending: Pending::default(),
             last_report: None,
@@ -197,7 +197,7 @@ impl MonitorClient {
     }
 
     /// How fast returning devices are to be resynchronised.
-    pub fn throttle(&self) -> Pace {
+    pub fn throttle(&self) -> RecoveryThrottle {
         self.throttle
     }
 
@@ -282,7 +282,7 @@ impl MonitorClient {
 
     /// Somebody lives by a later epoch, so there is news: true if the owner is to report at once, to be told.
     pub fn seeks_news(&self, now: Time) -> bool {
-        let lately = self.last_report.is_some_and(|last| now < last.after(HASTE));
+        let lately = self.last_report.is_some_and(|last| now < last.after(REPORT_AGAIN_AFTER));
         self.has_monitor() && !lately
     }
 
@@ -311,10 +311,10 @@ impl MonitorClient {
 
     /// The monitor has answered. What that brings, [`MonitorClient::next_event`] tells.
     pub fn on_answer(&mut self, now: Time, answer: MonitorAnswer) {
-        let MonitorAnswer { membership, away, reply } = answer;
+        let MonitorAnswer { membership, unavailable, reply } = answer;
         let reported_deaf = self.lease.as_mut().is_some_and(|lease| lease.hear(now));
         let membership = membership.filter(|_| self.adopts);
-        self.news = Some(News { reported_deaf, membership, unavailable: Some(away), reply: Some(reply) });
+        self.news = Some(StatusDiff { reported_deaf, membership, unavailable: Some(unavailable), reply: Some(reply) });
     }
 
     /// Takes over the next thing that an answer has brought to a host or a lock server; none if that was all.
@@ -335,8 +335,8 @@ impl MonitorClient {
         let reply = news.reply.take();
         self.news = None;
         match reply? {
-            MonitorReply::Lease { pace, .. } => {
-                self.throttle = pace;
+            MonitorReply::Lease { throttle, .. } => {
+                self.throttle = throttle;
                 None
             }
             MonitorReply::Fenced { ticket } => {
@@ -349,7 +349,7 @@ impl MonitorClient {
                 self.timers.cancel(Deadline::Administer(ticket));
                 Some(Event::Administered { asker: pending.asker, result })
             }
-            MonitorReply::Changed | MonitorReply::Unwelcome(_) => None,
+            MonitorReply::Changed | MonitorReply::JoinRefused(_) => None,
         }
     }
 
@@ -396,7 +396,7 @@ impl MonitorClient {
             return Some(DeviceEvent::Ignored(Ignored::InProgress));
         }
         match reply {
-            MonitorReply::Unwelcome(why) => {
+            MonitorReply::JoinRefused(why) => {
                 lease.join_refused = Some(why);
                 self.news = None;
                 None
@@ -414,11 +414,11 @@ impl MonitorClient {
     /// True if the owner may serve: it is in, or returning, and its lease runs.
     pub fn may_serve(&self, now: Time) -> bool {
         let Some(lease) = &self.lease else { return true };
-        self.view.is_fixed() || (self.own_state().is_some_and(|state| state != Standing::Out) && lease.runs(now))
+        self.view.is_fixed() || (self.own_state().is_some_and(|state| state != MemberState::Out) && lease.runs(now))
     }
 
     /// Its own state in the array, as far as it knows.
-    pub fn own_state(&self) -> Option<Standing> {
+    pub fn own_state(&self) -> Option<MemberState> {
         self.view.state(self.lease.as_ref()?.device)
     }
 
@@ -448,13 +448,13 @@ impl MonitorClient {
     /// The disk could not do what it was asked to. While the device is returning, that is for the monitor to know: hosts try the same again
     /// and again, and users wait for what others could do without the device. If it is in, users are told.
     pub fn note_disk_failure(&mut self) {
-        if matches!(self.own_state(), Some(Standing::Returning { .. })) {
+        if matches!(self.own_state(), Some(MemberState::Returning { .. })) {
             self.lease_mut().fail();
         }
     }
 
     /// Why it may never serve as it is, if the monitor has said so.
-    pub fn join_refused(&self) -> Option<Unwelcome> {
+    pub fn join_refused(&self) -> Option<JoinRefused> {
         self.lease.as_ref()?.join_refused
     }
 

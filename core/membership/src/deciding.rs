@@ -4,7 +4,7 @@ use crate::dependence::Dependence;
 use crate::draft::Draft;
 use crate::monitor::Monitor;
 use crate::record::Recorded;
-use braid_base::{DeviceId, Epoch, Membership, Now, Standing, Time};
+use braid_base::{DeviceId, Epoch, MemberState, Membership, Now, Time};
 use braid_machine::Effects;
 
 impl Monitor {
@@ -37,7 +37,7 @@ impl Monitor {
         }
         self.counters.fences_refused += self.fences.decide(&durable, &mut next.membership);
         if has_heard_all {
-            self.draft(now, &mut next).appoint_helpers();
+            self.draft(now, &mut next).appoint_recovery_coordinators();
         }
         let membership = &mut next.membership;
         let changed = (&membership.members, &membership.fence) != (&durable.members, &durable.fence);
@@ -74,7 +74,7 @@ impl Monitor {
         for (name, request) in self.administrations.undecided() {
             match self.draft(now, next).change(request) {
                 Ok(()) => self.administrations.decide(name),
-                Err(objection) => self.answer_administered(now, name, Err(objection), out),
+                Err(admin_error) => self.answer_administered(now, name, Err(admin_error), out),
             }
         }
     }
@@ -86,9 +86,9 @@ impl Monitor {
 
     /// Both copies have the next epoch: it is told to everybody.
     pub(crate) fn on_epoch_durable(&mut self, now: Now, before: &Membership, out: &mut Effects) {
-        let now_in = self.membership().devices(|standing| standing != Standing::Out);
-        let back =
-            now_in.filter(|device| before.member(*device).is_some_and(|member| member.standing == Standing::Out));
+        let now_in = self.membership().devices(|member_state| member_state != MemberState::Out);
+        let back = now_in
+            .filter(|device| before.member(*device).is_some_and(|member| member.member_state == MemberState::Out));
         let back: Vec<_> = back.collect();
         for device in back {
             self.devices.get_mut(&device).expect("it is known").come_back(now.time, &self.config.settings);
@@ -113,13 +113,13 @@ impl Monitor {
         }
     }
 
-    /// A helper says that a device has what it missed. The device must have said that it lives by an epoch since its return, too: so
+    /// A recovery coordinator says that a device has what it missed. The device must have said that it lives by an epoch since its return, too: so
     /// one that is in has that on its disk, even if there was nothing to be brought to it.
     pub(crate) fn on_caught_up(&mut self, device: DeviceId, since: Epoch) -> bool {
         let member = self.membership().member(device);
-        let is_news = member
-            .is_some_and(|member| member.since == since && matches!(member.standing, Standing::Returning { .. }))
-            && self.devices[&device].said.epoch >= since;
+        let is_news = member.is_some_and(|member| {
+            member.since == since && matches!(member.member_state, MemberState::Returning { .. })
+        }) && self.devices[&device].said.epoch >= since;
         if is_news {
             self.findings.catch_up(device);
         }

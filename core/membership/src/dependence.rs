@@ -4,8 +4,8 @@ use crate::leases::Device;
 use crate::slot::{Change, Slot};
 use crate::stripes::Stripes;
 use braid_base::limits::Settings;
-use braid_base::{DeviceId, Membership, Standing, Time};
-use braid_wire::Objection;
+use braid_base::{DeviceId, MemberState, Membership, Time};
+use braid_wire::AdminError;
 use std::collections::BTreeMap;
 
 /// What lies where, and what is known of the devices.
@@ -28,17 +28,17 @@ impl Dependence<'_> {
     }
 
     /// Those whose absence keeps a device from leaving.
-    pub fn can_leave(&self, device: DeviceId, membership: &Membership) -> Result<(), Objection> {
+    pub fn can_leave(&self, device: DeviceId, membership: &Membership) -> Result<(), AdminError> {
         let others = self.stripes.needed_beside(device, |other| self.is_reliable(other, membership));
-        if others.is_empty() { Ok(()) } else { Err(Objection::NeedsOthers { others }) }
+        if others.is_empty() { Ok(()) } else { Err(AdminError::NeedsOthers { others }) }
     }
 
     /// True if hosts could go on without a device that they can't reach.
     pub fn is_better_out(&self, device: DeviceId, slot: Slot, membership: &Membership) -> bool {
-        match membership.member(device).expect("all devices are members").standing {
-            Standing::Out => false,
-            Standing::Returning { .. } => true,
-            Standing::In => {
+        match membership.member(device).expect("all devices are members").member_state {
+            MemberState::Out => false,
+            MemberState::Returning { .. } => true,
+            MemberState::In => {
                 let leaves = matches!(slot.change, Change::Leaving { .. });
                 // Of two whose leases are not to be renewed, one stays until the other is out.
                 let is_there = |other: DeviceId| {
@@ -52,7 +52,7 @@ impl Dependence<'_> {
 
     /// True if others may go while this one stays.
     fn is_reliable(&self, device: DeviceId, membership: &Membership) -> bool {
-        let is_in = membership.member(device).is_some_and(|member| member.standing == Standing::In);
+        let is_in = membership.member(device).is_some_and(|member| member.member_state == MemberState::In);
         is_in && self.devices[&device].is_steady(self.now, self.settings)
     }
 }

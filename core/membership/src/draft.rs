@@ -9,7 +9,7 @@ use crate::record::Recorded;
 use crate::slot::{CHANGES_MAX, Change, Slot};
 use crate::stripes::Stripes;
 use braid_base::limits::Settings;
-use braid_base::{DeviceId, DiskId, Membership, Standing, Time};
+use braid_base::{DeviceId, DiskId, MemberState, Membership, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The next record, and what it is made by.
@@ -40,7 +40,7 @@ impl Draft<'_> {
 
     /// Devices that were on their way back, and are gone again: nobody needed them.
     pub fn give_up_returning(&mut self) {
-        for device in self.members(|standing| matches!(standing, Standing::Returning { .. })) {
+        for device in self.members(|member_state| matches!(member_state, MemberState::Returning { .. })) {
             if !self.devices[&device].may_serve(self.now) {
                 self.take_out(device);
             }
@@ -52,8 +52,8 @@ impl Draft<'_> {
         for device in findings.caught_up() {
             // It may just be going to be removed.
             let Some(member) = self.next.membership.member_mut(device) else { continue };
-            if matches!(member.standing, Standing::Returning { .. }) {
-                member.standing = Standing::In;
+            if matches!(member.member_state, MemberState::Returning { .. }) {
+                member.member_state = MemberState::In;
                 self.counters.caught_up += 1;
             }
         }
@@ -62,7 +62,7 @@ impl Draft<'_> {
     /// Devices whose leases have run out, and that all others can do without; where another disk is to come, it is enough that nobody
     /// is harmed.
     pub fn take_out_absent(&mut self) {
-        for device in self.members(|standing| standing == Standing::In) {
+        for device in self.members(|member_state| member_state == MemberState::In) {
             let leaves = matches!(self.durable.slot(device).change, Change::Leaving { .. });
             let (dependence, next) = (self.dependence(), &self.next.membership);
             let goes = dependence.can_do_without(device, next) || (leaves && dependence.harms_nobody(device, next));
@@ -75,14 +75,14 @@ impl Draft<'_> {
     pub fn take_out(&mut self, device: DeviceId) {
         let since = self.next.membership.epoch;
         let member = self.next.membership.member_mut(device).expect("it is one of its devices");
-        (member.standing, member.since) = (Standing::Out, since);
+        (member.member_state, member.since) = (MemberState::Out, since);
         self.devices.get_mut(&device).expect("it is known").take_out(self.now, self.settings);
         self.counters.taken_out += 1;
     }
 
     /// Slots that were to get another disk, and are out.
     pub fn hand_over_left(&mut self) {
-        for device in self.members(|standing| standing == Standing::Out) {
+        for device in self.members(|member_state| member_state == MemberState::Out) {
             if let Change::Leaving { to } = self.next.slot(device).change {
                 self.hand_over(device, to);
             }
@@ -96,7 +96,7 @@ impl Draft<'_> {
 
     /// Devices that are out, and have been heard of: for long enough, if they come and go.
     pub fn let_return(&mut self) {
-        let out = self.durable.membership.devices(|standing| standing == Standing::Out);
+        let out = self.durable.membership.devices(|member_state| member_state == MemberState::Out);
         for device in out.filter(|device| self.next.membership.member(*device).is_some()).collect::<Vec<_>>() {
             let slot = self.next.slot(device);
             // Whose disk is being changed has not been heard of.
@@ -108,7 +108,7 @@ impl Draft<'_> {
                 let next = &mut self.next.membership;
                 let since = next.epoch;
                 let member = next.member_mut(device).expect("it is one of its devices");
-                (member.standing, member.since) = (Standing::Returning { helper: None }, since);
+                (member.member_state, member.since) = (MemberState::Returning { recovery_coordinator: None }, since);
                 self.counters.readmitted += 1;
             }
         }
@@ -119,7 +119,7 @@ impl Draft<'_> {
         if self.next.spares.is_empty() {
             return;
         }
-        for device in self.members(|standing| standing == Standing::Out) {
+        for device in self.members(|member_state| member_state == MemberState::Out) {
             let slot = self.next.slot(device);
             let waits = slot.change == Change::Settled && !slot.held && self.stripes.unprotected_on(device).is_none();
             if !waits || !self.devices[&device].stays_out(self.now, self.settings) {
@@ -135,13 +135,14 @@ impl Draft<'_> {
         }
     }
 
-    /// Sees to it that each returning device has a helper that is there, and that reaches the devices that it has to do with.
-    pub fn appoint_helpers(&mut self) {
-        let there: BTreeSet<_> = self.members(|standing| standing != Standing::Out).into_iter().collect();
+    /// Sees to it that each returning device has a recovery coordinator that is there, and that reaches the devices that it has to do with.
+    pub fn appoint_recovery_coordinators(&mut self) {
+        let there: BTreeSet<_> = self.members(|member_state| member_state != MemberState::Out).into_iter().collect();
         let Membership { members, fence, .. } = &mut self.next.membership;
         for member in members {
-            if let Standing::Returning { helper } = &mut member.standing {
-                *helper = self.hosts.helper(self.now, *helper, &there, fence, self.settings);
+            if let MemberState::Returning { recovery_coordinator } = &mut member.member_state {
+                *recovery_coordinator =
+                    self.hosts.recovery_coordinator(self.now, *recovery_coordinator, &there, fence, self.settings);
             }
         }
     }
@@ -156,7 +157,7 @@ impl Draft<'_> {
         }
     }
 
-    fn members(&self, which: impl Fn(Standing) -> bool) -> Vec<DeviceId> {
+    fn members(&self, which: impl Fn(MemberState) -> bool) -> Vec<DeviceId> {
         self.next.membership.devices(which).collect()
     }
 }
@@ -167,7 +168,7 @@ mod tests {
     use crate::leases::Renewal;
     use braid_base::{ArrayId, Epoch, VolumeId};
     use braid_layout::{Atomicity, Layout, Scheme, VolumeDescription};
-    use braid_wire::{Administration, Objection, Ordering};
+    use braid_wire::{AdminError, Administration, Ordering};
     use std::time::Duration;
 
     const FIRST: DeviceId = DeviceId(0);
@@ -238,7 +239,7 @@ mod tests {
         /// The devices that are out once those that are absent are taken out.
         fn taken_out(&mut self) -> Vec<DeviceId> {
             let (next, ()) = self.decide(|draft| draft.take_out_absent());
-            next.membership.devices(|standing| standing == Standing::Out).collect()
+            next.membership.devices(|member_state| member_state == MemberState::Out).collect()
         }
     }
 
@@ -268,10 +269,13 @@ mod tests {
         assert_eq!(next.slot(FIRST).change, Change::Leaving { to: DiskId(9) }, "it goes out first");
         bench.pass(bench.settings.device_lease * 2, &[]);
         let others = vec![SECOND];
-        assert_eq!(bench.decide(|draft| draft.change(replace(false))).1, Err(Objection::NeedsOthers { others }));
+        assert_eq!(bench.decide(|draft| draft.change(replace(false))).1, Err(AdminError::NeedsOthers { others }));
         let (next, result) = bench.decide(|draft| draft.change(replace(true)));
         assert_eq!(result, Ok(()));
         assert_eq!((next.slot(FIRST).disk, next.slot(SECOND).held), (Some(DiskId(9)), false));
-        assert_eq!(next.membership.devices(|standing| standing == Standing::Out).collect::<Vec<_>>(), [FIRST]);
+        assert_eq!(
+            next.membership.devices(|member_state| member_state == MemberState::Out).collect::<Vec<_>>(),
+            [FIRST]
+        );
     }
 }

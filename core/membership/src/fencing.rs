@@ -2,7 +2,7 @@
 //!
 //! It is done when the fence is durable here, no device can serve without it any more, and nothing that the fenced hosts wrote is
 //! undecided: each device that may be serving has said that it lives by an epoch with the fence, and holds nothing undecided of theirs.
-//! Any other is out, or is being waited for by all (it is *away*), and adopts an epoch with the fence before it serves again. Then the
+//! Any other is out, or is being waited for by all (it is *unavailable*), and adopts an epoch with the fence before it serves again. Then the
 //! request is answered and forgotten; the same request again finds nothing to change, and is answered likewise.
 //!
 //! What is undecided must be decided first. Else a reader could see what was there before, of a device that lacks the write, and that device

@@ -32,7 +32,7 @@ impl Host {
 
 impl Hosts {
     /// One has renewed. One too many is answered like all others, but not remembered: it is not told of changes unasked, is nobody's
-    /// helper, and can accuse nobody.
+    /// recovery coordinator, and can accuse nobody.
     pub fn hear(&mut self, now: Time, host: Generation, silent: BTreeSet<DeviceId>) {
         if self.known.len() < limits::HOSTS_MAX || self.known.contains_key(&host) {
             self.known.insert(host, Host { heard: now, silent });
@@ -61,9 +61,9 @@ impl Hosts {
         self.known.keys().map(|host| NodeId::Host(*host)).chain(servers)
     }
 
-    /// Who is to help a returning device: the `present` helper while it is there and reaches all devices that are; or the oldest host
+    /// Who is to help a returning device: the `present` recovery coordinator while it is there and reaches all devices that are; or the oldest host
     /// of which that can be said. If there is none, the present one, or the oldest that is there.
-    pub fn helper(
+    pub fn recovery_coordinator(
         &self,
         now: Time,
         present: Option<Generation>,
@@ -129,28 +129,37 @@ mod tests {
         hosts.hear(Time(0), Generation(1), BTreeSet::new());
         hosts.hear(later, Generation(3), BTreeSet::new());
         hosts.hear(later, Generation(2), BTreeSet::new());
-        let helper = |hosts: &Hosts, now, present: Option<u32>, fence: &FenceTable| {
+        let recovery_coordinator = |hosts: &Hosts, now, present: Option<u32>, fence: &FenceTable| {
             let devices = BTreeSet::from([DeviceId(1), DeviceId(2)]);
-            hosts.helper(now, present.map(Generation), &devices, fence, &settings).map(|host| host.0)
+            hosts.recovery_coordinator(now, present.map(Generation), &devices, fence, &settings).map(|host| host.0)
         };
-        assert_eq!(helper(&hosts, later, None, &fence), Some(1));
+        assert_eq!(recovery_coordinator(&hosts, later, None, &fence), Some(1));
         assert_eq!(
-            (helper(&hosts, later, Some(3), &fence), helper(&hosts, later, Some(9), &fence)),
+            (
+                recovery_coordinator(&hosts, later, Some(3), &fence),
+                recovery_coordinator(&hosts, later, Some(9), &fence)
+            ),
             (Some(3), Some(1))
         );
-        assert_eq!(helper(&hosts, Time(later.0 + 1), Some(1), &fence), Some(2));
+        assert_eq!(recovery_coordinator(&hosts, Time(later.0 + 1), Some(1), &fence), Some(2));
         let kept_out = FenceTable { below: Generation(3), ..fence.clone() };
-        assert_eq!(helper(&hosts, later, Some(2), &kept_out), Some(3));
+        assert_eq!(recovery_coordinator(&hosts, later, Some(2), &kept_out), Some(3));
         // Whoever does not reach a device helps only if nobody does; of one that is out, that is no matter.
         hosts.hear(later, Generation(1), BTreeSet::from([DeviceId(2)]));
         hosts.hear(later, Generation(2), BTreeSet::from([DeviceId(7)]));
         assert_eq!(
-            (helper(&hosts, later, Some(1), &fence), helper(&hosts, later, Some(2), &fence)),
+            (
+                recovery_coordinator(&hosts, later, Some(1), &fence),
+                recovery_coordinator(&hosts, later, Some(2), &fence)
+            ),
             (Some(2), Some(2))
         );
         hosts.hear(later, Generation(2), BTreeSet::from([DeviceId(1)]));
         hosts.hear(later, Generation(3), BTreeSet::from([DeviceId(1)]));
-        assert_eq!((helper(&hosts, later, Some(2), &fence), helper(&hosts, later, None, &fence)), (Some(2), Some(1)));
+        assert_eq!(
+            (recovery_coordinator(&hosts, later, Some(2), &fence), recovery_coordinator(&hosts, later, None, &fence)),
+            (Some(2), Some(1))
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use braid_base::limits::{self, Settings};
 use braid_base::{DeviceId, DiskId, Epoch, FenceTable, Generation, Time};
-use braid_wire::{HealingProgress, Unwelcome};
+use braid_wire::{HealingProgress, JoinRefused};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -44,8 +44,8 @@ pub(crate) struct Device {
     pub refused: bool,
     absence: Absence,
     /// Why what was last heard in its place may not serve.
-    pub unwelcome: Option<Unwelcome>,
-    /// How far it is, as its helper last said.
+    pub join_refused: Option<JoinRefused>,
+    /// How far it is, as its recovery coordinator last said.
     pub progress: Option<HealingProgress>,
 }
 
@@ -108,7 +108,7 @@ impl Device {
             suspected: false,
             refused: false,
             absence: Absence { taken_out: started, wait: settings.readmission_min, came_back: None },
-            unwelcome: None,
+            join_refused: None,
             progress: None,
         }
     }
@@ -185,7 +185,7 @@ impl Device {
     /// Another disk fills its slot from now on.
     pub fn forget_disk(&mut self) {
         self.said = Said { unable: self.said.unable, ..Said::default() };
-        self.unwelcome = None;
+        self.join_refused = None;
     }
 
     /// True if it has been out for so long, without a word or with a disk that fails, that a spare may take its slot.

@@ -10,7 +10,7 @@ use crate::record::{MonitorError, Recorded};
 use crate::stripes::Stripes;
 use crate::watch::Watch;
 use braid_base::limits::{self, Settings};
-use braid_base::{ArrayId, Clock, DeviceId, Epoch, FenceTable, Membership, NodeId, Now, Standing, Time};
+use braid_base::{ArrayId, Clock, DeviceId, Epoch, FenceTable, MemberState, Membership, NodeId, Now, Time};
 use braid_layout::VolumeDescription;
 use braid_machine::{DiskResult, Effects, HostError, HostOutcome, HostRequest, HostSuccess, Ignored, Input, Machine};
 use braid_record::{Kept, Progress};
@@ -99,7 +99,7 @@ impl Monitor {
 
     /// Devices that are in and whose leases have run out, but that can't be taken out. As of the last step. One that is just going to be
     /// taken out is not named: whoever waits for it need wait no longer than that takes.
-    pub fn away(&self) -> Vec<DeviceId> {
+    pub fn unavailable(&self) -> Vec<DeviceId> {
         let (now, membership) = (self.watch.last_step(), self.membership());
         // Devices are known from when it serves on.
         if !self.watch.has_heard_all(now) || self.service != MonitorService::Serving {
@@ -109,7 +109,7 @@ impl Monitor {
             let has_left = self.is_in_for_good(*device) && !self.devices[device].may_serve(now);
             has_left && !self.dependence(now).can_do_without(*device, membership)
         };
-        membership.devices(|standing| standing == Standing::In).filter(gone).collect()
+        membership.devices(|member_state| member_state == MemberState::In).filter(gone).collect()
     }
 
     /// What it knows of each device of the array, ascending. As of the last step.
@@ -124,8 +124,9 @@ impl Monitor {
 
     /// True if the device is not out, and is not about to be.
     fn is_in_for_good(&self, device: DeviceId) -> bool {
-        let not_out =
-            |membership: &Membership| membership.member(device).is_some_and(|member| member.standing != Standing::Out);
+        let not_out = |membership: &Membership| {
+            membership.member(device).is_some_and(|member| member.member_state != MemberState::Out)
+        };
         not_out(self.membership()) && self.record.writing().is_none_or(|next| not_out(&next.membership))
     }
 
@@ -191,10 +192,10 @@ impl Monitor {
         let (settings, started) = (&self.config.settings, self.watch.started());
         for member in &self.record.durable().membership.members {
             let mut known = Device::new(started, settings);
-            match member.standing {
-                Standing::Out => known.take_out(now.time, settings),
+            match member.member_state {
+                MemberState::Out => known.take_out(now.time, settings),
                 // What an earlier start of the monitor granted may run for so long.
-                Standing::In | Standing::Returning { .. } => known.grant(started, settings),
+                MemberState::In | MemberState::Returning { .. } => known.grant(started, settings),
             }
             self.devices.insert(member.device, known);
         }
@@ -237,8 +238,8 @@ impl Monitor {
                 self.on_administer((from, ticket), epoch, request, out);
             }
             (NodeId::Host(host), MonitorCommand::Healing { device, progress }) => {
-                let helper = Standing::Returning { helper: Some(host) };
-                if self.membership().member(device).is_some_and(|member| member.standing == helper) {
+                let recovery_coordinator = MemberState::Returning { recovery_coordinator: Some(host) };
+                if self.membership().member(device).is_some_and(|member| member.member_state == recovery_coordinator) {
                     self.devices.get_mut(&device).expect("all members are known").progress = Some(progress);
                 }
             }
@@ -255,8 +256,8 @@ impl Monitor {
     }
 
     fn lease(&self, sent: Time) -> MonitorReply {
-        let (length, pace) = (self.config.settings.device_lease, self.record.durable().pace);
-        MonitorReply::Lease { sent, length, pace, stamps: self.stamps }
+        let (length, throttle) = (self.config.settings.device_lease, self.record.durable().throttle);
+        MonitorReply::Lease { sent, length, throttle, stamps: self.stamps }
     }
 
     /// A device renews, and may say that it is of no use: then its lease is not prolonged, so that it is soon done without.
@@ -338,8 +339,10 @@ impl Monitor {
         if self.fences.is_empty() {
             return;
         }
-        let (durable, away) = (&self.record.durable().membership, self.away());
-        let counting = durable.devices(|standing| standing != Standing::Out).filter(|device| !away.contains(device));
+        let (durable, unavailable) = (&self.record.durable().membership, self.unavailable());
+        let counting = durable
+            .devices(|member_state| member_state != MemberState::Out)
+            .filter(|device| !unavailable.contains(device));
         let counting: Vec<_> = counting.map(|device| &self.devices[&device]).collect();
         if counting.iter().any(|device| !device.may_serve(now.time)) {
             // It is about to be taken out; until that is durable, it could come back with all that it holds.
@@ -356,7 +359,7 @@ impl Monitor {
         self.watch.step(now.time);
         let durable = self.membership();
         let membership = (durable.epoch != epoch).then(|| durable.clone());
-        let answer = MonitorAnswer { membership, away: self.away(), reply };
+        let answer = MonitorAnswer { membership, unavailable: self.unavailable(), reply };
         self.counters.messages_sent += 1;
         out.send(to, Message::MonitorAnswer(answer));
     }

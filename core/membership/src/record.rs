@@ -1,10 +1,10 @@
 //! The membership on disk: all that a monitor keeps there.
 
 use crate::slot::{CHANGES_MAX, Change, Slot};
-use braid_base::{ArrayId, DeviceId, DiskId, Epoch, FenceTable, Generation, Member, Membership, Standing, limits};
+use braid_base::{ArrayId, DeviceId, DiskId, Epoch, FenceTable, Generation, Member, MemberState, Membership, limits};
 use braid_machine::DiskError;
 use braid_record::{Record, RecordError};
-use braid_wire::Pace;
+use braid_wire::RecoveryThrottle;
 use bytes::{Buf, BufMut};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -66,14 +66,14 @@ pub(crate) struct Recorded {
     pub slots: BTreeMap<DeviceId, Slot>,
     /// Disks that stand by, and how many blocks objects may have on each.
     pub spares: BTreeMap<DiskId, u64>,
-    pub pace: Pace,
+    pub throttle: RecoveryThrottle,
 }
 
 impl Recorded {
     /// One of which nothing else is known.
     pub fn of(array: ArrayId, membership: Membership) -> Recorded {
         let (slots, spares) = (BTreeMap::new(), BTreeMap::new());
-        Recorded { array, membership, slots, spares, pace: Pace::default() }
+        Recorded { array, membership, slots, spares, throttle: RecoveryThrottle::default() }
     }
 
     pub fn slot(&self, device: DeviceId) -> Slot {
@@ -121,7 +121,7 @@ const _: () = assert!(
 
 const IN: u32 = 1;
 const RETURNING: u32 = 2;
-const RETURNING_WITH_HELPER: u32 = 3;
+const RETURNING_WITH_COORDINATOR: u32 = 3;
 const OUT: u32 = 4;
 
 /// Flags of a slot, beside how its device stands.
@@ -138,22 +138,24 @@ impl Record for Recorded {
     const SLOT_BYTES: usize = 64 << 10;
 
     fn put(&self, to: &mut Vec<u8>) {
-        let Recorded { array, membership: Membership { epoch, members, fence }, slots: _, spares, pace } = self;
+        let Recorded { array, membership: Membership { epoch, members, fence }, slots: _, spares, throttle } = self;
         to.put_slice(&array.0);
         to.put_u32_le(epoch.0);
         to.put_u32_le(members.len() as u32);
         for member in members {
-            let (standing, helper) = match member.standing {
-                Standing::In => (IN, 0),
-                Standing::Returning { helper: None } => (RETURNING, 0),
-                Standing::Returning { helper: Some(helper) } => (RETURNING_WITH_HELPER, helper.0),
-                Standing::Out => (OUT, 0),
+            let (member_state, recovery_coordinator) = match member.member_state {
+                MemberState::In => (IN, 0),
+                MemberState::Returning { recovery_coordinator: None } => (RETURNING, 0),
+                MemberState::Returning { recovery_coordinator: Some(recovery_coordinator) } => {
+                    (RETURNING_WITH_COORDINATOR, recovery_coordinator.0)
+                }
+                MemberState::Out => (OUT, 0),
             };
             let slot = self.slot(member.device);
             let flags = slot.disk.map_or(0, |_| HAS_DISK) | if slot.held { HELD } else { 0 };
             to.put_u32_le(member.device.0.into());
-            to.put_u32_le(standing | flags);
-            to.put_u32_le(helper);
+            to.put_u32_le(member_state | flags);
+            to.put_u32_le(recovery_coordinator);
             to.put_u32_le(member.since.0);
             to.put_u32_le(slot.lived_by.0);
         }
@@ -180,8 +182,8 @@ impl Record for Recorded {
             to.put_u64_le(disk.0);
             to.put_u64_le(*blocks);
         }
-        to.put_u64_le(pace.bytes_per_second);
-        to.put_u32_le(u32::from(pace.paused) | u32::from(pace.share) << 8);
+        to.put_u64_le(throttle.bytes_per_second);
+        to.put_u32_le(u32::from(throttle.paused) | u32::from(throttle.share) << 8);
     }
 
     fn take(from: &mut &[u8]) -> Option<Recorded> {
@@ -208,7 +210,7 @@ impl Record for Recorded {
         }
         let (bytes_per_second, rest) = (from.try_get_u64_le().ok()?, from.try_get_u32_le().ok()?);
         let (paused, share) = (rest & 0xff, u8::try_from(rest >> 8).ok()?);
-        recorded.pace = Pace { bytes_per_second, share, paused: paused == 1 };
+        recorded.throttle = RecoveryThrottle { bytes_per_second, share, paused: paused == 1 };
         let sound = paused <= 1 && recorded.changes() <= CHANGES_MAX && recorded.spares.len() <= limits::SPARES_MAX;
         sound.then_some(recorded)
     }
@@ -239,19 +241,19 @@ pub(crate) fn fits(fence: &FenceTable) -> bool {
 /// A member, and its slot; the names of disks follow later.
 fn take_member(from: &mut &[u8]) -> Option<(Member, Slot)> {
     let device = DeviceId(from.try_get_u32_le().ok()?.try_into().ok()?);
-    let (standing, helper) = (from.try_get_u32_le().ok()?, Generation(from.try_get_u32_le().ok()?));
-    let disk = (standing & HAS_DISK != 0).then_some(DiskId::default());
-    let held = standing & HELD != 0;
-    let standing = match standing & !(HAS_DISK | HELD) {
-        IN => Standing::In,
-        RETURNING => Standing::Returning { helper: None },
-        RETURNING_WITH_HELPER => Standing::Returning { helper: Some(helper) },
-        OUT => Standing::Out,
+    let (member_state, recovery_coordinator) = (from.try_get_u32_le().ok()?, Generation(from.try_get_u32_le().ok()?));
+    let disk = (member_state & HAS_DISK != 0).then_some(DiskId::default());
+    let held = member_state & HELD != 0;
+    let member_state = match member_state & !(HAS_DISK | HELD) {
+        IN => MemberState::In,
+        RETURNING => MemberState::Returning { recovery_coordinator: None },
+        RETURNING_WITH_COORDINATOR => MemberState::Returning { recovery_coordinator: Some(recovery_coordinator) },
+        OUT => MemberState::Out,
         _ => return None,
     };
     let since = Epoch(from.try_get_u32_le().ok()?);
     let lived_by = Epoch(from.try_get_u32_le().ok()?);
-    Some((Member { device, standing, since }, Slot { disk, held, change: Change::Settled, lived_by }))
+    Some((Member { device, member_state, since }, Slot { disk, held, change: Change::Settled, lived_by }))
 }
 
 fn put_generations(hosts: &BTreeSet<Generation>, to: &mut Vec<u8>) {
@@ -279,11 +281,11 @@ mod tests {
         let mut membership = Membership::first((0..limits::DEVICES_MAX as u16).map(DeviceId));
         for (index, member) in membership.members.iter_mut().enumerate() {
             member.since = Epoch(index as u32);
-            member.standing = match index % 4 {
-                0 => Standing::In,
-                1 => Standing::Returning { helper: None },
-                2 => Standing::Returning { helper: Some(Generation(index as u32)) },
-                _ => Standing::Out,
+            member.member_state = match index % 4 {
+                0 => MemberState::In,
+                1 => MemberState::Returning { recovery_coordinator: None },
+                2 => MemberState::Returning { recovery_coordinator: Some(Generation(index as u32)) },
+                _ => MemberState::Out,
             };
         }
         let hosts = |from: u32| (from..from + limits::FENCED_MAX as u32).map(Generation).collect();
@@ -303,7 +305,7 @@ mod tests {
         }
         recorded.slots.retain(|_, slot| *slot != Slot::default());
         recorded.spares = (0..limits::SPARES_MAX as u64).map(|spare| (DiskId(spare), spare * 16)).collect();
-        recorded.pace = Pace { bytes_per_second: 77, share: 30, paused: true };
+        recorded.throttle = RecoveryThrottle { bytes_per_second: 77, share: 30, paused: true };
         let bytes = bytes_of(&recorded);
         assert!(bytes.len() + Recorded::EXTRA_BYTES <= Recorded::SLOT_BYTES);
         let mut from = &bytes[..];

@@ -7,7 +7,7 @@
 use crate::record::Recorded;
 use crate::slot::{Change, Slot};
 use crate::{MonitorError, record};
-use braid_base::{ArrayId, DeviceId, DiskId, Epoch, Generation, Membership, Standing};
+use braid_base::{ArrayId, DeviceId, DiskId, Epoch, Generation, MemberState, Membership};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The new record's epoch is so far above the highest one that was found. Epochs that the lost monitor decided and no device adopted
@@ -182,25 +182,25 @@ pub fn recover(evidence: &Evidence) -> Result<RecoveredRecord, RecoveryRefused> 
     let mut slots = BTreeMap::new();
     for member in &mut membership.members {
         let device = member.device;
-        match &mut member.standing {
+        match &mut member.member_state {
             // Nobody reads it, and nobody brings it anything any more.
-            Standing::Returning { .. } if !heard.contains_key(&device) => {
-                (member.standing, member.since) = (Standing::Out, epoch);
+            MemberState::Returning { .. } if !heard.contains_key(&device) => {
+                (member.member_state, member.since) = (MemberState::Out, epoch);
             }
             // It is fenced with all others.
-            Standing::Returning { helper } => *helper = None,
-            Standing::In | Standing::Out => {}
+            MemberState::Returning { recovery_coordinator } => *recovery_coordinator = None,
+            MemberState::In | MemberState::Out => {}
         }
         let slot = match heard.get(&device) {
             Some(testimony) => {
                 let found = testimony.epoch();
-                let since = if member.standing == Standing::In { member.since } else { Epoch(0) };
+                let since = if member.member_state == MemberState::In { member.since } else { Epoch(0) };
                 let known = since.max(evidence.lived_by.get(&device).copied().unwrap_or_default());
                 if found < known {
                     return Err(RecoveryRefused::Outdated { device, found, known });
                 }
                 // A disk without a past that waits outside must get none from an epoch in which it is out.
-                let is_awaited = member.standing == Standing::Out && found == Epoch(0);
+                let is_awaited = member.member_state == MemberState::Out && found == Epoch(0);
                 let change = if is_awaited { Change::Awaited { before: None } } else { Change::Settled };
                 Slot { disk: Some(testimony.disk), change, lived_by: found, ..Slot::default() }
             }

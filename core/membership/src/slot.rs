@@ -10,7 +10,7 @@
 //! is durable.
 
 use braid_base::{DeviceId, DiskId, Epoch};
-use braid_wire::{HealingProgress, Unwelcome};
+use braid_wire::{HealingProgress, JoinRefused};
 
 /// The most slots that wait for another disk.
 pub(crate) const CHANGES_MAX: usize = 64;
@@ -53,8 +53,8 @@ pub struct SlotShown {
     /// An operator has taken it out.
     pub held: bool,
     /// Why what was last heard there may not serve.
-    pub unwelcome: Option<Unwelcome>,
-    /// How far it is, while it is returning, as its helper last said.
+    pub join_refused: Option<JoinRefused>,
+    /// How far it is, while it is returning, as its recovery coordinator last said.
     pub progress: Option<HealingProgress>,
 }
 
@@ -82,10 +82,10 @@ impl Slot {
     }
 
     /// Why this disk, which has lived up to `epoch`, may not serve here.
-    pub fn objects_to(&self, disk: DiskId, epoch: Epoch) -> Option<Unwelcome> {
+    pub fn objects_to(&self, disk: DiskId, epoch: Epoch) -> Option<JoinRefused> {
         match (self.disk, self.change) {
-            (Some(expected), _) if expected != disk => Some(Unwelcome::OtherDisk { expected }),
-            (_, Change::Awaited { .. }) if epoch > Epoch(0) => Some(Unwelcome::Used { epoch }),
+            (Some(expected), _) if expected != disk => Some(JoinRefused::OtherDisk { expected }),
+            (_, Change::Awaited { .. }) if epoch > Epoch(0) => Some(JoinRefused::Used { epoch }),
             _ => None,
         }
     }

@@ -7,7 +7,7 @@ use crate::record::Recorded;
 use crate::slot::{Change, Slot, SlotShown};
 use braid_base::{DeviceId, DiskId, Epoch, NodeId, Now};
 use braid_machine::Effects;
-use braid_wire::{Administration, Message, MonitorAnswer, MonitorReply, Objection, Pace};
+use braid_wire::{AdminError, Administration, Message, MonitorAnswer, MonitorReply, RecoveryThrottle};
 
 impl Monitor {
     /// What is on record of a slot.
@@ -21,8 +21,8 @@ impl Monitor {
             let Slot { disk, held, change, .. } = self.slot(*device);
             let awaits = disk.filter(|_| matches!(change, Change::Awaited { .. }));
             let leaves_to = if let Change::Leaving { to } = change { Some(to) } else { None };
-            let (unwelcome, progress) = (known.unwelcome, known.progress);
-            SlotShown { device: *device, disk, leaves_to, awaits, held, unwelcome, progress }
+            let (join_refused, progress) = (known.join_refused, known.progress);
+            SlotShown { device: *device, disk, leaves_to, awaits, held, join_refused, progress }
         })
     }
 
@@ -31,18 +31,18 @@ impl Monitor {
         self.record.durable().spares.iter().map(|(disk, blocks)| (*disk, *blocks))
     }
 
-    /// How fast devices are brought what they lack.
-    pub fn pace(&self) -> Pace {
-        self.record.durable().pace
+    /// How fast devices are resynchronised.
+    pub fn throttle(&self) -> RecoveryThrottle {
+        self.record.durable().throttle
     }
 
     /// A device renews with this disk. True if it is the right one, and can be treated like any; else it is answered here.
     pub(crate) fn admits(&mut self, now: Now, device: DeviceId, disk: DiskId, epoch: Epoch, out: &mut Effects) -> bool {
         let slot = self.slot(device);
         let known = self.devices.get_mut(&device).expect("just seen");
-        known.unwelcome = slot.objects_to(disk, epoch);
-        let reply = match (known.unwelcome, slot) {
-            (Some(why), _) => MonitorReply::Unwelcome(why),
+        known.join_refused = slot.objects_to(disk, epoch);
+        let reply = match (known.join_refused, slot) {
+            (Some(why), _) => MonitorReply::JoinRefused(why),
             // It may serve when that is on record.
             (None, Slot { disk: None, .. }) => {
                 self.findings.learn(device, disk);
@@ -56,7 +56,7 @@ impl Monitor {
             _ => return true,
         };
         self.counters.messages_sent += 1;
-        let answer = MonitorAnswer { membership: None, away: Vec::new(), reply };
+        let answer = MonitorAnswer { membership: None, unavailable: Vec::new(), reply };
         out.send(NodeId::Device(device), Message::MonitorAnswer(answer));
         false
     }
@@ -64,7 +64,7 @@ impl Monitor {
     /// True if a device is to hear of a new epoch unasked.
     pub(crate) fn is_to_hear(&self, device: DeviceId) -> bool {
         let awaited = matches!(self.slot(device).change, Change::Awaited { .. });
-        !awaited && self.devices[&device].unwelcome.is_none()
+        !awaited && self.devices[&device].join_refused.is_none()
     }
 
     pub(crate) fn on_administer(
@@ -92,7 +92,7 @@ impl Monitor {
         &mut self,
         now: Now,
         name: AdministrationName,
-        result: Result<(), Objection>,
+        result: Result<(), AdminError>,
         out: &mut Effects,
     ) {
         let asker = self.administrations.end(name, result.is_err());

@@ -1,6 +1,6 @@
 //! Attributes: swapped, added to, set, got and listed.
 
-use crate::evaluate::{Trouble, Work, words};
+use crate::evaluate::{EvaluationError, Work, words};
 use crate::header::Header;
 use crate::key::Key;
 use braid_base::{ObjectId, limits};
@@ -16,11 +16,11 @@ impl Work<'_> {
         swap: &Bytes,
         undefined: Undefined,
         original: bool,
-    ) -> Result<ActionResult, Trouble> {
-        let value = self.map.get(Key::attribute(header.life, name))?.unwrap_or_default();
+    ) -> Result<ActionResult, EvaluationError> {
+        let value = self.map.get(Key::attribute(header.incarnation, name))?.unwrap_or_default();
         let swapped = value == *compare || value.is_empty() && undefined == Undefined::Matches;
         if swapped {
-            self.set(header.life, name, swap);
+            self.set(header.incarnation, name, swap);
         }
         self.all_swapped &= swapped;
         if original {
@@ -35,34 +35,34 @@ impl Work<'_> {
         name: AttributeName,
         add: i64,
         original: bool,
-    ) -> Result<ActionResult, Trouble> {
-        let value = self.map.get(Key::attribute(header.life, name))?.unwrap_or_default();
+    ) -> Result<ActionResult, EvaluationError> {
+        let value = self.map.get(Key::attribute(header.incarnation, name))?.unwrap_or_default();
         let number = match <[u8; 8]>::try_from(&value[..]) {
             Ok(number) => i64::from_be_bytes(number),
             Err(_) if value.is_empty() => 0,
             Err(_) => return Err(ObjectFailure::NotANumber { length: value.len() as u32 }.into()),
         };
         let sum = number.checked_add(add).ok_or(ObjectFailure::Overflow)?;
-        self.set(header.life, name, &words(&[sum as u64]));
+        self.set(header.incarnation, name, &words(&[sum as u64]));
         Ok(ActionResult::Added { original: original.then_some(number) })
     }
 
     /// Copies the value: it will be kept, and the frame that it came with must not be kept along.
-    pub fn set(&mut self, life: u64, name: AttributeName, value: &Bytes) {
+    pub fn set(&mut self, incarnation: u64, name: AttributeName, value: &Bytes) {
         let value = (!value.is_empty()).then(|| Bytes::copy_from_slice(value));
-        self.map.put(Key::attribute(life, name), value);
+        self.map.put(Key::attribute(incarnation, name), value);
     }
 
     /// The values of some attributes; no bytes where they are undefined.
-    pub fn values(&mut self, object: ObjectId, names: &[AttributeName]) -> Result<Vec<Bytes>, Trouble> {
+    pub fn values(&mut self, object: ObjectId, names: &[AttributeName]) -> Result<Vec<Bytes>, EvaluationError> {
         let header = self.header(object)?;
         let kept = names.iter().filter(|name| !name.is_reserved());
-        let mut kept = self.map.get_all(kept.map(|name| Key::attribute(header.life, *name)))?.into_iter();
+        let mut kept = self.map.get_all(kept.map(|name| Key::attribute(header.incarnation, *name)))?.into_iter();
         let mut values = Vec::with_capacity(names.len());
         for name in names {
             let value = match *name {
                 AttributeName::OBJECT_LENGTH => words(&[header.length]),
-                AttributeName::OBJECT_LIFE => words(&[header.life]),
+                AttributeName::OBJECT_LIFE => words(&[header.incarnation]),
                 name if name.is_reserved() => Bytes::new(),
                 _ => kept.next().expect("one for each that is kept").unwrap_or_default(),
             };
@@ -78,15 +78,15 @@ impl Work<'_> {
         after: Option<AttributeName>,
         page: Option<u32>,
         most: u32,
-    ) -> Result<ActionResult, Trouble> {
+    ) -> Result<ActionResult, EvaluationError> {
         let most = (most as usize).min(limits::OBJECT_LIST_MAX);
         let (first, last) = page.map_or((0, u32::MAX), |page| (page, page));
-        let first = Key::attribute(header.life, AttributeName::new(first, 0));
-        let last = Key::attribute(header.life, AttributeName::new(last, u32::MAX));
+        let first = Key::attribute(header.incarnation, AttributeName::new(first, 0));
+        let last = Key::attribute(header.incarnation, AttributeName::new(last, u32::MAX));
         let from = match after {
             None => Some(first),
             Some(after) => {
-                let next = Key::attribute(header.life, after).index.checked_add(1);
+                let next = Key::attribute(header.incarnation, after).index.checked_add(1);
                 next.map(|index| Key { index, ..first }.max(first))
             }
         };

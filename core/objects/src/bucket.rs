@@ -1,4 +1,4 @@
-//! A bucket of a mirror: some blocks of a volume that keep a few attributes (`docs/mirrors.md`).
+//! A bucket of an attribute volume: some blocks of a volume that keep a few attributes (`docs/attribute-volumes.md`).
 //!
 //! ```text
 //!   magic 8 | checksum 4 | version 4 | entries 4 | length 4 | bucket 8 | buckets 8 |  key 17 | bytes 4 | value … |  key … | …
@@ -33,10 +33,10 @@ pub type Blocks = [Option<Bytes>; BUCKET_BLOCKS];
 /// Which bucket of how many. Both are on record in the bucket: one that was meant for another place is noticed, and so is one that a
 /// volume of another size put there, where its keys would not be looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct BucketPlace {
+pub struct BucketAddress {
     /// Counted from 0.
     pub bucket: u64,
-    /// How many the mirror has.
+    /// How many the attribute volume has.
     pub buckets: u64,
 }
 
@@ -57,7 +57,7 @@ pub enum BucketError {
 pub struct Full;
 
 /// What the blocks hold.
-pub fn decode(place: BucketPlace, blocks: &Blocks) -> Result<Entries, BucketError> {
+pub fn decode(place: BucketAddress, blocks: &Blocks) -> Result<Entries, BucketError> {
     // Whether zeros were written or never anything makes no difference.
     let is_there = |block: &&Option<Bytes>| block.as_ref().is_some_and(|block| block.iter().any(|byte| *byte != 0));
     let Some(head) = blocks.first().filter(is_there).and_then(Option::as_ref) else {
@@ -82,7 +82,7 @@ pub fn decode(place: BucketPlace, blocks: &Blocks) -> Result<Entries, BucketErro
     if behind || crc32c(&whole[CHECKED_FROM..length]) != word(CHECKSUM_AT) {
         return Err(BucketError::Damaged);
     }
-    if (BucketPlace { bucket: long(24), buckets: long(32) }) != place {
+    if (BucketAddress { bucket: long(24), buckets: long(32) }) != place {
         return Err(BucketError::Foreign);
     }
     let entries = entries(whole.slice(HEADER_BYTES..length)).ok_or(BucketError::Damaged)?;
@@ -110,7 +110,7 @@ fn first(rest: &mut Bytes, count: usize) -> Option<Bytes> {
 }
 
 /// The blocks that hold these entries: attributes, none of them empty or longer than one may be.
-pub fn encode(place: BucketPlace, entries: &Entries) -> Result<Blocks, Full> {
+pub fn encode(place: BucketAddress, entries: &Entries) -> Result<Blocks, Full> {
     let mut blocks = Blocks::default();
     if entries.is_empty() {
         return Ok(blocks);
@@ -128,7 +128,7 @@ pub fn encode(place: BucketPlace, entries: &Entries) -> Result<Blocks, Full> {
     bytes.put_u64(place.bucket);
     bytes.put_u64(place.buckets);
     for (key, value) in entries {
-        assert!(key.kind == Kind::Attribute && !value.is_empty(), "a mirror keeps attributes only: {key:?}");
+        assert!(key.kind == Kind::Attribute && !value.is_empty(), "an attribute volume keeps attributes only: {key:?}");
         bytes.put_slice(&key.encode());
         bytes.put_u32(value.len() as u32);
         bytes.put_slice(value);

@@ -1,7 +1,7 @@
 //! An object's bytes, in pieces. A piece that is not there, and what lies behind its end, is zeros. Behind the object's own end there is
 //! nothing, so that it grows by zeros.
 
-use crate::evaluate::{Trouble, Work};
+use crate::evaluate::{EvaluationError, Work};
 use crate::header::Header;
 use crate::key::{Key, PIECE_BYTES};
 use braid_base::{ObjectId, limits};
@@ -10,7 +10,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use std::ops::Range;
 
 impl Work<'_> {
-    pub fn read(&mut self, header: Header, offset: u64, length: u32) -> Result<Bytes, Trouble> {
+    pub fn read(&mut self, header: Header, offset: u64, length: u32) -> Result<Bytes, EvaluationError> {
         let end = offset.saturating_add(u64::from(length)).min(header.length);
         self.tell(end.saturating_sub(offset) as usize)?;
         let parts: Vec<_> = pieces(offset, end).collect();
@@ -24,7 +24,13 @@ impl Work<'_> {
         Ok(data.freeze())
     }
 
-    pub fn write(&mut self, object: ObjectId, header: Header, offset: u64, data: &Bytes) -> Result<(), Trouble> {
+    pub fn write(
+        &mut self,
+        object: ObjectId,
+        header: Header,
+        offset: u64,
+        data: &Bytes,
+    ) -> Result<(), EvaluationError> {
         let end = offset.saturating_add(data.len() as u64);
         if end > limits::OBJECT_BYTES_MAX {
             return Err(ObjectFailure::TooLong.into());
@@ -46,7 +52,7 @@ impl Work<'_> {
             value.put_bytes(0, part.start - value.len());
             value.put_slice(new);
             value.put_slice(&held[part.end.min(held.len())..]);
-            self.map.put(Key::piece(header.life, piece), Some(value.freeze()));
+            self.map.put(Key::piece(header.incarnation, piece), Some(value.freeze()));
         }
         if end > header.length {
             self.put_header(object, Header { length: end, ..header });
@@ -55,7 +61,7 @@ impl Work<'_> {
     }
 
     /// Bounded, like all requests: who cuts off more does it in steps.
-    pub fn truncate(&mut self, object: ObjectId, header: Header, length: u64) -> Result<(), Trouble> {
+    pub fn truncate(&mut self, object: ObjectId, header: Header, length: u64) -> Result<(), EvaluationError> {
         if length < header.length {
             self.cut(header, length)?;
         }
@@ -63,16 +69,16 @@ impl Work<'_> {
         Ok(())
     }
 
-    fn cut(&mut self, header: Header, length: u64) -> Result<(), Trouble> {
+    fn cut(&mut self, header: Header, length: u64) -> Result<(), EvaluationError> {
         let (first, within) = (length / PIECE_BYTES, (length % PIECE_BYTES) as usize);
         if within > 0 {
             let held = self.held(header, [first])?.remove(0);
             if held.len() > within {
-                self.map.put(Key::piece(header.life, first), Some(held.slice(..within)));
+                self.map.put(Key::piece(header.incarnation, first), Some(held.slice(..within)));
             }
         }
-        let from = Key::piece(header.life, length.div_ceil(PIECE_BYTES));
-        let last = Key::piece(header.life, u64::MAX);
+        let from = Key::piece(header.incarnation, length.div_ceil(PIECE_BYTES));
+        let last = Key::piece(header.incarnation, u64::MAX);
         let (found, more) = self.map.some_of(Some(from), last, limits::OBJECT_PIECES_CUT_MAX - self.cut)?;
         if more {
             return Err(ObjectFailure::CutsTooMuch.into());
@@ -85,8 +91,8 @@ impl Work<'_> {
     }
 
     /// What is there of some pieces.
-    fn held(&mut self, header: Header, pieces: impl IntoIterator<Item = u64>) -> Result<Vec<Bytes>, Trouble> {
-        let held = self.map.get_all(pieces.into_iter().map(|piece| Key::piece(header.life, piece)))?;
+    fn held(&mut self, header: Header, pieces: impl IntoIterator<Item = u64>) -> Result<Vec<Bytes>, EvaluationError> {
+        let held = self.map.get_all(pieces.into_iter().map(|piece| Key::piece(header.incarnation, piece)))?;
         let held: Vec<_> = held.into_iter().map(Option::unwrap_or_default).collect();
         if held.iter().any(|held| held.len() as u64 > PIECE_BYTES) {
             return Err(ObjectFailure::Lost.into());

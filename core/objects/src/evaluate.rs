@@ -22,7 +22,7 @@ pub struct Evaluation {
 }
 
 /// The most keys that one request changes: attributes; pieces written, two of them in part at each command; pieces cut off; and for
-/// each command a header, and what tells that a life is over; and the last number given.
+/// each command a header, and what tells that an incarnation is over; and the last number given.
 pub const CHANGES_MAX: usize = limits::OBJECT_COMMANDS_MAX * (limits::ATTRIBUTES_PER_COMMAND_MAX + 1 + 2 + 2)
     + limits::OBJECT_REQUEST_BYTES_MAX / crate::key::PIECE_BYTES as usize
     + limits::OBJECT_PIECES_CUT_MAX
@@ -48,8 +48,8 @@ pub fn evaluate(request: &ObjectRequest, view: &mut dyn View) -> Result<Evaluati
     let mut work = Work { map: Overlay::new(view), all_swapped: true, made: None, cut: 0, told: 0 };
     let (answer, changes) = match work.request(request) {
         Ok(results) => (Ok(results), work.map.into_changes()),
-        Err((_, Trouble::NotHere)) => return Err(NotHere),
-        Err((command, Trouble::Fails(failure))) => (Err(ObjectRefusal { command, failure }), Vec::new()),
+        Err((_, EvaluationError::NotHere)) => return Err(NotHere),
+        Err((command, EvaluationError::Fails(failure))) => (Err(ObjectRefusal { command, failure }), Vec::new()),
     };
     let changed = |change: &Change| change.value.as_ref().map_or(0, Bytes::len);
     assert!(changes.len() <= CHANGES_MAX, "a request changes what it may");
@@ -62,22 +62,22 @@ pub fn evaluate(request: &ObjectRequest, view: &mut dyn View) -> Result<Evaluati
 pub struct NotHere;
 
 /// Why a command is not done.
-pub(crate) enum Trouble {
+pub(crate) enum EvaluationError {
     NotHere,
     Fails(ObjectFailure),
 }
 
-impl From<ObjectFailure> for Trouble {
-    fn from(failure: ObjectFailure) -> Trouble {
-        Trouble::Fails(failure)
+impl From<ObjectFailure> for EvaluationError {
+    fn from(failure: ObjectFailure) -> EvaluationError {
+        EvaluationError::Fails(failure)
     }
 }
 
-impl From<Obstacle> for Trouble {
-    fn from(obstacle: Obstacle) -> Trouble {
+impl From<Obstacle> for EvaluationError {
+    fn from(obstacle: Obstacle) -> EvaluationError {
         match obstacle {
-            Obstacle::NotHere => Trouble::NotHere,
-            Obstacle::Lost => Trouble::Fails(ObjectFailure::Lost),
+            Obstacle::NotHere => EvaluationError::NotHere,
+            Obstacle::Lost => EvaluationError::Fails(ObjectFailure::Lost),
         }
     }
 }
@@ -96,12 +96,12 @@ pub(crate) struct Work<'a> {
 }
 
 impl Work<'_> {
-    fn request(&mut self, request: &ObjectRequest) -> Result<Vec<CommandResult>, (u32, Trouble)> {
+    fn request(&mut self, request: &ObjectRequest) -> Result<Vec<CommandResult>, (u32, EvaluationError)> {
         let numbered = request.commands.iter().zip(0..);
-        numbered.map(|(command, number)| self.command(command).map_err(|trouble| (number, trouble))).collect()
+        numbered.map(|(command, number)| self.command(command).map_err(|failure| (number, failure))).collect()
     }
 
-    fn command(&mut self, command: &ObjectCommand) -> Result<CommandResult, Trouble> {
+    fn command(&mut self, command: &ObjectCommand) -> Result<CommandResult, EvaluationError> {
         if !self.holds(command.when) {
             return Ok(CommandResult { action: ActionResult::Skipped, values: Vec::new() });
         }
@@ -118,9 +118,9 @@ impl Work<'_> {
             }
         };
         if !command.sets.is_empty() && self.holds(command.sets_when) {
-            let Header { life, .. } = self.header(object)?;
+            let Header { incarnation, .. } = self.header(object)?;
             for set in &command.sets {
-                self.set(life, set.name, &set.value);
+                self.set(incarnation, set.name, &set.value);
             }
         }
         let values = if command.gets.is_empty() { Vec::new() } else { self.values(object, &command.gets)? };
@@ -136,16 +136,16 @@ impl Work<'_> {
     }
 
     /// What is done to an object that is there.
-    fn act(&mut self, object: ObjectId, action: &Action) -> Result<ActionResult, Trouble> {
+    fn act(&mut self, object: ObjectId, action: &Action) -> Result<ActionResult, EvaluationError> {
         let header = self.header(object)?;
         Ok(match action {
             Action::Nothing | Action::Flush => ActionResult::Done,
             Action::Remove => {
                 self.map.put(Key::header(object), None);
-                self.map.put(Key::ended(header.life), Some(Bytes::from_static(&[1])));
+                self.map.put(Key::ended(header.incarnation), Some(Bytes::from_static(&[1])));
                 ActionResult::Done
             }
-            Action::Stat => ActionResult::Stat { length: header.length, life: header.life },
+            Action::Stat => ActionResult::Stat { length: header.length, incarnation: header.incarnation },
             Action::Read { offset, length } => ActionResult::Data { data: self.read(header, *offset, *length)? },
             Action::Write { offset, data } => {
                 self.write(object, header, *offset, data)?;
@@ -169,7 +169,7 @@ impl Work<'_> {
     }
 
     /// Notes that so many bytes are to be answered, if there is room for them.
-    pub fn tell(&mut self, bytes: usize) -> Result<(), Trouble> {
+    pub fn tell(&mut self, bytes: usize) -> Result<(), EvaluationError> {
         self.told += bytes;
         if self.told > limits::OBJECT_REQUEST_BYTES_MAX {
             return Err(ObjectFailure::Malformed.into());

@@ -1,39 +1,39 @@
 //! Objects as such: that they are there, how long they are, and which there are.
 
-use crate::evaluate::{Trouble, Work, words};
+use crate::evaluate::{EvaluationError, Work, words};
 use crate::key::Key;
 use braid_base::{ObjectId, limits};
 use braid_wire::{ActionResult, ObjectFailure};
 use bytes::Bytes;
 
-/// Bytes of an object's header, and of the last life and number that were given out: two numbers of eight bytes, big-endian.
+/// Bytes of an object's header, and of the last incarnation and number that were given out: two numbers of eight bytes, big-endian.
 pub(crate) const HEADER_BYTES: usize = 16;
 
 /// What is known of an object.
 #[derive(Clone, Copy)]
 pub(crate) struct Header {
-    pub life: u64,
+    pub incarnation: u64,
     pub length: u64,
 }
 
 impl Work<'_> {
     /// A number that the device chooses is above all that it ever chose or was asked for.
-    pub fn create(&mut self, wished: ObjectId) -> Result<ObjectId, Trouble> {
+    pub fn create(&mut self, wished: ObjectId) -> Result<ObjectId, EvaluationError> {
         let last = self.map.get(Key::LAST_GIVEN)?;
-        let (life, number) = last.map_or(Ok((0, 0)), |value| two_words(&value))?;
+        let (incarnation, number) = last.map_or(Ok((0, 0)), |value| two_words(&value))?;
         let next = |last: u64| last.checked_add(1).ok_or(ObjectFailure::NoSpace);
         let object = if wished.0 == 0 { ObjectId(next(number)?) } else { wished };
         if self.map.get(Key::header(object))?.is_some() {
             return Err(ObjectFailure::ObjectExists.into());
         }
-        let life = next(life)?;
-        self.map.put(Key::LAST_GIVEN, Some(words(&[life, number.max(object.0)])));
-        self.put_header(object, Header { life, length: 0 });
+        let incarnation = next(incarnation)?;
+        self.map.put(Key::LAST_GIVEN, Some(words(&[incarnation, number.max(object.0)])));
+        self.put_header(object, Header { incarnation, length: 0 });
         self.made = Some(object);
         Ok(object)
     }
 
-    pub fn list(&mut self, after: ObjectId, most: u32) -> Result<ActionResult, Trouble> {
+    pub fn list(&mut self, after: ObjectId, most: u32) -> Result<ActionResult, EvaluationError> {
         let most = (most as usize).min(limits::OBJECT_LIST_MAX);
         let from = after.0.checked_add(1).map(|number| Key::header(ObjectId(number)));
         let (found, more) = self.map.some_of(from, Key::header(ObjectId(u64::MAX)), most)?;
@@ -41,17 +41,17 @@ impl Work<'_> {
         Ok(ActionResult::Objects { found: found.into_iter().map(|(key, _)| ObjectId(key.of)).collect(), more })
     }
 
-    pub fn header(&mut self, object: ObjectId) -> Result<Header, Trouble> {
+    pub fn header(&mut self, object: ObjectId) -> Result<Header, EvaluationError> {
         let value = self.map.get(Key::header(object))?.ok_or(ObjectFailure::NoSuchObject)?;
-        let (life, length) = two_words(&value)?;
+        let (incarnation, length) = two_words(&value)?;
         if length > limits::OBJECT_BYTES_MAX {
             return Err(ObjectFailure::Lost.into());
         }
-        Ok(Header { life, length })
+        Ok(Header { incarnation, length })
     }
 
     pub fn put_header(&mut self, object: ObjectId, header: Header) {
-        self.map.put(Key::header(object), Some(words(&[header.life, header.length])));
+        self.map.put(Key::header(object), Some(words(&[header.incarnation, header.length])));
     }
 }
 

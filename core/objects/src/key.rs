@@ -1,7 +1,7 @@
 //! How objects, bytes and attributes are named in the map.
 //!
-//! An object's number names only its header; all else goes by the object's *life*, which no other object of the map has or had. So an
-//! object that is removed and made again begins empty at once, whatever is left to be swept of the former.
+//! An object's number names only its header; all else goes by the object's *incarnation*, which no other object of the map has or had. So an
+//! object that is removed and made again begins empty at once, whatever is left to be garbage-collected of the former.
 
 use braid_base::ObjectId;
 use braid_wire::AttributeName;
@@ -16,7 +16,7 @@ pub const PIECE_BYTES: u64 = 4096;
 pub struct Key {
     /// What it names.
     pub kind: Kind,
-    /// Whose: an object's number (headers) or life (all else).
+    /// Whose: an object's number (headers) or incarnation (all else).
     pub of: u64,
     /// Which of them.
     pub index: u64,
@@ -26,11 +26,11 @@ pub struct Key {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// The last life and number that were given out.
+    /// The last incarnation and number that were given out.
     Last = 1,
-    /// An object, by number: its life and length.
+    /// An object, by number: its incarnation and length.
     Header = 2,
-    /// A life that is over, and of which something may be left.
+    /// An incarnation that is over, and of which something may be left.
     Ended = 3,
     /// A piece of an object's bytes: at most [`PIECE_BYTES`], zeros behind.
     Piece = 4,
@@ -42,7 +42,7 @@ impl Key {
     /// Before all others.
     pub const FIRST: Key = Key { kind: Kind::Last, of: 0, index: 0 };
 
-    /// The last life and number given out.
+    /// The last incarnation and number given out.
     pub const LAST_GIVEN: Key = Key::FIRST;
 
     /// An object's header.
@@ -50,19 +50,19 @@ impl Key {
         Key { kind: Kind::Header, of: object.0, index: 0 }
     }
 
-    /// That a life is over.
-    pub const fn ended(life: u64) -> Key {
-        Key { kind: Kind::Ended, of: life, index: 0 }
+    /// That an incarnation is over.
+    pub const fn ended(incarnation: u64) -> Key {
+        Key { kind: Kind::Ended, of: incarnation, index: 0 }
     }
 
     /// A piece of an object's bytes, counted from 0.
-    pub const fn piece(life: u64, piece: u64) -> Key {
-        Key { kind: Kind::Piece, of: life, index: piece }
+    pub const fn piece(incarnation: u64, piece: u64) -> Key {
+        Key { kind: Kind::Piece, of: incarnation, index: piece }
     }
 
     /// An attribute.
-    pub const fn attribute(life: u64, name: AttributeName) -> Key {
-        Key { kind: Kind::Attribute, of: life, index: (name.page as u64) << 32 | name.number as u64 }
+    pub const fn attribute(incarnation: u64, name: AttributeName) -> Key {
+        Key { kind: Kind::Attribute, of: incarnation, index: (name.page as u64) << 32 | name.number as u64 }
     }
 
     /// The next key that there could be of this kind.

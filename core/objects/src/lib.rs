@@ -12,23 +12,23 @@
 //! | [`mod@evaluate`] | a request, command by command |
 //! | `overlay` | the map with what a request has changed so far |
 //! | `header`, `attributes`, `data` | the commands: on objects as such, on attributes, on bytes |
-//! | [`mod@sweep`] | what removed objects leave behind |
-//! | [`mirror`] | requests to a mirror: where their attributes lie, and what becomes of a bucket |
+//! | [`mod@collect`] | what removed objects leave behind |
+//! | [`attribute_volume`] | requests to an attribute volume: where their attributes lie, and what becomes of a bucket |
 //! | [`bucket`] | how a bucket lies on its volume |
 
+pub mod attribute_volume;
 mod attributes;
 pub mod bucket;
+pub mod collect;
 mod data;
 pub mod evaluate;
 mod header;
 pub mod key;
-pub mod mirror;
 mod overlay;
-pub mod sweep;
 pub mod view;
 
-pub use bucket::BucketPlace;
+pub use bucket::BucketAddress;
+pub use collect::{Collected, collect};
 pub use evaluate::{Evaluation, NotHere, evaluate};
 pub use key::{Key, Kind};
-pub use sweep::{Swept, sweep};
 pub use view::{Change, Known, Obstacle, View};

@@ -1,6 +1,6 @@
 //! The map as a request sees it: what the request has changed lies over what was there.
 
-use crate::evaluate::Trouble;
+use crate::evaluate::EvaluationError;
 use crate::key::Key;
 use crate::view::{Change, View};
 use bytes::Bytes;
@@ -30,7 +30,7 @@ impl<'a> Overlay<'a> {
     }
 
     /// The value of a key.
-    pub fn get(&mut self, key: Key) -> Result<Option<Bytes>, Trouble> {
+    pub fn get(&mut self, key: Key) -> Result<Option<Bytes>, EvaluationError> {
         match self.changed.get(&key) {
             Some(value) => Ok(value.clone()),
             None => Ok(self.view.get(key)?),
@@ -39,20 +39,25 @@ impl<'a> Overlay<'a> {
 
     /// The values of several keys. The view hears of all of them before one that is not here ends the evaluation, so that it
     /// can fetch them at once.
-    pub fn get_all(&mut self, keys: impl IntoIterator<Item = Key>) -> Result<Vec<Option<Bytes>>, Trouble> {
+    pub fn get_all(&mut self, keys: impl IntoIterator<Item = Key>) -> Result<Vec<Option<Bytes>>, EvaluationError> {
         let values: Vec<_> = keys.into_iter().map(|key| self.get(key)).collect();
         values.into_iter().collect()
     }
 
     /// At most so many keys of a range with the lengths of their values, and whether there are more.
-    pub fn some_of(&mut self, from: Option<Key>, last: Key, most: usize) -> Result<(Vec<(Key, usize)>, bool), Trouble> {
+    pub fn some_of(
+        &mut self,
+        from: Option<Key>,
+        last: Key,
+        most: usize,
+    ) -> Result<(Vec<(Key, usize)>, bool), EvaluationError> {
         let mut found = Vec::new();
         let mut next = from;
         while let Some(from) = next
             && from <= last
         {
             let first = self.first_length(from..=last);
-            if matches!(first, Err(Trouble::NotHere)) {
+            if matches!(first, Err(EvaluationError::NotHere)) {
                 // Those asked for, and one that tells whether there are more: but who wants only the first gets no more than that fetched.
                 self.view.will_need(from..=last, most - found.len());
             }
@@ -67,7 +72,7 @@ impl<'a> Overlay<'a> {
     }
 
     /// The first key that has a value, and how long that is.
-    fn first_length(&mut self, keys: RangeInclusive<Key>) -> Result<Option<(Key, usize)>, Trouble> {
+    fn first_length(&mut self, keys: RangeInclusive<Key>) -> Result<Option<(Key, usize)>, EvaluationError> {
         let (mut from, last) = keys.into_inner();
         loop {
             let there = self.view.first(from..=last)?.map(|(key, value)| (key, value.len()));

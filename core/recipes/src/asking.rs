@@ -2,7 +2,7 @@
 //!
 //! All comparisons made here are strict: an undefined attribute is equal to no bytes only, so that nothing that others removed comes back.
 
-use crate::procedure::{Answer, Next, Trouble};
+use crate::procedure::{Answer, Next, RequestFailure};
 use braid_base::{ObjectId, Rng};
 use braid_wire::{
     Action, ActionResult, AttributeName, CommandResult, ObjectCommand, ObjectFailure, ObjectRequest, SetAttribute,
@@ -115,7 +115,7 @@ pub(crate) struct Results(pub(crate) Vec<CommandResult>);
 
 impl Results {
     /// Whether the compare-and-swap found what it compared with, and what it found. `None` if it was skipped.
-    pub(crate) fn compared(&self, command: usize) -> Result<Option<(bool, Bytes)>, Trouble> {
+    pub(crate) fn compared(&self, command: usize) -> Result<Option<(bool, Bytes)>, RequestFailure> {
         match self.action(command)? {
             ActionResult::Skipped => Ok(None),
             ActionResult::Compared { swapped, original: Some(original) } => Ok(Some((*swapped, original.clone()))),
@@ -124,12 +124,12 @@ impl Results {
     }
 
     /// Whether the compare-and-swap was done, and has swapped.
-    pub(crate) fn swapped(&self, command: usize) -> Result<bool, Trouble> {
+    pub(crate) fn swapped(&self, command: usize) -> Result<bool, RequestFailure> {
         Ok(self.compared(command)?.is_some_and(|(swapped, _)| swapped))
     }
 
     /// What was there before something was added. `None` if that was skipped.
-    pub(crate) fn added(&self, command: usize) -> Result<Option<i64>, Trouble> {
+    pub(crate) fn added(&self, command: usize) -> Result<Option<i64>, RequestFailure> {
         match self.action(command)? {
             ActionResult::Skipped => Ok(None),
             ActionResult::Added { original: Some(original) } => Ok(Some(*original)),
@@ -138,18 +138,18 @@ impl Results {
     }
 
     /// Whether a command was done at all.
-    pub(crate) fn happened(&self, command: usize) -> Result<bool, Trouble> {
+    pub(crate) fn happened(&self, command: usize) -> Result<bool, RequestFailure> {
         Ok(!matches!(self.action(command)?, ActionResult::Skipped))
     }
 
     /// The values told, which are so many.
-    pub(crate) fn values(&self, command: usize, count: usize) -> Result<&[Bytes], Trouble> {
+    pub(crate) fn values(&self, command: usize, count: usize) -> Result<&[Bytes], RequestFailure> {
         let values = &self.0.get(command).ok_or(DAMAGED)?.values;
         if values.len() == count { Ok(values) } else { Err(DAMAGED) }
     }
 
     /// What was listed: numbers and lengths, and whether there is more.
-    pub(crate) fn listed(&self, command: usize) -> Result<(Vec<(u32, u32)>, bool), Trouble> {
+    pub(crate) fn listed(&self, command: usize) -> Result<(Vec<(u32, u32)>, bool), RequestFailure> {
         match self.action(command)? {
             ActionResult::Attributes { found, more } => {
                 Ok((found.iter().map(|(name, length)| (name.number, *length)).collect(), *more))
@@ -163,13 +163,13 @@ impl Results {
         self.0.split_off(command.min(self.0.len()))
     }
 
-    fn action(&self, command: usize) -> Result<&ActionResult, Trouble> {
+    fn action(&self, command: usize) -> Result<&ActionResult, RequestFailure> {
         self.0.get(command).map(|result| &result.action).ok_or(DAMAGED)
     }
 }
 
 /// What is found is none of the structure's.
-pub(crate) const DAMAGED: Trouble = Trouble::Refused(ObjectFailure::Lost);
+pub(crate) const DAMAGED: RequestFailure = RequestFailure::Refused(ObjectFailure::Lost);
 
 /// What a structure's operation hears.
 pub(crate) enum Heard {
@@ -191,11 +191,11 @@ const INSTEAD_OF_WAITING_MS: u64 = 50;
 
 /// What all operations have in common: who stays without an answer asks again, some times.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Course {
+pub(crate) struct CasContext {
     last: Last,
     busy: u32,
     unknown: u32,
-    /// True while it is not known whether the operation has taken effect. Whatever ends it then, ends it as [`Trouble::Unknown`].
+    /// True while it is not known whether the operation has taken effect. Whatever ends it then, ends it as [`RequestFailure::Unknown`].
     pub(crate) in_doubt: bool,
 }
 
@@ -210,28 +210,28 @@ enum Last {
     Again(ObjectRequest),
 }
 
-pub(crate) type Step<T> = Result<Next<Result<T, Trouble>>, Trouble>;
+pub(crate) type Step<T> = Result<Next<Result<T, RequestFailure>>, RequestFailure>;
 
-impl Course {
+impl CasContext {
     /// Takes care of what is the same for all, and has `step` do the rest.
     pub(crate) fn resume<T>(
         &mut self,
-        dice: &mut Rng,
+        rng: &mut Rng,
         answer: Answer,
-        step: impl FnOnce(&mut Course, &mut Rng, Heard) -> Step<T>,
-    ) -> Next<Result<T, Trouble>> {
+        step: impl FnOnce(&mut CasContext, &mut Rng, Heard) -> Step<T>,
+    ) -> Next<Result<T, RequestFailure>> {
         let next = match (answer, std::mem::take(&mut self.last)) {
             (Answer::None, Last::Again(request)) => Ok(Next::ask(request)),
-            (Answer::Trouble(trouble), last) => match self.troubled(dice, trouble, last) {
+            (Answer::RequestFailure(failure), last) => match self.troubled(rng, failure, last) {
                 Ok(Some(sleep)) => return Next::Sleep(sleep),
-                Ok(None) => step(self, dice, Heard::Unknown),
-                Err(trouble) => Err(trouble),
+                Ok(None) => step(self, rng, Heard::Unknown),
+                Err(failure) => Err(failure),
             },
-            (Answer::None, _) => step(self, dice, Heard::Nothing),
-            (Answer::Value(_), _) => step(self, dice, Heard::Value),
+            (Answer::None, _) => step(self, rng, Heard::Nothing),
+            (Answer::Value(_), _) => step(self, rng, Heard::Value),
             (Answer::Results(results), _) => {
                 (self.busy, self.unknown) = (0, 0);
-                step(self, dice, Heard::Results(Results(results)))
+                step(self, rng, Heard::Results(Results(results)))
             }
         };
         match &next {
@@ -241,27 +241,32 @@ impl Course {
         }
         match next {
             Ok(next) => next,
-            Err(_) if self.in_doubt => Next::Done(Err(Trouble::Unknown)),
-            Err(trouble) => Next::Done(Err(trouble)),
+            Err(_) if self.in_doubt => Next::Done(Err(RequestFailure::Unknown)),
+            Err(failure) => Next::Done(Err(failure)),
         }
     }
 
     /// How long to sleep, if that helps; nothing if it is to go on without an answer.
-    fn troubled(&mut self, dice: &mut Rng, trouble: Trouble, last: Last) -> Result<Option<Duration>, Trouble> {
-        match (trouble, last) {
-            (Trouble::Refused(ObjectFailure::Busy), Last::Asked(request)) if self.busy < TRIES_MAX => {
+    fn troubled(
+        &mut self,
+        rng: &mut Rng,
+        failure: RequestFailure,
+        last: Last,
+    ) -> Result<Option<Duration>, RequestFailure> {
+        match (failure, last) {
+            (RequestFailure::Refused(ObjectFailure::Busy), Last::Asked(request)) if self.busy < TRIES_MAX => {
                 self.busy += 1;
                 self.last = Last::Again(request);
-                Ok(Some(Duration::from_millis(dice.between(1, 1 << self.busy))))
+                Ok(Some(Duration::from_millis(rng.between(1, 1 << self.busy))))
             }
-            (Trouble::Refused(ObjectFailure::Busy), Last::Awaited) => {
-                Ok(Some(Duration::from_millis(dice.between(INSTEAD_OF_WAITING_MS / 5, INSTEAD_OF_WAITING_MS))))
+            (RequestFailure::Refused(ObjectFailure::Busy), Last::Awaited) => {
+                Ok(Some(Duration::from_millis(rng.between(INSTEAD_OF_WAITING_MS / 5, INSTEAD_OF_WAITING_MS))))
             }
-            (Trouble::Unknown, _) if self.unknown < TRIES_MAX => {
+            (RequestFailure::Unknown, _) if self.unknown < TRIES_MAX => {
                 self.unknown += 1;
                 Ok(None)
             }
-            (trouble, _) => Err(trouble),
+            (failure, _) => Err(failure),
         }
     }
 }

@@ -34,11 +34,11 @@
 //! [`Turn::sure_until`]. The attributes must not be removed or set otherwise.
 
 use crate::asking::{Asking, Results, set};
-use crate::edit::{At, Backoff, Editing, Editor, Move, Patience, Seen, Swap, number_bytes};
+use crate::edit::{At, Backoff, CasLoop, CasPolicy, Move, Patience, Seen, Swap, number_bytes};
 use crate::fence::{Fence, Unguardable, if_swapped};
-use crate::holding::{Give, Gone, Holding, Keep, Place, Word};
+use crate::holding::{Give, Gone, HoldWord, Holding, Keep, Word};
 use crate::lease::{Entry, Name, Watch};
-use crate::procedure::{Answer, Next, Procedure, Trouble};
+use crate::procedure::{Answer, Next, Procedure, RequestFailure};
 use braid_base::{ObjectId, Rng, Time};
 use braid_wire::{AttributeName, CommandResult, ObjectCommand, ObjectRequest, SetAttribute};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -52,7 +52,7 @@ const FAR: u64 = 4;
 /// Where a counter is, and how this program uses it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryCounter {
-    place: Place,
+    place: HoldWord,
     tickets: AttributeName,
     poll: Duration,
 }
@@ -91,7 +91,7 @@ impl DeliveryCounter {
         let CounterOptions { lease, poll, first_pause, longest_pause, patience } = options;
         let page = |page| AttributeName::new(attribute.page + page, attribute.number);
         let backoff = Backoff::new(first_pause, longest_pause);
-        let place = Place { object, word: page(1), fence: page(2), trace: page(3), lease, backoff, patience };
+        let place = HoldWord { object, word: page(1), fence: page(2), trace: page(3), lease, backoff, patience };
         DeliveryCounter { place, tickets: attribute, poll }
     }
 
@@ -106,7 +106,7 @@ impl DeliveryCounter {
             deadline: None,
             sent: Time::default(),
         };
-        Enter(Editing::new(self.place.desk(Patience::For(self.place.patience)), entering))
+        Enter(CasLoop::new(self.place.target(Patience::For(self.place.patience)), entering))
     }
 
     fn slot(&self, ticket: u64) -> AttributeName {
@@ -217,9 +217,9 @@ pub enum CounterError {
     /// The attributes are used for something else.
     #[error("what is there is no delivery counter")]
     NoCounter,
-    /// The device can't. If it is [`Trouble::Unknown`], what was done will be skipped.
+    /// The device can't. If it is [`RequestFailure::Unknown`], what was done will be skipped.
     #[error("{0}")]
-    Trouble(Trouble),
+    RequestFailure(RequestFailure),
 }
 
 impl From<Gone> for CounterError {
@@ -228,47 +228,47 @@ impl From<Gone> for CounterError {
             Gone::Lost { number, .. } => CounterError::Skipped { turn: number },
             Gone::Uncertain => CounterError::Uncertain,
             Gone::Alien => CounterError::NoCounter,
-            Gone::Trouble(trouble) => CounterError::Trouble(trouble),
+            Gone::RequestFailure(failure) => CounterError::RequestFailure(failure),
         }
     }
 }
 
 /// Draws a ticket and waits for its turn.
-pub struct Enter(Editing<Entering>);
+pub struct Enter(CasLoop<Entering>);
 
 impl Procedure for Enter {
     type Output = Result<Turn, CounterError>;
 
-    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        self.0.resume(now, dice, answer)
+    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        self.0.resume(now, rng, answer)
     }
 }
 
 /// Keeps a turn.
 pub struct RenewTurn {
     counter: DeliveryCounter,
-    editing: Editing<Keep>,
+    editing: CasLoop<Keep>,
 }
 
 impl Procedure for RenewTurn {
     /// The turn from now on.
     type Output = Result<Turn, CounterError>;
 
-    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
+    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
         let counter = &self.counter;
-        self.editing.resume(now, dice, answer).map(|kept| Ok(Turn { counter: counter.clone(), holding: kept? }))
+        self.editing.resume(now, rng, answer).map(|kept| Ok(Turn { counter: counter.clone(), holding: kept? }))
     }
 }
 
 /// Ends a turn.
-pub struct Leave(Editing<Give>);
+pub struct Leave(CasLoop<Give>);
 
 impl Procedure for Leave {
     /// The last request's results; none if it is known to have happened, but its answer was lost.
     type Output = Result<Option<Vec<CommandResult>>, CounterError>;
 
-    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        self.0.resume(now, dice, answer).map(|given| Ok(given?))
+    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        self.0.resume(now, rng, answer).map(|given| Ok(given?))
     }
 }
 
@@ -343,20 +343,20 @@ impl Entering {
     }
 
     /// What came of drawing the ticket, or of putting its name into its slot.
-    fn heard(&mut self, at: &mut At<'_>, results: &Results) -> Result<Moved, Trouble> {
+    fn heard(&mut self, at: &mut At<'_>, results: &Results) -> Result<Moved, RequestFailure> {
         let word = results.values(0, 1)?[0].clone();
         match self.phase.clone() {
             Phase::Drawing => {
-                let drawn = results.added(0)?.ok_or(Trouble::Unknown)?;
+                let drawn = results.added(0)?.ok_or(RequestFailure::Unknown)?;
                 let Ok(ticket) = u64::try_from(drawn) else { return Ok(Move::Done(Err(CounterError::NoCounter))) };
-                self.entry = Some(Entry::new(self.name.clone(), self.counter.place.lease, at.dice));
+                self.entry = Some(Entry::new(self.name.clone(), self.counter.place.lease, at.rng));
                 Ok(match Word::decode(&word) {
                     Some(Word { number: turn, .. }) if turn < ticket => self.place(ticket),
                     _ => self.decide(at, word, ticket, None),
                 })
             }
             Phase::Placing { ticket } => {
-                let (swapped, original) = results.compared(0)?.ok_or(Trouble::Unknown)?;
+                let (swapped, original) = results.compared(0)?.ok_or(RequestFailure::Unknown)?;
                 let mine = self.waits(ticket);
                 // Not swapped: it is called already; or it was here before, and heard nothing of that; or the slot is another one's.
                 let slot = (swapped || original == mine).then_some(mine);
@@ -382,10 +382,10 @@ impl Entering {
             };
         }
         // Who is called and has not come has no beat yet: the turn stands for it.
-        let beat = holder.as_ref().map_or((turn, u64::MAX), |entry| (entry.nonce, entry.beat));
+        let heartbeat = holder.as_ref().map_or((turn, u64::MAX), |entry| (entry.nonce, entry.heartbeat));
         let lease = holder.map_or(self.counter.place.lease, |entry| entry.lease);
-        self.watch.see_beats(at.now, [beat].into_iter());
-        if self.watch.same_for(at.now, beat) >= lease.max(Duration::from_nanos(1)) {
+        self.watch.see_heartbeats(at.now, [heartbeat].into_iter());
+        if self.watch.same_for(at.now, heartbeat) >= lease.max(Duration::from_nanos(1)) {
             return self.skip(at, seen, turn, ticket, slot);
         }
         let left = self.deadline.unwrap_or_default().since(at.now);
@@ -401,7 +401,7 @@ impl Entering {
     }
 }
 
-impl Editor for Entering {
+impl CasPolicy for Entering {
     type Output = Result<Turn, CounterError>;
 
     fn begin(&mut self, at: &mut At<'_>) -> Moved {
@@ -422,7 +422,7 @@ impl Editor for Entering {
     }
 
     fn told(&mut self, at: &mut At<'_>, results: Results) -> Moved {
-        self.heard(at, &results).unwrap_or_else(|trouble| Move::Done(Err(CounterError::Trouble(trouble))))
+        self.heard(at, &results).unwrap_or_else(|failure| Move::Done(Err(CounterError::RequestFailure(failure))))
     }
 
     fn look(&mut self, at: &mut At<'_>, seen: Seen) -> Moved {
@@ -447,7 +447,7 @@ impl Editor for Entering {
         }
     }
 
-    fn fails(&mut self, trouble: Trouble) -> Self::Output {
-        Err(CounterError::Trouble(trouble))
+    fn fails(&mut self, failure: RequestFailure) -> Self::Output {
+        Err(CounterError::RequestFailure(failure))
     }
 }

@@ -50,12 +50,12 @@
 //! - *Where there is a mark there is a lock*: both go in one request. So nothing stays blocked when a client dies.
 //! - *What is removed is what was meant*: the comparison is with the whole entry, the object included. Who removes a name that was removed and
 //!   inserted again for another object is told so ([`Changed::Other`]).
-//! - *Operations take effect at one moment* between their begin and end, once; without a [receipt](crate::receipt) they may end in doubt.
+//! - *Operations take effect at one moment* between their begin and end, once; without a [idempotency record](crate::idempotency record) they may end in doubt.
 //!
 //! # What does not
 //!
 //! A [page of names](Names) is no snapshot of the directory: a name that is there throughout is told once, one that comes or goes meanwhile is told or not.
-//! An object of a mirror has room for some hundred names, and one that a mirror spreads can't be a directory: it is refused at the first step
+//! An object of an attribute volume has room for some hundred names, and one that an attribute volume spreads can't be a directory: it is refused at the first step
 //! ([`NotTogether`](braid_wire::ObjectFailure::NotTogether)). Who chooses names on purpose so that their hashes collide makes one long chain. A directory can't be removed only if it is
 //! empty.
 
@@ -71,7 +71,7 @@ pub use lookup::Lookup;
 pub use names::{Cursor, Names, NamesPage};
 
 use crate::asking::Asking;
-use crate::receipt::Receipt;
+use crate::idempotency_record::IdempotencyRecord;
 use braid_base::ObjectId;
 use braid_wire::AttributeName;
 use bytes::Bytes;
@@ -87,7 +87,7 @@ pub const LOCKS_PAGE: u32 = 0x0002_0003;
 /// How many slots of the linked list were given out: the next free one follows from it.
 pub const NEXT_FREE: AttributeName = AttributeName::new(0x0002_0004, 0);
 
-/// Mirrors spread the attributes of objects from here on.
+/// Attribute volumes spread the attributes of objects from here on.
 const SPREAD_IN_MIRRORS: ObjectId = ObjectId(1 << 63);
 
 /// A directory, as one client sees it. `bits` and `linked` must be the same for all.
@@ -102,13 +102,13 @@ pub struct Directory {
     /// A lock that does not change for so long is taken for one of a client that is dead. One that is not loses nothing but time.
     pub lease: Duration,
     /// Where this client's operations leave word that they have happened.
-    pub receipt: Option<Receipt>,
+    pub idempotency_record: Option<IdempotencyRecord>,
 }
 
 impl Directory {
-    /// The directory in this object, as large as can be, without a receipt.
+    /// The directory in this object, as large as can be, without an idempotency record.
     pub fn new(object: ObjectId) -> Directory {
-        Directory { object, bits: 32, linked: NonZeroU32::MAX, lease: Duration::from_secs(2), receipt: None }
+        Directory { object, bits: 32, linked: NonZeroU32::MAX, lease: Duration::from_secs(2), idempotency_record: None }
     }
 
     /// Finds what a name stands for.
@@ -131,7 +131,7 @@ impl Directory {
         Names::new(self, after, most)
     }
 
-    /// A mirror deals the attributes of such an object to its buckets by their numbers, and takes no request that names two of them, as all about a
+    /// An attribute volume deals the attributes of such an object to its buckets by their numbers, and takes no request that names two of them, as all about a
     /// chain do. That shall be found out with the first request, not with the first collision: so the first one names two, too. A device, where
     /// all of an object is in one place, does not mind.
     fn first_asking(self, asking: Asking, slot: u32) -> Asking {

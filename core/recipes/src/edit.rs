@@ -8,18 +8,18 @@
 //!                                        Unknown ─▶ read             └─▶ done
 //! ```
 //!
-//! A compare-and-swap that fails tells the word, so it costs no more than reading. After [`Trouble::Unknown`] the word is read, and the
+//! A compare-and-swap that fails tells the word, so it costs no more than reading. After [`RequestFailure::Unknown`] the word is read, and the
 //! editor finds in it whether its swap has happened: what it puts there carries a nonce of its own.
 
 use crate::asking::{Asking, Results};
-use crate::procedure::{Answer, Next, Procedure, Trouble};
+use crate::procedure::{Answer, Next, Procedure, RequestFailure};
 use braid_base::{ObjectId, Rng, Time};
 use braid_wire::{AttributeName, ObjectCommand, ObjectFailure, ObjectRequest, SetAttribute};
 use bytes::Bytes;
 use std::time::Duration;
 
 /// What is wanted of a word.
-pub(crate) trait Editor {
+pub(crate) trait CasPolicy {
     /// What the procedure ends with.
     type Output;
 
@@ -40,13 +40,13 @@ pub(crate) trait Editor {
     }
 
     /// How it ends when it can't be done. Unknown: what was asked last may have been done.
-    fn fails(&mut self, trouble: Trouble) -> Self::Output;
+    fn fails(&mut self, failure: RequestFailure) -> Self::Output;
 }
 
-/// The moment, and the dice.
+/// The moment, and the random source.
 pub(crate) struct At<'a> {
     pub now: Time,
-    pub dice: &'a mut Rng,
+    pub rng: &'a mut Rng,
     /// After [`Move::Await`], the attribute's value.
     pub value: Option<Bytes>,
 }
@@ -57,7 +57,7 @@ pub(crate) struct Seen {
     pub word: Bytes,
     pub extras: Vec<Bytes>,
     /// The last swap (or request) may have happened.
-    pub doubt: bool,
+    pub outcome_unknown: bool,
 }
 
 /// What an editor does next.
@@ -66,7 +66,7 @@ pub(crate) enum Move<T> {
     Look,
     /// It swaps.
     Swap(Swap),
-    /// It has something else done. Of a request whose fate is unknown, it hears by [`Seen::doubt`].
+    /// It has something else done. Of a request whose fate is unknown, it hears by [`Seen::outcome_unknown`].
     Ask(Asking),
     /// It waits.
     Sleep(Duration),
@@ -89,7 +89,7 @@ pub(crate) struct Swap {
 
 /// Where words are, and how patiently they are changed.
 #[derive(Clone, Debug)]
-pub(crate) struct Desk {
+pub(crate) struct CasTarget {
     pub object: ObjectId,
     pub word: AttributeName,
     /// Got whenever the word is looked at.
@@ -120,10 +120,10 @@ impl Backoff {
         Backoff { first, longest, tries: 0 }
     }
 
-    pub fn draw(&mut self, dice: &mut Rng) -> Duration {
+    pub fn draw(&mut self, rng: &mut Rng) -> Duration {
         let limit = self.first.saturating_mul(1 << self.tries.min(20)).min(self.longest);
         self.tries += 1;
-        Duration::from_nanos(dice.between(1, u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX - 1).max(1)))
+        Duration::from_nanos(rng.between(1, u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX - 1).max(1)))
     }
 }
 
@@ -131,11 +131,11 @@ impl Backoff {
 const RACES_MAX: u32 = 3;
 
 /// An editor at work.
-pub(crate) struct Editing<E> {
-    desk: Desk,
-    editor: E,
+pub(crate) struct CasLoop<E> {
+    target: CasTarget,
+    policy: E,
     state: State,
-    doubt: bool,
+    outcome_unknown: bool,
     races: u32,
     deadline: Option<Time>,
 }
@@ -149,32 +149,32 @@ enum State {
     Over,
 }
 
-impl<E: Editor> Editing<E> {
-    pub fn new(desk: Desk, editor: E) -> Editing<E> {
-        Editing { desk, editor, state: State::Waiting, doubt: false, races: 0, deadline: None }
+impl<E: CasPolicy> CasLoop<E> {
+    pub fn new(target: CasTarget, policy: E) -> CasLoop<E> {
+        CasLoop { target, policy, state: State::Waiting, outcome_unknown: false, races: 0, deadline: None }
     }
 
-    fn trouble(&mut self, at: &mut At<'_>, state: State, trouble: Trouble) -> Next<E::Output> {
+    fn failure(&mut self, at: &mut At<'_>, state: State, failure: RequestFailure) -> Next<E::Output> {
         let out_of_patience = self.deadline.is_some_and(|deadline| at.now >= deadline);
-        match trouble {
-            Trouble::Unknown if !out_of_patience => {
-                self.doubt |= matches!(state, State::Swapping | State::Asking);
+        match failure {
+            RequestFailure::Unknown if !out_of_patience => {
+                self.outcome_unknown |= matches!(state, State::Swapping | State::Asking);
                 self.read(at)
             }
-            Trouble::Refused(ObjectFailure::Busy) if !out_of_patience => self.pause(at),
-            trouble => self.fail(trouble),
+            RequestFailure::Refused(ObjectFailure::Busy) if !out_of_patience => self.pause(at),
+            failure => self.fail(failure),
         }
     }
 
     /// Of a swap that was refused it is known that it has not happened; not so of one before it.
-    fn fail(&mut self, trouble: Trouble) -> Next<E::Output> {
+    fn fail(&mut self, failure: RequestFailure) -> Next<E::Output> {
         self.state = State::Over;
-        Next::Done(self.editor.fails(if self.doubt { Trouble::Unknown } else { trouble }))
+        Next::Done(self.policy.fails(if self.outcome_unknown { RequestFailure::Unknown } else { failure }))
     }
 
     /// How long something may take.
     fn left(&self, at: &At<'_>) -> Duration {
-        match (&self.desk.patience, self.deadline) {
+        match (&self.target.patience, self.deadline) {
             (Patience::Until(..), Some(deadline)) => deadline.since(at.now),
             _ => Duration::MAX,
         }
@@ -183,20 +183,20 @@ impl<E: Editor> Editing<E> {
     fn ask(&mut self, at: &At<'_>, state: State, request: ObjectRequest) -> Next<E::Output> {
         let patience = self.left(at);
         if patience.is_zero() {
-            return self.fail(Trouble::Unknown);
+            return self.fail(RequestFailure::Unknown);
         }
         self.state = state;
         Next::Ask { request, patience }
     }
 
     fn read(&mut self, at: &At<'_>) -> Next<E::Output> {
-        let gets = [self.desk.word].into_iter().chain(self.desk.extras.iter().copied()).collect();
-        self.ask(at, State::Reading, Asking::of(self.desk.object).get(gets).request())
+        let gets = [self.target.word].into_iter().chain(self.target.extras.iter().copied()).collect();
+        self.ask(at, State::Reading, Asking::of(self.target.object).get(gets).request())
     }
 
     fn pause(&mut self, at: &mut At<'_>) -> Next<E::Output> {
         self.state = State::Waiting;
-        Next::Sleep(self.desk.backoff.draw(at.dice).min(self.left(at)))
+        Next::Sleep(self.target.backoff.draw(at.rng).min(self.left(at)))
     }
 
     fn go(&mut self, at: &mut At<'_>, next: Move<E::Output>) -> Next<E::Output> {
@@ -207,8 +207,8 @@ impl<E: Editor> Editing<E> {
                 self.pause(at)
             }
             Move::Swap(Swap { compare, swap, sets, rest }) => {
-                let asking = Asking::of(self.desk.object).swap(self.desk.word, &compare, &swap);
-                let asking = asking.with_sets(sets).with_gets(self.desk.extras.clone()).then(rest);
+                let asking = Asking::of(self.target.object).swap(self.target.word, &compare, &swap);
+                let asking = asking.with_sets(sets).with_gets(self.target.extras.clone()).then(rest);
                 self.ask(at, State::Swapping, asking.request())
             }
             Move::Ask(asking) => self.ask(at, State::Asking, asking.request()),
@@ -218,7 +218,7 @@ impl<E: Editor> Editing<E> {
             }
             Move::Await { name, seen, patience } => {
                 self.state = State::Waiting;
-                Next::Await { object: self.desk.object, name, seen, patience }
+                Next::Await { object: self.target.object, name, seen, patience }
             }
             Move::Done(output) => {
                 self.state = State::Over;
@@ -228,14 +228,14 @@ impl<E: Editor> Editing<E> {
     }
 
     fn look(&mut self, at: &mut At<'_>, word: Bytes, extras: &[Bytes]) -> Next<E::Output> {
-        let seen = Seen { word, extras: extras.to_vec(), doubt: std::mem::take(&mut self.doubt) };
-        let next = self.editor.look(at, seen);
+        let seen = Seen { word, extras: extras.to_vec(), outcome_unknown: std::mem::take(&mut self.outcome_unknown) };
+        let next = self.policy.look(at, seen);
         self.go(at, next)
     }
 
     /// A word that was read, or found instead of the one compared with, and the extras. What a device must not answer is as good as no answer.
-    fn heard(&mut self, at: &mut At<'_>, results: Results) -> Result<Next<E::Output>, Trouble> {
-        let extras = self.desk.extras.len();
+    fn heard(&mut self, at: &mut At<'_>, results: Results) -> Result<Next<E::Output>, RequestFailure> {
+        let extras = self.target.extras.len();
         match self.state {
             State::Reading => {
                 let values = results.values(0, 1 + extras)?;
@@ -243,47 +243,47 @@ impl<E: Editor> Editing<E> {
             }
             State::Swapping if results.swapped(0)? => {
                 self.races = 0;
-                let next = self.editor.made(at, results);
+                let next = self.policy.made(at, results);
                 Ok(self.go(at, next))
             }
             State::Swapping => {
-                let (_, word) = results.compared(0)?.ok_or(Trouble::Unknown)?;
+                let (_, word) = results.compared(0)?.ok_or(RequestFailure::Unknown)?;
                 self.races += 1;
                 Ok(self.look(at, word, results.values(0, extras)?))
             }
             _ => {
-                let next = self.editor.told(at, results);
+                let next = self.policy.told(at, results);
                 Ok(self.go(at, next))
             }
         }
     }
 }
 
-impl<E: Editor> Procedure for Editing<E> {
+impl<E: CasPolicy> Procedure for CasLoop<E> {
     type Output = E::Output;
 
-    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<E::Output> {
+    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<E::Output> {
         let value = if let Answer::Value(value) = &answer { Some(value.clone()) } else { None };
-        let at = &mut At { now, dice, value };
-        self.deadline.get_or_insert(match self.desk.patience {
+        let at = &mut At { now, rng, value };
+        self.deadline.get_or_insert(match self.target.patience {
             Patience::Until(end, _) if now < end => end,
             Patience::For(span) | Patience::Until(_, span) => now.after(span),
         });
         match (self.state, answer) {
             (State::Over, _) => panic!("a procedure that is over does not go on"),
             // A device that can't wait for an attribute: then time does.
-            (State::Waiting, Answer::Trouble(_)) => self.pause(at),
-            (State::Waiting, _) if self.doubt => self.read(at),
+            (State::Waiting, Answer::RequestFailure(_)) => self.pause(at),
+            (State::Waiting, _) if self.outcome_unknown => self.read(at),
             (State::Waiting, _) => {
-                let next = self.editor.begin(at);
+                let next = self.policy.begin(at);
                 self.go(at, next)
             }
-            (state, Answer::Trouble(trouble)) => self.trouble(at, state, trouble),
+            (state, Answer::RequestFailure(failure)) => self.failure(at, state, failure),
             (state, Answer::Results(results)) => match self.heard(at, Results(results)) {
                 Ok(next) => next,
-                Err(_) => self.trouble(at, state, Trouble::Unknown),
+                Err(_) => self.failure(at, state, RequestFailure::Unknown),
             },
-            (state, _) => self.trouble(at, state, Trouble::Unknown),
+            (state, _) => self.failure(at, state, RequestFailure::Unknown),
         }
     }
 }

@@ -33,11 +33,11 @@
 //! progress but does not do its work is not noticed. And the attributes must not be removed or set otherwise.
 
 use crate::asking::Results;
-use crate::edit::{At, Backoff, Editing, Editor, Move, Patience, Seen, Swap};
+use crate::edit::{At, Backoff, CasLoop, CasPolicy, Move, Patience, Seen, Swap};
 use crate::fence::{Fence, Unguardable, if_swapped};
-use crate::holding::{Give, Gone, Holding, Keep, Place, Word};
+use crate::holding::{Give, Gone, HoldWord, Holding, Keep, Word};
 use crate::lease::{Entry, Name, Watch};
-use crate::procedure::{Answer, Next, Procedure, Trouble};
+use crate::procedure::{Answer, Next, Procedure, RequestFailure};
 use braid_base::{ObjectId, Rng, Time};
 use braid_wire::{AttributeName, CommandResult, ObjectRequest};
 use bytes::Bytes;
@@ -46,7 +46,7 @@ use std::time::Duration;
 /// Where a service's leader stands written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailOver {
-    place: Place,
+    place: HoldWord,
 }
 
 /// How a machine takes part. All backups should have the same.
@@ -83,7 +83,7 @@ impl FailOver {
         let page = |page| AttributeName::new(attribute.page + page, attribute.number);
         let backoff = Backoff::new(first_pause, longest_pause);
         let (word, fence, trace) = (attribute, page(1), page(2));
-        FailOver { place: Place { object, word, fence, trace, lease, backoff, patience } }
+        FailOver { place: HoldWord { object, word, fence, trace, lease, backoff, patience } }
     }
 
     /// Waits until nobody leads, or the leader has failed, and leads.
@@ -98,12 +98,12 @@ impl FailOver {
             sent: Time::default(),
             leader: None,
         };
-        Campaign(Editing::new(self.place.desk(Patience::For(self.place.patience)), campaigning))
+        Campaign(CasLoop::new(self.place.target(Patience::For(self.place.patience)), campaigning))
     }
 
     /// Looks who leads.
     pub fn leader(&self) -> Leader {
-        Leader(Editing::new(self.place.desk(Patience::For(Duration::ZERO)), Looking))
+        Leader(CasLoop::new(self.place.target(Patience::For(Duration::ZERO)), Looking))
     }
 }
 
@@ -183,9 +183,9 @@ pub enum FailOverError {
     /// The attribute is used for something else.
     #[error("what is there is no leader's name")]
     NoLeader,
-    /// The device can't. If it is [`Trouble::Unknown`], it may have happened.
+    /// The device can't. If it is [`RequestFailure::Unknown`], it may have happened.
     #[error("{0}")]
-    Trouble(Trouble),
+    RequestFailure(RequestFailure),
 }
 
 impl From<Gone> for FailOverError {
@@ -194,48 +194,48 @@ impl From<Gone> for FailOverError {
             Gone::Lost { number, by } => FailOverError::Deposed { term: number, by },
             Gone::Uncertain => FailOverError::Uncertain,
             Gone::Alien => FailOverError::NoLeader,
-            Gone::Trouble(trouble) => FailOverError::Trouble(trouble),
+            Gone::RequestFailure(failure) => FailOverError::RequestFailure(failure),
         }
     }
 }
 
 /// Waits until it can lead.
-pub struct Campaign(Editing<Campaigning>);
+pub struct Campaign(CasLoop<Campaigning>);
 
 impl Procedure for Campaign {
     type Output = Result<Leadership, FailOverError>;
 
-    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        self.0.resume(now, dice, answer)
+    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        self.0.resume(now, rng, answer)
     }
 }
 
 /// Shows progress.
-pub struct Progress(Editing<Keep>);
+pub struct Progress(CasLoop<Keep>);
 
 impl Procedure for Progress {
     /// The leadership from now on.
     type Output = Result<Leadership, FailOverError>;
 
-    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        self.0.resume(now, dice, answer).map(|kept| Ok(Leadership(kept?)))
+    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        self.0.resume(now, rng, answer).map(|kept| Ok(Leadership(kept?)))
     }
 }
 
 /// Leads no longer.
-pub struct Resign(Editing<Give>);
+pub struct Resign(CasLoop<Give>);
 
 impl Procedure for Resign {
     /// The last request's results; none if it is known to have happened, but its answer was lost.
     type Output = Result<Option<Vec<CommandResult>>, FailOverError>;
 
-    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        self.0.resume(now, dice, answer).map(|given| Ok(given?))
+    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        self.0.resume(now, rng, answer).map(|given| Ok(given?))
     }
 }
 
 struct Campaigning {
-    place: Place,
+    place: HoldWord,
     name: Name,
     /// What it puts into the word.
     entry: Option<Entry>,
@@ -256,8 +256,8 @@ impl Campaigning {
     fn take_over(&mut self, at: &mut At<'_>, compare: Bytes, term: u64) -> Move<Result<Leadership, FailOverError>> {
         (self.term, self.sent) = (term, at.now);
         let entry = match &self.entry {
-            None => Entry::new(self.name.clone(), self.place.lease, at.dice),
-            Some(entry) => entry.beaten(),
+            None => Entry::new(self.name.clone(), self.place.lease, at.rng),
+            Some(entry) => entry.next_heartbeat(),
         };
         self.entry = Some(entry.clone());
         let swap = Word { number: term, holder: Some(entry) }.encode();
@@ -266,7 +266,7 @@ impl Campaigning {
     }
 }
 
-impl Editor for Campaigning {
+impl CasPolicy for Campaigning {
     type Output = Result<Leadership, FailOverError>;
 
     fn begin(&mut self, at: &mut At<'_>) -> Move<Self::Output> {
@@ -291,7 +291,7 @@ impl Editor for Campaigning {
         if left.is_zero() {
             return Move::Done(Err(FailOverError::TimedOut { leader: self.leader.take() }));
         }
-        let lease = leader.lease.saturating_sub(self.watch.same_for(at.now, (leader.nonce, leader.beat)));
+        let lease = leader.lease.saturating_sub(self.watch.same_for(at.now, (leader.nonce, leader.heartbeat)));
         Move::Await { name: self.place.word, seen: seen.word, patience: lease.min(left) }
     }
 
@@ -299,8 +299,8 @@ impl Editor for Campaigning {
         self.leads()
     }
 
-    fn fails(&mut self, trouble: Trouble) -> Self::Output {
-        Err(FailOverError::Trouble(trouble))
+    fn fails(&mut self, failure: RequestFailure) -> Self::Output {
+        Err(FailOverError::RequestFailure(failure))
     }
 }
 
@@ -314,25 +314,25 @@ pub struct LeaderStatus {
 }
 
 /// Looks who leads.
-pub struct Leader(Editing<Looking>);
+pub struct Leader(CasLoop<Looking>);
 
 impl Procedure for Leader {
     type Output = Result<LeaderStatus, FailOverError>;
 
-    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        self.0.resume(now, dice, answer)
+    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        self.0.resume(now, rng, answer)
     }
 }
 
 struct Looking;
 
-impl Editor for Looking {
+impl CasPolicy for Looking {
     type Output = Result<LeaderStatus, FailOverError>;
 
     fn look(&mut self, _at: &mut At<'_>, seen: Seen) -> Move<Self::Output> {
         let status = |Word { number, holder }| LeaderStatus {
             term: number,
-            leader: holder.map(|entry: Entry| (entry.name, entry.beat)),
+            leader: holder.map(|entry: Entry| (entry.name, entry.heartbeat)),
         };
         Move::Done(Word::decode(&seen.word).map(status).ok_or(FailOverError::NoLeader))
     }
@@ -341,7 +341,7 @@ impl Editor for Looking {
         unreachable!("who looks swaps nothing")
     }
 
-    fn fails(&mut self, trouble: Trouble) -> Self::Output {
-        Err(FailOverError::Trouble(trouble))
+    fn fails(&mut self, failure: RequestFailure) -> Self::Output {
+        Err(FailOverError::RequestFailure(failure))
     }
 }

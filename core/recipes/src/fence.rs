@@ -18,8 +18,8 @@
 //! another fence.
 
 use crate::asking::{Asking, Results};
-use crate::edit::{At, Backoff, Desk, Editing, Editor, Move, Patience, Seen, Swap, number, number_bytes};
-use crate::procedure::{Answer, Next, Procedure, Trouble};
+use crate::edit::{At, Backoff, CasLoop, CasPolicy, CasTarget, Move, Patience, Seen, Swap, number, number_bytes};
+use crate::procedure::{Answer, Next, Procedure, RequestFailure};
 use braid_base::{ObjectId, Rng, Time, limits};
 use braid_wire::{Action, ActionResult, AttributeName, CommandResult, ObjectCommand, ObjectRequest, When};
 use bytes::Bytes;
@@ -47,8 +47,8 @@ impl Fence {
     pub fn raise(&self) -> Raise {
         let backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(500));
         let patience = Patience::For(Duration::from_secs(30));
-        let desk = Desk { object: self.object, word: self.name, extras: Vec::new(), backoff, patience };
-        Raise(Editing::new(desk, Raising(self.clone())))
+        let target = CasTarget { object: self.object, word: self.name, extras: Vec::new(), backoff, patience };
+        Raise(CasLoop::new(target, Raising(self.clone())))
     }
 }
 
@@ -111,13 +111,13 @@ pub(crate) fn if_swapped(request: ObjectRequest, own: usize) -> Result<Vec<Objec
 }
 
 /// Puts a token into a fence. From then on, nothing happens there that is guarded by a lower one.
-pub struct Raise(Editing<Raising>);
+pub struct Raise(CasLoop<Raising>);
 
 impl Procedure for Raise {
     type Output = Result<(), RaiseError>;
 
-    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        self.0.resume(now, dice, answer)
+    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        self.0.resume(now, rng, answer)
     }
 }
 
@@ -135,7 +135,7 @@ pub enum RaiseError {
     NoFence,
     /// The device can't.
     #[error("the fence could not be raised: {0}")]
-    Trouble(Trouble),
+    RequestFailure(RequestFailure),
 }
 
 struct Raising(Fence);
@@ -146,7 +146,7 @@ impl Raising {
     }
 }
 
-impl Editor for Raising {
+impl CasPolicy for Raising {
     type Output = Result<(), RaiseError>;
 
     fn begin(&mut self, _at: &mut At<'_>) -> Move<Self::Output> {
@@ -167,7 +167,7 @@ impl Editor for Raising {
         Move::Done(Ok(()))
     }
 
-    fn fails(&mut self, trouble: Trouble) -> Self::Output {
-        Err(RaiseError::Trouble(trouble))
+    fn fails(&mut self, failure: RequestFailure) -> Self::Output {
+        Err(RaiseError::RequestFailure(failure))
     }
 }

@@ -5,10 +5,10 @@
 //! ```
 
 use crate::asking::{Results, set};
-use crate::edit::{At, Backoff, Desk, Editing, Editor, Move, Patience, Seen, Swap, number, number_bytes};
+use crate::edit::{At, Backoff, CasLoop, CasPolicy, CasTarget, Move, Patience, Seen, Swap, number, number_bytes};
 use crate::fence::Fence;
 use crate::lease::{Entry, Name, sure_until};
-use crate::procedure::Trouble;
+use crate::procedure::RequestFailure;
 use braid_base::{ObjectId, Time};
 use braid_wire::{AttributeName, CommandResult, ObjectCommand, ObjectFailure, SetAttribute};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -55,7 +55,7 @@ impl Word {
 /// Where such a word is: beside it a fence, which has the number while somebody holds it, and the trace of who last gave it back
 /// together with other commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct HoldWord {
     pub object: ObjectId,
     pub word: AttributeName,
     pub fence: AttributeName,
@@ -66,10 +66,10 @@ pub(crate) struct Place {
     pub patience: Duration,
 }
 
-impl Place {
-    pub fn desk(&self, patience: Patience) -> Desk {
+impl HoldWord {
+    pub fn target(&self, patience: Patience) -> CasTarget {
         let (object, word, extras) = (self.object, self.word, vec![self.trace]);
-        Desk { object, word, extras, backoff: self.backoff.clone(), patience }
+        CasTarget { object, word, extras, backoff: self.backoff.clone(), patience }
     }
 
     /// The fence is this number's from now on; none: nobody's.
@@ -81,7 +81,7 @@ impl Place {
 /// A word that is held, as far as its holder knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Holding {
-    pub place: Place,
+    pub place: HoldWord,
     pub number: u64,
     pub entry: Entry,
     /// When the request was sent that granted or renewed it.
@@ -107,16 +107,16 @@ impl Holding {
     }
 
     /// Keeps it for another lease.
-    pub fn renew(self) -> Editing<Keep> {
-        let entry = self.entry.beaten();
-        let desk = self.place.desk(patience_to_renew(self.sure_until(), self.entry.lease));
-        Editing::new(desk, Keep { holding: self, entry, sent: Time::default() })
+    pub fn renew(self) -> CasLoop<Keep> {
+        let entry = self.entry.next_heartbeat();
+        let target = self.place.target(patience_to_renew(self.sure_until(), self.entry.lease));
+        CasLoop::new(target, Keep { holding: self, entry, sent: Time::default() })
     }
 
     /// Gives it back: the word is `next`, these attributes are set, and the request is done, all or nothing.
-    pub fn give(self, next: Word, sets: Vec<SetAttribute>, request: Option<Vec<ObjectCommand>>) -> Editing<Give> {
-        let desk = self.place.desk(patience_to_give_back(self.entry.lease, request.is_some()));
-        Editing::new(desk, Give { holding: self, next, sets, request, doubted: false })
+    pub fn give(self, next: Word, sets: Vec<SetAttribute>, request: Option<Vec<ObjectCommand>>) -> CasLoop<Give> {
+        let target = self.place.target(patience_to_give_back(self.entry.lease, request.is_some()));
+        CasLoop::new(target, Give { holding: self, next, sets, request, was_unknown: false })
     }
 }
 
@@ -131,8 +131,8 @@ pub(crate) fn patience_to_give_back(lease: Duration, has_request: bool) -> Patie
 }
 
 /// Whether a renewal that ends so is one whose time was up.
-pub(crate) fn was_too_slow(trouble: Trouble) -> bool {
-    matches!(trouble, Trouble::Unknown | Trouble::Refused(ObjectFailure::Busy))
+pub(crate) fn was_too_slow(failure: RequestFailure) -> bool {
+    matches!(failure, RequestFailure::Unknown | RequestFailure::Refused(ObjectFailure::Busy))
 }
 
 /// Why it is not held any more.
@@ -145,7 +145,7 @@ pub(crate) enum Gone {
     /// The attribute is used for something else.
     Alien,
     /// The device can't.
-    Trouble(Trouble),
+    RequestFailure(RequestFailure),
 }
 
 pub(crate) struct Keep {
@@ -167,7 +167,7 @@ impl Keep {
     }
 }
 
-impl Editor for Keep {
+impl CasPolicy for Keep {
     type Output = Result<Holding, Gone>;
 
     fn begin(&mut self, at: &mut At<'_>) -> Move<Self::Output> {
@@ -177,9 +177,9 @@ impl Editor for Keep {
     fn look(&mut self, at: &mut At<'_>, seen: Seen) -> Move<Self::Output> {
         let Some(word) = Word::decode(&seen.word) else { return Move::Done(Err(Gone::Alien)) };
         match word.held_by(self.entry.nonce) {
-            Some(entry) if seen.doubt && *entry == self.entry => return self.kept(),
+            Some(entry) if seen.outcome_unknown && *entry == self.entry => return self.kept(),
             // Renewed by way of another copy: when, is not known here.
-            Some(entry) if entry.beat >= self.entry.beat => self.entry = entry.beaten(),
+            Some(entry) if entry.heartbeat >= self.entry.heartbeat => self.entry = entry.next_heartbeat(),
             Some(_) => {}
             None => {
                 let by = word.holder.map(|entry| entry.name);
@@ -193,8 +193,8 @@ impl Editor for Keep {
         self.kept()
     }
 
-    fn fails(&mut self, trouble: Trouble) -> Self::Output {
-        Err(if was_too_slow(trouble) { Gone::Uncertain } else { Gone::Trouble(trouble) })
+    fn fails(&mut self, failure: RequestFailure) -> Self::Output {
+        Err(if was_too_slow(failure) { Gone::Uncertain } else { Gone::RequestFailure(failure) })
     }
 }
 
@@ -204,11 +204,11 @@ pub(crate) struct Give {
     sets: Vec<SetAttribute>,
     request: Option<Vec<ObjectCommand>>,
     /// Some swap may have happened.
-    doubted: bool,
+    was_unknown: bool,
 }
 
 impl Give {
-    fn swap(&self, compare: Bytes) -> Move<<Give as Editor>::Output> {
+    fn swap(&self, compare: Bytes) -> Move<<Give as CasPolicy>::Output> {
         let mut sets = self.sets.clone();
         sets.push(self.holding.place.fence(None));
         if self.request.is_some() {
@@ -219,7 +219,7 @@ impl Give {
     }
 
     /// Others are in the word, or nobody.
-    fn gone(&self, word: Word, trace: &Bytes) -> <Give as Editor>::Output {
+    fn gone(&self, word: Word, trace: &Bytes) -> <Give as CasPolicy>::Output {
         let traced = number(trace) == Some(self.holding.entry.nonce);
         // Nobody has given it back since: who did so with a request would have taken the trace away.
         let nobody = match self.next.number > self.holding.number {
@@ -228,16 +228,16 @@ impl Give {
         };
         let lost = Gone::Lost { number: word.number, by: word.holder.map(|entry| entry.name) };
         match &self.request {
-            _ if !self.doubted => Err(lost),
+            _ if !self.was_unknown => Err(lost),
             None => Ok(None),
             Some(_) if traced => Ok(None),
             Some(_) if nobody => Err(lost),
-            Some(_) => Err(Gone::Trouble(Trouble::Unknown)),
+            Some(_) => Err(Gone::RequestFailure(RequestFailure::Unknown)),
         }
     }
 }
 
-impl Editor for Give {
+impl CasPolicy for Give {
     /// The request's results; none if it is known to have happened, but its answer was lost.
     type Output = Result<Option<Vec<CommandResult>>, Gone>;
 
@@ -246,7 +246,7 @@ impl Editor for Give {
     }
 
     fn look(&mut self, _at: &mut At<'_>, seen: Seen) -> Move<Self::Output> {
-        self.doubted |= seen.doubt;
+        self.was_unknown |= seen.outcome_unknown;
         let Some(word) = Word::decode(&seen.word) else { return Move::Done(Err(Gone::Alien)) };
         match word.held_by(self.holding.entry.nonce) {
             Some(_) => self.swap(seen.word),
@@ -258,7 +258,7 @@ impl Editor for Give {
         Move::Done(Ok(Some(results.from(1))))
     }
 
-    fn fails(&mut self, trouble: Trouble) -> Self::Output {
-        Err(Gone::Trouble(trouble))
+    fn fails(&mut self, failure: RequestFailure) -> Self::Output {
+        Err(Gone::RequestFailure(failure))
     }
 }

@@ -53,24 +53,24 @@ pub(crate) struct Entry {
     /// Drawn for each operation: tells this holding from any other, of the same name, too.
     pub nonce: u64,
     /// Grows with each renewal.
-    pub beat: u64,
+    pub heartbeat: u64,
     pub lease: Duration,
 }
 
 impl Entry {
-    pub fn new(name: Name, lease: Duration, dice: &mut Rng) -> Entry {
-        Entry { name, nonce: dice.next_u64(), beat: 0, lease: lease.min(LEASE_MAX) }
+    pub fn new(name: Name, lease: Duration, rng: &mut Rng) -> Entry {
+        Entry { name, nonce: rng.next_u64(), heartbeat: 0, lease: lease.min(LEASE_MAX) }
     }
 
-    pub fn beaten(&self) -> Entry {
-        Entry { beat: self.beat + 1, ..self.clone() }
+    pub fn next_heartbeat(&self) -> Entry {
+        Entry { heartbeat: self.heartbeat + 1, ..self.clone() }
     }
 
     pub fn put(&self, word: &mut BytesMut) {
         word.put_u8(self.name.0.len() as u8);
         word.put_slice(&self.name.0);
         word.put_u64(self.nonce);
-        word.put_u64(self.beat);
+        word.put_u64(self.heartbeat);
         word.put_u64(self.lease.as_nanos() as u64);
     }
 
@@ -81,9 +81,9 @@ impl Entry {
         }
         let name = Name(word.split_to(length));
         let nonce = word.try_get_u64().ok()?;
-        let beat = word.try_get_u64().ok()?;
+        let heartbeat = word.try_get_u64().ok()?;
         let lease = Duration::from_nanos(word.try_get_u64().ok()?).min(LEASE_MAX);
-        Some(Entry { name, nonce, beat, lease })
+        Some(Entry { name, nonce, heartbeat, lease })
     }
 }
 
@@ -94,40 +94,40 @@ pub(crate) fn sure_until(sent: Time, lease: Duration) -> Time {
 
 /// Since when beats have been seen, by the clock of who watches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Watch(Vec<Sight>);
+pub(crate) struct Watch(Vec<Observation>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Sight {
+struct Observation {
     nonce: u64,
-    beat: u64,
+    heartbeat: u64,
     since: Time,
 }
 
 impl Watch {
     /// These are in the word now, and no others.
     pub fn see<'a>(&mut self, now: Time, entries: impl Iterator<Item = &'a Entry>) {
-        self.see_beats(now, entries.map(|entry| (entry.nonce, entry.beat)));
+        self.see_heartbeats(now, entries.map(|entry| (entry.nonce, entry.heartbeat)));
     }
 
     /// The same of what has no entry, but some number.
-    pub fn see_beats(&mut self, now: Time, beats: impl Iterator<Item = (u64, u64)>) {
+    pub fn see_heartbeats(&mut self, now: Time, heartbeats: impl Iterator<Item = (u64, u64)>) {
         let before = std::mem::take(&mut self.0);
-        self.0 = beats
-            .map(|(nonce, beat)| {
-                let same = before.iter().find(|sight| (sight.nonce, sight.beat) == (nonce, beat));
-                Sight { nonce, beat, since: same.map_or(now, |sight| sight.since) }
+        self.0 = heartbeats
+            .map(|(nonce, heartbeat)| {
+                let same = before.iter().find(|sight| (sight.nonce, sight.heartbeat) == (nonce, heartbeat));
+                Observation { nonce, heartbeat, since: same.map_or(now, |sight| sight.since) }
             })
             .collect();
     }
 
     /// Whether an entry has been the same for its whole lease.
     pub fn lost(&self, now: Time, entry: &Entry) -> bool {
-        self.same_for(now, (entry.nonce, entry.beat)) >= entry.lease.max(Duration::from_nanos(1))
+        self.same_for(now, (entry.nonce, entry.heartbeat)) >= entry.lease.max(Duration::from_nanos(1))
     }
 
     /// How long this has been the same; nothing if it was not seen.
-    pub fn same_for(&self, now: Time, beat: (u64, u64)) -> Duration {
-        let sight = self.0.iter().find(|sight| (sight.nonce, sight.beat) == beat);
+    pub fn same_for(&self, now: Time, heartbeat: (u64, u64)) -> Duration {
+        let sight = self.0.iter().find(|sight| (sight.nonce, sight.heartbeat) == heartbeat);
         sight.map_or(Duration::ZERO, |sight| now.since(sight.since))
     }
 }

@@ -10,7 +10,7 @@
 //! | [`failover`] | one leader, and others that take over when it stands still |
 //! | [`fence`] | how a device refuses late writes |
 //! | [`lease`] | how lost holders are found out |
-//! | [`receipt`] | word that an operation has happened |
+//! | [`idempotency_record`] | word that an operation has happened |
 //! | [`directory`] | names and the objects that they stand for |
 //! | [`list`] | a linked list without locks |
 //! | [`queue`] | items to work on, each claimed by one at a time |
@@ -24,11 +24,11 @@ mod edit;
 pub mod failover;
 pub mod fence;
 mod holding;
+pub mod idempotency_record;
 pub mod lease;
 pub mod list;
 pub mod lock;
 pub mod procedure;
 pub mod queue;
-pub mod receipt;
 
-pub use procedure::{Answer, Next, Procedure, Trouble};
+pub use procedure::{Answer, Next, Procedure, RequestFailure};

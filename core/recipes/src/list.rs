@@ -38,7 +38,7 @@
 //!   points to can't be unlinked before it.
 //! - *What is linked is there*: a node's attributes go in the request that unlinks it. A link that is there points to a node that is there.
 //! - *Order stays*: two nodes that are both in the list never change places.
-//! - *An operation happens once*, at its comparison: see [`receipt`](crate::receipt) for how an operation whose answer was lost finds out.
+//! - *An operation happens once*, at its comparison: see [`idempotency_record`](crate::idempotency record) for how an operation whose answer was lost finds out.
 //!
 //! Walking the list ([`Walk`]) needs no lock and no snapshot: every item that is in the list throughout is told, and no item
 //! twice; one that comes or goes meanwhile is told or not. Those that are in the list at the end are told in its order.
@@ -53,13 +53,13 @@ mod remove;
 mod search;
 mod walk;
 
-pub use insert::{Insert, Inserted, Place};
+pub use insert::{Insert, Inserted, ListPosition};
 pub use remove::{Remove, Removed};
 pub use walk::{Cursor, Walk, Walked};
 
 use crate::asking::{Asking, DAMAGED};
-use crate::procedure::Trouble;
-use crate::receipt::Receipt;
+use crate::idempotency_record::IdempotencyRecord;
+use crate::procedure::RequestFailure;
 use braid_base::ObjectId;
 use braid_wire::AttributeName;
 use bytes::Bytes;
@@ -79,17 +79,17 @@ pub struct List {
     /// Where it is; the object must be there, and have no other list.
     pub object: ObjectId,
     /// Where this client's operations leave word that they have happened.
-    pub receipt: Option<Receipt>,
+    pub idempotency_record: Option<IdempotencyRecord>,
 }
 
 impl List {
-    /// The list in this object, without a receipt.
+    /// The list in this object, without an idempotency record.
     pub fn new(object: ObjectId) -> List {
-        List { object, receipt: None }
+        List { object, idempotency_record: None }
     }
 
     /// Inserts an item.
-    pub fn insert(self, place: Place, item: Bytes) -> Insert {
+    pub fn insert(self, place: ListPosition, item: Bytes) -> Insert {
         Insert::new(self, place, item)
     }
 
@@ -146,7 +146,7 @@ impl Link {
     }
 
     /// `None`: there is no such node (any more).
-    fn decode(of: u64, value: &Bytes) -> Result<Option<Link>, Trouble> {
+    fn decode(of: u64, value: &Bytes) -> Result<Option<Link>, RequestFailure> {
         if value.is_empty() {
             return Ok((of == HEAD).then_some(Link::to(NONE)));
         }

@@ -4,8 +4,8 @@
 //! ```text
 //!   three attributes of one number, on three pages that follow each other:
 //!     word    free: undefined; else one writer or up to 64 readers (name, nonce, beat, lease), and the mark of a writer that waits
-//!     token   counts the tenures' beginnings and ends; all guards compare it
-//!     trace   the nonce of who last ended its tenure together with other commands
+//!     token   counts the holds' beginnings and ends; all guards compare it
+//!     trace   the nonce of who last ended its hold together with other commands
 //!
 //!   acquire   CAS  word: undefined → mine;  FA token + 1 ─────────────────── swapped ──▶ granted, with that token
 //!                └─ other word ─┬ all holders lost: CAS word → mine; FA + 1 ─ swapped ─▶ granted (the lock is broken)
@@ -18,18 +18,18 @@
 //!   guarded   CAS  token: mine → mine, strictly;  and what is to be done
 //! ```
 //!
-//! A *tenure* is the time of one writer, or the time from the first reader to the last. When a holder is lost, see [`crate::lease`].
+//! A *hold* is the time of one writer, or the time from the first reader to the last. When a holder is lost, see [`crate::lease`].
 //!
 //! Guarantees:
 //!
-//! - **One tenure at a time**: of guarded requests (and of what goes with [`Grant::release_with`] and [`Lock::once`]), those of two
-//!   tenures never mix; those of a writer are nobody else's at the same time.
-//! - **Tokens grow**: each tenure's is higher than those before, and guards nothing before the tenure or after it.
+//! - **One hold at a time**: of guarded requests (and of what goes with [`Grant::release_with`] and [`Lock::once`]), those of two
+//!   holds never mix; those of a writer are nobody else's at the same time.
+//! - **Tokens grow**: each hold's is higher than those before, and guards nothing before the hold or after it.
 //! - **No lock is lost for ever**: a holder that is silent for its lease is broken by the next who comes.
 //! - **A waiting writer is next**: once its mark is there no reader comes in, and no other writer, while the mark is renewed.
 //! - **A lost answer is found out**: who acquires, renews or releases knows in the end whether it has, by its nonce. Of commands that
-//!   went with it, it knows if it has a [receipt](crate::receipt); else by the trace, unless that is another's by now, or (of the first request of
-//!   [`Lock::once`], which knows nothing of the lock) was another's before. Then it says that it does not know ([`Trouble::Unknown`]).
+//!   went with it, it knows if it has a [idempotency record](crate::idempotency record); else by the trace, unless that is another's by now, or (of the first request of
+//!   [`Lock::once`], which knows nothing of the lock) was another's before. Then it says that it does not know ([`RequestFailure::Unknown`]).
 //!
 //! Not guaranteed: order among writers that meet only writers (that is [`counter`](crate::counter)'s), and turns for readers while writers come without end.
 //! Exclusion for requests without a guard: between renewals a holder is sure of itself until [`Grant::sure_until`], if no clock runs
@@ -43,11 +43,11 @@ pub use keep::{Release, ReleaseWith, Renew};
 pub use take::{Acquire, Once};
 
 use crate::asking::Results;
-use crate::edit::{At, Backoff, Desk, Editing, Editor, Move, Patience, Seen, number};
+use crate::edit::{At, Backoff, CasLoop, CasPolicy, CasTarget, Move, Patience, Seen, number};
 use crate::fence::{Fence, Unguardable, if_swapped};
+use crate::idempotency_record::IdempotencyRecord;
 use crate::lease::{Entry, Name, sure_until};
-use crate::procedure::{Answer, Next, Procedure, Trouble};
-use crate::receipt::Receipt;
+use crate::procedure::{Answer, Next, Procedure, RequestFailure};
 use braid_base::{ObjectId, Rng, Time};
 use braid_wire::{AttributeName, ObjectRequest};
 use bytes::Bytes;
@@ -76,9 +76,9 @@ pub struct LockOptions {
     /// How long to try to take it. If it is not longer than others' leases, nobody who was lost is noticed.
     pub patience: Duration,
     /// Where this program's last requests leave word that they have happened ([`Grant::release_with`], [`Lock::once`]), instead of the trace: then no one
-    /// else's takes that away. Not for objects that mirrors spread; and who drops an operation before it has ended takes another receipt, for that one may
+    /// else's takes that away. Not for objects that attribute volumes spread; and who drops an operation before it has ended takes another idempotency record, for that one may
     /// be done yet.
-    pub receipt: Option<Receipt>,
+    pub idempotency_record: Option<IdempotencyRecord>,
 }
 
 impl Default for LockOptions {
@@ -88,7 +88,7 @@ impl Default for LockOptions {
             first_pause: Duration::from_millis(1),
             longest_pause: Duration::from_millis(500),
             patience: Duration::from_secs(30),
-            receipt: None,
+            idempotency_record: None,
         }
     }
 }
@@ -126,7 +126,7 @@ impl Lock {
 
     /// Looks who holds it.
     pub fn status(&self) -> Status {
-        Status(Editing::new(self.desk(Patience::For(Duration::ZERO)), Looking))
+        Status(CasLoop::new(self.target(Patience::For(Duration::ZERO)), Looking))
     }
 
     fn token(&self) -> AttributeName {
@@ -135,11 +135,11 @@ impl Lock {
 
     fn trace(&self) -> AttributeName {
         let trace = AttributeName::new(self.word.page + 2, self.word.number);
-        self.options.receipt.map_or(trace, Receipt::attribute)
+        self.options.idempotency_record.map_or(trace, IdempotencyRecord::attribute)
     }
 
-    fn desk(&self, patience: Patience) -> Desk {
-        Desk {
+    fn target(&self, patience: Patience) -> CasTarget {
+        CasTarget {
             object: self.object,
             word: self.word,
             extras: vec![self.token(), self.trace()],
@@ -167,7 +167,7 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// The fencing token: higher than that of every tenure before.
+    /// The fencing token: higher than that of every hold before.
     pub fn token(&self) -> u64 {
         self.token
     }
@@ -233,9 +233,9 @@ pub enum LockError {
     /// The attribute is used for something else.
     #[error("what is there is no lock")]
     NoLock,
-    /// The device can't. If it is [`Trouble::Unknown`], a lock that may have been taken is free again after its lease.
+    /// The device can't. If it is [`RequestFailure::Unknown`], a lock that may have been taken is free again after its lease.
     #[error("{0}")]
-    Trouble(Trouble),
+    RequestFailure(RequestFailure),
 }
 
 /// Who holds a lock.
@@ -252,19 +252,19 @@ pub struct LockStatus {
 }
 
 /// Looks who holds a lock.
-pub struct Status(Editing<Looking>);
+pub struct Status(CasLoop<Looking>);
 
 impl Procedure for Status {
     type Output = Result<LockStatus, LockError>;
 
-    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        self.0.resume(now, dice, answer)
+    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        self.0.resume(now, rng, answer)
     }
 }
 
 struct Looking;
 
-impl Editor for Looking {
+impl CasPolicy for Looking {
     type Output = Result<LockStatus, LockError>;
 
     fn look(&mut self, _at: &mut At<'_>, seen: Seen) -> Move<Self::Output> {
@@ -284,7 +284,7 @@ impl Editor for Looking {
         unreachable!("who looks swaps nothing")
     }
 
-    fn fails(&mut self, trouble: Trouble) -> Self::Output {
-        Err(LockError::Trouble(trouble))
+    fn fails(&mut self, failure: RequestFailure) -> Self::Output {
+        Err(LockError::RequestFailure(failure))
     }
 }

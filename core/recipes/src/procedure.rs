@@ -14,14 +14,14 @@ pub trait Procedure {
     type Output;
 
     /// Goes on. `answer` is [`Answer::None`] at first and after a wait, else what came of the last request.
-    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output>;
+    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output>;
 }
 
 impl<P: Procedure + ?Sized> Procedure for Box<P> {
     type Output = P::Output;
 
-    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<P::Output> {
-        (**self).resume(now, dice, answer)
+    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<P::Output> {
+        (**self).resume(now, rng, answer)
     }
 }
 
@@ -30,17 +30,17 @@ impl<P: Procedure + ?Sized> Procedure for Box<P> {
 pub enum Answer {
     /// Nothing was asked.
     None,
-    /// To [`Next::Ask`]: of each command. That a request was refused comes as [`Trouble::Refused`].
+    /// To [`Next::Ask`]: of each command. That a request was refused comes as [`RequestFailure::Refused`].
     Results(Vec<braid_wire::CommandResult>),
     /// To [`Next::Await`]: the value, which may be the one that was known.
     Value(Bytes),
     /// It could not be done.
-    Trouble(Trouble),
+    RequestFailure(RequestFailure),
 }
 
 /// Why a request was not done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Trouble {
+pub enum RequestFailure {
     /// The device refuses it, and nothing of it has happened.
     #[error("{0}")]
     Refused(ObjectFailure),
@@ -62,7 +62,7 @@ pub enum Trouble {
 /// What a procedure does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next<T> {
-    /// It has the device do this. Whoever drives it may be less patient: then it hears [`Trouble::Unknown`] earlier.
+    /// It has the device do this. Whoever drives it may be less patient: then it hears [`RequestFailure::Unknown`] earlier.
     Ask {
         /// What is to be done.
         request: ObjectRequest,

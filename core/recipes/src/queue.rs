@@ -34,7 +34,7 @@
 //!   each item, whatever happens to consumers. What consumers do elsewhere may happen again after a death: that is what tokens are for.
 //! - *No item is lost*: an item goes only with the request that finishes it.
 //! - *What is finished stays so*: a comparison with a state that is gone never holds.
-//! - *An operation happens once*: see [`receipt`](crate::receipt) for how one whose answer was lost finds out.
+//! - *An operation happens once*: see [`idempotency_record`](crate::idempotency record) for how one whose answer was lost finds out.
 //!
 //! # What does not
 //!
@@ -51,7 +51,7 @@ pub use claim::{Claim, ClaimEnd, WATCHED_MAX, Watch};
 pub use hold::{Finish, Finished, GiveBack, Renew, Renewed};
 pub use put::Put;
 
-use crate::receipt::Receipt;
+use crate::idempotency_record::IdempotencyRecord;
 use braid_base::ObjectId;
 use braid_wire::{AttributeName, SetAttribute};
 use bytes::Bytes;
@@ -77,13 +77,13 @@ pub struct Queue {
     /// How long a claim may stay as it is before others take it over. The same for all.
     pub lease: Duration,
     /// Where this client's operations leave word that they have happened.
-    pub receipt: Option<Receipt>,
+    pub idempotency_record: Option<IdempotencyRecord>,
 }
 
 impl Queue {
-    /// The queue in this object, without a receipt.
+    /// The queue in this object, without an idempotency record.
     pub fn new(object: ObjectId, lease: Duration) -> Queue {
-        Queue { object, lease, receipt: None }
+        Queue { object, lease, idempotency_record: None }
     }
 
     /// Puts an item in.

@@ -1,4 +1,4 @@
-//! One small record that a machine keeps on its disk: written as a whole, in two copies, so that neither a crash nor rot loses it.
+//! One small record that a machine keeps on its disk: written as a whole, in two copies, so that neither a crash nor corruption loses it.
 //!
 //! ```text
 //!   0                slot 0: magic, format, length, sequence, the record …, checksum in the slot's last four bytes
@@ -398,7 +398,7 @@ mod tests {
     }
 
     proptest! {
-        /// A checksum keeps out what rots, not what was written wrong.
+        /// A checksum keeps out what corruption, not what was written wrong.
         #[test]
         fn what_makes_no_sense_is_damaged(words in prop::collection::vec(0u32..200, 4..8)) {
             let mut slot = encode(1, &numbers(&[7; 5])).to_vec();

@@ -4,7 +4,7 @@
 //!   snapshot     what must outlive the journal's old part is written to its head: objects, membership, undecided intents,
 //!                decisions not yet to be forgotten, what others missed. Who comes then is after the snapshot.
 //!   homing       blocks committed before it are written to their slots, then a sync
-//!   merging      what objects were given before it goes into their catalogue: see `merging`
+//!   merging      what objects were given before it goes into their object index: see `merging`
 //!   pages        map pages changed before it: one copy, a sync, the other copy, a sync
 //!   superblock   now says that recovery begins with the snapshot: one copy, then the other
 //! ```
@@ -17,7 +17,7 @@ use crate::block::{CHUNK_BLOCKS, STRIDE, places_of, seal};
 use crate::disk_queue::Io;
 use crate::merging::{Merging, on_round_durable};
 use crate::record::{IntentRecord, Queued, Record};
-use crate::state::{Resident, State};
+use crate::state::{DirtyBlock, State};
 use crate::superblock::{PAGE, Superblock};
 use crate::view::{Journal, View};
 use braid_base::{AlignedBuffer, BLOCK_BYTES, BlockRange, ObjectId};
@@ -52,7 +52,7 @@ enum Phase {
 struct HomeBlock {
     object: ObjectId,
     block: u64,
-    resident: Resident,
+    dirty: DirtyBlock,
 }
 
 /// See the module.
@@ -102,7 +102,7 @@ impl Compaction {
 
     /// Begins a checkpoint at a moment when no batch is in flight, so that what is known here is what the journal says. True if it begins.
     pub fn begin_if_due(&mut self, view: &mut View) -> bool {
-        let merging_wanted = view.slots.is_merging_wanted && view.state.catalogue.pending() > 0;
+        let merging_wanted = view.slots.is_merging_wanted && view.state.object_index.pending() > 0;
         let due = view.journal.wants_snapshot() || merging_wanted;
         if !due || self.phase != Phase::Idle || view.journal.flight().is_some() {
             return false;
@@ -122,7 +122,7 @@ impl Compaction {
         self.phase = phase;
         self.home = homeless(state);
         state.map.freeze();
-        state.catalogue.freeze();
+        state.object_index.freeze();
     }
 
     /// The snapshot is durable: blocks may go home.
@@ -165,12 +165,12 @@ impl Compaction {
         for place in places.blocks() {
             let home = self.home.remove(&place).expect("it is in the run");
             let begins = buffer.len();
-            match &home.resident.data {
+            match &home.dirty.data {
                 Some(data) => buffer.append(data),
                 None => _ = buffer.append_zeros(BLOCK_BYTES),
             }
             buffer.append_zeros(STRIDE - BLOCK_BYTES);
-            seal(&mut buffer[begins..], home.object, home.block, &home.resident.by, home.resident.data.is_none());
+            seal(&mut buffer[begins..], home.object, home.block, &home.dirty.by, home.dirty.data.is_none());
             blocks.push(home);
         }
         self.homing.insert(places.start, blocks);
@@ -203,10 +203,10 @@ impl Compaction {
     fn on_home_written(&mut self, places: BlockRange, view: &mut View) {
         self.in_flight -= 1;
         let written = self.homing.remove(&places.start).expect("it was sent");
-        for HomeBlock { object, block, resident } in written {
+        for HomeBlock { object, block, dirty } in written {
             let key = (object, block);
-            if view.state.resident.get(&key).is_some_and(|held| held.by.transaction == resident.by.transaction) {
-                view.state.resident.remove(&key);
+            if view.state.dirty.get(&key).is_some_and(|held| held.by.transaction == dirty.by.transaction) {
+                view.state.dirty.remove(&key);
             }
         }
     }
@@ -309,13 +309,13 @@ impl Compaction {
 
 /// The blocks to go home, by place.
 fn homeless(state: &State) -> BTreeMap<u64, HomeBlock> {
-    let home = |((object, block), resident): (&(ObjectId, u64), &Resident)| {
+    let home = |((object, block), dirty): (&(ObjectId, u64), &DirtyBlock)| {
         let slot = state.chunk(*object, (block / CHUNK_BLOCKS) as u32).slot;
         let slot = slot.expect("recovery and commits see to it that what holds anything has a slot");
-        let home = HomeBlock { object: *object, block: *block, resident: resident.clone() };
+        let home = HomeBlock { object: *object, block: *block, dirty: dirty.clone() };
         (u64::from(slot) * CHUNK_BLOCKS + block % CHUNK_BLOCKS, home)
     };
-    state.resident.iter().map(home).collect()
+    state.dirty.iter().map(home).collect()
 }
 
 fn snapshot(state: &State) -> VecDeque<Carried<Queued>> {
@@ -326,7 +326,7 @@ fn snapshot(state: &State) -> VecDeque<Carried<Queued>> {
     let extents = state.missed.records().chain(state.absent.records());
     let mut carried = VecDeque::new();
     let mut notes = Vec::new();
-    let roots = state.catalogue.roots();
+    let roots = state.object_index.roots();
     let answers = state
         .answers
         .records(CARRIED_BYTES)

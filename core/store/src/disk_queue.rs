@@ -3,9 +3,9 @@
 use crate::block::{CHUNK_BLOCKS, STRIDE, places_of};
 use crate::superblock::Geometry;
 use braid_base::{BlockRange, RangeTable};
-use braid_catalogue::Place;
 use braid_journal::Assembled;
 use braid_machine::{DiskCommand, DiskError, DiskResult, DiskTag, Effects};
+use braid_object_index::SlotRef;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -26,10 +26,10 @@ pub(crate) enum Io {
     CheckpointStep,
     /// Map pages of the checkpoint, among others.
     CheckpointPages,
-    /// A leaf of the catalogue, for a lookup; and whether that is the second try.
-    Leaf { place: Place, again: bool },
+    /// A leaf of the object index, for a lookup; and whether that is the second try.
+    Leaf { place: SlotRef, again: bool },
     /// The same, for merging.
-    MergeRead { place: Place, again: bool },
+    MergeRead { place: SlotRef, again: bool },
     /// A leaf or index node that merging has made.
     MergeWrite { slot: u32 },
     /// All of a round.
@@ -111,8 +111,8 @@ impl DiskQueue {
         self.submit(io, DiskCommand::Write { offset, data: vec![data], durable }, out);
     }
 
-    /// Reads a leaf of the catalogue.
-    pub fn read_leaf(&mut self, io: Io, place: Place, out: &mut Effects) {
+    /// Reads a leaf of the object index.
+    pub fn read_leaf(&mut self, io: Io, place: SlotRef, out: &mut Effects) {
         let offset = self.offset_of(places_of(place.slot).start);
         self.submit(io, DiskCommand::Read { offset, length: place.read_len() }, out);
     }

@@ -1,8 +1,8 @@
-//! Leaves of the catalogue that lookups need, and that are not in memory: they are read, and who needs them asks again.
+//! Leaves of the object index that lookups need, and that are not in memory: they are read, and who needs them asks again.
 
 use crate::disk_queue::Io;
 use crate::view::View;
-use braid_catalogue::Place;
+use braid_object_index::SlotRef;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 
@@ -19,15 +19,15 @@ impl Leaves {
     /// Begins to read what the last lookups wanted, as far as that may be at once. Tells which slots are being read of it.
     pub fn read_wanted(&mut self, view: &mut View) -> BTreeSet<u32> {
         let mut awaited = BTreeSet::new();
-        for wanted in view.state.catalogue.take_wanted() {
+        for wanted in view.state.object_index.take_wanted() {
             if self.in_flight >= IN_FLIGHT_MAX {
                 break;
             }
-            if view.state.catalogue.begin_read(wanted) {
+            if view.state.object_index.begin_read(wanted) {
                 self.in_flight += 1;
                 view.disk.read_leaf(Io::Leaf { place: wanted.place, again: false }, wanted.place, view.out);
             }
-            if view.state.catalogue.is_being_read(wanted) {
+            if view.state.object_index.is_being_read(wanted) {
                 awaited.insert(wanted.place.slot);
             }
         }
@@ -36,14 +36,14 @@ impl Leaves {
 
     /// A leaf has come, or can't be read. Before it counts as damaged it is read once more: on its way here, too, bits may flip. False if
     /// it is.
-    pub fn on_leaf(&mut self, place: Place, again: bool, bytes: Option<Bytes>, view: &mut View) -> bool {
-        let whole = bytes.is_some_and(|bytes| view.state.catalogue.on_read(place.slot, Some(&bytes)));
+    pub fn on_leaf(&mut self, place: SlotRef, again: bool, bytes: Option<Bytes>, view: &mut View) -> bool {
+        let whole = bytes.is_some_and(|bytes| view.state.object_index.on_read(place.slot, Some(&bytes)));
         if !whole && !again {
             view.disk.read_leaf(Io::Leaf { place, again: true }, place, view.out);
             return false;
         }
         if !whole {
-            view.state.catalogue.on_read(place.slot, None);
+            view.state.object_index.on_read(place.slot, None);
         }
         self.in_flight -= 1;
         true

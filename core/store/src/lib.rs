@@ -4,7 +4,7 @@
 //! 1. *An answered write survives*: `Prepared`, `Applied`, `Committed`, `Aborted` and `Done` are said when durable.
 //! 2. *A devwrite is atomic*: after a crash each block is old or new, never torn; data and header agree.
 //! 3. *Old content stays until decided*, and there is always room to decide and to overwrite, also on a full disk.
-//! 4. *Rot is noticed*: a damaged block answers `Lost`; a damaged record that had been durable makes the store unusable,
+//! 4. *Corruption is noticed*: a damaged block answers `Lost`; a damaged record that had been durable makes the store unusable,
 //!    and is never taken for "was not written".
 //! 5. *The cost*: a whole chunk is written once; a small write is one journal append, shared with others; headers cost
 //!    no I/O; recovery reads the journal and the map, not the data.
@@ -21,9 +21,9 @@
 //! | queue | file | state that it owns |
 //! | --- | --- | --- |
 //! | writes | `write_queue` | writes that wait for room, and those whose whole chunks are on their way |
-//! | requests | `request_queue`, with `waiting_requests`, `leaves`, `sweeping` | requests for objects that hold attributes, the leaves they wait for, what removed objects left, acknowledged answers not logged yet |
+//! | requests | `request_queue`, with `waiting_requests`, `leaves`, `object_gc` | requests for objects that hold attributes, the leaves they wait for, what removed objects left, acknowledged answers not logged yet |
 //! | reads | `read_queue` | reads that wait for the disk |
-//! | compaction | `compaction`, with `merging` | the superblock; the checkpoint at work: blocks on their way home, map pages, rounds of the catalogue |
+//! | compaction | `compaction`, with `merging` | the superblock; the checkpoint at work: blocks on their way home, map pages, rounds of the object index |
 //! | disk | `disk_queue` | commands in flight, by tag and by place |
 //!
 //! What they share (`view`: the state, the slots, the journal, the disk queue, what is to be said) is lent to the one at work; they don't
@@ -54,6 +54,7 @@ mod map;
 mod merging;
 mod missed;
 mod noting;
+mod object_gc;
 mod objects;
 mod queries;
 mod read_queue;
@@ -70,7 +71,6 @@ mod state;
 mod storage;
 mod store;
 mod superblock;
-mod sweeping;
 mod transactions;
 mod view;
 mod waiting_requests;

@@ -4,8 +4,8 @@
 //! A checkpoint writes the pages as they were when it began ([`ChunkMap::freeze`]), since only what had been decided by
 //! then is certain to be in the journal. A page that changes meanwhile is copied first.
 //!
-//! The copies are written one after the other with a sync between. So whichever copy is damaged, torn or rotten, the
-//! other one is at least as new as the last checkpoint; with copies written by turns, rot in the newer one would bring
+//! The copies are written one after the other with a sync between. So whichever copy is damaged, torn or corrupt, the
+//! other one is at least as new as the last checkpoint; with copies written by turns, corruption in the newer one would bring
 //! back the older without anybody noticing.
 
 use crate::superblock::PAGE;

@@ -1,4 +1,4 @@
-//! Merging: a part of a checkpoint, in which what objects were given before it goes into their catalogue.
+//! Merging: a part of a checkpoint, in which what objects were given before it goes into their object index.
 //!
 //! ```text
 //!   round ─► leaves and index nodes are written to free slots ─► sync ─► new roots into the journal ─► durable: the old slots are free
@@ -17,8 +17,8 @@ use crate::disk_queue::Io;
 use crate::record::Record;
 use crate::room::RESERVE_STEP;
 use crate::view::View;
-use braid_catalogue::{Place, ROUND_SLOTS_MIN, Step};
 use braid_machine::DiskCommand;
+use braid_object_index::{ROUND_SLOTS_MIN, SlotRef, Step};
 use bytes::Bytes;
 
 /// The most leaves of a round that are read, and that are written, at once.
@@ -51,10 +51,10 @@ impl Merging {
             return false;
         }
         (self.goes_on, self.wants_slots) = (false, false);
-        if !view.state.catalogue.is_in_round() {
-            if !view.state.catalogue.is_to_be_merged() {
+        if !view.state.object_index.is_in_round() {
+            if !view.state.object_index.is_to_be_merged() {
                 self.is_due = false;
-                view.state.catalogue.thaw();
+                view.state.object_index.thaw();
                 return true;
             }
             if !begin_round(view) {
@@ -63,7 +63,7 @@ impl Merging {
             }
         }
         while self.reads < IN_FLIGHT_MAX
-            && let Some(place) = view.state.catalogue.next_read()
+            && let Some(place) = view.state.object_index.next_read()
         {
             self.reads += 1;
             view.disk.read_leaf(Io::MergeRead { place, again: false }, place, view.out);
@@ -71,7 +71,7 @@ impl Merging {
         if self.writes >= IN_FLIGHT_MAX {
             return false;
         }
-        match view.state.catalogue.step() {
+        match view.state.object_index.step() {
             Step::Write(write) => {
                 self.writes += 1;
                 self.goes_on = true;
@@ -90,14 +90,14 @@ impl Merging {
     }
 
     /// A leaf has come, or can't be read. Before it counts as damaged it is read once more; false if it is.
-    pub fn on_read(&mut self, place: Place, again: bool, bytes: Option<Bytes>, view: &mut View) -> bool {
-        let whole = bytes.is_some_and(|bytes| view.state.catalogue.on_merge_read(place.slot, Some(&bytes)));
+    pub fn on_read(&mut self, place: SlotRef, again: bool, bytes: Option<Bytes>, view: &mut View) -> bool {
+        let whole = bytes.is_some_and(|bytes| view.state.object_index.on_merge_read(place.slot, Some(&bytes)));
         if !whole && !again {
             view.disk.read_leaf(Io::MergeRead { place, again: true }, place, view.out);
             return false;
         }
         if !whole {
-            view.state.catalogue.on_merge_read(place.slot, None);
+            view.state.object_index.on_merge_read(place.slot, None);
         }
         self.reads -= 1;
         true
@@ -117,9 +117,9 @@ impl Merging {
 /// All of a round is durable: from now on lookups go there, and with the next batch recovery does. What the roots no longer name is free
 /// when they are durable.
 pub(crate) fn on_round_durable(view: &mut View) {
-    let installed = view.state.catalogue.install();
+    let installed = view.state.object_index.install();
     installed.unused.into_iter().for_each(|slot| view.slots.give_back(slot));
-    view.journal.note(&Record::Rooted(view.state.catalogue.roots()));
+    view.journal.note(&Record::Rooted(view.state.object_index.roots()));
     view.journal.then.released.extend(installed.released);
     view.journal.then.has_roots = true;
     view.journal.hurry();
@@ -128,7 +128,7 @@ pub(crate) fn on_round_durable(view: &mut View) {
 /// Takes the slots for a round; false if there are not enough. More are set aside if the disk has them; else those must come back that
 /// others have at the moment.
 fn begin_round(view: &mut View) -> bool {
-    let (most, free) = (view.state.catalogue.round_slots(), view.slots.free());
+    let (most, free) = (view.state.object_index.round_slots(), view.slots.free());
     if free < most {
         let left = view.slots.left();
         if view.slots.is_reserving {
@@ -144,6 +144,6 @@ fn begin_round(view: &mut View) -> bool {
         }
     }
     let slots = (0..most.min(free)).map(|_| view.slots.take()).collect();
-    view.state.catalogue.begin_round(slots);
+    view.state.object_index.begin_round(slots);
     true
 }

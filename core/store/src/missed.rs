@@ -6,7 +6,7 @@
 //! missed, and never less.
 
 use crate::record::{MISSED_PER_RECORD, Record, missed_len};
-use braid_base::{BlockRange, DeviceId, Epoch, Extents, Member, Membership, ObjectId, Standing};
+use braid_base::{BlockRange, DeviceId, Epoch, Extents, Member, MemberState, Membership, ObjectId};
 use braid_wire::Linkage;
 use std::collections::BTreeMap;
 
@@ -31,10 +31,10 @@ pub(crate) fn extent_of(linkage: Linkage) -> BlockRange {
 
 /// True if what was written in `epoch` did not reach `member`.
 fn misses(member: &Member, epoch: Epoch) -> bool {
-    match member.standing {
-        Standing::In => false,
-        Standing::Returning { .. } => member.since > epoch,
-        Standing::Out => true,
+    match member.member_state {
+        MemberState::In => false,
+        MemberState::Returning { .. } => member.since > epoch,
+        MemberState::Out => true,
     }
 }
 
@@ -46,7 +46,7 @@ impl Missed {
 
     /// Goes by another membership, in which the device itself is `own`.
     pub fn go_by(&mut self, membership: &Membership, own: DeviceId) {
-        let is_absent = |member: &&Member| member.standing != Standing::In && member.device != own;
+        let is_absent = |member: &&Member| member.member_state != MemberState::In && member.device != own;
         self.absent = membership.members.iter().filter(is_absent).copied().collect();
     }
 

@@ -140,17 +140,17 @@ fn locate(
         return Ok(());
     }
     let own = parts.len();
-    let mut residents = state.resident.range((object, extent.start)..(object, extent.end())).peekable();
+    let mut dirty_blocks = state.dirty.range((object, extent.start)..(object, extent.end())).peekable();
     let mut entry = Default::default();
     for block in extent.blocks() {
         if block == extent.start || block.is_multiple_of(CHUNK_BLOCKS) {
             entry = state.chunk(object, (block / CHUNK_BLOCKS) as u32);
         }
-        let resident = residents.next_if(|((_, at), _)| *at == block).map(|(_, resident)| resident);
+        let dirty = dirty_blocks.next_if(|((_, at), _)| *at == block).map(|(_, dirty)| dirty);
         let last = parts[own..].last_mut();
-        if let Some(resident) = resident {
-            let by = &resident.by;
-            let content = match (of, resident.data.clone()) {
+        if let Some(dirty) = dirty {
+            let by = &dirty.by;
+            let content = match (of, dirty.data.clone()) {
                 (Of::Salvage, None) => Content::Lost,
                 (_, None) => return Err(Failure::Lost { block }),
                 (Of::Data | Of::Salvage, Some(data)) => Content::Data(data),

@@ -12,8 +12,8 @@ use crate::request_record::{
     Executed, put_answers, put_changes, put_executed, put_roots, take_answers, take_changes, take_executed, take_roots,
 };
 use braid_base::{BlockRange, Clock, DeviceId, Epoch, Generation, Membership, ObjectId, TransactionId};
-use braid_catalogue::Root;
 use braid_journal::{AnswersRecord, DecodeError, Payload};
+use braid_object_index::Root;
 use braid_objects::Change;
 use braid_wire::Ordering;
 use bytes::{Buf, BufMut, Bytes};
@@ -127,7 +127,7 @@ pub(crate) enum Record {
         stretches: Vec<(u64, u64)>,
     },
     /// What removed objects had left, and is gone now.
-    Swept(Vec<Change>),
+    Collected(Vec<Change>),
     /// Where the index of all that objects hold is from now on.
     Rooted(Vec<Root>),
     /// Slots that could not be written, and are never used again; also carried along.
@@ -229,7 +229,7 @@ impl braid_journal::Record for Record {
                     to.put_u64_le(*behind);
                 }
             }
-            Record::Swept(changes) => {
+            Record::Collected(changes) => {
                 to.put_u8(SWEPT);
                 put_changes(to, changes);
             }
@@ -280,7 +280,7 @@ impl braid_journal::Record for Record {
                 let stretches = (0..from.try_get_u32_le()?).map(|_| stretch(from)).collect::<Result<_, _>>()?;
                 Record::Over { host, settled, stretches }
             }
-            SWEPT => Record::Swept(take_changes(from)?),
+            SWEPT => Record::Collected(take_changes(from)?),
             RETIRED => {
                 let slots = (0..from.try_get_u32_le()?).map(|_| from.try_get_u32_le());
                 Record::Retired(slots.collect::<Result<_, _>>()?)

@@ -1,5 +1,5 @@
 //! Starting: the superblock says where the journal's tail is; the journal names the objects; their pages of the chunk
-//! map are read, and the index of the catalogue of what objects hold; the journal is replayed over them.
+//! map are read, and the index of the object index of what objects hold; the journal is replayed over them.
 //!
 //! Before the store serves, damaged copies (of the superblock, of map pages) are made good from the other copy, since
 //! the next checkpoint may tear that one; and an empty batch puts on record which batches counted, so that what a torn
@@ -10,14 +10,14 @@ use crate::map::{ENTRIES_PER_PAGE, Page};
 use crate::reader::{READ_MAX, Reader, Span};
 use crate::record::{IntentRecord, MapExtent, Record};
 use crate::serving::Serving;
-use crate::state::{State, catalogue_settings};
+use crate::state::{State, index_settings};
 use crate::superblock::{PAGE, Superblock};
 use crate::view::Journal;
 use crate::{Medium, StoreConfig, StoreError};
 use braid_base::{DiskId, Time};
-use braid_catalogue::{Damaged, Opening};
 use braid_journal::SECTOR;
 use braid_machine::{DiskCommand, DiskError, DiskResult, DiskTag, Effects};
+use braid_object_index::{Damaged, Opening};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -125,7 +125,7 @@ impl Recovery {
                 let which = nodes.remove(&span.offset).expect("it was asked for");
                 opening.take(which, &bytes).map_err(|_| index_damaged(span.offset))?;
                 if self.reader.is_idle() {
-                    self.open_catalogue()?;
+                    self.open_object_index()?;
                     self.replay(out)?;
                 }
             }
@@ -277,7 +277,7 @@ impl Recovery {
         Ok(())
     }
 
-    /// The last roots of the catalogue that are on record count.
+    /// The last roots of the object index that are on record count.
     fn read_index(&mut self, out: &mut Effects) -> Result<(), StoreError> {
         let geometry = self.superblock.as_ref().expect("it was read first").geometry;
         let roots = |record: &Record| if let Record::Rooted(roots) = record { Some(roots.clone()) } else { None };
@@ -289,7 +289,7 @@ impl Recovery {
         if roots.is_empty() {
             return self.replay(out);
         }
-        let opening = Opening::new(catalogue_settings(&geometry, self.object_memory), roots);
+        let opening = Opening::new(index_settings(&geometry, self.object_memory), roots);
         let spans: Vec<Span> =
             opening.places().map(|place| Span { offset: offset(place.slot), length: place.read_len() }).collect();
         let nodes = spans.iter().enumerate().map(|(which, span)| (span.offset, which)).collect();
@@ -299,14 +299,14 @@ impl Recovery {
     }
 
     /// All nodes of the index are here.
-    fn open_catalogue(&mut self) -> Result<(), StoreError> {
+    fn open_object_index(&mut self) -> Result<(), StoreError> {
         let geometry = self.superblock.as_ref().expect("it was read first").geometry;
         let Stage::Index(opening, _) = std::mem::replace(&mut self.stage, Stage::Map) else {
             panic!("the index was being read");
         };
         let damaged = |Damaged { slot }| index_damaged(geometry.data_offset + u64::from(slot) * SLOT_BYTES);
         let state = self.state.as_mut().expect("it was made with the journal");
-        state.catalogue = opening.finish(geometry.slots).map_err(damaged)?;
+        state.object_index = opening.finish(geometry.slots).map_err(damaged)?;
         Ok(())
     }
 
@@ -355,7 +355,7 @@ impl Recovery {
 }
 
 fn index_damaged(offset: u64) -> StoreError {
-    StoreError::Damaged { part: "index of the catalogue", offset }
+    StoreError::Damaged { part: "index of the object index", offset }
 }
 
 fn names_slots_below(intent: &IntentRecord, slots: u32) -> bool {

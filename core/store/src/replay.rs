@@ -42,7 +42,7 @@ impl State {
                 self.settle(host, sequence);
             }
             Record::Objects(executed) => self.executed(executed),
-            Record::Swept(changes) => self.catalogue.apply(&changes),
+            Record::Collected(changes) => self.object_index.apply(&changes),
             // The last of them was looked up before replay: changes of old go over what they were merged into, and say the same.
             Record::Rooted(_) => {}
             Record::Answers { host, settled, kept } => self.answers.carry_on(host, settled, kept),

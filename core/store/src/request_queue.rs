@@ -6,21 +6,21 @@
 //! ```
 //!
 //! First come, first served, so that what a host sends one after the other is done in that order. While the first waits for leaves of the
-//! catalogue, those that the others will need are read as well. A request that only asks is
+//! object index, those that the others will need are read as well. A request that only asks is
 //! not put on record: it may be done again. It is answered when all that it may have seen is durable.
 
 use crate::StoreEvent;
 use crate::leaves::Leaves;
+use crate::object_gc::ObjectGc;
 use crate::record::Record;
 use crate::request_record::Executed;
 use crate::room::{Growable, Wait};
 use crate::state::State;
-use crate::sweeping::Sweeping;
 use crate::view::{Journal, View};
 use crate::waiting_requests::{Asker, Requested, WaitingRequests};
 use braid_base::{Generation, Time, TransactionId, limits};
-use braid_catalogue::Place;
-use braid_journal::{Known, Room, Unlogged, bytes_max, over_len};
+use braid_journal::{AnswerRoom, Known, Unlogged, bytes_max, over_len};
+use braid_object_index::SlotRef;
 use braid_objects::{Change, Evaluation, Kind, NotHere, evaluate};
 use braid_wire::{ObjectAnswer, ObjectFailure, ObjectRefusal, ObjectRequest, decode_answer, encode_answer};
 use bytes::Bytes;
@@ -36,9 +36,9 @@ pub(crate) struct RequestQueue {
     leaves: Leaves,
     /// Leaves that the first waits for, by slot.
     awaited: BTreeSet<u32>,
-    pub sweeping: Sweeping,
+    pub object_gc: ObjectGc,
     unlogged: Unlogged,
-    /// How often the disk refused space to those who want the catalogue to grow.
+    /// How often the disk refused space to those who want the object index to grow.
     pub refusals: u32,
     /// How many were done.
     pub done: u64,
@@ -50,7 +50,7 @@ impl RequestQueue {
         &mut self,
         name: TransactionId,
         settled: u64,
-        given_up: Vec<(u64, u64)>,
+        abandoned: Vec<(u64, u64)>,
         request: ObjectRequest,
         view: &mut View,
     ) -> bool {
@@ -65,7 +65,7 @@ impl RequestQueue {
                 let answer = decode_answer(&answer).expect("it was encoded here, and what the journal says is checked");
                 view.tell_when_durable(StoreEvent::Executed { name, answer });
             }
-            Known::No => self.enqueue(Asker::Host { name, settled }, given_up, request, view),
+            Known::No => self.enqueue(Asker::Host { name, settled }, abandoned, request, view),
         }
         true
     }
@@ -75,24 +75,24 @@ impl RequestQueue {
         self.enqueue(Asker::Device { ticket }, Vec::new(), request, view);
     }
 
-    fn enqueue(&mut self, asker: Asker, given_up: Vec<(u64, u64)>, request: ObjectRequest, view: &mut View) {
-        let requested = Requested::new(asker, given_up, request, view.now);
+    fn enqueue(&mut self, asker: Asker, abandoned: Vec<(u64, u64)>, request: ObjectRequest, view: &mut View) {
+        let requested = Requested::new(asker, abandoned, request, view.now);
         if !self.waiting.has_room(&requested) {
             return view.tell(refusal(asker, ObjectFailure::Busy));
         }
         self.waiting.push_back(requested);
     }
 
-    /// Does what can be done: requests, and the sweep, before the requests, who may leave no room, and after, when they have left nothing
+    /// Does what can be done: requests, and the garbage collection, before the requests, who may leave no room, and after, when they have left nothing
     /// else to do.
     pub fn advance(&mut self, view: &mut View) {
-        self.sweep(view);
+        self.collect(view);
         self.execute_waiting(view);
-        self.sweep(view);
+        self.collect(view);
     }
 
-    fn sweep(&mut self, view: &mut View) {
-        self.sweeping.sweep(self.waiting.is_empty(), &mut self.leaves, view);
+    fn collect(&mut self, view: &mut View) {
+        self.object_gc.collect(self.waiting.is_empty(), &mut self.leaves, view);
     }
 
     /// Does as many requests as there is room for.
@@ -130,7 +130,7 @@ impl RequestQueue {
     fn look_ahead(&mut self, view: &mut View) {
         for requested in self.waiting.first(AHEAD).filter(|requested| !requested.looked) {
             requested.looked = true;
-            let _ = evaluate(&requested.request, &mut view.state.catalogue);
+            let _ = evaluate(&requested.request, &mut view.state.object_index);
         }
         self.leaves.read_wanted(view);
     }
@@ -143,10 +143,10 @@ impl RequestQueue {
                 return Ok(());
             }
             // What was before it in the queue has happened. Of what comes behind it, nothing will.
-            self.note_given_up(name.host, settled, &requested.given_up, view)?;
+            self.note_abandoned(name.host, settled, &requested.abandoned, view)?;
         }
         let Evaluation { mut answer, mut changes, only_asks } =
-            evaluate(&requested.request, &mut view.state.catalogue).map_err(|NotHere| Wait::Leaves)?;
+            evaluate(&requested.request, &mut view.state.object_index).map_err(|NotHere| Wait::Leaves)?;
         let (name, settled) = match requested.asker {
             Asker::Host { name, settled } if !only_asks => (name, settled),
             asker => {
@@ -154,8 +154,8 @@ impl RequestQueue {
                 return Ok(());
             }
         };
-        let found = view.find_slots(&changes, self.sweeping.from.is_some(), self.refusals);
-        self.sweeping.wanted |= matches!(found, Err(Wait::Sweep));
+        let found = view.find_slots(&changes, self.object_gc.from.is_some(), self.refusals);
+        self.object_gc.wanted |= matches!(found, Err(Wait::Sweep));
         let needs = match found? {
             Growable::Enough(needs) => needs,
             Growable::TooFew => {
@@ -172,12 +172,12 @@ impl RequestQueue {
         let is_crowded = view.is_crowded(length);
         let most = bytes_max(view.journal.capacity());
         let answers = view.state.answers.room(name.host, executed.answer.len(), most);
-        if answers == Room::NotForHost {
+        if answers == AnswerRoom::NotForHost {
             // Others don't wait for what only this one can settle.
             view.tell(refusal(requested.asker, ObjectFailure::Busy));
             return Ok(());
         }
-        if is_crowded || answers == Room::None {
+        if is_crowded || answers == AnswerRoom::None {
             // Batches without anything in them make no room.
             if is_crowded {
                 view.journal.hurry();
@@ -191,7 +191,7 @@ impl RequestQueue {
             return Err(Wait::Room);
         }
         let ended = executed.changes.iter().filter(|change| ends_a_life(change)).map(|change| change.key.of);
-        self.sweeping.from = ended.chain(self.sweeping.from).min();
+        self.object_gc.from = ended.chain(self.object_gc.from).min();
         let record = Record::Objects(executed);
         view.journal.note(&record);
         let Record::Objects(executed) = record else { unreachable!("just made") };
@@ -204,14 +204,14 @@ impl RequestQueue {
 
     /// Puts on record which requests for objects a host has given up, unless it is there. None of these happens any more; nor, after a crash,
     /// if what is answered from now on has outlived that.
-    fn note_given_up(
+    fn note_abandoned(
         &mut self,
         host: Generation,
         settled: u64,
-        given_up: &[(u64, u64)],
+        abandoned: &[(u64, u64)],
         view: &mut View,
     ) -> Result<(), Wait> {
-        let Some(stretches) = view.state.answers.not_on_record(host, settled, given_up) else { return Ok(()) };
+        let Some(stretches) = view.state.answers.not_on_record(host, settled, abandoned) else { return Ok(()) };
         let length = over_len(stretches.len());
         if view.is_crowded(length) {
             view.journal.hurry();
@@ -287,10 +287,10 @@ impl RequestQueue {
     }
 
     /// See [`Leaves::on_leaf`].
-    pub fn on_leaf(&mut self, place: Place, again: bool, bytes: Option<Bytes>, view: &mut View) {
+    pub fn on_leaf(&mut self, place: SlotRef, again: bool, bytes: Option<Bytes>, view: &mut View) {
         if self.leaves.on_leaf(place, again, bytes, view) {
             self.awaited.remove(&place.slot);
-            self.sweeping.awaited.remove(&place.slot);
+            self.object_gc.awaited.remove(&place.slot);
         }
     }
 
@@ -310,7 +310,7 @@ fn tell_what_is_durable(event: StoreEvent, view: &mut View) {
     }
 }
 
-/// True if there is something to be swept from now on.
+/// True if there is something to be garbage-collected from now on.
 fn ends_a_life(change: &Change) -> bool {
     change.key.kind == Kind::Ended && change.value.is_some()
 }

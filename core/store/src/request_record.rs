@@ -2,8 +2,8 @@
 
 use crate::block::SLOT_BYTES;
 use braid_base::TransactionId;
-use braid_catalogue::{Place, Root};
 use braid_journal::DecodeError;
+use braid_object_index::{Root, SlotRef};
 use braid_objects::key::KEY_BYTES;
 use braid_objects::{Change, Key};
 use braid_wire::decode_answer;
@@ -98,7 +98,7 @@ pub(crate) fn take_roots(from: &mut &[u8]) -> Result<Vec<Root>, DecodeError> {
         let first = take_key(from)?;
         let (slot, length, checksum) = (from.try_get_u32_le()?, from.try_get_u32_le()?, from.try_get_u32_le()?);
         let fits = u64::from(length) <= SLOT_BYTES;
-        fits.then_some(Root { first, place: Place { slot, length, checksum } }).ok_or(DecodeError)
+        fits.then_some(Root { first, place: SlotRef { slot, length, checksum } }).ok_or(DecodeError)
     };
     (0..from.try_get_u32_le()?).map(|_| take(from)).collect()
 }

@@ -6,7 +6,7 @@ use crate::request_record::roots_len;
 use crate::slots::SPARE_MIN;
 use crate::state::State;
 use crate::view::View;
-use braid_catalogue::{Growth, Needs};
+use braid_object_index::{Growth, Needs};
 use braid_objects::{Change, Kind, Obstacle};
 
 /// Slots for which space is set aside at once.
@@ -21,7 +21,7 @@ const NOTES_PART: u64 = 2;
 /// What a request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// Of the catalogue.
+    /// Of the object index.
     Leaves,
     /// In the journal, or slots.
     Room,
@@ -40,10 +40,10 @@ pub(crate) enum Growable {
 impl State {
     /// What merging needs if nothing more comes.
     pub fn merging_needs(&self) -> Needs {
-        self.catalogue.needs(0, Growth::default())
+        self.object_index.needs(0, Growth::default())
     }
 
-    /// Slots that the catalogue has, or is to have: volumes can't be promised these.
+    /// Slots that the object index has, or is to have: volumes can't be promised these.
     pub fn claimed_slots(&self) -> u64 {
         let needs = self.merging_needs();
         needs.slots + kept_for_removals(needs)
@@ -56,7 +56,7 @@ impl State {
 
     /// Slots that hold something, or never will.
     pub fn held_slots(&self) -> u64 {
-        u64::from(self.map.mapped()) + self.bad.len() as u64 + self.catalogue.used_slots()
+        u64::from(self.map.mapped()) + self.bad.len() as u64 + self.object_index.used_slots()
     }
 
     /// Free slots that are kept for overwrites of whole chunks. Bad ones are taken from these, so that there are as many for objects as
@@ -118,29 +118,29 @@ impl View<'_> {
         }
     }
 
-    /// Whether there are slots for changes to the catalogue. What does not make it grow needs none. The disk has refused space so many
-    /// times to those who want it to grow; `may_sweep`: there may be something left of removed objects.
-    pub fn find_slots(&mut self, changes: &[Change], may_sweep: bool, refusals: u32) -> Result<Growable, Wait> {
-        let growth = self.state.catalogue.growth_of(changes);
-        let needs = self.state.catalogue.needs(changes.len(), growth);
+    /// Whether there are slots for changes to the object index. What does not make it grow needs none. The disk has refused space so many
+    /// times to those who want it to grow; `may_collect`: there may be something left of removed objects.
+    pub fn find_slots(&mut self, changes: &[Change], may_collect: bool, refusals: u32) -> Result<Growable, Wait> {
+        let growth = self.state.object_index.growth_of(changes);
+        let needs = self.state.object_index.needs(changes.len(), growth);
         if growth.is_none() || self.has_slots(needs, REMOVALS_KEPT) {
             return Ok(Growable::Enough(needs));
         }
-        let growth = match self.state.catalogue.exact_growth_of(changes) {
+        let growth = match self.state.object_index.exact_growth_of(changes) {
             Ok(growth) => growth,
             Err(Obstacle::NotHere | Obstacle::Lost) => return Err(Wait::Leaves),
         };
         // That a life is over is put on record, which takes a little room; it will give more.
         let others = changes.iter().filter(|change| change.key.kind != Kind::Ended);
-        let kept = if self.state.catalogue.growth_of(others).is_none() { 0 } else { REMOVALS_KEPT };
-        let needs = self.state.catalogue.needs(changes.len(), growth);
+        let kept = if self.state.object_index.growth_of(others).is_none() { 0 } else { REMOVALS_KEPT };
+        let needs = self.state.object_index.needs(changes.len(), growth);
         if growth.is_none() || self.has_slots(needs, kept) {
             return Ok(Growable::Enough(needs));
         }
-        if may_sweep {
+        if may_collect {
             return Err(Wait::Sweep);
         }
-        if self.state.catalogue.may_need_less() {
+        if self.state.object_index.may_need_less() {
             // Merging shows how few slots that takes.
             self.slots.is_merging_wanted = true;
             return Err(Wait::Room);

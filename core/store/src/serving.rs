@@ -139,7 +139,7 @@ impl Serving {
     /// Names and values, in a fixed order.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         let Shared { state, slots, journal, disk, .. } = &self.shared;
-        let catalogue = state.catalogue.statistics();
+        let object_index = state.object_index.statistics();
         let mut counters = disk.counters.list().to_vec();
         counters.extend([
             ("bytes_accepted", self.queues.writes.counters.bytes_accepted),
@@ -150,21 +150,21 @@ impl Serving {
             ("blocks_homed", self.queues.compaction.counters.blocks_homed),
             ("checkpoints", self.queues.compaction.counters.checkpoints),
             ("object_requests", self.queues.requests.done),
-            ("keys_swept", self.queues.requests.sweeping.keys_swept),
-            ("catalogue_leaves", catalogue.leaves),
-            ("catalogue_nodes", catalogue.nodes),
-            ("catalogue_changes", catalogue.pending),
-            ("catalogue_bytes_cached", catalogue.bytes_cached),
-            ("leaves_read", catalogue.leaves_read),
-            ("leaves_written", catalogue.leaves_written),
-            ("leaves_damaged", catalogue.leaves_damaged),
+            ("keys_swept", self.queues.requests.object_gc.keys_collected),
+            ("index_leaves", object_index.leaves),
+            ("catalogue_nodes", object_index.nodes),
+            ("catalogue_changes", object_index.pending),
+            ("index_bytes_cached", object_index.bytes_cached),
+            ("leaves_read", object_index.leaves_read),
+            ("leaves_written", object_index.leaves_written),
+            ("leaves_damaged", object_index.leaves_damaged),
             ("journal_bytes_used", journal.used()),
             ("intents_undecided", state.transactions.undecided() as u64),
             ("answers_kept", state.answers.count() as u64),
             ("commits_remembered", state.transactions.remembered() as u64),
             ("extents_missed", state.missed.len() as u64),
             ("blocks_absent", state.absent.blocks()),
-            ("blocks_in_journal", state.resident.len() as u64),
+            ("blocks_in_journal", state.dirty.len() as u64),
             ("writes_waiting", self.queues.writes.waiting() as u64),
             ("slots", u64::from(slots.total())),
             ("slots_set_aside", u64::from(slots.frontier())),

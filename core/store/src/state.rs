@@ -18,10 +18,10 @@ use crate::slots::spare_slots;
 use crate::superblock::Geometry;
 use crate::transactions::Transactions;
 use braid_base::{
-    BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, Membership, ObjectId, Standing, TransactionId,
+    BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, MemberState, Membership, ObjectId, TransactionId,
 };
-use braid_catalogue::{Catalogue, ROUND_SLOTS_MIN, Settings};
 use braid_journal::Answers;
+use braid_object_index::{ObjectIndex, ROUND_SLOTS_MIN, Settings};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,7 @@ const ABSENT_SHARE: u64 = 64;
 
 /// A committed block that is not at home yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Resident {
+pub(crate) struct DirtyBlock {
     /// Its content; none if that was lost.
     pub data: Option<Bytes>,
     pub by: Attribution,
@@ -66,11 +66,11 @@ pub(crate) struct Presence {
 pub(crate) struct State {
     pub objects: Objects,
     pub map: ChunkMap,
-    pub resident: BTreeMap<(ObjectId, u64), Resident>,
+    pub dirty: BTreeMap<(ObjectId, u64), DirtyBlock>,
     pub transactions: Transactions,
     pub claims: Claims,
     /// What objects hold: bytes and attributes.
-    pub catalogue: Catalogue,
+    pub object_index: ObjectIndex,
     /// Of requests for these.
     pub answers: Answers,
     pub stamps_reserved: Clock,
@@ -84,7 +84,7 @@ pub(crate) struct State {
 }
 
 /// How the map of what objects hold lies on a device.
-pub(crate) fn catalogue_settings(geometry: &Geometry, memory: u64) -> Settings {
+pub(crate) fn index_settings(geometry: &Geometry, memory: u64) -> Settings {
     let round_slots = (geometry.slots / 32).clamp(ROUND_SLOTS_MIN, ROUND_SLOTS_MAX);
     let cache_bytes = usize::try_from(memory).unwrap_or(usize::MAX);
     Settings { leaf_bytes: SLOT_BYTES as usize, round_slots, cache_bytes, ..Settings::default() }
@@ -96,10 +96,10 @@ impl State {
         State {
             objects: Objects::new(geometry.slots, u64::from(geometry.slots.saturating_sub(spare))),
             map: ChunkMap::new(geometry.map_pages),
-            resident: BTreeMap::new(),
+            dirty: BTreeMap::new(),
             transactions: Transactions::default(),
             claims: Claims::default(),
-            catalogue: Catalogue::new(catalogue_settings(geometry, object_memory)),
+            object_index: ObjectIndex::new(index_settings(geometry, object_memory)),
             answers: Answers::default(),
             stamps_reserved: Clock(0),
             presence: Presence { own, membership: None, returned: Epoch(0) },
@@ -175,7 +175,7 @@ impl State {
     /// A request for objects was done.
     pub fn executed(&mut self, executed: Executed) {
         let Executed { name, settled, answer, changes } = executed;
-        self.catalogue.apply(&changes);
+        self.object_index.apply(&changes);
         // A copy of its own: what it came with may be a small part of something large.
         self.answers.keep(name, settled, Bytes::copy_from_slice(&answer));
     }
@@ -216,7 +216,7 @@ impl State {
             self.map.touch(index / ENTRIES_PER_PAGE as u32);
         }
         for lost in outside(before, after) {
-            self.drop_residents(object, lost);
+            self.drop_dirty(object, lost);
             self.absent.remove(object, lost);
         }
         for gained in outside(after, before) {
@@ -239,9 +239,9 @@ impl State {
             released.extend(self.map.get(index as usize).slot);
             self.map.set(index as usize, Entry::default());
         }
-        while let Some((key, _)) = self.resident.range((object, 0)..=(object, u64::MAX)).next() {
+        while let Some((key, _)) = self.dirty.range((object, 0)..=(object, u64::MAX)).next() {
             let key = *key;
-            self.resident.remove(&key);
+            self.dirty.remove(&key);
         }
         true
     }
@@ -336,8 +336,8 @@ impl State {
             match &part.body {
                 Body::Hole => self.make_hole(intent.object, part.range, released),
                 Body::Slots(first) => self.swing(intent.object, part.range, *first, released),
-                Body::Inline(data) => self.make_resident(intent, part.range, Some(data)),
-                Body::Lost => self.make_resident(intent, part.range, None),
+                Body::Inline(data) => self.make_dirty(intent, part.range, Some(data)),
+                Body::Lost => self.make_dirty(intent, part.range, None),
             }
         }
         self.unclaim(intent, released);
@@ -354,7 +354,7 @@ impl State {
                 self.map.set(index, Entry { blocks: entry.blocks & !mask, ..entry });
             }
         }
-        self.drop_residents(object, range);
+        self.drop_dirty(object, range);
     }
 
     fn swing(&mut self, object: ObjectId, range: BlockRange, first: u32, released: &mut Vec<u32>) {
@@ -363,10 +363,10 @@ impl State {
             released.extend(self.map.get(index).slot.filter(|old| *old != slot));
             self.map.set(index, Entry { slot: Some(slot), blocks: WHOLE_CHUNK });
         }
-        self.drop_residents(object, range);
+        self.drop_dirty(object, range);
     }
 
-    fn make_resident(&mut self, intent: &IntentRecord, range: BlockRange, data: Option<&Bytes>) {
+    fn make_dirty(&mut self, intent: &IntentRecord, range: BlockRange, data: Option<&Bytes>) {
         for (chunk, mask) in chunks(range) {
             let Some(index) = self.objects.entry(intent.object, chunk) else { continue };
             let entry = self.map.get(index);
@@ -374,14 +374,14 @@ impl State {
         }
         for (at, block) in range.blocks().enumerate() {
             let data = data.map(|data| data.slice(at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES));
-            self.resident.insert((intent.object, block), Resident { data, by: intent.by });
+            self.dirty.insert((intent.object, block), DirtyBlock { data, by: intent.by });
         }
     }
 
-    fn drop_residents(&mut self, object: ObjectId, range: BlockRange) {
-        while let Some((key, _)) = self.resident.range((object, range.start)..(object, range.end())).next() {
+    fn drop_dirty(&mut self, object: ObjectId, range: BlockRange) {
+        while let Some((key, _)) = self.dirty.range((object, range.start)..(object, range.end())).next() {
             let key = *key;
-            self.resident.remove(&key);
+            self.dirty.remove(&key);
         }
     }
 
@@ -410,14 +410,14 @@ impl State {
         let apart = |(object, chunk, slot)| (self.chunk(object, chunk).slot != Some(slot)).then_some(slot);
         let claimed = self.claims.slots().filter_map(apart);
         let held = self.transactions.intents().flat_map(|intent| intent.slots());
-        mapped.chain(claimed).chain(held).chain(self.catalogue.slots()).chain(self.bad.iter().copied())
+        mapped.chain(claimed).chain(held).chain(self.object_index.slots()).chain(self.bad.iter().copied())
     }
 
     /// Bytes that a snapshot of all this takes in the journal; a little more than the truth.
     pub fn snapshot_len(&self) -> u64 {
         let membership = self.presence.membership.as_ref().map_or(0, membership_len);
         let extents = self.missed.journal_room() + self.absent.journal_room();
-        let membership = membership + self.answers.journal_len() + roots_len(self.catalogue.statistics().nodes);
+        let membership = membership + self.answers.journal_len() + roots_len(self.object_index.statistics().nodes);
         let membership = membership + retired_len(self.bad.len());
         256 + self.objects.journal_len() + membership + extents + self.transactions.journal_len()
     }
@@ -430,7 +430,7 @@ impl State {
     /// True unless this device is in, and yet lacks something.
     pub fn is_whole_if_in(&self) -> bool {
         let own = self.presence.membership.as_ref().and_then(|membership| membership.member(self.presence.own));
-        self.absent.blocks() == 0 || own.is_none_or(|own| own.standing != Standing::In)
+        self.absent.blocks() == 0 || own.is_none_or(|own| own.member_state != MemberState::In)
     }
 }
 

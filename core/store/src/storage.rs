@@ -46,7 +46,7 @@ pub trait Storage {
     /// No commit or answer of `host` below `sequence` need be remembered any longer.
     fn settle(&mut self, host: Generation, sequence: u64);
     /// Has commands done on the objects that hold bytes and attributes, once for each name, and after all that came before. `settled` is the
-    /// mark below which the host knows all answers; `given_up` are stretches of its requests of which nothing comes any more, if they have
+    /// mark below which the host knows all answers; `abandoned` are stretches of its requests of which nothing comes any more, if they have
     /// not happened by then, which is as durable as the answer. False if the host does not wait for this any more, and nothing will come of
     /// it. Event: `Executed`.
     fn execute(
@@ -54,7 +54,7 @@ pub trait Storage {
         now: Now,
         name: TransactionId,
         settled: u64,
-        given_up: Vec<(u64, u64)>,
+        abandoned: Vec<(u64, u64)>,
         request: ObjectRequest,
         out: &mut Effects,
     ) -> bool;

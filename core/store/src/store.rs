@@ -277,11 +277,11 @@ impl Storage for Store {
         now: Now,
         name: TransactionId,
         settled: u64,
-        given_up: Vec<(u64, u64)>,
+        abandoned: Vec<(u64, u64)>,
         request: ObjectRequest,
         out: &mut Effects,
     ) -> bool {
-        self.act(Some(now), out, |queues, view| queues.requests.execute(name, settled, given_up, request, view))
+        self.act(Some(now), out, |queues, view| queues.requests.execute(name, settled, abandoned, request, view))
     }
 
     fn look(&mut self, now: Now, ticket: u64, request: ObjectRequest, out: &mut Effects) {

@@ -19,7 +19,7 @@ pub(crate) struct Due {
     pub events: Vec<StoreEvent>,
     /// Slots that are free.
     pub released: Vec<u32>,
-    /// New roots of the catalogue are in it.
+    /// New roots of the object index are in it.
     pub has_roots: bool,
     /// Changes of objects are in it: until then, answers that may show them wait.
     pub has_changes: bool,

@@ -113,7 +113,7 @@ impl WaitingRequests {
 pub(crate) struct Requested {
     pub asker: Asker,
     /// What its host had given up when it began it.
-    pub given_up: Vec<(u64, u64)>,
+    pub abandoned: Vec<(u64, u64)>,
     pub request: ObjectRequest,
     /// What it holds.
     bytes: usize,
@@ -123,9 +123,9 @@ pub(crate) struct Requested {
 }
 
 impl Requested {
-    pub fn new(asker: Asker, given_up: Vec<(u64, u64)>, request: ObjectRequest, since: Time) -> Requested {
-        let bytes = request.memory_bytes() + size_of_val(&given_up[..]);
-        Requested { asker, given_up, request, bytes, since, looked: false }
+    pub fn new(asker: Asker, abandoned: Vec<(u64, u64)>, request: ObjectRequest, since: Time) -> Requested {
+        let bytes = request.memory_bytes() + size_of_val(&abandoned[..]);
+        Requested { asker, abandoned, request, bytes, since, looked: false }
     }
 
     /// It has waited long enough.

@@ -193,8 +193,8 @@ impl WriteQueue {
         }
         let missing = (new + over).saturating_sub(view.free_slots());
         let left = view.slots.left();
-        if (left == 0 || view.slots.is_refused) && view.state.catalogue.may_need_less() {
-            // Merging shows how few slots the catalogue takes: after a start that is not known of any change.
+        if (left == 0 || view.slots.is_refused) && view.state.object_index.may_need_less() {
+            // Merging shows how few slots the object index takes: after a start that is not known of any change.
             view.slots.is_merging_wanted = true;
             return Admission::Waits;
         }

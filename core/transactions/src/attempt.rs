@@ -189,7 +189,7 @@ impl Coordinator {
 
     /// All prepared, or written where that takes effect on arrival: it is committed, whatever happens now.
     pub(crate) fn on_all_written(&mut self, ctx: &mut Ctx, sequence: u64) {
-        if self.transactions.of(sequence).may_be_torn() {
+        if self.transactions.of(sequence).may_be_interrupted() {
             self.write_again_if_missed(ctx, sequence);
         }
         let transaction = self.transactions.of_mut(sequence);

@@ -77,7 +77,7 @@ impl Coordinator {
             }
         };
         let patience = match &request {
-            HostRequest::Mirror { patience, .. } => ctx.settings.request_timeout.min(*patience),
+            HostRequest::AttributeVolume { patience, .. } => ctx.settings.request_timeout.min(*patience),
             _ => ctx.settings.request_timeout,
         };
         let view = ctx.view.version().unwrap_or(0);

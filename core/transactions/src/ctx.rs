@@ -42,7 +42,7 @@ pub enum Event {
     },
     /// A transaction was interrupted, and all participants know. What was written of it stays, and parity may not match that. The owner has the
     /// parity resynced, and calls [`Coordinator::on_resynced`](crate::Coordinator::on_resynced) when that is over.
-    Torn {
+    Interrupted {
         /// Which.
         transaction: TransactionId,
         /// Of which volume.

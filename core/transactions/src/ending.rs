@@ -50,10 +50,10 @@ impl Coordinator {
     /// If something of a transaction was written, that stays, and parity may not match it: true if so.
     fn leave_torn(&mut self, id: TransactionId) -> bool {
         let transaction = self.transactions.of(id.sequence);
-        let is_torn = transaction.may_be_torn() && transaction.volume.layout.redundancy_units() > 0;
+        let is_torn = transaction.may_be_interrupted() && transaction.volume.layout.redundancy_units() > 0;
         if is_torn {
             let (volume, linkage) = (transaction.volume.clone(), transaction.work.linkage());
-            self.events.push_back(Event::Torn { transaction: id, volume, linkage });
+            self.events.push_back(Event::Interrupted { transaction: id, volume, linkage });
         }
         is_torn
     }
@@ -105,7 +105,7 @@ impl Coordinator {
     }
 
     /// This attempt has failed for good, and so has its operation. A write may be said to have failed and be found done, and is simply written
-    /// again; of a request to a mirror that is not said before it is known.
+    /// again; of a request to an attribute volume that is not said before it is known.
     pub(crate) fn fail(&mut self, ctx: &mut Ctx, sequence: u64, knows: Option<DeviceId>, error: HostError) {
         let transaction = self.transactions.of(sequence);
         let Some(op) = transaction.op else { return self.abort(ctx, sequence, knows) };

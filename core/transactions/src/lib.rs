@@ -5,7 +5,7 @@
 //! | `coordinator` | [`Coordinator`]: operations in, outcomes out |
 //! | `operations` | what was asked for and is not answered, over all attempts |
 //! | `work` | what is to be done for an operation, and by which plan |
-//! | `mirror` | requests to replicated attribute volumes |
+//! | `attribute_volume` | requests to replicated attribute volumes |
 //! | `transaction` | one attempt: what it knows, and its phase |
 //! | `transactions` | all transactions that are not over, and what devices hear of them |
 //! | `attempt` | how an attempt goes: locks, reads and pre-writes, writes |
@@ -33,6 +33,7 @@
 //! ```
 
 mod attempt;
+mod attribute_volume;
 mod coordinator;
 mod counters;
 mod ctx;
@@ -40,7 +41,6 @@ mod ending;
 mod epoch;
 mod links;
 mod locking;
-mod mirror;
 mod operations;
 mod refusal;
 mod resolutions;

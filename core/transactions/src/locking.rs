@@ -43,7 +43,7 @@ impl Coordinator {
                 Event::Denied { holder, refusal } => self.on_locks_denied(ctx, holder, refusal),
                 Event::Lost { holder } => self.on_locks_lost(ctx, holder),
                 // A transaction ends soon, and gives back its locks then.
-                Event::Recalled { .. } => {}
+                Event::Revoked { .. } => {}
             }
         }
     }

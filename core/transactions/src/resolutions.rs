@@ -125,7 +125,7 @@ impl Resolutions {
         others.into_iter().for_each(|id| self.end(id));
     }
 
-    /// True if one more can be taken up. One that has been without an answer for long, since a device is away, makes room.
+    /// True if one more can be taken up. One that has been without an answer for long, since a device is unavailable, makes room.
     pub fn has_room(&mut self, ctx: &Ctx) -> bool {
         if self.under_way.len() < RESOLUTIONS_MAX {
             return true;

@@ -60,7 +60,7 @@ impl Coordinator {
     fn on_own_resolved(&mut self, ctx: &mut Ctx, sequence: u64, outcome: Outcome) {
         self.counters.resolved += 1;
         match outcome {
-            Outcome::Abort | Outcome::Torn => self.end_aborted(ctx, sequence),
+            Outcome::Abort | Outcome::Interrupted => self.end_aborted(ctx, sequence),
             Outcome::Commit => {
                 self.counters.committed += 1;
                 let transaction = self.transactions.of_mut(sequence);

@@ -6,7 +6,7 @@
 use crate::ctx::OperationId;
 use crate::links::Links;
 use crate::work::Work;
-use braid_base::{DeviceId, Epoch, Stamp, Standing, Time, TransactionId};
+use braid_base::{DeviceId, Epoch, MemberState, Stamp, Time, TransactionId};
 use braid_layout::{Old, Share, VolumeDescription};
 use braid_machine::HostSuccess;
 use braid_membership::client::MembershipView;
@@ -83,19 +83,19 @@ impl Transaction {
     }
 
     /// True if some of its writes may have taken effect, and nothing undoes them: given up, it leaves its stripes suspect.
-    pub(crate) fn may_be_torn(&self) -> bool {
+    pub(crate) fn may_be_interrupted(&self) -> bool {
         self.wrote && self.mode() == WriteMode::Immediate && self.policy().leaves_suspects
     }
 
     /// True if it may have done something that must not be done twice.
     pub(crate) fn may_have_happened(&self) -> bool {
-        self.wrote && matches!(*self.work, Work::Mirror(_))
+        self.wrote && matches!(*self.work, Work::AttributeVolume(_))
     }
 
     /// True if its writes are sent until they are taken, though a device refuses one: locks of a lock server keep everybody else
     /// away, and some may have taken effect.
     pub(crate) fn holds_on(&self) -> bool {
-        self.may_be_torn() && self.policy().refused_write == RefusedWrite::HoldOn && !self.lost_locks
+        self.may_be_interrupted() && self.policy().refused_write == RefusedWrite::HoldOn && !self.lost_locks
     }
 
     /// The devices that keep something of it until they hear that it is over, though they wrote nothing.
@@ -153,7 +153,7 @@ impl Transaction {
                 pieces: pieces[&device].clone(),
             },
             Phase::Aborting { .. } => {
-                let outcome = if self.may_be_torn() { Outcome::Torn } else { Outcome::Abort };
+                let outcome = if self.may_be_interrupted() { Outcome::Interrupted } else { Outcome::Abort };
                 Command::Decide { transaction: id, stamp, outcome }
             }
             Phase::Committed { .. } | Phase::Locking | Phase::Resolving => {
@@ -192,7 +192,7 @@ impl Transaction {
 
     /// The devices of its volume that take part in writes, and were out at some time since it was planned.
     pub(crate) fn come_back_since(&self, view: &MembershipView) -> BTreeSet<DeviceId> {
-        let takes_part = |device: &DeviceId| view.state(*device).is_some_and(|held| held != Standing::Out);
+        let takes_part = |device: &DeviceId| view.state(*device).is_some_and(|held| held != MemberState::Out);
         let devices = self.volume.holders().into_iter().filter(takes_part);
         devices.filter(|device| !self.is_still_there(view, *device)).collect()
     }

@@ -1,6 +1,6 @@
 //! What is to be done for an operation, and by which plan; what follows from what was read.
 
-use crate::mirror::MirrorWork;
+use crate::attribute_volume::BucketWork;
 use braid_base::limits;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, TransactionId};
 use braid_layout::{
@@ -33,8 +33,8 @@ pub(crate) enum Work {
     CrossCheck(CrossCheckPlan, TransactionId, bool),
     /// Compute redundancy anew; none if there is none to write.
     Recompute(Option<RecomputePlan>),
-    /// Do a request to a mirror.
-    Mirror(MirrorWork),
+    /// Do a request to an attribute volume.
+    AttributeVolume(BucketWork),
 }
 
 /// What follows from what was read.
@@ -46,7 +46,7 @@ pub(crate) enum Conclusion {
 }
 
 impl Work {
-    /// The plan for a request about `volume`, with these devices away; `None` for one that is no storage transaction.
+    /// The plan for a request about `volume`, with these devices unavailable; `None` for one that is no storage transaction.
     pub fn plan(
         volume: &VolumeDescription,
         absences: &Absences,
@@ -62,12 +62,12 @@ impl Work {
             0..=limits::TRANSACTION_BYTES_MAX => Ok(()),
             _ => Err(HostError::OutOfRange),
         };
-        let away = |Unavailable { positions }: Unavailable| unavailable(volume, &positions);
-        let read = |offset, length| ReadPlan::new(layout, absence, offset, length).map_err(away);
+        let missing = |Unavailable { positions }: Unavailable| unavailable(volume, &positions);
+        let read = |offset, length| ReadPlan::new(layout, absence, offset, length).map_err(missing);
         let write = |offset, length, new| match volume.moving {
-            None => WritePlan::new(layout, absence, offset, length).map(|plan| Work::Write(plan, new)).map_err(away),
+            None => WritePlan::new(layout, absence, offset, length).map(|plan| Work::Write(plan, new)).map_err(missing),
             Some(_) => {
-                MovePlan::write(volume, absences, offset, length).map(|plan| Work::Move(plan, new)).map_err(away)
+                MovePlan::write(volume, absences, offset, length).map(|plan| Work::Move(plan, new)).map_err(missing)
             }
         };
         let work = match request {
@@ -86,16 +86,16 @@ impl Work {
                 fits(offset, length).and_then(|()| read(offset, length)).map(Work::Allocation)
             }
             HostRequest::Check { stripe, .. } if *stripe < volume.stripes() => {
-                CheckPlan::new(layout, absence, *stripe).map_err(away).map(Work::Check)
+                CheckPlan::new(layout, absence, *stripe).map_err(missing).map(Work::Check)
             }
             HostRequest::CheckRows { rows, .. } if exists(volume, rows) => {
-                CheckPlan::of_rows(layout, absence, *rows).map_err(away).map(Work::Check)
+                CheckPlan::of_rows(layout, absence, *rows).map_err(missing).map(Work::Check)
             }
             HostRequest::CheckRows { .. } | HostRequest::Check { .. } => Err(HostError::OutOfRange),
             HostRequest::Reconstruct { offset, length, .. } => fits(*offset, *length as u64).and_then(|()| {
                 match ReconstructPlan::new(layout, absence, *offset, *length as u64) {
                     Ok(plan) => Ok(Work::Reconstruct(plan)),
-                    Err(ReconstructError::Unavailable(unavailable)) => Err(away(unavailable)),
+                    Err(ReconstructError::Unavailable(unavailable)) => Err(missing(unavailable)),
                     Err(_) => Err(HostError::OutOfRange),
                 }
             }),
@@ -104,7 +104,7 @@ impl Work {
                 let (offset, length) = (blocks.start.saturating_mul(block), blocks.count.saturating_mul(block));
                 let within = fits(offset, length).and_then(|()| moves(length as usize));
                 within.and_then(|()| {
-                    let plan = MovePlan::copy(volume, absences, *blocks).map_err(away)?;
+                    let plan = MovePlan::copy(volume, absences, *blocks).map_err(missing)?;
                     Ok(Work::Move(plan, New::Pieces(Vec::new())))
                 })
             }
@@ -112,24 +112,24 @@ impl Work {
                 match volume.devices.iter().position(|held| held == device) {
                     Some(position) if blocks.end() <= volume.stripes() * layout.stripe_blocks() => {
                         let plan = if *salvage { RestorePlan::salvage } else { RestorePlan::new };
-                        plan(layout, absence, position, *blocks).map_err(away).map(Work::Restore)
+                        plan(layout, absence, position, *blocks).map_err(missing).map(Work::Restore)
                     }
                     _ => Err(HostError::OutOfRange),
                 }
             }
             HostRequest::CrossCheck { rows, transaction, known, .. } if exists(volume, rows) => {
-                let plan = CrossCheckPlan::new(layout, absence, *rows).map_err(away);
+                let plan = CrossCheckPlan::new(layout, absence, *rows).map_err(missing);
                 plan.map(|plan| Work::CrossCheck(plan, *transaction, *known))
             }
             HostRequest::Recompute { rows, .. } if exists(volume, rows) => {
-                RecomputePlan::new(layout, absence, *rows).map_err(away).map(Work::Recompute)
+                RecomputePlan::new(layout, absence, *rows).map_err(missing).map(Work::Recompute)
             }
             HostRequest::CrossCheck { .. } | HostRequest::Recompute { .. } => Err(HostError::OutOfRange),
-            HostRequest::Mirror { request, .. } => MirrorWork::plan(volume, absences, request),
+            HostRequest::AttributeVolume { request, .. } => BucketWork::plan(volume, absences, request),
             HostRequest::AdoptVolume { .. }
             | HostRequest::Objects { .. }
             | HostRequest::Await { .. }
-            | HostRequest::TakeLeave
+            | HostRequest::Disconnect
             | HostRequest::Abandon { .. }
             | HostRequest::DropVolume { .. }
             | HostRequest::Flush { .. }
@@ -157,7 +157,7 @@ impl Work {
             Work::Restore(plan) => plan.as_ref().map_or(&[], |plan| plan.shares()),
             Work::CrossCheck(plan, ..) => plan.shares(),
             Work::Recompute(plan) => plan.as_ref().map_or(&[], |plan| plan.shares()),
-            Work::Mirror(work) => work.shares(),
+            Work::AttributeVolume(work) => work.shares(),
         }
     }
 
@@ -187,7 +187,7 @@ impl Work {
             Work::Move(plan, _) => plan.blocks(),
             Work::Restore(Some(plan)) => plan.blocks(),
             Work::Recompute(Some(plan)) => plan.blocks(),
-            Work::Mirror(work) => work.blocks(),
+            Work::AttributeVolume(work) => work.blocks(),
             _ => unreachable!("only writes leave linkage records"),
         };
         Linkage { first: blocks.start, last: blocks.end() - 1 }
@@ -196,7 +196,7 @@ impl Work {
     /// What is to be written, or answered, now that everything is read that had to be.
     pub(crate) fn conclude(&self, old: &Old) -> Conclusion {
         match self {
-            Work::Mirror(work) => work.conclude(old),
+            Work::AttributeVolume(work) => work.conclude(old),
             work if work.writes() => Conclusion::Write(work.compute(old), HostSuccess::Done),
             work => Conclusion::Answer(Ok(work.result(old))),
         }
@@ -217,7 +217,7 @@ impl Work {
     pub fn writes(&self) -> bool {
         match self {
             Work::Write(..) | Work::Move(..) | Work::Restore(Some(_)) | Work::Recompute(Some(_)) => true,
-            Work::Mirror(work) => work.writes(),
+            Work::AttributeVolume(work) => work.writes(),
             _ => false,
         }
     }
@@ -233,7 +233,7 @@ impl Work {
                 HostSuccess::Checked { matches: plan.is_whole(old, *transaction, *known) }
             }
             Work::Write(..) | Work::Move(..) | Work::Restore(_) | Work::Recompute(_) => HostSuccess::Done,
-            Work::Mirror(_) => unreachable!("a bucket is always read"),
+            Work::AttributeVolume(_) => unreachable!("a bucket is always read"),
         }
     }
 }

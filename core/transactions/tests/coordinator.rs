@@ -2,7 +2,7 @@
 
 use braid_base::limits::Settings;
 use braid_base::{
-    BLOCK_BYTES, Clock, DeviceId, Generation, LockServerId, Membership, NodeId, Now, Rng, Stamp, Standing, Time,
+    BLOCK_BYTES, Clock, DeviceId, Generation, LockServerId, MemberState, Membership, NodeId, Now, Rng, Stamp, Time,
     TransactionId, VolumeId,
 };
 use braid_layout::{Atomicity, Layout, Scheme, VolumeDescription};
@@ -81,7 +81,7 @@ impl Owner {
     /// Lives by its membership.
     fn adopt(&mut self) {
         let (membership, mut out) = (Some(self.membership.clone()), Effects::new());
-        let answer = MonitorAnswer { membership, away: Vec::new(), reply: MonitorReply::Changed };
+        let answer = MonitorAnswer { membership, unavailable: Vec::new(), reply: MonitorReply::Changed };
         self.monitor.on_answer(self.now.time, answer);
         let cx = MonitorCtx { now: self.now, settings: &self.settings, out: &mut out };
         while self.monitor.next_event(&cx).is_some() {}
@@ -269,7 +269,7 @@ fn the_others_decide_what_a_device_does_not_answer_that_is_out_by_then() {
     owner.membership.epoch.0 += 1;
     let epoch = owner.membership.epoch;
     let member = owner.membership.member_mut(*silent).expect("a device of the array");
-    (member.standing, member.since) = (Standing::Out, epoch);
+    (member.member_state, member.since) = (MemberState::Out, epoch);
     owner.adopt();
     owner.does(|coordinator, ctx| coordinator.on_epoch(ctx, false));
     let asked = owner.take_sent();
@@ -307,8 +307,8 @@ fn under_a_lock_server_devices_hear_nothing_before_the_lock_is_granted() {
     let mut owner = Owner::new(Ordering::ServerLock);
     owner.write_block();
     assert!(owner.sent.is_empty());
-    let Some(LockCommand::Lock { claim, .. }) = owner.asked.pop() else { panic!("{:?}", owner.asked) };
-    let answer = LockAnswer { start: Generation(1), reply: LockReply::Granted { claim, waited: false } };
+    let Some(LockCommand::Lock { lock_id, .. }) = owner.asked.pop() else { panic!("{:?}", owner.asked) };
+    let answer = LockAnswer { start: Generation(1), reply: LockReply::Granted { lock_id, waited: false } };
     let mut out = Effects::new();
     let mut number = || panic!("nothing more is asked for");
     let cx = &mut LockCtx { now: owner.now, settings: &owner.settings, number: &mut number, out: &mut out };

@@ -40,8 +40,8 @@ pub enum Administration {
         /// The disk.
         disk: DiskId,
     },
-    /// How fast devices are brought what they lack.
-    Pace(Pace),
+    /// How fast devices are resynchronised.
+    RecoveryThrottle(RecoveryThrottle),
     /// The array has one more device, which fills its slot with this disk. Nothing lies on it until a volume is made there, or moved.
     AddDevice {
         /// Its number, which no device has.
@@ -56,12 +56,12 @@ pub enum Administration {
     },
 }
 
-/// How fast devices are brought what they lack.
+/// How fast devices are resynchronised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Pace {
+pub struct RecoveryThrottle {
     /// Bytes a second, on the device that is brought them; zero: as fast as it goes.
     pub bytes_per_second: u64,
-    /// Per cent of its time that a helper works while users have requests under way, where these would feel it; from 100 on, it gives way to
+    /// Per cent of its time that a recovery coordinator works while users have requests under way, where these would feel it; from 100 on, it gives way to
     /// nobody; zero: what is usual.
     pub share: u8,
     /// Not at all, for now.
@@ -70,7 +70,7 @@ pub struct Pace {
 
 /// Why something is not changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Objection {
+pub enum AdminError {
     /// The array has no such device.
     #[error("the array has no such device")]
     NoSuchDevice,
@@ -131,7 +131,7 @@ pub enum Objection {
 
 /// Why a device may not serve, whatever it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum Unwelcome {
+pub enum JoinRefused {
     /// Another disk fills its slot.
     #[error("disk {expected} belongs here, not this one: bring that one back, or have this one replace it")]
     OtherDisk {

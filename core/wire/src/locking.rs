@@ -1,28 +1,28 @@
 //! What hosts and lock servers say to each other (shared array, sections 4.2 and 4.3).
 //!
-//! A *claim* is what one lock request asks for: extents of a volume's components, each shared or exclusive, all granted at
+//! A *lock* is what one lock request asks for: extents of a volume's components, each shared or exclusive, all granted at
 //! once or not at all. It is named by its host's generation and a number that the host counts up.
 //!
 //! ```text
 //!   server-lock                                     callback-lock
 //!   host                         lock server        host                          lock server
-//!    │ Lock (claim, extents)          │              │ Lock (claim, extents, keep)     │
+//!    │ Lock (lock, extents)          │              │ Lock (lock, extents, keep)     │
 //!    │───────────────────────────────►│              │────────────────────────────────►│
-//!    │◄────────────── Granted (claim) │              │◄─────────────── Granted (claim) │
+//!    │◄────────────── Granted (lock) │              │◄─────────────── Granted (lock) │
 //!    │   … requests to devices …      │              │   … many transactions …         │
-//!    │ Unlock (claim)                 │              │◄────────────── Recall (claims)  │  somebody else wants them
-//!    │───────────────────────────────►│              │ Yield (claims)                  │  as soon as they are idle
-//!    │◄───────────── Unlocked (claim) │              │────────────────────────────────►│
+//!    │ Unlock (lock)                 │              │◄────────────── Recall (locks)  │  somebody else wants them
+//!    │───────────────────────────────►│              │ Yield (locks)                  │  as soon as they are idle
+//!    │◄───────────── Unlocked (lock) │              │────────────────────────────────►│
 //! ```
 //!
-//! A host sends a request again until it is answered; a server answers a repeated one as it answered the first. Recalls are
-//! repeated until the claims are given back.
+//! A host sends a request again until it is answered; a server answers a repeated one as it answered the first. Revocations are
+//! repeated until the locks are given back.
 //!
-//! Numbers of claims are never used again, and servers keep no record of those that are over. So a `Lock` that comes late,
-//! after its `Unlock`, is granted once more, to a host that knows nothing of it. The host sees to it: a claim that it does not
-//! know, it gives back at once, when it is granted (`Unlock`) and whenever it is recalled (`Yield`). For that, claims of
-//! transactions are recalled, too, once they have been in the way for long; a host in whose use they are takes no notice.
-//! A recall may overtake its grant: then the claim goes back as soon as those have used it that waited for the grant.
+//! Numbers of locks are never used again, and servers keep no record of those that are over. So a `Lock` that comes late,
+//! after its `Unlock`, is granted once more, to a host that knows nothing of it. The host sees to it: a lock that it does not
+//! know, it gives back at once, when it is granted (`Unlock`) and whenever it is revoked (`Yield`). For that, locks of
+//! transactions are revoked, too, once they have been in the way for long; a host in whose use they are takes no notice.
+//! A revocation may overtake its grant: then the lock goes back as soon as those have used it that waited for the grant.
 //!
 //! After a restart the server grants nothing until every host that may hold anything has said it again, or is fenced:
 //!
@@ -31,9 +31,9 @@
 //!    │ anything (start: 3)                          │   the server has started again, as 4
 //!    │─────────────────────────────────────────────►│
 //!    │◄───────────────────────── Heartbeat (start 4)│   the host stops to take answers of start 3
-//!    │ Lock (claim, Held, to start 4; start: 3)     │   each claim that it holds
+//!    │ Lock (lock, Held, to start 4; start: 3)     │   each lock that it holds
 //!    │─────────────────────────────────────────────►│
-//!    │◄──────────────────────────── Granted (claim) │
+//!    │◄──────────────────────────── Granted (lock) │
 //!    │ anything (start: 4)                          │   once all are granted: "you know all that I hold"
 //!    │─────────────────────────────────────────────►│
 //! ```
@@ -47,11 +47,11 @@ use crate::message::Rejection;
 pub struct LockRequest {
     /// The host's generation, which is fenced when the host is to be kept out.
     pub host: Generation,
-    /// The start of the lock server that knows every claim that the host holds; zero before the first answer. It changes to
+    /// The start of the lock server that knows every lock that the host holds; zero before the first answer. It changes to
     /// that of a restarted server once this has confirmed them all.
     pub start: Generation,
     /// Claims that the host has let go since it last said so (locks whose lease ran out while they were idle). Never
-    /// confirmed: if this is lost, the server finds out when it recalls them.
+    /// confirmed: if this is lost, the server finds out when it revokes them.
     pub dropped: Vec<u64>,
     /// What the host wants.
     pub command: LockCommand,
@@ -64,44 +64,44 @@ pub enum LockCommand {
     Heartbeat,
     /// Locks all of these extents, or waits until it can.
     Lock {
-        /// Names the claim.
-        claim: u64,
+        /// Names the lock.
+        lock_id: u64,
         /// Of which volume's components.
         object: ObjectId,
         /// What is to be locked.
         extents: Vec<LockExtent>,
-        /// What kind of claim it is.
+        /// What kind of lock it is.
         term: LockTerm,
     },
-    /// Gives back claims of ended transactions. Answered by [`LockReply::Unlocked`].
+    /// Gives back locks of ended transactions. Answered by [`LockReply::Unlocked`].
     Unlock {
         /// Which.
-        claim: u64,
+        lock_id: u64,
     },
-    /// Gives back recalled claims. Not answered: if it is lost, they are recalled again.
+    /// Gives back revoked locks. Not answered: if it is lost, they are revoked again.
     Yield {
         /// Which.
-        claims: Vec<u64>,
+        lock_ids: Vec<u64>,
     },
 }
 
-/// How long a claim is to last.
+/// How long a lock is to last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockTerm {
-    /// For one transaction: never recalled, refused rather than kept waiting beyond the time-out if `impatient` (several lock
+    /// For one transaction: never revoked, refused rather than kept waiting beyond the time-out if `impatient` (several lock
     /// servers are asked at once, so that this may be a deadlock).
     Transaction {
         /// Whether it would rather be refused than wait for long.
         impatient: bool,
     },
-    /// Until it is recalled, or the host drops it.
-    Kept,
+    /// Until it is revoked, or the host drops it.
+    Cached,
     /// The host holds this already, from an earlier start of the server.
     Held {
         /// The start that is told: a late copy means nothing to the next.
         start: Generation,
-        /// Whether it is of the kind that is kept until recalled.
-        kept: bool,
+        /// Whether it is of the kind that is kept until revoked.
+        cached: bool,
     },
 }
 
@@ -148,27 +148,27 @@ pub struct LockAnswer {
 pub enum LockReply {
     /// To a heartbeat.
     Heartbeat,
-    /// The claim is the host's.
+    /// The lock is the host's.
     Granted {
         /// Which.
-        claim: u64,
+        lock_id: u64,
         /// Whether somebody was in the way.
         waited: bool,
     },
-    /// The claim is given back.
+    /// The lock is given back.
     Unlocked {
         /// Which.
-        claim: u64,
+        lock_id: u64,
     },
     /// Unasked: give these back as soon as they are idle; somebody else wants them.
-    Recall {
+    Revoke {
         /// Which.
-        claims: Vec<u64>,
+        lock_ids: Vec<u64>,
     },
-    /// No: the transaction must give up its other claims and try again.
+    /// No: the transaction must give up its other locks and try again.
     Refused {
         /// Which.
-        claim: u64,
+        lock_id: u64,
         /// Why.
         refusal: LockRefusal,
     },
@@ -179,7 +179,7 @@ pub enum LockReply {
     },
 }
 
-/// Why a claim is not granted.
+/// Why a lock is not granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockRefusal {
     /// It could not be had in time, and the host was impatient.

@@ -51,7 +51,7 @@ pub struct Request {
     /// Every transaction of this host with a lower sequence, of those in which this device took part, is over:
     /// all its participants have confirmed the outcome. The device may forget them.
     pub settled: u64,
-    /// Sequences of further such transactions, above that mark: told once, so that one participant that is away does not
+    /// Sequences of further such transactions, above that mark: told once, so that one participant that is unavailable does not
     /// make the others remember everything since.
     pub over: Vec<u64>,
     /// Sequences of this host's own transactions that have committed. They take effect before the command. Of a transaction
@@ -152,7 +152,7 @@ pub enum Command {
         sequence: u64,
         /// What the host had given up of requests like this one when it began it, in stretches: where each begins, and what is behind it,
         /// ascending and apart. They take in nothing that the host still waits for. By the answer they have happened or never will.
-        given_up: Vec<(u64, u64)>,
+        abandoned: Vec<(u64, u64)>,
         /// What to do.
         request: ObjectRequest,
     },
@@ -192,7 +192,7 @@ pub enum Outcome {
     /// The old content stands.
     Abort,
     /// Some of its writes have taken effect on arrival, and the others never will: whatever the device has of it is suspect.
-    Torn,
+    Interrupted,
 }
 
 /// The linkage record of the shared-array paper (section 5): which hostwrite a block was last part of.
@@ -322,7 +322,7 @@ pub struct Answer {
 /// What a device says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// To a heartbeat, with transactions of dead hosts that somebody should resolve or mend.
+    /// To a heartbeat, with transactions of dead hosts that somebody should resolve or repair.
     Heartbeat {
         /// Some of those to be resolved, if there are any.
         orphans: Vec<Orphan>,
@@ -455,7 +455,7 @@ pub enum Refusal {
     Busy,
     /// The locks could not be had in time: this may be a deadlock (ordering `device-lock`).
     LockTimeout,
-    /// Parity may not match what was asked for, so that nothing can be computed from both until it is mended (atomicity
+    /// Parity may not match what was asked for, so that nothing can be computed from both until it is repaired (atomicity
     /// `consistent`). The next heartbeat is answered with what is suspect.
     Suspect,
 }
@@ -546,7 +546,7 @@ pub struct Orphan {
     pub participants: Vec<DeviceId>,
 }
 
-/// A transaction that was cut short, so that parity may not match its data: somebody should find out, mend it, and have the
+/// A transaction that was cut short, so that parity may not match its data: somebody should find out, repair it, and have the
 /// device forget the transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Suspect {

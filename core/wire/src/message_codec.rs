@@ -10,8 +10,8 @@ use crate::monitoring::*;
 use crate::objects::*;
 use braid_base::limits;
 use braid_base::{
-    BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, FenceTable, Generation, Member, Membership, ObjectId,
-    Stamp, Standing, Time, TransactionId, VolumeId,
+    BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, FenceTable, Generation, Member, MemberState, Membership,
+    ObjectId, Stamp, Time, TransactionId, VolumeId,
 };
 use braid_ordering::{Atomicity, Ordering, WriteMode};
 use bytes::Bytes;
@@ -97,14 +97,14 @@ wire_struct!(LockRequest { host, start, dropped, command });
 wire_struct!(LockAnswer { start, reply });
 wire_struct!(LockExtent { position, range, mode });
 wire_struct!(MonitorRequest { epoch, command });
-wire_struct!(MonitorAnswer { membership, away, reply });
-wire_struct!(Member { device, standing, since });
+wire_struct!(MonitorAnswer { membership, unavailable, reply });
+wire_struct!(Member { device, member_state, since });
 wire_struct!(HealingProgress { done, left, lost });
-wire_struct!(Pace { bytes_per_second, share, paused });
+wire_struct!(RecoveryThrottle { bytes_per_second, share, paused });
 
 wire_list! {
     u64, limits::COMMITS_PER_REQUEST_MAX;
-    (u64, u64), limits::GIVEN_UP_MAX;
+    (u64, u64), limits::ABANDONED_MAX;
     BlockRange, limits::EXTENTS_MAX;
     Piece, limits::EXTENTS_MAX;
     DeviceId, limits::PARTICIPANTS_MAX;
@@ -127,7 +127,7 @@ wire_list! {
 wire_enum!(Message { 1 => Request(request), 2 => Answer(answer), 3 => LockRequest(request), 4 => LockAnswer(answer), 5 => MonitorRequest(request), 6 => MonitorAnswer(answer) });
 wire_enum!(Want { 1 => Data, 2 => Allocation, 3 => Linkage, 4 => Salvage });
 wire_enum!(WriteMode { 1 => Intent, 2 => Immediate });
-wire_enum!(Outcome { 1 => Commit, 2 => Abort, 3 => Torn });
+wire_enum!(Outcome { 1 => Commit, 2 => Abort, 3 => Interrupted });
 wire_enum!(Atomicity { 1 => Implied, 2 => Consistent });
 wire_enum!(SuspectBlocks { 1 => Written(linkage), 2 => Announced(range) });
 wire_enum!(Ordering { 1 => Timestamp, 2 => None, 3 => ServerLock, 4 => CallbackLock, 5 => DeviceLock });
@@ -184,7 +184,7 @@ wire_enum!(Command {
     6 => Resolve { transaction, stamp },
     7 => Forget { transaction },
     8 => Manage { ticket, task },
-    9 => Objects { sequence, given_up, request },
+    9 => Objects { sequence, abandoned, request },
     10 => Await { ticket, object, name, seen, patience },
 });
 wire_enum!(Reply {
@@ -233,7 +233,7 @@ wire_enum!(ActionResult {
     3 => Created { object },
     4 => Data { data },
     5 => Appended { offset },
-    6 => Stat { length, life },
+    6 => Stat { length, incarnation },
     7 => Compared { swapped, original },
     8 => Added { original },
     9 => Attributes { found, more },
@@ -253,25 +253,25 @@ wire_enum!(ObjectFailure {
     11 => Malformed,
     12 => NotTogether,
     13 => CutsTooMuch,
-    14 => NotInMirror,
-    15 => NotAMirror,
+    14 => NotInAttributeVolume,
+    15 => NotAnAttributeVolume,
     16 => NumberTooHigh,
 });
 
 wire_enum!(LockCommand {
     1 => Heartbeat,
-    2 => Lock { claim, object, extents, term },
-    3 => Unlock { claim },
-    4 => Yield { claims },
+    2 => Lock { lock_id, object, extents, term },
+    3 => Unlock { lock_id },
+    4 => Yield { lock_ids },
 });
-wire_enum!(LockTerm { 1 => Transaction { impatient }, 2 => Kept, 3 => Held { start, kept } });
+wire_enum!(LockTerm { 1 => Transaction { impatient }, 2 => Cached, 3 => Held { start, cached } });
 wire_enum!(LockMode { 1 => Shared, 2 => Exclusive });
 wire_enum!(LockReply {
     1 => Heartbeat,
-    2 => Granted { claim, waited },
-    3 => Unlocked { claim },
-    4 => Recall { claims },
-    5 => Refused { claim, refusal },
+    2 => Granted { lock_id, waited },
+    3 => Unlocked { lock_id },
+    4 => Revoke { lock_ids },
+    5 => Refused { lock_id, refusal },
     6 => Rejected { rejection },
 });
 wire_enum!(MonitorCommand {
@@ -282,10 +282,10 @@ wire_enum!(MonitorCommand {
     5 => Administer { ticket, request },
 });
 wire_enum!(MonitorReply {
-    1 => Lease { sent, length, pace, stamps },
+    1 => Lease { sent, length, throttle, stamps },
     2 => Fenced { ticket },
     3 => Changed,
-    4 => Unwelcome(why),
+    4 => JoinRefused(why),
     5 => Administered { ticket, result },
 });
 wire_enum!(Administration {
@@ -294,11 +294,11 @@ wire_enum!(Administration {
     3 => Replace { device, disk, blocks, lose },
     4 => AddSpare { disk, blocks },
     5 => RemoveSpare { disk },
-    6 => Pace(pace),
+    6 => RecoveryThrottle(throttle),
     7 => AddDevice { device, disk },
     8 => RemoveDevice { device },
 });
-wire_enum!(Objection {
+wire_enum!(AdminError {
     1 => NoSuchDevice,
     2 => NeedsOthers { others },
     3 => NothingGained,
@@ -312,8 +312,8 @@ wire_enum!(Objection {
     11 => TooManyDevices,
     12 => HoldsVolume { volume },
 });
-wire_enum!(Unwelcome { 1 => OtherDisk { expected }, 2 => Used { epoch } });
-wire_enum!(Standing { 1 => In, 2 => Returning { helper }, 3 => Out });
+wire_enum!(JoinRefused { 1 => OtherDisk { expected }, 2 => Used { epoch } });
+wire_enum!(MemberState { 1 => In, 2 => Returning { recovery_coordinator }, 3 => Out });
 wire_enum!(LockRefusal { 1 => Timeout, 2 => Busy, 3 => Malformed });
 
 impl Wire for Request {
@@ -333,7 +333,7 @@ impl Wire for Request {
         let command = Wire::take(from)?;
         match command {
             Command::Objects { sequence: u64::MAX, .. } => Err(WireError::BadValue { what: "sequence" }),
-            Command::Objects { ref given_up, .. } if !are_in_order(given_up) => {
+            Command::Objects { ref abandoned, .. } if !are_in_order(abandoned) => {
                 Err(WireError::BadValue { what: "stretches" })
             }
             _ => Ok(Request { host, epoch, settled, over, commits, command }),
@@ -347,7 +347,7 @@ fn are_in_order(stretches: &[(u64, u64)]) -> bool {
         && stretches.is_sorted_by(|(_, behind), (next, _)| behind < next)
 }
 
-/// Nobody has to doubt a membership later: each device is there once, in order, since an epoch that has been; helpers have names.
+/// Nobody has to doubt a membership later: each device is there once, in order, since an epoch that has been; recovery coordinator have names.
 impl Wire for Membership {
     fn put(&self, to: &mut Writer) {
         self.epoch.put(to);
@@ -358,7 +358,7 @@ impl Wire for Membership {
         let membership = Membership { epoch: Wire::take(from)?, members: Wire::take(from)?, fence: Wire::take(from)? };
         let sound = |member: &Member| {
             member.since <= membership.epoch
-                && member.standing != Standing::Returning { helper: Some(Generation::default()) }
+                && member.member_state != MemberState::Returning { recovery_coordinator: Some(Generation::default()) }
         };
         let ascending = membership.members.is_sorted_by(|one, next| one.device < next.device);
         if ascending && membership.members.iter().all(sound) {

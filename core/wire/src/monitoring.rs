@@ -14,7 +14,7 @@
 //! A device serves until a lease's length after it *sent* what was answered, by its own clock. The monitor counts from when it
 //! answered, and longer; so a device that is taken out serves no more.
 
-use crate::administration::{Administration, Objection, Pace, Unwelcome};
+use crate::administration::{AdminError, Administration, JoinRefused, RecoveryThrottle};
 use braid_base::{Clock, DeviceId, DiskId, Epoch, Generation, Membership, Time};
 use std::time::Duration;
 
@@ -61,14 +61,14 @@ pub enum MonitorCommand {
         /// …and these besides.
         also: Vec<Generation>,
     },
-    /// A returning device has all that it missed: its helper says so, again until the membership does, too.
+    /// A returning device has all that it missed: its recovery coordinator says so, again until the membership does, too.
     CaughtUp {
         /// Which device.
         device: DeviceId,
         /// The epoch in which it came back.
         since: Epoch,
     },
-    /// How far a helper is: said with its renewals.
+    /// How far a recovery coordinator is: said with its renewals.
     Healing {
         /// Which device it helps.
         device: DeviceId,
@@ -87,7 +87,7 @@ pub enum MonitorCommand {
 /// How far a returning device is, in blocks of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct HealingProgress {
-    /// Blocks that this helper has brought it.
+    /// Blocks that this recovery coordinator has brought it.
     pub done: u64,
     /// Blocks that it still lacks, as far as that is known.
     pub left: u64,
@@ -101,7 +101,7 @@ pub struct MonitorAnswer {
     /// Who is in; none if the asker has that already.
     pub membership: Option<Membership>,
     /// Devices that are in and whose leases have run out, but that can't be taken out, since too many are.
-    pub away: Vec<DeviceId>,
+    pub unavailable: Vec<DeviceId>,
     /// The reply.
     pub reply: MonitorReply,
 }
@@ -116,7 +116,7 @@ pub enum MonitorReply {
         /// How long the lease is, counted from `sent`.
         length: Duration,
         /// How fast hosts are to bring devices what these lack.
-        pace: Pace,
+        throttle: RecoveryThrottle,
         /// The highest stamp clock that devices and hosts have named to the monitor. Each device accepts stamps up to it, though its own clock
         /// may be behind: others have accepted such stamps.
         stamps: Clock,
@@ -129,12 +129,12 @@ pub enum MonitorReply {
     /// Unasked: something has changed.
     Changed,
     /// To a device: it gets no lease, and never will as it is.
-    Unwelcome(Unwelcome),
+    JoinRefused(JoinRefused),
     /// To an operator's request: it is durable, or refused.
     Administered {
         /// Which request.
         ticket: u64,
         /// Why not.
-        result: Result<(), Objection>,
+        result: Result<(), AdminError>,
     },
 }

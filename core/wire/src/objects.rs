@@ -158,7 +158,7 @@ pub struct AttributeName {
 impl AttributeName {
     /// Pages from here on are the device's: they can't be set, and but for [`AttributeName::OBJECT_PAGE`] nothing is there.
     pub const RESERVED_PAGES: u32 = 0xf000_0000;
-    /// What the device knows of the object, to get only: number 1 its length in bytes, 2 its *life*, a number that no other object of
+    /// What the device knows of the object, to get only: number 1 its length in bytes, 2 its *incarnation*, a number that no other object of
     /// this device has or had. Each is eight bytes, big-endian.
     pub const OBJECT_PAGE: u32 = 0xf000_0001;
     /// See [`AttributeName::OBJECT_PAGE`].
@@ -314,7 +314,7 @@ pub enum ActionResult {
         /// The object's length in bytes.
         length: u64,
         /// Its number among all objects that the device ever had.
-        life: u64,
+        incarnation: u64,
     },
     /// To a compare-and-swap.
     Compared {
@@ -405,17 +405,19 @@ pub enum ObjectFailure {
     /// Too many commands, attributes or bytes in one request or its answer, or things that don't go together.
     #[error("the request is not one that a device takes: too much at once, or what does not go together")]
     Malformed,
-    /// Of a request to a mirror: its attributes don't lie together.
+    /// Of a request to an attribute volume: its attributes don't lie together.
     #[error(
-        "the attributes of one request to a mirror must be of one object; of an object from 2^63 on, they must have the same number"
+        "the attributes of one request to an attribute volume must be of one object; of an object from 2^63 on, they must have the same number"
     )]
     NotTogether,
-    /// Of a request to a mirror.
-    #[error("a mirror keeps attributes only: its objects are all there, are not made or removed, and hold no bytes")]
-    NotInMirror,
-    /// Of a request to a mirror.
+    /// Of a request to an attribute volume.
     #[error(
-        "the volume can't be a mirror, or holds something else: a mirror is a volume of its own, of at least 128 KiB, atomic and ordered"
+        "an attribute volume keeps attributes only: its objects are all there, are not made or removed, and hold no bytes"
     )]
-    NotAMirror,
+    NotInAttributeVolume,
+    /// Of a request to an attribute volume.
+    #[error(
+        "the volume can't be an attribute volume, or holds something else: an attribute volume is a volume of its own, of at least 128 KiB, atomic and ordered"
+    )]
+    NotAnAttributeVolume,
 }

@@ -26,15 +26,15 @@ async fn run() -> Result<(), Failure> {
 
     // What the monitor does is told as an event.
     let mut events = array.events_from_now()?;
-    let change = array.set_pace(|pace| pace.paused = !pace.paused).await?;
+    let change = array.set_pace(|throttle| throttle.paused = !throttle.paused).await?;
     let changed = loop {
         let event = events.next().await?;
-        if event.kind == EventKind::PaceChanged {
+        if event.kind == EventKind::ThrottleChanged {
             break event;
         }
     };
     println!("event {}: {}", changed.kind.name(), changed.words);
-    array.set_pace(|pace| *pace = change.before).await?;
+    array.set_pace(|throttle| *throttle = change.before).await?;
 
     array.delete_volume("example").await?;
     println!("deleted volume example");

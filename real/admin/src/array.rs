@@ -1,9 +1,9 @@
 //! An array, as programs administer it: by its folder.
 
-use crate::creation::{self, Asked};
+use crate::creation::{self, CreateOptions};
 use crate::events::Events;
 use crate::failure::{Exit, Failure};
-use crate::look::Looker;
+use crate::snapshot::SnapshotReader;
 use crate::status::Status;
 use braid_base::ArrayId;
 use braid_control::ArrayFolder;
@@ -38,7 +38,7 @@ impl Array {
 
     /// Makes an array: its folder and the files of its devices, as `asked`. Nothing runs yet: `braid up --dir PATH` runs it, and makes its first
     /// volumes. If the folder holds an array already that differs from `asked`, that is the error `arguments-differ`.
-    pub fn create(path: impl AsRef<Path>, asked: &Asked) -> Result<Array, Failure> {
+    pub fn create(path: impl AsRef<Path>, asked: &CreateOptions) -> Result<Array, Failure> {
         asked.creation()?;
         let folder = ArrayFolder::at(path.as_ref());
         // Held until the array is made: no other may make or run it meanwhile.
@@ -54,9 +54,9 @@ impl Array {
 
     /// The array's status. Devices that don't answer within three seconds count as silent. It is no error if the array is not up.
     pub async fn status(&self) -> Result<Status, Failure> {
-        let mut looker = Looker::new(self.folder.clone(), WHAT);
-        let look = looker.look().await;
-        looker.leave();
+        let mut reader = SnapshotReader::new(self.folder.clone(), WHAT);
+        let look = reader.look().await;
+        reader.leave();
         Ok(Status::of(&look?))
     }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// What a new array is to be; none where the default will do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct CreateOptions {
     /// How many devices.
     pub devices: Option<u16>,
     /// Bytes of each.
@@ -65,7 +65,7 @@ const DEFAULT_DEVICES: u16 = 5;
 /// Raw size of a device unless told otherwise: files are sparse, so it costs nothing until it is written.
 const DEFAULT_SIZE: u64 = 8 << 30;
 
-impl Asked {
+impl CreateOptions {
     /// With the defaults where nothing was asked for; or why no array can be made like that.
     pub fn creation(&self) -> Result<Creation, Failure> {
         let devices = self.devices.unwrap_or(DEFAULT_DEVICES);
@@ -172,7 +172,7 @@ pub fn device_entries(creation: &Creation) -> Vec<DeviceEntry> {
 }
 
 /// The array in `folder` as it was created; or a new one as `asked` for.
-pub fn open_or_create(folder: &ArrayFolder, asked: &Asked) -> Result<ArrayDescription, Failure> {
+pub fn open_or_create(folder: &ArrayFolder, asked: &CreateOptions) -> Result<ArrayDescription, Failure> {
     let description = match folder.describe() {
         // A creation that failed (for want of space, say) may be tried again otherwise: nothing was served from it.
         Ok(description) if !description.populated && !asked.differences(&description.creation).is_empty() => {
@@ -222,7 +222,11 @@ pub fn open_or_create(folder: &ArrayFolder, asked: &Asked) -> Result<ArrayDescri
     })
 }
 
-fn refuse_differences(folder: &ArrayFolder, asked: &Asked, description: &ArrayDescription) -> Result<(), Failure> {
+fn refuse_differences(
+    folder: &ArrayFolder,
+    asked: &CreateOptions,
+    description: &ArrayDescription,
+) -> Result<(), Failure> {
     let differences = asked.differences(&description.creation);
     if differences.is_empty() {
         return Ok(());
@@ -301,24 +305,25 @@ mod tests {
 
     #[test]
     fn nothing_asked_for_gives_five_devices_in_raid_5() {
-        let creation = Asked::default().creation().unwrap();
+        let creation = CreateOptions::default().creation().unwrap();
         assert_eq!((creation.devices, creation.layout.as_str(), creation.unit), (5, "raid5:4+1", 65_536));
-        assert_eq!(Asked::default().differences(&creation), [""; 0]);
+        assert_eq!(CreateOptions::default().differences(&creation), [""; 0]);
     }
 
     #[test]
     fn every_number_of_devices_has_a_default_layout() {
         for devices in 1..=40 {
-            let creation = Asked { devices: Some(devices), ..Asked::default() }.creation();
+            let creation = CreateOptions { devices: Some(devices), ..CreateOptions::default() }.creation();
             assert!(creation.is_ok(), "{devices}: {creation:?}");
         }
     }
 
     #[test]
     fn each_difference_is_named() {
-        let creation = Asked { volumes: vec![("a".into(), 4096), ("b".into(), 8192)], ..Asked::default() };
+        let creation =
+            CreateOptions { volumes: vec![("a".into(), 4096), ("b".into(), 8192)], ..CreateOptions::default() };
         let creation = creation.creation().unwrap();
-        let asked = Asked {
+        let asked = CreateOptions {
             devices: Some(7),
             size: Some((8 << 30) + 4096),
             layout: Some("raid1:2".parse().unwrap()),
@@ -346,19 +351,25 @@ mod tests {
 
     #[test]
     fn what_can_not_be_is_refused_with_its_reason() {
-        let code = |asked: Asked| asked.creation().unwrap_err().code;
-        let few = Asked { devices: Some(3), layout: Some("raid5:4+1".parse().unwrap()), ..Asked::default() };
+        let code = |asked: CreateOptions| asked.creation().unwrap_err().code;
+        let few =
+            CreateOptions { devices: Some(3), layout: Some("raid5:4+1".parse().unwrap()), ..CreateOptions::default() };
         assert_eq!(code(few), "bad-layout");
-        assert_eq!(code(Asked { size: Some((1 << 30) + 1), ..Asked::default() }), "bad-size");
-        assert_eq!(code(Asked { size: Some(1 << 20), ..Asked::default() }), "device-too-small");
-        assert_eq!(code(Asked { unit: Some(100_000), ..Asked::default() }), "bad-unit");
-        assert_eq!(code(Asked { volumes: vec![("../x".into(), 4096)], ..Asked::default() }), "bad-name");
-        assert_eq!(code(Asked { volumes: vec![("x".into(), 4095)], ..Asked::default() }), "bad-size");
+        assert_eq!(code(CreateOptions { size: Some((1 << 30) + 1), ..CreateOptions::default() }), "bad-size");
+        assert_eq!(code(CreateOptions { size: Some(1 << 20), ..CreateOptions::default() }), "device-too-small");
+        assert_eq!(code(CreateOptions { unit: Some(100_000), ..CreateOptions::default() }), "bad-unit");
+        assert_eq!(
+            code(CreateOptions { volumes: vec![("../x".into(), 4096)], ..CreateOptions::default() }),
+            "bad-name"
+        );
+        assert_eq!(code(CreateOptions { volumes: vec![("x".into(), 4095)], ..CreateOptions::default() }), "bad-size");
         let twice = vec![("x".to_string(), 4096), ("x".to_string(), 8192)];
-        assert_eq!(code(Asked { volumes: twice, ..Asked::default() }), "volume-exists");
-        assert_eq!(code(Asked { devices: Some(0), ..Asked::default() }), "bad-devices");
-        let lease = Asked { lease: Some(Duration::from_millis(100)), ..Asked::default() }.creation().unwrap_err();
+        assert_eq!(code(CreateOptions { volumes: twice, ..CreateOptions::default() }), "volume-exists");
+        assert_eq!(code(CreateOptions { devices: Some(0), ..CreateOptions::default() }), "bad-devices");
+        let lease = CreateOptions { lease: Some(Duration::from_millis(100)), ..CreateOptions::default() }
+            .creation()
+            .unwrap_err();
         assert_eq!((lease.code.as_str(), lease.message.as_str()), ("bad-lease", "a lease is 1s to 60s, not 100ms"));
-        assert_eq!(code(Asked { lock_servers: Some(0), ..Asked::default() }), "bad-lock-servers");
+        assert_eq!(code(CreateOptions { lock_servers: Some(0), ..CreateOptions::default() }), "bad-lock-servers");
     }
 }

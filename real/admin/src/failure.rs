@@ -6,7 +6,7 @@ use braid_layout::{LayoutError, RingError, SchemeError, VolumeError};
 use braid_machine::HostError;
 use braid_session::{Loss, SessionError};
 use braid_store::StoreError;
-use braid_wire::Objection;
+use braid_wire::AdminError;
 use serde_json::json;
 use std::path::Path;
 
@@ -196,12 +196,11 @@ impl From<ClientError> for Failure {
             ClientError::Malformed | ClientError::NotTogether | ClientError::CutsTooMuch => {
                 Failure::usage("malformed", message)
             }
-            ClientError::NotInMirror => {
-                Failure::usage("not-in-mirror", message).hint("docs/mirrors.md says what a mirror can do")
-            }
-            ClientError::NotAMirror => Failure::failed("not-a-mirror", message)
-                .hint("`braid volume create NAME --mirror --size 64MiB --layout raid1:2 --unit 128KiB` makes one"),
-            ClientError::IsAMirror => Failure::usage("is-a-mirror", message),
+            ClientError::NotInAttributeVolume => Failure::usage("not-in-attribute-volume", message)
+                .hint("docs/attribute-volumes.md says what an attribute volume can do"),
+            ClientError::NotAnAttributeVolume => Failure::failed("not-an-attribute-volume", message)
+                .hint("`braid volume create NAME --attributes --size 64MiB --layout raid1:2 --unit 128KiB` makes one"),
+            ClientError::IsAnAttributeVolume => Failure::usage("is-an-attribute-volume", message),
             ClientError::NoSpace => Failure::failed("device-full", message).hint("remove objects, or delete a volume"),
             ClientError::Lost => Failure::data_lost("object-lost", message),
             ClientError::Busy => Failure::failed("busy", message),
@@ -281,7 +280,7 @@ impl From<HostError> for Failure {
             }
             HostError::Unavailable { .. } => Failure::unreachable("volume-unavailable", message)
                 .hint("`braid status` shows which devices are out, and why; nothing is lost"),
-            HostError::Objection(objection) => refused(&objection, message),
+            HostError::AdminError(admin_error) => refused(&admin_error, message),
             HostError::Fenced => Failure::failed("fenced", message).hint(SHUT_OUT),
             HostError::Rejected { .. } => Failure::failed("rejected", message),
             HostError::ClockApart { .. } => Failure::failed("clock-apart", message),
@@ -313,27 +312,27 @@ fn after_damage(file: &Path) -> String {
 }
 
 /// What the monitor has refused.
-fn refused(objection: &Objection, message: String) -> Failure {
+fn refused(admin_error: &AdminError, message: String) -> Failure {
     let free = "take a disk that is not in use";
-    match objection {
-        Objection::NoSuchDevice => Failure::unreachable("no-such-device", message),
-        Objection::NeedsOthers { .. } => Failure::failed("needs-others", message)
+    match admin_error {
+        AdminError::NoSuchDevice => Failure::unreachable("no-such-device", message),
+        AdminError::NeedsOthers { .. } => Failure::failed("needs-others", message)
             .hint("nothing has changed: try again when `braid status` shows them as in"),
-        Objection::NothingGained => Failure::failed("nothing-gained", message),
-        Objection::DiskInUse { .. } => Failure::failed("disk-in-use", message).hint(free),
-        Objection::TooSmall { .. } => {
+        AdminError::NothingGained => Failure::failed("nothing-gained", message),
+        AdminError::DiskInUse { .. } => Failure::failed("disk-in-use", message).hint(free),
+        AdminError::TooSmall { .. } => {
             Failure::failed("disk-too-small", message).hint("take one of the size of the device's disk, or larger")
         }
-        Objection::WouldLose { .. } => Failure::failed("would-lose", message)
+        AdminError::WouldLose { .. } => Failure::failed("would-lose", message)
             .hint("--lose says that it may go; or delete the volume, or move it away, first"),
-        Objection::TooManyChanges | Objection::TooManySpares | Objection::TooManyDevices => {
+        AdminError::TooManyChanges | AdminError::TooManySpares | AdminError::TooManyDevices => {
             Failure::failed("too-many", message)
         }
-        Objection::NoSuchSpare => {
+        AdminError::NoSuchSpare => {
             Failure::unreachable("no-such-spare", message).hint("`braid device list` shows which disks stand by")
         }
-        Objection::DeviceExists { .. } => Failure::failed("device-exists", message),
-        Objection::HoldsVolume { .. } => {
+        AdminError::DeviceExists { .. } => Failure::failed("device-exists", message),
+        AdminError::HoldsVolume { .. } => {
             Failure::failed("holds-volumes", message).hint("`braid volume migrate` moves a volume to other devices")
         }
     }

@@ -1,18 +1,18 @@
 //! How fast devices are resynchronised and volumes scrubbed, and what there is to resynchronise.
 
 use crate::array::Array;
-use crate::condition::Condition;
+use crate::device_condition::DeviceCondition;
 use crate::failure::Failure;
 use crate::health::MonitorHealth;
-use crate::look::Look;
+use crate::snapshot::ArraySnapshot;
 use braid_base::DeviceId;
 use braid_control::{Moment, MonitorEntry};
 use braid_machine::HostRequest;
 use braid_session::{Session, require_up};
-use braid_wire::{Administration, Pace};
+use braid_wire::{Administration, RecoveryThrottle};
 use std::time::{Duration, Instant};
 
-pub use braid_control::PaceReport;
+pub use braid_control::ThrottleReport;
 
 /// How long a monitor that has just been started may take to say how things are.
 const MONITOR_WAIT: Duration = Duration::from_secs(3);
@@ -27,33 +27,34 @@ const SHOWN_PAUSE: Duration = Duration::from_millis(20);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PaceChange {
     /// What it was.
-    pub before: PaceReport,
+    pub before: ThrottleReport,
     /// What it is.
-    pub pace: PaceReport,
+    pub throttle: ThrottleReport,
 }
 
 impl Array {
     /// Changes how fast devices are resynchronised and volumes scrubbed, from what it is. Ends when the status shows it. Errors: `not-up`,
     /// `no-monitor`.
-    pub async fn set_pace(&self, change: impl FnOnce(&mut PaceReport)) -> Result<PaceChange, Failure> {
+    pub async fn set_pace(&self, change: impl FnOnce(&mut ThrottleReport)) -> Result<PaceChange, Failure> {
         let folder = self.folder();
         require_up(folder)?;
-        let before = self.await_monitor().await?.report.pace;
-        let mut pace = before;
-        change(&mut pace);
+        let before = self.await_monitor().await?.report.throttle;
+        let mut throttle = before;
+        change(&mut throttle);
         let session = Session::start(folder, "rebuild").await?;
-        let PaceReport { bytes_per_second, share, paused } = pace;
-        let request = Administration::Pace(Pace { bytes_per_second, share, paused });
+        let ThrottleReport { bytes_per_second, share, paused } = throttle;
+        let request = Administration::RecoveryThrottle(RecoveryThrottle { bytes_per_second, share, paused });
         let outcome = session.client().call(HostRequest::Administer { request }).await;
         session.leave();
         outcome?;
         // The next change goes by what is shown.
         let begun = Instant::now();
-        let is_shown = || Ok::<_, Failure>(folder.monitor(&Moment::now())?.is_none_or(|it| it.report.pace == pace));
+        let is_shown =
+            || Ok::<_, Failure>(folder.monitor(&Moment::now())?.is_none_or(|it| it.report.throttle == throttle));
         while begun.elapsed() < SHOWN_WITHIN && !is_shown()? {
             tokio::time::sleep(SHOWN_PAUSE).await;
         }
-        Ok(PaceChange { before, pace })
+        Ok(PaceChange { before, throttle })
     }
 
     async fn await_monitor(&self) -> Result<MonitorEntry, Failure> {
@@ -72,7 +73,7 @@ impl Array {
     }
 }
 
-impl Look {
+impl ArraySnapshot {
     /// Fails unless the monitor serves: how devices are is not known otherwise.
     pub fn require_monitor(&self) -> Result<(), Failure> {
         match self.monitor_health() {
@@ -85,12 +86,15 @@ impl Look {
     }
 
     /// Each device that lacks something, and how it is.
-    pub fn lacking(&self) -> impl Iterator<Item = (DeviceId, Condition)> {
+    pub fn lacking(&self) -> impl Iterator<Item = (DeviceId, DeviceCondition)> {
         let all = self.description.devices.iter().map(|entry| (DeviceId(entry.id), self.condition(DeviceId(entry.id))));
         all.filter(|(_, condition)| {
             !matches!(
                 condition,
-                Condition::Healthy | Condition::DiskErrors { .. } | Condition::Silent | Condition::Unknown
+                DeviceCondition::Healthy
+                    | DeviceCondition::DiskErrors { .. }
+                    | DeviceCondition::Silent
+                    | DeviceCondition::Unknown
             )
         })
     }

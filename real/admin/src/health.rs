@@ -4,7 +4,7 @@
 //! what its users see: it is served in full, or with less redundancy, or not everywhere.
 
 use braid_base::DeviceId;
-use braid_control::{DeviceReport, DeviceStanding, Leases, MonitorEntry, RunningDaemon};
+use braid_control::{DeviceReport, Leases, MonitorEntry, ReportedState, RunningDaemon};
 use braid_layout::VolumeDescription;
 use rustix::process::{Pid, test_kill_process};
 use std::collections::BTreeMap;
@@ -100,25 +100,27 @@ impl VolumeHealth {
             Some(entry) => entry.report.devices.iter().map(|device| (device.id, device)).collect(),
             None => BTreeMap::new(),
         };
-        let standing = |device: &DeviceId| reports.get(&device.0).map_or(DeviceStanding::In, |report| report.standing);
-        let those = |is: &dyn Fn(DeviceStanding, DeviceId) -> bool| -> Vec<DeviceId> {
-            volume.holders().into_iter().filter(|device| is(standing(device), *device)).collect()
+        let member_state =
+            |device: &DeviceId| reports.get(&device.0).map_or(ReportedState::In, |report| report.member_state);
+        let those = |is: &dyn Fn(ReportedState, DeviceId) -> bool| -> Vec<DeviceId> {
+            volume.holders().into_iter().filter(|device| is(member_state(device), *device)).collect()
         };
-        let away = those(&|standing, _| standing == DeviceStanding::Away);
-        let out = those(&|standing, _| standing == DeviceStanding::Out);
-        let incomplete = those(&|standing, _| matches!(standing, DeviceStanding::Out | DeviceStanding::Returning));
+        let unavailable = those(&|member_state, _| member_state == ReportedState::Unavailable);
+        let out = those(&|member_state, _| member_state == ReportedState::Out);
+        let incomplete =
+            those(&|member_state, _| matches!(member_state, ReportedState::Out | ReportedState::Returning));
         // One that comes back to a volume without redundancy has missed nothing of it: nothing was written there meanwhile.
         let redundant = volume.layout.redundancy_units() > 0;
         let too_many = if redundant { breaks_a_stripe(volume, &incomplete) } else { !out.is_empty() };
-        if !away.is_empty() || too_many {
-            return VolumeHealth::Unavailable(those(&|standing, _| match standing {
-                DeviceStanding::In => false,
-                DeviceStanding::Returning => redundant,
-                DeviceStanding::Away | DeviceStanding::Out => true,
+        if !unavailable.is_empty() || too_many {
+            return VolumeHealth::Unavailable(those(&|member_state, _| match member_state {
+                ReportedState::In => false,
+                ReportedState::Returning => redundant,
+                ReportedState::Unavailable | ReportedState::Out => true,
             }));
         }
-        let silent = those(&|standing, device| {
-            matches!(standing, DeviceStanding::In | DeviceStanding::Returning) && !serves(device)
+        let silent = those(&|member_state, device| {
+            matches!(member_state, ReportedState::In | ReportedState::Returning) && !serves(device)
         });
         match (silent.is_empty(), incomplete.is_empty() || !redundant) {
             (false, _) => VolumeHealth::Waiting(silent),
@@ -187,7 +189,7 @@ pub fn is_there(pid: u32) -> bool {
 mod tests {
     use super::*;
     use braid_base::VolumeId;
-    use braid_control::{MonitorReport, PaceReport};
+    use braid_control::{MonitorReport, ThrottleReport};
     use braid_layout::{Atomicity, Layout, Scheme};
     use braid_wire::Ordering;
 
@@ -203,39 +205,39 @@ mod tests {
         }
     }
 
-    fn monitor(standings: &[(u16, DeviceStanding)]) -> MonitorEntry {
-        let device = |(id, standing): &(u16, DeviceStanding)| DeviceReport {
+    fn monitor(member_states: &[(u16, ReportedState)]) -> MonitorEntry {
+        let device = |(id, member_state): &(u16, ReportedState)| DeviceReport {
             id: *id,
-            standing: *standing,
+            member_state: *member_state,
             ..DeviceReport::default()
         };
         let report = MonitorReport {
             address: String::new(),
             revision: 1,
             epoch: 2,
-            devices: standings.iter().map(device).collect(),
+            devices: member_states.iter().map(device).collect(),
             spares: Vec::new(),
-            pace: PaceReport::default(),
+            throttle: ThrottleReport::default(),
             stamps_ahead_millis: None,
             counters: BTreeMap::new(),
         };
         MonitorEntry { pid: 1, age: Some(Duration::ZERO), report }
     }
 
-    fn health(volume: &VolumeDescription, standings: &[(u16, DeviceStanding)], silent: &[u16]) -> String {
-        VolumeHealth::of(volume, Some(&monitor(standings)), |device| !silent.contains(&device.0)).words()
+    fn health(volume: &VolumeDescription, member_states: &[(u16, ReportedState)], silent: &[u16]) -> String {
+        VolumeHealth::of(volume, Some(&monitor(member_states)), |device| !silent.contains(&device.0)).words()
     }
 
     #[test]
     fn a_volume_is_as_its_users_see_it() {
-        use DeviceStanding::{Away, In, Out, Returning};
+        use ReportedState::{In, Out, Returning, Unavailable};
         let five = volume("raid5:4+1".parse().unwrap(), 5);
         assert_eq!(health(&five, &[(0, In), (1, In)], &[]), "healthy");
         assert_eq!(health(&five, &[(1, In)], &[1]), "waiting for d1");
         assert_eq!(health(&five, &[(1, Out)], &[1]), "degraded: without d1");
         assert_eq!(health(&five, &[(1, Returning)], &[]), "degraded: without d1");
         assert_eq!(health(&five, &[(1, Returning)], &[1]), "waiting for d1");
-        assert_eq!(health(&five, &[(1, Out), (3, Away)], &[1, 3]), "unavailable: needs d1, d3");
+        assert_eq!(health(&five, &[(1, Out), (3, Unavailable)], &[1, 3]), "unavailable: needs d1, d3");
         assert_eq!(health(&five, &[(1, Returning), (3, Out)], &[3]), "unavailable: needs d1, d3");
         assert_eq!(health(&five, &[(9, Out)], &[9]), "healthy", "of another volume");
         // Two mirrors: one device of each may be out.
@@ -249,7 +251,7 @@ mod tests {
         assert_eq!(VolumeHealth::Degraded(vec![DeviceId(2)]).needs(&three), []);
         assert_eq!(VolumeHealth::Degraded(vec![DeviceId(1), DeviceId(2)]).needs(&three), [DeviceId(0)]);
         let stripes = volume("raid0:3".parse().unwrap(), 3);
-        assert_eq!(health(&stripes, &[(0, Away)], &[]), "unavailable: needs d0");
+        assert_eq!(health(&stripes, &[(0, Unavailable)], &[]), "unavailable: needs d0");
         assert_eq!(health(&stripes, &[(0, Out)], &[]), "unavailable: needs d0");
         assert_eq!(health(&stripes, &[(0, Returning)], &[]), "healthy");
         assert_eq!(VolumeHealth::of(&five, None, |_| true), VolumeHealth::Unknown, "nobody says that nobody is out");

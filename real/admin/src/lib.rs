@@ -20,25 +20,25 @@
 //! | [`fence`] | keeping dead hosts out |
 //! | [`copies`] | the copies of the array's folder that lie on its devices |
 //! | [`recovery`] | making the monitor's state and the folder anew from what devices know |
-//! | [`look`] | one look at an array |
-//! | [`condition`], [`health`] | how devices, volumes and the monitor are |
+//! | [`snapshot`] | one look at an array |
+//! | [`device_condition`], [`health`] | how devices, volumes and the monitor are |
 //! | [`failure`] | errors: a code that stays the same, a sentence, a hint, an exit status |
 
 pub mod array;
-pub mod condition;
 pub mod copies;
 pub mod creation;
+pub mod device_condition;
 pub mod device_file;
 pub mod events;
 pub mod failure;
 pub mod fence;
 pub mod healing_operations;
 pub mod health;
-pub mod look;
 pub mod migration;
 pub mod ordering;
 pub mod recovery;
 pub mod slots;
+pub mod snapshot;
 pub mod status;
 pub mod volume_operations;
 pub mod volumes;

@@ -27,7 +27,7 @@ const IN_WAIT: Duration = Duration::from_secs(60);
 
 /// Where to, as far as it is said.
 #[derive(Clone, Debug, Default)]
-pub struct Wish {
+pub struct MigrationTarget {
     /// To which layout; as it is, unless said otherwise.
     pub scheme: Option<Scheme>,
     /// To units of so many bytes; as they are, unless said otherwise.
@@ -36,7 +36,7 @@ pub struct Wish {
     pub devices: Option<Vec<u16>>,
 }
 
-impl Wish {
+impl MigrationTarget {
     /// True if nothing is said.
     pub fn is_none(&self) -> bool {
         self.scheme.is_none() && self.unit.is_none() && self.devices.is_none()
@@ -52,7 +52,11 @@ pub trait Watcher {
 }
 
 /// The place of a volume that is to lie as wished; refused where it can't move there.
-pub fn target(description: &ArrayDescription, entry: &VolumeEntry, wish: &Wish) -> Result<PlacementEntry, Failure> {
+pub fn target(
+    description: &ArrayDescription,
+    entry: &VolumeEntry,
+    wish: &MigrationTarget,
+) -> Result<PlacementEntry, Failure> {
     let volume = volumes::describe(entry)?;
     let name = &entry.name;
     if volume.atomicity != Atomicity::Implied {

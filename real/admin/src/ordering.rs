@@ -108,12 +108,12 @@ pub async fn await_lock_servers(folder: &ArrayFolder) -> Result<(), Failure> {
     let begun = Instant::now();
     loop {
         let serving: Vec<LockServerId> = live(folder)?.iter().filter_map(served_by).collect();
-        let Some(away) = folder.describe()?.lock_servers().find(|server| !serving.contains(server)) else {
+        let Some(unavailable) = folder.describe()?.lock_servers().find(|server| !serving.contains(server)) else {
             return Ok(());
         };
         if begun.elapsed() > LOCK_SERVER_WAIT {
-            let message = format!("the ordering needs lock server {away}, which does not serve");
-            let hint = format!("`braid up` starts it; or do it yourself: `braid lockd --id {}`", away.0);
+            let message = format!("the ordering needs lock server {unavailable}, which does not serve");
+            let hint = format!("`braid up` starts it; or do it yourself: `braid lockd --id {}`", unavailable.0);
             return Err(Failure::unreachable("no-lock-server", message).hint(hint));
         }
         tokio::time::sleep(LOOK_PAUSE).await;

@@ -7,7 +7,7 @@ use crate::copies::{self, FolderCopy};
 use crate::device_file::{DeviceFile, UNASSIGNED};
 use crate::failure::{EXCHANGED, Failure};
 use crate::volumes;
-use braid_base::{ArrayId, DeviceId, DiskId, Epoch, Generation, Standing};
+use braid_base::{ArrayId, DeviceId, DiskId, Epoch, Generation, MemberState};
 use braid_control::{ArrayDescription, ArrayFolder, DeviceEntry, Moment, VolumeEntry, VolumeState};
 use braid_membership::MonitorError;
 use braid_membership::recovery::{DeviceTestimony, Evidence, RecordSummary, RecoveredRecord, RecoveryRefused, recover};
@@ -276,7 +276,8 @@ pub fn description_from(folder: &ArrayFolder, files: &[PathBuf]) -> Result<Array
 /// Refuses a description by a copy if the devices that are in have other volumes than it says: then it is from before a change.
 pub fn require_current(description: &ArrayDescription, plan: &Plan) -> Result<(), Failure> {
     let membership = plan.record.membership();
-    let is_in = |device: DeviceId| membership.member(device).is_some_and(|member| member.standing == Standing::In);
+    let is_in =
+        |device: DeviceId| membership.member(device).is_some_and(|member| member.member_state == MemberState::In);
     for facts in plan.devices.iter().filter(|facts| is_in(facts.id)) {
         let Ok(there) = &facts.facts else { continue };
         if let Some(what) = difference(description, facts.id, &there.view)? {

@@ -17,15 +17,15 @@ use crate::failure::Failure;
 use braid_base::units::format_size;
 use braid_base::{ArrayId, DeviceId, DiskId, VolumeId};
 use braid_control::{
-    ArrayDescription, ArrayFolder, ControlError, DeviceEntry, DeviceReport, DeviceStanding, DeviceState, DiskEntry,
-    Moment, MonitorReport, VolumeEntry, parse_disk,
+    ArrayDescription, ArrayFolder, ControlError, DeviceEntry, DeviceReport, DeviceState, DiskEntry, Moment,
+    MonitorReport, ReportedState, VolumeEntry, parse_disk,
 };
 use braid_layout::VolumeDescription;
 use braid_machine::{HostError, HostRequest};
 use braid_session::{HEARTBEAT, Session, blocking};
 use braid_shell::HostClient;
 use braid_store::{Geometry, StoreConfig};
-use braid_wire::{Administration, Objection};
+use braid_wire::{AdminError, Administration};
 use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -57,10 +57,10 @@ pub async fn administer_soon(session: &Session, request: Administration) -> Resu
     let begun = Instant::now();
     loop {
         let asked = administer(session.client(), request).await;
-        let Err(HostError::Objection(Objection::NeedsOthers { others })) = &asked else { return asked };
+        let Err(HostError::AdminError(AdminError::NeedsOthers { others })) = &asked else { return asked };
         let is_in = |device: &DeviceId| {
             let report = report_of(session.folder(), device.0).ok().flatten();
-            report.is_some_and(|report| report.standing == DeviceStanding::In)
+            report.is_some_and(|report| report.member_state == ReportedState::In)
         };
         if begun.elapsed() > STEADY_WAIT || !others.iter().all(is_in) {
             return asked;
@@ -72,14 +72,14 @@ pub async fn administer_soon(session: &Session, request: Administration) -> Resu
 /// The same failure as people and programs see it: what is to be done first, and with the names of volumes.
 pub fn explain(folder: &ArrayFolder, error: HostError) -> Failure {
     let failure = Failure::from(error.clone());
-    let HostError::Objection(objection) = error else { return failure };
+    let HostError::AdminError(admin_error) = error else { return failure };
     let name = |volume: VolumeId| {
         let description = folder.describe().ok()?;
         description.volumes.into_iter().find(|entry| entry.id == volume.0).map(|entry| entry.name)
     };
-    match objection {
-        Objection::NeedsOthers { others } => readmit_first(folder, &others).into_iter().fold(failure, Failure::hint),
-        Objection::WouldLose { volume } | Objection::HoldsVolume { volume } => match name(volume) {
+    match admin_error {
+        AdminError::NeedsOthers { others } => readmit_first(folder, &others).into_iter().fold(failure, Failure::hint),
+        AdminError::WouldLose { volume } | AdminError::HoldsVolume { volume } => match name(volume) {
             Some(name) => {
                 let message = failure.message.replacen(&format!("volume {}", volume.0), &format!("volume '{name}'"), 1);
                 Failure { message, ..failure }
@@ -139,8 +139,8 @@ pub async fn await_report(
             return Ok(());
         }
         if let Some(limit) = limit.filter(|limit| begun.elapsed() > *limit) {
-            let standing = report.map_or("not known to the monitor", |report| report.standing.name());
-            let message = format!("it is on record, but after {limit:?} device {id} is still {standing}");
+            let member_state = report.map_or("not known to the monitor", |report| report.member_state.name());
+            let message = format!("it is on record, but after {limit:?} device {id} is still {member_state}");
             return Err(Failure::unreachable("not-yet", message)
                 .hint("`braid status` shows what it waits for; it goes on without this command"));
         }
@@ -302,7 +302,7 @@ pub async fn remove_spare(session: &Session, spare: &DiskEntry) -> Result<(), Fa
     forget_spare(session.folder(), spare.disk)?;
     match administer(session.client(), Administration::RemoveSpare { disk: spare.disk }).await {
         // It may never have got as far as the monitor.
-        Err(HostError::Objection(Objection::NoSuchSpare)) => Ok(()),
+        Err(HostError::AdminError(AdminError::NoSuchSpare)) => Ok(()),
         asked => Ok(asked?),
     }
 }
@@ -357,7 +357,7 @@ async fn settle(folder: &ArrayFolder, client: &HostClient) -> Result<(), Failure
     for request in spares_to_settle(&description, &monitor.report)? {
         match administer(client, request).await {
             // What the monitor said of itself may be half a second old.
-            Ok(()) | Err(HostError::Objection(Objection::DiskInUse { .. } | Objection::NoSuchSpare)) => {}
+            Ok(()) | Err(HostError::AdminError(AdminError::DiskInUse { .. } | AdminError::NoSuchSpare)) => {}
             Err(error) => return Err(error.into()),
         }
     }
@@ -400,7 +400,7 @@ pub fn devices_of_block(volume: &VolumeDescription, block: u64) -> (DeviceId, u6
 
 /// True if the monitor has said no: it will not happen later.
 fn is_refused(error: &HostError) -> bool {
-    matches!(error, HostError::Objection(_))
+    matches!(error, HostError::AdminError(_))
 }
 
 fn set_state(folder: &ArrayFolder, id: u16, state: DeviceState) -> Result<(), Failure> {
@@ -492,7 +492,8 @@ mod tests {
     }
 
     fn description(devices: u16) -> ArrayDescription {
-        let creation = crate::creation::Asked { devices: Some(devices), ..Default::default() }.creation().unwrap();
+        let creation =
+            crate::creation::CreateOptions { devices: Some(devices), ..Default::default() }.creation().unwrap();
         ArrayDescription::new(crate::creation::device_entries(&creation), creation)
     }
 
@@ -545,7 +546,7 @@ mod tests {
             epoch: 1,
             devices: vec![DeviceReport { leaves_to: Some(DiskId(3).to_string()), ..DeviceReport::default() }],
             spares: vec![known(2), known(7)],
-            pace: Default::default(),
+            throttle: Default::default(),
             stamps_ahead_millis: None,
             counters: Default::default(),
         };
@@ -567,7 +568,7 @@ mod tests {
                 layout: "raid1:2".into(),
                 unit: 65_536,
                 devices: vec![0, 1],
-                mirror: false,
+                attribute_volume: false,
                 first_block: 0,
                 moving: None,
                 ordering: "timestamp".into(),

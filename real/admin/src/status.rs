@@ -1,13 +1,14 @@
 //! The status of an array, as data: what `braid status --json` prints.
 
-use crate::condition::{Condition, Healing};
+use crate::device_condition::{DeviceCondition, Healing};
 use crate::health::{MonitorHealth, VolumeHealth, is_there};
-use crate::look::Look;
+use crate::snapshot::ArraySnapshot;
 use crate::{ordering, volumes};
 use braid_base::units::format_size;
 use braid_base::{DeviceId, LockServerId};
 use braid_control::{
-    ByteRange, DeviceReport, DeviceStanding, HostEntry, PaceReport, RunningSet, SpareReport, VolumeEntry, VolumeState,
+    ByteRange, DeviceReport, HostEntry, ReportedState, RunningSet, SpareReport, ThrottleReport, VolumeEntry,
+    VolumeState,
 };
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -35,7 +36,7 @@ pub struct Status {
     /// By how many milliseconds stamps are ahead of the clock, if that is unusually much.
     pub stamps_ahead_millis: Option<u64>,
     /// How fast devices are resynchronised, and volumes scrubbed.
-    pub pace: PaceReport,
+    pub throttle: ThrottleReport,
     /// Disks that stand by.
     pub spares: Vec<SpareReport>,
     /// All volumes.
@@ -80,14 +81,14 @@ pub struct DeviceStatus {
     /// Whether it answers, in words.
     pub state: String,
     /// Whether it is in the array, as the monitor sees it.
-    pub standing: Option<DeviceStanding>,
+    pub member_state: Option<ReportedState>,
     /// Since which epoch.
     pub since: Option<u32>,
     /// Why what is there may not serve, in words.
     pub refused: Option<String>,
     /// How it is.
     #[serde(serialize_with = "condition_name")]
-    pub condition: Condition,
+    pub condition: DeviceCondition,
     /// The same in words.
     pub words: String,
     /// When that last changed, in milliseconds since 1970.
@@ -97,7 +98,7 @@ pub struct DeviceStatus {
     /// Bytes that it lacks.
     pub left: Option<u64>,
     /// The host that resynchronises it, by its generation.
-    pub helper: Option<u32>,
+    pub recovery_coordinator: Option<u32>,
     /// The name of its disk.
     pub disk: Option<String>,
     /// The name of the disk that is to fill its slot.
@@ -204,7 +205,7 @@ const SERVING: &str = "serving";
 
 impl Status {
     /// From one look at the array.
-    pub fn of(look: &Look) -> Status {
+    pub fn of(look: &ArraySnapshot) -> Status {
         let running = look.running.as_ref();
         Status {
             schema: 1,
@@ -216,7 +217,7 @@ impl Status {
             epoch: look.monitor.as_ref().map(|monitor| monitor.report.epoch),
             monitor: MonitorStatus::of(look),
             stamps_ahead_millis: look.monitor.as_ref().and_then(|monitor| monitor.report.stamps_ahead_millis),
-            pace: look.pace(),
+            throttle: look.throttle(),
             spares: look.monitor.as_ref().map(|monitor| monitor.report.spares.clone()).unwrap_or_default(),
             volumes: look.description.volumes.iter().map(|volume| VolumeStatus::of(look, volume)).collect(),
             devices: look.description.devices.iter().map(|entry| DeviceStatus::of(look, entry)).collect(),
@@ -237,7 +238,7 @@ impl Status {
 }
 
 impl MonitorStatus {
-    fn of(look: &Look) -> MonitorStatus {
+    fn of(look: &ArraySnapshot) -> MonitorStatus {
         let running = look.running.as_ref().and_then(|running| running.monitor.as_ref());
         let entry = look.monitor.as_ref();
         MonitorStatus {
@@ -251,10 +252,10 @@ impl MonitorStatus {
 }
 
 impl DeviceStatus {
-    fn of(look: &Look, entry: &braid_control::DeviceEntry) -> DeviceStatus {
+    fn of(look: &ArraySnapshot, entry: &braid_control::DeviceEntry) -> DeviceStatus {
         let id = DeviceId(entry.id);
         let running = look.running.as_ref().and_then(|running| running.device(id));
-        let (report, condition) = (look.standing(id), look.condition(id));
+        let (report, condition) = (look.member_state(id), look.condition(id));
         let healing = condition.healing();
         DeviceStatus {
             id: entry.id,
@@ -263,14 +264,14 @@ impl DeviceStatus {
             file: entry.path(&look.folder.absolute()),
             size: entry.size,
             state: look.device_health(id).words(),
-            standing: report.map(|device| device.standing),
+            member_state: report.map(|device| device.member_state),
             since: report.map(|device| device.since),
             refused: report.and_then(DeviceReport::refusal),
             words: condition.words(),
             changed: report.and_then(|device| device.changed),
             healing: healing.map(HealingStatus::of),
             left: healing.and_then(|healing| healing.left),
-            helper: report.and_then(|device| device.helper),
+            recovery_coordinator: report.and_then(|device| device.recovery_coordinator),
             disk: report.and_then(|device| device.disk.clone()),
             awaits: report.and_then(|device| device.awaits.clone()),
             leaves_to: report.and_then(|device| device.leaves_to.clone()),
@@ -298,7 +299,7 @@ impl HealingStatus {
 }
 
 impl VolumeStatus {
-    fn of(look: &Look, volume: &VolumeEntry) -> VolumeStatus {
+    fn of(look: &ArraySnapshot, volume: &VolumeEntry) -> VolumeStatus {
         let (state, lacks) = volume_state(look, volume);
         VolumeStatus {
             name: volume.name.clone(),
@@ -339,12 +340,12 @@ pub fn nbd_uri(running: &RunningSet, name: &str) -> Option<String> {
 }
 
 /// The hosts that are not lock servers.
-fn hosts(look: &Look) -> impl Iterator<Item = &HostEntry> {
+fn hosts(look: &ArraySnapshot) -> impl Iterator<Item = &HostEntry> {
     look.hosts.iter().filter(|host| host.report.lock_server.is_none())
 }
 
 /// The lock servers that are needed or run, by the lease of the latest start of each.
-fn lock_servers(look: &Look) -> Vec<LockServerStatus> {
+fn lock_servers(look: &ArraySnapshot) -> Vec<LockServerStatus> {
     let needed = look.description.volumes.iter().any(ordering::needs_lock_server);
     let status = |id: LockServerId| {
         let serves = |host: &&HostEntry| host.report.lock_server.as_ref().is_some_and(|service| service.id == id.0);
@@ -374,7 +375,7 @@ fn lock_servers(look: &Look) -> Vec<LockServerStatus> {
 }
 
 /// In a word, and the devices that the volume lacks.
-fn volume_state(look: &Look, volume: &VolumeEntry) -> (String, Vec<u16>) {
+fn volume_state(look: &ArraySnapshot, volume: &VolumeEntry) -> (String, Vec<u16>) {
     let state = match &volume.state {
         VolumeState::Creating => "being created".to_string(),
         VolumeState::Deleting => "being deleted".to_string(),
@@ -391,13 +392,13 @@ fn volume_state(look: &Look, volume: &VolumeEntry) -> (String, Vec<u16>) {
     (state, Vec::new())
 }
 
-fn volume_words(look: &Look, volume: &VolumeEntry) -> String {
+fn volume_words(look: &ArraySnapshot, volume: &VolumeEntry) -> String {
     let ready = volume.state == VolumeState::Ready && look.running.is_some();
     let mut words = match look.volume_health(volume).filter(|_| ready) {
         Some(VolumeHealth::Degraded(devices)) => {
             let how = |device: &DeviceId| match look.condition(*device) {
-                Condition::CatchingUp(healing) => format!("{device} is catching up ({})", healing.words()),
-                Condition::Rebuilding(healing) => format!("{device} is being rebuilt ({})", healing.words()),
+                DeviceCondition::CatchingUp(healing) => format!("{device} is catching up ({})", healing.words()),
+                DeviceCondition::Rebuilding(healing) => format!("{device} is being rebuilt ({})", healing.words()),
                 _ => format!("without {device}"),
             };
             let devices: Vec<String> = devices.iter().map(how).collect();
@@ -414,7 +415,7 @@ fn volume_words(look: &Look, volume: &VolumeEntry) -> String {
 }
 
 /// The devices whose failure would stop some of a degraded volume.
-fn needs(look: &Look, volume: &VolumeEntry) -> Vec<DeviceId> {
+fn needs(look: &ArraySnapshot, volume: &VolumeEntry) -> Vec<DeviceId> {
     match (volumes::describe(volume), look.volume_health(volume)) {
         (Ok(described), Some(health @ VolumeHealth::Degraded(_))) => health.needs(&described),
         _ => Vec::new(),
@@ -422,7 +423,7 @@ fn needs(look: &Look, volume: &VolumeEntry) -> Vec<DeviceId> {
 }
 
 /// What one more failure would do to a degraded volume.
-fn risk(look: &Look, volume: &VolumeEntry) -> String {
+fn risk(look: &ArraySnapshot, volume: &VolumeEntry) -> String {
     let needs = needs(look, volume);
     let lacks = volume_state(look, volume).1.len();
     if needs.len() + lacks >= volume.devices.len() {
@@ -436,6 +437,6 @@ fn monitor_name<S: Serializer>(health: &MonitorHealth, serializer: S) -> Result<
     serializer.serialize_str(health.name())
 }
 
-fn condition_name<S: Serializer>(condition: &Condition, serializer: S) -> Result<S::Ok, S::Error> {
+fn condition_name<S: Serializer>(condition: &DeviceCondition, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(condition.name())
 }

@@ -29,7 +29,7 @@ pub struct NewVolume {
     /// What a failure may leave of a write.
     pub atomicity: Atomicity,
     /// Whether it keeps attributes of objects instead of blocks.
-    pub mirror: bool,
+    pub attribute_volume: bool,
 }
 
 impl NewVolume {
@@ -42,7 +42,7 @@ impl NewVolume {
             unit: None,
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
-            mirror: false,
+            attribute_volume: false,
         }
     }
 }
@@ -74,12 +74,11 @@ impl Array {
             unit: new.unit.unwrap_or(description.creation.unit),
             ordering: new.ordering,
             atomicity: new.atomicity,
-            mirror: new.mirror,
+            attribute_volume: new.attribute_volume,
         };
-        if plan.mirror && (plan.ordering == Ordering::None || plan.atomicity != Atomicity::Implied) {
-            let message =
-                "a mirror's requests are done once, whole or not at all: that needs an ordering, and atomicity implied";
-            return Err(Failure::usage("not-a-mirror", message));
+        if plan.attribute_volume && (plan.ordering == Ordering::None || plan.atomicity != Atomicity::Implied) {
+            let message = "an attribute volume's requests are done once, whole or not at all: that needs an ordering, and atomicity implied";
+            return Err(Failure::usage("not-an-attribute-volume", message));
         }
         creation::layout(plan.scheme, description.ready_devices().count(), plan.unit)?;
         require_up(self.folder())?;

@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::ordering;
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId};
-use braid_control::{ArrayDescription, ArrayFolder, DeviceStanding, Moment, VolumeEntry, VolumeState};
+use braid_control::{ArrayDescription, ArrayFolder, Moment, ReportedState, VolumeEntry, VolumeState};
 use braid_layout::{Atomicity, Scheme, VolumeDescription, ring_of};
 use braid_machine::{HostError, HostRequest, HostSuccess};
 use braid_session::Session;
@@ -53,7 +53,7 @@ pub struct Plan {
     /// What a failure may leave of a write.
     pub atomicity: Atomicity,
     /// Whether it is to keep attributes, instead of blocks.
-    pub mirror: bool,
+    pub attribute_volume: bool,
 }
 
 /// Refuses what every one of these devices has to do, if one is not in.
@@ -61,9 +61,9 @@ pub fn require_in(folder: &ArrayFolder, devices: &[DeviceId], what: &str) -> Res
     // Without a monitor devices have no leases, which whoever asks them finds out.
     let Some(monitor) = folder.monitor(&Moment::now())? else { return Ok(()) };
     let there = monitor.report.devices.iter().filter(|device| devices.contains(&DeviceId(device.id)));
-    let missing = there.filter(|device| device.standing != DeviceStanding::In);
+    let missing = there.filter(|device| device.member_state != ReportedState::In);
     let missing: Vec<String> =
-        missing.map(|device| format!("device {} is {}", device.id, device.standing.name())).collect();
+        missing.map(|device| format!("device {} is {}", device.id, device.member_state.name())).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -114,8 +114,8 @@ pub async fn create_initial(session: &Session) -> Result<(), Failure> {
     let plan = |name: &str, bytes: u64| {
         let (name, unit) = (name.to_string(), creation.unit);
         let (scheme, ordering) = (creation.layout.parse()?, Ordering::Timestamp);
-        let (atomicity, mirror) = (Atomicity::Implied, false);
-        Ok::<_, Failure>(Plan { name, bytes, scheme, unit, ordering, atomicity, mirror })
+        let (atomicity, attribute_volume) = (Atomicity::Implied, false);
+        Ok::<_, Failure>(Plan { name, bytes, scheme, unit, ordering, atomicity, attribute_volume })
     };
     let mut plans = Vec::new();
     for (name, bytes) in &creation.volumes {
@@ -251,7 +251,7 @@ fn enter(description: &mut ArrayDescription, plan: &Plan, unused: u64) -> Result
         devices,
         ordering: plan.ordering.name().to_string(),
         atomicity: plan.atomicity.to_string(),
-        mirror: plan.mirror,
+        attribute_volume: plan.attribute_volume,
         first_block: 0,
         moving: None,
         state: VolumeState::Creating,
@@ -381,11 +381,19 @@ mod tests {
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir_all(&dir).unwrap();
         let folder = ArrayFolder::at(&dir);
-        let creation = creation::Asked { devices: Some(5), ..Default::default() }.creation().unwrap();
+        let creation = creation::CreateOptions { devices: Some(5), ..Default::default() }.creation().unwrap();
         folder.create(&ArrayDescription::new(creation::device_entries(&creation), creation)).unwrap();
         let scheme = "raid5:4+1".parse().unwrap();
         let (ordering, atomicity) = (Ordering::Timestamp, Atomicity::Implied);
-        let plan = Plan { name: "one".into(), bytes: 1 << 20, scheme, unit: 4096, ordering, atomicity, mirror: false };
+        let plan = Plan {
+            name: "one".into(),
+            bytes: 1 << 20,
+            scheme,
+            unit: 4096,
+            ordering,
+            atomicity,
+            attribute_volume: false,
+        };
         let entered = || folder.update(|description| enter(description, &plan, 7)).unwrap();
         let state = || folder.describe().unwrap().volume("one").map(|entry| entry.state.clone());
         // Two commands that are asked for the same make one volume.

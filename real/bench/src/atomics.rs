@@ -1,7 +1,7 @@
 //! `braid bench atomics`: what devices do with attributes, and how often.
 
-use super::lab::Lab;
 use super::settings::ArraySettings;
+use super::test_bed::TestBed;
 use super::{place, seconds};
 use braid_admin::failure::Failure;
 use braid_base::{DeviceId, ObjectId, Rng};
@@ -105,20 +105,24 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let mut signals = Signals::catch()?;
     let devices = (!common.array_named).then_some(1);
     let (place, array, ..) = place(common, &arguments.scratch, devices, arguments.in_process)?;
-    let mut lab = Lab::new(place, 0);
+    let mut test_bed = TestBed::new(place, 0);
     let outcome = tokio::select! {
-        outcome = measure_all(&mut lab, &array, &arguments) => outcome,
+        outcome = measure_all(&mut test_bed, &array, &arguments) => outcome,
         () = signals.asked_to_end() => Err(Failure::failed("interrupted", "the bench was asked to end before it was done")),
     };
-    lab.tidy().await;
+    test_bed.tidy().await;
     let runs = outcome?;
     output::print(common.json, || as_json(&arguments, &runs), || as_text(&arguments, &runs));
     Ok(ExitCode::SUCCESS)
 }
 
-async fn measure_all(lab: &mut Lab, array: &ArraySettings, arguments: &Arguments) -> Result<Vec<Run>, Failure> {
-    lab.bring_up(array, 0).await?;
-    let session = Session::start(lab.folder(), "bench").await?;
+async fn measure_all(
+    test_bed: &mut TestBed,
+    array: &ArraySettings,
+    arguments: &Arguments,
+) -> Result<Vec<Run>, Failure> {
+    test_bed.bring_up(array, 0).await?;
+    let session = Session::start(test_bed.folder(), "bench").await?;
     let outcome = measure_by(session.client(), arguments).await;
     session.end().await;
     outcome
@@ -193,9 +197,9 @@ async fn fill(client: &HostClient, object: ObjectId, names: u64) -> Result<(), F
 /// Inserts a name that is not there. How many round trips that took.
 async fn insert(client: &HostClient, object: ObjectId, name: String) -> Result<u64, Failure> {
     let mut insertion = Directory::new(object).insert(name.into(), object);
-    let (mut answer, mut trips, mut dice) = (Answer::None, 0, Rng::new(1));
+    let (mut answer, mut trips, mut rng) = (Answer::None, 0, Rng::new(1));
     loop {
-        match insertion.resume(braid_shell::now().time, &mut dice, answer) {
+        match insertion.resume(braid_shell::now().time, &mut rng, answer) {
             Next::Ask { request, .. } => {
                 trips += 1;
                 answer = Answer::Results(ask(client, request.commands).await?);

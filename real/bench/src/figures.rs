@@ -1,9 +1,9 @@
 //! What a run costs and brings: from how it was driven, and from what everybody has counted before and after it.
 
-use super::lab::Snapshot;
 use super::load::Driven;
+use super::test_bed::Snapshot;
 use braid_admin::failure::Failure;
-use braid_session::{Counts, ratio};
+use braid_session::{Metrics, ratio};
 use serde_json::{Map, Value, json};
 
 /// Everything that is told of a run.
@@ -55,12 +55,12 @@ pub struct Figures(Vec<Option<f64>>);
 /// What was counted in a span.
 struct Span {
     /// By all devices together.
-    devices: Counts,
-    server: Counts,
+    devices: Metrics,
+    server: Metrics,
     /// By all lock servers together; zeros of none.
-    lock_servers: Counts,
+    lock_servers: Metrics,
     /// By all hosts that drove the volume.
-    hosts: Counts,
+    hosts: Metrics,
 }
 
 /// What goes to and fro between hosts and those that serve them.
@@ -172,10 +172,11 @@ impl Span {
         if before.restarts != after.restarts {
             return Err(restarted());
         }
-        let since =
-            |after: &Counts, before: &Counts| after.since(before, |name| COUNTED.contains(&name)).ok_or_else(restarted);
-        let sum = |after: &[Counts], before: &[Counts]| {
-            let mut sum: Option<Counts> = None;
+        let since = |after: &Metrics, before: &Metrics| {
+            after.since(before, |name| COUNTED.contains(&name)).ok_or_else(restarted)
+        };
+        let sum = |after: &[Metrics], before: &[Metrics]| {
+            let mut sum: Option<Metrics> = None;
             for (after, before) in after.iter().zip(before) {
                 let counts = since(after, before)?;
                 sum.get_or_insert_default().add(&counts);
@@ -197,7 +198,7 @@ mod tests {
     use hdrhistogram::Histogram;
     use std::time::Duration;
 
-    fn counts(values: &[(&str, u64)]) -> Counts {
+    fn counts(values: &[(&str, u64)]) -> Metrics {
         values.iter().map(|(name, value)| (name.to_string(), *value)).collect()
     }
 
@@ -209,7 +210,7 @@ mod tests {
         Driven { operations: 100, bytes_read: 0, bytes_written: 100 << 12, elapsed, latency }
     }
 
-    fn device(factor: u64, cpu: Option<u64>) -> Counts {
+    fn device(factor: u64, cpu: Option<u64>) -> Metrics {
         let mut values = vec![
             ("messages_received", 200 * factor),
             ("messages_sent", 200 * factor),

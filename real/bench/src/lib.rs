@@ -3,7 +3,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | `settings` | what is measured, and how another side differs |
-//! | `lab` | arrays, volumes, the ways to them, and putting them away |
+//! | `test_bed` | arrays, volumes, the ways to them, and putting them away |
 //! | `load` | driving a volume |
 //! | `content` | what a volume must hold: every read is checked |
 //! | `figures` | what a run brings and costs |
@@ -16,15 +16,15 @@
 mod atomics;
 mod content;
 mod figures;
-mod lab;
 mod load;
 mod locks;
 mod orderings;
 mod report;
 mod settings;
 mod statistics;
+mod test_bed;
 
-pub use lab::CHILD_OF;
+pub use test_bed::CHILD_OF;
 
 use braid_admin::creation;
 use braid_admin::failure::Failure;
@@ -38,13 +38,13 @@ use braid_terminal::output;
 use braid_terminal::signals::Signals;
 use braid_wire::{Atomicity, Ordering};
 use figures::Figures;
-use lab::{Lab, Place, Site};
 use load::{drive, fill};
 use report::{Report, Run, Series};
 use settings::{ArraySettings, Change, LoadSettings, Pattern, Settings, Through, VolumeSettings};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use test_bed::{ArrayChoice, Site, TestBed};
 
 /// Measure an array: operations per second, latency, and what each operation costs
 ///
@@ -170,14 +170,14 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     }
     let mut signals = Signals::catch()?;
     let (place, base) = arguments.base(common)?;
-    let series = arguments.series(&base, matches!(place, Place::Given(_)))?;
+    let series = arguments.series(&base, matches!(place, ArrayChoice::Given(_)))?;
     let seed = arguments.seed.unwrap_or_else(seed_of_now);
-    let mut lab = Lab::new(place, seed);
+    let mut test_bed = TestBed::new(place, seed);
     let outcome = tokio::select! {
-        outcome = measure_all(&mut lab, &arguments, series, seed) => outcome,
+        outcome = measure_all(&mut test_bed, &arguments, series, seed) => outcome,
         () = signals.asked_to_end() => Err(Failure::failed("interrupted", "the bench was asked to end before it was done")),
     };
-    lab.tidy().await;
+    test_bed.tidy().await;
     let report = outcome?;
     output::print(common.json, || report.json(), || report.text());
     Ok(ExitCode::SUCCESS)
@@ -185,7 +185,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
 
 impl Arguments {
     /// Where to measure, and side A but for the way.
-    fn base(&self, common: &Common) -> Result<(Place, Settings), Failure> {
+    fn base(&self, common: &Common) -> Result<(ArrayChoice, Settings), Failure> {
         let (place, array, layout, unit) = place(common, &self.scratch, self.devices, self.in_process)?;
         let settings = Settings {
             array,
@@ -258,7 +258,7 @@ fn place(
     scratch: &Option<PathBuf>,
     devices: Option<u16>,
     in_process: bool,
-) -> Result<(Place, ArraySettings, Scheme, u64), Failure> {
+) -> Result<(ArrayChoice, ArraySettings, Scheme, u64), Failure> {
     if common.array_named {
         let own = [("--scratch", scratch.is_some()), ("--devices", devices.is_some()), ("--in-process", in_process)];
         if let Some((option, _)) = own.iter().find(|(_, given)| *given) {
@@ -271,26 +271,26 @@ fn place(
         let in_process = running.devices.iter().any(|device| device.pid == Some(running.supervisor));
         let array = ArraySettings { binary: None, devices: description.devices.len() as u16, in_process };
         let layout = description.creation.layout.parse()?;
-        Ok((Place::Given(folder), array, layout, description.creation.unit))
+        Ok((ArrayChoice::Given(folder), array, layout, description.creation.unit))
     } else {
         let dir = scratch.clone().unwrap_or_else(|| ".".into()).join(format!("braid-bench-{}", std::process::id()));
         if dir.exists() {
             return Err(Failure::failed("file-exists", format!("{} is there already", dir.display()))
                 .hint("it may be left from a bench that was killed: remove it"));
         }
-        let created = creation::Asked { devices, ..Default::default() }.creation()?;
+        let created = creation::CreateOptions { devices, ..Default::default() }.creation()?;
         let array = ArraySettings { binary: None, devices: created.devices, in_process };
-        Ok((Place::Scratch(dir), array, created.layout.parse()?, created.unit))
+        Ok((ArrayChoice::Scratch(dir), array, created.layout.parse()?, created.unit))
     }
 }
 
 async fn measure_all(
-    lab: &mut Lab,
+    test_bed: &mut TestBed,
     arguments: &Arguments,
     series: Vec<Vec<Settings>>,
     seed: u64,
 ) -> Result<Report, Failure> {
-    let sites = prepare(lab, !arguments.no_fill, &series).await?;
+    let sites = prepare(test_bed, !arguments.no_fill, &series).await?;
     let span = arguments.span();
     let pairs = if arguments.versus.is_empty() { 1 } else { usize::from(arguments.pairs) };
     let mut series: Vec<Series> = series.into_iter().map(|sides| Series { sides, runs: Vec::new() }).collect();
@@ -312,7 +312,7 @@ async fn measure_all(
                     1 => format!("measuring through {way}"),
                     _ => format!("pair {} of {pairs}: {} through {way}", pair + 1, ["A", "B"][side]),
                 });
-                let figures = measure(lab, sites[side], &settings.load, span, seed).await?;
+                let figures = measure(test_bed, sites[side], &settings.load, span, seed).await?;
                 series.runs.push(Run { side, pair, figures });
                 progress.inc(1);
             }
@@ -325,7 +325,7 @@ async fn measure_all(
 }
 
 /// Makes all arrays and volumes ahead, so that nothing but the runs happens in turns. Where each side of each series is measured.
-async fn prepare(lab: &mut Lab, filled: bool, series: &[Vec<Settings>]) -> Result<Vec<Vec<Site>>, Failure> {
+async fn prepare(test_bed: &mut TestBed, filled: bool, series: &[Vec<Settings>]) -> Result<Vec<Vec<Site>>, Failure> {
     let starting = output::steps(0);
     starting.set_message("making what is to be measured");
     let mut kinds: Vec<&VolumeSettings> = Vec::new();
@@ -336,21 +336,21 @@ async fn prepare(lab: &mut Lab, filled: bool, series: &[Vec<Settings>]) -> Resul
     }
     let bytes = kinds.iter().map(|volume| volume.bytes).sum();
     for side in series.iter().flatten() {
-        lab.bring_up(&side.array, bytes).await?;
+        test_bed.bring_up(&side.array, bytes).await?;
     }
     starting.finish_and_clear();
     let mut sites = Vec::new();
     for sides in series {
         let mut found = Vec::new();
         for side in sides {
-            let (site, new) = lab.make_volume(side).await?;
+            let (site, new) = test_bed.make_volume(side).await?;
             if new && filled {
                 let through = if side.array.binary.is_some() { Through::Nbd } else { Through::Direct };
-                let ways = lab.open(site, through, 1).await?;
+                let ways = test_bed.open(site, through, 1).await?;
                 let progress = output::bytes(side.volume.bytes, "filling the volume");
-                fill(&ways.targets[0], &lab.content(site), &progress).await?;
+                fill(&ways.targets[0], &test_bed.content(site), &progress).await?;
                 progress.finish_and_clear();
-                lab.close(ways).await;
+                test_bed.close(ways).await;
             }
             found.push(site);
         }
@@ -360,18 +360,24 @@ async fn prepare(lab: &mut Lab, filled: bool, series: &[Vec<Settings>]) -> Resul
 }
 
 /// One run: warmed up, at rest before and after, so that what was counted in between is all of this run and only that.
-async fn measure(lab: &mut Lab, site: Site, load: &LoadSettings, span: Span, seed: u64) -> Result<Figures, Failure> {
-    let ways = lab.open(site, load.through, load.clients).await?;
-    let content = lab.content(site);
+async fn measure(
+    test_bed: &mut TestBed,
+    site: Site,
+    load: &LoadSettings,
+    span: Span,
+    seed: u64,
+) -> Result<Figures, Failure> {
+    let ways = test_bed.open(site, load.through, load.clients).await?;
+    let content = test_bed.content(site);
     drive(&ways.targets, load, &content, !seed, span.warm_up).await?;
     tokio::time::sleep(SETTLE).await;
-    let before = lab.snapshot(site).await?;
+    let before = test_bed.snapshot(site).await?;
     let cpu_before = cpu_micros();
     let driven = drive(&ways.targets, load, &content, seed, span.counted).await?;
     let cpu = cpu_micros() - cpu_before;
     tokio::time::sleep(SETTLE).await;
-    let after = lab.snapshot(site).await?;
-    lab.close(ways).await;
+    let after = test_bed.snapshot(site).await?;
+    test_bed.close(ways).await;
     Figures::new(&driven, &before, &after, cpu)
 }
 

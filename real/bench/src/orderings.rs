@@ -1,10 +1,10 @@
 //! `braid bench orderings`: the ways to keep hosts apart beside each other, as in figure 6 of the shared-array paper.
 
 use super::figures::METRICS;
-use super::lab::Lab;
 use super::report::{Run, Series, number, right};
 use super::settings::{LoadSettings, Pattern, Settings, Through, VolumeSettings};
 use super::statistics::VALUES_MIN;
+use super::test_bed::TestBed;
 use super::{Span, measure, place, prepare, seconds, seed_of_now};
 use braid_admin::failure::Failure;
 use braid_base::Rng;
@@ -135,12 +135,12 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let sides: Vec<Settings> = chosen(&arguments.orderings).into_iter().map(side).collect();
     sides.iter().try_for_each(Settings::check)?;
     let seed = arguments.seed.unwrap_or_else(seed_of_now);
-    let mut lab = Lab::new(place, seed);
+    let mut test_bed = TestBed::new(place, seed);
     let outcome = tokio::select! {
-        outcome = measure_all(&mut lab, &arguments, sides, seed) => outcome,
+        outcome = measure_all(&mut test_bed, &arguments, sides, seed) => outcome,
         () = signals.asked_to_end() => Err(Failure::failed("interrupted", "the bench was asked to end before it was done")),
     };
-    lab.tidy().await;
+    test_bed.tidy().await;
     let comparison = outcome?;
     output::print(common.json, || comparison.json(), || comparison.text());
     Ok(ExitCode::SUCCESS)
@@ -153,7 +153,7 @@ fn chosen(named: &[Ordering]) -> Vec<Ordering> {
 }
 
 async fn measure_all(
-    lab: &mut Lab,
+    test_bed: &mut TestBed,
     arguments: &Arguments,
     sides: Vec<Settings>,
     seed: u64,
@@ -162,7 +162,7 @@ async fn measure_all(
         warm_up: Duration::from_secs_f64(arguments.warm_up),
         counted: Duration::from_secs_f64(arguments.seconds),
     };
-    let sites = prepare(lab, true, std::slice::from_ref(&sides)).await?.remove(0);
+    let sites = prepare(test_bed, true, std::slice::from_ref(&sides)).await?.remove(0);
     let mut series = Series { sides, runs: Vec::new() };
     let rounds = usize::from(arguments.rounds);
     let progress = output::steps((rounds * sites.len()) as u64);
@@ -174,7 +174,7 @@ async fn measure_all(
             let side = (round + turn) % sites.len();
             let settings = &series.sides[side];
             progress.set_message(format!("round {} of {rounds}: {}", round + 1, settings.volume.ordering));
-            let figures = measure(lab, sites[side], &settings.load, span, seed).await?;
+            let figures = measure(test_bed, sites[side], &settings.load, span, seed).await?;
             series.runs.push(Run { side, pair: round, figures });
             progress.inc(1);
         }

@@ -3,14 +3,14 @@
 //! | module | what |
 //! | --- | --- |
 //! | `commands` | one file for each command: its arguments, its help, what it prints |
-//! | `counts` | what counters say of one operation |
+//! | `metrics` | what counters say of one operation |
 //! | `report` | what is said of failures, and of servers that this program runs |
 //! | `values` | objects, attributes and values as they are written on the command line |
 //!
 //! What commands do is in `braid-admin`, what daemons run in `braid-daemons`, `braid bench` in `braid-bench`. `braid sim` starts another program.
 
 mod commands;
-mod counts;
+mod metrics;
 mod report;
 mod values;
 

@@ -10,18 +10,18 @@ use std::str::FromStr;
 
 /// Where objects lie.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ObjectSpace {
     /// On the device of this number.
     Device(u16),
-    /// On the mirror of this name.
-    Mirror(String),
+    /// On the attribute volume of this name.
+    AttributeVolume(String),
 }
 
 /// An object, as it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectName {
     /// Where it lies.
-    pub place: Place,
+    pub place: ObjectSpace,
     /// Its number there.
     pub number: u64,
 }
@@ -50,12 +50,14 @@ pub enum As {
     Raw,
 }
 
-impl Place {
+impl ObjectSpace {
     /// The objects there.
     pub async fn find(&self, array: &Array) -> Result<Space, Failure> {
         match self {
-            Place::Device(device) => Ok(array.device(*device)),
-            Place::Mirror(name) => array.mirror(name).await.map_err(|error| Failure::from(error).of(name)),
+            ObjectSpace::Device(device) => Ok(array.device(*device)),
+            ObjectSpace::AttributeVolume(name) => {
+                array.attribute_volume(name).await.map_err(|error| Failure::from(error).of(name))
+            }
         }
     }
 }
@@ -67,16 +69,16 @@ impl ObjectName {
     }
 }
 
-impl FromStr for Place {
+impl FromStr for ObjectSpace {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Place, String> {
+    fn from_str(text: &str) -> Result<ObjectSpace, String> {
         match text.parse() {
-            Ok(device) => Ok(Place::Device(device)),
-            Err(_) if text.is_empty() || text.contains(':') || text.bytes().all(|byte| byte.is_ascii_digit()) => {
-                Err(format!("'{text}' is neither the number of a device, such as 2, nor the name of a mirror"))
-            }
-            Err(_) => Ok(Place::Mirror(text.to_string())),
+            Ok(device) => Ok(ObjectSpace::Device(device)),
+            Err(_) if text.is_empty() || text.contains(':') || text.bytes().all(|byte| byte.is_ascii_digit()) => Err(
+                format!("'{text}' is neither the number of a device, such as 2, nor the name of an attribute volume"),
+            ),
+            Err(_) => Ok(ObjectSpace::AttributeVolume(text.to_string())),
         }
     }
 }
@@ -92,11 +94,11 @@ impl FromStr for ObjectName {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ObjectSpace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Device(device) => write!(f, "{device}"),
-            Place::Mirror(name) => f.write_str(name),
+            ObjectSpace::Device(device) => write!(f, "{device}"),
+            ObjectSpace::AttributeVolume(name) => f.write_str(name),
         }
     }
 }
@@ -240,8 +242,8 @@ mod tests {
     #[test]
     fn objects_are_written_with_their_place() {
         let object = |text: &str| text.parse::<ObjectName>();
-        assert_eq!(object("2:17"), Ok(ObjectName { place: Place::Device(2), number: 17 }));
-        assert_eq!(object("m-1:3").map(|object| object.place), Ok(Place::Mirror("m-1".into())));
+        assert_eq!(object("2:17"), Ok(ObjectName { place: ObjectSpace::Device(2), number: 17 }));
+        assert_eq!(object("m-1:3").map(|object| object.place), Ok(ObjectSpace::AttributeVolume("m-1".into())));
         for wrong in ["2", "2:", ":2", "2:0", "2:-1", "70000:1", "a:b", ""] {
             assert!(object(wrong).is_err(), "{wrong}");
         }

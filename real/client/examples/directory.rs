@@ -6,7 +6,7 @@
 //! ```
 
 use braid_client::recipes::directory::{Changed, Directory, Expected};
-use braid_client::recipes::receipt::Receipt;
+use braid_client::recipes::idempotency_record::IdempotencyRecord;
 use braid_client::{Array, ArrayOptions, Bytes, Error, wait};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -17,8 +17,9 @@ async fn run() -> Result<(), Box<dyn std::error::Error>> {
     let array = Array::connect(ArrayOptions::default().name("directory")).await?;
     let space = array.device(0);
     let root = space.create().await?;
-    // By its receipt, a program finds out what became of a change whose answer was lost. No other may have this number: the host's is one.
-    let directory = Directory { receipt: Some(Receipt(array.generation())), ..Directory::new(root.id()) };
+    // By its idempotency record, a program finds out what became of a change whose answer was lost. No other may have this number: the host's is one.
+    let directory =
+        Directory { idempotency_record: Some(IdempotencyRecord(array.generation())), ..Directory::new(root.id()) };
 
     // The object first, the name then: a crash in between leaves an object without a name, and no name without an object.
     for text in ["apple", "pear", "plum"] {

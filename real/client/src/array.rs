@@ -7,7 +7,7 @@ use braid_base::Generation;
 use braid_control::ArrayFolder;
 use braid_layout::VolumeDescription;
 use braid_machine::{HostOutcome, HostRequest, HostSuccess};
-use braid_session::{Session, SessionError, Shelf};
+use braid_session::{Session, SessionError, VolumeRegistry};
 use braid_shell::HostClient;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ struct Inner {
     folder: ArrayFolder,
     generation: Generation,
     client: HostClient,
-    shelf: Shelf,
+    registry: VolumeRegistry,
     /// Of the host's thread.
     runtime: Handle,
     /// Asks the host to end. When this is gone it ends, too.
@@ -118,10 +118,10 @@ impl Array {
         Space::on_device(self.clone(), device)
     }
 
-    /// The objects on a mirror: a volume of its own that keeps attributes on several devices, and so outlives one. All its objects are
-    /// there from the first, none is made or removed, and none holds bytes ([`Error::NotInMirror`]).
-    pub async fn mirror(&self, name: &str) -> Result<Space, Error> {
-        Ok(Space::on_mirror(self.clone(), self.describe(name, true).await?.id))
+    /// The objects on an attribute volume: a volume of its own that keeps attributes on several devices, and so outlives one. All its objects are
+    /// there from the first, none is made or removed, and none holds bytes ([`Error::NotInAttributeVolume`]).
+    pub async fn attribute_volume(&self, name: &str) -> Result<Space, Error> {
+        Ok(Space::on_attribute_volume(self.clone(), self.describe(name, true).await?.id))
     }
 
     /// A volume.
@@ -171,16 +171,16 @@ impl Array {
         .await
     }
 
-    /// A volume as it is now, which the host knows from then on. What is in a mirror, blocks would overwrite; and what is not one, attributes.
-    pub(crate) async fn describe(&self, name: &str, mirror: bool) -> Result<VolumeDescription, Error> {
+    /// A volume as it is now, which the host knows from then on. What is in an attribute volume, blocks would overwrite; and what is not one, attributes.
+    pub(crate) async fn describe(&self, name: &str, attribute_volume: bool) -> Result<VolumeDescription, Error> {
         let (inner, name, waited) = (self.inner.clone(), name.to_string(), self.deadline);
         self.on_thread(async move {
             let described = async {
                 let description = inner.folder.describe().map_err(SessionError::from)?;
-                match braid_session::find(&description, &name)?.mirror {
-                    found if found == mirror => Ok(inner.shelf.take_in(&inner.folder, &name).await?),
-                    true => Err(Error::IsAMirror),
-                    false => Err(Error::NotAMirror),
+                match braid_session::find(&description, &name)?.attribute_volume {
+                    found if found == attribute_volume => Ok(inner.registry.take_in(&inner.folder, &name).await?),
+                    true => Err(Error::IsAnAttributeVolume),
+                    false => Err(Error::NotAnAttributeVolume),
                 }
             };
             tokio::time::timeout(waited, described).await.unwrap_or(Err(Error::TimedOut { waited }))
@@ -234,7 +234,7 @@ fn run(folder: ArrayFolder, name: String, tell: SyncSender<Result<Inner, Error>>
             folder,
             generation: session.generation(),
             client: session.client().clone(),
-            shelf: session.shelf().clone(),
+            registry: session.registry().clone(),
             runtime: handle,
             end,
         };

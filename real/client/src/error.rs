@@ -63,20 +63,20 @@ pub enum Error {
     /// Too many commands, attributes or bytes for one request or its answer, or things that don't go together.
     #[error("the request is not one that a device takes: too much at once, or what does not go together")]
     Malformed,
-    /// Of a request to a mirror.
+    /// Of a request to an attribute volume.
     #[error("{}", ObjectFailure::NotTogether)]
     NotTogether,
-    /// Of a request to a mirror.
-    #[error("{}", ObjectFailure::NotInMirror)]
-    NotInMirror,
+    /// Of a request to an attribute volume.
+    #[error("{}", ObjectFailure::NotInAttributeVolume)]
+    NotInAttributeVolume,
     /// Of a request to a volume.
-    #[error("{}", ObjectFailure::NotAMirror)]
-    NotAMirror,
+    #[error("{}", ObjectFailure::NotAnAttributeVolume)]
+    NotAnAttributeVolume,
     /// Of a volume.
-    #[error("the volume is a mirror: it keeps attributes of objects, and no blocks")]
-    IsAMirror,
+    #[error("the volume is an attribute volume: it keeps attributes of objects, and no blocks")]
+    IsAnAttributeVolume,
     /// It may have been done or not. Of a request to objects on a device: once the next request of this host is answered there, it has been
-    /// done by then, or never will be. A write to a volume or mirror may yet take effect as long as its devices are silent.
+    /// done by then, or never will be. A write to a volume or attribute volume may yet take effect as long as its devices are silent.
     #[error("no answer within {:?}: what was asked may have been done or not", rounded(*waited))]
     TimedOut {
         /// So long.
@@ -110,8 +110,8 @@ pub enum Error {
     /// Of a volume.
     #[error("the range is not within the volume")]
     OutOfRange,
-    /// So many devices are away that what was asked can't be done. What was being written may have been done or not.
-    #[error("too many devices are away: {}", list(.devices))]
+    /// So many devices are unavailable that what was asked can't be done. What was being written may have been done or not.
+    #[error("too many devices are unavailable: {}", list(.devices))]
     Unavailable {
         /// Those whose return would help.
         devices: Vec<u16>,
@@ -124,7 +124,7 @@ pub enum Error {
     Host(HostError),
     /// The device speaks, but not of what was asked: it is of another release, or wrong. It may have been done or not.
     #[error("the device answered something else than what was asked")]
-    Nonsense,
+    ProtocolError,
 }
 
 /// Why nothing of a [`Request`](crate::Request) was done, or may not have been.
@@ -146,7 +146,7 @@ impl Error {
     pub fn may_have_happened(&self) -> bool {
         matches!(
             self,
-            Error::TimedOut { .. } | Error::Fenced | Error::Closed | Error::Unavailable { .. } | Error::Nonsense
+            Error::TimedOut { .. } | Error::Fenced | Error::Closed | Error::Unavailable { .. } | Error::ProtocolError
         )
     }
 }
@@ -190,8 +190,8 @@ impl From<ObjectFailure> for Error {
             ObjectFailure::Busy => Error::Busy,
             ObjectFailure::Malformed => Error::Malformed,
             ObjectFailure::NotTogether => Error::NotTogether,
-            ObjectFailure::NotInMirror => Error::NotInMirror,
-            ObjectFailure::NotAMirror => Error::NotAMirror,
+            ObjectFailure::NotInAttributeVolume => Error::NotInAttributeVolume,
+            ObjectFailure::NotAnAttributeVolume => Error::NotAnAttributeVolume,
         }
     }
 }
@@ -213,7 +213,7 @@ impl From<HostError> for Error {
             HostError::Objects(refusal) => refusal.failure.into(),
             HostError::TimedOut { waited, .. } | HostError::Contended { waited } => Error::TimedOut { waited },
             HostError::Fenced => Error::Fenced,
-            HostError::Stopped | HostError::Leaving => Error::Closed,
+            HostError::Stopped | HostError::Disconnecting => Error::Closed,
             HostError::NoSuchVolume => Error::NoSuchVolume,
             HostError::NoSuchDevice { device } => Error::of_device(device),
             HostError::OutOfRange => Error::OutOfRange,

@@ -8,7 +8,7 @@ use braid_recipes::fence::{Fence, Unguardable, unguard};
 use braid_recipes::lock::Grant;
 use braid_wire::ObjectRequest;
 
-/// What a request can be guarded by: a [`Grant`] of a lock, a [`Turn`], a [`Leadership`], each for requests to the device or mirror
+/// What a request can be guarded by: a [`Grant`] of a lock, a [`Turn`], a [`Leadership`], each for requests to the device or attribute volume
 /// on which it was won; or a [`Fence`] that was raised elsewhere.
 pub trait Guard {
     /// The same request, of which nothing happens if this is no longer held.

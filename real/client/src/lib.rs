@@ -26,7 +26,7 @@
 //! An [`Array`] is a host of the array, with a thread of its own: it speaks to the devices directly. Handles are cheap to clone, and
 //! can be sent anywhere. Their futures run on any executor, and without one: [`wait`] is for threads that have none.
 //!
-//! **Objects** lie on one device ([`Array::device`]); attributes alone may lie on several ([`Array::mirror`]). A [`Request`] is a list of commands that are done as
+//! **Objects** lie on one device ([`Array::device`]); attributes alone may lie on several ([`Array::attribute_volume`]). A [`Request`] is a list of commands that are done as
 //! one, in one round trip: all of it or nothing, whoever crashes, and never twice. What has been answered is durable.
 //!
 //! **Deadlines.** Each call ends within the handle's deadline: [`ArrayOptions::deadline`], or what [`Object::within`] and the others

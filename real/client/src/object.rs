@@ -35,7 +35,7 @@ pub struct Stat {
     /// In bytes.
     pub length: u64,
     /// A number that no other object of this device has or had: an object that was removed and made again has another one.
-    pub life: u64,
+    pub incarnation: u64,
 }
 
 impl Object {
@@ -123,7 +123,7 @@ impl Object {
         loop {
             request = request.append(rest.split_to(rest.len().min(limits::OBJECT_IO_BYTES_MAX)));
             if rest.is_empty() {
-                return request.send().await?.appended(0).ok_or(Error::Nonsense);
+                return request.send().await?.appended(0).ok_or(Error::ProtocolError);
             }
         }
     }
@@ -159,7 +159,7 @@ impl Object {
 
     /// How long it is.
     pub async fn stat(&self) -> Result<Stat, Error> {
-        self.request().stat().send().await?.stat(0).ok_or(Error::Nonsense)
+        self.request().stat().send().await?.stat(0).ok_or(Error::ProtocolError)
     }
 
     /// Removes it with all that it has.
@@ -170,7 +170,7 @@ impl Object {
 
     /// An attribute's value; no bytes if it is undefined.
     pub async fn get(&self, name: AttributeName) -> Result<Value, Error> {
-        self.request().get([name]).send().await?.values(0).pop().ok_or(Error::Nonsense)
+        self.request().get([name]).send().await?.values(0).pop().ok_or(Error::ProtocolError)
     }
 
     /// Gives an attribute a value, of 64 KiB at most.
@@ -209,7 +209,7 @@ impl Object {
     ) -> Result<(Vec<(AttributeName, u32)>, bool), Error> {
         match self.act(Action::ListAttributes { after, page, most }).await? {
             ActionResult::Attributes { found, more } => Ok((found, more)),
-            _ => Err(Error::Nonsense),
+            _ => Err(Error::ProtocolError),
         }
     }
 
@@ -221,7 +221,7 @@ impl Object {
         compare: impl Into<Value>,
         swap: impl Into<Value>,
     ) -> Result<Swapped, Error> {
-        self.request().compare_and_swap(name, compare, swap).send().await?.swapped(0).ok_or(Error::Nonsense)
+        self.request().compare_and_swap(name, compare, swap).send().await?.swapped(0).ok_or(Error::ProtocolError)
     }
 
     /// The same, where an undefined attribute equals only a value of no bytes: for whoever must not bring back what others have removed.
@@ -231,12 +231,12 @@ impl Object {
         compare: impl Into<Value>,
         swap: impl Into<Value>,
     ) -> Result<Swapped, Error> {
-        self.request().compare_and_swap_exact(name, compare, swap).send().await?.swapped(0).ok_or(Error::Nonsense)
+        self.request().compare_and_swap_exact(name, compare, swap).send().await?.swapped(0).ok_or(Error::ProtocolError)
     }
 
     /// Adds to a number of eight bytes, and returns what it was before. An undefined attribute counts as zero.
     pub async fn fetch_and_add(&self, name: AttributeName, add: i64) -> Result<i64, Error> {
-        self.request().fetch_and_add(name, add).send().await?.original(0).ok_or(Error::Nonsense)
+        self.request().fetch_and_add(name, add).send().await?.original(0).ok_or(Error::ProtocolError)
     }
 
     /// Waits until an attribute has another value than `seen`, so long at most, whatever the deadline. The value; none if it is still
@@ -287,7 +287,7 @@ impl Object {
 
     async fn read_part(&self, offset: u64, length: u32) -> Result<Bytes, Error> {
         let answers = self.request().read(offset, length).send().await?;
-        let data = answers.data(0).ok_or(Error::Nonsense)?;
-        if data.len() > length as usize { Err(Error::Nonsense) } else { Ok(data.clone()) }
+        let data = answers.data(0).ok_or(Error::ProtocolError)?;
+        if data.len() > length as usize { Err(Error::ProtocolError) } else { Ok(data.clone()) }
     }
 }

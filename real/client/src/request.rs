@@ -267,7 +267,7 @@ impl Answers {
     /// Of a stat.
     pub fn stat(&self, command: usize) -> Option<Stat> {
         match self.action(command)? {
-            ActionResult::Stat { length, life } => Some(Stat { length: *length, life: *life }),
+            ActionResult::Stat { length, incarnation } => Some(Stat { length: *length, incarnation: *incarnation }),
             _ => None,
         }
     }
@@ -278,7 +278,7 @@ impl Answers {
     }
 
     pub(crate) fn one(&self) -> Result<&CommandResult, Error> {
-        self.0.first().ok_or(Error::Nonsense)
+        self.0.first().ok_or(Error::ProtocolError)
     }
 
     fn action(&self, command: usize) -> Option<&ActionResult> {

@@ -1,4 +1,4 @@
-//! Where objects lie: on a device, or on a mirror.
+//! Where objects lie: on a device, or on an attribute volume.
 
 use crate::array::Array;
 use crate::countdown::Countdown;
@@ -13,30 +13,30 @@ use std::time::{Duration, Instant};
 
 /// How long one question for a change waits at the device; then it is asked anew. The host says as often that it still waits.
 const AWAIT_MOST: Duration = Duration::from_secs(1);
-/// Mirrors are looked at again and again: after so long at first, which doubles up to `LOOK_PAUSE_MAX`.
+/// Attribute volumes are looked at again and again: after so long at first, which doubles up to `LOOK_PAUSE_MAX`.
 const LOOK_PAUSE_MIN: Duration = Duration::from_millis(2);
 const LOOK_PAUSE_MAX: Duration = Duration::from_millis(100);
 
-/// The objects of one device, or of one mirror. Clones are of the same.
+/// The objects of one device, or of one attribute volume. Clones are of the same.
 #[derive(Clone, Debug)]
 pub struct Space {
     array: Array,
-    place: Place,
+    place: SpaceTarget,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum SpaceTarget {
     Device(DeviceId),
-    Mirror(VolumeId),
+    AttributeVolume(VolumeId),
 }
 
 impl Space {
     pub(crate) fn on_device(array: Array, device: u16) -> Space {
-        Space { array, place: Place::Device(DeviceId(device)) }
+        Space { array, place: SpaceTarget::Device(DeviceId(device)) }
     }
 
-    pub(crate) fn on_mirror(array: Array, volume: VolumeId) -> Space {
-        Space { array, place: Place::Mirror(volume) }
+    pub(crate) fn on_attribute_volume(array: Array, volume: VolumeId) -> Space {
+        Space { array, place: SpaceTarget::AttributeVolume(volume) }
     }
 
     /// The array that this is part of.
@@ -52,7 +52,7 @@ impl Space {
     /// Makes an object, empty, with a number that no object here ever had.
     pub async fn create(&self) -> Result<Object, Error> {
         let answers = self.request().create().send().await?;
-        Ok(self.object(answers.created(0).ok_or(Error::Nonsense)?))
+        Ok(self.object(answers.created(0).ok_or(Error::ProtocolError)?))
     }
 
     /// Makes an object of this number, which must not be zero. One that is there already is [`Error::ObjectExists`].
@@ -90,7 +90,7 @@ impl Space {
             Some(ActionResult::Objects { found, more }) => {
                 Ok((found.into_iter().map(|object| object.0).collect(), more))
             }
-            _ => Err(Error::Nonsense),
+            _ => Err(Error::ProtocolError),
         }
     }
 
@@ -104,12 +104,14 @@ impl Space {
     pub async fn send(&self, request: ObjectRequest) -> Result<Answers, RequestError> {
         let (asked, patience) = (request.commands.len(), self.array.deadline());
         let outcome = match self.place {
-            Place::Device(device) => self.array.call(HostRequest::Objects { device, request, patience }).await,
-            Place::Mirror(volume) => self.array.call(HostRequest::Mirror { volume, request, patience }).await,
+            SpaceTarget::Device(device) => self.array.call(HostRequest::Objects { device, request, patience }).await,
+            SpaceTarget::AttributeVolume(volume) => {
+                self.array.call(HostRequest::AttributeVolume { volume, request, patience }).await
+            }
         };
         match outcome {
             Ok(HostSuccess::Objects(results)) if results.len() == asked => Ok(Answers::from(results)),
-            Ok(_) => Err(Error::Nonsense.into()),
+            Ok(_) => Err(Error::ProtocolError.into()),
             Err(error) => Err(error.into()),
         }
     }
@@ -128,7 +130,7 @@ impl Space {
         loop {
             let left = patience.saturating_sub(begun.elapsed());
             let value = match self.place {
-                Place::Device(device) if !patience.is_zero() => {
+                SpaceTarget::Device(device) if !patience.is_zero() => {
                     match self.await_on(device, object, name, &seen, left.min(AWAIT_MOST)).await {
                         // One that is silent for a while may yet say that something has changed.
                         Err(Error::TimedOut { .. }) if begun.elapsed() < patience => continue,
@@ -142,7 +144,7 @@ impl Space {
             if value != seen || left.is_zero() {
                 return Ok(value);
             }
-            if let Place::Mirror(_) = self.place {
+            if let SpaceTarget::AttributeVolume(_) = self.place {
                 self.array.sleep(pause.min(left)).await?;
                 pause = (pause * 2).min(LOOK_PAUSE_MAX);
             }
@@ -160,7 +162,7 @@ impl Space {
         let (object, seen) = (ObjectId(object), seen.clone().into_bytes());
         match self.array.call(HostRequest::Await { device, object, name, seen, patience }).await {
             Ok(HostSuccess::Value(value)) => Ok(Value::from(value)),
-            Ok(_) => Err(Error::Nonsense),
+            Ok(_) => Err(Error::ProtocolError),
             Err(error) => Err(error.into()),
         }
     }

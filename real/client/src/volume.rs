@@ -47,11 +47,11 @@ impl Volume {
             let buffers =
                 match self.array.call_within(HostRequest::Read { volume, offset, length: length as usize }).await? {
                     HostSuccess::Data(buffers) => buffers,
-                    _ => return Err(Error::Nonsense),
+                    _ => return Err(Error::ProtocolError),
                 };
             buffers.iter().for_each(|buffer| data.extend_from_slice(buffer));
         }
-        if data.len() == length { Ok(data.freeze()) } else { Err(Error::Nonsense) }
+        if data.len() == length { Ok(data.freeze()) } else { Err(Error::ProtocolError) }
     }
 
     /// Writes bytes at `offset`. They are durable when this ends. If it ends in an error, they may be found written or not, each transaction's wholly:

@@ -109,9 +109,9 @@ pub struct VolumeEntry {
     /// What a failure may leave of a write: `implied` or `consistent`.
     #[serde(default = "implied")]
     pub atomicity: String,
-    /// It is a mirror: it keeps attributes of objects, and nobody's blocks.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub mirror: bool,
+    /// It is an attribute volume: it keeps attributes of objects, and nobody's blocks.
+    #[serde(default, alias = "mirror", skip_serializing_if = "is_false")]
+    pub attribute_volume: bool,
     /// Where its components begin in their objects, in blocks.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub first_block: u64,

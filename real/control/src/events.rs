@@ -43,8 +43,9 @@ pub enum EventKind {
     /// The others do without a device.
     DeviceOut,
     /// A device does not answer, and the others can't do without it.
-    DeviceAway,
-    /// A device is back, and being brought what it lacks.
+    #[serde(alias = "device-away")]
+    DeviceUnavailable,
+    /// A device is back, and being resynchronised.
     DeviceReturning,
     /// A device has everything, and serves.
     DeviceIn,
@@ -62,12 +63,15 @@ pub enum EventKind {
     RebuildBegun,
     /// It has it, or is out again.
     RebuildEnded,
-    /// How fast devices are brought what they lack has changed.
-    PaceChanged,
-    /// A read met blocks that had rotted.
-    RotFound,
-    /// Blocks that had rotted were written anew.
-    RotRepaired,
+    /// How fast devices are resynchronised has changed.
+    #[serde(alias = "pace-changed")]
+    ThrottleChanged,
+    /// A read met blocks with checksum errors.
+    #[serde(alias = "rot-found")]
+    ChecksumErrorFound,
+    /// Blocks that had checksum errors were written anew.
+    #[serde(alias = "rot-repaired")]
+    ChecksumErrorRepaired,
     /// Blocks can't be worked out any more.
     DataLost,
     /// Somebody goes through a volume, to see whether all is right.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// The schema of every file in the folder, as this release writes it.
-pub(crate) const SCHEMA: u64 = 1;
+pub(crate) const SCHEMA: u64 = 2;
 
 /// How long to wait for a lock that is only ever held for a few file operations.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
@@ -191,7 +191,7 @@ mod tests {
     fn a_newer_schema_is_refused_before_anything_else_is_looked_at() {
         let scratch = Scratch::new("schema");
         let path = scratch.path("later.json");
-        std::fs::write(&path, "{\"schema\": 2, \"wholly\": \"different\"}").unwrap();
+        std::fs::write(&path, "{\"schema\": 3, \"wholly\": \"different\"}").unwrap();
         let error = read::<Vec<u8>>(&path).unwrap_err();
         assert!(matches!(error, ControlError::NewerSchema { found: 2, known: 1, .. }), "{error}");
     }

@@ -337,7 +337,7 @@ pub(crate) mod tests {
             devices: vec![0, 1],
             ordering: "timestamp".into(),
             atomicity: "implied".into(),
-            mirror: false,
+            attribute_volume: false,
             first_block: 0,
             moving: None,
             state: VolumeState::Ready,

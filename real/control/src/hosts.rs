@@ -45,8 +45,8 @@ pub struct LeaseReport {
     #[serde(default)]
     pub revision: u64,
     /// The device that it brings what that missed, if it does.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub helps: Option<Help>,
+    #[serde(default, alias = "helps", skip_serializing_if = "Option::is_none")]
+    pub coordinates_recovery: Option<RecoveryReport>,
     /// If it is a lock server: which, and where.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock_server: Option<LockService>,
@@ -54,7 +54,7 @@ pub struct LeaseReport {
 
 /// What a host does for a device that has come back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Help {
+pub struct RecoveryReport {
     /// Which device.
     pub device: u16,
     /// Bytes of volumes that are still to be looked at; none while that is being found out.
@@ -407,7 +407,7 @@ mod tests {
         assert!(live(&at(14)));
         assert!(!live(&at(15)));
         let counters = BTreeMap::from([("operations".to_string(), 3)]);
-        let report = LeaseReport { counters, revision: 7, helps: None, lock_server: None };
+        let report = LeaseReport { counters, revision: 7, coordinates_recovery: None, lock_server: None };
         folder.renew(generation, &at(13), report.clone()).unwrap();
         folder.renew(generation, &at(14), report.clone()).unwrap();
         assert!(live(&at(18)));

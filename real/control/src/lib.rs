@@ -45,12 +45,12 @@ pub use description::{
 pub use error::ControlError;
 pub use events::{Event, EventCursor, EventKind};
 pub use folder::{ArrayFolder, Supervision};
-pub use hosts::{Ending, Expired, Fence, Help, HostEntry, LeaseReport, LockService};
+pub use hosts::{Ending, Expired, Fence, HostEntry, LeaseReport, LockService, RecoveryReport};
 pub use judge::LeaseJudge;
 pub use leases::{LEASE_MILLIS_MAX, LEASE_MILLIS_MIN, Leases};
 pub use moment::Moment;
 pub use monitor::{
-    DeviceReport, DeviceStanding, HealingReport, MonitorEntry, MonitorReport, PaceReport, SpareReport, monitor_file,
+    DeviceReport, HealingReport, MonitorEntry, MonitorReport, ReportedState, SpareReport, ThrottleReport, monitor_file,
 };
 pub use run::{Endpoint, RunningDaemon, RunningSet};
 pub use scrubs::{ByteRange, RANGES_MAX, ScrubFindings, ScrubRecord, merged};

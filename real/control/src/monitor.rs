@@ -31,9 +31,9 @@ pub struct MonitorReport {
     /// Disks that stand by.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spares: Vec<SpareReport>,
-    /// How fast devices are brought what they lack.
-    #[serde(default)]
-    pub pace: PaceReport,
+    /// How fast devices are resynchronised.
+    #[serde(default, alias = "pace")]
+    pub throttle: ThrottleReport,
     /// How far the array's stamps are ahead of the monitor's wall clock, in milliseconds; absent where they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stamps_ahead_millis: Option<u64>,
@@ -52,10 +52,10 @@ pub struct SpareReport {
     pub bytes: u64,
 }
 
-/// How fast devices are brought what they lack, and volumes gone through.
+/// How fast devices are resynchronised, and volumes gone through.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PaceReport {
+pub struct ThrottleReport {
     /// Zero: as fast as it goes.
     pub bytes_per_second: u64,
     /// Per cent of the time while users would feel it; zero: what is usual, 100: it gives way to nobody.
@@ -72,12 +72,13 @@ pub struct DeviceReport {
     /// Its number.
     pub id: u16,
     /// Whether it is in.
-    pub standing: DeviceStanding,
+    #[serde(alias = "standing")]
+    pub member_state: ReportedState,
     /// The first epoch of its presence, or that in which it was taken out.
     pub since: u32,
-    /// The host that brings it what it missed while it was out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub helper: Option<u32>,
+    /// The host that resynchronises it while it was out.
+    #[serde(default, alias = "helper", skip_serializing_if = "Option::is_none")]
+    pub recovery_coordinator: Option<u32>,
     /// How long ago the monitor heard it; none if it has not since its own start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heard_millis: Option<u64>,
@@ -110,8 +111,8 @@ pub struct DeviceReport {
     #[serde(default)]
     pub held: bool,
     /// Why what was last heard in its place may not serve.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unwelcome: Option<String>,
+    #[serde(default, alias = "unwelcome", skip_serializing_if = "Option::is_none")]
+    pub join_refused: Option<String>,
     /// Its disk is another than when it was last in, so that it lacks all that lies on it.
     #[serde(default)]
     pub blank: bool,
@@ -120,13 +121,13 @@ pub struct DeviceReport {
     pub healing: Option<HealingReport>,
 }
 
-/// How far a returning device is, as its helper said.
+/// How far a returning device is, as its recovery coordinator said.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HealingReport {
-    /// Bytes of it that this helper has brought.
+    /// Bytes of it that this recovery coordinator has brought.
     pub done: u64,
-    /// Bytes that it lacks, as far as its helper knows.
+    /// Bytes that it lacks, as far as its recovery coordinator knows.
     pub left: u64,
     /// Blocks that can't be restored: too much of their rows is lost.
     pub lost: u64,
@@ -138,12 +139,13 @@ pub struct HealingReport {
 /// Whether a device is in the array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum DeviceStanding {
+pub enum ReportedState {
     /// It has everything, and a lease.
     In,
     /// It is in, but its lease has run out, and the others can't do without it.
-    Away,
-    /// It is back, and being brought what it missed.
+    #[serde(alias = "away")]
+    Unavailable,
+    /// It is back, and being resynchronised.
     Returning,
     /// The others do without it.
     Out,
@@ -202,7 +204,7 @@ pub(crate) const MONITOR: &str = "monitor.json";
 impl DeviceReport {
     /// Why it is not let in, if it is not.
     pub fn refusal(&self) -> Option<String> {
-        if let Some(why) = &self.unwelcome {
+        if let Some(why) = &self.join_refused {
             return Some(why.clone());
         }
         let what = match self.outdated? {
@@ -220,9 +222,9 @@ impl Default for DeviceReport {
             bad_slots: 0,
             failing: false,
             id: 0,
-            standing: DeviceStanding::In,
+            member_state: ReportedState::In,
             since: 1,
-            helper: None,
+            recovery_coordinator: None,
             heard_millis: None,
             lives_by: None,
             outdated: None,
@@ -231,21 +233,21 @@ impl Default for DeviceReport {
             leaves_to: None,
             awaits: None,
             held: false,
-            unwelcome: None,
+            join_refused: None,
             blank: false,
             healing: None,
         }
     }
 }
 
-impl DeviceStanding {
+impl ReportedState {
     /// In a word.
     pub fn name(self) -> &'static str {
         match self {
-            DeviceStanding::In => "in",
-            DeviceStanding::Away => "away",
-            DeviceStanding::Returning => "returning",
-            DeviceStanding::Out => "out",
+            ReportedState::In => "in",
+            ReportedState::Unavailable => "unavailable",
+            ReportedState::Returning => "returning",
+            ReportedState::Out => "out",
         }
     }
 }
@@ -263,9 +265,9 @@ mod tests {
         assert_eq!(folder.monitor(&at(1)).unwrap(), None);
         let device = DeviceReport {
             id: 3,
-            standing: DeviceStanding::Returning,
+            member_state: ReportedState::Returning,
             since: 5,
-            helper: Some(17),
+            recovery_coordinator: Some(17),
             heard_millis: Some(20),
             awaits: Some("00ff".into()),
             healing: Some(HealingReport { done: 7, ..HealingReport::default() }),
@@ -277,7 +279,7 @@ mod tests {
             epoch: 5,
             devices: vec![device],
             spares: vec![SpareReport { disk: "aa".into(), bytes: 1 << 30 }],
-            pace: PaceReport { bytes_per_second: 5, share: 30, paused: true },
+            throttle: ThrottleReport { bytes_per_second: 5, share: 30, paused: true },
             stamps_ahead_millis: Some(60_000),
             counters: BTreeMap::new(),
         };
@@ -285,8 +287,8 @@ mod tests {
         let refused = |epoch| DeviceReport { outdated: Some(epoch), ..report.devices[0].clone() }.refusal();
         assert!(refused(0).is_some_and(|words| words.contains("empty")));
         assert!(refused(3).is_some_and(|words| words.contains("older") && words.contains('3')));
-        let unwelcome = DeviceReport { unwelcome: Some("used".into()), ..report.devices[0].clone() };
-        assert_eq!(unwelcome.refusal().as_deref(), Some("used"));
+        let join_refused = DeviceReport { join_refused: Some("used".into()), ..report.devices[0].clone() };
+        assert_eq!(join_refused.refusal().as_deref(), Some("used"));
         folder.publish_monitor(&at(1), report.clone()).unwrap();
         let seen = folder.monitor(&at(3)).unwrap().unwrap();
         assert_eq!((seen.age, seen.report), (Some(Duration::from_secs(2)), report));

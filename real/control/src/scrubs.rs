@@ -35,7 +35,7 @@ pub struct ScrubRecord {
 pub struct ScrubFindings {
     /// Rows that were checked.
     pub rows: u64,
-    /// Blocks that had rotted.
+    /// Blocks that had checksum errors.
     pub lost: u64,
     /// How many of them were written again.
     pub repaired: u64,

@@ -3,14 +3,14 @@
 use braid_admin::failure::Failure;
 use braid_control::ArrayFolder;
 use braid_nbd::{Backend, Export, HostBackend, HostVolume, ServedVolume};
-use braid_session::{Session, Shelf, describe, is_usable};
+use braid_session::{Session, VolumeRegistry, describe, is_usable};
 use tokio::sync::watch;
 
 /// The array's volumes as exports of an NBD server. The description is read again whenever a client asks, so that
 /// volumes made while the server runs are served, too.
 pub struct Exports {
     folder: ArrayFolder,
-    shelf: Shelf,
+    registry: VolumeRegistry,
     /// Served are those of these names; all, if there are none.
     only: Vec<String>,
     served: watch::Sender<Vec<ServedVolume>>,
@@ -21,8 +21,8 @@ impl Exports {
     /// The volumes called `only`, or all if none are named, through the host of `session`.
     pub fn new(session: &Session, only: Vec<String>) -> Exports {
         let (served, seen) = watch::channel(Vec::new());
-        let (folder, shelf) = (session.folder().clone(), session.shelf().clone());
-        Exports { folder, shelf, only, served, backend: HostBackend::new(session.client().clone(), seen) }
+        let (folder, registry) = (session.folder().clone(), session.registry().clone());
+        Exports { folder, registry, only, served, backend: HostBackend::new(session.client().clone(), seen) }
     }
 
     /// Takes in what is new and drops what is gone. If the description can't be read, all stays as it was.
@@ -34,9 +34,9 @@ impl Exports {
 
     async fn try_refresh(&self) -> Result<(), Failure> {
         let description = self.folder.describe()?;
-        self.shelf.follow(&description).await?;
+        self.registry.follow(&description).await?;
         let mut volumes = Vec::new();
-        for entry in description.volumes.into_iter().filter(|entry| is_usable(entry) && !entry.mirror) {
+        for entry in description.volumes.into_iter().filter(|entry| is_usable(entry) && !entry.attribute_volume) {
             if self.only.is_empty() || self.only.contains(&entry.name) {
                 let volume = describe(&entry)?;
                 let description = format!("{} on {} devices", entry.layout, entry.devices.len());

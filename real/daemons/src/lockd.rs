@@ -8,7 +8,7 @@ use braid_control::{
     ArrayFolder, ControlError, HostEntry, LeaseReport, Leases, LockService as Published, Moment, lock_server_file,
 };
 use braid_locks::{DISK_BYTES, LockServer, LockServerConfig, LockService};
-use braid_session::{Counts, blocking};
+use braid_session::{Metrics, blocking};
 use braid_shell::{Address, Counters, Disk, EngineChoice, Node, run_server};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -136,7 +136,7 @@ async fn keep(
     let mut renewed = Moment::now();
     loop {
         let now = Moment::now();
-        let counters: Counts = view.counters();
+        let counters: Metrics = view.counters();
         let lock_server = Some(published.clone());
         let report = LeaseReport { counters: counters.into_map(), lock_server, ..LeaseReport::default() };
         let renew = move |folder: &ArrayFolder| folder.renew(start, &now, report).map(|()| now);

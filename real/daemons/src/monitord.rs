@@ -1,16 +1,16 @@
 //! The array's monitor: its state in the array's folder, the volumes that it must know, and serving it.
 
-use crate::chronicle::Chronicle;
 use crate::daemon::{self, Stage};
+use crate::membership_events::MembershipEvents;
 use crate::observed::{ObservedServer, ServerView};
 use braid_admin::failure::Failure;
 use braid_admin::recovery;
 use braid_admin::volumes;
 use braid_base::limits::Settings;
-use braid_base::{ArrayId, BLOCK_BYTES, DeviceId, Epoch, NodeId, Now, Standing, VolumeId};
+use braid_base::{ArrayId, BLOCK_BYTES, DeviceId, Epoch, MemberState, NodeId, Now, VolumeId};
 use braid_control::{
-    ArrayDescription, ArrayFolder, DeviceReport, DeviceStanding, Event, HealingReport, Moment, MonitorReport,
-    PaceReport, SpareReport, VolumeState, monitor_file,
+    ArrayDescription, ArrayFolder, DeviceReport, Event, HealingReport, Moment, MonitorReport, ReportedState,
+    SpareReport, ThrottleReport, VolumeState, monitor_file,
 };
 use braid_layout::VolumeDescription;
 use braid_machine::HostRequest;
@@ -90,14 +90,14 @@ impl MonitorDaemon {
             run_server(machine, us, (disk, EngineChoice::Automatic), listener, nobody, counters, stop);
         // One that was killed has left its last word.
         let last = folder.monitor(&Moment::now())?.map(|entry| entry.report);
-        let keeper = Keeper {
+        let renewer = LeaseRenewer {
             folder: folder.clone(),
             view,
             client,
             address: address.to_string(),
             known: BTreeMap::new(),
             refused: BTreeMap::new(),
-            chronicle: Chronicle::after(last),
+            membership_events: MembershipEvents::after(last),
             untold: Vec::new(),
             telling: None,
         };
@@ -109,7 +109,7 @@ impl MonitorDaemon {
                 Stage::Unusable(failure.hint(format!("end `braid up` if it runs, then: {}", recovery::advice(&folder))))
             }
         };
-        let outcome = daemon::run(running, keeper.keep(), seen, stage, || serving(&address)).await;
+        let outcome = daemon::run(running, renewer.keep(), seen, stage, || serving(&address)).await;
         if let Err(error) = folder.withdraw_monitor() {
             tracing::warn!("monitor: {error}");
         }
@@ -118,7 +118,7 @@ impl MonitorDaemon {
 }
 
 /// Looks after what the monitor knows, and what others know of it.
-struct Keeper {
+struct LeaseRenewer {
     folder: ArrayFolder,
     view: ServerView<Monitor>,
     client: HostClient,
@@ -127,14 +127,14 @@ struct Keeper {
     known: BTreeMap<VolumeId, VolumeDescription>,
     /// Devices that are not let in, and why, as was last said.
     refused: BTreeMap<u16, String>,
-    chronicle: Chronicle,
+    membership_events: MembershipEvents,
     /// What is to be put on the log, oldest first.
     untold: Vec<Event>,
     /// Puts something there. It may wait for the folder's lock; nothing else waits for it.
     telling: Option<JoinHandle<()>>,
 }
 
-impl Keeper {
+impl LeaseRenewer {
     /// Tells the monitor of volumes that come and go, and others how the monitor sees the devices. Never ends.
     async fn keep(mut self) -> Failure {
         let mut revision = None;
@@ -153,12 +153,12 @@ impl Keeper {
                 let leases = monitor.leases().filter(|lease| lease.runs_until.is_some()).count();
                 (revision.unwrap_or_default(), monitor.membership().epoch, leases)
             });
-            let news = shown.is_none_or(|(when, last)| when.elapsed() >= HEARTBEAT || last != now);
+            let diff = shown.is_none_or(|(when, last)| when.elapsed() >= HEARTBEAT || last != now);
             // Before the membership has been read there is nothing to show.
-            if news && now.1 != Epoch(0) {
+            if diff && now.1 != Epoch(0) {
                 let mut report = self.report(now.0);
                 self.warn(&report);
-                let events = self.chronicle.take(&mut report, Instant::now());
+                let events = self.membership_events.take(&mut report, Instant::now());
                 match blocking(&self.folder, |folder| folder.publish_monitor(&Moment::now(), report)).await {
                     Ok(()) => shown = Some((Instant::now(), now)),
                     Err(error) => tracing::warn!("the monitor can't let others see it: {error}"),
@@ -222,26 +222,28 @@ impl Keeper {
         let counters = self.view.counters().into_map();
         let bytes = |blocks: u64| blocks.saturating_mul(BLOCK_BYTES as u64);
         self.view.look(|monitor| {
-            let (membership, away) = (monitor.membership(), monitor.away());
+            let (membership, unavailable) = (monitor.membership(), monitor.unavailable());
             let slots: BTreeMap<_, _> = monitor.slots().map(|slot| (slot.device, slot)).collect();
             let device = |lease: braid_membership::DeviceLease| {
                 let slot = slots.get(&lease.device);
                 let name = |disk: Option<braid_base::DiskId>| disk.map(|disk| disk.to_string());
                 let member = membership.member(lease.device)?;
-                let (standing, helper) = match member.standing {
-                    Standing::In if away.contains(&lease.device) => (DeviceStanding::Away, None),
-                    Standing::In => (DeviceStanding::In, None),
-                    Standing::Returning { helper } => (DeviceStanding::Returning, helper.map(|host| host.0)),
-                    Standing::Out => (DeviceStanding::Out, None),
+                let (member_state, recovery_coordinator) = match member.member_state {
+                    MemberState::In if unavailable.contains(&lease.device) => (ReportedState::Unavailable, None),
+                    MemberState::In => (ReportedState::In, None),
+                    MemberState::Returning { recovery_coordinator } => {
+                        (ReportedState::Returning, recovery_coordinator.map(|host| host.0))
+                    }
+                    MemberState::Out => (ReportedState::Out, None),
                 };
-                let progress = slot.and_then(|slot| slot.progress).filter(|_| standing != DeviceStanding::Out);
-                let progress = progress.or((standing == DeviceStanding::Returning).then(Default::default));
+                let progress = slot.and_then(|slot| slot.progress).filter(|_| member_state != ReportedState::Out);
+                let progress = progress.or((member_state == ReportedState::Returning).then(Default::default));
                 let heard = lease.heard.map(|heard| now.since(heard).as_millis() as u64);
                 Some(DeviceReport {
                     id: lease.device.0,
-                    standing,
+                    member_state,
                     since: member.since.0,
-                    helper,
+                    recovery_coordinator,
                     heard_millis: heard,
                     lives_by: heard.map(|_| lease.epoch.0),
                     outdated: lease.outdated.map(|epoch| epoch.0),
@@ -251,7 +253,7 @@ impl Keeper {
                     leaves_to: slot.and_then(|slot| name(slot.leaves_to)),
                     awaits: slot.and_then(|slot| name(slot.awaits)),
                     held: slot.is_some_and(|slot| slot.held),
-                    unwelcome: slot.and_then(|slot| slot.unwelcome).map(|why| why.to_string()),
+                    join_refused: slot.and_then(|slot| slot.join_refused).map(|why| why.to_string()),
                     healing: progress.map(|progress| HealingReport {
                         done: bytes(progress.done),
                         left: bytes(progress.left),
@@ -266,14 +268,18 @@ impl Keeper {
                 disk: disk.to_string(),
                 bytes: bytes(blocks),
             };
-            let pace = monitor.pace();
+            let throttle = monitor.throttle();
             MonitorReport {
                 address: self.address.clone(),
                 revision,
                 epoch: membership.epoch.0,
                 devices: monitor.leases().filter_map(device).collect(),
                 spares: monitor.spares().map(spare).collect(),
-                pace: PaceReport { bytes_per_second: pace.bytes_per_second, share: pace.share, paused: pace.paused },
+                throttle: ThrottleReport {
+                    bytes_per_second: throttle.bytes_per_second,
+                    share: throttle.share,
+                    paused: throttle.paused,
+                },
                 stamps_ahead_millis: stamps_ahead(monitor.stamps().since(clock)),
                 counters,
             }

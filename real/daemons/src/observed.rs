@@ -1,12 +1,12 @@
 //! Machines that can be looked at while they run: what they, their shell and their process have counted.
 
-use braid_admin::look::LEASE_COUNTER;
+use braid_admin::snapshot::LEASE_COUNTER;
 use braid_base::{Now, Time};
 use braid_device::{Device, Service};
 use braid_locks::{LockServer, LockService};
 use braid_machine::{Effect, Effects, Input, Machine};
 use braid_membership::{Monitor, MonitorService};
-use braid_session::{Counts, of_process, of_shell};
+use braid_session::{Metrics, of_process, of_shell};
 use braid_shell::Counters;
 use braid_wire::{Command, Managed, Message, Reply, Task};
 use std::cell::RefCell;
@@ -161,7 +161,7 @@ impl<S: Server> Machine for ObservedServer<S> {
 
 impl<S: Server> ServerView<S> {
     /// What the server and its shell have counted since their start; and its process, if that is its own.
-    pub fn counters(&self) -> Counts {
+    pub fn counters(&self) -> Metrics {
         let server = self.server.borrow().counted();
         let server = server.into_iter().map(|(name, value)| (name.to_string(), value));
         let process = self.own_process.then(of_process).into_iter().flatten();

@@ -1,14 +1,14 @@
 //! A whole array on this machine: what `braid up` runs.
 
-use crate::front::{self, Front};
-use crate::supervisor::{self, Keepers, Placement, Report, Tuning};
-use braid_admin::creation::{self, Asked};
+use crate::front_end::{self, NbdFrontEnd};
+use crate::supervisor::{self, Placement, Report, Supervised, Tuning};
+use braid_admin::creation::{self, CreateOptions};
 use braid_admin::failure::Failure;
 use braid_admin::fence::keep_fenced;
 use braid_admin::{copies, ordering, recovery, slots, volumes};
 use braid_base::{DeviceId, NodeId};
 use braid_control::{
-    ArrayDescription, ArrayFolder, DeviceReport, DeviceStanding, Endpoint, Leases, Moment, RunningSet, Supervision,
+    ArrayDescription, ArrayFolder, DeviceReport, Endpoint, Leases, Moment, ReportedState, RunningSet, Supervision,
 };
 use braid_nbd::Server;
 use braid_session::{HEARTBEAT, Session, blocking};
@@ -57,7 +57,7 @@ pub struct Ready<'a> {
 /// served. Must be awaited in a `LocalSet`. What the folder can't be, or runs already, is refused before anything is made.
 pub async fn run(
     folder: ArrayFolder,
-    asked: &Asked,
+    asked: &CreateOptions,
     options: Options,
     ready: impl FnOnce(&Ready),
     stop: impl Future<Output = ()>,
@@ -68,7 +68,7 @@ pub async fn run(
     }
     let new_folder = !folder.dir().exists();
     let supervision = folder.supervise()?;
-    let server = match front::bind(&options.listen).await {
+    let server = match front_end::bind(&options.listen).await {
         Ok(server) => server,
         Err(failure) => {
             if new_folder {
@@ -82,7 +82,7 @@ pub async fn run(
     recovery::require_state(&folder, &description)?;
 
     let mut array = Array {
-        keepers: Keepers::start(&folder, &description, options.placement, options.tuning),
+        supervised: Supervised::start(&folder, &description, options.placement, options.tuning),
         running: RunningSet::begun(std::process::id()),
         lock_servers_started: false,
         may_be_degraded: options.degraded,
@@ -91,7 +91,7 @@ pub async fn run(
     };
     let outcome = array.run(&description, server, ready, pin!(stop)).await;
     // Whatever happened, nobody stays behind.
-    array.keepers.stop().await;
+    array.supervised.stop().await;
     if outcome.as_ref().is_err_and(|failure| failure.code == volumes::NO_ROOM) {
         array.supervision.discard(new_folder)?;
     }
@@ -101,7 +101,7 @@ pub async fn run(
 /// What runs, and what is known of it.
 struct Array {
     folder: ArrayFolder,
-    keepers: Keepers,
+    supervised: Supervised,
     running: RunningSet,
     lock_servers_started: bool,
     /// Devices that can't be served are done without.
@@ -123,7 +123,7 @@ impl Array {
             session = self.bring_up(description) => session?,
             () = &mut stop => return Ok(()),
         };
-        let mut front = Front::start(session, server, Vec::new());
+        let mut front = NbdFrontEnd::start(session, server, Vec::new());
         let address = front.address().clone();
         self.running.nbd = Some(Endpoint(address.to_string()));
         self.running.ready = true;
@@ -141,7 +141,7 @@ impl Array {
         loop {
             tokio::select! {
                 () = &mut stop => break,
-                report = self.keepers.report() => self.note(&report),
+                report = self.supervised.report() => self.note(&report),
                 _ = ticks.tick() => match blocking(&self.folder, ArrayFolder::describe).await {
                     Ok(description) => {
                         if !self.supervision.is_published() {
@@ -213,8 +213,8 @@ impl Array {
         let is_down = |id: u16| self.running.device(DeviceId(id)).is_some_and(|device| device.pid.is_none());
         let lacks_lease = |device: &DeviceReport| {
             let heard = device.heard_millis.is_some_and(|millis| Duration::from_millis(millis) < lease);
-            let is_in = matches!(device.standing, DeviceStanding::In | DeviceStanding::Away);
-            let has_lease = heard && device.standing != DeviceStanding::Away;
+            let is_in = matches!(device.member_state, ReportedState::In | ReportedState::Unavailable);
+            let has_lease = heard && device.member_state != ReportedState::Unavailable;
             is_in && !has_lease && device.refusal().is_none() && !is_down(device.id)
         };
         loop {
@@ -237,7 +237,7 @@ impl Array {
     async fn all_serve(&mut self, devices: usize, populated: bool) -> Result<(), Failure> {
         let begun = Instant::now();
         while self.running.devices.len() < devices || self.running.monitor.is_none() {
-            let report = self.keepers.report().await;
+            let report = self.supervised.report().await;
             match &report.state {
                 Ok(_) => self.note(&report),
                 // A run that was just killed may not have let go of its files yet.
@@ -262,7 +262,7 @@ impl Array {
     fn start_lock_servers_if_needed(&mut self, description: &ArrayDescription) {
         if !self.lock_servers_started && description.volumes.iter().any(ordering::needs_lock_server) {
             self.lock_servers_started = true;
-            self.keepers.start_lock_servers(description);
+            self.supervised.start_lock_servers(description);
         }
     }
 
@@ -272,7 +272,7 @@ impl Array {
             Ok(description) => description,
             Err(error) => return tracing::warn!("can't see which disks fill the slots of devices: {error}"),
         };
-        self.keepers.follow(&description);
+        self.supervised.follow(&description);
         let there = self.running.devices.len();
         self.running.devices.retain(|running| description.device(running.id).is_some());
         if self.running.devices.len() < there {
@@ -286,7 +286,7 @@ impl Array {
             tracing::warn!("{} is down, and will be started again: {failure}", supervisor::name(report.node));
         }
         if let NodeId::Device(device) = report.node
-            && !self.keepers.keeps(device)
+            && !self.supervised.keeps(device)
         {
             // It is gone from the array.
             return;
@@ -314,7 +314,7 @@ impl Array {
     }
 
     /// What keeps the array in order, by way of the front's host.
-    fn watching(&self, front: &Front, leases: Leases) -> JoinSet<()> {
+    fn watching(&self, front: &NbdFrontEnd, leases: Leases) -> JoinSet<()> {
         let mut watching = JoinSet::new();
         let session = front.session();
         let client = session.client().clone();
@@ -333,11 +333,11 @@ fn is_in_use(failure: &Failure) -> bool {
 }
 
 /// Serves at the same address as before, as a new host.
-async fn reopen(folder: &ArrayFolder, address: &Address) -> Front {
+async fn reopen(folder: &ArrayFolder, address: &Address) -> NbdFrontEnd {
     loop {
         let front = async {
-            let server = front::bind(address).await?;
-            Ok(Front::start(Session::start(folder, "up").await?, server, Vec::new()))
+            let server = front_end::bind(address).await?;
+            Ok(NbdFrontEnd::start(Session::start(folder, "up").await?, server, Vec::new()))
         };
         match front.await {
             Ok(front) => return front,

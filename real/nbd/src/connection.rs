@@ -7,7 +7,7 @@
 use crate::handshake::{Handshake, HandshakeError, Progress, Session};
 use crate::neighbours::Neighbours;
 use crate::reply::{self, Outcome, Output, Reply};
-use crate::request::{Command, Garbage, Request, Requests};
+use crate::request::{Command, DecodeError, Request, Requests};
 use crate::server::Settings;
 use crate::{Backend, Error, ErrorNumber, Volume};
 use bytes::BytesMut;
@@ -37,7 +37,7 @@ pub(crate) enum ConnectionError {
     #[error(transparent)]
     Handshake(#[from] HandshakeError),
     #[error(transparent)]
-    Garbage(#[from] Garbage),
+    DecodeError(#[from] DecodeError),
     #[error("the client did not choose an export in time")]
     HandshakeTimedOut,
     #[error("the export '{name}' went away while the client chose it")]
@@ -255,7 +255,7 @@ where
         Ok(())
     }
 
-    fn next_request(&mut self) -> Result<Option<Request>, Garbage> {
+    fn next_request(&mut self) -> Result<Option<Request>, DecodeError> {
         if !self.reading {
             return Ok(None);
         }

@@ -3,7 +3,7 @@
 use crate::Export;
 use crate::handshake::{Handshake, HandshakeError, Progress, Session};
 use crate::protocol::{OPTION_REPLY_MAGIC, REQUEST_BYTES_MAX};
-use crate::request::{Command, Garbage, Request, Requests};
+use crate::request::{Command, DecodeError, Request, Requests};
 use bytes::{Buf, Bytes, BytesMut};
 
 const EXPORT_BYTES: u64 = 1 << 20;
@@ -62,7 +62,7 @@ fn check_option_replies(mut replies: Bytes, chosen: bool) {
 }
 
 /// All requests in `data`, and how it ended if it did.
-fn requests(session: &Session, data: &[u8], piece: usize) -> (Vec<Request>, Option<Garbage>) {
+fn requests(session: &Session, data: &[u8], piece: usize) -> (Vec<Request>, Option<DecodeError>) {
     let (mut requests, mut input, mut taken) = (Requests::new(session), BytesMut::new(), Vec::new());
     for piece in data.chunks(piece) {
         input.extend_from_slice(piece);

@@ -25,7 +25,7 @@ struct Neighbour<V> {
 
 /// A client's place among them, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place<V> {
+pub(crate) struct NeighbourSlot<V> {
     neighbours: Arc<Neighbours<V>>,
     own: Arc<Neighbour<V>>,
 }
@@ -38,10 +38,10 @@ impl<V> Default for Neighbours<V> {
 
 impl<V: Volume> Neighbours<V> {
     /// A client has opened an export.
-    pub fn join(self: &Arc<Self>, export: &str, socket: OwnedFd, volume: Arc<V>) -> Place<V> {
+    pub fn join(self: &Arc<Self>, export: &str, socket: OwnedFd, volume: Arc<V>) -> NeighbourSlot<V> {
         let own = Arc::new(Neighbour { export: export.to_string(), socket, volume });
         self.lock().push(own.clone());
-        Place { neighbours: self.clone(), own }
+        NeighbourSlot { neighbours: self.clone(), own }
     }
 }
 
@@ -51,7 +51,7 @@ impl<V> Neighbours<V> {
     }
 }
 
-impl<V: Volume> Place<V> {
+impl<V: Volume> NeighbourSlot<V> {
     /// Abandons what is under way for others of the same export whose clients have closed their connections.
     pub fn abandon_the_gone(&self) {
         let mut clients = self.neighbours.lock();
@@ -74,14 +74,14 @@ impl<V: Volume> Place<V> {
     }
 }
 
-impl<V> Place<V> {
+impl<V> NeighbourSlot<V> {
     /// The client has taken leave: what it asked for is finished though it closes its connection.
     pub fn take_leave(&self) {
         self.neighbours.lock().retain(|client| !Arc::ptr_eq(client, &self.own));
     }
 }
 
-impl<V> Drop for Place<V> {
+impl<V> Drop for NeighbourSlot<V> {
     fn drop(&mut self) {
         self.take_leave();
     }

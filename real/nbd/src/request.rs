@@ -34,7 +34,7 @@ pub(crate) enum Command {
 
 /// What came is no request. The connection is beyond help, since where the next one begins is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Garbage {
+pub(crate) enum DecodeError {
     #[error("the client sent {magic:#x} where a request begins")]
     NotARequest { magic: u32 },
     #[error("the client announced a write of {length} bytes; more than {DRAINED_BYTES_MAX} are not even thrown away")]
@@ -70,7 +70,7 @@ impl Requests {
     }
 
     /// The next request, if all of it is there.
-    pub fn take(&mut self, input: &mut BytesMut) -> Result<Option<Request>, Garbage> {
+    pub fn take(&mut self, input: &mut BytesMut) -> Result<Option<Request>, DecodeError> {
         if self.refused.is_some() {
             return Ok(self.throw_away(input));
         }
@@ -79,7 +79,7 @@ impl Requests {
         };
         let (cookie, payload) = (header.cookie, header.payload());
         if payload > DRAINED_BYTES_MAX as usize {
-            return Err(Garbage::WriteTooLong { length: header.length });
+            return Err(DecodeError::WriteTooLong { length: header.length });
         }
         let refusal = self.check(&header).err();
         if let Some(error) = refusal {
@@ -154,13 +154,13 @@ impl Requests {
 }
 
 impl Header {
-    fn peek(input: &BytesMut) -> Result<Option<Header>, Garbage> {
+    fn peek(input: &BytesMut) -> Result<Option<Header>, DecodeError> {
         let Some(mut from) = input.get(..HEADER_BYTES) else {
             return Ok(None);
         };
         let magic = from.get_u32();
         if magic != REQUEST_MAGIC {
-            return Err(Garbage::NotARequest { magic });
+            return Err(DecodeError::NotARequest { magic });
         }
         Ok(Some(Header {
             flags: from.get_u16(),

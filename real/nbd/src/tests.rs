@@ -3,7 +3,7 @@
 use crate::fuzz::{fuzz_handshake, fuzz_requests};
 use crate::handshake::{Handshake, HandshakeError, Progress, Session};
 use crate::reply::{Outcome, Output, Reply, extents};
-use crate::request::{Command, Garbage, Request, Requests};
+use crate::request::{Command, DecodeError, Request, Requests};
 use crate::{Error, ErrorNumber, Export, Space};
 use bytes::{Buf, Bytes, BytesMut};
 use proptest::prelude::*;
@@ -397,8 +397,8 @@ fn what_cannot_be_done_is_refused_with_the_number_that_fits() {
 #[test]
 fn what_is_no_request_ends_the_connection() {
     let first = |bytes: &[u8]| Requests::new(&session(true)).take(&mut BytesMut::from(bytes));
-    assert_eq!(first(&[b'x'; 28]), Err(Garbage::NotARequest { magic: 0x7878_7878 }));
-    assert_eq!(first(&request(0, 1, 1, 0, u32::MAX)), Err(Garbage::WriteTooLong { length: u32::MAX }));
+    assert_eq!(first(&[b'x'; 28]), Err(DecodeError::NotARequest { magic: 0x7878_7878 }));
+    assert_eq!(first(&request(0, 1, 1, 0, u32::MAX)), Err(DecodeError::WriteTooLong { length: u32::MAX }));
 }
 
 // ---- replies ----

@@ -238,7 +238,7 @@ fn error(error: HostError) -> Error {
         HostError::OutOfRange => ErrorNumber::Invalid,
         HostError::Busy => ErrorNumber::NoMemory,
         HostError::Stopped
-        | HostError::Leaving
+        | HostError::Disconnecting
         | HostError::Fenced
         | HostError::Abandoned
         | HostError::Rejected { .. } => ErrorNumber::Shutdown,

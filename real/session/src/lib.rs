@@ -5,23 +5,23 @@
 //! | --- | --- |
 //! | `session` | the host: started, looked after, ended |
 //! | `observed` | the machine, so that it can be looked at while it runs, and begins nothing on volumes that are on hold |
-//! | `shelf` | the volumes that a host serves, and their being on hold |
-//! | `telltale` | what a host puts on the log of events |
+//! | `registry` | the volumes that a host serves, and their being on hold |
+//! | `corruption_reporter` | what a host puts on the log of events |
 //! | `volumes` | volumes from their entries to what a host needs |
-//! | `counts` | counters by their names |
+//! | `metrics` | counters by their names |
 //! | `error` | why a host can't be started, or can't go on |
 
-mod counts;
+mod corruption_reporter;
 mod error;
+mod metrics;
 mod observed;
+mod registry;
 mod session;
-mod shelf;
-mod telltale;
 mod volumes;
 
-pub use counts::{Counts, ratio};
 pub use error::{Loss, SessionError};
+pub use metrics::{Metrics, ratio};
 pub use observed::{Holds, HostView, ObservedHost, cpu_micros, of_process, of_shell};
+pub use registry::{VolumeRegistry, is_usable, usable};
 pub use session::{HEARTBEAT, SCRUB, Session, addresses, blocking, require_up, tell};
-pub use shelf::{Shelf, is_usable, usable};
 pub use volumes::{describe, describe_widest, find, layout};

@@ -1,8 +1,8 @@
 //! A host that can be looked at while it runs: what it, its shell and its process have counted, and what it is at.
 
-use crate::counts::Counts;
+use crate::metrics::Metrics;
 use braid_base::{BLOCK_BYTES, FenceTable, Now, Time, VolumeId};
-use braid_control::{ByteRange, Help, merged};
+use braid_control::{ByteRange, RecoveryReport, merged};
 use braid_host::{Host, MigrationProgress};
 use braid_machine::{Effects, HostError, HostRequest, Input, Machine};
 use braid_shell::Counters;
@@ -132,9 +132,9 @@ impl HostView {
     }
 
     /// What it does for a device that has come back.
-    pub fn helps(&self) -> Option<Help> {
+    pub fn coordinates_recovery(&self) -> Option<RecoveryReport> {
         let host = self.host.borrow();
-        let (device, left) = host.helps()?;
+        let (device, left) = host.coordinates_recovery()?;
         let bytes = BLOCK_BYTES as u64;
         let mut lost: BTreeMap<u64, Vec<ByteRange>> = BTreeMap::new();
         for (volume, block) in host.not_restored() {
@@ -145,7 +145,7 @@ impl HostView {
             (volume, merged(ranges.into_iter()).into_iter().take(LOST_SHOWN_MAX).collect())
         };
         let lost = lost.into_iter().map(named).collect();
-        Some(Help { device: device.0, left: left.map(|blocks| blocks * bytes), lost })
+        Some(RecoveryReport { device: device.0, left: left.map(|blocks| blocks * bytes), lost })
     }
 
     /// How far it is with the scrub of a volume: the first stripe that has not been begun.
@@ -166,7 +166,7 @@ impl HostView {
     }
 
     /// What the host, its shell and this whole process have counted since their start.
-    pub fn counters(&self) -> Counts {
+    pub fn counters(&self) -> Metrics {
         let host = self.host.borrow().counters().list();
         let host = host.into_iter().map(|(name, value)| (name.to_string(), value));
         host.chain(of_shell(&self.shell)).chain(of_process()).collect()
@@ -194,14 +194,14 @@ fn volume_of(request: &HostRequest) -> Option<VolumeId> {
         | HostRequest::Restore { volume, .. }
         | HostRequest::Copy { volume, .. }
         | HostRequest::CrossCheck { volume, .. }
-        | HostRequest::Mirror { volume, .. }
+        | HostRequest::AttributeVolume { volume, .. }
         | HostRequest::Recompute { volume, .. } => Some(*volume),
         HostRequest::AdoptVolume { .. }
         | HostRequest::DropVolume { .. }
         | HostRequest::Flush { .. }
         | HostRequest::Objects { .. }
         | HostRequest::Await { .. }
-        | HostRequest::TakeLeave
+        | HostRequest::Disconnect
         | HostRequest::Abandon { .. }
         | HostRequest::Fence { .. }
         // Long, and made of requests of the host's own.

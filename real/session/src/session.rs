@@ -1,10 +1,10 @@
 //! A host in this process: its generation and lease, the machine and its connections to the monitor, devices and lock servers.
 
-use crate::counts::Counts;
+use crate::corruption_reporter::CorruptionReporter;
 use crate::error::{Loss, SessionError};
+use crate::metrics::Metrics;
 use crate::observed::{HostView, ObservedHost};
-use crate::shelf::{self, Shelf};
-use crate::telltale::Telltale;
+use crate::registry::{self, VolumeRegistry};
 use braid_base::{DeviceId, Generation, LockServerId, NodeId, VolumeId};
 use braid_control::{ArrayDescription, ArrayFolder, ControlError, LeaseReport, Leases, Moment};
 use braid_host::{Acquisition, Host, HostConfig};
@@ -29,10 +29,10 @@ pub struct Session {
     generation: Generation,
     client: HostClient,
     view: HostView,
-    shelf: Shelf,
+    registry: VolumeRegistry,
     stop: oneshot::Sender<()>,
     driver: JoinHandle<std::io::Result<()>>,
-    keeper: JoinHandle<()>,
+    renewer: JoinHandle<()>,
     lost: watch::Receiver<Option<Loss>>,
 }
 
@@ -48,7 +48,7 @@ impl Session {
             devices: description.devices.iter().map(|device| DeviceId(device.id)).collect(),
             lock_servers: description.lock_servers().collect(),
             acquisition: acquisition(&description)?,
-            volumes: shelf::usable(&description)?,
+            volumes: registry::usable(&description)?,
             settings: description.leases().settings(),
             seed: braid_shell::now().clock.0,
         });
@@ -60,28 +60,28 @@ impl Session {
         let (client, driver) = run_host(host, us, followed, counters, async {
             let _ = stopped.await;
         });
-        let shelf = Shelf::new(client.clone(), view.holds().clone(), &description)?;
+        let registry = VolumeRegistry::new(client.clone(), view.holds().clone(), &description)?;
         let (losing, lost) = watch::channel(None);
-        let keeper = Keeper {
+        let renewer = LeaseRenewer {
             folder: folder.clone(),
             generation,
             leases: description.leases(),
             view: view.clone(),
-            shelf: shelf.clone(),
+            registry: registry.clone(),
             // A scrub tells of itself.
-            telltale: (what != SCRUB).then(Telltale::default),
+            corruption_reporter: (what != SCRUB).then(CorruptionReporter::default),
         };
-        let keeper = tokio::task::spawn_local(keeper.keep(addresses, losing));
+        let renewer = tokio::task::spawn_local(renewer.keep(addresses, losing));
         Ok(Session {
             folder: folder.clone(),
             generation,
             client,
             view,
-            shelf,
+            registry,
             stop,
             // A host stays on its thread.
             driver: tokio::task::spawn_local(driver),
-            keeper,
+            renewer,
             lost,
         })
     }
@@ -107,17 +107,17 @@ impl Session {
     }
 
     /// The volumes that it knows.
-    pub fn shelf(&self) -> &Shelf {
-        &self.shelf
+    pub fn registry(&self) -> &VolumeRegistry {
+        &self.registry
     }
 
     /// The volume of this name, as it is now.
     pub async fn take_in(&self, name: &str) -> Result<VolumeDescription, SessionError> {
-        self.shelf.take_in(&self.folder, name).await
+        self.registry.take_in(&self.folder, name).await
     }
 
     /// What the host has counted; as others see it in its lease, but of this moment.
-    pub fn counters(&self) -> Counts {
+    pub fn counters(&self) -> Metrics {
         self.view.counters()
     }
 
@@ -142,11 +142,11 @@ impl Session {
 
     /// Finishes what is under way, has devices and lock servers drop what they keep for this host, and gives the lease back.
     pub async fn end(self) {
-        let Session { folder, generation, client, stop, driver, keeper, .. } = self;
+        let Session { folder, generation, client, stop, driver, renewer, .. } = self;
         // It would take the host's end for a failure.
-        keeper.abort();
+        renewer.abort();
         // It has its own time limits. What it could not tell anybody goes with the next fence of all that have ended.
-        let _ = client.call(HostRequest::TakeLeave).await;
+        let _ = client.call(HostRequest::Disconnect).await;
         let _ = stop.send(());
         let ended = driver.await;
         if let Ok(Err(error)) = ended {
@@ -158,7 +158,7 @@ impl Session {
     /// For a host that has written nothing: gives the lease back, whatever is still unanswered.
     pub fn leave(self) {
         self.driver.abort();
-        self.keeper.abort();
+        self.renewer.abort();
         release(&self.folder, self.generation);
     }
 }
@@ -179,20 +179,20 @@ fn release(folder: &ArrayFolder, generation: Generation) {
 }
 
 /// Looks after a host's lease.
-struct Keeper {
+struct LeaseRenewer {
     folder: ArrayFolder,
     generation: Generation,
     leases: Leases,
     view: HostView,
-    shelf: Shelf,
-    telltale: Option<Telltale>,
+    registry: VolumeRegistry,
+    corruption_reporter: Option<CorruptionReporter>,
 }
 
-impl Keeper {
+impl LeaseRenewer {
     /// Renews the lease, which also tells what the host has counted and by which revision of the description it lives;
     /// follows devices and lock servers to where they listen, and the volumes.
     async fn keep(self, follow: watch::Sender<Addresses>, losing: watch::Sender<Option<Loss>>) {
-        let Keeper { folder, generation, leases, view, shelf, mut telltale } = self;
+        let LeaseRenewer { folder, generation, leases, view, registry, mut corruption_reporter } = self;
         // By the clock that leases are measured with, which also counts while the machine sleeps.
         let mut renewed = Moment::now();
         let mut revision = 0;
@@ -204,12 +204,15 @@ impl Keeper {
                 return;
             }
             let now = Moment::now();
-            let (counters, helps) = (view.counters(), view.helps());
+            let (counters, coordinates_recovery) = (view.counters(), view.coordinates_recovery());
             // The log needs the folder's lock, which somebody may hold for long; the lease does not wait for that.
             let is_told = telling.as_ref().is_none_or(JoinHandle::is_finished);
-            let news = telltale.as_mut().filter(|_| is_told);
-            let news = news.map(|telltale| telltale.take(&counters, helps.as_ref(), Instant::now()));
-            let report = LeaseReport { counters: counters.into_map(), revision, helps, lock_server: None };
+            let diff = corruption_reporter.as_mut().filter(|_| is_told);
+            let diff = diff.map(|corruption_reporter| {
+                corruption_reporter.take(&counters, coordinates_recovery.as_ref(), Instant::now())
+            });
+            let report =
+                LeaseReport { counters: counters.into_map(), revision, coordinates_recovery, lock_server: None };
             let renew = move |folder: &ArrayFolder| folder.renew(generation, &now, report).map(|()| now);
             match blocking(&folder, renew).await {
                 Ok(now) => renewed = now,
@@ -225,10 +228,10 @@ impl Keeper {
                     }
                 }
             }
-            if let Some(news) = news.filter(|news| !news.is_empty()) {
+            if let Some(diff) = diff.filter(|diff| !diff.is_empty()) {
                 let folder = folder.clone();
                 telling = Some(tokio::spawn(async move {
-                    if let Err(error) = blocking(&folder, |folder| news.tell(folder)).await {
+                    if let Err(error) = blocking(&folder, |folder| diff.tell(folder)).await {
                         tracing::warn!("can't put on the log what host {generation} has met: {error}");
                     }
                 }));
@@ -236,7 +239,7 @@ impl Keeper {
             match blocking(&folder, |folder| Ok((addresses(folder)?, folder.describe()?))).await {
                 Ok((found, description)) => {
                     tell(&follow, found);
-                    match shelf.follow(&description).await {
+                    match registry.follow(&description).await {
                         Ok(()) if view.has_drained() => revision = description.revision,
                         Ok(()) => {}
                         Err(failure) => tracing::warn!("can't follow the volumes: {failure}"),

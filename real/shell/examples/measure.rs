@@ -47,7 +47,7 @@ fn fill(file: &Path) {
 }
 
 /// Keeps so many disk commands in flight until it has done enough.
-struct Mill {
+struct LoadGenerator {
     seed: u64,
     left: u64,
     in_flight: u64,
@@ -56,7 +56,7 @@ struct Mill {
     done: Option<oneshot::Sender<()>>,
 }
 
-impl Mill {
+impl LoadGenerator {
     fn next(&mut self, tag: DiskTag, out: &mut Effects) {
         self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         // Each tag has its own part of the disk: no two commands in flight overlap.
@@ -70,7 +70,7 @@ impl Mill {
     }
 }
 
-impl Machine for Mill {
+impl Machine for LoadGenerator {
     fn step(&mut self, _now: Now, input: Input, out: &mut Effects) {
         match input {
             Input::Start => (0..self.in_flight).for_each(|tag| self.next(DiskTag(tag), out)),
@@ -92,7 +92,8 @@ fn disk_alone(file: &Path, engine: EngineChoice, in_flight: u64, write: bool, du
     let count = if in_flight == 1 || durable { 10_000 } else { 200_000 };
     let (done, stop) = oneshot::channel();
     let buffer = braid_base::AlignedBuffer::zeroed(4096).freeze();
-    let mill = Mill { seed: 1, left: count, in_flight, write: write.then_some(buffer), durable, done: Some(done) };
+    let mill =
+        LoadGenerator { seed: 1, left: count, in_flight, write: write.then_some(buffer), durable, done: Some(done) };
     let disk = Disk::open(file, &DiskOptions::default()).expect("a disk");
     let counters = Arc::new(Counters::default());
     let measure = Measure::start();

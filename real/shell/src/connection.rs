@@ -23,11 +23,11 @@ pub(crate) struct Arrival {
     pub peer: Option<NodeId>,
     /// Between frames, a silence of this length ends it; one that we made is silent only if we have asked something.
     pub silence_max: Duration,
-    pub claim: Claim,
+    pub slot: Slot,
 }
 
 /// What the end of a connection gives back.
-pub(crate) enum Claim {
+pub(crate) enum Slot {
     /// Room for another one.
     Accepted { _permit: OwnedSemaphorePermit },
     /// Word to whoever made it: false if the peer was asked and had nothing valid to say.
@@ -45,7 +45,7 @@ pub(crate) struct Connection {
     asked: Option<Instant>,
     /// It has brought a valid frame.
     spoke: bool,
-    claim: Claim,
+    slot: Slot,
 }
 
 /// What became of a frame.
@@ -69,9 +69,9 @@ pub(crate) enum Ended {
 
 impl Connection {
     pub fn new(arrival: Arrival, inbox: Inbox, now: Instant) -> Connection {
-        let Arrival { stream, name, silence_max, claim, .. } = arrival;
+        let Arrival { stream, name, silence_max, slot, .. } = arrival;
         let outbox = Outbox::default();
-        Connection { name, stream, inbox, outbox, silence_max, last_read: now, asked: None, spoke: false, claim }
+        Connection { name, stream, inbox, outbox, silence_max, last_read: now, asked: None, spoke: false, slot }
     }
 
     /// What it is called in the log.
@@ -87,7 +87,7 @@ impl Connection {
     /// Puts a frame into the outbox; [`Connection::poll_flush`] writes it.
     pub fn push(&mut self, frame: EncodedFrame) -> Pushed {
         let first = self.outbox.is_empty();
-        if matches!(self.claim, Claim::Made { .. }) {
+        if matches!(self.slot, Slot::Made { .. }) {
             self.asked.get_or_insert_with(Instant::now);
         }
         match self.outbox.push(frame) {
@@ -141,15 +141,15 @@ impl Connection {
 
     /// Whether it has been silent for too long, or is not wanted any more.
     pub fn check(&self, now: Instant) -> Result<(), Ended> {
-        if let Claim::Made { ended } = &self.claim
+        if let Slot::Made { ended } = &self.slot
             && ended.is_closed()
         {
             return Err(Ended::Quietly);
         }
         let waiting = self.inbox.is_waiting();
         let patience = if waiting { STALL_MAX } else { self.silence_max };
-        let since = match (&self.claim, waiting) {
-            (Claim::Made { .. }, false) => match self.asked {
+        let since = match (&self.slot, waiting) {
+            (Slot::Made { .. }, false) => match self.asked {
                 Some(asked) => asked,
                 // Nobody has to speak unasked.
                 None => return Ok(()),
@@ -166,7 +166,7 @@ impl Connection {
 
     /// Closes it.
     pub fn end(self) {
-        if let Claim::Made { ended } = self.claim {
+        if let Slot::Made { ended } = self.slot {
             // Whoever made it may have gone.
             let _ = ended.send(self.spoke || self.asked.is_none());
         }

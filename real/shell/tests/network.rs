@@ -1,4 +1,4 @@
-//! Machines over real sockets: what arrives, what is refused, what is mended.
+//! Machines over real sockets: what arrives, what is refused, what is repaired.
 
 mod toy;
 

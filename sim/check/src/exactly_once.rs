@@ -151,8 +151,8 @@ fn adds_to(operation: &ObjectOperation, counter: Counter) -> bool {
 
 fn first_value(history: &ObjectHistory, Counter { device, object, name }: Counter) -> i64 {
     let there = history.initial(device);
-    let life =
+    let incarnation =
         there.get(&Key::header(object)).map(|header| u64::from_be_bytes(header[..8].try_into().expect("a header")));
-    let value = life.and_then(|life| there.get(&Key::attribute(life, name)).cloned());
+    let value = incarnation.and_then(|incarnation| there.get(&Key::attribute(incarnation, name)).cloned());
     value.and_then(|value| <[u8; 8]>::try_from(&value[..]).ok()).map_or(0, i64::from_be_bytes)
 }

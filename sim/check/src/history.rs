@@ -2,7 +2,7 @@
 //!
 //! Storage is seen as an array of *cells* of 16 bytes. A written cell holds its write's [`Tag`] and its own number, so
 //! that every cell that is read says who wrote it, and that it lies where it belongs; zeros are what was never written, or
-//! zeroed. Whatever else a read finds is [`Garbage`] and a failure by itself.
+//! zeroed. Whatever else a read finds is [`CorruptCell`] and a failure by itself.
 
 use braid_base::{BLOCK_BYTES, Time};
 use bytes::Bytes;
@@ -33,7 +33,7 @@ impl Tag {
     }
 
     /// What was read from `start` on, as runs of cells of one write each.
-    pub fn parse(start: u64, bytes: &[u8]) -> Result<Vec<Run>, Garbage> {
+    pub fn parse(start: u64, bytes: &[u8]) -> Result<Vec<Run>, CorruptCell> {
         assert!(bytes.len().is_multiple_of(CELL_BYTES), "reads are of whole cells");
         let mut runs: Vec<Run> = Vec::new();
         for (cell, content) in (start..).zip(bytes.chunks_exact(CELL_BYTES)) {
@@ -41,7 +41,7 @@ impl Tag {
             let tag = match (word(0), word(8)) {
                 (0, 0) => Tag::ZEROS,
                 (tag, number) if tag != 0 && number == cell => Tag(tag),
-                (tag, number) => return Err(Garbage { cell, tag, number }),
+                (tag, number) => return Err(CorruptCell { cell, tag, number }),
             };
             match runs.last_mut() {
                 Some(run) if run.tag == tag => run.cells.end += 1,
@@ -61,7 +61,7 @@ impl fmt::Display for Tag {
 /// A cell that no write can have made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cell {cell} holds what nobody wrote there: words {tag:#x}, {number:#x}")]
-pub struct Garbage {
+pub struct CorruptCell {
     /// Which.
     pub cell: u64,
     /// Its first word.

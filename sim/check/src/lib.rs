@@ -18,7 +18,7 @@ pub mod partition;
 pub mod serializable;
 
 pub use exactly_once::{Counter, Miscounted, check_counters};
-pub use history::{Action, Cells, Client, Garbage, History, Moment, Operation, OperationId, Run, Tag};
+pub use history::{Action, Cells, Client, CorruptCell, History, Moment, Operation, OperationId, Run, Tag};
 pub use linearizable::{Contradiction, Linearizability, check_objects, count_outcomes};
 pub use object_history::{ObjectHistory, ObjectOperation, ObjectOperationId, Objects, Outcome, is_beyond_the_model};
 pub use parity::{ParityError, check_stripe, reconstruct};

@@ -371,10 +371,10 @@ impl<'a> Search<'a> {
             let taken = self.taken.len();
             self.take(op, &changes);
             let candidates = self.candidates();
-            let helps =
+            let coordinates_recovery =
                 candidates.into_iter().any(|next| self.ops[next].answer.is_some() && self.try_out(next).is_some());
             self.take_back(taken);
-            match helps {
+            match coordinates_recovery {
                 true => helpful.push((op, false)),
                 false if may_hope => hopes.push((op, true)),
                 false => {}

@@ -240,7 +240,7 @@ impl fmt::Display for ToldAnswer<'_> {
                 ActionResult::Created { object } => write!(f, "created {object}")?,
                 ActionResult::Data { data } => write!(f, "{} bytes {}", data.len(), short(data))?,
                 ActionResult::Appended { offset } => write!(f, "appended at {offset}")?,
-                ActionResult::Stat { length, life } => write!(f, "length {length}, life {life}")?,
+                ActionResult::Stat { length, incarnation } => write!(f, "length {length}, incarnation {incarnation}")?,
                 ActionResult::Compared { swapped, original } => {
                     f.write_str(if *swapped { "swapped" } else { "not swapped" })?;
                     original.as_ref().map_or(Ok(()), |value| write!(f, ", was {}", short(value)))?;

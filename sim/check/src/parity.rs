@@ -1,7 +1,7 @@
 //! Redundancy recomputed from blocks as they lie on the devices, in the plainest way.
 
 use braid_base::BLOCK_BYTES;
-use braid_layout::{Layout, Place};
+use braid_layout::{Layout, UnitAddress};
 
 /// A row of blocks whose redundancy does not match its data.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -10,13 +10,17 @@ pub struct ParityError {
     /// Of which stripe.
     pub stripe: u64,
     /// The block of the redundancy unit.
-    pub place: Place,
+    pub place: UnitAddress,
     /// The first byte that differs.
     pub byte: usize,
 }
 
 /// Compares every block of a stripe's redundancy units with the data; `block` brings a component block.
-pub fn check_stripe(layout: &Layout, stripe: u64, mut block: impl FnMut(Place) -> Vec<u8>) -> Result<(), ParityError> {
+pub fn check_stripe(
+    layout: &Layout,
+    stripe: u64,
+    mut block: impl FnMut(UnitAddress) -> Vec<u8>,
+) -> Result<(), ParityError> {
     for row in 0..layout.unit_blocks() {
         let mut expected = vec![0; BLOCK_BYTES];
         for unit in 0..layout.data_units() {
@@ -34,7 +38,11 @@ pub fn check_stripe(layout: &Layout, stripe: u64, mut block: impl FnMut(Place) -
 }
 
 /// A block of the volume as the other units of its stripe have it; nothing, where the layout has no redundancy.
-pub fn reconstruct(layout: &Layout, volume_block: u64, mut block: impl FnMut(Place) -> Vec<u8>) -> Option<Vec<u8>> {
+pub fn reconstruct(
+    layout: &Layout,
+    volume_block: u64,
+    mut block: impl FnMut(UnitAddress) -> Vec<u8>,
+) -> Option<Vec<u8>> {
     assert!(layout.data_units() == 1 || layout.redundancy_units() <= 1, "one parity unit is all there is so far");
     if layout.redundancy_units() == 0 {
         return None;
@@ -52,8 +60,8 @@ pub fn reconstruct(layout: &Layout, volume_block: u64, mut block: impl FnMut(Pla
     Some(content)
 }
 
-fn row_of(unit: Place, row: u64) -> Place {
-    Place { block: unit.block + row, ..unit }
+fn row_of(unit: UnitAddress, row: u64) -> UnitAddress {
+    UnitAddress { block: unit.block + row, ..unit }
 }
 
 fn xor(into: &mut [u8], other: &[u8]) {
@@ -71,7 +79,7 @@ mod tests {
         for (scheme, devices) in [("raid5:4+1", 5), ("raid5:2+1", 7), ("raid1:3", 3), ("raid0:3", 3)] {
             let layout = Layout::new(scheme.parse().unwrap(), devices, 2).unwrap();
             let mut rng = Rng::new(5);
-            let mut blocks: BTreeMap<Place, Vec<u8>> = BTreeMap::new();
+            let mut blocks: BTreeMap<UnitAddress, Vec<u8>> = BTreeMap::new();
             for block in 0..6 * layout.stripe_blocks() {
                 let content: Vec<u8> = (0..BLOCK_BYTES).map(|_| rng.next_u64() as u8).collect();
                 for unit in 0..layout.redundancy_units() {

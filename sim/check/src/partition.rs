@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// What a request may touch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Place {
+enum Footprint {
     /// One attribute of an object that stays.
     Attribute(DeviceId, ObjectId, AttributeName),
     /// All of them, where some are listed.
@@ -49,7 +49,8 @@ pub fn partition(history: &ObjectHistory) -> Vec<Vec<usize>> {
     let mut at = BTreeMap::new();
     for (number, operation) in history.operations().iter().enumerate().filter(|(_, op)| counted(op)) {
         let commands = operation.request.commands.iter();
-        let places: BTreeSet<Place> = commands.flat_map(|command| kinds.places(operation.device, command)).collect();
+        let places: BTreeSet<Footprint> =
+            commands.flat_map(|command| kinds.places(operation.device, command)).collect();
         match places.first() {
             Some(first) => {
                 places.iter().for_each(|place| joined.join(*first, *place));
@@ -58,7 +59,7 @@ pub fn partition(history: &ObjectHistory) -> Vec<Vec<usize>> {
             None => alone.push(vec![number]),
         }
     }
-    let mut parts: BTreeMap<Place, Vec<usize>> = BTreeMap::new();
+    let mut parts: BTreeMap<Footprint, Vec<usize>> = BTreeMap::new();
     for (number, place) in at {
         parts.entry(joined.root(place)).or_default().push(number);
     }
@@ -73,27 +74,27 @@ struct Kinds {
 }
 
 impl Kinds {
-    fn places(&self, device: DeviceId, command: &ObjectCommand) -> Vec<Place> {
+    fn places(&self, device: DeviceId, command: &ObjectCommand) -> Vec<Footprint> {
         let object = command.object;
         if matches!(command.action, Action::Create | Action::List { .. }) || !self.staying.contains(&(device, object)) {
-            return vec![Place::Others(device)];
+            return vec![Footprint::Others(device)];
         }
         let attribute = |name: AttributeName| match name {
-            AttributeName::OBJECT_LENGTH => Some(Place::Data(device, object)),
+            AttributeName::OBJECT_LENGTH => Some(Footprint::Data(device, object)),
             _ if name.is_reserved() => None,
-            _ if self.listed.contains(&(device, object)) => Some(Place::Attributes(device, object)),
-            _ => Some(Place::Attribute(device, object, name)),
+            _ if self.listed.contains(&(device, object)) => Some(Footprint::Attributes(device, object)),
+            _ => Some(Footprint::Attribute(device, object, name)),
         };
         let names = command.sets.iter().map(|set| set.name).chain(command.gets.iter().copied());
-        let mut places: Vec<Place> = names.filter_map(attribute).collect();
+        let mut places: Vec<Footprint> = names.filter_map(attribute).collect();
         places.extend(match &command.action {
             Action::Read { .. }
             | Action::Write { .. }
             | Action::Append { .. }
             | Action::Truncate { .. }
-            | Action::Stat => Some(Place::Data(device, object)),
+            | Action::Stat => Some(Footprint::Data(device, object)),
             Action::CompareAndSwap { name, .. } | Action::FetchAndAdd { name, .. } => attribute(*name),
-            Action::ListAttributes { .. } => Some(Place::Attributes(device, object)),
+            Action::ListAttributes { .. } => Some(Footprint::Attributes(device, object)),
             Action::Nothing | Action::Flush | Action::Create | Action::Remove | Action::List { .. } => None,
         });
         places
@@ -103,18 +104,18 @@ impl Kinds {
 /// Which places are one.
 #[derive(Default)]
 struct Joined {
-    parents: BTreeMap<Place, Place>,
+    parents: BTreeMap<Footprint, Footprint>,
 }
 
 impl Joined {
-    fn root(&self, mut place: Place) -> Place {
+    fn root(&self, mut place: Footprint) -> Footprint {
         while let Some(parent) = self.parents.get(&place) {
             place = *parent;
         }
         place
     }
 
-    fn join(&mut self, one: Place, other: Place) {
+    fn join(&mut self, one: Footprint, other: Footprint) {
         let (one, other) = (self.root(one), self.root(other));
         if one != other {
             self.parents.insert(other, one);

@@ -18,20 +18,20 @@ use std::time::{Duration, Instant, SystemTime};
 ///
 /// Each run is a whole array in a simulated world: an array, hosts, faults and their times, all drawn from a seed. Messages are lost,
 /// doubled, late and out of order; hosts, devices and lock servers die at any step, stall, flap and are cut off; disks lose what was
-/// not synced, are slow or full, and rot; clocks jump and run wrong. Then everything heals, and must come to rest: every operation
+/// not synced, are slow or full, and be corrupted; clocks jump and run wrong. Then everything heals, and must come to rest: every operation
 /// answered, nothing undecided, parity right, and the history of all hosts serializable, with no acknowledged write lost.
 ///
 /// A failing run ends the attack with exit status 4 and the line that shows it again. Without --seed each attack has seeds of its own,
 /// and says which. Kinds of faults, for --only, --also and --without:
 ///   host-crash device-crash server-crash blackout flap stall slow-node cut clock-step clock-rate clock-leap
-///   slow-disk full-disk rot unreadable misdirected replace migrate chore objects mirrors
+///   slow-disk full-disk is corrupted unreadable misdirected replace migrate chore objects attribute volumes
 /// `misdirected` (a write that lands elsewhere and is said to be done) is beyond what is promised: name it with --also to see what
 /// that does.
 ///
 /// Examples:
 ///   braid sim attack                                   a thousand runs, some two minutes
 ///   braid sim attack --time 5m --ordering callback-lock
-///   braid sim attack --seed 0 --runs 300 --only device-crash,rot
+///   braid sim attack --seed 0 --runs 300 --only device-crash,corruption
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Arguments {
@@ -152,7 +152,7 @@ pub fn report_json(report: &Report) -> Value {
         "messages": {"sent": network.sent, "lost": network.lost, "cut": network.cut, "doubled": network.doubled,
                      "damaged": network.damaged, "late": network.delayed, "overtaken": network.reordered},
         "disks": {"crashes": disks.crashes, "lost": disks.lost, "torn": disks.torn, "kept": disks.kept,
-                  "rotten": disks.rotten, "unreadable": disks.unreadable, "astray": disks.astray,
+                  "corrupt": disks.rotten, "unreadable": disks.unreadable, "astray": disks.misdirected,
                   "refused": disks.refused, "failed": disks.failed},
         "hosts": list(report.hosts.list()), "lock_servers": list(report.lock_servers.list()), "stores": report.stores,
         "ignored": ignored, "search_steps": report.search_steps, "unjudged": report.unjudged,

@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use braid_benchkit::tables::{tables, text};
-use braid_experiments::experiment::{Base, Effort, Experiment};
+use braid_experiments::experiment::{Base, Experiment, Thoroughness};
 use braid_experiments::output::Record;
 use braid_experiments::report::{self, ReportError};
 use braid_experiments::rows::rows_of;
@@ -107,7 +107,7 @@ pub fn execute_run(arguments: &Run, common: &Common) -> Result<ExitCode, Failure
         seed: arguments.seed,
         replications: arguments.replications,
         assignments: arguments.assignments.clone(),
-        effort: if arguments.quick { Effort::Quick } else { Effort::Full },
+        thoroughness: if arguments.quick { Thoroughness::Quick } else { Thoroughness::Full },
     };
     // All that is wrong with the request is said before anything is made.
     let plans = experiments
@@ -122,19 +122,19 @@ pub fn execute_run(arguments: &Run, common: &Common) -> Result<ExitCode, Failure
     for (experiment, plan) in experiments.into_iter().zip(plans) {
         progress.set_message(experiment.name);
         let parameters = plan.base().list();
-        let (replicated, pace) = run(plan, &request, &progress);
+        let (replicated, speed) = run(plan, &request, &progress);
         let rows = rows_of(experiment, &replicated);
-        let record = Record::new(experiment, &request, parameters, rows, pace);
+        let record = Record::new(experiment, &request, parameters, rows, speed);
         let written = braid_experiments::output::write(&dir, experiment, &record);
         written.map_err(|error| cannot_write(&dir, &error))?;
         if !common.json {
             let tables = text(&tables(experiment.metrics, experiment.x.title, &record.rows));
             let speed = format!(
                 "{} runs, {} events in {:.1} s: {:.0} a second",
-                pace.runs,
-                pace.events,
-                pace.took.as_secs_f64(),
-                pace.events as f64 / pace.took.as_secs_f64()
+                speed.runs,
+                speed.events,
+                speed.took.as_secs_f64(),
+                speed.events as f64 / speed.took.as_secs_f64()
             );
             progress.suspend(|| {
                 output::print(false, || json!(null), || format!("{}\n{speed}\n\n{tables}", experiment.title))

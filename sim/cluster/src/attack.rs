@@ -8,7 +8,7 @@
 
 use crate::options::{Choices, Options};
 use crate::report::{Failure, Report};
-use crate::storm::{RUN_MAX, run};
+use crate::swarm::{RUN_MAX, run};
 use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::sync::{Condvar, Mutex};

@@ -7,7 +7,7 @@
 use crate::cluster::Cluster;
 use crate::options::Options;
 use crate::role::Role;
-use braid_base::{DeviceId, NodeId, Standing, Time};
+use braid_base::{DeviceId, MemberState, NodeId, Time};
 use braid_device::Service;
 use braid_machine::HostError;
 use braid_wire::Ordering;
@@ -93,7 +93,7 @@ pub(crate) struct Availability {
     open: Vec<usize>,
     /// When the devices that are in changed.
     epochs: Vec<Time>,
-    members: Vec<(DeviceId, Standing)>,
+    members: Vec<(DeviceId, MemberState)>,
     /// When each host was last told that there is no room for it.
     turned_away: BTreeMap<NodeId, Time>,
 }
@@ -123,7 +123,7 @@ impl Terms {
         let (lease, heartbeat, resend) = (settings.device_lease, settings.heartbeat, settings.resend_max);
         let second = Duration::from_secs(1);
         let longest = settings.host_lease.max(lease);
-        // A recall that overtakes the grant of its lock is dropped, and sent again.
+        // A revocation that overtakes the grant of its lock is dropped, and sent again.
         let again = if options.faults.network.in_order { Duration::ZERO } else { settings.resend_min };
         // Over several devices, device locks deadlock until they time out; how often an operation then begins again has no bound.
         let takes_turns = options.ordering != Ordering::DeviceLock;
@@ -200,9 +200,13 @@ impl Availability {
         self.turned_away.extend(cluster.turned_away().into_iter().map(|host| (host, now)));
         if let Some(decided) = cluster.membership().filter(|decided| !decided.members.is_empty()) {
             let is_same = decided.members.len() == self.members.len()
-                && decided.members.iter().zip(&self.members).all(|(now, before)| (now.device, now.standing) == *before);
+                && decided
+                    .members
+                    .iter()
+                    .zip(&self.members)
+                    .all(|(now, before)| (now.device, now.member_state) == *before);
             if !is_same {
-                self.members = decided.members.iter().map(|member| (member.device, member.standing)).collect();
+                self.members = decided.members.iter().map(|member| (member.device, member.member_state)).collect();
                 self.epochs.push(now);
             }
         }
@@ -213,7 +217,7 @@ impl Availability {
             if now < fault.until {
                 return true;
             }
-            let is_in = members.contains(&(device, Standing::In));
+            let is_in = members.contains(&(device, MemberState::In));
             let is_late = now > fault.until.after(terms.return_max);
             if is_late || (is_in && serves(cluster, device)) {
                 fault.whole = Some(now);

@@ -2,9 +2,9 @@
 //! pauses that are promised ([`crate::availability`]).
 
 use crate::availability::Cause;
+use crate::fault_events::FaultEvent;
 use crate::options::{Choices, Options};
-use crate::storm::Run;
-use crate::weather::Weather;
+use crate::swarm::Run;
 use braid_base::{LockServerId, NodeId};
 use braid_wire::Atomicity;
 use braid_world::{CrashPoint, CutShape, Fault, FaultKind, NetworkOptions};
@@ -30,10 +30,10 @@ impl Options {
         let may = choices.kinds().contains(&FaultKind::Calm)
             && self.atomicity == Atomicity::Implied
             && self.objects.is_none()
-            && self.mirror.is_none()
+            && self.attribute_volume.is_none()
             && !self.moves;
         let named = choices.only.contains(&FaultKind::Calm) || choices.also.contains(&FaultKind::Calm);
-        // Dice of its own, so that all other seeds are as they are.
+        // A random source of its own, so that all other seeds are as they are.
         let rng = &mut braid_base::Rng::new(self.seed ^ 0xca13);
         if !may || !(rng.below(8) == 0 || named) {
             return self;
@@ -55,12 +55,12 @@ impl Options {
         self.settings.request_timeout = self.settings.request_timeout.max(8 * lease);
         self.settings.resend_max = (lease / 4).max(Duration::from_millis(50));
         self.settings.resend_min = self.settings.resend_min.min(self.settings.resend_max);
-        let storm = 12 * lease + Duration::from_secs(10);
+        let swarm = 12 * lease + Duration::from_secs(10);
         let clients = (self.hosts * self.clients) as u32;
         Options {
-            storm,
+            swarm,
             // Spread over all of it.
-            think_max: 2 * storm * clients / self.operations as u32,
+            think_max: 2 * swarm * clients / self.operations as u32,
             chunks: None,
             ..self
         }
@@ -71,7 +71,7 @@ impl Run {
     /// The next fault of a calm run, if nothing is left of the one before.
     pub(crate) fn next_calm(&mut self) {
         if !self.is_quiet() {
-            return self.plan_weather(LOOK_EVERY, Weather::Next);
+            return self.plan_fault(LOOK_EVERY, FaultEvent::Next);
         }
         let total: u64 = self.cluster.options.faults.weights.values().sum();
         let mut drawn = self.rng.below(total);
@@ -83,8 +83,8 @@ impl Run {
         });
         let (kind, _) = kind.expect("it was drawn among them");
         self.calm_fault(kind);
-        let pause = self.storm.pause();
-        self.plan_weather(pause, Weather::Next);
+        let pause = self.swarm.pause();
+        self.plan_fault(pause, FaultEvent::Next);
     }
 
     fn calm_fault(&mut self, kind: FaultKind) {
@@ -96,8 +96,8 @@ impl Run {
             FaultKind::DeviceCrash => {
                 let count = self.rng.between(1, 12);
                 let at = [None, Some(CrashPoint::Write(count)), Some(CrashPoint::Sync(count))];
-                let (at, away, reboot) = (at[self.rng.below(3) as usize], self.absence(), self.rng.chance(1, 2));
-                self.on_fault_of(Fault::Crash { node, at, away, reboot }, gone);
+                let (at, unavailable, reboot) = (at[self.rng.below(3) as usize], self.absence(), self.rng.chance(1, 2));
+                self.on_fault_of(Fault::Crash { node, at, unavailable, reboot }, gone);
             }
             FaultKind::Flap => {
                 let lease = self.cluster.options.settings.device_lease.as_millis() as u64;
@@ -128,8 +128,8 @@ impl Run {
             FaultKind::HostCrash => {
                 let slot = self.rng.below(self.cluster.slots().count() as u64) as usize;
                 let node = self.cluster.node(crate::HostSlot(slot));
-                let away = self.absence();
-                self.on_fault_of(Fault::Crash { node, at: None, away, reboot: false }, Cause::Host);
+                let unavailable = self.absence();
+                self.on_fault_of(Fault::Crash { node, at: None, unavailable, reboot: false }, Cause::Host);
             }
             FaultKind::ServerCrash => {
                 let servers = self.cluster.lock_servers();
@@ -137,13 +137,13 @@ impl Run {
                     0 => (NodeId::Monitor, Cause::Monitor),
                     server => (NodeId::LockServer(LockServerId(server as u16 - 1)), Cause::LockServer),
                 };
-                let (away, reboot) = (self.absence(), self.rng.chance(1, 2));
-                self.on_fault_of(Fault::Crash { node, at: None, away, reboot }, cause);
+                let (unavailable, reboot) = (self.absence(), self.rng.chance(1, 2));
+                self.on_fault_of(Fault::Crash { node, at: None, unavailable, reboot }, cause);
             }
             FaultKind::ClockStep => {
                 let up = self.cluster.world.up();
                 let node = up[self.rng.below(up.len() as u64) as usize];
-                let by = self.storm.skew() - self.cluster.world.skew(node);
+                let by = self.swarm.skew() - self.cluster.world.skew(node);
                 self.count_fault("clock step");
                 self.cluster.world.step_clock(node, by);
             }

@@ -1,22 +1,22 @@
 //! An array in a world, and the words that scenarios are told in.
 //!
 //! Whatever clients ask goes through here, so that all of it is in the history; and every scenario can end with
-//! [`Cluster::check_all`], which is what a storm ends with too.
+//! [`Cluster::check_all`], which is what a swarm run ends with too.
 
 mod at_rest;
 
+use crate::attribute_volumes::{self, Open};
 use crate::damage;
 use crate::leaving::Left;
-use crate::mirrors::{self, Open};
-use crate::object_wishes::mirror::MIRROR;
-use crate::objects::{GivenUp, Overheard};
+use crate::member_state::{Absences, Seen};
+use crate::object_workload::attribute_volume::ATTRIBUTE_VOLUME;
+use crate::objects::{Abandoned, Sniffer};
 use crate::options::Options;
 use crate::role::Role;
-use crate::standing::{Absences, Seen};
 use crate::surveyor::Surveyor;
-use crate::workload::Wish;
+use crate::workload::ClientOperation;
 use braid_base::{
-    ArrayId, BLOCK_BYTES, BlockRange, DeviceId, DiskId, Generation, LockServerId, Membership, NodeId, Rng, Standing,
+    ArrayId, BLOCK_BYTES, BlockRange, DeviceId, DiskId, Generation, LockServerId, MemberState, Membership, NodeId, Rng,
     Time, VolumeId,
 };
 use braid_check::history::CELL_BYTES;
@@ -24,13 +24,13 @@ use braid_check::{
     Cells, Client, History, ObjectHistory, ObjectOperationId, OperationId, Run, Tag, Verdict, check_stripe, reconstruct,
 };
 use braid_device::{Device, DeviceConfig, Service};
-use braid_layout::{Place, VolumeDescription};
+use braid_layout::{UnitAddress, VolumeDescription};
 use braid_locks::{LockServer, LockServerConfig, LockService, LockState};
 use braid_machine::{DiskError, HostError, HostOutcome, HostRequest, HostSuccess, OpId};
 use braid_membership::{Monitor, MonitorConfig};
 use braid_store::{Geometry, Medium, Store, StoreConfig, StoreError};
-use braid_wire::{Atomicity, Ordering, Pace, Task};
-use braid_world::{Disk, DiskOptions, Happening, LocalClock, Trace, World};
+use braid_wire::{Atomicity, Ordering, RecoveryThrottle, Task};
+use braid_world::{Disk, DiskOptions, LocalClock, Trace, World, WorldEvent};
 use bytes::Bytes;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,7 +59,7 @@ pub struct Failed {
 
 /// A request under way.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct PendingOperation {
     /// Of which host.
     pub node: NodeId,
     /// Its number there.
@@ -82,7 +82,7 @@ pub(crate) enum Record {
     Objects(ObjectOperationId),
     /// Another value than this.
     Change(ObjectOperationId, Bytes),
-    Mirror(ObjectOperationId),
+    AttributeVolume(ObjectOperationId),
     /// That this host is kept out.
     Fence(Generation),
     Nothing,
@@ -105,7 +105,7 @@ pub struct Cluster {
     /// Those that were removed.
     pub(crate) removed: Vec<VolumeDescription>,
     hosts: Vec<NodeId>,
-    asked: BTreeMap<OpId, Asked>,
+    asked: BTreeMap<OpId, PendingOperation>,
     /// Answers that came while a scenario waited for another.
     answered: BTreeMap<OpId, HostOutcome>,
     pub(crate) next_generation: u32,
@@ -128,13 +128,13 @@ pub struct Cluster {
     /// When devices were missed.
     pub(crate) missed: Absences,
     /// When a device was last away: in, and without a lease.
-    pub(crate) last_away: Option<Time>,
+    pub(crate) last_unavailable: Option<Time>,
     /// What devices were heard to answer.
-    pub(crate) overheard: Rc<RefCell<Overheard>>,
-    /// Requests to the mirror that ended so that nobody knows what becomes of them.
+    pub(crate) sniffer: Rc<RefCell<Sniffer>>,
+    /// Requests to the attribute volume that ended so that nobody knows what becomes of them.
     pub(crate) open: Open,
     /// Requests to devices that were given up.
-    pub(crate) given_up: GivenUp,
+    pub(crate) abandoned: Abandoned,
     /// A device has restarted.
     pub(crate) restarted: bool,
     /// A clock ran fast or slow, or leapt.
@@ -188,10 +188,10 @@ impl Cluster {
             replacing: false,
             seen: Seen::default(),
             missed: Absences::default(),
-            last_away: None,
-            overheard: Rc::default(),
+            last_unavailable: None,
+            sniffer: Rc::default(),
             open: Open::default(),
-            given_up: GivenUp::default(),
+            abandoned: Abandoned::default(),
             restarted: false,
             turned: false,
             dead: BTreeSet::new(),
@@ -219,8 +219,10 @@ impl Cluster {
                 cluster.make_objects(first, device, 1..=objects.staying);
             }
         }
-        if let Some(mirror) = &cluster.options.mirror {
-            cluster.objects.begin_with(MIRROR, mirrors::empty(mirror.in_mirror()));
+        if let Some(attribute_volume) = &cluster.options.attribute_volume {
+            cluster
+                .objects
+                .begin_with(ATTRIBUTE_VOLUME, attribute_volumes::empty(attribute_volume.in_attribute_volume()));
         }
         for volume in cluster.options.more_volumes.clone() {
             cluster.make_volume(first, &volume).expect("empty devices take objects");
@@ -342,17 +344,18 @@ impl Cluster {
     }
 
     /// True if healing goes at the usual pace, as far as the monitor has it on record.
-    pub(crate) fn is_pace_usual(&self) -> bool {
+    pub(crate) fn is_throttle_default(&self) -> bool {
         match self.world.machine(NodeId::Monitor) {
-            Some(Role::Monitor(monitor)) => monitor.pace() == Pace::default(),
+            Some(Role::Monitor(monitor)) => monitor.throttle() == RecoveryThrottle::default(),
             _ => true,
         }
     }
 
     /// True if a device is in, and has this disk.
     pub(crate) fn is_whole_with(&self, device: DeviceId, disk: DiskId) -> bool {
-        let is_in =
-            |membership: &Membership| membership.member(device).is_some_and(|member| member.standing == Standing::In);
+        let is_in = |membership: &Membership| {
+            membership.member(device).is_some_and(|member| member.member_state == MemberState::In)
+        };
         self.disks.get(&device) == Some(&disk) && self.membership().is_some_and(is_in)
     }
 
@@ -425,33 +428,33 @@ impl Cluster {
     }
 
     /// What is under way.
-    pub fn asked(&self) -> impl Iterator<Item = &Asked> {
+    pub fn asked(&self) -> impl Iterator<Item = &PendingOperation> {
         self.asked.values()
     }
 
     /// Asks a host what a client wishes.
-    pub fn wish(&mut self, slot: HostSlot, client: usize, wish: Wish) -> OpId {
+    pub fn operation(&mut self, slot: HostSlot, client: usize, operation: ClientOperation) -> OpId {
         let (now, node) = (self.world.now(), self.hosts[slot.0]);
         let NodeId::Host(generation) = node else { unreachable!("host slots hold hosts") };
         let name = Client { host: generation.0, number: client };
         let (volume, first) = (self.volume.id, first_byte(self.volume.id));
         let cells_of = |offset, length| Cells::of_bytes(first + offset, length);
-        let (request, record) = match wish {
-            Wish::Read { offset, length } => (
+        let (request, record) = match operation {
+            ClientOperation::Read { offset, length } => (
                 HostRequest::Read { volume, offset, length: length as usize },
                 Record::Read(self.history.read(name, now), cells_of(offset, length)),
             ),
-            Wish::Write { offset, length } => {
+            ClientOperation::Write { offset, length } => {
                 let (tag, cells) = (Tag(self.next_tag), cells_of(offset, length));
                 self.next_tag += 1;
                 let request = HostRequest::Write { volume, offset, data: tag.fill(cells) };
                 (request, Record::Write(self.history.write(name, now, cells, tag)))
             }
-            Wish::Zero { offset, length } => (
+            ClientOperation::Zero { offset, length } => (
                 HostRequest::Zero { volume, offset, length },
                 Record::Write(self.history.write(name, now, cells_of(offset, length), Tag::ZEROS)),
             ),
-            Wish::Allocation { range } => {
+            ClientOperation::Allocation { range } => {
                 let range = self.told_at_once(range);
                 let recorded = BlockRange::new(first / BLOCK_BYTES as u64 + range.start, range.count);
                 (HostRequest::Allocation { volume, range }, Record::Allocation(self.history.read(name, now), recorded))
@@ -473,7 +476,7 @@ impl Cluster {
 
     /// All clients of a host that have a write under way lose their connections. Who they are, what they wished for, and the request that tells
     /// the host.
-    pub fn lose_connections(&mut self, slot: HostSlot) -> (Vec<(usize, Wish)>, OpId) {
+    pub fn lose_connections(&mut self, slot: HostSlot) -> (Vec<(usize, ClientOperation)>, OpId) {
         let (now, node) = (self.world.now(), self.hosts[slot.0]);
         let (mut wishes, mut ops) = (Vec::new(), Vec::new());
         for asked in self.asked.values_mut().filter(|asked| asked.node == node && !asked.abandoned) {
@@ -482,7 +485,7 @@ impl Cluster {
             self.history.abandon(id, now);
             let Cells { start, end } = self.history.operation(id).runs[0].cells;
             let (offset, length) = (start * CELL_BYTES as u64, (end - start) * CELL_BYTES as u64);
-            wishes.push((asked.client, Wish::Write { offset, length }));
+            wishes.push((asked.client, ClientOperation::Write { offset, length }));
             ops.push(asked.op);
         }
         (wishes, self.ask(slot, HostRequest::Abandon { ops }))
@@ -503,30 +506,30 @@ impl Cluster {
 
     /// Begins a hostread.
     pub fn read(&mut self, slot: HostSlot, offset: u64, length: u64) -> OpId {
-        self.wish(slot, 0, Wish::Read { offset, length })
+        self.operation(slot, 0, ClientOperation::Read { offset, length })
     }
 
     /// Begins a hostwrite of bytes that nobody else writes.
     pub fn write(&mut self, slot: HostSlot, offset: u64, length: u64) -> OpId {
-        self.wish(slot, 0, Wish::Write { offset, length })
+        self.operation(slot, 0, ClientOperation::Write { offset, length })
     }
 
     pub(crate) fn begin(&mut self, slot: HostSlot, client: usize, request: HostRequest, record: Record) -> OpId {
         let (op, node) = (OpId(self.next_op), self.hosts[slot.0]);
         self.next_op += 1;
-        self.asked.insert(op, Asked { node, op, client, since: self.world.now(), abandoned: false, record });
+        self.asked.insert(op, PendingOperation { node, op, client, since: self.world.now(), abandoned: false, record });
         self.world.request(node, op, request);
         op
     }
 
     /// Puts an answer into the history. Some errors are what faults bring; any other is a failure.
-    pub fn on_reply(&mut self, op: OpId, outcome: &HostOutcome) -> Result<Option<Asked>, Failed> {
+    pub fn on_reply(&mut self, op: OpId, outcome: &HostOutcome) -> Result<Option<PendingOperation>, Failed> {
         let Some(asked) = self.asked.remove(&op) else { return Ok(None) };
         let now = self.world.now();
         let failed = |check, details| Err(Failed { check, details });
         match (asked.record.clone(), outcome) {
             (record @ (Record::Objects(_) | Record::Change(..)), outcome) => self.on_object_reply(&record, outcome)?,
-            (Record::Mirror(id), outcome) => self.on_mirror_reply(id, outcome)?,
+            (Record::AttributeVolume(id), outcome) => self.on_bucket_reply(id, outcome)?,
             (Record::Write(id), Ok(HostSuccess::Done)) => self.history.wrote(id, now),
             (Record::Read(id, cells), Ok(HostSuccess::Data(parts))) => {
                 let bytes = parts.concat();
@@ -555,8 +558,8 @@ impl Cluster {
             }
             (Record::Nothing | Record::Fence(_), Err(_)) | (Record::Nothing, _) => {}
             (Record::Fence(host), Ok(HostSuccess::Done)) => {
-                // A device that was away, while no other of its stripes could be, may have something of it yet.
-                if self.last_away.is_none_or(|away| away < asked.since) {
+                // A device that was unavailable, while no other of its stripes could be, may have something of it yet.
+                if self.last_unavailable.is_none_or(|unavailable| unavailable < asked.since) {
                     self.history.fenced(host.0, now);
                 }
             }
@@ -582,19 +585,19 @@ impl Cluster {
 
     /// Lets one thing happen in a scenario; false if nothing more does until then.
     fn pass(&mut self, until: Time) -> bool {
-        let happening = self.world.next(until);
+        let event = self.world.next(until);
         self.check_moment().unwrap_or_else(|failed| panic!("{}: {}", failed.check, failed.details));
-        if let Some(Happening::Reply { op, outcome, .. }) = &happening {
+        if let Some(WorldEvent::Reply { op, outcome, .. }) = &event {
             self.on_reply(*op, outcome).unwrap_or_else(|failed| panic!("{}: {}", failed.check, failed.details));
             self.answered.insert(*op, outcome.clone());
         }
-        happening.is_some()
+        event.is_some()
     }
 
     /// What must be true at any moment of any run, as far as it is seen from outside.
     pub(crate) fn check_moment(&mut self) -> Result<(), Failed> {
         self.note_absence();
-        self.note_away();
+        self.note_unavailable();
         self.check_exclusion()?;
         self.check_answers()?;
         self.check_membership()
@@ -672,8 +675,8 @@ impl Cluster {
     /// The same, which may be an error.
     pub(crate) fn outcome(&mut self, op: OpId, otherwise: &str) -> Result<HostOutcome, Failed> {
         let until = self.world.now().after(PATIENCE);
-        while let Some(happening) = self.world.next(until) {
-            if let Happening::Reply { op: answered, outcome, .. } = happening {
+        while let Some(event) = self.world.next(until) {
+            if let WorldEvent::Reply { op: answered, outcome, .. } = event {
                 self.on_reply(answered, &outcome)?;
                 if answered == op {
                     return Ok(outcome);

@@ -6,9 +6,9 @@
 use crate::cluster::Cluster;
 use crate::role::Role;
 use braid_base::checksum::crc32c;
-use braid_base::{BLOCK_BYTES, DeviceId, Membership, NodeId, Standing};
+use braid_base::{BLOCK_BYTES, DeviceId, MemberState, Membership, NodeId};
 use braid_device::Service;
-use braid_layout::Place;
+use braid_layout::UnitAddress;
 use braid_world::{Damageable, Disk};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -23,15 +23,15 @@ const STRIDE: u64 = BLOCK_BYTES as u64 + SECTOR;
 pub(crate) type Row = (u64, u64);
 
 impl Cluster {
-    /// A block of the volume's component on a device rots, wherever it is at home. False if it is not.
-    pub fn rot(&mut self, device: DeviceId, block: u64) -> bool {
+    /// A block of the volume's component on a device corruption, wherever it is at home. False if it is not.
+    pub fn corrupt(&mut self, device: DeviceId, block: u64) -> bool {
         let (node, object) = (NodeId::Device(device), self.volume().id.object().0);
         let homes = homes(self.world.disk(node).expect("devices have disks"), object);
         let places: Vec<_> = homes.into_iter().filter(|(held, _)| *held == block).map(|(_, bytes)| bytes).collect();
         let disk = self.world.disk_mut(node).expect("just seen");
         for bytes in &places {
             // Not in the header, some of which says nothing.
-            disk.rot(bytes.start..bytes.start + BLOCK_BYTES as u64);
+            disk.corrupt(bytes.start..bytes.start + BLOCK_BYTES as u64);
         }
         !places.is_empty()
     }
@@ -57,7 +57,8 @@ impl Cluster {
             _ => false,
         };
         // One that is not in takes up the redundancy; so may one of which nobody knows.
-        let is_in = |membership: &Membership| membership.members.iter().all(|member| member.standing == Standing::In);
+        let is_in =
+            |membership: &Membership| membership.members.iter().all(|member| member.member_state == MemberState::In);
         let whole = self.membership().is_some_and(is_in) && self.devices().iter().all(serves);
         self.volume().layout.redundancy_units() > 0 && whole
     }
@@ -84,7 +85,7 @@ impl Cluster {
             let node = NodeId::Device(device);
             let disk = self.world.disk(node).expect("devices have disks");
             for (block, bytes) in homes(disk, self.volume().id.object().0) {
-                let Some(row) = rows.get(&Place { position, block }) else { continue };
+                let Some(row) = rows.get(&UnitAddress { position, block }) else { continue };
                 places.push((*row, Damageable { node, bytes }));
             }
         }
@@ -92,15 +93,15 @@ impl Cluster {
     }
 
     /// The row of each block of each component.
-    pub(crate) fn rows(&self) -> BTreeMap<Place, Row> {
+    pub(crate) fn rows(&self) -> BTreeMap<UnitAddress, Row> {
         let layout = &self.volume().layout;
         let mut rows = BTreeMap::new();
         for stripe in 0..self.volume().stripes() {
             let data = (0..layout.data_units()).map(|unit| layout.data_unit(stripe, unit));
             let redundancy = (0..layout.redundancy_units()).map(|unit| layout.redundancy_unit(stripe, unit));
             for unit in data.chain(redundancy) {
-                let blocks =
-                    (0..layout.unit_blocks()).map(|row| (Place { block: unit.block + row, ..unit }, (stripe, row)));
+                let blocks = (0..layout.unit_blocks())
+                    .map(|row| (UnitAddress { block: unit.block + row, ..unit }, (stripe, row)));
                 rows.extend(blocks);
             }
         }

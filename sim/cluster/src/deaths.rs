@@ -2,8 +2,8 @@
 
 use crate::cluster::{Cluster, Failed};
 use crate::role::Role;
-use crate::storm::Run;
-use braid_base::{BLOCK_BYTES, NodeId, Standing};
+use crate::swarm::Run;
+use braid_base::{BLOCK_BYTES, MemberState, NodeId};
 use braid_machine::{HostRequest, HostSuccess};
 use braid_wire::Administration;
 use std::time::Duration;
@@ -46,7 +46,7 @@ impl Run {
         for stripe in 0..volume.stripes() {
             let offset = stripe * stripe_bytes;
             let length = stripe_bytes.min(volume.bytes - offset);
-            let writes = self.cluster.options.mirror.is_none();
+            let writes = self.cluster.options.attribute_volume.is_none();
             for is_write in [false, true].into_iter().filter(|is_write| writes || !is_write) {
                 let begun = self.cluster.world.now();
                 let op = match is_write {
@@ -97,7 +97,8 @@ impl Cluster {
         let mut living = self.devices().into_iter().filter(|device| !self.dead.contains(device));
         // A monitor that has just started knows of none yet.
         living.all(|device| {
-            let is_in = monitor.membership().member(device).is_some_and(|member| member.standing == Standing::In);
+            let is_in =
+                monitor.membership().member(device).is_some_and(|member| member.member_state == MemberState::In);
             let lease = monitor.leases().find(|held| held.device == device).and_then(|held| held.runs_until);
             is_in && lease.is_some_and(|until| until > long_enough)
         })

@@ -1,12 +1,12 @@
-//! Damage while the array is degraded: blocks rot or can't be read while a device is out or returning. So more of a row may be lost than its
+//! Damage while the array is degraded: blocks are corrupted or can't be read while a device is out or returning. So more of a row may be lost than its
 //! redundancy covers. Then reads say so, and never show another content; the rest heals; and writes make whole what was lost.
 
 use crate::availability::Cause;
 use crate::cluster::{Cluster, Failed};
+use crate::fault_events::FaultEvent;
 use crate::options::{Choices, Options};
-use crate::storm::{FOR_EVER, Run};
-use crate::weather::Weather;
-use braid_base::{BLOCK_BYTES, DeviceId, Rng, Standing};
+use crate::swarm::{FOR_EVER, Run};
+use braid_base::{BLOCK_BYTES, DeviceId, MemberState, Rng};
 use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
 use braid_wire::{Atomicity, Failure};
 use braid_world::FaultKind;
@@ -20,23 +20,23 @@ impl Options {
     /// is asked for by its name.
     pub(crate) fn with_degraded_damage(mut self, choices: &Choices) -> Options {
         let kind = FaultKind::DamageDegraded;
-        // What a mirror or a device alone has would be lost with it, and dead devices are to be done without at no loss.
+        // What an attribute volume or a device alone has would be lost with it, and dead devices are to be done without at no loss.
         let may = choices.kinds().contains(&kind)
             && self.atomicity == Atomicity::Implied
             && self.layout.redundancy_units() > 0
-            && self.mirror.is_none()
+            && self.attribute_volume.is_none()
             && self.dying.is_empty()
             && self.more_volumes.is_empty()
             && !self.moves
             && !self.faults.has(FaultKind::Calm);
         let named = choices.only.contains(&kind) || choices.also.contains(&kind);
-        // Dice of its own, so that all other seeds are as they are.
+        // A random source of its own, so that all other seeds are as they are.
         let rng = &mut Rng::new(self.seed ^ 0xda3a6);
         if !may || !(rng.below(10) == 0 || named) {
             return self;
         }
         // What else is damaged would have to be told from this.
-        let others = [FaultKind::Rot, FaultKind::Unreadable, FaultKind::Misdirected];
+        let others = [FaultKind::Corruption, FaultKind::Unreadable, FaultKind::Misdirected];
         self.faults.weights.retain(|kind, _| !others.contains(kind));
         if choices.kinds().contains(&FaultKind::DeviceCrash) {
             self.faults.weights.insert(FaultKind::DeviceCrash, 10);
@@ -54,8 +54,8 @@ impl Run {
     /// If blocks are to be damaged, they will be.
     pub(crate) fn plan_damage(&mut self) {
         if let Some(every) = self.cluster.options.damage_degraded {
-            let pause = self.damage_dice.below(2 * every.as_nanos() as u64) + 1;
-            self.plan_weather(Duration::from_nanos(pause), Weather::DamageDegraded);
+            let pause = self.damage_rng.below(2 * every.as_nanos() as u64) + 1;
+            self.plan_fault(Duration::from_nanos(pause), FaultEvent::DamageDegraded);
         }
     }
 
@@ -71,19 +71,19 @@ impl Run {
         if places.is_empty() {
             return;
         }
-        let (row, place) = places[self.damage_dice.below(places.len() as u64) as usize].clone();
+        let (row, place) = places[self.damage_rng.below(places.len() as u64) as usize].clone();
         let disk = self.cluster.world.disk_mut(place.node).expect("devices have disks");
-        let rots = self.damage_dice.chance(1, 2);
-        let damaged = if rots { disk.rot(place.bytes) } else { disk.lose(place.bytes) };
+        let rots = self.damage_rng.chance(1, 2);
+        let damaged = if rots { disk.corrupt(place.bytes) } else { disk.lose(place.bytes) };
         if damaged.is_some() {
             self.count_fault("block damaged while degraded");
-            // Whoever needs it waits for the device that is away, or fails.
+            // Whoever needs it waits for the device that is unavailable, or fails.
             self.availability.begin(self.cluster.world.now(), "block damaged while degraded", Cause::Other, FOR_EVER);
             *self.damaged.entry(row).or_default() += 1;
         }
     }
 
-    /// All devices are back: what redundancy covers is mended, and only blocks of rows that were damaged are lost. They are made whole by
+    /// All devices are back: what redundancy covers is repaired, and only blocks of rows that were damaged are lost. They are made whole by
     /// writes.
     pub(crate) fn make_whole(&mut self) -> Result<(), Failed> {
         if self.damaged.is_empty() {
@@ -132,11 +132,11 @@ impl Run {
 impl Cluster {
     /// True if a device of the volume is out, or returning.
     fn is_degraded(&self) -> bool {
-        let is_away = |device: &DeviceId| {
+        let is_unavailable = |device: &DeviceId| {
             let member = self.membership().and_then(|membership| membership.member(*device));
-            member.is_some_and(|member| member.standing != Standing::In)
+            member.is_some_and(|member| member.member_state != MemberState::In)
         };
-        self.volume().devices.iter().any(is_away)
+        self.volume().devices.iter().any(is_unavailable)
     }
 
     /// What a host answers that nobody is in the way of, but for the locks that a dead host has kept.

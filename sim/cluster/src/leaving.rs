@@ -1,9 +1,9 @@
 //! Hosts that end in good order, and what those that have ended leave behind: nothing, once the dead among them are kept out.
 
 use crate::cluster::{Cluster, Failed, HostSlot};
+use crate::fault_events::FaultEvent;
 use crate::role::Role;
-use crate::storm::Run;
-use crate::weather::Weather;
+use crate::swarm::Run;
 use braid_base::{DeviceId, Epoch, Generation, NodeId, Rng, Time};
 use braid_device::TransactionView;
 use braid_machine::{HostRequest, OpId};
@@ -29,7 +29,7 @@ impl Run {
     pub(crate) fn plan_leaving(&mut self) {
         if let Some(mean) = self.cluster.options.leaves {
             let pause = Duration::from_nanos(self.leave_rng.below(2 * mean.as_nanos() as u64) + 1);
-            self.plan_weather(pause, Weather::Leave);
+            self.plan_fault(pause, FaultEvent::Leave);
         }
     }
 
@@ -41,7 +41,7 @@ impl Run {
         } else if let Some(slot) = pick(&mut self.leave_rng, &staying) {
             self.count_fault("host leaves");
             let (node, now) = (self.cluster.node(slot), self.cluster.world.now());
-            let op = self.cluster.ask(slot, HostRequest::TakeLeave);
+            let op = self.cluster.ask(slot, HostRequest::Disconnect);
             self.leaving.insert(op, (node, now));
         }
         self.plan_leaving();

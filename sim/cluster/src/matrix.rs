@@ -9,22 +9,22 @@
 //! of a machine is between two inputs, so these are all the moments that there are in that run.
 
 use crate::cluster::{Cluster, Failed, HostSlot};
-use crate::object_wishes::{COUNTER, command};
+use crate::object_workload::{COUNTER, command};
 use crate::options::Options;
-use crate::storm::caught;
-use crate::workload::Wish;
+use crate::swarm::caught;
+use crate::workload::ClientOperation;
 use braid_base::limits::Settings;
 use braid_base::{BLOCK_BYTES, DeviceId, LockServerId, NodeId, ObjectId, Time};
 use braid_layout::Layout;
 use braid_wire::{Action, AttributeName, ObjectCommand, Ordering, Undefined, When};
-use braid_world::{Happening, Keeps, LocalClock, Trace};
+use braid_world::{Keeps, LocalClock, Trace, WorldEvent};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// How long a node is away that lost power: not so long that the array would do without it, or longer.
+/// How long a node is unavailable that lost power: not so long that the array would do without it, or longer.
 const AWAY: Duration = Duration::from_millis(20);
 const AWAY_LONG: Duration = Duration::from_millis(1_500);
 /// How long everybody takes at most until nothing is under way.
@@ -70,7 +70,7 @@ impl Shape {
     }
 
     /// What it writes; an object has nothing to do with blocks.
-    fn wish(self, layout: &Layout) -> Option<Wish> {
+    fn operation(self, layout: &Layout) -> Option<ClientOperation> {
         let unit = layout.unit_blocks() * BLOCK_BYTES as u64;
         let stripe = layout.stripe_blocks() * BLOCK_BYTES as u64;
         let (offset, length) = match self {
@@ -81,7 +81,7 @@ impl Shape {
             Shape::Across => (stripe - unit, stripe + unit),
             Shape::Object => return None,
         };
-        Some(Wish::Write { offset, length })
+        Some(ClientOperation::Write { offset, length })
     }
 }
 
@@ -134,14 +134,14 @@ pub struct Point {
     pub at: u64,
     /// What its disk keeps of what was not synced.
     pub keeps: Keeps,
-    /// Whether it is away until the array does without it.
+    /// Whether it is unavailable until the array does without it.
     pub long: bool,
 }
 
 impl fmt::Display for Point {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let keeps = match self.keeps {
-            Keeps::Dice => "",
+            Keeps::Random => "",
             Keeps::Nothing => ":nothing",
             Keeps::Everything => ":everything",
         };
@@ -155,7 +155,7 @@ pub struct NoPoint;
 
 impl fmt::Display for NoPoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("write who, at which input, what the disk keeps, and whether it is away for long, as in A:7, d1:12:nothing or d2:9:long")
+        f.write_str("write who, at which input, what the disk keeps, and whether it is unavailable for long, as in A:7, d1:12:nothing or d2:9:long")
     }
 }
 
@@ -178,7 +178,7 @@ impl FromStr for Point {
             None => return Err(NoPoint),
         };
         let at = words.next().and_then(|word| word.parse().ok()).ok_or(NoPoint)?;
-        let mut point = Point { who, at, keeps: Keeps::Dice, long: false };
+        let mut point = Point { who, at, keeps: Keeps::Random, long: false };
         for word in words {
             match word {
                 "nothing" => point.keeps = Keeps::Nothing,
@@ -206,10 +206,10 @@ impl Case {
     pub fn points(&self) -> Result<Vec<Point>, Box<Broken>> {
         let inputs = self.run(None, 0)?;
         let ways: fn(&Who) -> &'static [(Keeps, bool)] = |who| match who {
-            Who::A | Who::B => &[(Keeps::Dice, false)],
-            // Synced or not is for the device to find out; the dice add what is torn.
+            Who::A | Who::B => &[(Keeps::Random, false)],
+            // Synced or not is for the device to find out; the random source add what is torn.
             Who::Device(_) => {
-                &[(Keeps::Nothing, false), (Keeps::Everything, false), (Keeps::Dice, false), (Keeps::Dice, true)]
+                &[(Keeps::Nothing, false), (Keeps::Everything, false), (Keeps::Random, false), (Keeps::Random, true)]
             }
             Who::LockServer(_) | Who::Monitor => &[(Keeps::Nothing, false), (Keeps::Everything, false)],
         };
@@ -317,15 +317,20 @@ struct Play {
     cluster: Cluster,
     /// Who is down, and comes back when.
     down: Option<(NodeId, Time)>,
-    /// How long whoever loses power is away.
-    away: Duration,
+    /// How long whoever loses power is unavailable.
+    unavailable: Duration,
     /// Writes that were refused, or ended in another error.
     refused: Vec<String>,
 }
 
 impl Play {
     fn new(options: Options, lines: usize) -> Play {
-        Play { cluster: Cluster::new(options, Trace::keeping(lines)), down: None, away: AWAY, refused: Vec::new() }
+        Play {
+            cluster: Cluster::new(options, Trace::keeping(lines)),
+            down: None,
+            unavailable: AWAY,
+            refused: Vec::new(),
+        }
     }
 
     fn go(&mut self, case: &Case, crash: Option<Point>) -> Result<BTreeMap<Who, u64>, Failed> {
@@ -345,7 +350,7 @@ impl Play {
         let everybody = self.everybody(case);
         let before: BTreeMap<Who, u64> = everybody.iter().map(|who| (*who, self.inputs(*who))).collect();
         if let Some(Point { who, at, keeps, long }) = crash {
-            self.away = if long { AWAY_LONG } else { AWAY };
+            self.unavailable = if long { AWAY_LONG } else { AWAY };
             let node = self.node(who);
             if let Some(disk) = self.cluster.world.disk_mut(node) {
                 disk.set_keeps(keeps);
@@ -353,8 +358,8 @@ impl Play {
             self.cluster.world.crash_before(node, at);
         }
         for (slot, shape) in [(a, case.writes.0), (b, case.writes.1)] {
-            match shape.wish(&layout) {
-                Some(wish) => drop(self.cluster.wish(slot, 0, wish)),
+            match shape.operation(&layout) {
+                Some(operation) => drop(self.cluster.operation(slot, 0, operation)),
                 None => self.ask_of_object(slot, device),
             }
         }
@@ -435,18 +440,18 @@ impl Play {
     }
 
     fn pass(&mut self, until: Time) -> Result<(), Failed> {
-        while let Some(happening) = self.cluster.world.next(until) {
+        while let Some(event) = self.cluster.world.next(until) {
             self.cluster.check_moment()?;
-            match happening {
-                Happening::Reply { node, op, outcome } => {
+            match event {
+                WorldEvent::Reply { node, op, outcome } => {
                     self.cluster.on_reply(op, &outcome)?;
                     self.refused.extend(outcome.err().map(|error| format!("{node}: {error}")));
                 }
-                Happening::PowerFailed(node) => {
+                WorldEvent::PowerFailed(node) => {
                     self.cluster.forget_asked(node);
-                    self.down = Some((node, self.cluster.world.now().after(self.away)));
+                    self.down = Some((node, self.cluster.world.now().after(self.unavailable)));
                 }
-                Happening::Alarm(_) | Happening::Stepped(_) => {}
+                WorldEvent::Alarm(_) | WorldEvent::Stepped(_) => {}
             }
         }
         match self.down {

@@ -2,7 +2,7 @@
 
 use crate::cluster::{Cluster, Failed, HostSlot};
 use crate::role::Role;
-use crate::storm::{AFTERMATH, Run};
+use crate::swarm::{AFTERMATH, Run};
 use braid_base::{BlockRange, DeviceId};
 use braid_layout::{Layout, Placement, Scheme, VolumeDescription};
 use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
@@ -75,7 +75,7 @@ impl Cluster {
 }
 
 impl Run {
-    /// Between two storms, the volume begins to move to some layout on some devices.
+    /// Between two swarm runs, the volume begins to move to some layout on some devices.
     pub(crate) fn begin_move(&mut self) -> Result<(), Failed> {
         let mut devices = self.cluster.devices();
         let redundant = self.cluster.volume.layout.redundancy_units() > 0;
@@ -106,7 +106,7 @@ impl Run {
         self.copying = self.staying_slots().first().copied().map(|slot| self.cluster.copy_all(slot, 0));
     }
 
-    /// Between two storms, the rest is copied, and the volume has moved; or, sometimes, it stays where it is.
+    /// Between two swarm runs, the rest is copied, and the volume has moved; or, sometimes, it stays where it is.
     pub(crate) fn end_move(&mut self) -> Result<(), Failed> {
         let by = HostSlot(0);
         let copy = self.cluster.copy_all(by, 0);

@@ -1,9 +1,9 @@
 //! Objects that hold bytes and attributes, in the words of scenarios: what clients have done on them is in a history of its own, which
 //! is checked at the end.
 
-use crate::cluster::{Asked, Cluster, Failed, HostSlot, Record};
-use crate::object_wishes::mirror::MIRROR;
-use crate::object_wishes::{ObjectAsks, ObjectWish, command, get};
+use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation, Record};
+use crate::object_workload::attribute_volume::ATTRIBUTE_VOLUME;
+use crate::object_workload::{ObjectAsks, ObjectChoice, command, get};
 use braid_base::{DeviceId, NodeId, ObjectId, limits};
 use braid_check::{
     Client, Linearizability, Moment, ObjectOperation, ObjectOperationId, Objects, check_counters, check_objects,
@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// Requests to devices that were given up, and may happen yet: of which host, where, and when it was told so.
-pub(crate) type GivenUp = Vec<(u32, DeviceId, Moment, ObjectOperationId)>;
+pub(crate) type Abandoned = Vec<(u32, DeviceId, Moment, ObjectOperationId)>;
 
 impl Cluster {
     /// A device makes objects of these numbers, its first ones.
@@ -38,16 +38,16 @@ impl Cluster {
     }
 
     /// Asks a host what a client wishes of objects.
-    pub fn wish_objects(&mut self, slot: HostSlot, client: usize, wish: ObjectWish) -> OpId {
+    pub fn wish_objects(&mut self, slot: HostSlot, client: usize, operation: ObjectChoice) -> OpId {
         let (now, node) = (self.world.now(), self.node(slot));
         let NodeId::Host(generation) = node else { unreachable!("host slots hold hosts") };
         let name = Client { host: generation.0, number: client };
-        let ObjectWish { device, asks, patience } = wish;
+        let ObjectChoice { device, asks, patience } = operation;
         let (request, record) = match asks {
-            ObjectAsks::Request(request) if device == MIRROR => {
+            ObjectAsks::Request(request) if device == ATTRIBUTE_VOLUME => {
                 let id = self.objects.ask(name, now, device, request.clone());
                 let volume = self.volume.id;
-                (HostRequest::Mirror { volume, request, patience }, Record::Mirror(id))
+                (HostRequest::AttributeVolume { volume, request, patience }, Record::AttributeVolume(id))
             }
             ObjectAsks::Request(request) => {
                 let id = self.objects.ask(name, now, device, request.clone());
@@ -68,13 +68,15 @@ impl Cluster {
     pub fn have_done(&mut self, slot: HostSlot, device: DeviceId, commands: Vec<ObjectCommand>) -> OpId {
         let patience = self.options.settings.request_timeout;
         let asks = ObjectAsks::Request(ObjectRequest { commands });
-        self.wish_objects(slot, 0, ObjectWish { device, asks, patience })
+        self.wish_objects(slot, 0, ObjectChoice { device, asks, patience })
     }
 
     /// What was asked of objects, and how it ended.
-    pub(crate) fn object_operation(&self, asked: &Asked) -> Option<&ObjectOperation> {
+    pub(crate) fn object_operation(&self, asked: &PendingOperation) -> Option<&ObjectOperation> {
         match asked.record {
-            Record::Objects(id) | Record::Change(id, _) | Record::Mirror(id) => Some(self.objects.operation(id)),
+            Record::Objects(id) | Record::Change(id, _) | Record::AttributeVolume(id) => {
+                Some(self.objects.operation(id))
+            }
             _ => None,
         }
     }
@@ -83,7 +85,7 @@ impl Cluster {
     pub(crate) fn on_object_reply(&mut self, record: &Record, outcome: &HostOutcome) -> Result<(), Failed> {
         let now = self.world.now();
         if let Record::Objects(id) = record {
-            self.hold_to_what_was_given_up(*id, outcome);
+            self.hold_to_what_was_abandoned(*id, outcome);
         }
         match (record, outcome) {
             (Record::Objects(id), Ok(HostSuccess::Objects(results))) => {
@@ -103,7 +105,7 @@ impl Cluster {
             // So it is said of refusals, and of a host that can't take any more, or is about to end.
             (
                 Record::Objects(id) | Record::Change(id, _),
-                Err(error @ (HostError::Objects(_) | HostError::Busy | HostError::Leaving)),
+                Err(error @ (HostError::Objects(_) | HostError::Busy | HostError::Disconnecting)),
             ) if self.options.excuses(error) => {
                 self.objects.never(*id);
             }
@@ -117,7 +119,7 @@ impl Cluster {
     }
 
     /// What was given up has happened when the same host is answered what it asked of that device later, or never will (`docs/objects.md`).
-    fn hold_to_what_was_given_up(&mut self, id: ObjectOperationId, outcome: &HostOutcome) {
+    fn hold_to_what_was_abandoned(&mut self, id: ObjectOperationId, outcome: &HostOutcome) {
         let now = self.world.now();
         let operation = self.objects.operation(id);
         let (host, device, asked) = (operation.client.host, operation.device, operation.invoked);
@@ -133,31 +135,31 @@ impl Cluster {
             let is_over = |(of, at, ended, _): &mut (u32, DeviceId, Moment, ObjectOperationId)| {
                 *of == host && *at == device && ended.number < asked.number
             };
-            for (.., id) in self.given_up.extract_if(.., is_over) {
+            for (.., id) in self.abandoned.extract_if(.., is_over) {
                 self.objects.is_over(id, now);
             }
         } else if matches!(outcome, Err(HostError::TimedOut { .. })) && !operation.request.only_asks() {
             let ended = self.objects.moment(now);
-            self.given_up.push((host, device, ended, id));
+            self.abandoned.push((host, device, ended, id));
         }
     }
 
     /// From now on, whoever answers a request that changes something must answer it the same each time.
     pub(crate) fn overhear(&mut self) {
-        let overheard = Rc::clone(&self.overheard);
+        let sniffer = Rc::clone(&self.sniffer);
         self.world.network.set_rule(move |from, to, message| {
-            overheard.borrow_mut().hear(from, to, message);
+            sniffer.borrow_mut().hear(from, to, message);
             Verdict::Pass
         });
     }
 
     /// Hosts that were told since this was asked last that a device or a lock server has no room for them.
     pub(crate) fn turned_away(&self) -> BTreeSet<NodeId> {
-        std::mem::take(&mut self.overheard.borrow_mut().turned_away)
+        std::mem::take(&mut self.sniffer.borrow_mut().turned_away)
     }
 
     pub(crate) fn check_answers(&self) -> Result<(), Failed> {
-        match &self.overheard.borrow().contradiction {
+        match &self.sniffer.borrow().contradiction {
             Some(details) => Err(Failed { check: "answered-twice", details: details.clone() }),
             None => Ok(()),
         }
@@ -169,7 +171,7 @@ impl Cluster {
         let touched: BTreeSet<DeviceId> = self.objects.operations().iter().map(|op| op.device).collect();
         for device in touched {
             match device {
-                MIRROR => self.look_at_mirror(reader)?,
+                ATTRIBUTE_VOLUME => self.look_at_attribute_volume(reader)?,
                 _ => self.look_at_all(reader, device)?,
             }
         }
@@ -248,7 +250,7 @@ impl Cluster {
 
 /// What hosts and devices were heard to say to each other.
 #[derive(Debug, Default)]
-pub(crate) struct Overheard {
+pub(crate) struct Sniffer {
     /// Requests that change something.
     requests: BTreeSet<(NodeId, NodeId, u64)>,
     answers: BTreeMap<(NodeId, NodeId, u64), ObjectAnswer>,
@@ -257,7 +259,7 @@ pub(crate) struct Overheard {
     turned_away: BTreeSet<NodeId>,
 }
 
-impl Overheard {
+impl Sniffer {
     fn hear(&mut self, from: NodeId, to: NodeId, message: &Message) {
         match message {
             Message::Request(heard) => {

@@ -1,6 +1,6 @@
 //! What a run is made of. A seed decides all of it, but for what is chosen ([`Choices`]).
 
-use crate::object_wishes::ObjectOptions;
+use crate::object_workload::ObjectOptions;
 use crate::volumes::MoreVolume;
 use braid_base::limits::Settings;
 use braid_base::{DeviceId, Rng};
@@ -31,7 +31,7 @@ pub struct Options {
     pub more_volumes: Vec<MoreVolume>,
     /// The volume moves in the midst of the run.
     pub moves: bool,
-    /// Devices that die for good during the storm, one after the other: no stripe has more of them than redundancy units.
+    /// Devices that die for good during the swarm run, one after the other: no stripe has more of them than redundancy units.
     pub dying: Vec<DeviceId>,
     /// If given, blocks are damaged while a device is out or returning, at this mean time after each other.
     pub damage_degraded: Option<Duration>,
@@ -54,7 +54,7 @@ pub struct Options {
     /// The longest that a client thinks between two operations.
     pub think_max: Duration,
     /// How long clients work and faults happen.
-    pub storm: Duration,
+    pub swarm: Duration,
     /// Operations after which clients have had enough.
     pub operations: u64,
     /// Bytes of a device.
@@ -67,8 +67,8 @@ pub struct Options {
     pub medium: Medium,
     /// What clients do besides, if they do: have commands done on objects of devices.
     pub objects: Option<ObjectOptions>,
-    /// The volume is a mirror, and this is what clients do there; they read and write nothing.
-    pub mirror: Option<ObjectOptions>,
+    /// The volume is an attribute volume, and this is what clients do there; they read and write nothing.
+    pub attribute_volume: Option<ObjectOptions>,
     /// If given, hosts end in good order, at this mean time after each other, and others take their places.
     pub leaves: Option<Duration>,
     /// Spans of the protocol, often much shorter than in service, so that rare paths are taken.
@@ -106,14 +106,14 @@ impl Options {
             hosts: 0,
             clients: 0,
             think_max: Duration::ZERO,
-            storm: Duration::ZERO,
+            swarm: Duration::ZERO,
             operations: 0,
             device_bytes: 16 << 20,
             journal_bytes: None,
             chunks: None,
             medium: Medium::default(),
             objects: None,
-            mirror: None,
+            attribute_volume: None,
             leaves: None,
             settings: Settings::default(),
             faults: FaultOptions::none(),
@@ -149,7 +149,7 @@ impl Options {
         options
             .moving(choices)
             .with_objects(choices)
-            .with_mirror(choices)
+            .with_attribute_volume(choices)
             .with_media(choices)
             .with_fences(choices)
             .calmed(choices)
@@ -163,7 +163,7 @@ impl Options {
 
     /// The same, but that the disks of some seeds write 4 KiB at once, and those of some are behind a cache.
     fn with_media(mut self, choices: &Choices) -> Options {
-        // Dice of its own, so that all other seeds are as they are.
+        // A random source of its own, so that all other seeds are as they are.
         let rng = &mut Rng::new(self.seed ^ 0x4e6_0512);
         let mut chosen = |kind, one_in| {
             let named = choices.only.contains(&kind) || choices.also.contains(&kind);
@@ -194,7 +194,7 @@ impl Options {
     fn with_objects(mut self, choices: &Choices) -> Options {
         let may = choices.kinds().contains(&FaultKind::Objects);
         let named = choices.only.contains(&FaultKind::Objects) || choices.also.contains(&FaultKind::Objects);
-        // Dice of its own, so that all other seeds are as they are.
+        // A random source of its own, so that all other seeds are as they are.
         let rng = &mut Rng::new(self.seed ^ 0x0b7ec7);
         if !may || !(rng.below(4) == 0 || named) {
             return self;
@@ -233,34 +233,36 @@ impl Options {
         }
     }
 
-    /// The same, but that the volume of some seeds is a mirror; of all in which it can be, where that is asked for by its name.
-    fn with_mirror(self, choices: &Choices) -> Options {
+    /// The same, but that the volume of some seeds is an attribute volume; of all in which it can be, where that is asked for by its name.
+    fn with_attribute_volume(self, choices: &Choices) -> Options {
         // What is there in part would be worth nothing.
-        let may = choices.kinds().contains(&FaultKind::Mirrors)
+        let may = choices.kinds().contains(&FaultKind::AttributeVolumes)
             && self.atomicity == Atomicity::Implied
             && self.ordering != Ordering::None;
-        let named = choices.only.contains(&FaultKind::Mirrors) || choices.also.contains(&FaultKind::Mirrors);
-        // Dice of its own, so that all other seeds are as they are.
+        let named =
+            choices.only.contains(&FaultKind::AttributeVolumes) || choices.also.contains(&FaultKind::AttributeVolumes);
+        // A random source of its own, so that all other seeds are as they are.
         let rng = &mut Rng::new(self.seed ^ 0x311202);
         if !may || !(rng.below(10) == 0 || named) {
             return self;
         }
-        let mirror = ObjectOptions::draw_for_mirror(rng, self.settings.request_timeout);
+        let attribute_volume = ObjectOptions::draw_for_attribute_volume(rng, self.settings.request_timeout);
         let stripes = (rng.between(1, 3) * BUCKET_BLOCKS as u64).div_ceil(self.layout.stripe_blocks());
         // What one step of a rebuild writes must fit into a batch of the journal.
         let is_short = stripes * self.layout.unit_blocks() <= BUCKET_BLOCKS as u64;
         let journal_bytes = self.journal_bytes.filter(|_| is_short);
-        Options { mirror: Some(mirror), stripes, journal_bytes, ..self }
+        Options { attribute_volume: Some(attribute_volume), stripes, journal_bytes, ..self }
     }
 
     /// The same, but that clients of some seeds lose their connections and come back; of all, where that is asked for by its name.
     fn with_reconnects(self, choices: &Choices) -> Options {
         let kind = FaultKind::Reconnect;
-        // Dice of its own, so that all other seeds are as they are.
+        // A random source of its own, so that all other seeds are as they are.
         let rng = &mut Rng::new(self.seed ^ 0x4ec0);
         let named = choices.only.contains(&kind) || choices.also.contains(&kind);
         // In calm runs every operation must succeed.
-        let may = choices.kinds().contains(&kind) && self.mirror.is_none() && !self.faults.has(FaultKind::Calm);
+        let may =
+            choices.kinds().contains(&kind) && self.attribute_volume.is_none() && !self.faults.has(FaultKind::Calm);
         if !may || !(rng.below(4) == 0 || named) {
             return self;
         }
@@ -271,12 +273,12 @@ impl Options {
     /// The same, but that hosts of some seeds end in good order in the midst of the run; of all in which they may, where that is asked for
     /// by its name. There tables have room for little more than the hosts that live.
     fn leaving(self, choices: &Choices) -> Options {
-        // Where writes take effect on arrival, a host may not end while a device is away.
+        // Where writes take effect on arrival, a host may not end while a device is unavailable.
         // In calm runs nobody is to be turned away.
         let is_calm = self.faults.has(FaultKind::Calm);
         let may = choices.kinds().contains(&FaultKind::Leave) && self.atomicity == Atomicity::Implied && !is_calm;
         let named = choices.only.contains(&FaultKind::Leave) || choices.also.contains(&FaultKind::Leave);
-        // Dice of its own, so that all other seeds are as they are.
+        // A random source of its own, so that all other seeds are as they are.
         let rng = &mut Rng::new(self.seed ^ 0x1ea4e);
         if !may || !(rng.below(4) == 0 || named) {
             return self;
@@ -294,7 +296,7 @@ impl Options {
     fn with_fences(mut self, choices: &Choices) -> Options {
         let may = choices.kinds().contains(&FaultKind::Fence) && self.atomicity == Atomicity::Implied;
         let named = choices.only.contains(&FaultKind::Fence) || choices.also.contains(&FaultKind::Fence);
-        // Dice of its own, so that all other seeds are as they are.
+        // A random source of its own, so that all other seeds are as they are.
         let rng = &mut Rng::new(self.seed ^ 0xfe7ce);
         if !may || !(rng.below(8) == 0 || named) {
             return self;
@@ -309,15 +311,20 @@ impl Options {
     fn with_dead(mut self, choices: &Choices) -> Options {
         let may = choices.kinds().contains(&FaultKind::Dead) && self.atomicity == Atomicity::Implied && !self.moves;
         let named = choices.only.contains(&FaultKind::Dead) || choices.also.contains(&FaultKind::Dead);
-        // Dice of its own, so that all other seeds are as they are.
+        // A random source of its own, so that all other seeds are as they are.
         let rng = &mut Rng::new(self.seed ^ 0xdead);
         // What objects of one device are lost with it, and what else is damaged would be one loss too many.
         let is_calm = self.faults.has(FaultKind::Calm);
         if !may || is_calm || self.objects.is_some() || !(rng.below(10) == 0 || named) {
             return self;
         }
-        let damage =
-            [FaultKind::Rot, FaultKind::Unreadable, FaultKind::Replace, FaultKind::Misdirected, FaultKind::DiskError];
+        let damage = [
+            FaultKind::Corruption,
+            FaultKind::Unreadable,
+            FaultKind::Replace,
+            FaultKind::Misdirected,
+            FaultKind::DiskError,
+        ];
         self.reconnects = None;
         self.faults.weights.retain(|kind, _| !damage.contains(kind));
         // Three copies are what can lose two, and groups, where each may lose some.
@@ -326,7 +333,7 @@ impl Options {
             1 => Some(("raid5:2+1", 6)),
             _ => None,
         };
-        if let Some((scheme, devices)) = layout.filter(|_| self.mirror.is_none()) {
+        if let Some((scheme, devices)) = layout.filter(|_| self.attribute_volume.is_none()) {
             let scheme: Scheme = scheme.parse().expect("a scheme that there is");
             self.layout = Layout::new(scheme, devices, self.layout.unit_blocks()).expect("a ring that is wide enough");
         }
@@ -359,7 +366,7 @@ impl Options {
             && self.atomicity == Atomicity::Implied
             && self.ordering != Ordering::None;
         let named = choices.only.contains(&FaultKind::Migrate) || choices.also.contains(&FaultKind::Migrate);
-        // Dice of its own, so that all other seeds are as they are.
+        // A random source of its own, so that all other seeds are as they are.
         let rng = &mut Rng::new(self.seed ^ 0x30e7);
         if !may || !(rng.below(12) == 0 || named) {
             return self;
@@ -374,7 +381,7 @@ impl Options {
 
     /// The same with another ordering, and with what belongs to that.
     pub fn ordered_by(self, ordering: Ordering) -> Options {
-        // Dice of its own, so that the rest of a seed is the same by any ordering.
+        // A random source of its own, so that the rest of a seed is the same by any ordering.
         let rng = &mut Rng::new(self.seed ^ 0x10c5);
         let settings = Settings {
             lock_timeout: Duration::from_millis([5, 50, 500][rng.below(3) as usize]),
@@ -406,7 +413,7 @@ impl Options {
             let scheme: Scheme = "raid5:2+1".parse().expect("a scheme that there is");
             self.layout = Layout::new(scheme, 3, self.layout.unit_blocks()).expect("a ring that is wide enough");
         }
-        // Nor may two devices be missed at once, or one after the other or twice, before what has been left behind is mended.
+        // Nor may two devices be missed at once, or one after the other or twice, before what has been left behind is repaired.
         let frail = Rng::new(self.seed ^ 0xa72).below(self.layout.devices() as u64);
         self.faults.frail = Some(DeviceId(frail as u16));
         // What may have happened in part multiplies what the checker has to try.
@@ -439,14 +446,14 @@ impl Options {
             hosts: rng.between(1, 4) as usize,
             clients: rng.between(1, 4) as usize,
             think_max: Duration::from_micros([100, 2_000, 30_000][rng.below(3) as usize]),
-            storm: Duration::from_secs(rng.between(2, 20)),
+            swarm: Duration::from_secs(rng.between(2, 20)),
             operations: rng.between(100, 700),
             device_bytes: 16 << 20,
             journal_bytes: [None, Some(1 << 20), Some(2 << 20)][rng.below(3) as usize],
             chunks: None,
             medium: Medium::default(),
             objects: None,
-            mirror: None,
+            attribute_volume: None,
             leaves: None,
             faults: FaultOptions::draw(rng, &budget),
             settings,
@@ -514,7 +521,7 @@ const LOSS_WITH_CONSISTENT: u64 = 100;
 /// A lease that lasts longer than anybody is silent who lives.
 const NEVER_MISSED: Duration = Duration::from_secs(60);
 
-/// What a storm may not exceed. `docs/fault-model.md` gives the reasons.
+/// What a swarm run may not exceed. `docs/fault-model.md` gives the reasons.
 fn budget(settings: &Settings, kinds: BTreeSet<FaultKind>) -> Budget {
     Budget {
         kinds,
@@ -591,7 +598,7 @@ impl Options {
             HostError::Objects(refusal) => refusal.failure == ObjectFailure::Busy,
             HostError::Abandoned => self.reconnects.is_some(),
             // Asked of a host that was about to end.
-            HostError::Leaving => self.leaves.is_some(),
+            HostError::Disconnecting => self.leaves.is_some(),
             HostError::ClockApart { cause, .. } => {
                 // Two that are as far apart as may be, and run at different rates, come to be further apart.
                 let drifts = self.faults.drift_ppm_max > 0 || has(FaultKind::ClockRate);
@@ -601,7 +608,7 @@ impl Options {
             HostError::Device { failure: Failure::NoSpace, .. } => has(FaultKind::FullDisk),
             // Where redundancy can't stand in for it just then: hosts say that a block is lost, and never show another content.
             HostError::Device { failure: Failure::Lost { .. }, .. } => {
-                let kinds = [FaultKind::Rot, FaultKind::Unreadable, FaultKind::Misdirected];
+                let kinds = [FaultKind::Corruption, FaultKind::Unreadable, FaultKind::Misdirected];
                 kinds.into_iter().any(has) || self.damage_degraded.is_some()
             }
             // What a disk fails to write goes elsewhere on it, or the device stops.
@@ -656,7 +663,7 @@ impl fmt::Display for Options {
             self.clients,
             self.think_max,
             self.operations,
-            self.storm,
+            self.swarm,
             self.journal_bytes,
             self.chunks,
             self.medium
@@ -679,8 +686,8 @@ impl fmt::Display for Options {
         if let Some(leaves) = &self.leaves {
             writeln!(f, "  hosts end in good order, one every {leaves:?}")?;
         }
-        if let Some(mirror) = &self.mirror {
-            writeln!(f, "  the volume is a mirror: {mirror:?}")?;
+        if let Some(attribute_volume) = &self.attribute_volume {
+            writeln!(f, "  the volume is an attribute volume: {attribute_volume:?}")?;
         }
         writeln!(f, "  {settings:?}")?;
         write!(f, "  {faults:?}")

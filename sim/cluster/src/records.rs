@@ -7,11 +7,11 @@
 use crate::availability::Cause;
 use crate::cluster::Cluster;
 use crate::damage::{self, Record};
+use crate::fault_events::FaultEvent;
 use crate::options::{Choices, Options};
 use crate::role::Role;
-use crate::storm::{FOR_EVER, Run};
-use crate::weather::Weather;
-use braid_base::{DeviceId, DiskId, NodeId, Rng, Standing, Time};
+use crate::swarm::{FOR_EVER, Run};
+use braid_base::{DeviceId, DiskId, MemberState, NodeId, Rng, Time};
 use braid_device::Service;
 use braid_machine::{DiskError, HostRequest, OpId};
 use braid_store::StoreError;
@@ -59,14 +59,19 @@ impl Options {
             && !self.moves
             && !self.faults.has(FaultKind::Calm);
         let named = choices.only.contains(&kind) || choices.also.contains(&kind);
-        // Dice of its own, so that all other seeds are as they are.
+        // A random source of its own, so that all other seeds are as they are.
         let rng = &mut Rng::new(self.seed ^ 0x04ec_04d5);
         if !may || !(rng.below(10) == 0 || named) {
             return self;
         }
         // What else is lost would be one loss too many.
-        let others =
-            [FaultKind::Rot, FaultKind::Unreadable, FaultKind::Replace, FaultKind::Misdirected, FaultKind::DiskError];
+        let others = [
+            FaultKind::Corruption,
+            FaultKind::Unreadable,
+            FaultKind::Replace,
+            FaultKind::Misdirected,
+            FaultKind::DiskError,
+        ];
         self.faults.weights.retain(|kind, _| !others.contains(kind));
         let every = Duration::from_millis([200, 1_000, 3_000][rng.below(3) as usize]);
         Options { record_damage: Some(every), ..self }
@@ -77,33 +82,33 @@ impl Run {
     /// If records are to be damaged, they will be.
     pub(crate) fn plan_record_damage(&mut self) {
         if let Some(every) = self.cluster.options.record_damage {
-            let pause = self.record_dice.below(2 * every.as_nanos() as u64) + 1;
-            self.plan_weather(Duration::from_nanos(pause), Weather::RecordDamage);
+            let pause = self.record_rng.below(2 * every.as_nanos() as u64) + 1;
+            self.plan_fault(Duration::from_nanos(pause), FaultEvent::RecordDamage);
         }
     }
 
     pub(crate) fn damage_a_record_and_plan_next(&mut self) {
-        let part = PARTS[self.record_dice.below(PARTS.len() as u64) as usize];
-        let away = Duration::from_millis([20, 500, 3_000][self.record_dice.below(3) as usize]);
+        let part = PARTS[self.record_rng.below(PARTS.len() as u64) as usize];
+        let unavailable = Duration::from_millis([20, 500, 3_000][self.record_rng.below(3) as usize]);
         if part == Part::Monitor {
-            self.damage_the_monitor(away);
+            self.damage_the_monitor(unavailable);
         } else if self.ruined.is_none() && !self.cluster.replacing && self.cluster.is_well() {
-            self.damage_a_device(part, away);
+            self.damage_a_device(part, unavailable);
         }
         self.plan_record_damage();
     }
 
     /// A device loses power; before it is back, something of what it has to read then is damaged.
-    fn damage_a_device(&mut self, part: Part, away: Duration) {
+    fn damage_a_device(&mut self, part: Part, unavailable: Duration) {
         let devices = self.cluster.volume().devices.clone();
-        let device = devices[self.record_dice.below(devices.len() as u64) as usize];
+        let device = devices[self.record_rng.below(devices.len() as u64) as usize];
         let node = NodeId::Device(device);
         self.crash_plans.remove(&node);
         self.cluster.world.disk_mut(node).expect("devices have disks").spare();
         self.crash(node);
         self.availability.begin(self.cluster.world.now(), RUINED, Cause::Device(device), FOR_EVER);
         (self.ruined, self.cluster.replacing) = (Some(Ruined { device, disk: None, asked: None }), true);
-        self.plan_weather(away, Weather::Return { node, reboot: false });
+        self.plan_fault(unavailable, FaultEvent::Return { node, reboot: false });
         let disk = self.cluster.world.disk_mut(node).expect("devices have disks");
         let records: Vec<Record> = match part {
             Part::Superblock => damage::superblocks(disk),
@@ -113,16 +118,16 @@ impl Run {
         if records.is_empty() {
             return;
         }
-        let mut copies = records[self.record_dice.below(records.len() as u64) as usize].clone();
+        let mut copies = records[self.record_rng.below(records.len() as u64) as usize].clone();
         // Both copies of a page are one device, too.
-        if self.record_dice.chance(1, 2) {
+        if self.record_rng.chance(1, 2) {
             copies.reverse();
         }
-        if self.record_dice.chance(3, 4) {
+        if self.record_rng.chance(3, 4) {
             copies.truncate(1);
         }
-        let unreadable = self.record_dice.chance(1, 4);
-        let damage = |bytes| if unreadable { disk.lose(bytes) } else { disk.rot(bytes) };
+        let unreadable = self.record_rng.chance(1, 4);
+        let damage = |bytes| if unreadable { disk.lose(bytes) } else { disk.corrupt(bytes) };
         let damaged = copies.into_iter().filter_map(damage).count();
         let kind = match (part, damaged) {
             (_, 0) => return,
@@ -135,19 +140,19 @@ impl Run {
     }
 
     /// The monitor loses power, and one copy of its record is damaged, if both are whole and say the same.
-    fn damage_the_monitor(&mut self, away: Duration) {
+    fn damage_the_monitor(&mut self, unavailable: Duration) {
         let node = NodeId::Monitor;
         if self.cluster.world.machine(node).is_none() || self.crash_plans.contains_key(&node) {
             return;
         }
         self.crash(node);
-        self.availability.begin(self.cluster.world.now(), "monitor's record damaged", Cause::Monitor, away);
-        self.plan_weather(away, Weather::Return { node, reboot: false });
+        self.availability.begin(self.cluster.world.now(), "monitor's record damaged", Cause::Monitor, unavailable);
+        self.plan_fault(unavailable, FaultEvent::Return { node, reboot: false });
         let disk = self.cluster.world.disk_mut(node).expect("the monitor has one");
         let Some(copies) = damage::twice_recorded(disk, braid_membership::DISK_BYTES) else { return };
-        let copy = copies[self.record_dice.below(2) as usize].clone();
-        let unreadable = self.record_dice.chance(1, 4);
-        let damaged = if unreadable { disk.lose(copy) } else { disk.rot(copy) };
+        let copy = copies[self.record_rng.below(2) as usize].clone();
+        let unreadable = self.record_rng.chance(1, 4);
+        let damaged = if unreadable { disk.lose(copy) } else { disk.corrupt(copy) };
         if damaged.is_some() {
             self.count_fault("monitor's record damaged");
         }
@@ -196,7 +201,7 @@ impl Cluster {
 
     fn serves_and_is_in(&self, device: DeviceId) -> bool {
         let member = self.membership().and_then(|membership| membership.member(device));
-        let is_in = member.is_some_and(|member| member.standing == Standing::In);
+        let is_in = member.is_some_and(|member| member.member_state == MemberState::In);
         is_in && self.service_of(device) == Some(&Service::Serving)
     }
 

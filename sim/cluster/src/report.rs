@@ -49,8 +49,8 @@ pub struct Report {
     /// Requests for objects of devices, by how they ended; those in which the end was checked among them. Of `swapped` there may be several
     /// in one.
     pub objects: BTreeMap<&'static str, u64>,
-    /// The same of mirrors.
-    pub mirrors: BTreeMap<&'static str, u64>,
+    /// The same of attribute volumes.
+    pub attribute_volumes: BTreeMap<&'static str, u64>,
     /// Steps of the search for an order.
     pub search_steps: u64,
     /// Runs of which that was given up; the other checks were made.
@@ -102,7 +102,10 @@ impl Report {
         other.faults.iter().for_each(|(name, count)| *self.faults.entry(name).or_default() += count);
         other.ignored.iter().for_each(|(why, count)| *self.ignored.entry(*why).or_default() += count);
         other.objects.iter().for_each(|(name, count)| *self.objects.entry(name).or_default() += count);
-        other.mirrors.iter().for_each(|(name, count)| *self.mirrors.entry(name).or_default() += count);
+        other
+            .attribute_volumes
+            .iter()
+            .for_each(|(name, count)| *self.attribute_volumes.entry(name).or_default() += count);
         other.stores.iter().for_each(|(name, count)| *self.stores.entry(name).or_default() += count);
         self.hosts.add(&other.hosts);
         self.lock_servers.add(&other.lock_servers);
@@ -159,7 +162,7 @@ impl fmt::Display for Report {
         writeln!(f, "  lock servers  {}", listed(&self.lock_servers.list().into_iter().collect()))?;
         writeln!(f, "  stores        {}", listed(&self.stores))?;
         writeln!(f, "  objects       {}", listed(&self.objects))?;
-        writeln!(f, "  mirrors       {}", listed(&self.mirrors))?;
+        writeln!(f, "  attribute volumes       {}", listed(&self.attribute_volumes))?;
         let ignored = self.ignored.iter().map(|(why, count)| (format!("{why:?}"), *count)).collect();
         writeln!(f, "  ignored       {}", listed(&ignored))?;
         write!(f, "  histories     ordered in {} steps; {} too entangled to judge", self.search_steps, self.unjudged)

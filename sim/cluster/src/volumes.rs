@@ -4,7 +4,7 @@
 use crate::cluster::{Cluster, Failed, HostSlot};
 use crate::options::{Choices, Options};
 use crate::role::Role;
-use crate::storm::{AFTERMATH, Run};
+use crate::swarm::{AFTERMATH, Run};
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Rng, VolumeId};
 use braid_layout::{Layout, Scheme, VolumeDescription};
 use braid_machine::{HostError, HostRequest};
@@ -56,10 +56,10 @@ impl Options {
     pub(crate) fn with_volumes(mut self, choices: &Choices) -> Options {
         let kind = FaultKind::Volumes;
         let is_of_one_volume =
-            self.moves || self.mirror.is_some() || !self.dying.is_empty() || self.faults.has(FaultKind::Calm);
+            self.moves || self.attribute_volume.is_some() || !self.dying.is_empty() || self.faults.has(FaultKind::Calm);
         let may = choices.kinds().contains(&kind) && self.atomicity == Atomicity::Implied && !is_of_one_volume;
         let named = choices.only.contains(&kind) || choices.also.contains(&kind);
-        // Dice of its own, so that all other seeds are as they are.
+        // A random source of its own, so that all other seeds are as they are.
         let rng = &mut Rng::new(self.seed ^ 0x701_0e5);
         if !may || !(rng.below(10) == 0 || named) {
             return self;
@@ -166,7 +166,7 @@ impl Cluster {
 }
 
 impl Run {
-    /// Between two storms, the last volume is checked and removed, and another one made in its place.
+    /// Between two swarm runs, the last volume is checked and removed, and another one made in its place.
     pub(crate) fn change_volumes(&mut self) -> Result<(), Failed> {
         let refused = |error: HostError| Failed { check: "volume-refused", details: error.to_string() };
         let rng = &mut Rng::new(self.cluster.options.seed ^ 0x701_0e7);

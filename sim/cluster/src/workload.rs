@@ -6,7 +6,7 @@ use braid_layout::Layout;
 
 /// What a client wants next. Offsets and lengths are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum ClientOperation {
     /// A hostread.
     Read {
         /// From.
@@ -58,17 +58,23 @@ impl Workload {
     }
 
     /// The next one.
-    pub fn wish(&mut self) -> Wish {
+    pub fn operation(&mut self) -> ClientOperation {
         let (offset, length) = self.range();
         let kind = self.rng.below(100);
         if kind < 3 {
             let block = BLOCK_BYTES as u64;
-            return Wish::Allocation { range: BlockRange::between(offset / block, (offset + length).div_ceil(block)) };
+            return ClientOperation::Allocation {
+                range: BlockRange::between(offset / block, (offset + length).div_ceil(block)),
+            };
         }
         if kind < self.reads {
-            return Wish::Read { offset, length };
+            return ClientOperation::Read { offset, length };
         }
-        if self.rng.chance(self.zeros, 100) { Wish::Zero { offset, length } } else { Wish::Write { offset, length } }
+        if self.rng.chance(self.zeros, 100) {
+            ClientOperation::Zero { offset, length }
+        } else {
+            ClientOperation::Write { offset, length }
+        }
     }
 
     fn range(&mut self) -> (u64, u64) {

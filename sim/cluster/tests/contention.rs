@@ -21,7 +21,7 @@ fn crowd(seed: u64, ordering: Ordering, acquisition: Acquisition) -> Options {
     options.seed = seed;
     (options.hosts, options.clients, options.operations) = (4, 4, 1_000);
     options.think_max = Duration::from_micros(100);
-    options.storm = Duration::from_secs(100);
+    options.swarm = Duration::from_secs(100);
     // Messages overtake each other, so that two transactions often come to two devices in different orders.
     options.faults.network.in_order = false;
     options.faults.network.latency_max = Duration::from_micros(500);
@@ -78,7 +78,7 @@ fn nobody_starves_by_locks_of_two_servers_at_once_though_there_are_deadlocks() {
 fn nobody_starves_by_kept_locks_and_there_are_no_deadlocks() {
     let sum = nobody_starves(Ordering::CallbackLock, Acquisition::Ordered, Duration::from_millis(200));
     assert_eq!((sum.hosts.restarts, sum.hosts.retries), (0, 0), "{sum}");
-    assert!(sum.hosts.lock_hits > 50 && sum.hosts.recalls > 500, "{sum}");
+    assert!(sum.hosts.lock_hits > 50 && sum.hosts.revocations > 500, "{sum}");
 }
 
 #[test]

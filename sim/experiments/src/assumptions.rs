@@ -1,7 +1,7 @@
 //! The open assumptions of the shared-array paper's baseline, and other ways to read each.
 
 use crate::catalogue::at;
-use crate::experiment::{Effort, Point};
+use crate::experiment::{Point, Thoroughness};
 use braid_wire::Ordering;
 
 /// Something that a paper does not say.
@@ -116,11 +116,11 @@ pub const ASSUMPTIONS: &[Assumption] = &[
 ];
 
 /// A panel for each assumption, a place along x for each reading.
-pub fn points(effort: Effort) -> Vec<Point> {
+pub fn points(thoroughness: Thoroughness) -> Vec<Point> {
     let mut points = Vec::new();
     for assumption in ASSUMPTIONS {
         let readings = assumption.readings.iter().enumerate();
-        let shown = readings.filter(|(index, _)| effort == Effort::Full || *index < 2);
+        let shown = readings.filter(|(index, _)| thoroughness == Thoroughness::Full || *index < 2);
         for (index, (label, assignments)) in shown {
             let assignments: Vec<String> = assignments.split_whitespace().map(str::to_string).collect();
             for mut point in at(&Ordering::ALL, index as f64, &assignments) {

@@ -3,7 +3,7 @@
 
 use crate::assumptions::Assumption;
 use crate::catalogue::{THROUGHPUT, plot};
-use crate::experiment::{Base, Effort, Experiment, Point, Series};
+use crate::experiment::{Base, Experiment, Point, Series, Thoroughness};
 use braid_benchkit::locking::Strategy;
 use braid_benchkit::plot::{Axis, PlotKind};
 
@@ -68,14 +68,14 @@ const MANAGER_OF_ONE: Line = ("lock manager of 1 device", 1, "system.locks=manag
 const WITH_WRITE: Line = ("1 device with one-trip unlock", 1, "workload.unlock=with-write");
 const ONE_REQUEST: Line = ("1 device with one request", 1, "workload.unlock=one-request");
 
-fn figure_3(effort: Effort) -> Vec<Point> {
-    let as_in_paper: &[u64] = match effort {
-        Effort::Full => &[1, 2, 3, 5, 7, 10, 20, 50, 100, 200, 500, 1000],
-        Effort::Quick => &[1, 5, 20, 500],
+fn figure_3(thoroughness: Thoroughness) -> Vec<Point> {
+    let as_in_paper: &[u64] = match thoroughness {
+        Thoroughness::Full => &[1, 2, 3, 5, 7, 10, 20, 50, 100, 200, 500, 1000],
+        Thoroughness::Quick => &[1, 5, 20, 500],
     };
-    let for_each: &[u64] = match effort {
-        Effort::Full => &[1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000],
-        Effort::Quick => &[1, 20, 500, 10_000],
+    let for_each: &[u64] = match thoroughness {
+        Thoroughness::Full => &[1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000],
+        Thoroughness::Quick => &[1, 20, 500, 10_000],
     };
     let mut points = Vec::new();
     let lines = BY_DEVICES.into_iter().chain([MANAGER, MANAGER_OF_ONE, WITH_WRITE, ONE_REQUEST]);
@@ -113,10 +113,10 @@ const WORKS: [(&str, &[&str]); 4] = [
     ("a request to another device", &["system.devices=2", "workload.work=get-elsewhere"]),
 ];
 
-fn contention(effort: Effort) -> Vec<Point> {
-    let processes: &[u64] = match effort {
-        Effort::Full => &[1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25],
-        Effort::Quick => &[1, 5, 25],
+fn contention(thoroughness: Thoroughness) -> Vec<Point> {
+    let processes: &[u64] = match thoroughness {
+        Thoroughness::Full => &[1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25],
+        Thoroughness::Quick => &[1, 5, 25],
     };
     let mut points = Vec::new();
     for (panel, work) in WORKS {
@@ -191,11 +191,13 @@ pub const OPEN: &[Assumption] = &[
     },
 ];
 
-fn assumptions(effort: Effort) -> Vec<Point> {
+fn assumptions(thoroughness: Thoroughness) -> Vec<Point> {
     let mut points = Vec::new();
     for assumption in OPEN {
         let readings = assumption.readings.iter().enumerate();
-        for (index, (label, assignments)) in readings.filter(|(index, _)| effort == Effort::Full || *index < 2) {
+        for (index, (label, assignments)) in
+            readings.filter(|(index, _)| thoroughness == Thoroughness::Full || *index < 2)
+        {
             for line in [BY_DEVICES[0], BY_DEVICES[3], MANAGER, WITH_WRITE] {
                 let (_, devices, _) = line;
                 // A lock manager is loaded by as many processes as one device.

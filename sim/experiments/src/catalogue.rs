@@ -2,7 +2,7 @@
 
 use crate::assumptions;
 use crate::atomics;
-use crate::experiment::{Base, Effort, Experiment, Point, Series};
+use crate::experiment::{Base, Experiment, Point, Series, Thoroughness};
 use braid_benchkit::plot::{Axis, PlotKind};
 use braid_wire::Ordering;
 
@@ -30,10 +30,10 @@ pub const EXPERIMENTS: &[Experiment] = &[
                 greatest throughput (that holds for server locking, 600 of 1349.5; callback locking reaches 899.3).",
         base: Base::SharedArray,
         x: HOSTS,
-        points: |effort| {
-            let hosts: &[u64] = match effort {
-                Effort::Full => &[4, 8, 12, 14, 16, 18, 20, 22, 24, 28, 32, 34, 36],
-                Effort::Quick => &[4, 16, 20, 34],
+        points: |thoroughness| {
+            let hosts: &[u64] = match thoroughness {
+                Thoroughness::Full => &[4, 8, 12, 14, 16, 18, 20, 22, 24, 28, 32, 34, 36],
+                Thoroughness::Quick => &[4, 16, 20, 34],
             };
             by_hosts(&[Ordering::None, Ordering::ServerLock, Ordering::CallbackLock], hosts)
         },
@@ -48,7 +48,9 @@ pub const EXPERIMENTS: &[Experiment] = &[
                 server locking; under moderate contention it still saves about half of the overhead.",
         base: Base::SharedArray,
         x: ACTIVE,
-        points: |effort| by_activity(&[Ordering::None, Ordering::ServerLock, Ordering::CallbackLock], effort),
+        points: |thoroughness| {
+            by_activity(&[Ordering::None, Ordering::ServerLock, Ordering::CallbackLock], thoroughness)
+        },
         finds_peaks: false,
         plots: &[plot("", LATENCY)],
         metrics: &["latency_ms", "delayed_fraction"],
@@ -97,7 +99,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
                 hosts: shared-array-fig8-hosts).",
         base: Base::SharedArray,
         x: ACTIVE,
-        points: |effort| {
+        points: |thoroughness| {
             by_activity(
                 &[
                     Ordering::None,
@@ -106,7 +108,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
                     Ordering::DeviceLock,
                     Ordering::Timestamp,
                 ],
-                effort,
+                thoroughness,
             )
         },
         finds_peaks: false,
@@ -123,10 +125,10 @@ pub const EXPERIMENTS: &[Experiment] = &[
                 saturation.",
         base: Base::SharedArray,
         x: HOSTS,
-        points: |effort| {
-            let hosts: &[u64] = match effort {
-                Effort::Full => &[16, 24, 28, 30, 32, 34],
-                Effort::Quick => &[16, 32],
+        points: |thoroughness| {
+            let hosts: &[u64] = match thoroughness {
+                Thoroughness::Full => &[16, 24, 28, 30, 32, 34],
+                Thoroughness::Quick => &[16, 32],
             };
             let orderings = [Ordering::None, Ordering::DeviceLock, Ordering::Timestamp];
             each(hosts, |hosts| {
@@ -149,10 +151,10 @@ pub const EXPERIMENTS: &[Experiment] = &[
                 unprotected one, whose latency is at most 89.29 ms.",
         base: Base::SharedArray,
         x: HOSTS,
-        points: |effort| {
-            let hosts: &[u64] = match effort {
-                Effort::Full => &[4, 8, 12, 16, 18, 20, 24, 26, 28, 32, 34, 36],
-                Effort::Quick => &[4, 16, 24, 34],
+        points: |thoroughness| {
+            let hosts: &[u64] = match thoroughness {
+                Thoroughness::Full => &[4, 8, 12, 16, 18, 20, 24, 26, 28, 32, 34, 36],
+                Thoroughness::Quick => &[4, 16, 24, 34],
             };
             by_hosts(&Ordering::ALL, hosts)
         },
@@ -167,10 +169,10 @@ pub const EXPERIMENTS: &[Experiment] = &[
                 15.62, where 10 % are reads.",
         base: Base::SharedArray,
         x: Axis { name: "read_percent", title: "reads (%)" },
-        points: |effort| {
-            let reads: &[u64] = match effort {
-                Effort::Full => &[10, 20, 30, 40, 50, 60, 70, 80, 90],
-                Effort::Quick => &[10, 50, 90],
+        points: |thoroughness| {
+            let reads: &[u64] = match thoroughness {
+                Thoroughness::Full => &[10, 20, 30, 40, 50, 60, 70, 80, 90],
+                Thoroughness::Quick => &[10, 50, 90],
             };
             each(reads, |percent| {
                 let mix = format!("workload.read_fraction={}", *percent as f64 / 100.0);
@@ -188,10 +190,10 @@ pub const EXPERIMENTS: &[Experiment] = &[
                 and timestamps are delayed more often then, but it shows less in latency than what locking centrally costs.",
         base: Base::SharedArray,
         x: Axis { name: "window_ms", title: "greatest latency of a message (ms)" },
-        points: |effort| {
-            let windows: &[u64] = match effort {
-                Effort::Full => &[2, 5, 10, 20, 30, 40, 50],
-                Effort::Quick => &[2, 20, 50],
+        points: |thoroughness| {
+            let windows: &[u64] = match thoroughness {
+                Thoroughness::Full => &[2, 5, 10, 20, 30, 40, 50],
+                Thoroughness::Quick => &[2, 20, 50],
             };
             each(windows, |window| at(&Ordering::ALL, *window as f64, &[format!("network.overhead_max_ms={window}")]))
         },
@@ -206,10 +208,10 @@ pub const EXPERIMENTS: &[Experiment] = &[
                 locks restart 17 % of their operations, while timestamp ordering stays near the unprotected protocol.",
         base: Base::SharedArray,
         x: HOSTS,
-        points: |effort| {
-            let hosts: &[&[u64]] = match effort {
-                Effort::Full => &[&[8, 16, 24, 32, 38, 42, 44], &[8, 16, 24, 32, 40, 48, 54, 58, 60, 62]],
-                Effort::Quick => &[&[16, 40], &[24, 58]],
+        points: |thoroughness| {
+            let hosts: &[&[u64]] = match thoroughness {
+                Thoroughness::Full => &[&[8, 16, 24, 32, 38, 42, 44], &[8, 16, 24, 32, 40, 48, 54, 58, 60, 62]],
+                Thoroughness::Quick => &[&[16, 40], &[24, 58]],
             };
             let orderings = [Ordering::None, Ordering::CallbackLock, Ordering::DeviceLock, Ordering::Timestamp];
             let panels = [("hits 20 %", 0.2), ("hits 60 %", 0.6)].into_iter().zip(hosts);
@@ -253,10 +255,10 @@ pub const EXPERIMENTS: &[Experiment] = &[
         about: "The baseline's ratio of hosts to devices, made larger and larger; each host asks for 37.5 operations a second.",
         base: Base::SharedArray,
         x: HOSTS,
-        points: |effort| {
-            let hosts: &[u64] = match effort {
-                Effort::Full => &[16, 48, 100, 200, 400, 800],
-                Effort::Quick => &[16, 100],
+        points: |thoroughness| {
+            let hosts: &[u64] = match thoroughness {
+                Thoroughness::Full => &[16, 48, 100, 200, 400, 800],
+                Thoroughness::Quick => &[16, 100],
             };
             each(hosts, |hosts| {
                 // So that clocks have run and caches of locks are filled everywhere, warm-up grows with the array.
@@ -287,10 +289,10 @@ pub const EXPERIMENTS: &[Experiment] = &[
                 load.",
         base: Base::Today,
         x: HOSTS,
-        points: |effort| {
-            let hosts: &[u64] = match effort {
-                Effort::Full => &[2, 4, 8, 12, 16, 24, 32],
-                Effort::Quick => &[4, 16],
+        points: |thoroughness| {
+            let hosts: &[u64] = match thoroughness {
+                Thoroughness::Full => &[2, 4, 8, 12, 16, 24, 32],
+                Thoroughness::Quick => &[4, 16],
             };
             by_hosts(&Ordering::ALL, hosts)
         },
@@ -321,10 +323,10 @@ fn by_hosts(orderings: &[Ordering], hosts: &[u64]) -> Vec<Point> {
     each(hosts, |hosts| at(orderings, *hosts as f64, &[format!("system.hosts={hosts}")]))
 }
 
-fn by_activity(orderings: &[Ordering], effort: Effort) -> Vec<Point> {
-    let percents: &[f64] = match effort {
-        Effort::Full => &[0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0, 80.0, 100.0],
-        Effort::Quick => &[2.0, 20.0, 100.0],
+fn by_activity(orderings: &[Ordering], thoroughness: Thoroughness) -> Vec<Point> {
+    let percents: &[f64] = match thoroughness {
+        Thoroughness::Full => &[0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 40.0, 60.0, 80.0, 100.0],
+        Thoroughness::Quick => &[2.0, 20.0, 100.0],
     };
     each(percents, |percent| at(orderings, *percent, &[format!("workload.active_fraction={}", percent / 100.0)]))
 }
@@ -336,8 +338,8 @@ mod tests {
     #[test]
     fn every_point_of_every_experiment_has_sound_parameters_and_a_place_of_its_own() {
         for experiment in EXPERIMENTS {
-            for effort in [Effort::Full, Effort::Quick] {
-                let points = (experiment.points)(effort);
+            for thoroughness in [Thoroughness::Full, Thoroughness::Quick] {
+                let points = (experiment.points)(thoroughness);
                 assert!(!points.is_empty(), "{}", experiment.name);
                 let mut places = std::collections::BTreeSet::new();
                 for point in points {
@@ -355,7 +357,7 @@ mod tests {
     fn what_the_paper_states_is_measured() {
         for stated in crate::paper::STATED {
             let experiment = find(stated.experiment).expect("it is an experiment");
-            let measured = (experiment.points)(Effort::Full)
+            let measured = (experiment.points)(Thoroughness::Full)
                 .iter()
                 .any(|point| point.series.ordering == Some(stated.series) && point.x == stated.x);
             assert!(measured, "{stated:?}");

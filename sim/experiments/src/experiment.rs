@@ -18,7 +18,7 @@ pub struct Experiment {
     /// What the horizontal values are.
     pub x: Axis,
     /// Where arrays are run.
-    pub points: fn(Effort) -> Vec<Point>,
+    pub points: fn(Thoroughness) -> Vec<Point>,
     /// Whether the greatest sustained load of each series is looked for, too.
     pub finds_peaks: bool,
     /// How it is drawn: one plot for each of these, in each panel.
@@ -146,7 +146,7 @@ impl Subject {
 
 /// How thoroughly to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effort {
+pub enum Thoroughness {
     /// As many points and operations as a figure needs.
     Full,
     /// A first look.

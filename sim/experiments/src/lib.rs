@@ -24,5 +24,5 @@ pub mod rows;
 pub mod run;
 
 pub use catalogue::{EXPERIMENTS, find};
-pub use experiment::{Effort, Experiment};
+pub use experiment::{Experiment, Thoroughness};
 pub use run::{Request, run};

@@ -1,7 +1,7 @@
 //! The files of an experiment: NAME.csv, NAME.json and a plot for each part of the figure.
 
-use crate::experiment::{Effort, Experiment};
-use crate::run::{Pace, Request};
+use crate::experiment::{Experiment, Thoroughness};
+use crate::run::{Request, RunSpeed};
 use braid_benchkit::plot::{Plot, plots_of};
 use braid_benchkit::rows::Row;
 use serde::{Deserialize, Serialize};
@@ -35,14 +35,14 @@ pub struct Record {
     /// The parameters before each point's own.
     pub parameters: Vec<(String, String)>,
     /// How fast it went.
-    pub pace: PaceRecord,
+    pub speed: RunSpeedRecord,
     /// The numbers.
     pub rows: Vec<Row>,
 }
 
 /// How fast a run went.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PaceRecord {
+pub struct RunSpeedRecord {
     /// Runs of arrays.
     pub runs: u64,
     /// Their events.
@@ -60,7 +60,7 @@ impl Record {
         request: &Request,
         parameters: Vec<(String, String)>,
         rows: Vec<Row>,
-        pace: Pace,
+        speed: RunSpeed,
     ) -> Record {
         Record {
             schema: 1,
@@ -69,15 +69,15 @@ impl Record {
             about: experiment.about.to_string(),
             x: experiment.x.name.to_string(),
             seed: request.seed,
-            quick: request.effort == Effort::Quick,
+            quick: request.thoroughness == Thoroughness::Quick,
             base: experiment.base.file().to_string(),
             set: request.assignments.clone(),
             replications: request.replications,
             parameters,
-            pace: PaceRecord {
-                runs: pace.runs,
-                events: pace.events,
-                seconds: pace.took.as_secs_f64(),
+            speed: RunSpeedRecord {
+                runs: speed.runs,
+                events: speed.events,
+                seconds: speed.took.as_secs_f64(),
                 threads: rayon::current_num_threads(),
             },
             rows,

@@ -123,14 +123,14 @@ fn section(record: &Record) -> String {
     if folded {
         html.push_str("</details>\n");
     }
-    let pace = record.pace;
+    let speed = record.speed;
     html.push_str(&format!(
         "<p class=\"run\"><code>{}</code><br>{} runs, {:.1} million events in {:.1} s on {} threads</p>\n</section>\n",
         escape(&record.command()),
-        pace.runs,
-        pace.events as f64 / 1e6,
-        pace.seconds,
-        pace.threads
+        speed.runs,
+        speed.events as f64 / 1e6,
+        speed.seconds,
+        speed.threads
     ));
     html
 }
@@ -169,7 +169,7 @@ fn method(records: &[Record]) -> String {
         all.find(|(name, _)| name == key).map_or("\u{2013}", |(_, value)| value.as_str())
     };
     format!(
-        "<section id=\"method\">\n<h2>Method</h2>\n<p>Hosts, devices and lock servers are the machines that real arrays run, and so are their messages; modelled are disks, links, processors and clocks, as queues that serve first come, first served. Payloads are charged and not moved. Nothing is lost and nobody dies: attacks are the business of another simulator, over the same machines.</p>\n<p>Each point is the mean of {} independent replications, each of {} operations after {} that are dropped, or of as many locks for each process as the parameters say, from the first to the last; \u{b1} is half of the 95 % confidence interval (Student's t). A replication has the same seed at every point, so that ratios between protocols are not those of the dice; the seed decides everything. The greatest sustained load (<code>peak_ops</code>) is the largest even number of hosts at which 99 % of what is asked for is served and operations do not take longer and longer. Hollow circles and the small figures in tables are the paper's own numbers; of most of its plots the text states only the ends of the axes.</p>\n</section>\n",
+        "<section id=\"method\">\n<h2>Method</h2>\n<p>Hosts, devices and lock servers are the machines that real arrays run, and so are their messages; modelled are disks, links, processors and clocks, as queues that serve first come, first served. Payloads are charged and not moved. Nothing is lost and nobody dies: attacks are the business of another simulator, over the same machines.</p>\n<p>Each point is the mean of {} independent replications, each of {} operations after {} that are dropped, or of as many locks for each process as the parameters say, from the first to the last; \u{b1} is half of the 95 % confidence interval (Student's t). A replication has the same seed at every point, so that ratios between protocols are not those of the random source; the seed decides everything. The greatest sustained load (<code>peak_ops</code>) is the largest even number of hosts at which 99 % of what is asked for is served and operations do not take longer and longer. Hollow circles and the small figures in tables are the paper's own numbers; of most of its plots the text states only the ends of the axes.</p>\n</section>\n",
         of("run.replications"),
         of("run.operations"),
         of("run.warm_up_operations"),

@@ -65,7 +65,7 @@ pub fn rows_of(experiment: &Experiment, replicated: &[Replicated]) -> Vec<Row> {
                 && Some(&other.point.series.name) == found.point.series.reference.as_ref()
         };
         let Some(reference) = replicated.iter().find(at_same_point) else { continue };
-        // Of the same replication, so that what the dice do to both is left out.
+        // Of the same replication, so that what the random source do to both is left out.
         let pairs = || found.runs.iter().zip(&reference.runs);
         let Some(ordering) = ordering else {
             let ratios: Vec<f64> = pairs().map(|(own, other)| own.throughput_ops / other.throughput_ops).collect();

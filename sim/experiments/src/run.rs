@@ -1,6 +1,6 @@
 //! Runs the points of an experiment: replications in parallel, each decided by the seed and its number.
 
-use crate::experiment::{Effort, Experiment, Point, Subject};
+use crate::experiment::{Experiment, Point, Subject, Thoroughness};
 use braid_benchkit::statistics::Estimate;
 use braid_measure::{Measured, ParameterError};
 use indicatif::ProgressBar;
@@ -17,7 +17,7 @@ pub struct Request {
     /// Parameters to be set, as KEY=VALUE.
     pub assignments: Vec<String>,
     /// How thoroughly.
-    pub effort: Effort,
+    pub thoroughness: Thoroughness,
 }
 
 /// A point, and what its replications showed.
@@ -42,7 +42,7 @@ pub struct Peak {
 
 /// How fast it went.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Pace {
+pub struct RunSpeed {
     /// Runs.
     pub runs: u64,
     /// Events of all runs.
@@ -74,7 +74,7 @@ pub struct Plan {
 /// Checks all points: whatever is wrong with any of them is said before the first run.
 pub fn plan(experiment: &Experiment, request: &Request) -> Result<Plan, ParameterError> {
     let mut base = experiment.base.parameters(&[])?;
-    if request.effort == Effort::Quick {
+    if request.thoroughness == Thoroughness::Quick {
         base.shorten();
     }
     for assignment in &request.assignments {
@@ -83,7 +83,7 @@ pub fn plan(experiment: &Experiment, request: &Request) -> Result<Plan, Paramete
     if let Some(replications) = request.replications {
         base = base.set(&format!("run.replications={replications}"))?;
     }
-    let points = (experiment.points)(request.effort);
+    let points = (experiment.points)(request.thoroughness);
     let asked: Vec<&str> = request.assignments.iter().map(|assignment| key_of(assignment)).collect();
     refuse_what_is_varied(experiment, &points, &asked)?;
     // How long and how often to run is the user's to say, whatever the experiment would do.
@@ -92,7 +92,7 @@ pub fn plan(experiment: &Experiment, request: &Request) -> Result<Plan, Paramete
         let own = point.assignments.iter().filter(|assignment| !is_decided(key_of(assignment)));
         let mut subject = own.into_iter().try_fold(base.clone(), |subject, next| subject.set(next))?;
         let says_how_long = ["run.operations", "run.locks_per_process"].iter().any(|key| is_decided(key));
-        if request.effort == Effort::Quick && !says_how_long {
+        if request.thoroughness == Thoroughness::Quick && !says_how_long {
             subject.cut_short();
         }
         Ok(Prepared { point, subject })
@@ -139,7 +139,7 @@ impl Plan {
 }
 
 /// Runs everything. The order of threads decides nothing.
-pub fn run(plan: Plan, request: &Request, progress: &ProgressBar) -> (Vec<Replicated>, Pace) {
+pub fn run(plan: Plan, request: &Request, progress: &ProgressBar) -> (Vec<Replicated>, RunSpeed) {
     let began = Instant::now();
     let Plan { prepared, finds_peaks, .. } = plan;
     let tasks: Vec<(usize, u64)> = prepared
@@ -157,18 +157,21 @@ pub fn run(plan: Plan, request: &Request, progress: &ProgressBar) -> (Vec<Replic
             measured
         })
         .collect();
-    let peaks: Vec<Option<(Peak, Pace)>> = prepared
+    let peaks: Vec<Option<(Peak, RunSpeed)>> = prepared
         .par_iter()
         .with_max_len(1)
         .map(|prepared| finds_peaks.then(|| find_peak(prepared, request.seed, progress)))
         .collect();
-    let mut pace =
-        Pace { runs: tasks.len() as u64, events: measured.iter().map(|run| run.events).sum(), ..Pace::default() };
+    let mut speed = RunSpeed {
+        runs: tasks.len() as u64,
+        events: measured.iter().map(|run| run.events).sum(),
+        ..RunSpeed::default()
+    };
     for (_, of_peak) in peaks.iter().flatten() {
-        pace.runs += of_peak.runs;
-        pace.events += of_peak.events;
+        speed.runs += of_peak.runs;
+        speed.events += of_peak.events;
     }
-    pace.took = began.elapsed();
+    speed.took = began.elapsed();
     let mut measured = measured.into_iter();
     let replicated = prepared
         .into_iter()
@@ -178,25 +181,25 @@ pub fn run(plan: Plan, request: &Request, progress: &ProgressBar) -> (Vec<Replic
             Replicated { point, runs, peak: peak.map(|(peak, _)| peak) }
         })
         .collect();
-    (replicated, pace)
+    (replicated, speed)
 }
 
-/// The same replication has the same seed at every point, so that differences between points are not those of the dice.
+/// The same replication has the same seed at every point, so that differences between points are not those of the random source.
 fn seed_of(seed: u64, replication: u64) -> u64 {
-    braid_measure::dice::Dice::new(seed ^ replication.wrapping_mul(0x9e37_79b9_7f4a_7c15)).below(u64::MAX)
+    braid_measure::sampler::Sampler::new(seed ^ replication.wrapping_mul(0x9e37_79b9_7f4a_7c15)).below(u64::MAX)
 }
 
 /// Halves the range of hosts until the greatest load that is sustained is known.
-fn find_peak(prepared: &Prepared, seed: u64, progress: &ProgressBar) -> (Peak, Pace) {
-    let mut pace = Pace::default();
+fn find_peak(prepared: &Prepared, seed: u64, progress: &ProgressBar) -> (Peak, RunSpeed) {
+    let mut speed = RunSpeed::default();
     let mut best = Peak { hosts: 0, throughput: Estimate { mean: 0.0, ci95: None } };
     let (mut least, mut most) = (1, PEAK_HOSTS_MAX / 2);
     while least <= most {
         let middle = (least + most) / 2;
         let (runs, offered) = at_hosts(prepared, 2 * middle, seed);
         progress.inc(runs.len() as u64);
-        pace.runs += runs.len() as u64;
-        pace.events += runs.iter().map(|run| run.events).sum::<u64>();
+        speed.runs += runs.len() as u64;
+        speed.events += runs.iter().map(|run| run.events).sum::<u64>();
         let throughput = Estimate::of(&runs.iter().map(|run| run.throughput_ops).collect::<Vec<_>>());
         let growth = runs.iter().map(|run| run.latency_growth).sum::<f64>() / runs.len() as f64;
         if throughput.mean >= SUSTAINED_SHARE * offered && growth <= SUSTAINED_GROWTH {
@@ -206,7 +209,7 @@ fn find_peak(prepared: &Prepared, seed: u64, progress: &ProgressBar) -> (Peak, P
             most = middle - 1;
         }
     }
-    (best, pace)
+    (best, speed)
 }
 
 /// Runs an array at so many hosts; and what these ask for.
@@ -228,9 +231,9 @@ mod tests {
     #[test]
     fn what_the_user_says_of_the_run_holds_at_every_point() {
         let scale = crate::find("scale").expect("it is listed");
-        for effort in [Effort::Full, Effort::Quick] {
+        for thoroughness in [Thoroughness::Full, Thoroughness::Quick] {
             let assignments = vec!["run.operations = 70000".to_string(), "run.backlog_per_host=50".to_string()];
-            let request = Request { seed: 1, replications: Some(3), assignments, effort };
+            let request = Request { seed: 1, replications: Some(3), assignments, thoroughness };
             for prepared in plan(scale, &request).expect("it is sound").prepared {
                 let Subject::Array(parameters) = prepared.subject else { panic!("it is about arrays") };
                 let run = parameters.run;

@@ -1,6 +1,6 @@
 //! Every experiment, very short; the same seed twice; and what is refused.
 
-use braid_experiments::experiment::{Base, Effort, Experiment};
+use braid_experiments::experiment::{Base, Experiment, Thoroughness};
 use braid_experiments::output::{Record, write};
 use braid_experiments::rows::rows_of;
 use braid_experiments::run::{Request, plan, run};
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 /// So short that all of them together take seconds.
 fn request(seed: u64) -> Request {
     let assignments = ["run.operations=100", "run.warm_up_operations=20"].map(str::to_string).to_vec();
-    Request { seed, replications: Some(2), assignments, effort: Effort::Quick }
+    Request { seed, replications: Some(2), assignments, thoroughness: Thoroughness::Quick }
 }
 
 /// The same for experiments of locks.
@@ -26,8 +26,8 @@ fn record(experiment: &Experiment, seed: u64) -> Record {
     let request = request_of(experiment, seed);
     let plan = plan(experiment, &request).expect("the points are sound");
     let parameters = plan.base().list();
-    let (replicated, pace) = run(plan, &request, &ProgressBar::hidden());
-    Record::new(experiment, &request, parameters, rows_of(experiment, &replicated), pace)
+    let (replicated, speed) = run(plan, &request, &ProgressBar::hidden());
+    Record::new(experiment, &request, parameters, rows_of(experiment, &replicated), speed)
 }
 
 /// A folder of a test's own.
@@ -80,10 +80,12 @@ fn one_seed_gives_one_file() {
 #[test]
 fn how_long_and_how_often_to_run_is_for_the_user_to_say() {
     let scale = find("scale").expect("it is listed");
-    let points = (scale.points)(Effort::Quick).len() as u64;
+    let points = (scale.points)(Thoroughness::Quick).len() as u64;
     let runs = |replications, assignments: &[&str]| {
         let assignments = assignments.iter().map(|text| text.to_string()).collect();
-        plan(scale, &Request { seed: 1, replications, assignments, effort: Effort::Quick }).expect("it is sound").runs()
+        plan(scale, &Request { seed: 1, replications, assignments, thoroughness: Thoroughness::Quick })
+            .expect("it is sound")
+            .runs()
     };
     assert_eq!(runs(None, &[]), 2 * points);
     assert_eq!(runs(Some(7), &[]), 7 * points);

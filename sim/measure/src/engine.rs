@@ -4,8 +4,8 @@
 //! of `sim/cluster`, this is for speed. What a message or access costs is the business of [`crate::models`]; what hosts are asked, and
 //! what becomes of the answers, is the application's.
 
-use crate::dice::Dice;
 use crate::models::{DiskModel, Link, NetworkModel, ProcessorCosts, Server};
+use crate::sampler::Sampler;
 use braid_base::{BLOCK_BYTES, NodeId, Now, Time};
 use braid_device::Device;
 use braid_host::Host;
@@ -33,7 +33,7 @@ pub struct Engine<A> {
     devices: usize,
     network: NetworkModel,
     /// Of the hardware.
-    dice: Dice,
+    sampler: Sampler,
     effects: Effects,
     handled: u64,
     messages: u64,
@@ -137,14 +137,14 @@ enum Event<A> {
 
 impl<A> Engine<A> {
     /// No machines yet: first come so many hosts, then so many devices, then lock servers.
-    pub fn new(hosts: usize, devices: usize, network: NetworkModel, dice: Dice) -> Engine<A> {
+    pub fn new(hosts: usize, devices: usize, network: NetworkModel, sampler: Sampler) -> Engine<A> {
         Engine {
             events: EventLoop::default(),
             nodes: Vec::new(),
             hosts,
             devices,
             network,
-            dice,
+            sampler,
             effects: Effects::new(),
             handled: 0,
             messages: 0,
@@ -225,7 +225,7 @@ impl<A> Engine<A> {
     /// A host's processor takes in a request of an application: when it has.
     pub fn take_in(&mut self, host: usize) -> Time {
         let host = &mut self.nodes[host];
-        let takes = host.costs.draw(host.costs.request, &mut self.dice);
+        let takes = host.costs.draw(host.costs.request, &mut self.sampler);
         host.processor.serve(self.events.now(), takes)
     }
 
@@ -242,7 +242,7 @@ impl<A> Engine<A> {
     fn on_arrival(&mut self, to: NodeIndex, from: u32, message: Message) {
         let (now, node) = (self.events.now(), &mut self.nodes[to]);
         let through = self.network.receive(now, &mut node.link, data_bytes(&message));
-        let takes = node.costs.draw(node.costs.receive, &mut self.dice);
+        let takes = node.costs.draw(node.costs.receive, &mut self.sampler);
         let received = node.processor.serve(through, takes);
         if received > now {
             self.events.schedule_for(to, received, Event::Received { from, message });
@@ -292,14 +292,14 @@ impl<A> Engine<A> {
         let (now, place) = (self.events.now(), &mut self.nodes[node]);
         match effect {
             Effect::Send { to, message } => {
-                let takes = place.costs.draw(place.costs.send, &mut self.dice);
+                let takes = place.costs.draw(place.costs.send, &mut self.sampler);
                 let ready = place.processor.serve(now, takes);
-                let arrives = self.network.send(ready, &mut place.link, data_bytes(&message), &mut self.dice);
+                let arrives = self.network.send(ready, &mut place.link, data_bytes(&message), &mut self.sampler);
                 self.events.schedule_for(self.index(to), arrives, Event::Arrival { from: node as u32, message });
             }
             Effect::Disk { tag, command } => {
                 // What a lock server writes is when it first hears of a host: that costs nothing here.
-                let done = place.disk.as_mut().map_or(now, |disk| disk.issue(now, &command, &mut self.dice));
+                let done = place.disk.as_mut().map_or(now, |disk| disk.issue(now, &command, &mut self.sampler));
                 let read = if let DiskCommand::Read { length, .. } = command { Some(length) } else { None };
                 self.events.schedule_own(node, done, Event::DiskDone { tag, read });
             }

@@ -12,14 +12,14 @@
 //! | [`storage`] | a device's storage without content |
 //! | [`workload`] | what hosts are asked |
 //! | [`tally`] | what is seen of a run |
-//! | [`dice`] | random times |
+//! | [`sampler`] | random times |
 
-pub mod dice;
 pub mod engine;
 pub mod locking;
 pub mod models;
 pub mod named;
 pub mod parameters;
+pub mod sampler;
 pub mod storage;
 pub mod system;
 pub mod tally;

@@ -2,8 +2,8 @@
 //!
 //! A queue of one server needs no events of its own: whoever comes is done when all before him are, plus his own time.
 
-use crate::dice::Dice;
 use crate::parameters::{Disk, Links, Network, Processor, Service, WriteReport, milliseconds};
+use crate::sampler::Sampler;
 use braid_base::Time;
 use braid_machine::DiskCommand;
 use std::collections::VecDeque;
@@ -70,11 +70,11 @@ impl ProcessorCosts {
     }
 
     /// One service that takes `mean` on average.
-    pub fn draw(&self, mean: Duration, dice: &mut Dice) -> Duration {
+    pub fn draw(&self, mean: Duration, sampler: &mut Sampler) -> Duration {
         match self.service {
             Service::Constant => mean,
             Service::Exponential if mean.is_zero() => mean,
-            Service::Exponential => Duration::from_nanos(dice.exponential(mean.as_nanos() as f64) as u64),
+            Service::Exponential => Duration::from_nanos(sampler.exponential(mean.as_nanos() as f64) as u64),
         }
     }
 }
@@ -99,7 +99,7 @@ impl DiskModel {
     }
 
     /// A command comes: when it is answered.
-    pub fn issue(&mut self, now: Time, command: &DiskCommand, dice: &mut Dice) -> Time {
+    pub fn issue(&mut self, now: Time, command: &DiskCommand, sampler: &mut Sampler) -> Time {
         let model = &self.parameters;
         let (bytes, hit, is_write) = match command {
             DiskCommand::Read { offset, length } => {
@@ -109,21 +109,21 @@ impl DiskModel {
                         self.recent.pop_front();
                     }
                 }
-                (*length, dice.chance(model.read_hit_ratio), false)
+                (*length, sampler.chance(model.read_hit_ratio), false)
             }
             DiskCommand::Write { offset, data, .. } => {
                 let read_before = self.recent.iter().rposition(|recent| recent == offset);
                 if let Some(place) = read_before {
                     self.recent.remove(place);
                 }
-                let hit = dice.chance(model.write_hit_ratio)
-                    || (read_before.is_some() && dice.chance(model.update_hit_ratio));
+                let hit = sampler.chance(model.write_hit_ratio)
+                    || (read_before.is_some() && sampler.chance(model.update_hit_ratio));
                 (data.iter().map(|part| part.len()).sum(), hit, true)
             }
             DiskCommand::Sync | DiskCommand::Reserve { .. } => return now,
         };
         let transfer = bytes as f64 * model.transfer_us_per_byte / 1e3;
-        let positioning = if hit { 0.0 } else { dice.normal(model.positioning_ms, model.positioning_deviation_ms) };
+        let positioning = if hit { 0.0 } else { sampler.normal(model.positioning_ms, model.positioning_deviation_ms) };
         match model.write_report {
             WriteReport::Absorbed if is_write => now.after(milliseconds(transfer)),
             WriteReport::AtOnce if is_write => {
@@ -169,13 +169,13 @@ impl NetworkModel {
     }
 
     /// A message with so many bytes of data leaves at `now`: when it arrives at the other node's link.
-    pub fn send(&self, now: Time, from: &mut Link, data: u64, dice: &mut Dice) -> Time {
+    pub fn send(&self, now: Time, from: &mut Link, data: u64, sampler: &mut Sampler) -> Time {
         let takes = self.transfer(data);
         let sent = match self.parameters.links {
             Links::Unshared => now.after(takes),
             Links::Sending | Links::Both => from.sending.serve(now, takes),
         };
-        sent.after(milliseconds(dice.between(self.parameters.overhead_min_ms, self.parameters.overhead_max_ms)))
+        sent.after(milliseconds(sampler.between(self.parameters.overhead_min_ms, self.parameters.overhead_max_ms)))
     }
 
     /// A message is at a node's link: when it is through.

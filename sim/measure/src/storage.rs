@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, VecDeque};
 pub struct ModelStorage {
     object: ObjectDescription,
     /// Objects that hold bytes and attributes: what is in them decides what happens.
-    catalogue: BTreeMap<Key, Bytes>,
+    object_index: BTreeMap<Key, Bytes>,
     membership: Option<Membership>,
     events: VecDeque<StoreEvent>,
     /// What the disk is doing, by tag.
@@ -45,7 +45,7 @@ impl ModelStorage {
     pub fn new(object: ObjectDescription) -> ModelStorage {
         ModelStorage {
             object,
-            catalogue: BTreeMap::new(),
+            object_index: BTreeMap::new(),
             membership: None,
             events: VecDeque::new(),
             accesses: BTreeMap::new(),
@@ -61,8 +61,8 @@ impl ModelStorage {
     }
 
     fn evaluate(&mut self, request: &ObjectRequest) -> (ObjectAnswer, DiskCommand) {
-        let evaluation = evaluate(request, &mut self.catalogue).expect("all of it is in memory");
-        apply(&evaluation.changes, &mut self.catalogue);
+        let evaluation = evaluate(request, &mut self.object_index).expect("all of it is in memory");
+        apply(&evaluation.changes, &mut self.object_index);
         let command = match evaluation.changes.is_empty() {
             true => DiskCommand::Read { offset: 0, length: SECTOR },
             false => DiskCommand::Write { offset: 0, data: vec![Bytes::from_static(&ZEROS[..SECTOR])], durable: true },

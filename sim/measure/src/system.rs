@@ -1,9 +1,9 @@
 //! An array on modelled hardware, and the streams of requests that its hosts are asked: the shared-array paper's experiments.
 
-use crate::dice::Dice;
 use crate::engine::{Engine, Role, Told};
 use crate::models::{DiskModel, NetworkModel, ProcessorCosts};
 use crate::parameters::{self, Arrivals, Parameters, milliseconds};
+use crate::sampler::Sampler;
 use crate::storage::ModelStorage;
 use crate::tally::{Tally, Totals, Workers};
 use crate::workload::Requests;
@@ -30,7 +30,7 @@ pub struct System {
     arrivals: Arrivals,
     streams_per_host: usize,
     /// Of what is asked.
-    workload_dice: Dice,
+    workload_sampler: Sampler,
     operations: Vec<Operation>,
     free: Vec<u32>,
     /// What was seen.
@@ -55,7 +55,7 @@ impl System {
     /// The array that the parameters describe, at rest. The seed decides all that happens.
     pub fn new(parameters: &Parameters, ordering: Ordering, seed: u64) -> System {
         let mut seeds = Rng::new(seed);
-        let mut clocks = Dice::new(seeds.next_u64());
+        let mut clocks = Sampler::new(seeds.next_u64());
         let volumes = volumes(parameters, ordering);
         let settings = settings(parameters);
         let devices: Vec<DeviceId> = (0..parameters.system.devices as u16).map(DeviceId).collect();
@@ -65,15 +65,15 @@ impl System {
         };
         let (hosts, device_count) = (parameters.system.hosts as usize, devices.len());
         // The seeds of what is asked and of the hardware, in this order.
-        let (workload_dice, dice) = (Dice::new(seeds.next_u64()), Dice::new(seeds.next_u64()));
+        let (workload_sampler, sampler) = (Sampler::new(seeds.next_u64()), Sampler::new(seeds.next_u64()));
         let mut system = System {
-            engine: Engine::new(hosts, device_count, NetworkModel::new(&parameters.network), dice),
+            engine: Engine::new(hosts, device_count, NetworkModel::new(&parameters.network), sampler),
             hosts,
             devices: device_count,
             requests: Requests::new(parameters),
             arrivals: parameters.workload.arrivals,
             streams_per_host: parameters.workload.streams_per_host as usize,
-            workload_dice,
+            workload_sampler,
             operations: Vec::new(),
             free: Vec::new(),
             tally: Tally::new(&parameters.run, parameters.system.hosts),
@@ -130,7 +130,7 @@ impl System {
         }
         for stream in 0..(system.hosts * system.streams_per_host) as u32 {
             // Streams begin anywhere in their thinking.
-            let first = milliseconds(system.workload_dice.between(0.0, parameters.workload.think_ms));
+            let first = milliseconds(system.workload_sampler.between(0.0, parameters.workload.think_ms));
             system.engine.foresee(Time(0).after(first), Event::Asked { stream });
         }
         system
@@ -145,7 +145,7 @@ impl System {
                 Some(Event::Asked { stream }) => self.on_asked(stream),
                 Some(Event::Taken { operation }) => {
                     let host = self.operations[operation as usize].stream as usize / self.streams_per_host;
-                    let request = self.requests.next(&mut self.workload_dice);
+                    let request = self.requests.next(&mut self.workload_sampler);
                     self.engine.ask(host, OpId(u64::from(operation)), request);
                 }
                 None => {}
@@ -205,7 +205,7 @@ impl System {
     }
 
     fn think(&mut self, stream: u32) {
-        let span = self.requests.think(&mut self.workload_dice);
+        let span = self.requests.think(&mut self.workload_sampler);
         self.engine.foresee(self.engine.now().after(span), Event::Asked { stream });
     }
 
@@ -261,10 +261,10 @@ fn settings(parameters: &Parameters) -> Settings {
     }
 }
 
-fn clock(parameters: &Parameters, dice: &mut Dice) -> LocalClock {
+fn clock(parameters: &Parameters, sampler: &mut Sampler) -> LocalClock {
     let drift = parameters.clock.drift_ppm;
-    let mut clock = LocalClock::exact(Time(0)).drifting(dice.between(-drift, drift).round() as i64);
+    let mut clock = LocalClock::exact(Time(0)).drifting(sampler.between(-drift, drift).round() as i64);
     let skew = parameters.clock.skew_ms * 1e6;
-    clock.step(dice.between(-skew, skew) as i64);
+    clock.step(sampler.between(-skew, skew) as i64);
     clock
 }

@@ -1,7 +1,7 @@
 //! What hosts are asked: streams of hostreads and hostwrites at random places (shared array, Table 1).
 
-use crate::dice::Dice;
 use crate::parameters::{Alignment, Parameters, Workload, milliseconds};
+use crate::sampler::Sampler;
 use braid_base::{BLOCK_BYTES, VolumeId};
 use braid_machine::HostRequest;
 use std::time::Duration;
@@ -30,16 +30,16 @@ impl Requests {
     }
 
     /// How long a stream thinks.
-    pub fn think(&self, dice: &mut Dice) -> Duration {
-        milliseconds(dice.normal(self.workload.think_ms, self.workload.think_deviation_ms))
+    pub fn think(&self, sampler: &mut Sampler) -> Duration {
+        milliseconds(sampler.normal(self.workload.think_ms, self.workload.think_deviation_ms))
     }
 
     /// The next request. A hostwrite brings zeros: its requests to devices are those of any other, and no bytes are moved.
-    pub fn next(&self, dice: &mut Dice) -> HostRequest {
-        let (start, count) = self.blocks(dice);
-        let volume = VolumeId(1 + dice.below(self.volumes));
+    pub fn next(&self, sampler: &mut Sampler) -> HostRequest {
+        let (start, count) = self.blocks(sampler);
+        let volume = VolumeId(1 + sampler.below(self.volumes));
         let (offset, length) = (start * BLOCK_BYTES as u64, count * BLOCK_BYTES as u64);
-        if dice.chance(self.workload.read_fraction) {
+        if sampler.chance(self.workload.read_fraction) {
             HostRequest::Read { volume, offset, length: length as usize }
         } else {
             HostRequest::Zero { volume, offset, length }
@@ -47,9 +47,9 @@ impl Requests {
     }
 
     /// First block and count.
-    fn blocks(&self, dice: &mut Dice) -> (u64, u64) {
+    fn blocks(&self, sampler: &mut Sampler) -> (u64, u64) {
         let (least, most) = (self.workload.size_units_min, self.workload.size_units_max);
-        let mut uniform = |low: u64, high: u64| low + dice.below(high - low + 1);
+        let mut uniform = |low: u64, high: u64| low + sampler.below(high - low + 1);
         match self.workload.alignment {
             Alignment::Unit => {
                 let size = uniform(least, most);

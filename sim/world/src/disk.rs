@@ -1,4 +1,4 @@
-//! A disk of 512-byte sectors that keeps, over a crash, exactly what it had promised, and of the rest what the dice say.
+//! A disk of 512-byte sectors that keeps, over a crash, exactly what it had promised, and of the rest what the random source say.
 //!
 //! * A write takes effect when it completes. Until a sync covers it, a crash may lose it, keep it, or keep some of its
 //!   sectors. A sector is never torn.
@@ -7,12 +7,12 @@
 //! * Commands in flight at a crash may have been done, not done, or done in part.
 //! * Two overlapping commands in flight, one of them a write, are a bug of the machine, and end the run.
 //!
-//! What goes wrong beyond that, sectors that rot and writes that go astray, is in `damage`.
+//! What goes wrong beyond that, sectors that corruption and writes that go astray, is in `damage`.
 
 mod damage;
 mod errors;
 
-use crate::disk::damage::{Astray, Wound};
+use crate::disk::damage::{BadSector, MisdirectedWrite};
 use crate::disk::errors::Errors;
 use braid_base::Rng;
 use braid_machine::{DiskCommand, DiskError, DiskResult, DiskTag};
@@ -56,9 +56,9 @@ pub enum CrashPoint {
 /// What is there, after a loss of power, of writes that were not synced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Keeps {
-    /// As the dice have it: nothing, everything, or some sectors.
+    /// As the random source has it: nothing, everything, or some sectors.
     #[default]
-    Dice,
+    Random,
     /// Nothing.
     Nothing,
     /// Everything.
@@ -83,8 +83,8 @@ pub struct Disk {
     full: bool,
     crash_point: Option<CrashPoint>,
     keeps: Keeps,
-    wounds: BTreeMap<u64, Wound>,
-    astray: Option<Astray>,
+    bad_sectors: BTreeMap<u64, BadSector>,
+    misdirected: Option<MisdirectedWrite>,
     errors: Errors,
     /// Bytes that it writes at once, and a cache that shows what failed to get there.
     physical_sector: u64,
@@ -109,7 +109,7 @@ pub struct DiskCounts {
     /// Sectors that could not be read any more.
     pub unreadable: u64,
     /// Writes that landed elsewhere.
-    pub astray: u64,
+    pub misdirected: u64,
     /// Commands that found no space.
     pub refused: u64,
     /// Reads that met a sector that can't be read.
@@ -129,7 +129,7 @@ impl DiskCounts {
         self.kept += more.kept;
         self.rotten += more.rotten;
         self.unreadable += more.unreadable;
-        self.astray += more.astray;
+        self.misdirected += more.misdirected;
         self.refused += more.refused;
         self.failed += more.failed;
         self.failed_writes += more.failed_writes;
@@ -141,7 +141,7 @@ impl DiskCounts {
 struct Unsynced {
     base: Sector,
     /// What was wrong with the sector before these writes.
-    wound: Option<Wound>,
+    bad_sector: Option<BadSector>,
     writes: Vec<(u64, Sector)>,
 }
 
@@ -153,7 +153,7 @@ struct Flying {
 }
 
 impl Disk {
-    /// An empty disk with dice of its own.
+    /// An empty disk with random source of its own.
     pub fn new(options: DiskOptions, rng: Rng) -> Disk {
         Disk {
             options,
@@ -167,9 +167,9 @@ impl Disk {
             pages_used: BTreeSet::new(),
             full: false,
             crash_point: None,
-            keeps: Keeps::Dice,
-            wounds: BTreeMap::new(),
-            astray: None,
+            keeps: Keeps::Random,
+            bad_sectors: BTreeMap::new(),
+            misdirected: None,
             errors: Errors::default(),
             physical_sector: SECTOR_BYTES as u64,
             cached: false,
@@ -287,7 +287,7 @@ impl Disk {
         let neighbours = self.neighbours_in_flight();
         for (_, flying) in std::mem::take(&mut self.in_flight) {
             match flying.command {
-                // As if it had completed unheard; the dice below decide what stays of it.
+                // As if it had completed unheard; the random source below decide what stays of it.
                 DiskCommand::Write { offset, data, .. } => {
                     let _ = self.write(offset, &joined(&data), false);
                 }
@@ -299,13 +299,13 @@ impl Disk {
         }
         self.uncovered.clear();
         let mood = match self.keeps {
-            Keeps::Dice => self.rng.below(4),
+            Keeps::Random => self.rng.below(4),
             Keeps::Nothing => 0,
             Keeps::Everything => 1,
         };
         // Of each write, whether any sector is there, and whether any is not.
         let mut fates: BTreeMap<u64, (bool, bool)> = BTreeMap::new();
-        for (sector, Unsynced { base, wound, writes }) in std::mem::take(&mut self.unsynced) {
+        for (sector, Unsynced { base, bad_sector, writes }) in std::mem::take(&mut self.unsynced) {
             let kept = match mood {
                 0 => 0,
                 1 => writes.len(),
@@ -316,8 +316,8 @@ impl Disk {
                 if number < kept { fate.0 = true } else { fate.1 = true }
             }
             let content = if kept == 0 { base } else { writes[kept - 1].1 };
-            if let (0, Some(wound)) = (kept, wound) {
-                self.wounds.insert(sector, wound);
+            if let (0, Some(bad_sector)) = (kept, bad_sector) {
+                self.bad_sectors.insert(sector, bad_sector);
             }
             self.content.insert(sector, content);
         }
@@ -357,11 +357,11 @@ impl Disk {
         self.next_write += 1;
         for (sector, bytes) in sectors(offset, data).filter(|(sector, _)| !strayed.contains(sector)) {
             let before = self.content.insert(sector, bytes).unwrap_or([0; SECTOR_BYTES]);
-            let wound = self.wounds.remove(&sector);
+            let bad_sector = self.bad_sectors.remove(&sector);
             if durable {
                 self.unsynced.remove(&sector);
             } else {
-                let fresh = Unsynced { base: before, wound, writes: Vec::new() };
+                let fresh = Unsynced { base: before, bad_sector, writes: Vec::new() };
                 self.unsynced.entry(sector).or_insert(fresh).writes.push((write, bytes));
             }
         }
@@ -375,7 +375,7 @@ impl Disk {
         self.uncovered.retain(|write| !covered.contains(write));
         self.unsynced.retain(|_, unsynced| {
             if let Some(last) = unsynced.writes.iter().rposition(|(write, _)| covered.contains(write)) {
-                (unsynced.base, unsynced.wound) = (unsynced.writes[last].1, None);
+                (unsynced.base, unsynced.bad_sector) = (unsynced.writes[last].1, None);
                 unsynced.writes.drain(..=last);
             }
             !unsynced.writes.is_empty()

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Its owner says what a message, a disk command and a request cost: the attack's [`World`](crate::World) with networks that lose and disks
-//! that forget, the measuring engine with models of hardware, a crate's own storm with whatever it needs.
+//! that forget, the measuring engine with models of hardware, a crate's own swarm run with whatever it needs.
 
 use crate::clock::LocalClock;
 use crate::queue::EventQueue;

@@ -1,7 +1,7 @@
-//! The fault model, and its budget. The dice are [`Storm`](crate::Storm)'s.
+//! The fault model, and its budget. The random source is [`Swarm`](crate::Swarm run)'s.
 //!
 //! What may go wrong, all at once and in any order, is a [`FaultKind`]; messages have faults of their own
-//! ([`NetworkOptions`]): lost, doubled, late, out of order, damaged (which is lost). [`Budget`] says what a storm may not
+//! ([`NetworkOptions`]): lost, doubled, late, out of order, damaged (which is lost). [`Budget`] says what a swarm run may not
 //! exceed; `docs/fault-model.md` says why.
 //!
 //! Every fault ends. Of the kinds, a seed switches some off entirely and draws weights for the others, so that every
@@ -54,23 +54,23 @@ pub enum FaultKind {
     /// Disks are behind a cache, which shows what failed to get to them. Not of a moment.
     PageCache,
     /// A bit of a sector flips.
-    Rot,
+    Corruption,
     /// A sector can't be read.
     Unreadable,
     /// A write lands elsewhere, and is said to be done.
     Misdirected,
     /// A device's disk is gone for good, and its operator puts an empty one in its place.
     Replace,
-    /// The volume moves. Not of a moment: it begins before a storm and ends behind it.
+    /// The volume moves. Not of a moment: it begins before a swarm run and ends behind it.
     Migrate,
-    /// No fault: an operator has the volume scrubbed and mended, or has healing go at another pace, or stand still for a while.
+    /// No fault: an operator has the volume scrubbed and repaired, or has healing go at another pace, or stand still for a while.
     Chore,
     /// A host is cut off from a device, dies or not, and is kept out; another one reads what is there then, and the device dies.
     Fence,
     /// No fault: clients have commands done on the devices' objects, too. Not of a moment.
     Objects,
-    /// No fault: the volume is a mirror, on which clients have commands done. Not of a moment.
-    Mirrors,
+    /// No fault: the volume is an attribute volume, on which clients have commands done. Not of a moment.
+    AttributeVolumes,
     /// No fault: other volumes lie on the same devices, laid out and ordered each in its way. Not of a moment.
     Volumes,
     /// No kind of its own: faults come one at a time, and the next one when nothing is left of the last. Not of a moment.
@@ -81,9 +81,9 @@ pub enum FaultKind {
     Leave,
     /// Devices die for good, as many as redundancy covers. Not drawn like others: once in a run.
     Dead,
-    /// Blocks rot or can't be read while a device is out or returning. Not drawn like others: more than redundancy covers may be lost.
+    /// Blocks are corrupted or can't be read while a device is out or returning. Not drawn like others: more than redundancy covers may be lost.
     DamageDegraded,
-    /// Records of devices, and of the monitor, rot or can't be read when their machine starts. Not drawn like others: a device may be lost with it.
+    /// Records of devices, and of the monitor, corruption or can't be read when their machine starts. Not drawn like others: a device may be lost with it.
     RecordDamage,
 }
 
@@ -107,7 +107,7 @@ impl FaultKind {
         FaultKind::DiskError,
         FaultKind::LargeSectors,
         FaultKind::PageCache,
-        FaultKind::Rot,
+        FaultKind::Corruption,
         FaultKind::Unreadable,
         FaultKind::Misdirected,
         FaultKind::Replace,
@@ -115,7 +115,7 @@ impl FaultKind {
         FaultKind::Chore,
         FaultKind::Fence,
         FaultKind::Objects,
-        FaultKind::Mirrors,
+        FaultKind::AttributeVolumes,
         FaultKind::Volumes,
         FaultKind::Calm,
         FaultKind::Reconnect,
@@ -145,7 +145,7 @@ impl FaultKind {
             FaultKind::DiskError => "disk-error",
             FaultKind::LargeSectors => "large-sectors",
             FaultKind::PageCache => "page-cache",
-            FaultKind::Rot => "rot",
+            FaultKind::Corruption => "corruption",
             FaultKind::Unreadable => "unreadable",
             FaultKind::Misdirected => "misdirected",
             FaultKind::Replace => "replace",
@@ -153,7 +153,7 @@ impl FaultKind {
             FaultKind::Chore => "chore",
             FaultKind::Fence => "fence",
             FaultKind::Objects => "objects",
-            FaultKind::Mirrors => "mirrors",
+            FaultKind::AttributeVolumes => "attribute-volumes",
             FaultKind::Volumes => "volumes",
             FaultKind::Calm => "calm",
             FaultKind::Reconnect => "reconnect",
@@ -164,7 +164,7 @@ impl FaultKind {
         }
     }
 
-    /// The highest weight that dice give it, beside the others'.
+    /// The highest weight that random source give it, beside the others'.
     fn weight_max(self) -> u64 {
         match self {
             FaultKind::HostCrash | FaultKind::DeviceCrash | FaultKind::ServerCrash | FaultKind::Cut => 10,
@@ -172,7 +172,7 @@ impl FaultKind {
             // One at a time, and never while anything is damaged.
             FaultKind::Replace => 20,
             // Often there is nothing to damage.
-            FaultKind::Rot | FaultKind::Unreadable | FaultKind::Misdirected => 20,
+            FaultKind::Corruption | FaultKind::Unreadable | FaultKind::Misdirected => 20,
             _ => 5,
         }
     }
@@ -203,21 +203,27 @@ impl FromStr for FaultKind {
     type Err = NoSuchFault;
 
     fn from_str(text: &str) -> Result<FaultKind, NoSuchFault> {
-        FaultKind::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| NoSuchFault(text.to_string()))
+        // Names of the release before.
+        let name = match text {
+            "rot" => "corruption",
+            "mirrors" => "attribute-volumes",
+            _ => text,
+        };
+        FaultKind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| NoSuchFault(text.to_string()))
     }
 }
 
 /// One thing going wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A node dies, and is to come back (a host as a new generation) after `away`.
+    /// A node dies, and is to come back (a host as a new generation) after `unavailable`.
     Crash {
         /// Which.
         node: NodeId,
         /// Not now, but at this command to its disk.
         at: Option<CrashPoint>,
         /// For how long.
-        away: Duration,
+        unavailable: Duration,
         /// Whether the whole machine boots anew, so that its timers' clock starts over.
         reboot: bool,
     },
@@ -328,7 +334,7 @@ pub enum Fault {
         sector: u64,
     },
     /// A bit flips somewhere in these bytes of a disk.
-    Rot(Damageable),
+    Corruption(Damageable),
     /// Somewhere in these bytes of a disk a sector can't be read.
     Unreadable(Damageable),
     /// What is next written to these bytes of a disk lands elsewhere.
@@ -343,9 +349,9 @@ pub enum Fault {
         /// Which.
         node: NodeId,
         /// How long it is off then.
-        away: Duration,
+        unavailable: Duration,
     },
-    /// A host is to scrub the volume, and to mend what it finds.
+    /// A host is to scrub the volume, and to repair what it finds.
     Scrub {
         /// Which.
         node: NodeId,
@@ -361,10 +367,10 @@ pub enum Fault {
         /// Whether the host dies then; or else it goes on until it hears of it.
         dies: bool,
         /// How long the device is off.
-        away: Duration,
+        unavailable: Duration,
     },
     /// Healing is to go at another pace for a while.
-    Pace {
+    RecoveryThrottle {
         /// At most so many bytes a second; zero: any.
         bytes_per_second: u64,
         /// With this share of its time, in per cent; zero: the usual.
@@ -425,18 +431,18 @@ impl Fault {
             Fault::FailedWrite { .. } => "failed write",
             Fault::FailedSync { .. } => "failed sync",
             Fault::BadSector { .. } => "bad sector",
-            Fault::Rot(_) => "rot",
+            Fault::Corruption(_) => "corruption",
             Fault::Unreadable(_) => "unreadable sector",
             Fault::Misdirected { .. } => "misdirected write",
             Fault::Replace { .. } => "replaced disk",
             Fault::Scrub { .. } => "scrub",
             Fault::Fence { .. } => "fence",
-            Fault::Pace { .. } => "another pace",
+            Fault::RecoveryThrottle { .. } => "another pace",
         }
     }
 }
 
-/// What a storm may not exceed, so that all that is promised must hold.
+/// What a swarm run may not exceed, so that all that is promised must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// Kinds that there may be.
@@ -485,10 +491,10 @@ impl FaultOptions {
         }
     }
 
-    /// What the dice choose within a budget.
+    /// What the random source choose within a budget.
     pub fn draw(rng: &mut Rng, budget: &Budget) -> FaultOptions {
         let mut weight = |most: u64| if rng.chance(1, 2) { 0 } else { rng.between(1, most) };
-        // Every kind throws its dice, allowed or not: so the rest of a seed is the same under any budget.
+        // Every kind throws its random source, allowed or not: so the rest of a seed is the same under any budget.
         // But for those that are no faults: they throw theirs last, or elsewhere.
         let apart = [
             FaultKind::CommonLeap,
@@ -496,7 +502,7 @@ impl FaultOptions {
             FaultKind::Chore,
             FaultKind::Fence,
             FaultKind::Objects,
-            FaultKind::Mirrors,
+            FaultKind::AttributeVolumes,
             FaultKind::Volumes,
             FaultKind::Calm,
             FaultKind::Dead,
@@ -522,18 +528,18 @@ impl FaultOptions {
             held: 0,
             held_max: Duration::ZERO,
         };
-        let dice = &mut Rng::new(rng.clone().next_u64() ^ 0xc0_99_0e);
-        let leap = if dice.chance(1, 2) { 0 } else { dice.between(1, FaultKind::CommonLeap.weight_max()) };
+        let own_rng = &mut Rng::new(rng.clone().next_u64() ^ 0xc0_99_0e);
+        let leap = if own_rng.chance(1, 2) { 0 } else { own_rng.between(1, FaultKind::CommonLeap.weight_max()) };
         weights.push((FaultKind::CommonLeap, leap));
-        // Dice of their own: they change nothing else of a seed.
-        let dice = &mut rng.clone();
+        // A random source of their own: they change nothing else of a seed.
+        let own_rng = &mut rng.clone();
         weights.push((
             FaultKind::Chore,
-            if dice.chance(1, 2) { 0 } else { dice.between(1, FaultKind::Chore.weight_max()) },
+            if own_rng.chance(1, 2) { 0 } else { own_rng.between(1, FaultKind::Chore.weight_max()) },
         ));
         weights.push((
             FaultKind::DiskError,
-            if dice.chance(2, 3) { 0 } else { dice.between(1, FaultKind::DiskError.weight_max()) },
+            if own_rng.chance(2, 3) { 0 } else { own_rng.between(1, FaultKind::DiskError.weight_max()) },
         ));
         FaultOptions {
             every: Duration::from_millis(rng.between(30, 2_000)),
@@ -592,9 +598,9 @@ mod tests {
     #[test]
     fn dice_keep_to_the_budget() {
         for seed in 0..200 {
-            let kinds = [FaultKind::Rot, FaultKind::Cut].into();
+            let kinds = [FaultKind::Corruption, FaultKind::Cut].into();
             let drawn = FaultOptions::draw(&mut Rng::new(seed), &Budget { kinds, ..budget() });
-            assert!(drawn.weights.keys().all(|kind| [FaultKind::Rot, FaultKind::Cut].contains(kind)));
+            assert!(drawn.weights.keys().all(|kind| [FaultKind::Corruption, FaultKind::Cut].contains(kind)));
             assert!(drawn.skew_max <= 1_000_000 && drawn.network.delay_max <= Duration::from_secs(5));
             let all = FaultOptions::draw(&mut Rng::new(seed), &budget());
             assert_eq!(

@@ -4,7 +4,7 @@
 //! ```text
 //!   World::next ── pops the earliest event ──► (now, input) ──► Machine::step ──► effects ──► new events
 //!                                                                     │
-//!                                     Disk (sectors that a crash may lose), Network (dice), LocalClock (skew)
+//!                                     Disk (sectors that a crash may lose), Network (random source), LocalClock (skew)
 //! ```
 //!
 //! The loop in [`event_loop`] reads like the real one in the shell; the measuring engine (`sim/measure`) runs in it, too. Costs and latencies live here and never in a core. At present
@@ -17,7 +17,7 @@ pub mod event_loop;
 pub mod faults;
 pub mod network;
 pub mod queue;
-pub mod storm;
+pub mod swarm;
 pub mod trace;
 pub mod world;
 
@@ -27,6 +27,6 @@ pub use event_loop::{Due, EventLoop, NodeIndex};
 pub use faults::{Budget, CutShape, Damageable, Fault, FaultKind, FaultOptions, NoSuchFault};
 pub use network::{Network, NetworkCounts, NetworkOptions, Verdict};
 pub use queue::EventQueue;
-pub use storm::{Storm, Terrain};
+pub use swarm::{Swarm, Topology};
 pub use trace::Trace;
-pub use world::{Bound, Happening, World};
+pub use world::{Bound, World, WorldEvent};

@@ -56,7 +56,7 @@ impl NetworkOptions {
 /// What a rule says of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// As the options and the dice have it.
+    /// As the options and the random source has it.
     Pass,
     /// Lost.
     Drop,
@@ -124,7 +124,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// A network with dice of its own.
+    /// A network with random source of its own.
     pub fn new(options: NetworkOptions, rng: Rng) -> Network {
         Network {
             options,

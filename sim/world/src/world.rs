@@ -31,7 +31,7 @@ struct Bounded {
 
 /// Something that the world's owner should hear of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Happening {
+pub enum WorldEvent {
     /// A machine answered a request.
     Reply {
         /// Which machine.
@@ -64,7 +64,7 @@ pub struct World<M> {
     ignored: BTreeMap<Ignored, u64>,
     rng: Rng,
     effects: Effects,
-    happenings: VecDeque<Happening>,
+    world_events: VecDeque<WorldEvent>,
     watched: BTreeSet<NodeId>,
 }
 
@@ -119,7 +119,7 @@ impl<M: Machine> World<M> {
             ignored: BTreeMap::new(),
             rng,
             effects: Effects::new(),
-            happenings: VecDeque::new(),
+            world_events: VecDeque::new(),
             watched: BTreeSet::new(),
         }
     }
@@ -261,12 +261,12 @@ impl<M: Machine> World<M> {
         }
     }
 
-    /// Asks for [`Happening::Alarm`] at `at`.
+    /// Asks for [`WorldEvent::Alarm`] at `at`.
     pub fn alarm(&mut self, at: Time, token: u64) {
         self.events.schedule(at.max(self.now()), Event::Alarm(token));
     }
 
-    /// Tells of each step that this node takes, by [`Happening::Stepped`].
+    /// Tells of each step that this node takes, by [`WorldEvent::Stepped`].
     pub fn watch(&mut self, node: NodeId) {
         self.watched.insert(node);
     }
@@ -302,16 +302,16 @@ impl<M: Machine> World<M> {
     }
 
     /// Lets the world run until something happens that its owner should hear of, but not beyond `until`.
-    pub fn next(&mut self, until: Time) -> Option<Happening> {
+    pub fn next(&mut self, until: Time) -> Option<WorldEvent> {
         loop {
-            if let Some(happening) = self.happenings.pop_front() {
-                return Some(happening);
+            if let Some(event) = self.world_events.pop_front() {
+                return Some(event);
             }
             match self.events.next(until)? {
                 Due::Outside(event) => {
                     let Event::Alarm(token) = event else { panic!("only alarms concern no node: {event:?}") };
                     self.trace.event(self.now(), None, &[4, token], format_args!("alarm {token}"));
-                    self.happenings.push_back(Happening::Alarm(token));
+                    self.world_events.push_back(WorldEvent::Alarm(token));
                 }
                 Due::For(index, event) => self.happen(index, Some(event)),
                 Due::Wake(index) => self.happen(index, None),
@@ -325,7 +325,7 @@ impl<M: Machine> World<M> {
         let place = self.node_mut(node);
         if place.crash_before.is_some_and(|count| place.inputs + 1 >= count) {
             self.crash(node);
-            return self.happenings.push_back(Happening::PowerFailed(node));
+            return self.world_events.push_back(WorldEvent::PowerFailed(node));
         }
         // What is put off until a node has time for it counts once.
         let now = self.now();
@@ -394,7 +394,7 @@ impl<M: Machine> World<M> {
         self.effects = effects;
         self.events.arm(index);
         if self.watched.contains(&node) {
-            self.happenings.push_back(Happening::Stepped(node));
+            self.world_events.push_back(WorldEvent::Stepped(node));
         }
     }
 
@@ -409,7 +409,7 @@ impl<M: Machine> World<M> {
             Effect::Reply { op, outcome } => {
                 let facts = [11, op.0, u64::from(outcome.is_ok())];
                 self.trace.event(now, Some(node), &facts, format_args!("reply {}: {outcome:?}", op.0));
-                self.happenings.push_back(Happening::Reply { node, op, outcome });
+                self.world_events.push_back(WorldEvent::Reply { node, op, outcome });
             }
             Effect::Disk { tag, command } => {
                 self.trace.note(now, Some(node), format_args!("to disk {}: {command:?}", tag.0));
@@ -420,7 +420,7 @@ impl<M: Machine> World<M> {
                 self.events.schedule_own(index, now.after(takes), Event::DiskDone(tag));
                 if power_fails {
                     self.crash(node);
-                    self.happenings.push_back(Happening::PowerFailed(node));
+                    self.world_events.push_back(WorldEvent::PowerFailed(node));
                 }
             }
         }

@@ -3,7 +3,9 @@
 use braid_base::{ArrayId, DeviceId, Epoch, Generation, NodeId, Now, Rng, Time};
 use braid_machine::{DiskCommand, DiskResult, DiskTag, Effects, HostRequest, HostSuccess, Input, Machine, OpId};
 use braid_wire::{Answer, Command, Message, Reply, Request};
-use braid_world::{Bound, CrashPoint, Disk, DiskOptions, Happening, LocalClock, NetworkOptions, Trace, Verdict, World};
+use braid_world::{
+    Bound, CrashPoint, Disk, DiskOptions, LocalClock, NetworkOptions, Trace, Verdict, World, WorldEvent,
+};
 use std::time::Duration;
 
 const HOST: NodeId = NodeId::Host(Generation(1));
@@ -105,13 +107,13 @@ fn world(seed: u64, network: NetworkOptions) -> World<Toy> {
     world
 }
 
-fn ask(world: &mut World<Toy>, op: u64) -> Option<Happening> {
+fn ask(world: &mut World<Toy>, op: u64) -> Option<WorldEvent> {
     world.request(HOST, OpId(op), HostRequest::Flush { volume: braid_base::VolumeId(1) });
     world.next(Time(world.now().0 + 10_000_000_000))
 }
 
-fn answered(op: u64) -> Option<Happening> {
-    Some(Happening::Reply { node: HOST, op: OpId(op), outcome: Ok(HostSuccess::Done) })
+fn answered(op: u64) -> Option<WorldEvent> {
+    Some(WorldEvent::Reply { node: HOST, op: OpId(op), outcome: Ok(HostSuccess::Done) })
 }
 
 fn count_on_disk(world: &World<Toy>) -> u64 {
@@ -156,7 +158,7 @@ fn what_was_answered_is_on_the_disk_after_a_crash_at_any_command() {
         let mut acknowledged = 0;
         loop {
             match ask(&mut world, acknowledged + 1) {
-                Some(Happening::PowerFailed(DEVICE)) => break,
+                Some(WorldEvent::PowerFailed(DEVICE)) => break,
                 reply => assert_eq!(reply, answered(acknowledged + 1)),
             }
             acknowledged += 1;
@@ -214,9 +216,9 @@ fn alarms_come_at_their_time() {
     let mut world = world(1, NetworkOptions::clean());
     world.alarm(Time(500), 2);
     world.alarm(Time(300), 1);
-    assert_eq!(world.next(Time(400)), Some(Happening::Alarm(1)));
+    assert_eq!(world.next(Time(400)), Some(WorldEvent::Alarm(1)));
     assert_eq!(world.next(Time(400)), None);
-    assert_eq!((world.next(Time(900)), world.now()), (Some(Happening::Alarm(2)), Time(500)));
+    assert_eq!((world.next(Time(900)), world.now()), (Some(WorldEvent::Alarm(2)), Time(500)));
 }
 
 #[test]
@@ -225,7 +227,7 @@ fn power_fails_before_the_chosen_input_and_what_was_under_way_goes_on() {
     assert_eq!(ask(&mut world, 1), answered(1));
     let taken = world.inputs(DEVICE);
     world.crash_before(DEVICE, 2);
-    assert_eq!(ask(&mut world, 2), Some(Happening::PowerFailed(DEVICE)));
+    assert_eq!(ask(&mut world, 2), Some(WorldEvent::PowerFailed(DEVICE)));
     assert_eq!(world.inputs(DEVICE), taken + 1, "the request was taken, the end of its write was not");
     world.start(DEVICE, Toy::default());
     assert_eq!(world.next(Time(world.now().0 + 1_000_000_000)), answered(2), "once");

@@ -137,9 +137,9 @@ impl Array {
         number(&self.status()["monitor"]["pid"]) as u32
     }
 
-    /// How a device stands: `in`, `away`, `returning`, `out`.
-    pub fn standing(&self, device: usize) -> String {
-        text(&self.status()["devices"][device]["standing"])
+    /// How a device stands: `in`, `unavailable`, `returning`, `out`.
+    pub fn member_state(&self, device: usize) -> String {
+        text(&self.status()["devices"][device]["member_state"])
     }
 
     /// Waits until a volume is in this state, such as `healthy` or `degraded`. Returns the status that says so.

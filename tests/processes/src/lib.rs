@@ -10,7 +10,7 @@
 //! | `data` | bytes that a seed decides |
 //! | `network` | networks of a test's own, whose links can be cut |
 //! | `console` | the commands in the pages of the repository, parsed and run |
-//! | `scene` | commands and programs that use structures on one device, and are killed, as it is |
+//! | `scenario` | commands and programs that use structures on one device, and are killed, as it is |
 //! | `scratch` | folders and mounts that go away by themselves |
 //!
 //! The tests need the program built (`cargo xtask test` does that), the clients installed, and root for mounts.
@@ -23,7 +23,7 @@ pub mod load;
 pub mod nbd;
 pub mod network;
 pub mod program;
-pub mod scene;
+pub mod scenario;
 pub mod scratch;
 
 pub use array::Array;

@@ -3,6 +3,7 @@
 
 pub mod modules;
 pub mod packages;
+pub mod words;
 
 use std::path::{Path, PathBuf};
 

@@ -76,8 +76,8 @@ enum Part {
     Idle,
     /// What users keep while a device is rebuilt
     Clients,
-    /// A device that was away for ten seconds
-    Away,
+    /// A device that was unavailable for ten seconds
+    Unavailable,
 }
 
 /// One figure of one round.
@@ -143,14 +143,14 @@ pub fn run(arguments: impl Iterator<Item = String>) -> Result<()> {
         let size = device_bytes(settings.size);
         let mut rounds = Rounds::new(settings.size, &fio, &interrupt, folder.path(), size)?;
         for round in 0..settings.rounds {
-            let mut parts = vec![Part::Idle, Part::Clients, Part::Away];
+            let mut parts = vec![Part::Idle, Part::Clients, Part::Unavailable];
             parts.retain(|part| wanted(*part));
             for part in parts {
                 progress.say(&format!("round {} of {}: {part:?}", round + 1, settings.rounds));
                 match part {
                     Part::Idle => rounds.idle(round, &array, &mut figures)?,
                     Part::Clients => rounds.clients(round, &array, &mut figures)?,
-                    Part::Away => rounds.away(round, &array, &mut figures)?,
+                    Part::Unavailable => rounds.unavailable(round, &array, &mut figures)?,
                 }
             }
         }

@@ -31,7 +31,7 @@ const WRITE: Load = Load { rw: "randwrite", block: 4 << 10 };
 /// Of a part of the volume, one device in four of the data holds a fourth; and the parity is as much.
 const DATA_UNITS: u64 = DEVICES - 1;
 
-/// The device that is away, and how long; and how many writes a second come meanwhile.
+/// The device that is unavailable, and how long; and how many writes a second come meanwhile.
 const AWAY_DEVICE: u64 = 2;
 const AWAY: Duration = Duration::from_secs(10);
 const WRITES_PER_SECOND: u64 = 1000;
@@ -105,8 +105,8 @@ impl<'a> Rounds<'a> {
             let begun = Instant::now();
             beside = Some(self.load(array, round)?);
             let took = begun.elapsed();
-            let standing = array.told(&["status"])?;
-            let done = standing["devices"][old.device as usize]["healing"]["done"].as_u64();
+            let member_state = array.told(&["status"])?;
+            let done = member_state["devices"][old.device as usize]["healing"]["done"].as_u64();
             let Some(done) = done else { bail!("the rebuild ended before the load did: take a larger --size") };
             let found = done as f64 / (1 << 20) as f64 / took.as_secs_f64();
             figures.push(Figure { what: PACE, round, found, beside: 1.0 });
@@ -125,11 +125,11 @@ impl<'a> Rounds<'a> {
     }
 
     /// A device stands still for a while, and comes back.
-    pub fn away(&mut self, round: u32, array: &Array<'_>, figures: &mut Vec<Figure>) -> Result<()> {
+    pub fn unavailable(&mut self, round: u32, array: &Array<'_>, figures: &mut Vec<Figure>) -> Result<()> {
         let status = array.told(&["status"])?;
         let pid = status["devices"][AWAY_DEVICE as usize]["pid"].as_u64().context("the device is down")?;
         let pid = Pid::from_raw(i32::try_from(pid)?).context("a process has a number")?;
-        let log = self.folder.join("away");
+        let log = self.folder.join("unavailable");
         let mut command = self.fio.command(&Target::Nbd(array.uri()?), WRITE);
         let all = AROUND + AWAY + AROUND * 3;
         command.args(["--time_based", &format!("--runtime={}", all.as_secs()), &format!("--randseed={}", round + 1)]);

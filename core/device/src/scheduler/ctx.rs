@@ -4,7 +4,7 @@ use super::decision::Decision;
 use super::waiting::ReadRequest;
 use crate::sessions::Sessions;
 use braid_base::limits::{self, Settings};
-use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Generation, Now, ObjectId, Standing, TransactionId};
+use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Generation, MemberState, Now, ObjectId, TransactionId};
 use braid_machine::Ignored;
 use braid_membership::client::MembershipView;
 use braid_ordering::{Policy, UnannouncedWrite};
@@ -63,7 +63,7 @@ impl<'a> Ctx<'a> {
 
     /// True if the device is back, or new, and lacks something yet.
     pub fn is_returning(&self) -> bool {
-        matches!(self.view.state(self.device), Some(Standing::Returning { .. }))
+        matches!(self.view.state(self.device), Some(MemberState::Returning { .. }))
     }
 
     /// True if what is cut short on this object leaves its stripes suspect.

@@ -14,7 +14,7 @@
 use super::Scheduler;
 use super::ctx::Ctx;
 use super::decision::Decision;
-use super::transactions::{Asked, State, Transaction};
+use super::transactions::{Awaited, State, Transaction};
 use braid_base::{Generation, ObjectId, Stamp, TransactionId};
 use braid_machine::Ignored;
 use braid_wire::{Failure, Outcome, Refusal, Reply, Step, Vote};
@@ -49,21 +49,21 @@ impl Scheduler {
         let state = self.ledger.get(id).map(|transaction| transaction.state);
         match (outcome, state) {
             (Outcome::Commit, Some(State::Prepared)) => {
-                self.ledger.ask(id, host, Asked::Decision);
+                self.ledger.ask(id, host, Awaited::Decision);
                 self.commit(cx, id);
             }
             (Outcome::Commit, Some(State::Committing)) | (Outcome::Abort, Some(State::Aborting | State::Applying)) => {
-                self.ledger.ask(id, host, Asked::Decision);
+                self.ledger.ask(id, host, Awaited::Decision);
             }
             (Outcome::Commit, None) | (_, Some(State::Committed)) => {
                 cx.answer(host, Reply::Decided { transaction: id, outcome: Outcome::Commit });
             }
             (Outcome::Abort, Some(State::Prewritten)) => {
-                self.refuse_for_ever(cx, id);
+                self.promise_abort(cx, id);
                 cx.answer(host, Reply::Decided { transaction: id, outcome: Outcome::Abort });
             }
             (Outcome::Abort, Some(State::Preparing { .. })) => {
-                self.ledger.ask(id, host, Asked::Decision);
+                self.ledger.ask(id, host, Awaited::Decision);
                 self.ledger.begin(id, State::Preparing { abort: true });
             }
             // Its host says so itself, and nothing was written.
@@ -71,25 +71,28 @@ impl Scheduler {
                 self.ledger.forget(cx, id);
                 cx.answer(host, Reply::Decided { transaction: id, outcome: Outcome::Abort });
             }
-            (Outcome::Torn, Some(State::Prewritten)) => {
+            (Outcome::Interrupted, Some(State::Prewritten)) => {
                 self.cut_short(cx, id);
                 cx.answer(host, Reply::Decided { transaction: id, outcome: Outcome::Abort });
             }
-            (Outcome::Torn, Some(State::Applied)) => {
+            (Outcome::Interrupted, Some(State::Applied)) => {
                 if self.ledger.get(id).is_some_and(|applied| cx.can_be_suspect(applied.object)) {
                     self.ledger.suspect(cx, id);
                 }
                 cx.answer(host, Reply::Decided { transaction: id, outcome: Outcome::Abort });
             }
             (Outcome::Abort, Some(State::Prepared)) => {
-                self.ledger.ask(id, host, Asked::Decision);
+                self.ledger.ask(id, host, Awaited::Decision);
                 self.abort(cx, id);
             }
             (Outcome::Commit, Some(State::Aborted)) => {
                 cx.answer(host, Reply::Decided { transaction: id, outcome: Outcome::Abort });
             }
             // What took effect on arrival can't be undone: that it stands here is known from now on.
-            (Outcome::Abort | Outcome::Torn, Some(State::Aborted | State::Applied | State::Suspect { .. }) | None) => {
+            (
+                Outcome::Abort | Outcome::Interrupted,
+                Some(State::Aborted | State::Applied | State::Suspect { .. }) | None,
+            ) => {
                 self.waiting.take(id);
                 if state.is_none() && host == id.host && !self.ledger.table().is_full() {
                     // Its pre-write may still be on its way: remember that it comes too late.
@@ -115,13 +118,13 @@ impl Scheduler {
             }
             Some(State::Prewritten) => {
                 self.stamps.raise_floor(stamp);
-                self.refuse_for_ever(cx, id);
+                self.promise_abort(cx, id);
                 Vote::NeverPrepared
             }
             Some(State::Aborted) => Vote::NeverPrepared,
             Some(State::Prepared) => Vote::Prepared,
             Some(State::Committing | State::Committed) => Vote::Committed,
-            Some(State::Preparing { .. } | State::Aborting) => return self.ledger.ask(id, host, Asked::Vote),
+            Some(State::Preparing { .. } | State::Aborting) => return self.ledger.ask(id, host, Awaited::Vote),
             Some(State::Applying | State::Applied | State::Suspect { .. }) => {
                 return cx.ignore(Ignored::NotForUs);
             }
@@ -155,7 +158,7 @@ impl Scheduler {
         }
         for id in self.ledger.table().of_host_below(host, sequence) {
             match self.ledger.get(id).map(|transaction| transaction.state) {
-                Some(State::Prewritten) => self.refuse_for_ever(cx, id),
+                Some(State::Prewritten) => self.promise_abort(cx, id),
                 Some(State::Committed) => self.ledger.drop_decided(id),
                 // An intent here is a late copy of a write that its host gave up long ago: an orphan now.
                 Some(_) => self.ledger.keep_or_forget(cx, id),
@@ -173,7 +176,7 @@ impl Scheduler {
         let by_locks = transaction.takes_locks();
         match transaction.state {
             State::Prewritten => {
-                self.refuse_for_ever(cx, id);
+                self.promise_abort(cx, id);
                 if by_locks {
                     self.on_lock_over(id);
                 }

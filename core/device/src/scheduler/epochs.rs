@@ -12,11 +12,11 @@ impl Scheduler {
         let since = |membership: &Membership| membership.member(own).map(|member| member.since);
         let membership = cx.view.membership().expect("just adopted");
         let same_devices = before.is_some_and(|before| before.has_same_devices(membership));
-        let was_away = before.is_some_and(|before| since(before) < since(membership));
+        let was_unavailable = before.is_some_and(|before| since(before) < since(membership));
         if !same_devices {
             self.drop_announced(cx);
         }
-        if was_away {
+        if was_unavailable {
             self.drop_undecided(cx, dropped);
         }
         // Commits that were kept only for hosts that are fenced need not be kept any longer.
@@ -36,7 +36,7 @@ impl Scheduler {
             if cx.is_unannounced(object) {
                 self.put_off(cx, id);
             } else if !self.outlives_epoch(cx, id) {
-                self.refuse_for_ever(cx, id);
+                self.promise_abort(cx, id);
             }
         }
         self.resume_waiting(cx);

@@ -1,7 +1,7 @@
 //! Transactions that were cut short where devwrites take effect on arrival (atomicity `consistent`; shared array, section 5).
 //!
 //! ```text
-//!   announced ── its host is silent, kept out, or says so ──► suspect ─┐  somebody finds the stripes right, or mends them
+//!   announced ── its host is silent, kept out, or says so ──► suspect ─┐  somebody finds the stripes right, or repairs them
 //!   written   ── the same, before its host said "over" ─────► suspect ─┴─► forgotten
 //! ```
 //!
@@ -37,7 +37,7 @@ impl Scheduler {
 
     /// Drops a write that was not announced, and waits: its host sends it again.
     pub(super) fn put_off(&mut self, cx: &mut Ctx, id: TransactionId) {
-        self.refuse_for_ever(cx, id);
+        self.promise_abort(cx, id);
         if self.ledger.get(id).is_some() {
             self.ledger.drop_decided(id);
         }
@@ -46,7 +46,7 @@ impl Scheduler {
     /// Drops a pre-write whose host does not go on with it. If that may have written elsewhere, it is suspect.
     pub(super) fn cut_short(&mut self, cx: &mut Ctx, id: TransactionId) {
         if !self.is_announced(cx, id) {
-            return self.refuse_for_ever(cx, id);
+            return self.promise_abort(cx, id);
         }
         self.waiting.take(id);
         self.leave_stamp(cx, id);

@@ -8,7 +8,7 @@ use super::ctx::{Ctx, Objects};
 use super::decision::Decision;
 use super::in_turn::InTurn;
 use super::suspects::Suspects;
-use super::transactions::{Asked, State, Transaction, TransactionView, Transactions};
+use super::transactions::{Awaited, State, Transaction, TransactionView, Transactions};
 use braid_base::{BlockRange, DeviceId, FenceTable, Generation, Membership, ObjectId, TransactionId, limits};
 use braid_wire::{Orphan, Outcome, Reply, Suspect, SuspectBlocks, Vote};
 
@@ -76,10 +76,10 @@ impl Ledger {
         }
         for (host, asked) in std::mem::take(&mut transaction.askers) {
             let reply = match (asked, to) {
-                (Asked::Vote, State::Prepared) => Reply::Vote { transaction: id, vote: Vote::Prepared },
-                (Asked::Vote, State::Aborted) => Reply::Vote { transaction: id, vote: Vote::NeverPrepared },
-                (Asked::Decision, State::Committed) => Reply::Decided { transaction: id, outcome: Outcome::Commit },
-                (Asked::Decision, State::Aborted | State::Applied | State::Suspect { .. }) => {
+                (Awaited::Vote, State::Prepared) => Reply::Vote { transaction: id, vote: Vote::Prepared },
+                (Awaited::Vote, State::Aborted) => Reply::Vote { transaction: id, vote: Vote::NeverPrepared },
+                (Awaited::Decision, State::Committed) => Reply::Decided { transaction: id, outcome: Outcome::Commit },
+                (Awaited::Decision, State::Aborted | State::Applied | State::Suspect { .. }) => {
                     Reply::Decided { transaction: id, outcome: Outcome::Abort }
                 }
                 _ => {
@@ -93,7 +93,7 @@ impl Ledger {
     }
 
     /// A host is to be answered once something is durable.
-    pub fn ask(&mut self, id: TransactionId, host: Generation, asked: Asked) {
+    pub fn ask(&mut self, id: TransactionId, host: Generation, asked: Awaited) {
         let transaction = self.transactions.get_mut(id).expect("it is known");
         if !transaction.askers.contains(&(host, asked)) {
             transaction.askers.push((host, asked));

@@ -22,7 +22,7 @@ use super::stamps::Stamps;
 use super::transactions::{State, Transaction};
 use super::waiting::ReadRequest;
 use braid_base::{BlockRange, Stamp, TransactionId};
-use braid_locks::Asked;
+use braid_locks::Locked;
 use braid_machine::Ignored;
 use braid_ordering::Policy;
 use braid_wire::{Refusal, Reply, Step};
@@ -64,8 +64,8 @@ impl Scheduler {
         let asked = self.locks.ask(id, stamp, object, &prewrites, &reads.extents);
         self.ledger.insert(id, Transaction::new(stamp, object, Some(policy), prewrites, State::Prewritten));
         match asked {
-            Asked::Granted => self.on_locked(cx, id, step, reads),
-            Asked::Waits { blockers } => {
+            Locked::Granted => self.on_locked(cx, id, step, reads),
+            Locked::Waits { blockers } => {
                 self.counters.waits += 1;
                 self.ledger.get_mut(id).expect("just taken in").waited = true;
                 let reads = ReadRequest { waited: true, ..reads };
@@ -80,11 +80,11 @@ impl Scheduler {
         let transaction = self.ledger.get(id).expect("it holds locks");
         // Written since it asked, by one with a higher stamp: see the module's page.
         if let Some(refusal) = too_late(&self.stamps, transaction.stamp, &transaction.ranges, &reads) {
-            self.refuse_for_ever(cx, id);
+            self.promise_abort(cx, id);
             return cx.refuse(id, step, refusal);
         }
         if step == Step::Prewrite && self.ledger.is_suspect(reads.object, &reads.extents) {
-            self.refuse_for_ever(cx, id);
+            self.promise_abort(cx, id);
             return cx.refuse(id, step, Refusal::Suspect);
         }
         if step == Step::Prewrite {
@@ -115,13 +115,13 @@ impl Scheduler {
         self.resume_waiting(cx);
         while let Some((id, step)) = self.locks.pop_timed_out(cx.now.time) {
             self.counters.lock_timeouts += 1;
-            self.refuse_for_ever(cx, id);
+            self.promise_abort(cx, id);
             cx.refuse(id, step, Refusal::LockTimeout);
         }
     }
 
     /// Its host has declared a transaction over that holds nothing here any more. Each is remembered for a while; where there are
-    /// many, since a commit can't be confirmed while a device is away, the floor refuses late copies of the oldest.
+    /// many, since a commit can't be confirmed while a device is unavailable, the floor refuses late copies of the oldest.
     pub(super) fn on_lock_over(&mut self, id: TransactionId) {
         for id in self.locks.remember_over(id) {
             if let Some(transaction) = self.ledger.get(id).filter(|held| held.state == State::Aborted) {

@@ -2,7 +2,7 @@
 
 use super::waiting::ReadRequest;
 use braid_base::{BlockRange, Generation, ObjectId, Stamp, Time, Timers, TransactionId};
-use braid_locks::{Asked, LockState, LockTable};
+use braid_locks::{LockState, LockTable, Locked};
 use braid_wire::Step;
 use braid_wire::locking::{LockExtent, LockMode};
 use std::collections::{BTreeMap, VecDeque};
@@ -35,7 +35,7 @@ impl Locks {
         object: ObjectId,
         prewrites: &[BlockRange],
         reads: &[BlockRange],
-    ) -> Asked<TransactionId> {
+    ) -> Locked<TransactionId> {
         let highest = self.highest.entry(id.host).or_insert(stamp);
         *highest = stamp.max(*highest);
         self.table.lock(id, object, &extents(prewrites, reads))

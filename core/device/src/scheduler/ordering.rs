@@ -126,7 +126,7 @@ impl Scheduler {
             State::Prewritten => {
                 let ours = intent.participants.contains(&cx.device);
                 if !ours || !is_as_prewritten(transaction, &intent) {
-                    self.refuse_for_ever(cx, id);
+                    self.promise_abort(cx, id);
                     return cx.fail(id, Step::Write, Failure::Malformed);
                 }
                 self.write_in_order(cx, intent, mode);
@@ -205,7 +205,7 @@ impl Scheduler {
     /// does not want to hear; then the pre-write stays until it is over.
     fn refuse_reading(&mut self, cx: &mut Ctx, id: TransactionId, step: Step, refusal: Refusal) {
         if self.ledger.get(id).is_none_or(|transaction| !transaction.granted) {
-            self.refuse_for_ever(cx, id);
+            self.promise_abort(cx, id);
         }
         cx.refuse(id, step, refusal);
     }
@@ -224,7 +224,7 @@ impl Scheduler {
                 if cx.is_unannounced(object) {
                     self.put_off(cx, id);
                 } else {
-                    self.refuse_for_ever(cx, id);
+                    self.promise_abort(cx, id);
                 }
                 cx.refuse(id, Step::Write, Refusal::Busy);
             }
@@ -350,7 +350,7 @@ impl Scheduler {
 
     /// Drops a pre-write that has no intent, and whatever waits with it; its stamp stays on its blocks, so that a late copy is
     /// refused. Kept as aborted until it is settled. Does nothing for what was never pre-written here.
-    pub(super) fn refuse_for_ever(&mut self, cx: &mut Ctx, id: TransactionId) {
+    pub(super) fn promise_abort(&mut self, cx: &mut Ctx, id: TransactionId) {
         self.waiting.take(id);
         let Some(transaction) = self.ledger.get(id) else { return };
         assert_eq!(transaction.state, State::Prewritten, "only what has no intent is simply dropped: {id}");

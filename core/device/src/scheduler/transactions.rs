@@ -31,7 +31,7 @@ pub struct Transaction {
     /// Its host was told that it is pre-written, and what was there before.
     pub granted: bool,
     /// Hosts to answer once something is durable.
-    pub askers: Vec<(Generation, Asked)>,
+    pub askers: Vec<(Generation, Awaited)>,
 }
 
 /// A transaction, to look at.
@@ -49,7 +49,7 @@ pub struct TransactionView<'a> {
 
 /// What a host waits to hear of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum Awaited {
     /// Whether it is prepared.
     Vote,
     /// That its outcome is durable.
@@ -64,7 +64,7 @@ pub enum Asked {
 ///        └────────────┴───────────────────────────► Aborted ────────► (settled: gone)
 ///
 ///   Prewritten ─► Applying ─► Applied ──────────────────────────────► (settled: gone)
-///        └────────────────────────┴──────► Suspect ─────────────────► (mended: gone)
+///        └────────────────────────┴──────► Suspect ─────────────────► (repaired: gone)
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {

@@ -10,7 +10,7 @@ use braid_machine::{DiskCommand, DiskResult, DiskTag, Effect, Effects, Input, Ma
 use braid_store::{Store, StoreConfig};
 use braid_wire::{
     Answer, Atomicity, Command, Content, Linkage, Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest,
-    Ordering, Outcome, Pace, Piece, Reply, Request, Task, Want, WriteMode,
+    Ordering, Outcome, Piece, RecoveryThrottle, Reply, Request, Task, Want, WriteMode,
 };
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
@@ -139,15 +139,16 @@ impl Bench {
 
     /// The same with a lease of another length.
     pub fn tell_lease(&mut self, membership: Option<Membership>, sent: Time, length: Duration) {
-        let reply = MonitorReply::Lease { sent, length, pace: Pace::default(), stamps: self.told_stamps };
-        let answer = MonitorAnswer { membership, away: Vec::new(), reply };
+        let reply =
+            MonitorReply::Lease { sent, length, throttle: RecoveryThrottle::default(), stamps: self.told_stamps };
+        let answer = MonitorAnswer { membership, unavailable: Vec::new(), reply };
         self.take(Input::Message { from: NodeId::Monitor, message: Message::MonitorAnswer(answer) });
     }
 
     /// The monitor tells a membership without a lease: to everybody, or to one that gets none.
     pub fn tell_only(&mut self, membership: &Membership) {
         let membership = Some(membership.clone());
-        let answer = MonitorAnswer { membership, away: Vec::new(), reply: MonitorReply::Changed };
+        let answer = MonitorAnswer { membership, unavailable: Vec::new(), reply: MonitorReply::Changed };
         self.take(Input::Message { from: NodeId::Monitor, message: Message::MonitorAnswer(answer) });
     }
 

@@ -183,13 +183,13 @@ fn what_a_silent_host_left_is_named_to_the_others() {
     let writer = actor(&bench, A, 1, 0);
     prepare(&mut bench, writer, 8);
     let mut named = Vec::new();
-    for beat in 0..12 {
+    for heartbeat in 0..12 {
         bench.pass(Duration::from_millis(500));
         bench.say(B, Command::Heartbeat);
         let answers = bench.heard.entry(B).or_default().drain(..);
         for answer in answers {
             if let Reply::Heartbeat { orphans, .. } = answer.reply {
-                assert!(beat >= 7 || orphans.is_empty(), "not before its lease is over");
+                assert!(heartbeat >= 7 || orphans.is_empty(), "not before its lease is over");
                 named = orphans;
             }
         }

@@ -1,7 +1,7 @@
 //! Leases, epochs and what they do to what is under way (`docs/membership.md`), with a monitor that the tests play.
 
 use crate::bench::*;
-use braid_base::{BlockRange, DeviceId, Epoch, Generation, Membership, ObjectId, Standing};
+use braid_base::{BlockRange, DeviceId, Epoch, Generation, MemberState, Membership, ObjectId};
 use braid_wire::{
     Atomicity, Command, Failure, MonitorCommand, Ordering, Outcome, Refusal, Rejection, Reply, Step, Task, Vote,
 };
@@ -50,21 +50,21 @@ fn next(bench: &Bench, change: impl FnOnce(&mut Membership)) -> Membership {
 }
 
 /// A device comes to stand so, from this epoch on if that begins a presence or an absence.
-fn stands(membership: &mut Membership, number: u16, standing: Standing) {
+fn stands(membership: &mut Membership, number: u16, member_state: MemberState) {
     let epoch = membership.epoch;
     let member = membership.member_mut(DeviceId(number)).expect("it is a member");
-    if standing != Standing::In {
+    if member_state != MemberState::In {
         member.since = epoch;
     }
-    member.standing = standing;
+    member.member_state = member_state;
 }
 
 /// The others have gone on without the device, and now it is back.
 fn return_from_absence(bench: &mut Bench) {
-    let out = next(bench, |membership| stands(membership, 0, Standing::Out));
+    let out = next(bench, |membership| stands(membership, 0, MemberState::Out));
     let mut back = out.clone();
     back.epoch = out.epoch.next();
-    stands(&mut back, 0, Standing::Returning { helper: None });
+    stands(&mut back, 0, MemberState::Returning { recovery_coordinator: None });
     bench.tell(Some(back));
 }
 
@@ -188,7 +188,7 @@ fn a_membership_is_taken_over_with_a_lease_that_was_asked_for_in_this_life_and_w
     bench.pass(MOMENT * 100);
     let before = bench.now.time;
     bench.renewals.clear();
-    let second = next(&bench, |membership| stands(membership, 3, Standing::Out));
+    let second = next(&bench, |membership| stands(membership, 3, MemberState::Out));
     let mut third = second.clone();
     third.epoch = second.epoch.next();
     for (news, renewals) in [(&second, 1), (&second, 1), (&third, 2), (&second, 2)] {
@@ -240,7 +240,7 @@ fn it_lives_by_an_epoch_when_that_is_durable_and_serves_nobody_meanwhile() {
     let reader = Actor::new(A, 1, bench.stamp(A, 0));
     bench.stalled = true;
     bench.renewals.clear();
-    let membership = next(&bench, |membership| stands(membership, 3, Standing::Out));
+    let membership = next(&bench, |membership| stands(membership, 3, MemberState::Out));
     bench.tell(Some(membership.clone()));
     for epoch in [EPOCH, membership.epoch] {
         bench.epoch = epoch;
@@ -263,7 +263,7 @@ fn it_lives_by_an_epoch_when_that_is_durable_and_serves_nobody_meanwhile() {
 fn an_epoch_that_was_not_durable_when_power_failed_is_heard_of_again() {
     let mut bench = Bench::with_monitor();
     bench.stalled = true;
-    let membership = next(&bench, |membership| stands(membership, 3, Standing::Out));
+    let membership = next(&bench, |membership| stands(membership, 3, MemberState::Out));
     bench.tell(Some(membership.clone()));
     bench.restart();
     assert_eq!((bench.device.membership().map(|held| held.epoch), bench.epoch_told()), (Some(EPOCH), Some(EPOCH)));
@@ -275,10 +275,10 @@ fn an_epoch_that_was_not_durable_when_power_failed_is_heard_of_again() {
 fn news_of_an_earlier_epoch_or_the_same_is_no_news() {
     let mut bench = Bench::with_monitor();
     let first = bench.device.membership().expect("it has one").clone();
-    let second = next(&bench, |membership| stands(membership, 3, Standing::Out));
+    let second = next(&bench, |membership| stands(membership, 3, MemberState::Out));
     bench.tell(Some(second.clone()));
     let mut other = second.clone();
-    stands(&mut other, 2, Standing::Out);
+    stands(&mut other, 2, MemberState::Out);
     for late in [first, other] {
         bench.tell(Some(late));
         assert_eq!(bench.device.membership(), Some(&second));
@@ -288,7 +288,7 @@ fn news_of_an_earlier_epoch_or_the_same_is_no_news() {
 #[test]
 fn requests_of_another_epoch_are_refused_with_the_right_one() {
     let mut bench = Bench::with_monitor();
-    let second = next(&bench, |membership| stands(membership, 3, Standing::Out));
+    let second = next(&bench, |membership| stands(membership, 3, MemberState::Out));
     bench.tell(Some(second));
     let wrong = Reply::Rejected { rejection: Rejection::WrongEpoch { current: Epoch(2) } };
     for epoch in [0, 1, 3] {
@@ -315,7 +315,7 @@ fn what_was_only_announced_is_dropped_when_others_are_in() {
         let waits = Actor::new(B, 1, bench.stamp(B, 10)).on(object, ordering);
         bench.say(B, waits.read(RANGE));
         assert_eq!(bench.hear(B), None);
-        let second = next(&bench, |membership| stands(membership, 3, Standing::Out));
+        let second = next(&bench, |membership| stands(membership, 3, MemberState::Out));
         bench.tell(Some(second));
         bench.say(A, one.write(RANGE, 1));
         let reply = bench.hear(A);
@@ -344,7 +344,7 @@ fn intents_stay_through_an_epoch_in_which_the_device_stays() {
     let mut bench = Bench::with_monitor();
     let one = Actor::new(A, 1, bench.stamp(A, 0));
     prepare(&mut bench, one, 7);
-    let second = next(&bench, |membership| stands(membership, 3, Standing::Out));
+    let second = next(&bench, |membership| stands(membership, 3, MemberState::Out));
     bench.tell(Some(second));
     assert_eq!(vote(&mut bench, one), Vote::Prepared);
     bench.restart();
@@ -401,7 +401,7 @@ fn a_returning_device_is_written_and_not_read_until_it_is_in() {
     let late = Actor::new(A, 2, bench.stamp(A, 2_000_000));
     bench.say(A, late.read(RANGE));
     assert!(matches!(bench.hear(A), Some(Reply::Failed { failure: Failure::Absent, .. })), "it has not forgotten");
-    let whole = next(&bench, |membership| stands(membership, 0, Standing::In));
+    let whole = next(&bench, |membership| stands(membership, 0, MemberState::In));
     bench.tell(Some(whole));
     let reader = Actor::new(A, 3, bench.stamp(A, 3_000_000));
     bench.say(A, reader.read(RANGE));
@@ -411,7 +411,7 @@ fn a_returning_device_is_written_and_not_read_until_it_is_in() {
 #[test]
 fn a_device_that_is_out_serves_nobody_whatever_lease_it_has() {
     let mut bench = Bench::with_monitor();
-    let out = next(&bench, |membership| stands(membership, 0, Standing::Out));
+    let out = next(&bench, |membership| stands(membership, 0, MemberState::Out));
     bench.tell(Some(out));
     let actor = Actor::new(A, 1, bench.stamp(A, 0));
     bench.say(A, actor.read(RANGE));
@@ -443,7 +443,7 @@ fn after_an_absence_what_was_undecided_is_gone_but_for_what_nobody_else_could_de
     // A late commit of what is gone changes nothing.
     bench.say(B, one.decide(Outcome::Commit));
     bench.hear(B);
-    let whole = next(&bench, |membership| stands(membership, 0, Standing::In));
+    let whole = next(&bench, |membership| stands(membership, 0, MemberState::In));
     bench.tell(Some(whole));
     let reader = Actor::new(B, 3, bench.stamp(B, 3_000_000));
     bench.say(B, reader.read(RANGE));

@@ -15,7 +15,7 @@ fn command(action: Action) -> ObjectCommand {
 }
 
 fn objects(sequence: u64, command: ObjectCommand) -> Command {
-    Command::Objects { sequence, given_up: Vec::new(), request: ObjectRequest { commands: vec![command] } }
+    Command::Objects { sequence, abandoned: Vec::new(), request: ObjectRequest { commands: vec![command] } }
 }
 
 fn set(sequence: u64, value: &Bytes) -> Command {

@@ -19,10 +19,10 @@ fn asks(sequence: u64, action: Action, sets: Vec<SetAttribute>) -> Command {
 }
 
 /// The same of a host that has given others up.
-fn asks_knowing(sequence: u64, given_up: Vec<(u64, u64)>, action: Action, sets: Vec<SetAttribute>) -> Command {
+fn asks_knowing(sequence: u64, abandoned: Vec<(u64, u64)>, action: Action, sets: Vec<SetAttribute>) -> Command {
     let (when, sets_when) = (When::Always, When::Always);
     let command = ObjectCommand { object: HERE, when, action, sets, sets_when, gets: Vec::new() };
-    Command::Objects { sequence, given_up, request: ObjectRequest { commands: vec![command] } }
+    Command::Objects { sequence, abandoned, request: ObjectRequest { commands: vec![command] } }
 }
 
 fn addition(sequence: u64) -> Command {

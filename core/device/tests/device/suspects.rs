@@ -113,7 +113,7 @@ fn what_was_written_outlives_a_restart_and_what_is_over_is_not_suspect() {
 #[test]
 fn a_host_says_that_it_is_torn_or_that_nothing_was_written() {
     let mut bench = Bench::new();
-    for (sequence, outcome, suspects) in [(1, Outcome::Torn, 1), (2, Outcome::Abort, 1)] {
+    for (sequence, outcome, suspects) in [(1, Outcome::Interrupted, 1), (2, Outcome::Abort, 1)] {
         let actor = actor(&bench, A, sequence, sequence as i64);
         announce(&mut bench, actor, BlockRange::new(sequence * 10, 1));
         bench.say(A, actor.decide(outcome));

@@ -139,11 +139,11 @@ fn one_that_wrote_on_arrival_and_is_cut_short_is_mended_and_not_written_again() 
     stage.accept_all(&writes[..1], 0);
     refuse(&mut stage, &writes[1], Step::Write);
     let told = stage.commands();
-    assert!(told.iter().all(|(_, command)| matches!(command, Command::Decide { outcome: Outcome::Torn, .. })));
+    assert!(told.iter().all(|(_, command)| matches!(command, Command::Decide { outcome: Outcome::Interrupted, .. })));
     stage.accept_all(&told, 0);
     assert_eq!(stage.outcome(write), ABANDONED);
-    let mends = stage.commands();
-    assert!(!mends.is_empty() && !mends.iter().any(is_write), "its stripe is looked at: {mends:?}");
+    let repairs = stage.commands();
+    assert!(!repairs.is_empty() && !repairs.iter().any(is_write), "its stripe is looked at: {repairs:?}");
 }
 
 #[test]

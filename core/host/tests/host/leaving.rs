@@ -1,7 +1,7 @@
 //! Graceful disconnect: what a host says before it ends, and for how long it waits.
 
 use crate::stage::{HOST, Stage, VOLUME};
-use braid_base::{DeviceId, LockServerId, Standing, limits};
+use braid_base::{DeviceId, LockServerId, MemberState, limits};
 use braid_machine::{HostError, HostRequest, HostSuccess, OpId};
 use braid_wire::locking::{LockCommand, LockReply};
 use braid_wire::{Command, ObjectRequest, Ordering, Rejection, Reply, Task};
@@ -17,10 +17,10 @@ fn wrote(ordering: Ordering) -> (Stage, BTreeSet<DeviceId>) {
     let op = stage.write_block(0, 1);
     if ordering == Ordering::CallbackLock {
         match stage.lock_commands()[..] {
-            [(SERVER, LockCommand::Lock { claim, .. })] => {
-                stage.grant(SERVER, 3, LockReply::Granted { claim, waited: false });
+            [(SERVER, LockCommand::Lock { lock_id, .. })] => {
+                stage.grant(SERVER, 3, LockReply::Granted { lock_id, waited: false });
             }
-            ref other => panic!("one claim: {other:?}"),
+            ref other => panic!("one lock: {other:?}"),
         }
     }
     let mut devices = BTreeSet::new();
@@ -60,7 +60,7 @@ fn left(stage: &mut Stage, op: OpId) -> bool {
 #[test]
 fn a_host_ends_when_its_commits_are_confirmed_and_their_devices_know_that_they_are_over() {
     let (mut stage, devices) = wrote(Ordering::Timestamp);
-    let op = stage.ask(HostRequest::TakeLeave);
+    let op = stage.ask(HostRequest::Disconnect);
     let sent = std::mem::take(&mut stage.sent);
     let told: BTreeSet<_> = sent.iter().filter(|(_, request)| request.commits == [1]).map(|sent| sent.0).collect();
     assert_eq!(told, devices, "at once");
@@ -83,7 +83,7 @@ fn a_helper_that_ends_gives_up_what_it_asks_so_that_devices_hear_that_all_is_ove
     membership.epoch = membership.epoch.next();
     let since = membership.epoch;
     let returning = membership.member_mut(DeviceId(4)).expect("it is a member");
-    (returning.standing, returning.since) = (Standing::Returning { helper: Some(HOST) }, since);
+    (returning.member_state, returning.since) = (MemberState::Returning { recovery_coordinator: Some(HOST) }, since);
     stage.news(membership);
     let asks = |command: &Command| matches!(command, Command::Manage { task: Task::ListObjects, .. });
     let asked: BTreeSet<_> =
@@ -99,7 +99,7 @@ fn a_helper_that_ends_gives_up_what_it_asks_so_that_devices_hear_that_all_is_ove
     }
     assert_eq!(stage.outcome(op), Some(Ok(HostSuccess::Done)));
     assert!(!devices.is_disjoint(&asked), "{devices:?} have one that was asked, of {asked:?}");
-    let op = stage.ask(HostRequest::TakeLeave);
+    let op = stage.ask(HostRequest::Disconnect);
     for device in &devices {
         stage.answer_with(*device, (1..20).collect(), HEARTBEAT);
     }
@@ -111,7 +111,7 @@ fn a_helper_that_ends_gives_up_what_it_asks_so_that_devices_hear_that_all_is_ove
 #[test]
 fn a_host_asks_for_confirmations_again_and_again_but_not_for_long() {
     let (mut stage, devices) = wrote(Ordering::Timestamp);
-    let op = stage.ask(HostRequest::TakeLeave);
+    let op = stage.ask(HostRequest::Disconnect);
     stage.sent.clear();
     stage.pass(Duration::from_millis(50));
     let asked: BTreeSet<_> = stage.sent.iter().map(|(device, _)| *device).collect();
@@ -128,7 +128,7 @@ fn a_host_that_keeps_nothing_anywhere_ends_at_once() {
     let commands = stage.commands();
     stage.accept_all(&commands, 0);
     assert!(stage.outcome(op).is_some());
-    let op = stage.ask(HostRequest::TakeLeave);
+    let op = stage.ask(HostRequest::Disconnect);
     assert!(left(&mut stage, op));
 }
 
@@ -136,60 +136,62 @@ fn a_host_that_keeps_nothing_anywhere_ends_at_once() {
 fn cached_locks_are_given_back_until_that_is_confirmed() {
     let (mut stage, devices) = wrote(Ordering::CallbackLock);
     stage.lock_commands();
-    let op = stage.ask(HostRequest::TakeLeave);
+    let op = stage.ask(HostRequest::Disconnect);
     for device in &devices {
         stage.answer_with(*device, vec![1], HEARTBEAT);
     }
     forget(&mut stage);
     assert!(!left(&mut stage, op));
     let unlocked = |stage: &mut Stage| match stage.lock_commands()[..] {
-        [(SERVER, LockCommand::Unlock { claim })] => claim,
-        ref other => panic!("one claim is given back: {other:?}"),
+        [(SERVER, LockCommand::Unlock { lock_id })] => lock_id,
+        ref other => panic!("one lock is given back: {other:?}"),
     };
-    let claim = unlocked(&mut stage);
-    stage.grant(SERVER, 3, LockReply::Unlocked { claim });
+    let lock_id = unlocked(&mut stage);
+    stage.grant(SERVER, 3, LockReply::Unlocked { lock_id });
     assert!(left(&mut stage, op));
-    assert_eq!(stage.host.claims(), 0);
+    assert_eq!(stage.host.lock_ids(), 0);
 }
 
 #[test]
 fn many_cached_locks_are_given_back_in_few_messages_each_of_which_is_repeated_whole() {
     let mut stage = Stage::raid5(Ordering::CallbackLock);
-    let mut claims = BTreeSet::new();
+    let mut lock_ids = BTreeSet::new();
     for block in 0..40 {
         // Of each stripe one block: they share nothing.
         let op = stage.read_block(4 * block);
         match stage.lock_commands()[..] {
-            [(SERVER, LockCommand::Lock { claim, .. })] => {
-                claims.insert(claim);
-                stage.grant(SERVER, 3, LockReply::Granted { claim, waited: false });
+            [(SERVER, LockCommand::Lock { lock_id, .. })] => {
+                lock_ids.insert(lock_id);
+                stage.grant(SERVER, 3, LockReply::Granted { lock_id, waited: false });
             }
-            ref other => panic!("one claim: {other:?}"),
+            ref other => panic!("one lock: {other:?}"),
         }
         let commands = stage.commands();
         stage.accept_all(&commands, 0);
         assert!(stage.outcome(op).is_some());
     }
-    let op = stage.ask(HostRequest::TakeLeave);
+    let op = stage.ask(HostRequest::Disconnect);
     let given_back = |stage: &mut Stage| -> (u64, BTreeSet<u64>) {
         match &std::mem::take(&mut stage.asked)[..] {
             [(SERVER, request)] => match request.command {
-                LockCommand::Unlock { claim } => (claim, request.dropped.iter().copied().chain([claim]).collect()),
+                LockCommand::Unlock { lock_id } => {
+                    (lock_id, request.dropped.iter().copied().chain([lock_id]).collect())
+                }
                 ref other => panic!("{other:?}"),
             },
             other => panic!("one message: {other:?}"),
         }
     };
-    assert!(claims.len() <= limits::COMMITS_PER_REQUEST_MAX);
+    assert!(lock_ids.len() <= limits::COMMITS_PER_REQUEST_MAX);
     let (first, all) = given_back(&mut stage);
-    assert_eq!(all, claims);
+    assert_eq!(all, lock_ids);
     // Lost; heartbeats to the server go on meanwhile.
     stage.pass(Duration::from_millis(499));
     stage.asked.clear();
     stage.pass(Duration::from_millis(2));
     stage.asked.retain(|(_, request)| !matches!(request.command, LockCommand::Heartbeat));
     assert_eq!(given_back(&mut stage), (first, all));
-    stage.grant(SERVER, 3, LockReply::Unlocked { claim: first });
+    stage.grant(SERVER, 3, LockReply::Unlocked { lock_id: first });
     assert!(left(&mut stage, op));
 }
 
@@ -216,7 +218,7 @@ fn where_there_is_no_room_for_a_host_it_tries_again_until_its_time_is_up() {
 #[test]
 fn what_is_asked_of_a_host_that_is_about_to_end_is_refused_and_leaves_nothing() {
     let (mut stage, devices) = wrote(Ordering::Timestamp);
-    let op = stage.ask(HostRequest::TakeLeave);
+    let op = stage.ask(HostRequest::Disconnect);
     stage.sent.clear();
     let (device, request, patience) = (DeviceId(0), ObjectRequest { commands: Vec::new() }, Duration::from_secs(1));
     let refused = [
@@ -226,7 +228,7 @@ fn what_is_asked_of_a_host_that_is_about_to_end_is_refused_and_leaves_nothing() 
         stage.ask(HostRequest::Scrub { volume: VOLUME, stripes: 0..1, repair: true, recompute: false }),
     ];
     for asked in refused {
-        assert_eq!(stage.outcome(asked), Some(Err(HostError::Leaving)));
+        assert_eq!(stage.outcome(asked), Some(Err(HostError::Disconnecting)));
     }
     assert!(stage.sent.is_empty(), "no device hears of it: {:?}", stage.sent);
     let flush = stage.ask(HostRequest::Flush { volume: VOLUME });
@@ -238,5 +240,5 @@ fn what_is_asked_of_a_host_that_is_about_to_end_is_refused_and_leaves_nothing() 
     assert!(left(&mut stage, op));
     assert!(stage.host.is_idle());
     let asked = stage.read_block(0);
-    assert_eq!(stage.outcome(asked), Some(Err(HostError::Leaving)), "nor once it has left");
+    assert_eq!(stage.outcome(asked), Some(Err(HostError::Disconnecting)), "nor once it has left");
 }

@@ -10,16 +10,16 @@ use std::time::Duration;
 
 const SERVER: LockServerId = LockServerId(0);
 
-/// The one claim that was asked for.
-fn claim(stage: &mut Stage) -> u64 {
+/// The one lock that was asked for.
+fn lock_id(stage: &mut Stage) -> u64 {
     match &stage.lock_commands()[..] {
-        [(SERVER, LockCommand::Lock { claim, .. })] => *claim,
-        other => panic!("one claim: {other:?}"),
+        [(SERVER, LockCommand::Lock { lock_id, .. })] => *lock_id,
+        other => panic!("one lock: {other:?}"),
     }
 }
 
-fn granted(claim: u64) -> LockReply {
-    LockReply::Granted { claim, waited: false }
+fn granted(lock_id: u64) -> LockReply {
+    LockReply::Granted { lock_id, waited: false }
 }
 
 /// Takes a block's write through its devices.
@@ -36,11 +36,11 @@ fn under_a_servers_lock_a_write_locks_everything_first_and_unlocks_at_its_commit
     let op = stage.write_block(0, 1);
     assert!(stage.commands().is_empty(), "not before it has its locks");
     let asked = stage.lock_commands();
-    let [(SERVER, LockCommand::Lock { claim, extents, term, .. })] = &asked[..] else { panic!("{asked:?}") };
+    let [(SERVER, LockCommand::Lock { lock_id, extents, term, .. })] = &asked[..] else { panic!("{asked:?}") };
     assert_eq!(*term, LockTerm::Transaction { impatient: false });
     assert_eq!(extents.len(), 2, "a block and its parity: {extents:?}");
     assert!(extents.iter().all(|extent| extent.mode == LockMode::Exclusive));
-    stage.grant(SERVER, 3, granted(*claim));
+    stage.grant(SERVER, 3, granted(*lock_id));
     let reads = stage.commands();
     assert!(reads.iter().all(|(_, command)| matches!(command, Command::Read { .. })), "no pre-writes: {reads:?}");
     stage.accept_all(&reads, 0);
@@ -49,20 +49,20 @@ fn under_a_servers_lock_a_write_locks_everything_first_and_unlocks_at_its_commit
     assert!(stage.lock_commands().is_empty());
     stage.accept_all(&writes, 0);
     assert_eq!(stage.outcome(op), Some(Ok(HostSuccess::Done)));
-    assert_eq!(stage.lock_commands(), [(SERVER, LockCommand::Unlock { claim: *claim })]);
+    assert_eq!(stage.lock_commands(), [(SERVER, LockCommand::Unlock { lock_id: *lock_id })]);
     assert!(!stage.host.is_idle(), "the unlock is sent until it is answered");
     stage.pass(Duration::from_millis(600));
-    assert!(stage.lock_commands().contains(&(SERVER, LockCommand::Unlock { claim: *claim })));
-    stage.grant(SERVER, 3, LockReply::Unlocked { claim: *claim });
-    assert_eq!(stage.host.claims(), 0);
+    assert!(stage.lock_commands().contains(&(SERVER, LockCommand::Unlock { lock_id: *lock_id })));
+    stage.grant(SERVER, 3, LockReply::Unlocked { lock_id: *lock_id });
+    assert_eq!(stage.host.lock_ids(), 0);
 }
 
 #[test]
 fn kept_locks_are_used_again_without_a_word_until_their_lease_runs_out() {
     let mut stage = Stage::raid5(Ordering::CallbackLock);
     stage.write_block(0, 1);
-    let kept = claim(&mut stage);
-    stage.grant(SERVER, 3, granted(kept));
+    let cached = lock_id(&mut stage);
+    stage.grant(SERVER, 3, granted(cached));
     play_write(&mut stage);
     let read = stage.read_block(0);
     assert!(stage.lock_commands().is_empty(), "what is locked exclusively may be read");
@@ -74,28 +74,28 @@ fn kept_locks_are_used_again_without_a_word_until_their_lease_runs_out() {
     stage.read_block(0);
     let asked = std::mem::take(&mut stage.asked);
     assert!(matches!(asked[..], [(SERVER, ref request)] if matches!(request.command, LockCommand::Lock { .. })));
-    assert_eq!(stage.host.claims(), 1);
+    assert_eq!(stage.host.lock_ids(), 1);
 }
 
 #[test]
 fn a_recalled_lock_is_given_back_when_its_last_user_is_done_and_serves_nobody_new() {
     let mut stage = Stage::raid5(Ordering::CallbackLock);
     stage.write_block(0, 1);
-    let first = claim(&mut stage);
+    let first = lock_id(&mut stage);
     stage.grant(SERVER, 3, granted(first));
-    stage.grant(SERVER, 3, LockReply::Recall { claims: vec![first] });
+    stage.grant(SERVER, 3, LockReply::Revoke { lock_ids: vec![first] });
     assert!(stage.lock_commands().is_empty(), "it is in use");
     stage.read_block(0);
     assert!(stage.lock_commands().is_empty(), "the reader waits for the writer of its own host");
     play_write(&mut stage);
     let said = stage.lock_commands();
-    assert!(said.contains(&(SERVER, LockCommand::Yield { claims: vec![first] })), "{said:?}");
+    assert!(said.contains(&(SERVER, LockCommand::Yield { lock_ids: vec![first] })), "{said:?}");
     assert!(
         said.iter().any(|(_, command)| matches!(command, LockCommand::Lock { .. })),
         "and the reader asks: {said:?}"
     );
-    stage.grant(SERVER, 3, LockReply::Recall { claims: vec![77] });
-    let yielded = LockCommand::Yield { claims: vec![77] };
+    stage.grant(SERVER, 3, LockReply::Revoke { lock_ids: vec![77] });
+    let yielded = LockCommand::Yield { lock_ids: vec![77] };
     assert_eq!(stage.lock_commands(), [(SERVER, yielded)], "what it does not know it does not hold");
 }
 
@@ -104,28 +104,28 @@ fn a_restarted_server_hears_again_what_is_held_and_is_named_only_when_it_knows_a
     let mut stage = Stage::raid5(Ordering::CallbackLock);
     for block in [0, 16] {
         stage.write_block(block, 1);
-        let kept = claim(&mut stage);
-        stage.grant(SERVER, 3, granted(kept));
+        let cached = lock_id(&mut stage);
+        stage.grant(SERVER, 3, granted(cached));
         play_write(&mut stage);
     }
     stage.grant(SERVER, 9, LockReply::Heartbeat);
     let held = stage.lock_commands();
-    let claims: Vec<u64> = held
+    let lock_ids: Vec<u64> = held
         .iter()
         .map(|(_, command)| match command {
-            LockCommand::Lock { claim, term: LockTerm::Held { start, kept: true }, .. } if start.0 == 9 => *claim,
+            LockCommand::Lock { lock_id, term: LockTerm::Held { start, cached: true }, .. } if start.0 == 9 => *lock_id,
             other => panic!("{other:?}"),
         })
         .collect();
-    assert_eq!(claims.len(), 2);
-    stage.grant(SERVER, 9, granted(claims[0]));
+    assert_eq!(lock_ids.len(), 2);
+    stage.grant(SERVER, 9, granted(lock_ids[0]));
     stage.read_block(40);
-    assert_eq!(stage.asked.pop().expect("a claim").1.start.0, 3, "one is missing");
-    stage.grant(SERVER, 9, granted(claims[1]));
+    assert_eq!(stage.asked.pop().expect("a lock").1.start.0, 3, "one is missing");
+    stage.grant(SERVER, 9, granted(lock_ids[1]));
     stage.read_block(60);
-    assert_eq!(stage.asked.pop().expect("a claim").1.start.0, 9);
+    assert_eq!(stage.asked.pop().expect("a lock").1.start.0, 9);
     stage.lock_commands();
-    stage.grant(SERVER, 3, LockReply::Recall { claims });
+    stage.grant(SERVER, 3, LockReply::Revoke { lock_ids });
     assert!(stage.lock_commands().is_empty(), "the word of an earlier start means nothing");
 }
 
@@ -140,10 +140,10 @@ fn several_servers_are_asked_in_turn_or_all_at_once() {
         let mut pending = asked;
         for _ in 0..3 {
             let (server, command) = pending.remove(0);
-            let LockCommand::Lock { claim, term, .. } = command else { panic!("{command:?}") };
+            let LockCommand::Lock { lock_id, term, .. } = command else { panic!("{command:?}") };
             assert_eq!(term, LockTerm::Transaction { impatient: at_once > 1 });
             assert!(stage.commands().is_empty());
-            stage.grant(server, 3, granted(claim));
+            stage.grant(server, 3, granted(lock_id));
             pending.extend(stage.lock_commands());
         }
         assert!(!stage.commands().is_empty(), "it has all its locks");
@@ -156,12 +156,12 @@ fn a_refused_claim_gives_back_the_others_and_all_is_tried_again_later() {
     stage.ask(braid_machine::HostRequest::Read { volume: crate::stage::VOLUME, offset: 0, length: 200 * 4096 });
     let asked = stage.lock_commands();
     let number = |command: &LockCommand| match command {
-        LockCommand::Lock { claim, .. } => *claim,
+        LockCommand::Lock { lock_id, .. } => *lock_id,
         other => panic!("{other:?}"),
     };
     let (held, refused) = (number(&asked[0].1), number(&asked[1].1));
     stage.grant(asked[0].0, 3, granted(held));
-    stage.grant(asked[1].0, 3, LockReply::Refused { claim: refused, refusal: LockRefusal::Timeout });
+    stage.grant(asked[1].0, 3, LockReply::Refused { lock_id: refused, refusal: LockRefusal::Timeout });
     let unlocked = stage.lock_commands();
     assert_eq!(unlocked.len(), 2, "{unlocked:?}");
     assert!(unlocked.iter().all(|(_, command)| matches!(command, LockCommand::Unlock { .. })));
@@ -180,7 +180,7 @@ fn a_silent_lock_server_ends_in_an_error_and_holds_up_nothing_later() {
     assert_eq!(stage.outcome(op), Some(Err(HostError::LockServerSilent { server: SERVER, waited })));
     stage.lock_commands();
     stage.read_block(0);
-    let next = claim(&mut stage);
+    let next = lock_id(&mut stage);
     stage.grant(SERVER, 3, granted(next));
     assert_eq!(stage.commands().len(), 1);
 }
@@ -232,7 +232,7 @@ fn a_device_lock_that_times_out_gives_up_the_others_and_backs_off() {
 fn a_lock_stays_until_an_abort_is_known_also_to_a_device_that_promised_nothing() {
     let mut stage = Stage::raid5(Ordering::ServerLock);
     stage.write_block(0, 1);
-    let held = claim(&mut stage);
+    let held = lock_id(&mut stage);
     stage.grant(SERVER, 3, granted(held));
     let reads = stage.commands();
     stage.accept_all(&reads, 0);
@@ -248,7 +248,7 @@ fn a_lock_stays_until_an_abort_is_known_also_to_a_device_that_promised_nothing()
     let aborts = stage.commands();
     let is_abort = |command: &Command| matches!(command, Command::Decide { outcome: Outcome::Abort, .. });
     assert!(aborts.len() == 2 && aborts.iter().all(|(_, command)| is_abort(command)), "{aborts:?}");
-    let unlock = (SERVER, LockCommand::Unlock { claim: held });
+    let unlock = (SERVER, LockCommand::Unlock { lock_id: held });
     stage.accept_all(&aborts[..1], 0);
     assert!(!stage.lock_commands().contains(&unlock), "a write of it may still be taken");
     stage.accept_all(&aborts[1..], 0);
@@ -261,7 +261,7 @@ fn a_lock_is_given_back_though_no_device_can_promise_for_the_stamp_of_a_clock_th
     let right = stage.now.clock;
     stage.now.clock = right.ahead(Duration::from_secs(365 * 86_400));
     let op = stage.write_block(0, 1);
-    let held = claim(&mut stage);
+    let held = lock_id(&mut stage);
     stage.grant(SERVER, 3, granted(held));
     let reads = stage.commands();
     stage.accept_all(&reads, 0);
@@ -293,14 +293,14 @@ fn a_lock_is_given_back_though_no_device_can_promise_for_the_stamp_of_a_clock_th
     };
     assert_eq!(aborts.len(), 2, "{aborts:?}");
     stage.accept_all(&aborts, 0);
-    assert!(stage.lock_commands().contains(&(SERVER, LockCommand::Unlock { claim: held })));
+    assert!(stage.lock_commands().contains(&(SERVER, LockCommand::Unlock { lock_id: held })));
 }
 
 #[test]
 fn a_device_whose_own_clock_is_far_behind_is_asked_again() {
     let mut stage = Stage::raid5(Ordering::ServerLock);
     stage.write_block(0, 1);
-    let held = claim(&mut stage);
+    let held = lock_id(&mut stage);
     stage.grant(SERVER, 3, granted(held));
     let reads = stage.commands();
     stage.accept_all(&reads, 0);

@@ -3,7 +3,7 @@
 //! Block 0 is on device 0, block 1 on device 1, and their parity on device 4: a write of one is a small write.
 
 use crate::stage::{HOST, Stage, subject};
-use braid_base::{DeviceId, Epoch, Membership, Standing, TransactionId};
+use braid_base::{DeviceId, Epoch, MemberState, Membership, TransactionId};
 use braid_machine::{HostError, HostOutcome, HostSuccess, OpId};
 use braid_wire::locking::{LockCommand, LockReply};
 use braid_wire::{Atomicity, Command, MonitorCommand, Ordering, Outcome, Refusal, Reply, Step, Vote};
@@ -12,20 +12,20 @@ use std::time::Duration;
 const DONE: Option<HostOutcome> = Some(Ok(HostSuccess::Done));
 
 /// The next epoch, in which a device stands otherwise.
-fn next(stage: &Stage, number: u16, standing: Standing) -> Membership {
+fn next(stage: &Stage, number: u16, member_state: MemberState) -> Membership {
     let mut membership = stage.host.membership().expect("it knows one").clone();
     membership.epoch = membership.epoch.next();
     let epoch = membership.epoch;
     let member = membership.member_mut(DeviceId(number)).expect("it is a member");
-    if standing != Standing::In {
+    if member_state != MemberState::In {
         member.since = epoch;
     }
-    member.standing = standing;
+    member.member_state = member_state;
     membership
 }
 
 fn lose(stage: &mut Stage, number: u16) {
-    let membership = next(stage, number, Standing::Out);
+    let membership = next(stage, number, MemberState::Out);
     stage.news(membership);
 }
 
@@ -144,7 +144,7 @@ fn only_those_are_asked_that_have_been_in_since() {
         stage.accept_all(&writes[1..], 0);
         if returned {
             // It was out in an epoch of which this host never heard.
-            let mut later = next(&stage, 4, Standing::Returning { helper: None });
+            let mut later = next(&stage, 4, MemberState::Returning { recovery_coordinator: None });
             later.epoch = later.epoch.next();
             later.member_mut(DeviceId(4)).expect("it is a member").since = later.epoch;
             stage.news(later);
@@ -261,7 +261,7 @@ fn an_epoch_of_the_same_devices_only_has_requests_sent_again() {
     let mut stage = Stage::with_monitor(Ordering::Timestamp);
     let (op, id, writes) = begin_writing(&mut stage);
     stage.accept_all(&writes[..1], 0);
-    let mut fenced = next(&stage, 3, Standing::In);
+    let mut fenced = next(&stage, 3, MemberState::In);
     fenced.fence.also.insert(braid_base::Generation(3));
     stage.news(fenced);
     assert!(stage.sent.iter().all(|(_, request)| request.epoch == Epoch(2)));
@@ -275,7 +275,7 @@ fn an_epoch_of_the_same_devices_only_has_requests_sent_again() {
 fn a_host_that_is_kept_out_ends_all_that_it_was_asked() {
     let mut stage = Stage::with_monitor(Ordering::Timestamp);
     let (op, _, _) = begin_writing(&mut stage);
-    let mut fenced = next(&stage, 3, Standing::In);
+    let mut fenced = next(&stage, 3, MemberState::In);
     fenced.fence.also.insert(HOST);
     stage.news(fenced);
     assert_eq!(stage.outcome(op), Some(Err(HostError::Fenced)));
@@ -309,7 +309,7 @@ fn an_earlier_membership_changes_nothing() {
 #[test]
 fn a_returning_device_is_written_and_not_read() {
     let mut stage = Stage::with_monitor(Ordering::Timestamp);
-    let membership = next(&stage, 0, Standing::Returning { helper: None });
+    let membership = next(&stage, 0, MemberState::Returning { recovery_coordinator: None });
     stage.news(membership);
     stage.read_block(0);
     assert_eq!(to(&stage.commands()), [1, 2, 3, 4]);
@@ -379,8 +379,8 @@ fn what_waits_for_locks_when_a_device_goes_away_does_not_go_there_when_it_has_th
     assert!(lacks(stage.outcome(write), &[0]), "block 5 is on device 0, too");
     let mut grants = 0;
     for (server, command) in stage.lock_commands() {
-        if let LockCommand::Lock { claim, .. } = command {
-            stage.grant(server, 1, LockReply::Granted { claim, waited: true });
+        if let LockCommand::Lock { lock_id, .. } = command {
+            stage.grant(server, 1, LockReply::Granted { lock_id, waited: true });
             grants += 1;
         }
     }
@@ -416,7 +416,7 @@ fn what_was_written_on_arrival_while_a_device_came_back_is_written_again_for_it(
     assert_eq!(to(&first), [0]);
     stage.accept_all(&first, 0);
     let write = stage.commands();
-    let back = next(&stage, 4, Standing::Returning { helper: None });
+    let back = next(&stage, 4, MemberState::Returning { recovery_coordinator: None });
     stage.news(back);
     stage.accept_all(&write, 0);
     assert_eq!(stage.outcome(op), None, "device 0 may have been asked already what the other has missed");

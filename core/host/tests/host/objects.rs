@@ -37,10 +37,10 @@ fn adds(stage: &mut Stage, patience: Duration) -> OpId {
 }
 
 /// The requests for objects that it sends, and what these name as given up.
-fn given_up(stage: &mut Stage) -> Vec<(u64, Vec<(u64, u64)>)> {
+fn abandoned(stage: &mut Stage) -> Vec<(u64, Vec<(u64, u64)>)> {
     let sent = stage.commands().into_iter();
     sent.filter_map(|(_, command)| match command {
-        Command::Objects { sequence, given_up, .. } => Some((sequence, given_up)),
+        Command::Objects { sequence, abandoned, .. } => Some((sequence, abandoned)),
         _ => None,
     })
     .collect()
@@ -105,20 +105,20 @@ fn what_was_given_up_is_named_by_all_that_is_asked_for_later_until_that_is_answe
     assert_eq!(rides(&mut stage), (first + 1, vec![]), "the mark has passed it");
     adds(&mut stage, PATIENCE);
     let named = vec![(first, first + 1)];
-    assert_eq!(given_up(&mut stage), [(first + 1, named.clone())]);
+    assert_eq!(abandoned(&mut stage), [(first + 1, named.clone())]);
     stage.pass(Duration::from_millis(500));
-    assert_eq!(given_up(&mut stage), [(first + 1, named.clone())], "a copy says the same");
+    assert_eq!(abandoned(&mut stage), [(first + 1, named.clone())], "a copy says the same");
     adds(&mut stage, PATIENCE);
-    assert_eq!(given_up(&mut stage), [(first + 2, named)]);
+    assert_eq!(abandoned(&mut stage), [(first + 2, named)]);
     stage.answer(DEVICE, Reply::Objects { sequence: first + 1, answer: Ok(results()) });
     adds(&mut stage, PATIENCE);
-    assert_eq!(given_up(&mut stage), [(first + 3, vec![])]);
+    assert_eq!(abandoned(&mut stage), [(first + 3, vec![])]);
 }
 
 #[test]
 fn nothing_is_begun_that_has_no_room_to_say_what_was_given_up() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
-    let pairs = limits::GIVEN_UP_MAX + 1;
+    let pairs = limits::ABANDONED_MAX + 1;
     let long: Vec<OpId> = (0..pairs)
         .map(|_| {
             adds(&mut stage, PATIENCE);
@@ -130,16 +130,16 @@ fn nothing_is_begun_that_has_no_room_to_say_what_was_given_up() {
     assert_eq!(stage.outcome(op), Some(Err(HostError::Busy)));
     stage.pass(10 * PATIENCE);
     assert!(long.into_iter().all(|op| matches!(stage.outcome(op), Some(Err(HostError::TimedOut { .. })))));
-    given_up(&mut stage);
+    abandoned(&mut stage);
     adds(&mut stage, PATIENCE);
-    let sent = given_up(&mut stage);
+    let sent = abandoned(&mut stage);
     assert_eq!(sent.iter().map(|(_, named)| named.len()).collect::<Vec<_>>(), [1], "nothing lies between them now");
 }
 
 #[test]
 fn a_host_that_leaves_says_what_is_over_when_all_is_answered_and_again_until_it_is_heard() {
     let (mut stage, op, sequence) = asked();
-    let leaves = stage.ask(HostRequest::TakeLeave);
+    let leaves = stage.ask(HostRequest::Disconnect);
     assert_eq!((stage.outcome(leaves), stage.requests(DEVICE).len()), (None, 0), "something is under way");
     let results = vec![CommandResult { action: ActionResult::Added { original: Some(4) }, values: Vec::new() }];
     stage.answer(DEVICE, Reply::Objects { sequence, answer: Ok(results) });
@@ -165,7 +165,7 @@ fn a_host_that_leaves_says_what_is_over_when_all_is_answered_and_again_until_it_
 #[test]
 fn a_host_that_leaves_waits_for_no_device_for_long() {
     let (mut stage, op, _) = asked();
-    let leaves = stage.ask(HostRequest::TakeLeave);
+    let leaves = stage.ask(HostRequest::Disconnect);
     stage.pass(Duration::from_secs(4));
     assert!(matches!(stage.outcome(op), Some(Err(HostError::TimedOut { .. }))));
     assert_eq!(stage.outcome(leaves), Some(Ok(HostSuccess::Done)));

@@ -66,8 +66,8 @@ impl Stage {
         Stage::of("raid5:4+1", (ordering, Atomicity::Implied), servers, acquisition, has_monitor)
     }
 
-    /// The same array with a volume for a mirror: RAID 1 on devices 0 and 1, two buckets.
-    pub fn mirror(ordering: Ordering, atomicity: Atomicity) -> Stage {
+    /// The same array with a volume for an attribute volume: RAID 1 on devices 0 and 1, two buckets.
+    pub fn attribute_volume(ordering: Ordering, atomicity: Atomicity) -> Stage {
         let mut stage = Stage::of("raid1:2", (ordering, atomicity), 1, Acquisition::Ordered, true);
         stage.news(Membership::first((0..5).map(DeviceId)));
         stage.sent.clear();
@@ -124,14 +124,14 @@ impl Stage {
         self.hear(Some(membership), &[]);
     }
 
-    /// The monitor says which devices are away.
-    pub fn lack(&mut self, away: &[u16]) {
-        self.hear(None, away);
+    /// The monitor says which devices are unavailable.
+    pub fn lack(&mut self, unavailable: &[u16]) {
+        self.hear(None, unavailable);
     }
 
-    fn hear(&mut self, membership: Option<Membership>, away: &[u16]) {
-        let away = away.iter().copied().map(DeviceId).collect();
-        let answer = MonitorAnswer { membership, away, reply: MonitorReply::Changed };
+    fn hear(&mut self, membership: Option<Membership>, unavailable: &[u16]) {
+        let unavailable = unavailable.iter().copied().map(DeviceId).collect();
+        let answer = MonitorAnswer { membership, unavailable, reply: MonitorReply::Changed };
         self.take(Input::Message { from: NodeId::Monitor, message: Message::MonitorAnswer(answer) });
     }
 

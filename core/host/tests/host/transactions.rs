@@ -297,7 +297,7 @@ fn a_device_that_is_away_does_not_make_the_others_remember() {
     let first = stage.commands();
     stage.accept_all(&first, 0);
     let writes = stage.commands();
-    let (here, away) = (writes[0].0, writes[1].0);
+    let (here, unavailable) = (writes[0].0, writes[1].0);
     stage.accept_all(&writes[..1], 0);
     // Others go on, on devices that are there.
     let mut told = Vec::new();
@@ -306,7 +306,7 @@ fn a_device_that_is_away_does_not_make_the_others_remember() {
         stage.pass(Duration::from_millis(3));
         while !stage.sent.is_empty() {
             for (device, request) in std::mem::take(&mut stage.sent) {
-                if device == away {
+                if device == unavailable {
                     continue;
                 }
                 if device == here {

@@ -1,11 +1,11 @@
 //! The plan that compares a stripe's redundancy with its data.
 
-use super::mend::StripeRows;
 use super::old::Old;
 use super::parity::{Source, push_old, xor};
+use super::resync::StripeRows;
 use super::stripe::{Stripe, at_row};
 use super::{Share, Shares};
-use crate::{Absence, Layout, Place, Unavailable};
+use crate::{Absence, Layout, Unavailable, UnitAddress};
 use braid_base::BlockRange;
 use braid_wire::Content;
 
@@ -26,7 +26,7 @@ impl CheckPlan {
 
     /// A check of some rows.
     pub fn of_rows(layout: &Layout, absence: &Absence, rows: StripeRows) -> Result<CheckPlan, Unavailable> {
-        let positions = Stripe { layout, absence, number: rows.stripe }.away();
+        let positions = Stripe { layout, absence, number: rows.stripe }.unavailable();
         if !positions.is_empty() {
             return Err(Unavailable { positions });
         }
@@ -59,11 +59,11 @@ impl CheckPlan {
         })
     }
 
-    fn data(&self) -> impl Iterator<Item = Place> {
+    fn data(&self) -> impl Iterator<Item = UnitAddress> {
         (0..self.layout.data_units()).map(|unit| self.layout.data_unit(self.rows.stripe, unit))
     }
 
-    fn redundancy(&self) -> impl Iterator<Item = Place> {
+    fn redundancy(&self) -> impl Iterator<Item = UnitAddress> {
         (0..self.layout.redundancy_units()).map(|unit| self.layout.redundancy_unit(self.rows.stripe, unit))
     }
 }

@@ -60,8 +60,8 @@ impl MovePlan {
         let positions = volume.target_positions();
         let bytes = BLOCK_BYTES as u64;
         let target = WritePlan::new(layout, &absences.target, blocks.start * bytes, blocks.count * bytes);
-        let target = target.map_err(|away| Unavailable {
-            positions: away.positions.into_iter().map(|position| positions[position]).collect(),
+        let target = target.map_err(|unavailable| Unavailable {
+            positions: unavailable.positions.into_iter().map(|position| positions[position]).collect(),
         })?;
         let mut shares = match &source {
             Source::Write(plan) => plan.shares().to_vec(),

@@ -1,6 +1,6 @@
 //! What the devices answered to the reads of a plan.
 
-use crate::Place;
+use crate::UnitAddress;
 use braid_base::{BLOCK_BYTES, BlockRange};
 use braid_wire::{Content, Piece, Want};
 use std::collections::BTreeMap;
@@ -62,7 +62,7 @@ impl Old {
 
     /// The content of `count` blocks from `place` on, in order, cut to them; their blocks counted from `place`, so that
     /// the first is 0.
-    pub(super) fn content(&self, place: Place, count: u64) -> impl Iterator<Item = Piece> {
+    pub(super) fn content(&self, place: UnitAddress, count: u64) -> impl Iterator<Item = Piece> {
         let wanted = BlockRange::new(place.block, count);
         let mut reached = wanted.start;
         let pieces = self.overlapping(place.position, wanted).iter().map(move |piece| {

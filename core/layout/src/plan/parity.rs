@@ -1,7 +1,7 @@
 //! XOR of blocks some of which are holes.
 
 use super::old::Old;
-use crate::Place;
+use crate::UnitAddress;
 use braid_base::{AlignedBuffer, BLOCK_BYTES, BlockRange};
 use braid_wire::{Content, Piece};
 use bytes::Bytes;
@@ -57,8 +57,8 @@ fn add_up_runs<T>(
 
 /// Adds what was read of these rows of the unit that begins at `unit`; holes add nothing, and nor does what is
 /// lost.
-pub(super) fn push_old(sources: &mut Vec<Source>, old: &Old, unit: Place, rows: BlockRange) {
-    let place = Place { block: unit.block + rows.start, ..unit };
+pub(super) fn push_old(sources: &mut Vec<Source>, old: &Old, unit: UnitAddress, rows: BlockRange) {
+    let place = UnitAddress { block: unit.block + rows.start, ..unit };
     for piece in old.content(place, rows.count) {
         let range = BlockRange::new(rows.start + piece.range.start, piece.range.count);
         match piece.content {
@@ -70,15 +70,15 @@ pub(super) fn push_old(sources: &mut Vec<Source>, old: &Old, unit: Place, rows: 
 }
 
 /// Which of these rows of the unit that begins at `unit` were found to be lost.
-pub(super) fn push_lost(lost: &mut BTreeSet<u64>, old: &Old, unit: Place, rows: BlockRange) {
-    let place = Place { block: unit.block + rows.start, ..unit };
+pub(super) fn push_lost(lost: &mut BTreeSet<u64>, old: &Old, unit: UnitAddress, rows: BlockRange) {
+    let place = UnitAddress { block: unit.block + rows.start, ..unit };
     let gone = old.content(place, rows.count).filter(|piece| piece.content == Content::Lost);
     lost.extend(gone.flat_map(|piece| BlockRange::new(rows.start + piece.range.start, piece.range.count).blocks()));
 }
 
 /// Like [`push_old`], of what was only asked whether it is there.
-pub(super) fn push_present(sources: &mut Vec<(BlockRange, ())>, old: &Old, unit: Place, rows: BlockRange) {
-    let place = Place { block: unit.block + rows.start, ..unit };
+pub(super) fn push_present(sources: &mut Vec<(BlockRange, ())>, old: &Old, unit: UnitAddress, rows: BlockRange) {
+    let place = UnitAddress { block: unit.block + rows.start, ..unit };
     let present = old.content(place, rows.count).filter(|piece| piece.content != Content::Hole);
     sources.extend(present.map(|piece| (BlockRange::new(rows.start + piece.range.start, piece.range.count), ())));
 }

@@ -4,7 +4,7 @@ use super::old::Old;
 use super::stripe::Stripe;
 use super::{Share, Shares, Span};
 use crate::layout::unit_runs;
-use crate::{Absence, Layout, Place, Unavailable};
+use crate::{Absence, Layout, Unavailable, UnitAddress};
 use braid_base::{BLOCK_BYTES, BlockRange};
 use braid_wire::{Content, Piece, Want};
 use bytes::Bytes;
@@ -27,7 +27,7 @@ pub struct Part {
     /// Which blocks of the volume.
     pub blocks: BlockRange,
     /// Where the first of them lies; the others follow it.
-    pub place: Place,
+    pub place: UnitAddress,
 }
 
 impl ReadPlan {

@@ -1,4 +1,4 @@
-//! The plan that brings a device what it missed of a hostwrite.
+//! The plan that resynchronises a device of a hostwrite.
 
 use super::band::Touched;
 use super::old::Old;

@@ -1,4 +1,4 @@
-//! One stripe, some of whose units may be away: what can stand in for a unit, and its content by that way.
+//! One stripe, some of whose units may be unavailable: what can stand in for a unit, and its content by that way.
 //!
 //! Units are counted through here: the k data units, then the m redundancy units. Each redundancy unit is the XOR of
 //! all data units. So a data unit is the XOR of the others and of any redundancy unit, and a redundancy unit is the XOR
@@ -7,12 +7,12 @@
 use super::old::{Old, clip};
 use super::parity::{any, push_lost, push_old, push_present, xor};
 use super::{Share, Shares};
-use crate::{Absence, Layout, Place, Unavailable};
+use crate::{Absence, Layout, Unavailable, UnitAddress};
 use braid_base::BlockRange;
 use braid_wire::{Content, Piece, Want};
 use std::collections::BTreeSet;
 
-/// A stripe of a volume, as it stands with some devices away.
+/// A stripe of a volume, as it stands with some devices unavailable.
 #[derive(Clone, Copy)]
 pub(super) struct Stripe<'a> {
     pub layout: &'a Layout,
@@ -39,7 +39,7 @@ impl Stripe<'_> {
     }
 
     /// Where a unit begins.
-    pub fn place(&self, unit: usize) -> Place {
+    pub fn place(&self, unit: usize) -> UnitAddress {
         match unit.checked_sub(self.layout.data_units()) {
             None => self.layout.data_unit(self.number, unit),
             Some(unit) => self.layout.redundancy_unit(self.number, unit),
@@ -60,7 +60,7 @@ impl Stripe<'_> {
     }
 
     /// The positions of all its units that can't be read, ascending.
-    pub fn away(&self) -> Vec<usize> {
+    pub fn unavailable(&self) -> Vec<usize> {
         if self.absence.is_none() {
             return Vec::new();
         }
@@ -84,7 +84,7 @@ impl Stripe<'_> {
             (false, _) if all_readable => Ok(other_data.collect()),
             (false, Some(spare)) => Ok(vec![spare]),
             _ if self.redundancy().is_empty() => Err(Unavailable { positions: self.positions([unit].into_iter()) }),
-            _ => Err(Unavailable { positions: self.away() }),
+            _ => Err(Unavailable { positions: self.unavailable() }),
         }
     }
 
@@ -141,8 +141,8 @@ fn without(pieces: Vec<Piece>, lost: &BTreeSet<u64>) -> Vec<Piece> {
 }
 
 /// The place of a row of the unit that begins at `unit`.
-pub(super) fn at_row(unit: Place, row: u64) -> Place {
-    Place { block: unit.block + row, ..unit }
+pub(super) fn at_row(unit: UnitAddress, row: u64) -> UnitAddress {
+    UnitAddress { block: unit.block + row, ..unit }
 }
 
 /// For [`Share`]s that write: where the pieces go that are worked out for them.
@@ -155,7 +155,7 @@ impl Pieces {
     }
 
     /// Adds a piece of the unit that begins at `unit`; its blocks are rows.
-    pub fn push(&mut self, unit: Place, mut piece: Piece) {
+    pub fn push(&mut self, unit: UnitAddress, mut piece: Piece) {
         piece.range.start += unit.block;
         let index = self.0.binary_search_by_key(&unit.position, |(position, _)| *position);
         self.0[index.expect("what is computed was pre-written")].1.push(piece);

@@ -1,12 +1,12 @@
 //! Plans, carried out on an array in memory and compared with a flat row of bytes.
 
-mod away;
 mod model;
 mod moving;
+mod unavailable;
 mod update;
 
 use super::{CheckPlan, Methods, New, Old, ReadPlan, ReconstructError, ReconstructPlan, Share, WritePlan};
-use crate::{Absence, Layout, Place, Scheme};
+use crate::{Absence, Layout, Scheme, UnitAddress};
 use braid_base::limits::{EXTENTS_MAX, TRANSACTION_BYTES_MAX};
 use braid_base::{BLOCK_BYTES, BlockRange};
 use braid_wire::{Content, Piece, Want};
@@ -112,7 +112,7 @@ impl Array {
         plan.matches(&self.answer(plan.shares(), Want::Data))
     }
 
-    fn byte(&self, place: Place, index: usize) -> u8 {
+    fn byte(&self, place: UnitAddress, index: usize) -> u8 {
         self.devices[place.position].get(&place.block).map_or(0, |block| block[index])
     }
 }
@@ -192,14 +192,14 @@ proptest! {
         let (from, to) = (from.min(to), from.max(to));
         prop_assert!(array.read(from, to - from) == model[from as usize..to as usize]);
         prop_assert!((0..VOLUME_BLOCKS).all(|block| {
-            let Place { position, block: at } = layout.locate(block);
+            let UnitAddress { position, block: at } = layout.locate(block);
             ever_written.contains(&block) || !array.devices[position].contains_key(&at)
         }), "what was never written is a hole");
 
         // Parity, added up by hand; a few bytes of each block tell.
         for stripe in 0..layout.stripes(VOLUME_BLOCKS) {
             for (row, index) in (0..layout.unit_blocks()).flat_map(|row| [0, 1, 511, 2048, 4095].map(|i| (row, i))) {
-                let at_row = |unit: Place| Place { block: unit.block + row, ..unit };
+                let at_row = |unit: UnitAddress| UnitAddress { block: unit.block + row, ..unit };
                 let sum = (0..layout.data_units())
                     .fold(0, |sum, unit| sum ^ array.byte(at_row(layout.data_unit(stripe, unit)), index));
                 for unit in 0..layout.redundancy_units() {
@@ -268,7 +268,7 @@ proptest! {
         prop_assert!(runs.windows(2).all(|pair| pair[0].1 != pair[1].1));
         let told: Vec<bool> = runs.iter().flat_map(|(count, data)| vec![*data; *count as usize]).collect();
         let holds_data = |block| {
-            let Place { position, block } = layout.locate(block);
+            let UnitAddress { position, block } = layout.locate(block);
             array.devices[position].contains_key(&block)
         };
         prop_assert_eq!(told, (skip..VOLUME_BLOCKS).map(holds_data).collect::<Vec<bool>>());

@@ -8,7 +8,7 @@ use super::old::{Old, clip};
 use super::read::ReadPlan;
 use super::write::{New, WritePlan};
 use super::{Share, Shares};
-use crate::{Absences, Layout, Place, Unavailable, VolumeDescription};
+use crate::{Absences, Layout, Unavailable, UnitAddress, VolumeDescription};
 use braid_base::{BLOCK_BYTES, BlockRange};
 use braid_wire::Piece;
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,7 +43,7 @@ impl UpdatePlan {
         });
         for share in read.shares() {
             for range in &share.reads {
-                shares.read(Place { position: share.position, block: range.start }, range.count);
+                shares.read(UnitAddress { position: share.position, block: range.start }, range.count);
             }
         }
         Ok(UpdatePlan { read, write, shares: shares.0 })

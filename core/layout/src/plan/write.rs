@@ -40,8 +40,8 @@ struct NewPiece {
 impl WritePlan {
     /// A write of `length` bytes at `offset`. The range must be within the volume.
     ///
-    /// A stripe of which more is away than its redundancy makes up for takes no write, even where other rows or units
-    /// are meant: what is away could not be told any more. Of RAID 0 only the units matter that are written.
+    /// A stripe of which more is unavailable than its redundancy makes up for takes no write, even where other rows or units
+    /// are meant: what is unavailable could not be told any more. Of RAID 0 only the units matter that are written.
     pub fn new(layout: &Layout, absence: &Absence, offset: u64, length: u64) -> Result<WritePlan, Unavailable> {
         let span = Span::new(offset, length);
         let mut shares = Shares::default();
@@ -260,8 +260,8 @@ fn check_available(stripe: &Stripe, span: Span, touched: &Touched) -> Result<(),
         let missing = |unit: &usize| stripe.is_lost(*unit) || (!stripe.is_readable(*unit) && partly(*unit));
         stripe.positions(touched.units().filter(missing))
     } else {
-        let away = stripe.away();
-        if away.len() > stripe.redundancy().len() { away } else { Vec::new() }
+        let unavailable = stripe.unavailable();
+        if unavailable.len() > stripe.redundancy().len() { unavailable } else { Vec::new() }
     };
     if positions.is_empty() { Ok(()) } else { Err(Unavailable { positions }) }
 }

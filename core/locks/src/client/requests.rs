@@ -112,14 +112,15 @@ impl LockClient {
 
     fn send(&mut self, cx: &mut Ctx, number: u64) {
         let request = self.requests.get_mut(&number).expect("a request with something to send is known");
-        let (server, object, extents, kept) = (request.server, request.object, request.extents.clone(), request.cached);
+        let (server, object, extents, cached) =
+            (request.server, request.object, request.extents.clone(), request.cached);
         let heard = self.links.get(&server).map_or(Generation::default(), |link| link.heard);
-        let lock = |term| LockCommand::Lock { claim: number, object, extents, term };
+        let lock = |term| LockCommand::Lock { lock_id: number, object, extents, term };
         let command = match request.state {
-            RequestState::Asked { .. } if kept => lock(LockTerm::Kept),
+            RequestState::Asked { .. } if cached => lock(LockTerm::Cached),
             RequestState::Asked { impatient } => lock(LockTerm::Transaction { impatient }),
-            RequestState::Reasserting => lock(LockTerm::Held { start: heard, kept }),
-            RequestState::Releasing => LockCommand::Unlock { claim: number },
+            RequestState::Reasserting => lock(LockTerm::Held { start: heard, cached }),
+            RequestState::Releasing => LockCommand::Unlock { lock_id: number },
             RequestState::Held => return,
         };
         self.timers.set(LockTimer::Resend(number), cx.now.time.after(request.resend_after));
@@ -157,14 +158,14 @@ impl LockClient {
         }
         match answer.reply {
             LockReply::Heartbeat => {}
-            LockReply::Granted { claim, waited } => self.on_granted(cx, server, claim, waited),
-            LockReply::Unlocked { claim } => {
-                if self.requests.get(&claim).is_some_and(|held| held.state == RequestState::Releasing) {
-                    self.forget(claim);
+            LockReply::Granted { lock_id, waited } => self.on_granted(cx, server, lock_id, waited),
+            LockReply::Unlocked { lock_id } => {
+                if self.requests.get(&lock_id).is_some_and(|held| held.state == RequestState::Releasing) {
+                    self.forget(lock_id);
                 }
             }
-            LockReply::Recall { claims } => self.on_recall(cx, server, claims),
-            LockReply::Refused { claim, refusal } => self.on_refused(cx, claim, refusal),
+            LockReply::Revoke { lock_ids } => self.on_revoke(cx, server, lock_ids),
+            LockReply::Refused { lock_id, refusal } => self.on_refused(cx, lock_id, refusal),
             LockReply::Rejected { .. } => unreachable!("dealt with above"),
         }
     }
@@ -190,7 +191,7 @@ impl LockClient {
     fn on_granted(&mut self, cx: &mut Ctx, server: LockServerId, number: u64, waited: bool) {
         let Some(request) = self.requests.get_mut(&number) else {
             // A late copy of what was asked was granted once more.
-            return self.tell(cx, server, LockCommand::Unlock { claim: number });
+            return self.tell(cx, server, LockCommand::Unlock { lock_id: number });
         };
         match request.state {
             RequestState::Asked { .. } => {}
@@ -289,10 +290,10 @@ impl LockClient {
         }
     }
 
-    fn on_recall(&mut self, cx: &mut Ctx, server: LockServerId, numbers: Vec<u64>) {
+    fn on_revoke(&mut self, cx: &mut Ctx, server: LockServerId, numbers: Vec<u64>) {
         let mut idle = Vec::new();
         for number in numbers {
-            self.counters.recalls += 1;
+            self.counters.revocations += 1;
             let Some(request) = self.requests.get(&number) else {
                 // Let go already, or never heard of.
                 idle.push(number);
@@ -304,7 +305,7 @@ impl LockClient {
             let users: Vec<_> = request.users.iter().copied().collect();
             let in_use = !users.is_empty();
             for user in users {
-                self.tell_part(user, |holder| Event::Recalled { holder });
+                self.tell_part(user, |holder| Event::Revoked { holder });
             }
             self.retire(number);
             if !in_use {
@@ -313,7 +314,7 @@ impl LockClient {
             }
         }
         if !idle.is_empty() {
-            self.tell(cx, server, LockCommand::Yield { claims: idle });
+            self.tell(cx, server, LockCommand::Yield { lock_ids: idle });
         }
     }
 
@@ -358,7 +359,7 @@ impl LockClient {
             self.send(cx, number);
         } else if request.retired {
             self.forget(number);
-            self.tell(cx, server, LockCommand::Yield { claims: vec![number] });
+            self.tell(cx, server, LockCommand::Yield { lock_ids: vec![number] });
         }
     }
 

@@ -173,12 +173,12 @@ impl Bench {
         self.request(LockRequest { host, start, dropped: Vec::new(), command });
     }
 
-    pub fn lock(&mut self, host: Generation, claim: u64, mode: LockMode, range: (u64, u64), term: LockTerm) {
-        self.say(host, LockCommand::Lock { claim, object: OBJECT, extents: extents(mode, &[range]), term });
+    pub fn lock(&mut self, host: Generation, lock_id: u64, mode: LockMode, range: (u64, u64), term: LockTerm) {
+        self.say(host, LockCommand::Lock { lock_id, object: OBJECT, extents: extents(mode, &[range]), term });
     }
 
-    pub fn unlock(&mut self, host: Generation, claim: u64) {
-        self.say(host, LockCommand::Unlock { claim });
+    pub fn unlock(&mut self, host: Generation, lock_id: u64) {
+        self.say(host, LockCommand::Unlock { lock_id });
     }
 
     /// The next thing the host was told.
@@ -209,13 +209,13 @@ pub fn fence(request: MonitorRequest) -> (u64, Vec<Generation>) {
 
 pub fn fenced(ticket: u64) -> Message {
     let reply = MonitorReply::Fenced { ticket };
-    Message::MonitorAnswer(MonitorAnswer { membership: None, away: Vec::new(), reply })
+    Message::MonitorAnswer(MonitorAnswer { membership: None, unavailable: Vec::new(), reply })
 }
 
-pub fn granted(claim: u64, waited: bool) -> Option<LockReply> {
-    Some(LockReply::Granted { claim, waited })
+pub fn granted(lock_id: u64, waited: bool) -> Option<LockReply> {
+    Some(LockReply::Granted { lock_id, waited })
 }
 
-pub fn recall(claims: &[u64]) -> Option<LockReply> {
-    Some(LockReply::Recall { claims: claims.to_vec() })
+pub fn revoke(lock_ids: &[u64]) -> Option<LockReply> {
+    Some(LockReply::Revoke { lock_ids: lock_ids.to_vec() })
 }

@@ -1,10 +1,10 @@
-//! The lock table against a naive model; the lock server on a bench, rule by rule, and in a storm.
+//! The lock table against a naive model; the lock server on a bench, rule by rule, and in a swarm run.
 
 mod bench;
-mod claims;
+mod lock_ids;
 mod parts;
 mod restart;
 mod silence;
-mod storm;
 mod strangers;
+mod swarm;
 mod table;

@@ -24,7 +24,7 @@ impl Owner {
         Owner { client: LockClient::new(config), settings: Settings::default(), last: 0 }
     }
 
-    /// Has the client do something; tells which claims it asked for.
+    /// Has the client do something; tells which locks it asked for.
     fn does(&mut self, what: impl FnOnce(&mut LockClient, &mut Ctx)) -> Vec<u64> {
         let mut out = Effects::default();
         let mut number = || {
@@ -35,7 +35,7 @@ impl Owner {
         let asked = |effect| match effect {
             Effect::Send { to: NodeId::LockServer(SERVER), message: Message::LockRequest(request) } => {
                 match request.command {
-                    LockCommand::Lock { claim, .. } => Some(claim),
+                    LockCommand::Lock { lock_id, .. } => Some(lock_id),
                     _ => None,
                 }
             }
@@ -64,7 +64,7 @@ fn each_part_hears_of_its_own_holders_though_both_use_one_number() {
     let asked = owner.does(|client, cx| client.of_part(PAGES).acquire(cx, 7, wanted()));
     assert!(owner.does(|client, cx| client.of_part(FILES).acquire(cx, 7, wanted())).is_empty(), "it waits here");
     assert_eq!(owner.told(FILES), [Event::Delayed { holder: 7 }]);
-    owner.hears(LockReply::Granted { claim: asked[0], waited: false });
+    owner.hears(LockReply::Granted { lock_id: asked[0], waited: false });
     assert_eq!(owner.told(FILES), []);
     assert_eq!(owner.told(PAGES), [Event::Granted { holder: 7 }]);
     assert_eq!(owner.client.holders(PAGES).collect::<Vec<_>>(), [(7, true)]);
@@ -81,10 +81,10 @@ fn each_part_hears_of_its_own_holders_though_both_use_one_number() {
 fn a_part_hears_when_another_host_waits_for_what_its_holder_has() {
     let mut owner = Owner::new();
     let asked = owner.does(|client, cx| client.of_part(PAGES).acquire(cx, 7, wanted()));
-    owner.hears(LockReply::Granted { claim: asked[0], waited: false });
+    owner.hears(LockReply::Granted { lock_id: asked[0], waited: false });
     owner.told(PAGES);
-    owner.hears(LockReply::Recall { claims: asked.clone() });
-    assert_eq!((owner.told(FILES), owner.told(PAGES)), (vec![], vec![Event::Recalled { holder: 7 }]));
+    owner.hears(LockReply::Revoke { lock_ids: asked.clone() });
+    assert_eq!((owner.told(FILES), owner.told(PAGES)), (vec![], vec![Event::Revoked { holder: 7 }]));
     let again = owner.does(|client, cx| {
         client.of_part(PAGES).release(cx, 7);
         client.of_part(FILES).acquire(cx, 7, wanted());

@@ -1,4 +1,4 @@
-//! A server that has started again knows no claims, only who may hold some.
+//! A server that has started again knows no locks, only who may hold some.
 
 use crate::bench::*;
 use braid_base::Generation;
@@ -11,16 +11,16 @@ use std::time::Duration;
 /// Both hosts hold something, then the server starts again.
 fn restarted() -> Bench {
     let mut bench = Bench::new();
-    bench.lock(ONE, 1, Exclusive, (0, 8), LockTerm::Kept);
+    bench.lock(ONE, 1, Exclusive, (0, 8), LockTerm::Cached);
     bench.lock(TWO, 1, Exclusive, (8, 8), PATIENT);
     bench.restart();
     assert_eq!(bench.server.service(), LockService::Recovering);
     bench
 }
 
-fn hold(bench: &mut Bench, to: u32, host: Generation, claim: u64, mode: LockMode, range: (u64, u64), kept: bool) {
-    let term = LockTerm::Held { start: Generation(to), kept };
-    let command = LockCommand::Lock { claim, object: OBJECT, extents: extents(mode, &[range]), term };
+fn hold(bench: &mut Bench, to: u32, host: Generation, lock_id: u64, mode: LockMode, range: (u64, u64), cached: bool) {
+    let term = LockTerm::Held { start: Generation(to), cached };
+    let command = LockCommand::Lock { lock_id, object: OBJECT, extents: extents(mode, &[range]), term };
     bench.say_to(Generation(1), host, command);
 }
 
@@ -43,18 +43,18 @@ fn nothing_is_granted_until_every_host_has_said_what_it_holds() {
     // What was said again counts: kept or not.
     bench.lock(THREE, 2, Exclusive, (0, 16), PATIENT);
     assert_eq!((bench.hear(TWO), bench.hear(TWO)), (Some(LockReply::Heartbeat), None));
-    assert_eq!((bench.hear(ONE), bench.hear(THREE)), (recall(&[1]), None));
+    assert_eq!((bench.hear(ONE), bench.hear(THREE)), (revoke(&[1]), None));
     assert_eq!(bench.server.counters().reasserted, 2);
 }
 
-fn lock(claim: u64, range: (u64, u64)) -> LockCommand {
-    LockCommand::Lock { claim, object: OBJECT, extents: extents(Exclusive, &[range]), term: PATIENT }
+fn lock(lock_id: u64, range: (u64, u64)) -> LockCommand {
+    LockCommand::Lock { lock_id, object: OBJECT, extents: extents(Exclusive, &[range]), term: PATIENT }
 }
 
 #[test]
 fn without_its_list_a_server_waits_for_all_who_may_hold_something_also_once_it_starts_again() {
     let mut bench = Bench::new();
-    bench.lock(ONE, 1, Exclusive, (0, 8), LockTerm::Kept);
+    bench.lock(ONE, 1, Exclusive, (0, 8), LockTerm::Cached);
     bench.lose_list(&[ONE, TWO]);
     assert_eq!(bench.server.service(), LockService::Recovering);
     // The list is written at once.
@@ -68,7 +68,7 @@ fn without_its_list_a_server_waits_for_all_who_may_hold_something_also_once_it_s
     bench.say(TWO, LockCommand::Heartbeat);
     assert_eq!(bench.server.service(), LockService::Serving);
     assert_eq!((bench.hear(ONE), bench.hear(THREE)), (Some(LockReply::Heartbeat), None));
-    assert_eq!(bench.hear(ONE), recall(&[1]), "it holds what another wants");
+    assert_eq!(bench.hear(ONE), revoke(&[1]), "it holds what another wants");
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_host_that_does_not_know_of_the_restart_is_told_and_gets_nothing_yet() {
     // Now that it has, only a late copy can be of the earlier start.
     bench.say_to(Generation(1), ONE, lock(7, (70, 1)));
     assert_eq!((bench.hear(ONE), bench.hear(ONE)), (Some(LockReply::Heartbeat), Some(LockReply::Heartbeat)));
-    assert_eq!(bench.server.claims().count(), 2);
+    assert_eq!(bench.server.lock_ids().count(), 2);
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn a_late_copy_of_how_it_was_first_asked_for_gives_way_to_what_is_held() {
     let heard: Vec<_> = std::iter::from_fn(|| bench.hear(ONE)).collect();
     let granted = || granted(1, false).expect("it is");
     assert_eq!(heard, [LockReply::Heartbeat, granted(), granted(), LockReply::Heartbeat]);
-    assert_eq!(bench.server.claims().count(), 1);
+    assert_eq!(bench.server.lock_ids().count(), 1);
 }
 
 /// Late copies, to another start, or from before the host had said all.
@@ -130,7 +130,7 @@ fn late_claims_of_what_is_held_mean_nothing() {
     bench.say(ONE, LockCommand::Heartbeat);
     hold(&mut bench, 2, ONE, 1, Exclusive, (0, 8), true);
     assert_eq!((bench.hear(ONE), bench.hear(ONE)), (Some(LockReply::Heartbeat), None));
-    assert_eq!(bench.server.claims().count(), 0);
+    assert_eq!(bench.server.lock_ids().count(), 0);
     bench.say(TWO, LockCommand::Heartbeat);
     // Even when the host has been forgotten since: it is not taken for one that was fenced.
     bench.pass(settings().host_lease * 2);

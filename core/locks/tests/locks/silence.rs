@@ -12,19 +12,19 @@ const SECOND: Duration = Duration::from_secs(1);
 #[test]
 fn a_silent_host_is_fenced_before_the_next_is_granted() {
     let mut bench = Bench::new();
-    bench.lock(ONE, 1, Exclusive, (0, 8), LockTerm::Kept);
-    bench.lock(TWO, 1, Exclusive, (0, 8), LockTerm::Kept);
-    assert_eq!((bench.hear(ONE), bench.hear(ONE)), (granted(1, false), recall(&[1])));
+    bench.lock(ONE, 1, Exclusive, (0, 8), LockTerm::Cached);
+    bench.lock(TWO, 1, Exclusive, (0, 8), LockTerm::Cached);
+    assert_eq!((bench.hear(ONE), bench.hear(ONE)), (granted(1, false), revoke(&[1])));
     bench.pass_with(settings().host_lease, &[TWO]);
     assert!(bench.fences.is_empty(), "its lease has not run out");
     bench.pass_with(SECOND, &[TWO]);
     let (ticket, hosts) = bench.fences.pop_front().expect("it is fenced");
     assert_eq!(hosts, [ONE]);
     while let Some(reply) = bench.hear(ONE) {
-        assert_eq!(Some(reply), recall(&[1]));
+        assert_eq!(Some(reply), revoke(&[1]));
     }
     let rejected = Some(LockReply::Rejected { rejection: Rejection::Fenced });
-    bench.say(ONE, LockCommand::Yield { claims: vec![1] });
+    bench.say(ONE, LockCommand::Yield { lock_ids: vec![1] });
     assert_eq!(bench.hear(ONE), rejected, "there is no way back: a device may have it fenced");
     bench.fenced(ticket + 1);
     bench.message(NodeId::Device(DeviceId(0)), fenced(ticket));
@@ -43,13 +43,13 @@ fn a_silent_host_is_fenced_before_the_next_is_granted() {
 #[test]
 fn a_host_that_somebody_else_has_fenced_loses_its_locks_as_soon_as_the_monitor_says_so() {
     let mut bench = Bench::new();
-    bench.lock(ONE, 1, Exclusive, (0, 8), LockTerm::Kept);
+    bench.lock(ONE, 1, Exclusive, (0, 8), LockTerm::Cached);
     bench.lock(TWO, 1, Exclusive, (0, 8), PATIENT);
     assert_eq!(bench.hear(TWO), None);
     let mut membership = Membership::first([DeviceId(0)]);
     membership.fence.also.insert(ONE);
     let reply = MonitorReply::Fenced { ticket: 7 };
-    let answer = MonitorAnswer { membership: Some(membership), away: Vec::new(), reply };
+    let answer = MonitorAnswer { membership: Some(membership), unavailable: Vec::new(), reply };
     bench.message(NodeId::Monitor, Message::MonitorAnswer(answer));
     assert_eq!(bench.fences.front().map(|(_, hosts)| hosts.clone()), Some(vec![ONE]), "no lease has run out");
     assert_eq!(bench.hear(TWO), None, "a device may serve it yet");
@@ -72,13 +72,13 @@ fn a_silent_host_is_fenced_though_those_who_want_what_it_holds_wait_for_moments_
 #[test]
 fn a_silent_host_in_nobodys_way_is_left_alone_for_ten_leases() {
     let mut bench = Bench::new();
-    bench.lock(ONE, 1, Exclusive, (0, 8), LockTerm::Kept);
+    bench.lock(ONE, 1, Exclusive, (0, 8), LockTerm::Cached);
     bench.pass(settings().host_lease * 10);
     assert!(bench.fences.is_empty());
     bench.pass(settings().host_lease / 8);
     assert_eq!(bench.fences.len(), 1);
     bench.fence_all();
-    assert_eq!(bench.server.claims().count(), 0);
+    assert_eq!(bench.server.lock_ids().count(), 0);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_silent_host_that_holds_nothing_is_forgotten_with_its_place_in_the_queue() {
     bench.lock(TWO, 1, Exclusive, (0, 8), PATIENT);
     bench.pass_with(settings().host_lease + SECOND, &[ONE]);
     assert!(bench.fences.is_empty());
-    assert_eq!(bench.server.claims().count(), 1);
+    assert_eq!(bench.server.lock_ids().count(), 1);
     bench.unlock(ONE, 1);
     bench.pass(settings().host_lease + SECOND);
     assert_eq!(bench.server.counters().list_writes, 4, "both came and went");
@@ -119,10 +119,10 @@ fn a_host_that_is_forgotten_is_granted_nothing_on_the_way_out() {
     bench.lock(ONE, 2, Exclusive, (12, 2), PATIENT);
     assert_eq!((bench.hear(ONE), bench.hear(ONE)), (granted(1, false), None));
     bench.pass_with(settings().host_lease + SECOND, &[ONE]);
-    assert_eq!(bench.server.claims().count(), 2, "TWO is forgotten");
+    assert_eq!(bench.server.lock_ids().count(), 2, "TWO is forgotten");
     assert_eq!(bench.hear(TWO), None);
     let told: Vec<_> =
-        std::iter::from_fn(|| bench.hear(ONE)).filter(|reply| Some(reply) != recall(&[1]).as_ref()).collect();
+        std::iter::from_fn(|| bench.hear(ONE)).filter(|reply| Some(reply) != revoke(&[1]).as_ref()).collect();
     assert_eq!(told, Vec::from_iter(granted(2, true)));
 }
 
@@ -135,8 +135,8 @@ fn a_host_that_was_forgotten_and_comes_back_is_written_again() {
     while bench.hear(ONE).is_some() {}
     bench.stalled = true;
     bench.pass(settings().host_lease + SECOND);
-    for claim in [2, 3] {
-        bench.lock(ONE, claim, Exclusive, (claim * 8, 8), PATIENT);
+    for lock_id in [2, 3] {
+        bench.lock(ONE, lock_id, Exclusive, (lock_id * 8, 8), PATIENT);
         assert_eq!(bench.hear(ONE), None);
     }
     bench.stalled = false;
@@ -158,7 +158,7 @@ fn a_host_that_is_forgotten_while_the_list_is_being_written_is_to_stay_in_it() {
     bench.lock(ONE, 2, Exclusive, (0, 8), PATIENT);
     bench.stalled = false;
     bench.run_disk();
-    assert_eq!(bench.server.claims().count(), 2);
+    assert_eq!(bench.server.lock_ids().count(), 2);
     bench.pass_with(settings().host_lease * 2, &[ONE]);
     bench.restart();
     bench.pass(SECOND);
@@ -169,7 +169,7 @@ fn a_host_that_is_forgotten_while_the_list_is_being_written_is_to_stay_in_it() {
 fn hosts_that_fall_silent_together_are_fenced_together_and_those_later_in_the_next_round() {
     let mut bench = Bench::new();
     for (host, block) in [(ONE, 0), (TWO, 8)] {
-        bench.lock(host, 1, Exclusive, (block, 8), LockTerm::Kept);
+        bench.lock(host, 1, Exclusive, (block, 8), LockTerm::Cached);
     }
     bench.lock(THREE, 1, Exclusive, (0, 16), PATIENT);
     bench.pass_with(SECOND, &[TWO, THREE]);

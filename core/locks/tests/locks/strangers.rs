@@ -15,14 +15,14 @@ fn requests_that_make_no_sense_are_refused() {
         mode: LockMode::Exclusive,
     };
     let many = vec![extent(0, 0, 1); limits::EXTENTS_MAX + 1];
-    for (claim, extents) in [vec![], many, vec![extent(0, 5, 0)], vec![extent(1024, 0, 1)]].into_iter().enumerate() {
-        for term in [PATIENT, LockTerm::Kept, LockTerm::Held { start: bench.start, kept: true }] {
-            let claim = claim as u64;
-            bench.say(ONE, LockCommand::Lock { claim, object: OBJECT, extents: extents.clone(), term });
-            assert_eq!(bench.hear(ONE), Some(LockReply::Refused { claim, refusal: LockRefusal::Malformed }));
+    for (lock_id, extents) in [vec![], many, vec![extent(0, 5, 0)], vec![extent(1024, 0, 1)]].into_iter().enumerate() {
+        for term in [PATIENT, LockTerm::Cached, LockTerm::Held { start: bench.start, cached: true }] {
+            let lock_id = lock_id as u64;
+            bench.say(ONE, LockCommand::Lock { lock_id, object: OBJECT, extents: extents.clone(), term });
+            assert_eq!(bench.hear(ONE), Some(LockReply::Refused { lock_id, refusal: LockRefusal::Malformed }));
         }
     }
-    assert_eq!(bench.server.claims().count(), 0);
+    assert_eq!(bench.server.lock_ids().count(), 0);
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn a_silent_host_is_fenced_when_another_needs_its_room() {
     let dead = |number: u32| Generation(100 + number);
     for number in 0..limits::HOSTS_MAX as u32 {
         let block = u64::from(number) * 8;
-        bench.lock(dead(number), 1, LockMode::Exclusive, (block, 1), LockTerm::Kept);
+        bench.lock(dead(number), 1, LockMode::Exclusive, (block, 1), LockTerm::Cached);
     }
     let living = dead(0);
     bench.say(ONE, LockCommand::Heartbeat);
@@ -79,9 +79,9 @@ fn a_silent_host_is_fenced_when_another_needs_its_room() {
 fn a_host_that_asks_for_too_much_at_once_is_told_to_come_back() {
     let mut bench = Bench::new();
     bench.stalled = true;
-    for claim in 0..=limits::OPERATIONS_MAX as u64 {
-        bench.lock(ONE, claim, LockMode::Shared, (0, 1), PATIENT);
+    for lock_id in 0..=limits::OPERATIONS_MAX as u64 {
+        bench.lock(ONE, lock_id, LockMode::Shared, (0, 1), PATIENT);
     }
-    let claim = limits::OPERATIONS_MAX as u64;
-    assert_eq!(bench.hear(ONE), Some(LockReply::Refused { claim, refusal: LockRefusal::Busy }));
+    let lock_id = limits::OPERATIONS_MAX as u64;
+    assert_eq!(bench.hear(ONE), Some(LockReply::Refused { lock_id, refusal: LockRefusal::Busy }));
 }

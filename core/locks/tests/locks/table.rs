@@ -1,14 +1,14 @@
-//! The table against a plain list of claims in the order in which they came, whose locks are looked up block by block.
+//! The table against a plain list of locks in the order in which they came, whose locks are looked up block by block.
 
 use braid_base::{BlockRange, ObjectId};
-use braid_locks::{Asked, LockState, LockTable};
+use braid_locks::{LockState, LockTable, Locked};
 use braid_wire::{LockExtent, LockMode};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
 type Owner = u8;
 
-/// A claim is held if no earlier one conflicts with it.
+/// A lock is held if no earlier one conflicts with it.
 #[derive(Default)]
 struct Naive {
     in_order: Vec<(Owner, ObjectId, Vec<LockExtent>)>,
@@ -22,8 +22,8 @@ impl Naive {
     }
 
     fn earlier(&self, index: usize) -> Vec<Owner> {
-        let claim = &self.in_order[index];
-        self.in_order[..index].iter().filter(|other| conflict(other, claim)).map(|(owner, ..)| *owner).collect()
+        let lock_id = &self.in_order[index];
+        self.in_order[..index].iter().filter(|other| conflict(other, lock_id)).map(|(owner, ..)| *owner).collect()
     }
 
     fn held(&self, owner: Owner) -> bool {
@@ -46,14 +46,14 @@ impl Naive {
     }
 
     fn conflicts(&self, object: ObjectId, extents: &[LockExtent], except: Option<Owner>) -> bool {
-        let claim = (0, object, extents.to_vec());
-        self.in_order.iter().any(|other| Some(other.0) != except && self.held(other.0) && conflict(other, &claim))
+        let lock_id = (0, object, extents.to_vec());
+        self.in_order.iter().any(|other| Some(other.0) != except && self.held(other.0) && conflict(other, &lock_id))
     }
 }
 
 fn conflict(one: &(Owner, ObjectId, Vec<LockExtent>), other: &(Owner, ObjectId, Vec<LockExtent>)) -> bool {
-    let locks = |claim: &(Owner, ObjectId, Vec<LockExtent>), mode: Option<LockMode>| -> BTreeSet<(u16, u64)> {
-        let extents = claim.2.iter().filter(|extent| mode.is_none_or(|mode| mode == extent.mode));
+    let locks = |lock_id: &(Owner, ObjectId, Vec<LockExtent>), mode: Option<LockMode>| -> BTreeSet<(u16, u64)> {
+        let extents = lock_id.2.iter().filter(|extent| mode.is_none_or(|mode| mode == extent.mode));
         extents.flat_map(|extent| extent.range.blocks().map(|block| (extent.position, block))).collect()
     };
     let written = Some(LockMode::Exclusive);
@@ -82,12 +82,12 @@ fn extents() -> impl Strategy<Value = Vec<LockExtent>> {
 }
 
 fn action() -> impl Strategy<Value = Action> {
-    let claim = || (0u8..30, (1u64..3).prop_map(ObjectId), extents());
+    let lock_id = || (0u8..30, (1u64..3).prop_map(ObjectId), extents());
     prop_oneof![
-        6 => claim().prop_map(|(owner, object, extents)| Action::Lock(owner, object, extents)),
-        3 => claim().prop_map(|(owner, object, extents)| Action::Hold(owner, object, extents)),
+        6 => lock_id().prop_map(|(owner, object, extents)| Action::Lock(owner, object, extents)),
+        3 => lock_id().prop_map(|(owner, object, extents)| Action::Hold(owner, object, extents)),
         5 => (0u8..30).prop_map(Action::Release),
-        1 => claim().prop_map(|(owner, object, extents)| Action::Look(owner, object, extents)),
+        1 => lock_id().prop_map(|(owner, object, extents)| Action::Look(owner, object, extents)),
     ]
 }
 
@@ -103,8 +103,8 @@ proptest! {
                 Action::Lock(owner, object, extents) if naive.find(owner).is_none() => {
                     naive.in_order.push((owner, object, extents.clone()));
                     let expected = match naive.held(owner) {
-                        true => Asked::Granted,
-                        false => Asked::Waits { blockers: naive.blockers(owner) },
+                        true => Locked::Granted,
+                        false => Locked::Waits { blockers: naive.blockers(owner) },
                     };
                     prop_assert_eq!(table.lock(owner, object, &extents), expected);
                 }
@@ -165,7 +165,7 @@ fn locks_of_any_size_find_each_other() {
             let mut table = LockTable::new();
             let (one, other) = (extent(one.0, one.1), extent(other.0, other.1));
             table.lock(0, ObjectId(1), &[one]);
-            let free = matches!(table.lock(1, ObjectId(1), &[other]), Asked::Granted);
+            let free = matches!(table.lock(1, ObjectId(1), &[other]), Locked::Granted);
             assert_eq!(free, !one.range.overlaps(other.range), "{first} {second}");
             table.invariants();
         }

@@ -1,9 +1,9 @@
 //! A device's lease: until when it may serve, and what it reports of itself to get the next one.
 
-use super::{HASTE, STARTING};
+use super::{REPORT_AGAIN_AFTER, STARTING};
 use braid_base::limits::{HEARTBEATS_PER_LEASE, Settings};
 use braid_base::{DeviceId, DiskId, Epoch, Generation, Membership, Time};
-use braid_wire::Unwelcome;
+use braid_wire::JoinRefused;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub(super) struct LeaseState {
     /// It reports so until then.
     unable_until: Option<Time>,
     /// Why it gets no lease.
-    pub join_refused: Option<Unwelcome>,
+    pub join_refused: Option<JoinRefused>,
     /// Fenced hosts of which it has last reported that it holds something undecided.
     pub undecided: Vec<Generation>,
 }
@@ -76,7 +76,7 @@ impl LeaseState {
 
     /// How often it renews: often enough for the leases that it gets, whatever it was told of their length.
     fn heartbeat(&self, settings: &Settings) -> Duration {
-        let fits = |length: Duration| settings.heartbeat.min(length / HEARTBEATS_PER_LEASE).max(HASTE);
+        let fits = |length: Duration| settings.heartbeat.min(length / HEARTBEATS_PER_LEASE).max(REPORT_AGAIN_AFTER);
         self.length.map_or(settings.heartbeat, fits)
     }
 

@@ -1,6 +1,6 @@
 //! The membership that a node lives by, and which devices can't be used.
 
-use braid_base::{DeviceId, Epoch, Generation, Member, Membership, Standing, Time};
+use braid_base::{DeviceId, Epoch, Generation, Member, MemberState, Membership, Time};
 use braid_layout::{Absences, VolumeDescription};
 use std::collections::BTreeSet;
 
@@ -67,18 +67,18 @@ impl MembershipView {
     }
 
     /// A device's state; none if the array does not have the device, as far as is known.
-    pub fn state(&self, device: DeviceId) -> Option<Standing> {
-        Some(self.member(device)?.standing)
+    pub fn state(&self, device: DeviceId) -> Option<MemberState> {
+        Some(self.member(device)?.member_state)
     }
 
     /// True if the device is in, so that it has all that it should have.
     pub fn is_in(&self, device: DeviceId) -> bool {
-        self.state(device) == Some(Standing::In)
+        self.state(device) == Some(MemberState::In)
     }
 
     /// True if the device is out, or not of this array at all.
     pub fn is_out(&self, device: DeviceId) -> bool {
-        self.state(device).is_none_or(|state| state == Standing::Out)
+        self.state(device).is_none_or(|state| state == MemberState::Out)
     }
 
     /// True if nobody has done without the device since `epoch`: it has been there without interruption, or the object is not `redundant`, so
@@ -107,25 +107,26 @@ impl MembershipView {
 
     /// True if the host resynchronises a device that is returning.
     pub fn is_recovery_coordinator(&self, host: Generation) -> bool {
-        let helps = |standing| matches!(standing, Standing::Returning { helper } if helper == Some(host));
+        let coordinates_recovery = |member_state| matches!(member_state, MemberState::Returning { recovery_coordinator } if recovery_coordinator == Some(host));
         self.membership
             .as_ref()
-            .is_some_and(|membership| membership.members.iter().any(|member| helps(member.standing)))
+            .is_some_and(|membership| membership.members.iter().any(|member| coordinates_recovery(member.member_state)))
     }
 
     /// Which devices of a volume can't be used; `in_need`: unavailable ones are not used either. A volume without redundancy uses the
     /// devices that are there.
     pub fn absences(&self, volume: &VolumeDescription, in_need: bool) -> Absences {
         let Some(membership) = &self.membership else { return Absences::default() };
-        if self.unavailable.is_empty() && membership.members.iter().all(|member| member.standing == Standing::In) {
+        if self.unavailable.is_empty() && membership.members.iter().all(|member| member.member_state == MemberState::In)
+        {
             return Absences::default();
         }
-        let mut lost: BTreeSet<_> = membership.devices(|standing| standing == Standing::Out).collect();
+        let mut lost: BTreeSet<_> = membership.devices(|member_state| member_state == MemberState::Out).collect();
         if in_need {
             lost.extend(&self.unavailable);
         }
         let redundant = volume.layout.redundancy_units() > 0;
-        let returning = |standing| redundant && matches!(standing, Standing::Returning { .. });
+        let returning = |member_state| redundant && matches!(member_state, MemberState::Returning { .. });
         volume.absences(&lost, &membership.devices(returning).collect())
     }
 

@@ -2,7 +2,7 @@
 
 use braid_base::limits::Settings;
 use braid_base::{
-    ArrayId, Clock, DeviceId, DiskId, Epoch, Generation, LockServerId, Membership, NodeId, Now, Standing, Time,
+    ArrayId, Clock, DeviceId, DiskId, Epoch, Generation, LockServerId, MemberState, Membership, NodeId, Now, Time,
     VolumeId,
 };
 use braid_layout::{Atomicity, Layout, Scheme, VolumeDescription};
@@ -289,16 +289,16 @@ impl Bench {
         self.membership().epoch.0
     }
 
-    pub fn standing(&self, device: u16) -> Standing {
-        self.membership().member(DeviceId(device)).expect("it is there").standing
+    pub fn member_state(&self, device: u16) -> MemberState {
+        self.membership().member(DeviceId(device)).expect("it is there").member_state
     }
 
     pub fn since(&self, device: u16) -> u32 {
         self.membership().member(DeviceId(device)).expect("it is there").since.0
     }
 
-    pub fn away(&self) -> Vec<u16> {
-        self.monitor.away().into_iter().map(|device| device.0).collect()
+    pub fn unavailable(&self) -> Vec<u16> {
+        self.monitor.unavailable().into_iter().map(|device| device.0).collect()
     }
 
     /// Bytes of the disk are others.

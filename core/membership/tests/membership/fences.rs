@@ -1,7 +1,7 @@
 //! Hosts that are to be kept out: answered when no device can serve them any more.
 
 use crate::bench::*;
-use braid_base::{DeviceId, Epoch, Generation, Standing, limits};
+use braid_base::{DeviceId, Epoch, Generation, MemberState, limits};
 use braid_wire::{MonitorCommand, MonitorReply};
 
 const ALL: [u16; 5] = [0, 1, 2, 3, 4];
@@ -76,7 +76,7 @@ fn nor_is_one_waited_for_that_is_away() {
     bench.pass_with(LEASE - SECOND / 10, &nodes(&[0], &[]));
     assert!(!bench.is_fenced(5));
     bench.pass_with(NOTICE, &nodes(&[0], &[]));
-    assert_eq!((bench.is_fenced(5), bench.away()), (true, vec![1]));
+    assert_eq!((bench.is_fenced(5), bench.unavailable()), (true, vec![1]));
 }
 
 #[test]
@@ -191,5 +191,5 @@ fn a_device_that_is_about_to_be_taken_out_is_out_when_a_fence_is_answered() {
     bench.stalled = false;
     bench.pass_with(SECOND, &others);
     assert!(bench.is_fenced(5));
-    assert_eq!(bench.membership().member(DeviceId(3)).map(|member| member.standing), Some(Standing::Out));
+    assert_eq!(bench.membership().member(DeviceId(3)).map(|member| member.member_state), Some(MemberState::Out));
 }

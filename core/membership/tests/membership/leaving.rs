@@ -1,7 +1,7 @@
 //! Devices that are silent, or that hosts can't reach: taken out if that helps.
 
 use crate::bench::*;
-use braid_base::{DeviceId, Standing};
+use braid_base::{DeviceId, MemberState};
 use braid_layout::Scheme;
 use braid_machine::HostRequest;
 use braid_wire::MonitorReply;
@@ -15,15 +15,15 @@ fn a_silent_device_is_taken_out_when_its_lease_has_run_out() {
     bench.renew(device(2));
     let others = nodes(&[0, 1, 3, 4], &[7]);
     bench.pass_with(LEASE - MOMENT, &others);
-    assert_eq!((bench.epoch(), bench.standing(2)), (1, Standing::In), "it may still be serving");
+    assert_eq!((bench.epoch(), bench.member_state(2)), (1, MemberState::In), "it may still be serving");
     bench.pass(MOMENT);
-    assert_eq!((bench.epoch(), bench.standing(2), bench.since(2)), (2, Standing::Out, 2));
+    assert_eq!((bench.epoch(), bench.member_state(2), bench.since(2)), (2, MemberState::Out, 2));
     for node in nodes(&[0, 1, 2, 3, 4], &[7]) {
         let told = std::iter::from_fn(|| bench.hear(node)).find(|answer| answer.reply == MonitorReply::Changed);
         let told = told.expect("everybody is told").membership.expect("of what");
         assert_eq!(&told, bench.membership(), "{node}");
     }
-    assert!(bench.away().is_empty());
+    assert!(bench.unavailable().is_empty());
     // It is told so, and does not serve.
     let answer = bench.answer_to(device(2));
     assert_eq!((answer.reply, answer.membership.as_ref()), (MonitorReply::Changed, Some(bench.membership())));
@@ -38,9 +38,9 @@ fn nobody_hears_that_a_device_is_away_that_is_just_going_to_be_taken_out() {
     bench.pass_with(LEASE, &nodes(&[0, 1, 3, 4], &[7]));
     while bench.epoch() == 1 {
         bench.pass(SECOND / 100);
-        assert!(bench.answer_to(host(7)).away.is_empty(), "whoever waits for it is not told to give up");
+        assert!(bench.answer_to(host(7)).unavailable.is_empty(), "whoever waits for it is not told to give up");
     }
-    assert_eq!(bench.standing(2), Standing::Out);
+    assert_eq!(bench.member_state(2), MemberState::Out);
 }
 
 #[test]
@@ -48,10 +48,10 @@ fn a_second_one_of_the_same_stripes_is_away_and_everybody_hears_it() {
     let mut bench = Bench::new();
     bench.pass_with(LEASE * 2, &nodes(&[0, 1, 3, 4], &[7]));
     bench.pass_with(LEASE + NOTICE, &nodes(&[0, 1, 4], &[7]));
-    assert_eq!((bench.epoch(), bench.standing(3), bench.away()), (2, Standing::In, vec![3]));
-    assert_eq!(bench.answer_to(host(7)).away, [DeviceId(3)]);
+    assert_eq!((bench.epoch(), bench.member_state(3), bench.unavailable()), (2, MemberState::In, vec![3]));
+    assert_eq!(bench.answer_to(host(7)).unavailable, [DeviceId(3)]);
     bench.renew(device(3));
-    assert!(bench.away().is_empty() && bench.answer_to(host(7)).away.is_empty());
+    assert!(bench.unavailable().is_empty() && bench.answer_to(host(7)).unavailable.is_empty());
 }
 
 #[test]
@@ -61,7 +61,11 @@ fn of_two_that_fall_silent_together_none_is_taken_out() {
     bench.pass(SECOND / 2);
     bench.renew(device(3));
     bench.pass_with(LEASE * 2, &nodes(&[0, 1, 4], &[7]));
-    assert_eq!((bench.epoch(), bench.away()), (1, vec![2, 3]), "nothing is written without them, and nothing missed");
+    assert_eq!(
+        (bench.epoch(), bench.unavailable()),
+        (1, vec![2, 3]),
+        "nothing is written without them, and nothing missed"
+    );
 }
 
 #[test]
@@ -70,7 +74,7 @@ fn groups_that_share_no_stripe_each_do_without_one() {
     bench.adopt(volume(1, Scheme::Raid5 { data: 2 }, &[0, 1, 2, 3, 4, 5]));
     bench.pass_with(SECOND, &nodes(&[0, 1, 2, 3, 4, 5], &[]));
     bench.pass_with(LEASE + NOTICE, &nodes(&[1, 2, 4, 5], &[]));
-    assert_eq!((bench.standing(0), bench.standing(3)), (Standing::Out, Standing::Out));
+    assert_eq!((bench.member_state(0), bench.member_state(3)), (MemberState::Out, MemberState::Out));
     assert_eq!((bench.epoch(), bench.since(0), bench.since(3)), (2, 2, 2), "what is due together is one epoch");
 }
 
@@ -81,12 +85,12 @@ fn a_device_without_redundant_volumes_is_only_away() {
     bench.adopt(volume(2, Scheme::Raid1 { copies: 2 }, &[1, 2]));
     bench.pass_with(SECOND, &nodes(&[0, 1, 2], &[]));
     bench.pass_with(LEASE * 2, &nodes(&[1, 2], &[]));
-    assert_eq!((bench.epoch(), bench.away()), (1, vec![0]));
+    assert_eq!((bench.epoch(), bench.unavailable()), (1, vec![0]));
     bench.pass_with(LEASE * 2, &nodes(&[0, 1], &[]));
-    assert_eq!((bench.standing(2), bench.away()), (Standing::Out, vec![]));
+    assert_eq!((bench.member_state(2), bench.unavailable()), (MemberState::Out, vec![]));
     bench.request(HostRequest::DropVolume { volume: braid_base::VolumeId(2) }).expect("it is forgotten");
     bench.pass_with(LEASE * 2, &nodes(&[0], &[]));
-    assert_eq!((bench.standing(1), bench.away()), (Standing::In, vec![1]));
+    assert_eq!((bench.member_state(1), bench.unavailable()), (MemberState::In, vec![1]));
 }
 
 /// The monitor was cut off from everybody; then it hears one after the other.
@@ -94,17 +98,17 @@ fn a_device_without_redundant_volumes_is_only_away() {
 fn whoever_is_heard_last_after_a_long_silence_is_not_taken_out_for_it() {
     let mut bench = Bench::new();
     bench.pass(LEASE * 2);
-    assert_eq!(bench.away(), [0, 1, 2, 3, 4]);
+    assert_eq!(bench.unavailable(), [0, 1, 2, 3, 4]);
     for number in 0..5 {
         bench.renew(device(number));
         bench.pass(NOTICE);
     }
     bench.pass_with(SECOND * 2, &nodes(&[0, 1, 2, 3, 4], &[]));
-    assert_eq!((bench.epoch(), bench.away()), (1, vec![]));
+    assert_eq!((bench.epoch(), bench.unavailable()), (1, vec![]));
     // But one that stays silent is.
     bench.pass(LEASE * 2);
     bench.pass_with(SECOND * 2, &nodes(&[0, 1, 2, 3], &[]));
-    assert_eq!(bench.standing(4), Standing::Out);
+    assert_eq!(bench.member_state(4), MemberState::Out);
 }
 
 /// The monitor stood still: what was said meanwhile waits to be read, and not everybody's comes first.
@@ -117,10 +121,10 @@ fn a_monitor_that_stood_still_listens_before_it_takes_anybody_out() {
     bench.now.time = bench.now.time.after(LEASE - SECOND / 8);
     (1..5).for_each(|number| bench.renew(device(number)));
     bench.pass(SECOND / 4);
-    assert_eq!((bench.epoch(), bench.away()), (1, vec![]), "nor does it say of anybody that he is away");
+    assert_eq!((bench.epoch(), bench.unavailable()), (1, vec![]), "nor does it say of anybody that he is unavailable");
     bench.renew(device(0));
     bench.pass_with(SECOND * 2, &nodes(&[0, 1, 2, 3, 4], &[]));
-    assert_eq!((bench.epoch(), bench.away()), (1, vec![]));
+    assert_eq!((bench.epoch(), bench.unavailable()), (1, vec![]));
 }
 
 #[test]
@@ -131,26 +135,26 @@ fn a_device_that_hosts_cannot_reach_gets_no_more_leases_and_is_taken_out() {
     bench.silent = vec![DeviceId(3)];
     bench.pass_with(SECOND * 3, &all);
     assert!(!bench.gets_lease(device(3)));
-    assert_eq!(bench.standing(3), Standing::In, "it may still be serving");
+    assert_eq!(bench.member_state(3), MemberState::In, "it may still be serving");
     bench.silent = vec![];
     bench.pass_with(SECOND, &all);
     assert!(bench.gets_lease(device(3)), "it was for less than a lease's length");
     bench.silent = vec![DeviceId(3)];
     bench.pass_with(LEASE + NOTICE, &all);
-    assert_eq!((bench.standing(3), bench.monitor.counters().taken_out), (Standing::Out, 1));
+    assert_eq!((bench.member_state(3), bench.monitor.counters().taken_out), (MemberState::Out, 1));
     // It can speak to the monitor, but what would it be good for?
     bench.pass_with(SECOND * 100, &all);
-    assert_eq!((bench.standing(3), bench.monitor.counters().readmitted), (Standing::Out, 0));
+    assert_eq!((bench.member_state(3), bench.monitor.counters().readmitted), (MemberState::Out, 0));
     // When hosts reach it, it comes back; each time later.
     let mut outs = Vec::new();
     for _ in 0..400 {
-        bench.silent = if bench.standing(3) == Standing::Out { vec![] } else { vec![DeviceId(3)] };
+        bench.silent = if bench.member_state(3) == MemberState::Out { vec![] } else { vec![DeviceId(3)] };
         bench.pass_with(SECOND / 2, &all);
-        outs.push(bench.standing(3) == Standing::Out);
+        outs.push(bench.member_state(3) == MemberState::Out);
     }
     let stays: Vec<_> = outs.chunk_by(|a, b| a == b).filter(|run| run[0]).map(|run| run.len() / 2).collect();
     assert!(stays.len() > 3 && stays[1..stays.len() - 1].windows(2).all(|pair| pair[1] > pair[0]), "{stays:?}");
-    assert!(bench.away().is_empty());
+    assert!(bench.unavailable().is_empty());
 }
 
 #[test]
@@ -161,14 +165,14 @@ fn a_device_that_says_it_is_of_no_use_is_taken_out_a_lease_later_and_returns_whe
     bench.unable = vec![DeviceId(3)];
     assert!(!bench.gets_lease(device(3)));
     bench.pass_with(LEASE - MOMENT, &all);
-    assert_eq!((bench.standing(3), bench.away()), (Standing::In, vec![]), "it may still be serving");
+    assert_eq!((bench.member_state(3), bench.unavailable()), (MemberState::In, vec![]), "it may still be serving");
     bench.pass(MOMENT);
-    assert_eq!(bench.standing(3), Standing::Out);
+    assert_eq!(bench.member_state(3), MemberState::Out);
     bench.pass_with(SECOND * 20, &all);
-    assert_eq!(bench.standing(3), Standing::Out);
+    assert_eq!(bench.member_state(3), MemberState::Out);
     bench.unable.clear();
     bench.pass_with(SECOND, &all);
-    assert!(bench.standing(3) != Standing::Out && bench.gets_lease(device(3)));
+    assert!(bench.member_state(3) != MemberState::Out && bench.gets_lease(device(3)));
     // What it says for a moment is no matter. Nor is anybody done without for one that says so.
     let mut bench = Bench::new();
     for round in 0..40 {
@@ -178,7 +182,7 @@ fn a_device_that_says_it_is_of_no_use_is_taken_out_a_lease_later_and_returns_whe
     assert_eq!(bench.epoch(), 1);
     bench.unable = vec![DeviceId(3)];
     bench.pass_with(LEASE * 3, &nodes(&[0, 1, 3, 4], &[7]));
-    assert_eq!((bench.epoch(), bench.away()), (1, vec![2, 3]));
+    assert_eq!((bench.epoch(), bench.unavailable()), (1, vec![2, 3]));
 }
 
 #[test]
@@ -190,15 +194,15 @@ fn a_device_whose_disk_is_failing_is_taken_out_where_the_others_can_do_without_i
     bench.pass_with(NOTICE, &nodes(&[0, 1, 2, 4], &[7, 8]));
     assert!(!bench.gets_lease(device(3)));
     bench.pass_with(LEASE - NOTICE - MOMENT, &all);
-    assert_eq!((bench.standing(3), bench.away()), (Standing::In, vec![]), "it may still be serving");
+    assert_eq!((bench.member_state(3), bench.unavailable()), (MemberState::In, vec![]), "it may still be serving");
     bench.pass(MOMENT);
-    assert_eq!(bench.standing(3), Standing::Out);
+    assert_eq!(bench.member_state(3), MemberState::Out);
     bench.pass_with(SECOND * 20, &all);
-    assert_eq!((bench.epoch(), bench.standing(3)), (2, Standing::Out), "however often it is heard");
+    assert_eq!((bench.epoch(), bench.member_state(3)), (2, MemberState::Out), "however often it is heard");
     // Another disk is in its slot, or this one is well again.
     bench.failing.clear();
     bench.pass_with(SECOND, &all);
-    assert!(bench.standing(3) != Standing::Out && bench.gets_lease(device(3)));
+    assert!(bench.member_state(3) != MemberState::Out && bench.gets_lease(device(3)));
 }
 
 #[test]
@@ -207,26 +211,26 @@ fn a_device_whose_disk_is_failing_serves_on_while_the_others_need_it() {
     let mut bench = Bench::new();
     let four = nodes(&[0, 2, 3, 4], &[7]);
     bench.pass_with(SECOND * 20, &four);
-    assert_eq!(bench.standing(1), Standing::Out);
+    assert_eq!(bench.member_state(1), MemberState::Out);
     bench.failing = vec![DeviceId(3)];
     bench.pass_with(SECOND * 20, &four);
     assert!(bench.gets_lease(device(3)));
-    assert_eq!((bench.standing(3), bench.away()), (Standing::In, vec![]));
+    assert_eq!((bench.member_state(3), bench.unavailable()), (MemberState::In, vec![]));
     // Of two that fail, the others can do without one.
     let mut bench = Bench::new();
     bench.failing = vec![DeviceId(1), DeviceId(3)];
     for second in 0..20 {
         bench.pass_with(SECOND, &nodes(&[0, 1, 2, 3, 4], &[7]));
-        assert!(bench.gets_lease(device(3)) && bench.away().is_empty(), "after {second} s");
+        assert!(bench.gets_lease(device(3)) && bench.unavailable().is_empty(), "after {second} s");
     }
-    assert_eq!((bench.standing(1), bench.standing(3)), (Standing::Out, Standing::In));
+    assert_eq!((bench.member_state(1), bench.member_state(3)), (MemberState::Out, MemberState::In));
     // Nothing that lies there has redundancy.
     let mut bench = Bench::of(2);
     bench.adopt(volume(1, Scheme::Raid0 { data: 2 }, &[0, 1]));
     bench.failing = vec![DeviceId(1)];
     bench.pass_with(SECOND * 20, &nodes(&[0, 1], &[7]));
     assert!(bench.gets_lease(device(1)));
-    assert_eq!(bench.standing(1), Standing::In);
+    assert_eq!(bench.member_state(1), MemberState::In);
 }
 
 #[test]
@@ -256,7 +260,7 @@ fn hosts_that_are_gone_or_kept_out_accuse_nobody() {
     assert_eq!(bench.epoch(), 1, "it said so once, and was not heard of again");
     bench.fence(9, &[7]);
     bench.pass_with(SECOND * 12, &[devices, vec![host(7)]].concat());
-    assert_eq!((bench.epoch(), bench.away()), (2, vec![]), "of the fence");
+    assert_eq!((bench.epoch(), bench.unavailable()), (2, vec![]), "of the fence");
 }
 
 /// The hosts' side of the network is cut in half.
@@ -266,7 +270,7 @@ fn two_devices_that_hosts_cannot_reach_keep_their_leases() {
     bench.silent = vec![DeviceId(1), DeviceId(3)];
     bench.pass_with(SECOND * 20, &nodes(&[0, 1, 2, 3, 4], &[7]));
     assert!(bench.gets_lease(device(1)) && bench.gets_lease(device(3)));
-    assert_eq!((bench.epoch(), bench.away()), (1, vec![]));
+    assert_eq!((bench.epoch(), bench.unavailable()), (1, vec![]));
     // Nor is one refused that can't be missed, since another is gone.
     bench.silent = vec![];
     bench.pass_with(SECOND * 20, &nodes(&[0, 2, 3, 4], &[7]));

@@ -1,4 +1,4 @@
-//! The monitor on a bench, rule by rule, and in a storm.
+//! The monitor on a bench, rule by rule, and in a swarm run.
 
 mod bench;
 mod fences;
@@ -8,5 +8,5 @@ mod recovery;
 mod returning;
 mod slots;
 mod starting;
-mod storm;
 mod strangers;
+mod swarm;

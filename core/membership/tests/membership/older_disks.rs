@@ -1,7 +1,7 @@
 //! A device that comes with an older disk than it had, or with an empty one: it lacks what nobody would bring it.
 
 use crate::bench::*;
-use braid_base::{DeviceId, Epoch, Generation, Standing};
+use braid_base::{DeviceId, Epoch, Generation, MemberState};
 use braid_wire::{MonitorCommand, MonitorReply};
 
 const ALL: [u16; 5] = [0, 1, 2, 3, 4];
@@ -18,7 +18,7 @@ fn back_once() -> Bench {
     bench.pass_with(SECOND * 3, &nodes(&ALL, &[7]));
     bench.say(host(7), MonitorCommand::CaughtUp { device: DeviceId(2), since: Epoch(3) });
     bench.pass_with(SECOND, &nodes(&ALL, &[7]));
-    assert_eq!((bench.epoch(), bench.standing(2), bench.since(2)), (4, Standing::In, 3));
+    assert_eq!((bench.epoch(), bench.member_state(2), bench.since(2)), (4, MemberState::In, 3));
     bench
 }
 
@@ -43,9 +43,9 @@ fn a_disk_that_was_never_used_is_let_in_after_an_absence() {
     let mut bench = Bench::of(5);
     bench.adopt(volume(1, braid_layout::Scheme::Raid5 { data: 4 }, &ALL));
     bench.pass_with(LEASE * 2, &nodes(&[0, 1, 3, 4], &[7]));
-    assert_eq!(bench.standing(2), Standing::Out);
+    assert_eq!(bench.member_state(2), MemberState::Out);
     bench.pass_with(SECOND * 2, &nodes(&ALL, &[7]));
-    assert_eq!(bench.standing(2), Standing::Returning { helper: Some(Generation(7)) });
+    assert_eq!(bench.member_state(2), MemberState::Returning { recovery_coordinator: Some(Generation(7)) });
 }
 
 #[test]
@@ -59,12 +59,19 @@ fn an_empty_disk_in_place_of_one_that_was_in_is_refused_and_the_rest_goes_on_wit
         bench.renew_in(Epoch(0), device(2));
         bench.pass_with(SECOND / 2, &others);
     }
-    assert_eq!((bench.standing(2), bench.epoch(), outdated(&bench, 2)), (Standing::Out, 2, Some(0)), "and so it stays");
-    assert!(!bench.gets_lease(device(2)) && bench.away().is_empty());
+    assert_eq!(
+        (bench.member_state(2), bench.epoch(), outdated(&bench, 2)),
+        (MemberState::Out, 2, Some(0)),
+        "and so it stays"
+    );
+    assert!(!bench.gets_lease(device(2)) && bench.unavailable().is_empty());
     // The right one is brought back: it lives by what it did when it went.
     bench.epochs.insert(device(2), Epoch(1));
     bench.pass_with(SECOND * 2, &nodes(&ALL, &[7]));
-    assert_eq!((bench.standing(2), outdated(&bench, 2)), (Standing::Returning { helper: Some(Generation(7)) }, None));
+    assert_eq!(
+        (bench.member_state(2), outdated(&bench, 2)),
+        (MemberState::Returning { recovery_coordinator: Some(Generation(7)) }, None)
+    );
 }
 
 #[test]
@@ -75,14 +82,14 @@ fn an_older_disk_is_refused_in_whatever_standing() {
         assert_eq!(outdated(&bench, 2), Some(epoch));
     }
     assert!(bench.gets_lease(device(2)) && outdated(&bench, 2).is_none(), "it is the right one");
-    // Another that shares its stripes is out: then it is away, and nothing is lost.
+    // Another that shares its stripes is out: then it is unavailable, and nothing is lost.
     bench.pass_with(LEASE * 2, &nodes(&[0, 1, 2, 3], &[7]));
-    assert_eq!(bench.standing(4), Standing::Out);
+    assert_eq!(bench.member_state(4), MemberState::Out);
     for _ in 0..20 {
         bench.renew_in(Epoch(3), device(2));
         bench.pass_with(SECOND / 2, &nodes(&[0, 1, 3], &[7]));
     }
-    assert_eq!((bench.standing(2), bench.away()), (Standing::In, vec![2]));
+    assert_eq!((bench.member_state(2), bench.unavailable()), (MemberState::In, vec![2]));
 }
 
 #[test]
@@ -95,7 +102,7 @@ fn what_is_on_record_outlives_the_monitor() {
         bench.renew_in(Epoch(0), device(2));
         assert_eq!(outdated(&bench, 2), Some(0));
         bench.pass_with(LEASE * 2, &nodes(&[0, 1, 3, 4], &[7]));
-        assert_eq!(bench.standing(2), Standing::Out);
+        assert_eq!(bench.member_state(2), MemberState::Out);
     }
 }
 
@@ -111,10 +118,10 @@ fn others_are_not_taken_out_for_one_that_has_the_wrong_disk() {
         bench.pass_with(SECOND / 4, &others);
         assert_eq!(bench.epoch(), 1);
     }
-    assert_eq!(bench.away(), [2, 3]);
+    assert_eq!(bench.unavailable(), [2, 3]);
 }
 
-/// A helper may have nothing to bring, and say so before the device has taken over the epoch of its return.
+/// A recovery coordinator may have nothing to bring, and say so before the device has taken over the epoch of its return.
 #[test]
 fn nobody_is_in_who_has_not_said_that_he_lives_by_an_epoch_since_his_return() {
     let mut bench = Bench::new();
@@ -124,15 +131,15 @@ fn nobody_is_in_who_has_not_said_that_he_lives_by_an_epoch_since_his_return() {
         bench.renew_in(Epoch(1), device(2));
         bench.pass_with(SECOND / 2, &others);
     }
-    let helped = Standing::Returning { helper: Some(Generation(7)) };
-    assert_eq!((bench.standing(2), bench.since(2)), (helped, 3));
+    let helped = MemberState::Returning { recovery_coordinator: Some(Generation(7)) };
+    assert_eq!((bench.member_state(2), bench.since(2)), (helped, 3));
     let command = MonitorCommand::CaughtUp { device: DeviceId(2), since: Epoch(3) };
     bench.say(host(7), command.clone());
-    assert_eq!(bench.standing(2), helped);
+    assert_eq!(bench.member_state(2), helped);
     bench.epochs.insert(device(2), Epoch(3));
     bench.renew(device(2));
     bench.say(host(7), command);
-    assert_eq!(bench.standing(2), Standing::In);
+    assert_eq!(bench.member_state(2), MemberState::In);
 }
 
 /// Messages overtake each other.
@@ -173,5 +180,5 @@ fn a_late_copy_of_a_renewal_does_not_make_a_device_outdated_or_useless() {
     };
     bench.say_in(Epoch(3), device(2), late);
     bench.pass(NOTICE * 2);
-    assert_eq!(bench.standing(4), Standing::Out);
+    assert_eq!(bench.member_state(4), MemberState::Out);
 }

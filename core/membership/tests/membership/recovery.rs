@@ -1,7 +1,7 @@
 //! A record that is lost, and made anew from what the devices' disks say.
 
 use crate::bench::*;
-use braid_base::{ArrayId, DeviceId, DiskId, Epoch, Generation, Membership, Rng, Standing};
+use braid_base::{ArrayId, DeviceId, DiskId, Epoch, Generation, MemberState, Membership, Rng};
 use braid_layout::Scheme;
 use braid_membership::recovery::{
     DeviceTestimony, EPOCH_MARGIN, Evidence, RecordSummary, RecoveredRecord, RecoveryRefused, recover,
@@ -43,8 +43,8 @@ impl History {
     }
 
     /// So many heartbeats, in which these devices renew, and a host does.
-    fn pass(&mut self, beats: u32, alive: &[u16]) {
-        for _ in 0..beats {
+    fn pass(&mut self, heartbeats: u32, alive: &[u16]) {
+        for _ in 0..heartbeats {
             for number in alive {
                 self.renew(*number);
             }
@@ -67,9 +67,9 @@ impl History {
 
     /// Something happens to the array.
     fn turn(&mut self) {
-        let beats = self.rng.below(14) as u32 + 1;
-        let away = self.rng.below(2 * u64::from(DEVICES)) as u16;
-        let alive: Vec<u16> = (0..DEVICES).filter(|device| *device != away).collect();
+        let heartbeats = self.rng.below(14) as u32 + 1;
+        let unavailable = self.rng.below(2 * u64::from(DEVICES)) as u16;
+        let alive: Vec<u16> = (0..DEVICES).filter(|device| *device != unavailable).collect();
         match self.rng.below(4) {
             0 => {
                 self.next_ticket += 1;
@@ -82,14 +82,15 @@ impl History {
                 alive[..reached.min(alive.len())].iter().copied().for_each(|device| self.renew(device));
             }
             1 => {
-                let returning = |member: &&braid_base::Member| matches!(member.standing, Standing::Returning { .. });
+                let returning =
+                    |member: &&braid_base::Member| matches!(member.member_state, MemberState::Returning { .. });
                 if let Some(member) = self.bench.membership().members.iter().find(returning).copied() {
                     self.bench.say(host(7), MonitorCommand::CaughtUp { device: member.device, since: member.since });
                 }
             }
             _ => {}
         }
-        self.pass(beats, &alive);
+        self.pass(heartbeats, &alive);
     }
 
     /// The last things that the monitor decides may reach some devices, or none.
@@ -154,7 +155,7 @@ impl History {
             }
             bench.renew(host(LAST_HOST + 9));
             for member in bench.membership().members.clone() {
-                if matches!(member.standing, Standing::Returning { .. }) {
+                if matches!(member.member_state, MemberState::Returning { .. }) {
                     let (device, since) = (member.device, member.since);
                     bench.say(host(LAST_HOST + 9), MonitorCommand::CaughtUp { device, since });
                 }
@@ -181,16 +182,16 @@ fn a_lost_record_is_made_anew_from_all_devices() {
         let made = record.membership();
         assert!(made.epoch.0 > history.bench.membership().epoch.0 + EPOCH_MARGIN / 2, "no epoch is used again");
         for (a, b) in last.members.iter().zip(&made.members) {
-            let readable = |standing| standing == Standing::In;
-            assert_eq!((a.device, a.since, readable(a.standing)), (b.device, b.since, readable(b.standing)));
-            assert_eq!(a.standing == Standing::Out, b.standing == Standing::Out);
+            let readable = |member_state| member_state == MemberState::In;
+            assert_eq!((a.device, a.since, readable(a.member_state)), (b.device, b.since, readable(b.member_state)));
+            assert_eq!(a.member_state == MemberState::Out, b.member_state == MemberState::Out);
         }
         let kept_out = |host: &Generation| made.fence.refuses(*host);
         assert!((0..LAST_HOST + 9).map(Generation).all(|host| kept_out(&host)) && history.fenced.iter().all(kept_out));
         assert!(!made.fence.refuses(Generation(LAST_HOST + 9)), "those to come are let in");
         let (leased, end) = history.serve(&record, &[0, 1, 2, 3]);
         assert_eq!(leased.len(), 4, "seed {seed}: all have right disks: {end:?}");
-        assert!(end.members.iter().all(|member| member.standing == Standing::In), "seed {seed}: {end:?}");
+        assert!(end.members.iter().all(|member| member.member_state == MemberState::In), "seed {seed}: {end:?}");
     }
     assert!(lagging > 5, "the monitor had often decided what no device adopted: {lagging}");
 }
@@ -230,8 +231,8 @@ fn what_is_missing_is_named_and_what_is_done_without_never_comes_back() {
             let read: BTreeSet<u16> = read.iter().map(|device| device.0).collect();
             assert!(leased.is_subset(&read), "seed {seed}, {mask:b}: {leased:?}, {end:?}");
             for member in &end.members {
-                let stays_in = history.decided[&newest].member(member.device).map(|member| member.standing);
-                let came_in = member.standing == Standing::In && stays_in != Some(Standing::In);
+                let stays_in = history.decided[&newest].member(member.device).map(|member| member.member_state);
+                let came_in = member.member_state == MemberState::In && stays_in != Some(MemberState::In);
                 assert!(!came_in || read.contains(&member.device.0), "seed {seed}, {mask:b}: {end:?}");
             }
         }
@@ -266,7 +267,7 @@ fn an_older_disk_is_refused() {
                     // The others know that it was out since.
                     let newest = &history.decided[&history.newest_adopted()];
                     let member = newest.member(device).expect("it is there");
-                    if member.standing == Standing::In && older < member.since {
+                    if member.member_state == MemberState::In && older < member.since {
                         assert!(is_outdated(&alone), "seed {seed}, {device} of {older}: {alone:?}");
                         by_others += 1;
                     }
@@ -317,7 +318,7 @@ fn disks_of_two_histories_or_of_other_slots_are_refused() {
 fn an_empty_disk_that_waits_outside_is_let_in() {
     let mut history = History::new(2);
     history.pass(12, &[0, 1, 3]);
-    assert_eq!(history.bench.standing(2), Standing::Out);
+    assert_eq!(history.bench.member_state(2), MemberState::Out);
     let mut evidence = history.evidence();
     evidence.devices.insert(DeviceId(2), Some(DiskId(77)));
     evidence.heard[2] = DeviceTestimony { device: DeviceId(2), disk: DiskId(77), membership: None };
@@ -329,7 +330,7 @@ fn an_empty_disk_that_waits_outside_is_let_in() {
         bench.epochs.insert(device(number), history.newest_adopted());
     }
     bench.pass_with(SECOND * 5, &nodes(&[0, 1, 2, 3], &[7]));
-    assert!(matches!(bench.standing(2), Standing::Returning { .. }), "{:?}", bench.membership());
+    assert!(matches!(bench.member_state(2), MemberState::Returning { .. }), "{:?}", bench.membership());
 }
 
 #[test]

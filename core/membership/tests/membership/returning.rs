@@ -1,13 +1,13 @@
 //! Devices that come back: who helps them, and when they are whole.
 
 use crate::bench::*;
-use braid_base::{Epoch, Generation, Standing};
+use braid_base::{Epoch, Generation, MemberState};
 use braid_wire::{MonitorCommand, MonitorReply};
 
 const ALL: [u16; 5] = [0, 1, 2, 3, 4];
 
-fn returning(helper: u32) -> Standing {
-    Standing::Returning { helper: Some(Generation(helper)) }
+fn returning(recovery_coordinator: u32) -> MemberState {
+    MemberState::Returning { recovery_coordinator: Some(Generation(recovery_coordinator)) }
 }
 
 /// Device 2 is out, as of epoch 2.
@@ -15,7 +15,7 @@ fn one_out(hosts: &[u32]) -> Bench {
     let mut bench = Bench::new();
     bench.renew(device(2));
     bench.pass_with(LEASE + NOTICE, &nodes(&[0, 1, 3, 4], hosts));
-    assert_eq!(bench.standing(2), Standing::Out);
+    assert_eq!(bench.member_state(2), MemberState::Out);
     bench
 }
 
@@ -23,7 +23,7 @@ fn one_out(hosts: &[u32]) -> Bench {
 fn a_device_that_is_heard_again_returns_is_helped_and_made_whole() {
     let mut bench = one_out(&[7, 8]);
     bench.pass_with(SECOND * 2, &nodes(&ALL, &[7, 8]));
-    assert_eq!((bench.epoch(), bench.standing(2), bench.since(2)), (3, returning(7), 3));
+    assert_eq!((bench.epoch(), bench.member_state(2), bench.since(2)), (3, returning(7), 3));
     assert!(bench.gets_lease(device(2)), "it takes part in what is written");
     for (device, since) in [(2, 2), (1, 1), (9, 3)] {
         let command = MonitorCommand::CaughtUp { device: braid_base::DeviceId(device), since: Epoch(since) };
@@ -32,7 +32,7 @@ fn a_device_that_is_heard_again_returns_is_helped_and_made_whole() {
     assert_eq!(bench.epoch(), 3, "that was another time, or another device");
     let command = MonitorCommand::CaughtUp { device: braid_base::DeviceId(2), since: Epoch(3) };
     bench.say(host(7), command.clone());
-    assert_eq!((bench.epoch(), bench.standing(2), bench.since(2)), (4, Standing::In, 3));
+    assert_eq!((bench.epoch(), bench.member_state(2), bench.since(2)), (4, MemberState::In, 3));
     // Its answer was lost: it says so again.
     while bench.hear(host(7)).is_some() {}
     bench.say_in(Epoch(3), host(7), command.clone());
@@ -47,29 +47,33 @@ fn it_stays_out_until_it_has_been_out_for_a_second_and_is_heard() {
     let mut bench = one_out(&[]);
     bench.renew(device(2));
     bench.pass_with(SECOND / 2, &nodes(&ALL, &[]));
-    assert_eq!(bench.standing(2), Standing::Out);
+    assert_eq!(bench.member_state(2), MemberState::Out);
     bench.pass_with(SECOND / 2, &nodes(&ALL, &[]));
-    assert_eq!(bench.standing(2), Standing::Returning { helper: None }, "there is no host to help it");
+    assert_eq!(
+        bench.member_state(2),
+        MemberState::Returning { recovery_coordinator: None },
+        "there is no host to help it"
+    );
     let mut bench = one_out(&[]);
     bench.pass_with(SECOND * 20, &nodes(&[0, 1, 3, 4], &[]));
-    assert_eq!(bench.standing(2), Standing::Out, "it was last heard before");
+    assert_eq!(bench.member_state(2), MemberState::Out, "it was last heard before");
 }
 
 #[test]
 fn another_host_helps_when_the_helper_is_gone_or_kept_out() {
     let mut bench = one_out(&[]);
     bench.pass_with(SECOND * 2, &nodes(&ALL, &[]));
-    assert_eq!((bench.epoch(), bench.standing(2)), (3, Standing::Returning { helper: None }));
+    assert_eq!((bench.epoch(), bench.member_state(2)), (3, MemberState::Returning { recovery_coordinator: None }));
     bench.pass_with(SECOND, &nodes(&ALL, &[8]));
-    assert_eq!((bench.epoch(), bench.standing(2), bench.since(2)), (4, returning(8), 3));
+    assert_eq!((bench.epoch(), bench.member_state(2), bench.since(2)), (4, returning(8), 3));
     bench.pass_with(SECOND * 4, &nodes(&ALL, &[7, 8, 9]));
-    assert_eq!((bench.epoch(), bench.standing(2)), (4, returning(8)), "it stays the one");
+    assert_eq!((bench.epoch(), bench.member_state(2)), (4, returning(8)), "it stays the one");
     bench.pass_with(SECOND, &nodes(&ALL, &[7, 9]));
     assert_eq!(bench.epoch(), 4, "it may be slow");
     bench.pass_with(SECOND * 2, &nodes(&ALL, &[7, 9]));
-    assert_eq!((bench.epoch(), bench.standing(2)), (5, returning(7)));
+    assert_eq!((bench.epoch(), bench.member_state(2)), (5, returning(7)));
     bench.fence(1, &[7]);
-    assert_eq!((bench.epoch(), bench.standing(2)), (6, returning(9)), "in the same epoch");
+    assert_eq!((bench.epoch(), bench.member_state(2)), (6, returning(9)), "in the same epoch");
 }
 
 #[test]
@@ -81,11 +85,11 @@ fn it_stays_out_while_half_of_the_hosts_cannot_reach_it() {
         bench.renew(host(7));
         bench.silent.clear();
         bench.renew(host(8));
-        assert_eq!(bench.standing(2), Standing::Out, "{round}");
+        assert_eq!(bench.member_state(2), MemberState::Out, "{round}");
         bench.pass_with(SECOND / 2, &all);
     }
     bench.pass_with(SECOND, &nodes(&ALL, &[7, 8]));
-    assert_eq!(bench.standing(2), returning(7));
+    assert_eq!(bench.member_state(2), returning(7));
 }
 
 #[test]
@@ -93,17 +97,17 @@ fn another_host_helps_when_the_helper_cannot_reach_it_or_one_that_has_to_be_aske
     for silent in [2, 3] {
         let mut bench = one_out(&[7, 8, 9]);
         bench.pass_with(SECOND * 2, &nodes(&ALL, &[7, 8, 9]));
-        assert_eq!(bench.standing(2), returning(7));
+        assert_eq!(bench.member_state(2), returning(7));
         for _ in 0..8 {
             bench.silent = vec![braid_base::DeviceId(silent)];
             bench.renew(host(7));
             bench.silent.clear();
             bench.pass_with(SECOND / 2, &nodes(&ALL, &[8, 9]));
         }
-        assert_eq!(bench.standing(2), returning(8), "device {silent}");
+        assert_eq!(bench.member_state(2), returning(8), "device {silent}");
         let epoch = bench.epoch();
         bench.pass_with(SECOND * 4, &nodes(&ALL, &[7, 8, 9]));
-        assert_eq!((bench.epoch(), bench.standing(2)), (epoch, returning(8)), "it goes on");
+        assert_eq!((bench.epoch(), bench.member_state(2)), (epoch, returning(8)), "it goes on");
     }
 }
 
@@ -112,17 +116,17 @@ fn one_that_is_gone_again_is_out_again_whatever_the_others_do() {
     let mut bench = one_out(&[7]);
     bench.pass_with(SECOND * 2, &nodes(&ALL, &[7]));
     bench.pass_with(LEASE * 2, &nodes(&[0, 1, 3], &[7]));
-    assert_eq!((bench.standing(2), bench.away()), (Standing::Out, vec![4]));
+    assert_eq!((bench.member_state(2), bench.unavailable()), (MemberState::Out, vec![4]));
     let since = bench.since(2);
     // It comes back even so, and now after two seconds.
     bench.pass_with(SECOND * 2, &nodes(&[0, 1, 2, 3], &[7]));
-    assert_eq!((bench.standing(2), bench.since(2)), (returning(7), since + 1));
+    assert_eq!((bench.member_state(2), bench.since(2)), (returning(7), since + 1));
     // Had it all when its lease ran out: it does not count.
     bench.pass_with(LEASE, &nodes(&[0, 1, 3], &[7]));
     bench.now.time = bench.now.time.after(NOTICE);
     let command = MonitorCommand::CaughtUp { device: braid_base::DeviceId(2), since: Epoch(since + 1) };
     bench.say(host(7), command);
-    assert_eq!((bench.standing(2), bench.since(2)), (Standing::Out, since + 2));
+    assert_eq!((bench.member_state(2), bench.since(2)), (MemberState::Out, since + 2));
 }
 
 /// What was decided while the disk was busy is the next epoch.
@@ -138,7 +142,7 @@ fn nothing_is_told_or_granted_before_it_is_durable() {
     bench.run_command();
     assert_eq!(bench.epoch(), 1, "one copy has it, and the other not yet");
     assert!(!bench.gets_lease(device(2)), "it is too late for it");
-    assert!(bench.gets_lease(device(1)) && bench.away().is_empty());
+    assert!(bench.gets_lease(device(1)) && bench.unavailable().is_empty());
     assert_eq!((bench.hear(host(7)), bench.answer_to(host(7)).membership), (None, None));
     bench.stalled = false;
     bench.run_disk();
@@ -149,6 +153,6 @@ fn nothing_is_told_or_granted_before_it_is_durable() {
     assert!(!bench.gets_lease(device(2)), "it is not back yet");
     bench.stalled = false;
     bench.run_disk();
-    assert_eq!((bench.epoch(), bench.standing(2)), (3, returning(7)));
+    assert_eq!((bench.epoch(), bench.member_state(2)), (3, returning(7)));
     assert!(bench.gets_lease(device(2)));
 }

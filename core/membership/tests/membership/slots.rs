@@ -1,10 +1,10 @@
 //! Which disk fills a slot: it alone gets leases, another one takes its place as an operator says, and all of that outlives the monitor.
 
 use crate::bench::*;
-use braid_base::{Clock, DeviceId, DiskId, Epoch, Standing};
+use braid_base::{Clock, DeviceId, DiskId, Epoch, MemberState};
 use braid_layout::Scheme;
 use braid_membership::SlotShown;
-use braid_wire::{Administration, MonitorCommand, MonitorReply, Objection, Pace, Unwelcome};
+use braid_wire::{AdminError, Administration, JoinRefused, MonitorCommand, MonitorReply, RecoveryThrottle};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const ALL: [u16; 5] = [0, 1, 2, 3, 4];
@@ -19,12 +19,12 @@ fn steady() -> Bench {
 }
 
 /// What an operator is answered; none as long as he is not.
-fn ask(bench: &mut Bench, request: Administration) -> Option<Result<(), Objection>> {
+fn ask(bench: &mut Bench, request: Administration) -> Option<Result<(), AdminError>> {
     static TICKETS: AtomicU64 = AtomicU64::new(5);
     ask_again(bench, TICKETS.fetch_add(1, Ordering::Relaxed), request)
 }
 
-fn ask_again(bench: &mut Bench, ticket: u64, request: Administration) -> Option<Result<(), Objection>> {
+fn ask_again(bench: &mut Bench, ticket: u64, request: Administration) -> Option<Result<(), AdminError>> {
     while bench.hear(host(HOST)).is_some() {}
     bench.say(host(HOST), MonitorCommand::Administer { ticket, request });
     let answers = std::iter::from_fn(|| bench.hear(host(HOST)));
@@ -49,7 +49,7 @@ fn awaiting() -> Bench {
     assert_eq!(ask(&mut bench, replace(2, NEW)), Some(Ok(())));
     assert_eq!((slot(&bench, 2).disk, slot(&bench, 2).awaits), (Some(DiskId(2)), None));
     bench.pass_with(LEASE + NOTICE * 2, &nodes(&ALL, &[HOST]));
-    assert_eq!((bench.standing(2), slot(&bench, 2).awaits), (Standing::Out, Some(NEW)));
+    assert_eq!((bench.member_state(2), slot(&bench, 2).awaits), (MemberState::Out, Some(NEW)));
     bench
 }
 
@@ -73,21 +73,21 @@ fn another_disk_gets_no_lease_and_hears_of_no_epoch() {
     let mut bench = Bench::new();
     put(&mut bench, 2, NEW);
     let answer = bench.answer_to(device(2));
-    let why = Unwelcome::OtherDisk { expected: DiskId(2) };
-    assert_eq!((answer.membership, answer.reply), (None, MonitorReply::Unwelcome(why)));
-    assert_eq!(slot(&bench, 2).unwelcome, Some(why));
+    let why = JoinRefused::OtherDisk { expected: DiskId(2) };
+    assert_eq!((answer.membership, answer.reply), (None, MonitorReply::JoinRefused(why)));
+    assert_eq!(slot(&bench, 2).join_refused, Some(why));
     // However far it has come: that is another array's affair, or another time's.
     bench.epochs.insert(device(2), Epoch(900));
-    assert_eq!(bench.answer_to(device(2)).reply, MonitorReply::Unwelcome(why));
+    assert_eq!(bench.answer_to(device(2)).reply, MonitorReply::JoinRefused(why));
     bench.epochs.remove(&device(2));
     bench.pass_with(LEASE + NOTICE, &nodes(&[0, 1, 3, 4], &[]));
-    assert_eq!(bench.standing(2), Standing::Out);
+    assert_eq!(bench.member_state(2), MemberState::Out);
     while let Some(answer) = bench.hear(device(2)) {
         assert_eq!(answer.membership, None);
     }
     bench.disks.remove(&DeviceId(2));
     bench.pass_with(SECOND * 3, &nodes(&ALL, &[HOST]));
-    assert!(matches!(bench.standing(2), Standing::Returning { .. }), "its own is there again");
+    assert!(matches!(bench.member_state(2), MemberState::Returning { .. }), "its own is there again");
 }
 
 #[test]
@@ -99,14 +99,14 @@ fn the_old_disk_serves_until_it_is_out_and_never_again() {
     bench_without.pass_with(SECOND * 3, &nodes(&[0, 1, 2, 3], &[HOST]));
     assert_eq!(
         ask(&mut bench_without, replace(2, NEW)),
-        Some(Err(Objection::NeedsOthers { others: vec![DeviceId(4)] }))
+        Some(Err(AdminError::NeedsOthers { others: vec![DeviceId(4)] }))
     );
     assert!(bench.gets_lease(device(2)), "as long as it may");
     bench.pass_with(LEASE + NOTICE * 2, &nodes(&ALL, &[HOST]));
-    assert_eq!(bench.standing(2), Standing::Out);
+    assert_eq!(bench.member_state(2), MemberState::Out);
     bench.pass_with(SECOND * 10, &nodes(&[0, 1, 3, 4], &[HOST]));
-    let why = Unwelcome::OtherDisk { expected: NEW };
-    assert_eq!(bench.answer_to(device(2)).reply, MonitorReply::Unwelcome(why));
+    let why = JoinRefused::OtherDisk { expected: NEW };
+    assert_eq!(bench.answer_to(device(2)).reply, MonitorReply::JoinRefused(why));
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn a_new_disk_returns_and_lives_by_no_epoch_before_that() {
     bench.pass_with(SECOND / 2, &nodes(&ALL, &[HOST]));
     assert_eq!(bench.epochs.get(&device(2)), None, "it has heard of none");
     bench.pass_with(SECOND * 3, &nodes(&ALL, &[HOST]));
-    assert!(matches!(bench.standing(2), Standing::Returning { .. }));
+    assert!(matches!(bench.member_state(2), MemberState::Returning { .. }));
     assert_eq!((slot(&bench, 2).disk, slot(&bench, 2).awaits), (Some(NEW), None));
     assert_eq!(bench.epochs[&device(2)], bench.membership().epoch);
     assert!(bench.gets_lease(device(2)));
@@ -127,30 +127,30 @@ fn a_disk_with_a_past_is_refused_as_used() {
     let mut bench = awaiting();
     put(&mut bench, 2, NEW);
     bench.epochs.insert(device(2), Epoch(1));
-    let why = Unwelcome::Used { epoch: Epoch(1) };
-    assert_eq!(bench.answer_to(device(2)).reply, MonitorReply::Unwelcome(why));
+    let why = JoinRefused::Used { epoch: Epoch(1) };
+    assert_eq!(bench.answer_to(device(2)).reply, MonitorReply::JoinRefused(why));
     bench.pass(SECOND * 5);
-    assert_eq!(bench.standing(2), Standing::Out);
+    assert_eq!(bench.member_state(2), MemberState::Out);
 }
 
 #[test]
 fn what_was_heard_of_the_old_disk_does_not_let_the_new_one_in() {
     let mut bench = Bench::new();
     bench.pass_with(LEASE + NOTICE, &nodes(&[0, 1, 3, 4], &[HOST]));
-    assert_eq!(bench.standing(2), Standing::Out);
+    assert_eq!(bench.member_state(2), MemberState::Out);
     // The old one is heard again, and in that moment another is to take its place.
     bench.pass_with(SECOND, &nodes(&[0, 1, 3, 4], &[HOST]));
     bench.renew(device(2));
     assert_eq!(ask(&mut bench, replace(2, NEW)), Some(Ok(())));
     bench.pass_with(SECOND * 3, &nodes(&[0, 1, 3, 4], &[HOST]));
-    assert_eq!((bench.standing(2), slot(&bench, 2).awaits), (Standing::Out, Some(NEW)));
+    assert_eq!((bench.member_state(2), slot(&bench, 2).awaits), (MemberState::Out, Some(NEW)));
 }
 
 #[test]
 fn it_is_all_there_after_a_restart() {
     let mut bench = awaiting();
-    let pace = Pace { bytes_per_second: 5_000, share: 20, paused: true };
-    assert_eq!(ask(&mut bench, Administration::Pace(pace)), Some(Ok(())));
+    let throttle = RecoveryThrottle { bytes_per_second: 5_000, share: 20, paused: true };
+    assert_eq!(ask(&mut bench, Administration::RecoveryThrottle(throttle)), Some(Ok(())));
     assert_eq!(ask(&mut bench, Administration::AddSpare { disk: DiskId(90), blocks: 600 }), Some(Ok(())));
     bench.restart(config(5));
     bench.adopt(volume(1, Scheme::Raid5 { data: 4 }, &ALL));
@@ -158,11 +158,11 @@ fn it_is_all_there_after_a_restart() {
     bench.pass_with(SECOND * 3, &nodes(&[0, 1, 3, 4], &[HOST]));
     let answer = bench.answer_to(host(HOST)).reply;
     let length = config(5).settings.device_lease;
-    assert_eq!(answer, MonitorReply::Lease { sent: bench.now.time, length, pace, stamps: Clock(0) });
+    assert_eq!(answer, MonitorReply::Lease { sent: bench.now.time, length, throttle, stamps: Clock(0) });
     put(&mut bench, 1, DiskId(55));
-    assert!(matches!(bench.answer_to(device(1)).reply, MonitorReply::Unwelcome(Unwelcome::OtherDisk { .. })));
+    assert!(matches!(bench.answer_to(device(1)).reply, MonitorReply::JoinRefused(JoinRefused::OtherDisk { .. })));
     let add = |disk| Administration::AddSpare { disk, blocks: 5 };
-    assert_eq!(ask(&mut bench, add(NEW)), Some(Err(Objection::DiskInUse { device: DeviceId(2) })));
+    assert_eq!(ask(&mut bench, add(NEW)), Some(Err(AdminError::DiskInUse { device: DeviceId(2) })));
     assert_eq!(ask(&mut bench, Administration::RemoveSpare { disk: DiskId(90) }), Some(Ok(())));
 }
 
@@ -184,34 +184,34 @@ fn an_operator_is_answered_when_it_is_durable() {
     bench.stalled = false;
     assert_eq!(ask(&mut bench, request), Some(Ok(())), "it is done already");
     bench.pass_with(LEASE + NOTICE * 2, &nodes(&ALL, &[HOST]));
-    assert_eq!((bench.standing(3), slot(&bench, 3).held), (Standing::Out, true));
+    assert_eq!((bench.member_state(3), slot(&bench, 3).held), (MemberState::Out, true));
     bench.pass_with(SECOND * 5, &nodes(&ALL, &[HOST]));
-    assert_eq!(bench.standing(3), Standing::Out);
+    assert_eq!(bench.member_state(3), MemberState::Out);
     assert_eq!(ask(&mut bench, Administration::Readmit { device: DeviceId(3) }), Some(Ok(())));
     bench.pass_with(SECOND * 2, &nodes(&ALL, &[HOST]));
-    assert!(matches!(bench.standing(3), Standing::Returning { .. }));
+    assert!(matches!(bench.member_state(3), MemberState::Returning { .. }));
 }
 
 #[test]
 fn volumes_without_redundancy_lose_nothing_unasked() {
     let mut bench = steady();
     bench.adopt(volume(2, Scheme::Raid0 { data: 2 }, &[1, 2]));
-    let would_lose = Objection::WouldLose { volume: braid_base::VolumeId(2) };
+    let would_lose = AdminError::WouldLose { volume: braid_base::VolumeId(2) };
     assert_eq!(ask(&mut bench, replace(2, NEW)), Some(Err(would_lose)));
     // 256 blocks over four, and over two.
     let small = Administration::Replace { device: DeviceId(2), disk: NEW, blocks: 64 + 127, lose: true };
-    assert_eq!(ask(&mut bench, small), Some(Err(Objection::TooSmall { blocks: 191, needed: 192 })));
+    assert_eq!(ask(&mut bench, small), Some(Err(AdminError::TooSmall { blocks: 191, needed: 192 })));
     let fits = Administration::Replace { device: DeviceId(2), disk: NEW, blocks: 192, lose: true };
     assert_eq!(ask(&mut bench, fits), Some(Ok(())));
     // One that holds nothing else goes as well.
     let mut bench = Bench::of(2);
     bench.adopt(volume(2, Scheme::Raid0 { data: 2 }, &[0, 1]));
     bench.pass_with(SECOND * 3, &nodes(&[0, 1], &[HOST]));
-    assert_eq!(ask(&mut bench, Administration::Fail { device: DeviceId(0) }), Some(Err(Objection::NothingGained)));
+    assert_eq!(ask(&mut bench, Administration::Fail { device: DeviceId(0) }), Some(Err(AdminError::NothingGained)));
     let lose = Administration::Replace { device: DeviceId(0), disk: NEW, blocks: 500, lose: true };
     assert_eq!(ask(&mut bench, lose), Some(Ok(())));
     bench.pass_with(LEASE + NOTICE * 2, &nodes(&[0, 1], &[HOST]));
-    assert_eq!((bench.standing(0), slot(&bench, 0).awaits), (Standing::Out, Some(NEW)));
+    assert_eq!((bench.member_state(0), slot(&bench, 0).awaits), (MemberState::Out, Some(NEW)));
 }
 
 #[test]
@@ -221,31 +221,31 @@ fn a_device_whose_witness_is_given_up_does_not_come_back_with_older_content_unas
     bench.pass_with(SECOND * 3, &nodes(&[0, 1], &[HOST]));
     // The first goes out; what is written then is on the second alone, which then dies.
     bench.pass_with(LEASE * 2, &nodes(&[1], &[HOST]));
-    assert_eq!(bench.standing(0), Standing::Out);
+    assert_eq!(bench.member_state(0), MemberState::Out);
     bench.pass_with(LEASE * 2, &nodes(&[], &[HOST]));
-    assert_eq!(bench.standing(1), Standing::In);
+    assert_eq!(bench.member_state(1), MemberState::In);
     let lose = Administration::Replace { device: DeviceId(1), disk: NEW, blocks: 500, lose: true };
     assert_eq!(ask(&mut bench, lose), Some(Ok(())));
-    assert_eq!((bench.standing(1), slot(&bench, 1).awaits), (Standing::Out, Some(NEW)));
+    assert_eq!((bench.member_state(1), slot(&bench, 1).awaits), (MemberState::Out, Some(NEW)));
     bench.pass_with(LEASE * 4, &nodes(&[0], &[HOST]));
-    assert_eq!((bench.standing(0), slot(&bench, 0).held), (Standing::Out, true));
+    assert_eq!((bench.member_state(0), slot(&bench, 0).held), (MemberState::Out, true));
     // Its operator accepts what it has.
     assert_eq!(ask(&mut bench, Administration::Readmit { device: DeviceId(0) }), Some(Ok(())));
     bench.pass_with(SECOND * 2, &nodes(&[0], &[HOST]));
-    assert!(matches!(bench.standing(0), Standing::Returning { .. }));
+    assert!(matches!(bench.member_state(0), MemberState::Returning { .. }));
 }
 
 #[test]
 fn what_was_refused_does_not_happen_later() {
     let mut bench = steady();
     bench.pass_with(SECOND * 3, &nodes(&[0, 1, 2, 3], &[HOST]));
-    let refused = Some(Err(Objection::NeedsOthers { others: vec![DeviceId(4)] }));
+    let refused = Some(Err(AdminError::NeedsOthers { others: vec![DeviceId(4)] }));
     assert_eq!(ask_again(&mut bench, 5, replace(2, NEW)), refused);
     bench.pass_with(SECOND * 3, &nodes(&ALL, &[HOST]));
     // A late copy of the same request; and then another one.
     assert_eq!(ask_again(&mut bench, 5, replace(2, NEW)), None);
     bench.pass_with(LEASE * 2, &nodes(&ALL, &[HOST]));
-    assert_eq!((bench.standing(2), slot(&bench, 2).leaves_to), (Standing::In, None));
+    assert_eq!((bench.member_state(2), slot(&bench, 2).leaves_to), (MemberState::In, None));
     bench.say(host(HOST), MonitorCommand::Administer { ticket: 6, request: replace(2, NEW) });
     assert_eq!(slot(&bench, 2).leaves_to, Some(NEW));
 }
@@ -258,23 +258,23 @@ fn add(device: u16, disk: DiskId) -> Administration {
 fn a_device_is_added_and_removed_while_all_goes_on() {
     let mut bench = steady();
     let before = bench.membership().clone();
-    assert_eq!(ask(&mut bench, add(5, DiskId(3))), Some(Err(Objection::DiskInUse { device: DeviceId(3) })));
-    assert_eq!(ask(&mut bench, add(4, NEW)), Some(Err(Objection::DeviceExists { device: DeviceId(4) })));
+    assert_eq!(ask(&mut bench, add(5, DiskId(3))), Some(Err(AdminError::DiskInUse { device: DeviceId(3) })));
+    assert_eq!(ask(&mut bench, add(4, NEW)), Some(Err(AdminError::DeviceExists { device: DeviceId(4) })));
     assert_eq!(ask(&mut bench, add(7, NEW)), Some(Ok(())));
     assert_eq!(ask(&mut bench, add(7, NEW)), Some(Ok(())), "it is done already");
-    assert_eq!((bench.standing(7), slot(&bench, 7).awaits), (Standing::Out, Some(NEW)));
+    assert_eq!((bench.member_state(7), slot(&bench, 7).awaits), (MemberState::Out, Some(NEW)));
     assert_eq!(bench.membership().members[..5], before.members, "nothing has changed for the others");
     put(&mut bench, 7, DiskId(78));
-    assert!(matches!(bench.answer_to(device(7)).reply, MonitorReply::Unwelcome(Unwelcome::OtherDisk { .. })));
+    assert!(matches!(bench.answer_to(device(7)).reply, MonitorReply::JoinRefused(JoinRefused::OtherDisk { .. })));
     put(&mut bench, 7, NEW);
     let all = nodes(&[0, 1, 2, 3, 4, 7], &[HOST]);
     bench.pass_with(SECOND * 3, &all);
     let since = bench.membership().member(DeviceId(7)).map(|member| member.since).expect("it is there");
     bench.say(host(HOST), MonitorCommand::CaughtUp { device: DeviceId(7), since });
-    assert_eq!(bench.standing(7), Standing::In);
+    assert_eq!(bench.member_state(7), MemberState::In);
     bench.adopt(volume(2, Scheme::Raid1 { copies: 2 }, &[7, 0]));
     let remove = Administration::RemoveDevice { device: DeviceId(7) };
-    let holds = Objection::HoldsVolume { volume: braid_base::VolumeId(2) };
+    let holds = AdminError::HoldsVolume { volume: braid_base::VolumeId(2) };
     assert_eq!(ask(&mut bench, remove), Some(Err(holds)));
     bench.adopt(volume(2, Scheme::Raid1 { copies: 2 }, &[1, 0]));
     bench.pass_with(SECOND, &all);

@@ -1,7 +1,7 @@
 //! A monitor that starts: what it takes from its disk, and what it takes devices to have.
 
 use crate::bench::*;
-use braid_base::{ArrayId, DeviceId, Epoch, Generation, Standing, VolumeId};
+use braid_base::{ArrayId, DeviceId, Epoch, Generation, MemberState, VolumeId};
 use braid_layout::Scheme;
 use braid_machine::{DiskError, DiskResult, DiskTag, Effects, HostError, HostRequest, Input, Machine};
 use braid_membership::{DISK_BYTES, MonitorConfig, MonitorError, MonitorService};
@@ -11,7 +11,7 @@ use braid_wire::MonitorReply;
 fn one_out() -> Bench {
     let mut bench = Bench::new();
     bench.pass_with(LEASE + NOTICE, &nodes(&[0, 1, 3, 4], &[]));
-    assert_eq!(bench.standing(2), Standing::Out);
+    assert_eq!(bench.member_state(2), MemberState::Out);
     bench
 }
 
@@ -56,30 +56,30 @@ fn every_device_is_taken_to_have_a_lease_after_a_restart() {
     bench.adopt(five());
     let leases: Vec<_> = bench.monitor.leases().map(|lease| lease.runs_until.is_some()).collect();
     assert_eq!((bench.epoch(), leases), (2, vec![true, true, false, true, true]));
-    assert!(bench.away().is_empty());
+    assert!(bench.unavailable().is_empty());
     bench.pass_with(LEASE * 2, &nodes(&[0, 1, 4], &[]));
-    assert_eq!((bench.epoch(), bench.away()), (2, vec![3]), "another is out");
+    assert_eq!((bench.epoch(), bench.unavailable()), (2, vec![3]), "another is out");
     let mut bench = Bench::new();
     bench.restart(config(5));
     bench.adopt(five());
     bench.pass_with(LEASE - SECOND / 10, &nodes(&[0, 1, 3, 4], &[]));
-    assert_eq!(bench.standing(2), Standing::In);
+    assert_eq!(bench.member_state(2), MemberState::In);
     bench.pass_with(NOTICE, &nodes(&[0, 1, 3, 4], &[]));
-    assert_eq!(bench.standing(2), Standing::Out);
+    assert_eq!(bench.member_state(2), MemberState::Out);
 }
 
 #[test]
 fn a_helper_has_time_to_be_heard_after_a_restart() {
     let mut bench = one_out();
     bench.pass_with(SECOND * 2, &nodes(&[0, 1, 2, 3, 4], &[8]));
-    let helped = Standing::Returning { helper: Some(Generation(8)) };
-    assert_eq!(bench.standing(2), helped);
+    let helped = MemberState::Returning { recovery_coordinator: Some(Generation(8)) };
+    assert_eq!(bench.member_state(2), helped);
     bench.restart(config(5));
     bench.adopt(five());
     bench.pass_with(SECOND, &nodes(&[0, 1, 2, 3, 4], &[7]));
-    assert_eq!((bench.epoch(), bench.standing(2)), (3, helped));
+    assert_eq!((bench.epoch(), bench.member_state(2)), (3, helped));
     bench.pass_with(SECOND, &nodes(&[0, 1, 2, 3, 4], &[7, 8]));
-    assert_eq!((bench.epoch(), bench.standing(2)), (3, helped));
+    assert_eq!((bench.epoch(), bench.member_state(2)), (3, helped));
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn one_copy_of_the_record_is_enough_and_is_written_twice_again() {
     bench.restart(config(5));
     bench.damage(DISK_BYTES as usize / 2 + 100);
     bench.restart(config(5));
-    assert_eq!((bench.epoch(), bench.standing(2)), (2, Standing::Out));
+    assert_eq!((bench.epoch(), bench.member_state(2)), (2, MemberState::Out));
     for slot in [100, DISK_BYTES as usize / 2 + 100] {
         bench.damage(slot);
     }
@@ -114,7 +114,7 @@ fn the_record_of_another_array_is_refused_and_says_which_devices_there_are() {
     for devices in [4, 6] {
         bench.restart(config(devices));
         let members: Vec<_> = bench.membership().members.iter().map(|member| member.device.0).collect();
-        assert_eq!((members, bench.standing(2)), (vec![0, 1, 2, 3, 4], Standing::Out));
+        assert_eq!((members, bench.member_state(2)), (vec![0, 1, 2, 3, 4], MemberState::Out));
     }
 }
 
@@ -170,7 +170,7 @@ fn a_monitor_with_an_older_record_gives_no_lease_before_it_hears_of_the_later_ep
     let mut bench = Bench::new();
     let (older, epoch) = (bench.disk().to_vec(), bench.epoch());
     bench.pass_with(LEASE + NOTICE, &nodes(&[0, 1, 3, 4], &[]));
-    assert_eq!((bench.epoch(), bench.standing(2)), (epoch + 1, Standing::Out));
+    assert_eq!((bench.epoch(), bench.member_state(2)), (epoch + 1, MemberState::Out));
     bench.restart_with(config(5), older);
     bench.adopt(five());
     assert!(!bench.gets_lease(device(2)), "it would serve what is old");

@@ -31,7 +31,7 @@ fn devices_only_renew_and_nobody_else_is_one() {
         bench.say(node, command);
         assert_eq!(bench.hear(node), None);
     }
-    let answer = MonitorAnswer { membership: None, away: vec![], reply: MonitorReply::Changed };
+    let answer = MonitorAnswer { membership: None, unavailable: vec![], reply: MonitorReply::Changed };
     bench.take(Input::Message { from: device(1), message: Message::MonitorAnswer(answer) });
     assert_eq!((bench.monitor.counters().ignored - before, bench.epoch()), (6, 1));
 }

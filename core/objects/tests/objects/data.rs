@@ -98,14 +98,14 @@ fn an_append_tells_where_it_went() {
     assert_eq!(objects.acts(append(&[1; 5000])), ActionResult::Appended { offset: 3 });
     assert_eq!(objects.acts(append(b"")), ActionResult::Appended { offset: 5003 });
     assert_eq!(objects.acts(append(b"x")), ActionResult::Appended { offset: 5003 });
-    assert_eq!(objects.acts(Action::Stat), ActionResult::Stat { length: 5004, life: 1 });
+    assert_eq!(objects.acts(Action::Stat), ActionResult::Stat { length: 5004, incarnation: 1 });
 }
 
 #[test]
 fn a_write_of_nothing_changes_nothing() {
     let mut objects = Objects::with_one();
     objects.acts(write(100, b""));
-    assert_eq!(objects.acts(Action::Stat), ActionResult::Stat { length: 0, life: 1 });
+    assert_eq!(objects.acts(Action::Stat), ActionResult::Stat { length: 0, incarnation: 1 });
 }
 
 #[test]

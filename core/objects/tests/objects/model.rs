@@ -10,13 +10,13 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Model {
     pub objects: BTreeMap<u64, Object>,
-    pub lives: u64,
+    pub incarnations: u64,
     highest: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Object {
-    pub life: u64,
+    pub incarnation: u64,
     pub bytes: Vec<u8>,
     pub attributes: BTreeMap<(u32, u32), Vec<u8>>,
 }
@@ -93,7 +93,7 @@ impl Run {
             let object = self.object(&target)?;
             let value = match (name.page, name.number) {
                 (0xf000_0001, 1) => (object.bytes.len() as u64).to_be_bytes().to_vec(),
-                (0xf000_0001, 2) => object.life.to_be_bytes().to_vec(),
+                (0xf000_0001, 2) => object.incarnation.to_be_bytes().to_vec(),
                 name => object.attributes.get(&name).cloned().unwrap_or_default(),
             };
             self.told += value.len();
@@ -120,9 +120,9 @@ impl Run {
             return Err(ObjectFailure::ObjectExists);
         }
         self.model.highest = self.model.highest.max(number);
-        self.model.lives += 1;
-        let life = self.model.lives;
-        self.model.objects.insert(number, Object { life, ..Object::default() });
+        self.model.incarnations += 1;
+        let incarnation = self.model.incarnations;
+        self.model.objects.insert(number, Object { incarnation, ..Object::default() });
         self.made = Some(number);
         Ok(ActionResult::Created { object: ObjectId(number) })
     }
@@ -141,7 +141,7 @@ impl Run {
         let mut told = 0;
         let result = match action.clone() {
             Action::Nothing | Action::Flush => ActionResult::Done,
-            Action::Stat => ActionResult::Stat { length, life: object.life },
+            Action::Stat => ActionResult::Stat { length, incarnation: object.incarnation },
             Action::Read { offset, length } => {
                 let behind = object.bytes.iter().skip(offset.min(1 << 40) as usize);
                 let data: Vec<u8> = behind.take(length as usize).copied().collect();

@@ -26,20 +26,20 @@ proptest! {
         }
         same(&mut objects, &model);
 
-        objects.sweep(3);
-        let lives: Vec<u64> = model.objects.values().map(|object| object.life).collect();
+        objects.collect(3);
+        let incarnations: Vec<u64> = model.objects.values().map(|object| object.incarnation).collect();
         for key in objects.map.keys() {
             match key.kind {
                 Kind::Last => prop_assert_eq!(key.of, 0),
                 Kind::Header => prop_assert!(model.objects.contains_key(&key.of)),
-                Kind::Piece | Kind::Attribute => prop_assert!(lives.contains(&key.of), "{:?}", key),
+                Kind::Piece | Kind::Attribute => prop_assert!(incarnations.contains(&key.of), "{:?}", key),
                 Kind::Ended => prop_assert!(false, "{:?}", key),
             }
         }
         same(&mut objects, &model);
 
         objects.does(model.objects.keys().map(|number| command(Action::Remove).of(*number)));
-        objects.sweep(5);
+        objects.collect(5);
         prop_assert!(objects.map.keys().all(|key| key.kind == Kind::Last));
     }
 
@@ -112,7 +112,7 @@ fn same(objects: &mut Objects, model: &Model) {
     for (number, object) in &model.objects {
         let mut act = |action| objects.does([command(action).of(*number)]).remove(0).action;
         let length = object.bytes.len() as u64;
-        assert_eq!(act(Action::Stat), ActionResult::Stat { length, life: object.life });
+        assert_eq!(act(Action::Stat), ActionResult::Stat { length, incarnation: object.incarnation });
         for (at, bytes) in (0..).step_by(256 << 10).zip(object.bytes.chunks(256 << 10)) {
             let data = Bytes::copy_from_slice(bytes);
             assert_eq!(act(Action::Read { offset: at, length: 256 << 10 }), ActionResult::Data { data });

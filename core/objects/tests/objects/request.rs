@@ -193,7 +193,7 @@ fn behind_a_create_zero_is_the_object_just_made() {
     assert_eq!(results[0].action, ActionResult::Created { object: ObjectId(8) });
     assert_eq!(results[0].values, ["first"]);
     assert_eq!(results[2].action, ActionResult::Created { object: ObjectId(9) });
-    assert_eq!(results[3].action, ActionResult::Stat { length: 0, life: 3 });
+    assert_eq!(results[3].action, ActionResult::Stat { length: 0, incarnation: 3 });
     assert_eq!(results[5].values, ["third"]);
     // In another request it is nothing.
     assert_eq!(objects.refuses(command(Action::Stat).of(0)), ObjectFailure::NoSuchObject);

@@ -2,7 +2,7 @@
 
 use crate::words::{LOCK, NOTE, OBJECT, Objects, Words, command, read, set, swap, write};
 use braid_base::ObjectId;
-use braid_objects::{Key, Kind, Known, Obstacle, Swept, View, evaluate, sweep, view};
+use braid_objects::{Collected, Key, Kind, Known, Obstacle, View, collect, evaluate, view};
 use braid_wire::*;
 use bytes::Bytes;
 use proptest::collection::vec;
@@ -134,23 +134,23 @@ fn what_is_damaged_does_not_keep_the_rest_from_being_swept() {
     objects.does([command(write(0, &[1; 8192])).set(LOCK, b"mine")]);
     objects.does([command(Action::Create).of(2), command(write(0, &[1; 5000])).of(2)]);
     objects.does([command(Action::Remove), command(Action::Remove).of(2)]);
-    let sweep_from = |objects: &mut Objects, from, damaged| {
+    let collect_from = |objects: &mut Objects, from, damaged| {
         let mut view = Damaged { map: &mut objects.map, damaged };
-        let Swept { changes, next } = sweep(&mut view, from, 9).expect("all of it is here");
+        let Collected { changes, next } = collect(&mut view, from, 9).expect("all of it is here");
         view::apply(&changes, &mut objects.map);
         (changes.len(), next)
     };
     let first_piece = |key: Key| key == Key::piece(1, 0);
-    assert_eq!(sweep_from(&mut objects, 0, first_piece), (2, Some(2)));
-    assert_eq!(sweep_from(&mut objects, 2, first_piece), (3, Some(3)));
-    assert_eq!(sweep_from(&mut objects, 3, first_piece), (0, None));
-    assert_eq!(objects.map.len(), 3, "the last number, the piece that is damaged, and that its life is over");
-    assert_eq!(sweep_from(&mut objects, 0, |key| key.kind == Kind::Ended), (0, None));
+    assert_eq!(collect_from(&mut objects, 0, first_piece), (2, Some(2)));
+    assert_eq!(collect_from(&mut objects, 2, first_piece), (3, Some(3)));
+    assert_eq!(collect_from(&mut objects, 3, first_piece), (0, None));
+    assert_eq!(objects.map.len(), 3, "the last number, the piece that is damaged, and that its incarnation is over");
+    assert_eq!(collect_from(&mut objects, 0, |key| key.kind == Kind::Ended), (0, None));
     // After a start it can be read, perhaps.
-    assert_eq!(sweep_from(&mut objects, 0, |_| false), (2, Some(2)));
+    assert_eq!(collect_from(&mut objects, 0, |_| false), (2, Some(2)));
 }
 
-/// As in a mirror.
+/// As in an attribute volume.
 #[test]
 fn zero_is_no_object_even_where_every_object_is_there() {
     let mut objects = Objects::with_one();
@@ -225,7 +225,7 @@ proptest! {
             ] {
                 evaluate(&one(command(action).of(number)), &mut map).expect("all of it is here").answer.ok();
             }
-            sweep(&mut map, 0, 5).expect("all of it is here");
+            collect(&mut map, 0, 5).expect("all of it is here");
         }
     }
 }
@@ -233,6 +233,7 @@ proptest! {
 /// Any bytes, or two numbers.
 fn noise() -> impl Strategy<Value = Vec<u8>> {
     let length = prop_oneof![0..9000u64, Just(1 << 50), any::<u64>()];
-    let numbers = (0..4u64, length).prop_map(|(life, length)| [life.to_be_bytes(), length.to_be_bytes()].concat());
+    let numbers =
+        (0..4u64, length).prop_map(|(incarnation, length)| [incarnation.to_be_bytes(), length.to_be_bytes()].concat());
     prop_oneof![vec(any::<u8>(), 0..24), numbers]
 }

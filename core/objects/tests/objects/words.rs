@@ -2,7 +2,7 @@
 
 use braid_base::ObjectId;
 use braid_objects::view::apply;
-use braid_objects::{Evaluation, Key, Swept, evaluate, sweep};
+use braid_objects::{Collected, Evaluation, Key, collect, evaluate};
 use braid_wire::*;
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -66,10 +66,10 @@ impl Objects {
         data.to_vec()
     }
 
-    /// Sweeps until nothing is left to sweep; says how often that was.
-    pub fn sweep(&mut self, most: usize) -> usize {
+    /// Collects garbage until nothing is left to collect; says how often that was.
+    pub fn collect(&mut self, most: usize) -> usize {
         for times in 0.. {
-            let Swept { changes, next } = sweep(&mut self.map, 0, most).expect("all of it is here");
+            let Collected { changes, next } = collect(&mut self.map, 0, most).expect("all of it is here");
             assert!(changes.len() <= most);
             if changes.is_empty() {
                 assert_eq!(next, None);

@@ -8,7 +8,7 @@
 use super::entry::Entry;
 use super::{Directory, linked_at, names_at};
 use crate::asking::{Asking, DAMAGED, Results};
-use crate::procedure::Trouble;
+use crate::procedure::RequestFailure;
 use bytes::Bytes;
 use std::num::NonZeroU32;
 
@@ -40,7 +40,7 @@ impl Chain {
     }
 
     /// Takes in the next entry.
-    pub(super) fn push(&mut self, value: &Bytes) -> Result<(), Trouble> {
+    pub(super) fn push(&mut self, value: &Bytes) -> Result<(), RequestFailure> {
         let at = self.next().ok_or(DAMAGED)?;
         let goes_round = self.entries.iter().any(|(lies, _)| *lies == Some(at));
         match Entry::decode(value)? {
@@ -58,7 +58,7 @@ impl Chain {
     }
 
     /// Takes in what that brought. If the chain has changed meanwhile, it begins anew with what is there now.
-    pub(super) fn hear(&mut self, results: &Results) -> Result<(), Trouble> {
+    pub(super) fn hear(&mut self, results: &Results) -> Result<(), RequestFailure> {
         let values = results.values(0, 1 + usize::from(self.next().is_some()))?;
         let now = Entry::decode(&values[0])?;
         match (self.first(), now) {

@@ -14,9 +14,9 @@
 use super::chain::Chain;
 use super::entry::{Entry, NAME_BYTES_MAX, VERSION_MAX};
 use super::{Directory, NEXT_FREE, linked_at, lock_of, names_at};
-use crate::asking::{Asking, Course, DAMAGED, Heard, Results, Step, set};
-use crate::procedure::{Answer, Next, Procedure, Trouble};
-use crate::receipt::Ticket;
+use crate::asking::{Asking, CasContext, DAMAGED, Heard, Results, Step, set};
+use crate::idempotency_record::Ticket;
+use crate::procedure::{Answer, Next, Procedure, RequestFailure};
 use braid_base::{ObjectId, Rng, Time};
 use braid_wire::SetAttribute;
 use bytes::Bytes;
@@ -58,8 +58,8 @@ pub struct Change {
     directory: Directory,
     slot: u32,
     name: Bytes,
-    wish: Wish,
-    course: Course,
+    wish: Edit,
+    course: CasContext,
     /// Drawn at the beginning.
     ticket: Option<Ticket>,
     /// The value of a lock that it holds, or held last: the ticket, and how many locks it has taken. So a lock that it takes again is seen to be
@@ -82,7 +82,7 @@ pub struct Change {
 }
 
 #[derive(Clone, Debug)]
-enum Wish {
+enum Edit {
     Insert(ObjectId),
     Remove(Expected),
 }
@@ -120,11 +120,11 @@ const FREE: Bytes = Bytes::from_static(&[0; 12]);
 const WAIT_MIN: Duration = Duration::from_millis(1);
 
 impl Procedure for Change {
-    type Output = Result<Changed, Trouble>;
+    type Output = Result<Changed, RequestFailure>;
 
-    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
+    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
         let mut course = std::mem::take(&mut self.course);
-        let next = course.resume(dice, answer, |course, dice, heard| self.step(course, now, dice, heard));
+        let next = course.resume(rng, answer, |course, rng, heard| self.step(course, now, rng, heard));
         self.course = course;
         self.asked = now;
         next
@@ -133,20 +133,20 @@ impl Procedure for Change {
 
 impl Change {
     pub(super) fn insert(directory: Directory, name: Bytes, object: ObjectId) -> Change {
-        Change::new(directory, name, Wish::Insert(object))
+        Change::new(directory, name, Edit::Insert(object))
     }
 
     pub(super) fn remove(directory: Directory, name: Bytes, expected: Expected) -> Change {
-        Change::new(directory, name, Wish::Remove(expected))
+        Change::new(directory, name, Edit::Remove(expected))
     }
 
-    fn new(directory: Directory, name: Bytes, wish: Wish) -> Change {
+    fn new(directory: Directory, name: Bytes, wish: Edit) -> Change {
         Change {
             directory,
             slot: directory.slot(&name),
             name,
             wish,
-            course: Course::default(),
+            course: CasContext::default(),
             ticket: None,
             lock: Bytes::new(),
             locks: 0,
@@ -161,9 +161,9 @@ impl Change {
         }
     }
 
-    fn step(&mut self, course: &mut Course, now: Time, dice: &mut Rng, heard: Heard) -> Step<Changed> {
+    fn step(&mut self, course: &mut CasContext, now: Time, rng: &mut Rng, heard: Heard) -> Step<Changed> {
         match (self.at.clone(), heard) {
-            (At::Beginning, _) => self.begin(dice),
+            (At::Beginning, _) => self.begin(rng),
             (At::Fast, Heard::Results(results)) => match results.compared(0)?.ok_or(DAMAGED)? {
                 (true, _) => self.succeeded(),
                 (false, other) => self.consider(Entry::decode(&other)?, now),
@@ -207,20 +207,20 @@ impl Change {
         }
     }
 
-    fn begin(&mut self, dice: &mut Rng) -> Step<Changed> {
+    fn begin(&mut self, rng: &mut Rng) -> Step<Changed> {
         if self.name.len() > NAME_BYTES_MAX {
-            return Err(Trouble::TooLong { most: NAME_BYTES_MAX });
+            return Err(RequestFailure::TooLong { most: NAME_BYTES_MAX });
         }
         if self.name.is_empty() {
-            return Err(Trouble::NoName);
+            return Err(RequestFailure::NoName);
         }
-        self.ticket = Some(Ticket::draw(self.directory.receipt, dice));
+        self.ticket = Some(Ticket::draw(self.directory.idempotency_record, rng));
         self.lock = self.lock_value();
-        self.version = dice.next_u64() as u32 & VERSION_MAX;
+        self.version = rng.next_u64() as u32 & VERSION_MAX;
         match self.wish.clone() {
-            Wish::Insert(_) => self.fast(None),
-            Wish::Remove(Expected::Seen(entry)) if entry.next.is_none() => self.fast(Some(entry.unmarked())),
-            Wish::Remove(_) => self.look(),
+            Edit::Insert(_) => self.fast(None),
+            Edit::Remove(Expected::Seen(entry)) if entry.next.is_none() => self.fast(Some(entry.unmarked())),
+            Edit::Remove(_) => self.look(),
         }
     }
 
@@ -229,8 +229,8 @@ impl Change {
         self.at = At::Fast;
         let compare = from.as_ref().map_or(Bytes::new(), Entry::encode);
         let swap = match self.wish {
-            Wish::Insert(_) => self.first_entry().encode(),
-            Wish::Remove(_) => Bytes::new(),
+            Edit::Insert(_) => self.first_entry().encode(),
+            Edit::Remove(_) => Bytes::new(),
         };
         self.removing = from;
         let asking = Asking::of(self.directory.object).swap(names_at(self.slot), &compare, &swap);
@@ -254,7 +254,7 @@ impl Change {
         Ok(self.directory.first_asking(asking, self.slot).done())
     }
 
-    fn looked(&mut self, course: &mut Course, results: &Results, now: Time) -> Step<Changed> {
+    fn looked(&mut self, course: &mut CasContext, results: &Results, now: Time) -> Step<Changed> {
         let values = results.values(0, 2 + usize::from(self.free.is_some()))?;
         let (first, lock) = (Entry::decode(&values[0])?, values[1].clone());
         if course.in_doubt {
@@ -278,7 +278,7 @@ impl Change {
         first: Option<&Entry>,
         lock: &Bytes,
         linked: Option<Entry>,
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, RequestFailure> {
         if let Some(told) = told {
             return Ok(told);
         }
@@ -292,7 +292,7 @@ impl Change {
             (None, _) if linked.is_some_and(|linked| self.is_mine(&linked)) => Ok(true),
             // The same entry, at the same version: nothing has happened to it.
             (Some(removing), Some(first)) if removing.same_chain(first) => Ok(false),
-            _ => Err(Trouble::Unknown),
+            _ => Err(RequestFailure::Unknown),
         }
     }
 
@@ -315,8 +315,8 @@ impl Change {
             return Ok(Next::Done(Ok(outcome)));
         }
         match (&self.wish, first) {
-            (Wish::Insert(_), None) => self.fast(None),
-            (Wish::Remove(_), Some(first)) if !first.mark && first.next.is_none() => self.fast(Some(first)),
+            (Edit::Insert(_), None) => self.fast(None),
+            (Edit::Remove(_), Some(first)) if !first.mark && first.next.is_none() => self.fast(Some(first)),
             (_, first) => match self.others.clone() {
                 Some((seen, since)) if !self.expired => {
                     self.at = At::Waiting;
@@ -334,10 +334,10 @@ impl Change {
     /// What can be said by the first entry alone.
     fn settled(&self, first: Option<&Entry>) -> Option<Changed> {
         match (&self.wish, first) {
-            (Wish::Insert(_), None) => None,
-            (Wish::Remove(_), None) => Some(Changed::Absent),
+            (Edit::Insert(_), None) => None,
+            (Edit::Remove(_), None) => Some(Changed::Absent),
             (_, Some(first)) if first.name == self.name => self.named(first),
-            (Wish::Remove(_), Some(first)) if first.next.is_none() => Some(Changed::Absent),
+            (Edit::Remove(_), Some(first)) if first.next.is_none() => Some(Changed::Absent),
             _ => None,
         }
     }
@@ -345,10 +345,10 @@ impl Change {
     /// What can be said once the name is found.
     fn named(&self, entry: &Entry) -> Option<Changed> {
         let fits = match &self.wish {
-            Wish::Insert(_) => return Some(Changed::Exists(entry.object)),
-            Wish::Remove(Expected::Anything) => true,
-            Wish::Remove(Expected::Object(object)) => entry.object == *object,
-            Wish::Remove(Expected::Seen(seen)) => entry.object == seen.object,
+            Edit::Insert(_) => return Some(Changed::Exists(entry.object)),
+            Edit::Remove(Expected::Anything) => true,
+            Edit::Remove(Expected::Object(object)) => entry.object == *object,
+            Edit::Remove(Expected::Seen(seen)) => entry.object == seen.object,
         };
         (!fits).then_some(Changed::Other(entry.object))
     }
@@ -356,7 +356,7 @@ impl Change {
     /// Takes the lock from `compare`, which may be nothing, a dead one's ticket, or its own; and sets the mark, and gets a free slot.
     fn lock(&mut self, compare: Bytes, first: Option<Entry>) -> Step<Changed> {
         let marks = first.as_ref().is_some_and(|first| !first.mark);
-        let draws = self.free.is_none() && matches!(self.wish, Wish::Insert(_));
+        let draws = self.free.is_none() && matches!(self.wish, Edit::Insert(_));
         if compare != self.lock {
             self.locks += 1;
             self.lock = self.lock_value();
@@ -372,7 +372,7 @@ impl Change {
         Ok(asking.get(vec![names_at(self.slot)]).done())
     }
 
-    fn drawn(&self, count: Option<i64>) -> Result<Option<NonZeroU32>, Trouble> {
+    fn drawn(&self, count: Option<i64>) -> Result<Option<NonZeroU32>, RequestFailure> {
         let Some(count) = count else { return Ok(None) };
         let count = u64::try_from(count).map_err(|_| DAMAGED)?;
         Ok(NonZeroU32::new((count % u64::from(self.directory.linked.get())) as u32 + 1))
@@ -387,7 +387,7 @@ impl Change {
             self.removing = None;
             return self.apply(None, Some(self.first_entry()), Vec::new(), false, Changed::Inserted);
         };
-        let draws = self.free.is_none() && matches!(self.wish, Wish::Insert(_));
+        let draws = self.free.is_none() && matches!(self.wish, Edit::Insert(_));
         if !first.mark || draws {
             return self.lock(self.lock.clone(), Some(first));
         }
@@ -404,8 +404,8 @@ impl Change {
             (Some(at), None, _) => self.take_out(&chain, at),
             (None, None, Some(_)) => self.step_along(chain),
             (None, None, None) => match self.wish {
-                Wish::Insert(_) => self.put_in(&chain),
-                Wish::Remove(_) => self.unlock(Changed::Absent, chain.first().cloned()),
+                Edit::Insert(_) => self.put_in(&chain),
+                Edit::Remove(_) => self.unlock(Changed::Absent, chain.first().cloned()),
             },
         }
     }
@@ -510,8 +510,8 @@ impl Change {
     /// The entry to insert, as the only one of its slot.
     fn first_entry(&self) -> Entry {
         let object = match self.wish {
-            Wish::Insert(object) => object,
-            Wish::Remove(_) => ObjectId(0),
+            Edit::Insert(object) => object,
+            Edit::Remove(_) => ObjectId(0),
         };
         Entry { mark: false, version: self.version, next: None, object, name: self.name.clone() }
     }

@@ -9,7 +9,7 @@
 //! ```
 
 use crate::asking::DAMAGED;
-use crate::procedure::Trouble;
+use crate::procedure::RequestFailure;
 use braid_base::ObjectId;
 use bytes::{BufMut, Bytes, BytesMut};
 use std::num::NonZeroU32;
@@ -48,7 +48,7 @@ impl Entry {
     }
 
     /// `None`: there is nothing.
-    pub(super) fn decode(bytes: &Bytes) -> Result<Option<Entry>, Trouble> {
+    pub(super) fn decode(bytes: &Bytes) -> Result<Option<Entry>, RequestFailure> {
         if bytes.is_empty() {
             return Ok(None);
         }

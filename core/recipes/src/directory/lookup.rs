@@ -3,8 +3,8 @@
 use super::Directory;
 use super::chain::Chain;
 use super::entry::Entry;
-use crate::asking::{Course, Heard, Step};
-use crate::procedure::{Answer, Next, Procedure, Trouble};
+use crate::asking::{CasContext, Heard, Step};
+use crate::procedure::{Answer, Next, Procedure, RequestFailure};
 use braid_base::{Rng, Time};
 use bytes::Bytes;
 
@@ -14,15 +14,15 @@ pub struct Lookup {
     directory: Directory,
     name: Bytes,
     chain: Chain,
-    course: Course,
+    course: CasContext,
 }
 
 impl Procedure for Lookup {
-    type Output = Result<Option<Entry>, Trouble>;
+    type Output = Result<Option<Entry>, RequestFailure>;
 
-    fn resume(&mut self, _: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
+    fn resume(&mut self, _: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
         let mut course = std::mem::take(&mut self.course);
-        let next = course.resume(dice, answer, |_, _, heard| self.step(heard));
+        let next = course.resume(rng, answer, |_, _, heard| self.step(heard));
         self.course = course;
         next
     }
@@ -30,7 +30,7 @@ impl Procedure for Lookup {
 
 impl Lookup {
     pub(super) fn new(directory: Directory, name: Bytes) -> Lookup {
-        Lookup { directory, name, chain: Chain::default(), course: Course::default() }
+        Lookup { directory, name, chain: Chain::default(), course: CasContext::default() }
     }
 
     fn step(&mut self, heard: Heard) -> Step<Option<Entry>> {

@@ -6,8 +6,8 @@
 use super::chain::Chain;
 use super::entry::Entry;
 use super::{Directory, NAMES_PAGE, names_at};
-use crate::asking::{Asking, Course, Heard, Results, Step};
-use crate::procedure::{Answer, Next, Procedure, Trouble};
+use crate::asking::{Asking, CasContext, Heard, Results, Step};
+use crate::procedure::{Answer, Next, Procedure, RequestFailure};
 use braid_base::{ObjectId, Rng, Time};
 use bytes::Bytes;
 
@@ -33,7 +33,7 @@ pub struct Names {
     page: NamesPage,
     /// Slots in which something is chained behind the first, and what is known of them.
     chains: Vec<(u32, Chain)>,
-    course: Course,
+    course: CasContext,
     at: At,
 }
 
@@ -56,11 +56,11 @@ const _: () = assert!(SLOTS_MAX as usize * (16 + super::NAME_BYTES_MAX) < braid_
 const _: () = assert!(SLOTS_MAX as usize <= GETS_MAX * braid_base::limits::OBJECT_COMMANDS_MAX);
 
 impl Procedure for Names {
-    type Output = Result<NamesPage, Trouble>;
+    type Output = Result<NamesPage, RequestFailure>;
 
-    fn resume(&mut self, _: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
+    fn resume(&mut self, _: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
         let mut course = std::mem::take(&mut self.course);
-        let next = course.resume(dice, answer, |_, _, heard| self.step(heard));
+        let next = course.resume(rng, answer, |_, _, heard| self.step(heard));
         self.course = course;
         next
     }
@@ -70,7 +70,7 @@ impl Names {
     pub(super) fn new(directory: Directory, after: Option<Cursor>, most: u32) -> Names {
         let page = NamesPage { names: Vec::new(), more: None };
         let most = most.clamp(1, SLOTS_MAX);
-        Names { directory, after, most, page, chains: Vec::new(), course: Course::default(), at: At::Listing }
+        Names { directory, after, most, page, chains: Vec::new(), course: CasContext::default(), at: At::Listing }
     }
 
     fn step(&mut self, heard: Heard) -> Step<NamesPage> {
@@ -103,7 +103,7 @@ impl Names {
         Ok(self.ask())
     }
 
-    fn read(&mut self, slots: &[u32], results: &Results) -> Result<(), Trouble> {
+    fn read(&mut self, slots: &[u32], results: &Results) -> Result<(), RequestFailure> {
         for (command, slots) in slots.chunks(GETS_MAX).enumerate() {
             for (slot, value) in slots.iter().zip(results.values(command, slots.len())?) {
                 match Entry::decode(value)? {
@@ -116,7 +116,7 @@ impl Names {
         Ok(())
     }
 
-    fn ask(&self) -> Next<Result<NamesPage, Trouble>> {
+    fn ask(&self) -> Next<Result<NamesPage, RequestFailure>> {
         let asking = Asking::of(self.directory.object);
         match (&self.at, self.chains.last()) {
             (At::Reading(slots), _) => {

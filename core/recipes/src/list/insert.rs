@@ -2,16 +2,16 @@
 
 use super::search::{Found, Search};
 use super::{HEAD, ITEM_BYTES_MAX, Link, List, NODE_COUNTER, NUMBER_MAX, Node, item_name, link_name};
-use crate::asking::{Asking, Course, DAMAGED, Heard, Results, Step, set};
-use crate::procedure::{Answer, Next, Procedure, Trouble};
-use crate::receipt::Ticket;
+use crate::asking::{Asking, CasContext, DAMAGED, Heard, Results, Step, set};
+use crate::idempotency_record::Ticket;
+use crate::procedure::{Answer, Next, Procedure, RequestFailure};
 use braid_base::{Rng, Time};
 use braid_wire::ObjectFailure;
 use bytes::Bytes;
 
 /// Where an item is to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ListPosition {
     /// Before all others.
     First,
     /// Right behind this one.
@@ -33,9 +33,9 @@ pub enum Inserted {
 #[derive(Clone, Debug)]
 pub struct Insert {
     list: List,
-    place: Place,
+    place: ListPosition,
     item: Bytes,
-    course: Course,
+    course: CasContext,
     ticket: Option<Ticket>,
     number: u64,
     search: Search,
@@ -61,28 +61,30 @@ enum At {
 }
 
 impl Procedure for Insert {
-    type Output = Result<Inserted, Trouble>;
+    type Output = Result<Inserted, RequestFailure>;
 
-    fn resume(&mut self, _: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
+    fn resume(&mut self, _: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
         let mut course = std::mem::take(&mut self.course);
-        let next = course.resume(dice, answer, |course, dice, heard| self.step(course, dice, heard));
+        let next = course.resume(rng, answer, |course, rng, heard| self.step(course, rng, heard));
         self.course = course;
         next
     }
 }
 
 impl Insert {
-    pub(super) fn new(list: List, place: Place, item: Bytes) -> Insert {
+    pub(super) fn new(list: List, place: ListPosition, item: Bytes) -> Insert {
         let search = Search::from(list, None);
-        let (course, number) = (Course::default(), HEAD);
+        let (course, number) = (CasContext::default(), HEAD);
         Insert { list, place, item, course, ticket: None, number, search, at: At::Beginning }
     }
 
-    fn step(&mut self, course: &mut Course, dice: &mut Rng, heard: Heard) -> Step<Inserted> {
+    fn step(&mut self, course: &mut CasContext, rng: &mut Rng, heard: Heard) -> Step<Inserted> {
         match (self.at, heard) {
-            (At::Beginning, _) if self.item.len() > ITEM_BYTES_MAX => Err(Trouble::TooLong { most: ITEM_BYTES_MAX }),
+            (At::Beginning, _) if self.item.len() > ITEM_BYTES_MAX => {
+                Err(RequestFailure::TooLong { most: ITEM_BYTES_MAX })
+            }
             (At::Beginning, _) => {
-                self.ticket = Some(Ticket::draw(self.list.receipt, dice));
+                self.ticket = Some(Ticket::draw(self.list.idempotency_record, rng));
                 self.draw()
             }
             (At::Drawing, Heard::Results(results)) => self.drawn(&results),
@@ -93,7 +95,7 @@ impl Insert {
             (At::Linking { before }, Heard::Results(results)) => self.linked(before, &results),
             (At::Linking { before } | At::Doubting { before }, Heard::Unknown) => {
                 course.in_doubt = true;
-                self.doubt(before)
+                self.outcome_unknown(before)
             }
             (At::Doubting { before }, Heard::Results(results)) => {
                 let happened = self.found_out(&results)?;
@@ -113,9 +115,9 @@ impl Insert {
         self.at = At::Drawing;
         let asking = Asking::of(self.list.object).then_add(NODE_COUNTER, 1);
         Ok(match self.place {
-            Place::First => asking.get(vec![link_name(HEAD)]),
-            Place::Behind(node) => asking.get(vec![link_name(node.0)]),
-            Place::InOrder => asking,
+            ListPosition::First => asking.get(vec![link_name(HEAD)]),
+            ListPosition::Behind(node) => asking.get(vec![link_name(node.0)]),
+            ListPosition::InOrder => asking,
         }
         .done())
     }
@@ -123,13 +125,13 @@ impl Insert {
     fn drawn(&mut self, results: &Results) -> Step<Inserted> {
         let count = results.added(0)?.and_then(|count| u64::try_from(count).ok()).ok_or(DAMAGED)?;
         if count >= NUMBER_MAX {
-            return Err(Trouble::Refused(ObjectFailure::NoSpace));
+            return Err(RequestFailure::Refused(ObjectFailure::NoSpace));
         }
         self.number = count + 1;
         let before = match self.place {
-            Place::First => HEAD,
-            Place::Behind(node) => node.0,
-            Place::InOrder => return self.search_again(),
+            ListPosition::First => HEAD,
+            ListPosition::Behind(node) => node.0,
+            ListPosition::InOrder => return self.search_again(),
         };
         self.proceed(Link::decode(before, &results.values(1, 1)?[0])?, before)
     }
@@ -154,7 +156,7 @@ impl Insert {
     /// Knows what the node before it points to, or that it is no place any more.
     fn proceed(&mut self, link: Option<Link>, before: u64) -> Step<Inserted> {
         match (self.place, link) {
-            (Place::InOrder, _) => self.search_again(),
+            (ListPosition::InOrder, _) => self.search_again(),
             (_, Some(Link { removed: false, next })) => self.link(before, next),
             _ => Ok(Next::Done(Ok(Inserted::PlaceGone))),
         }
@@ -178,18 +180,18 @@ impl Insert {
         }
     }
 
-    fn doubt(&mut self, before: u64) -> Step<Inserted> {
+    fn outcome_unknown(&mut self, before: u64) -> Step<Inserted> {
         self.at = At::Doubting { before };
         let asking = Asking::of(self.list.object).get(vec![link_name(self.number)]).get(vec![link_name(before)]);
         Ok(asking.get(self.ticket().gets()).done())
     }
 
     /// Nobody else has the number: if its node is there, this has inserted it. If not, it may have been removed since.
-    fn found_out(&self, results: &Results) -> Result<bool, Trouble> {
+    fn found_out(&self, results: &Results) -> Result<bool, RequestFailure> {
         let ticket = self.ticket();
         let there = !results.values(0, 1)?[0].is_empty();
         let told = ticket.tells(results.values(2, ticket.gets().len())?);
-        if there { Ok(true) } else { told.ok_or(Trouble::Unknown) }
+        if there { Ok(true) } else { told.ok_or(RequestFailure::Unknown) }
     }
 
     fn ticket(&self) -> &Ticket {

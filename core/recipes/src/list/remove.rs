@@ -2,9 +2,9 @@
 
 use super::search::{Found, Search};
 use super::{Link, List, Node, link_name};
-use crate::asking::{Asking, Course, DAMAGED, Heard, Results, Step};
-use crate::procedure::{Answer, Next, Procedure, Trouble};
-use crate::receipt::Ticket;
+use crate::asking::{Asking, CasContext, DAMAGED, Heard, Results, Step};
+use crate::idempotency_record::Ticket;
+use crate::procedure::{Answer, Next, Procedure, RequestFailure};
 use braid_base::{Rng, Time};
 use bytes::Bytes;
 
@@ -23,7 +23,7 @@ pub enum Removed {
 pub struct Remove {
     list: List,
     node: u64,
-    course: Course,
+    course: CasContext,
     ticket: Option<Ticket>,
     search: Search,
     at: At,
@@ -49,11 +49,11 @@ enum At {
 }
 
 impl Procedure for Remove {
-    type Output = Result<Removed, Trouble>;
+    type Output = Result<Removed, RequestFailure>;
 
-    fn resume(&mut self, _: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
+    fn resume(&mut self, _: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
         let mut course = std::mem::take(&mut self.course);
-        let next = course.resume(dice, answer, |course, dice, heard| self.step(course, dice, heard));
+        let next = course.resume(rng, answer, |course, rng, heard| self.step(course, rng, heard));
         self.course = course;
         match next {
             // It is out, and others will unlink it.
@@ -68,14 +68,14 @@ impl Procedure for Remove {
 impl Remove {
     pub(super) fn new(list: List, node: Node, before: Option<Node>) -> Remove {
         let search = Search::from(list, before.filter(|before| *before != node));
-        Remove { list, node: node.0, course: Course::default(), ticket: None, search, at: At::Beginning }
+        Remove { list, node: node.0, course: CasContext::default(), ticket: None, search, at: At::Beginning }
     }
 
-    fn step(&mut self, course: &mut Course, dice: &mut Rng, heard: Heard) -> Step<Removed> {
+    fn step(&mut self, course: &mut CasContext, rng: &mut Rng, heard: Heard) -> Step<Removed> {
         match (self.at, heard) {
             (At::Beginning, _) if self.node == super::HEAD => Ok(Next::Done(Ok(Removed::Gone))),
             (At::Beginning, _) => {
-                self.ticket = Some(Ticket::draw(self.list.receipt, dice));
+                self.ticket = Some(Ticket::draw(self.list.idempotency_record, rng));
                 self.look(At::Looking)
             }
             (At::Looking, Heard::Results(results)) => self.looked(&results),
@@ -133,15 +133,15 @@ impl Remove {
         .done())
     }
 
-    /// Without a receipt: a node that is still in was not removed, and one that is not was removed by whom?
-    fn found_out(&self, results: &Results) -> Result<bool, Trouble> {
+    /// Without an idempotency record: a node that is still in was not removed, and one that is not was removed by whom?
+    fn found_out(&self, results: &Results) -> Result<bool, RequestFailure> {
         let ticket = self.ticket();
         if let Some(told) = ticket.tells(results.values(1, ticket.gets().len())?) {
             return Ok(told);
         }
         match Link::decode(self.node, &results.values(0, 1)?[0])? {
             Some(Link { removed: false, .. }) => Ok(false),
-            _ => Err(Trouble::Unknown),
+            _ => Err(RequestFailure::Unknown),
         }
     }
 

@@ -5,7 +5,7 @@
 
 use super::{HEAD, ITEMS_PAGE, Link, List, NONE, NUMBER_MAX, Node, item_name, link_name};
 use crate::asking::{Asking, DAMAGED, Results};
-use crate::procedure::Trouble;
+use crate::procedure::RequestFailure;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ impl Look {
     }
 
     /// Takes in what those brought.
-    pub(super) fn hear(mut self, results: &Results, command: usize) -> Result<Look, Trouble> {
+    pub(super) fn hear(mut self, results: &Results, command: usize) -> Result<Look, RequestFailure> {
         let links = results.values(command, self.asked.len())?;
         let items = results.values(command + 1, self.asked.len())?;
         for ((node, link), item) in self.asked.iter().zip(links).zip(items) {
@@ -118,7 +118,7 @@ impl Search {
         results: &Results,
         command: usize,
         wanted: impl Fn(u64, Bytes) -> bool,
-    ) -> Result<Found, Trouble> {
+    ) -> Result<Found, RequestFailure> {
         let look = self.look.clone().hear(results, command)?;
         for _ in 0..=look.len() {
             let next = match look.link(self.at) {

@@ -12,8 +12,8 @@
 
 use super::search::Look;
 use super::{HEAD, Link, List, NONE, Node};
-use crate::asking::{Asking, Course, DAMAGED, Heard, Results, Step};
-use crate::procedure::{Answer, Next, Procedure, Trouble};
+use crate::asking::{Asking, CasContext, DAMAGED, Heard, Results, Step};
+use crate::procedure::{Answer, Next, Procedure, RequestFailure};
 use braid_base::{Rng, Time};
 use bytes::Bytes;
 
@@ -39,7 +39,7 @@ pub struct Walk {
     cursor: Cursor,
     most: usize,
     items: Vec<(Node, Bytes)>,
-    course: Course,
+    course: CasContext,
     at: At,
 }
 
@@ -62,11 +62,11 @@ enum At {
 const BACK: usize = 32;
 
 impl Procedure for Walk {
-    type Output = Result<Walked, Trouble>;
+    type Output = Result<Walked, RequestFailure>;
 
-    fn resume(&mut self, _: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
+    fn resume(&mut self, _: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
         let mut course = std::mem::take(&mut self.course);
-        let next = course.resume(dice, answer, |_, _, heard| self.step(heard));
+        let next = course.resume(rng, answer, |_, _, heard| self.step(heard));
         self.course = course;
         next
     }
@@ -74,7 +74,7 @@ impl Procedure for Walk {
 
 impl Walk {
     pub(super) fn new(list: List, cursor: Cursor, most: usize) -> Walk {
-        let (items, course) = (Vec::new(), Course::default());
+        let (items, course) = (Vec::new(), CasContext::default());
         Walk { list, cursor, most: most.max(1), items, course, at: At::Beginning }
     }
 

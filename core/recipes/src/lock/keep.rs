@@ -3,30 +3,30 @@
 use super::word::Word;
 use super::{Grant, LockError, Mode};
 use crate::asking::{Asking, Results, set};
-use crate::edit::{At, Editing, Editor, Move, Seen, Swap, number, number_bytes};
+use crate::edit::{At, CasLoop, CasPolicy, Move, Seen, Swap, number, number_bytes};
 use crate::holding::{patience_to_give_back, patience_to_renew, was_too_slow};
 use crate::lease::Entry;
-use crate::procedure::{Answer, Next, Procedure, Trouble};
+use crate::procedure::{Answer, Next, Procedure, RequestFailure};
 use braid_base::{Rng, Time};
 use braid_wire::{CommandResult, ObjectCommand};
 use bytes::Bytes;
 
 /// Keeps a lock for another lease.
-pub struct Renew(Editing<Keep>);
+pub struct Renew(CasLoop<Keep>);
 
 impl Renew {
     pub(super) fn new(grant: Grant) -> Renew {
-        let entry = grant.entry.beaten();
-        let desk = grant.lock.desk(patience_to_renew(grant.sure_until(), entry.lease));
-        Renew(Editing::new(desk, Keep { grant, entry, sent: Time::default(), word: Bytes::new() }))
+        let entry = grant.entry.next_heartbeat();
+        let target = grant.lock.target(patience_to_renew(grant.sure_until(), entry.lease));
+        Renew(CasLoop::new(target, Keep { grant, entry, sent: Time::default(), word: Bytes::new() }))
     }
 }
 
 impl Procedure for Renew {
     type Output = Result<Grant, LockError>;
 
-    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        self.0.resume(now, dice, answer)
+    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        self.0.resume(now, rng, answer)
     }
 }
 
@@ -55,7 +55,7 @@ impl Keep {
     }
 }
 
-impl Editor for Keep {
+impl CasPolicy for Keep {
     type Output = Result<Grant, LockError>;
 
     fn begin(&mut self, at: &mut At<'_>) -> Move<Self::Output> {
@@ -65,9 +65,9 @@ impl Editor for Keep {
     fn look(&mut self, at: &mut At<'_>, seen: Seen) -> Move<Self::Output> {
         let there = Word::decode(&seen.word).and_then(|word| word.holder(self.entry.nonce).cloned());
         match there {
-            Some(entry) if seen.doubt && entry == self.entry => return self.kept(seen.word),
+            Some(entry) if seen.outcome_unknown && entry == self.entry => return self.kept(seen.word),
             // Renewed by way of another copy of this grant: when, is not known here.
-            Some(entry) if entry.beat >= self.entry.beat => self.entry = entry.beaten(),
+            Some(entry) if entry.heartbeat >= self.entry.heartbeat => self.entry = entry.next_heartbeat(),
             _ => {}
         }
         self.swap(at, seen.word)
@@ -77,13 +77,13 @@ impl Editor for Keep {
         self.kept(self.word.clone())
     }
 
-    fn fails(&mut self, trouble: Trouble) -> Self::Output {
-        Err(if was_too_slow(trouble) { LockError::Uncertain } else { LockError::Trouble(trouble) })
+    fn fails(&mut self, failure: RequestFailure) -> Self::Output {
+        Err(if was_too_slow(failure) { LockError::Uncertain } else { LockError::RequestFailure(failure) })
     }
 }
 
 /// Gives a lock back.
-pub struct Release(Editing<Give>);
+pub struct Release(CasLoop<Give>);
 
 impl Release {
     pub(super) fn new(grant: Grant) -> Release {
@@ -95,13 +95,13 @@ impl Procedure for Release {
     /// [`LockError::Lost`]: it was broken before.
     type Output = Result<(), LockError>;
 
-    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        self.0.resume(now, dice, answer).map(|given| given.map(|_| ()))
+    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        self.0.resume(now, rng, answer).map(|given| given.map(|_| ()))
     }
 }
 
 /// Has a last request done and gives a lock back, all at once.
-pub struct ReleaseWith(Editing<Give>);
+pub struct ReleaseWith(CasLoop<Give>);
 
 impl ReleaseWith {
     pub(super) fn new(grant: Grant, request: Vec<ObjectCommand>) -> ReleaseWith {
@@ -113,8 +113,8 @@ impl Procedure for ReleaseWith {
     /// The request's results; none if it is known to have happened, but its answer was lost.
     type Output = Result<Option<Vec<CommandResult>>, LockError>;
 
-    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        self.0.resume(now, dice, answer)
+    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        self.0.resume(now, rng, answer)
     }
 }
 
@@ -126,13 +126,13 @@ struct Give {
     /// How many commands before the request are the lock's.
     own: usize,
     /// Some swap may have happened.
-    doubted: bool,
+    was_unknown: bool,
 }
 
 impl Give {
-    fn new(grant: Grant, request: Option<Vec<ObjectCommand>>) -> Editing<Give> {
-        let desk = grant.lock.desk(patience_to_give_back(grant.entry.lease, request.is_some()));
-        Editing::new(desk, Give { grant, request, own: 0, doubted: false })
+    fn new(grant: Grant, request: Option<Vec<ObjectCommand>>) -> CasLoop<Give> {
+        let target = grant.lock.target(patience_to_give_back(grant.entry.lease, request.is_some()));
+        CasLoop::new(target, Give { grant, request, own: 0, was_unknown: false })
     }
 
     fn swap(&mut self, compare: Bytes, mut word: Word) -> Move<Given> {
@@ -154,21 +154,21 @@ impl Give {
     /// It is not in the word any more.
     fn gone(&self, token: u64, trace: &Bytes) -> Given {
         let traced = number(trace) == Some(self.grant.entry.nonce);
-        match (&self.request, self.doubted) {
+        match (&self.request, self.was_unknown) {
             (_, false) => Err(LockError::Lost),
             (None, true) => Ok(None),
             (Some(_), true) if traced => Ok(None),
-            (Some(_), true) if self.grant.lock.options.receipt.is_some() => Err(LockError::Lost),
-            // The tenure ended once since: had that been this request, it would have left its trace, which only a later end takes away.
+            (Some(_), true) if self.grant.lock.options.idempotency_record.is_some() => Err(LockError::Lost),
+            // The hold ended once since: had that been this request, it would have left its trace, which only a later end takes away.
             (Some(_), true) if self.grant.mode == Mode::Exclusive && token == self.grant.token + 1 => {
                 Err(LockError::Lost)
             }
-            (Some(_), true) => Err(LockError::Trouble(Trouble::Unknown)),
+            (Some(_), true) => Err(LockError::RequestFailure(RequestFailure::Unknown)),
         }
     }
 }
 
-impl Editor for Give {
+impl CasPolicy for Give {
     type Output = Given;
 
     fn begin(&mut self, _at: &mut At<'_>) -> Move<Given> {
@@ -178,7 +178,7 @@ impl Editor for Give {
     }
 
     fn look(&mut self, _at: &mut At<'_>, seen: Seen) -> Move<Given> {
-        self.doubted |= seen.doubt;
+        self.was_unknown |= seen.outcome_unknown;
         let (Some(word), Some(token)) = (Word::decode(&seen.word), number(&seen.extras[0])) else {
             return Move::Done(Err(LockError::NoLock));
         };
@@ -192,7 +192,7 @@ impl Editor for Give {
         Move::Done(Ok(Some(results.from(self.own))))
     }
 
-    fn fails(&mut self, trouble: Trouble) -> Given {
-        Err(LockError::Trouble(trouble))
+    fn fails(&mut self, failure: RequestFailure) -> Given {
+        Err(LockError::RequestFailure(failure))
     }
 }

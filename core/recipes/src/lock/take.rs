@@ -3,15 +3,15 @@
 use super::word::{READERS_MAX, Word};
 use super::{Grant, Lock, LockError, Mode};
 use crate::asking::{Asking, Results, set};
-use crate::edit::{At, Backoff, Editing, Editor, Move, Patience, Seen, Swap, number, number_bytes};
+use crate::edit::{At, Backoff, CasLoop, CasPolicy, Move, Patience, Seen, Swap, number, number_bytes};
 use crate::lease::{Entry, Name, Watch};
-use crate::procedure::{Answer, Next, Procedure, Trouble};
+use crate::procedure::{Answer, Next, Procedure, RequestFailure};
 use braid_base::{Rng, Time};
 use braid_wire::{CommandResult, ObjectCommand};
 use bytes::Bytes;
 
 /// Takes a lock.
-pub struct Acquire(Editing<Take>);
+pub struct Acquire(CasLoop<Take>);
 
 impl Acquire {
     pub(super) fn new(lock: &Lock, name: Name, mode: Mode) -> Acquire {
@@ -22,8 +22,8 @@ impl Acquire {
 impl Procedure for Acquire {
     type Output = Result<Grant, LockError>;
 
-    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        self.0.resume(now, dice, answer).map(|taken| match taken? {
+    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        self.0.resume(now, rng, answer).map(|taken| match taken? {
             Taken::Kept(grant) => Ok(grant),
             Taken::Used(_) => unreachable!("who wants to keep it keeps it"),
         })
@@ -31,7 +31,7 @@ impl Procedure for Acquire {
 }
 
 /// Takes a lock, has a request done, and releases the lock, all at once.
-pub struct Once(Editing<Take>);
+pub struct Once(CasLoop<Take>);
 
 impl Once {
     pub(super) fn new(lock: &Lock, name: Name, request: Vec<ObjectCommand>) -> Once {
@@ -43,8 +43,8 @@ impl Procedure for Once {
     /// The request's results; none if it is known to have happened, but its answer was lost.
     type Output = Result<Option<Vec<CommandResult>>, LockError>;
 
-    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        self.0.resume(now, dice, answer).map(|taken| match taken? {
+    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        self.0.resume(now, rng, answer).map(|taken| match taken? {
             Taken::Used(results) => Ok(results),
             Taken::Kept(_) => unreachable!("who does not want to keep it does not keep it"),
         })
@@ -85,7 +85,7 @@ struct Take {
 /// What the last swap is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trying {
-    /// To begin a tenure.
+    /// To begin a hold.
     Begin,
     /// To join other readers.
     Join,
@@ -96,7 +96,7 @@ enum Trying {
 }
 
 impl Take {
-    fn new(lock: &Lock, name: Name, mode: Mode, request: Option<Vec<ObjectCommand>>) -> Editing<Take> {
+    fn new(lock: &Lock, name: Name, mode: Mode, request: Option<Vec<ObjectCommand>>) -> CasLoop<Take> {
         let take = Take {
             lock: lock.clone(),
             mode,
@@ -114,14 +114,14 @@ impl Take {
             token: None,
             holder: None,
         };
-        Editing::new(lock.desk(Patience::For(lock.options.patience)), take)
+        CasLoop::new(lock.target(Patience::For(lock.options.patience)), take)
     }
 
     /// The entry for the next swap.
     fn next_entry(&mut self, at: &mut At<'_>) -> Entry {
         let entry = match &self.entry {
-            None => Entry::new(self.name.clone(), self.lock.options.lease, at.dice),
-            Some(entry) => entry.beaten(),
+            None => Entry::new(self.name.clone(), self.lock.options.lease, at.rng),
+            Some(entry) => entry.next_heartbeat(),
         };
         self.entry.insert(entry).clone()
     }
@@ -136,7 +136,7 @@ impl Take {
         self.word = word.encode();
         let (mut sets, mut rest) = (Vec::new(), Asking::of(self.lock.object));
         if trying == Trying::Begin {
-            // Who does not stay begins a tenure, and ends it.
+            // Who does not stay begins a hold, and ends it.
             let counts = if self.request.is_some() { 2 } else { 1 };
             rest = rest.then_add(self.lock.token(), counts);
             if let (Some(request), Some(entry)) = (&self.request, &self.entry) {
@@ -147,8 +147,8 @@ impl Take {
         Move::Swap(Swap { compare, swap: self.word.clone(), sets, rest: rest.request().commands })
     }
 
-    /// Begins a tenure in place of whoever is in the word.
-    fn begin_tenure(&mut self, at: &mut At<'_>, compare: Bytes, mark: Option<Entry>) -> Move<Result<Taken, LockError>> {
+    /// Begins a hold in place of whoever is in the word.
+    fn begin_hold(&mut self, at: &mut At<'_>, compare: Bytes, mark: Option<Entry>) -> Move<Result<Taken, LockError>> {
         let entry = self.next_entry(at);
         let holders = if self.request.is_some() { Vec::new() } else { vec![entry] };
         let word = Word { mode: self.mode, holders, mark };
@@ -158,7 +158,7 @@ impl Take {
     fn wait(&mut self, at: &mut At<'_>, word: &Word) -> Move<Result<Taken, LockError>> {
         self.holder = word.entries().find(|entry| Some(entry.nonce) != self.nonce()).map(|entry| entry.name.clone());
         let left = self.deadline.unwrap_or_default().since(at.now);
-        Move::Sleep(self.backoff.draw(at.dice).min(left))
+        Move::Sleep(self.backoff.draw(at.rng).min(left))
     }
 
     fn granted(&self, token: u64, word: Bytes) -> Move<Result<Taken, LockError>> {
@@ -190,13 +190,14 @@ impl Take {
         if self.nonce().is_some_and(|nonce| number(trace) == Some(nonce)) {
             return Some(true);
         }
-        // It would have changed the token, and left a trace, which only another's takes away, and a receipt is nobody else's.
-        let not_happened = self.token == Some(token) || trace.is_empty() || self.lock.options.receipt.is_some();
+        // It would have changed the token, and left a trace, which only another's takes away, and an idempotency record is nobody else's.
+        let not_happened =
+            self.token == Some(token) || trace.is_empty() || self.lock.options.idempotency_record.is_some();
         not_happened.then_some(false)
     }
 }
 
-impl Editor for Take {
+impl CasPolicy for Take {
     type Output = Result<Taken, LockError>;
 
     fn begin(&mut self, at: &mut At<'_>) -> Move<Self::Output> {
@@ -206,7 +207,7 @@ impl Editor for Take {
         if !first && (self.out_of_patience(at) || self.request.is_some()) {
             return Move::Look;
         }
-        self.begin_tenure(at, Bytes::new(), None)
+        self.begin_hold(at, Bytes::new(), None)
     }
 
     fn look(&mut self, at: &mut At<'_>, seen: Seen) -> Move<Self::Output> {
@@ -217,11 +218,11 @@ impl Editor for Take {
             self.entry = Some(entry.clone());
             return self.granted(token, seen.word);
         }
-        if seen.doubt && self.request.is_some() && self.trying == Trying::Begin {
+        if seen.outcome_unknown && self.request.is_some() && self.trying == Trying::Begin {
             match self.resolve(token, &seen.extras[1]) {
                 Some(true) => return Move::Done(Ok(Taken::Used(None))),
                 Some(false) => {}
-                None => return Move::Done(Err(LockError::Trouble(Trouble::Unknown))),
+                None => return Move::Done(Err(LockError::RequestFailure(RequestFailure::Unknown))),
             }
         }
         self.token = Some(token);
@@ -246,7 +247,7 @@ impl Editor for Take {
             return self.wait(at, &word);
         }
         if live.is_empty() {
-            return self.begin_tenure(at, seen.word, None);
+            return self.begin_hold(at, seen.word, None);
         }
         match (word.mode, self.mode) {
             (Mode::Shared, Mode::Shared) if live.len() < READERS_MAX => {
@@ -277,13 +278,13 @@ impl Editor for Take {
             Trying::Mark => {
                 self.marked = self.sent;
                 let left = self.deadline.unwrap_or_default().since(at.now);
-                Move::Sleep(self.backoff.draw(at.dice).min(left))
+                Move::Sleep(self.backoff.draw(at.rng).min(left))
             }
             Trying::Unmark => Move::Done(Err(LockError::TimedOut { holder: self.holder.take() })),
         }
     }
 
-    fn fails(&mut self, trouble: Trouble) -> Self::Output {
-        Err(LockError::Trouble(trouble))
+    fn fails(&mut self, failure: RequestFailure) -> Self::Output {
+        Err(LockError::RequestFailure(failure))
     }
 }

@@ -2,8 +2,8 @@
 
 use super::state::{self, FRESH_BYTES, GIVEN_BACK_BYTES, State};
 use super::{BELL, Claimed, Item, Queue, STATES_PAGE, parted, state_of, work_of};
-use crate::asking::{Asking, Course, DAMAGED, Heard, Results, Step};
-use crate::procedure::{Answer, Next, Procedure, Trouble};
+use crate::asking::{Asking, CasContext, DAMAGED, Heard, Results, Step};
+use crate::procedure::{Answer, Next, Procedure, RequestFailure};
 use braid_base::{Rng, Time};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ pub struct Watch {
 #[derive(Clone, Debug)]
 pub struct ClaimEnd {
     /// An item, or none: there was nothing to do all the time.
-    pub result: Result<Option<Claimed>, Trouble>,
+    pub result: Result<Option<Claimed>, RequestFailure>,
     /// For the next attempt.
     pub watch: Watch,
 }
@@ -35,7 +35,7 @@ pub struct Claim {
     consumer: u64,
     watch: Watch,
     patience: Duration,
-    course: Course,
+    course: CasContext,
     began: Option<Time>,
     asked: Time,
     ticket: u64,
@@ -87,9 +87,9 @@ const WAIT_MIN: Duration = Duration::from_millis(1);
 impl Procedure for Claim {
     type Output = ClaimEnd;
 
-    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<ClaimEnd> {
+    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<ClaimEnd> {
         let mut course = std::mem::take(&mut self.course);
-        let next = course.resume(dice, answer, |course, dice, heard| self.step(course, now, dice, heard));
+        let next = course.resume(rng, answer, |course, rng, heard| self.step(course, now, rng, heard));
         self.course = course;
         self.asked = now;
         next.map(|result| ClaimEnd { result, watch: std::mem::take(&mut self.watch) })
@@ -103,7 +103,7 @@ impl Claim {
             consumer,
             watch,
             patience,
-            course: Course::default(),
+            course: CasContext::default(),
             began: None,
             asked: Time(0),
             ticket: 0,
@@ -113,30 +113,30 @@ impl Claim {
         }
     }
 
-    fn step(&mut self, course: &mut Course, now: Time, dice: &mut Rng, heard: Heard) -> Step<Option<Claimed>> {
+    fn step(&mut self, course: &mut CasContext, now: Time, rng: &mut Rng, heard: Heard) -> Step<Option<Claimed>> {
         match (self.at.clone(), heard) {
             (At::Beginning, _) => {
                 self.began = Some(now);
-                self.ticket = dice.next_u64();
-                self.begin_round(dice)
+                self.ticket = rng.next_u64();
+                self.begin_round(rng)
             }
-            (At::Waiting, _) => self.begin_round(dice),
+            (At::Waiting, _) => self.begin_round(rng),
             (At::Looking { watched }, Heard::Results(results)) => {
                 self.looked(&watched, &results, now)?;
-                self.choose(now, dice)
+                self.choose(now, rng)
             }
             (At::Looking { .. }, _) => self.look(),
             (At::Reading(item), Heard::Results(results)) => {
                 let value = &results.values(0, 1)?[0];
                 match State::decode(value)? {
                     Some(state @ State::Free { .. }) => self.claim(item, state),
-                    _ => self.choose(now, dice),
+                    _ => self.choose(now, rng),
                 }
             }
-            (At::Reading(_), _) => self.choose(now, dice),
+            (At::Reading(_), _) => self.choose(now, rng),
             (At::Claiming { item, claim }, Heard::Results(results)) => match results.compared(0)?.ok_or(DAMAGED)? {
                 (true, _) => self.claimed(item, claim, &results.values(1, 1)?[0]),
-                (false, _) => self.choose(now, dice),
+                (false, _) => self.choose(now, rng),
             },
             (At::Claiming { item, claim } | At::Doubting { item, claim }, Heard::Unknown) => {
                 course.in_doubt = true;
@@ -151,15 +151,15 @@ impl Claim {
                     // It was not done.
                     Some(state @ State::Free { .. }) => self.claim(item, state),
                     // Nor here, or it is taken over already. Nothing was begun.
-                    _ => self.choose(now, dice),
+                    _ => self.choose(now, rng),
                 }
             }
             (At::Claiming { .. } | At::Doubting { .. }, _) => unreachable!("it did not wait"),
         }
     }
 
-    fn begin_round(&mut self, dice: &mut Rng) -> Step<Option<Claimed>> {
-        let begin = dice.next_u64() as u32;
+    fn begin_round(&mut self, rng: &mut Rng) -> Step<Option<Claimed>> {
+        let begin = rng.next_u64() as u32;
         self.round = Round { begin, after: Some(begin), ..Round::default() };
         self.look()
     }
@@ -177,7 +177,7 @@ impl Claim {
         Ok(asking.done())
     }
 
-    fn looked(&mut self, watched: &[Item], results: &Results, now: Time) -> Result<(), Trouble> {
+    fn looked(&mut self, watched: &[Item], results: &Results, now: Time) -> Result<(), RequestFailure> {
         let values = results.values(0, 1 + watched.len())?;
         // Once around, the bell is the one heard at first: what came since is behind.
         if self.round.after == Some(self.round.begin) && !self.round.wrapped {
@@ -246,10 +246,10 @@ impl Claim {
     }
 
     /// Tries one of those that may be had: dead ones' first, the others by lot.
-    fn choose(&mut self, now: Time, dice: &mut Rng) -> Step<Option<Claimed>> {
+    fn choose(&mut self, now: Time, rng: &mut Rng) -> Step<Option<Claimed>> {
         let dead = self.round.free.first().is_some_and(|(item, _)| self.watch.seen.contains_key(item));
         if !self.round.free.is_empty() {
-            let index = if dead { 0 } else { dice.below(self.round.free.len() as u64) as usize };
+            let index = if dead { 0 } else { rng.below(self.round.free.len() as u64) as usize };
             let (item, value) = self.round.free.remove(index);
             self.watch.seen.remove(&item);
             return match value.as_ref().map(State::decode) {
@@ -280,7 +280,7 @@ impl Claim {
 
     fn claim(&mut self, item: Item, from: State) -> Step<Option<Claimed>> {
         let token = from.token().checked_add(1).ok_or(DAMAGED)?;
-        let claim = state::Claim { token, consumer: self.consumer, ticket: self.ticket, beat: 0 };
+        let claim = state::Claim { token, consumer: self.consumer, ticket: self.ticket, heartbeat: 0 };
         self.at = At::Claiming { item, claim };
         let asking =
             Asking::of(self.queue.object).swap(state_of(item), &from.encode(), &State::Claimed(claim).encode());

@@ -2,9 +2,9 @@
 
 use super::state::{Claim, State};
 use super::{BELL, Claimed, Queue, parted, state_of, work_of};
-use crate::asking::{Asking, Course, DAMAGED, Heard, Results, Step, set};
-use crate::procedure::{Answer, Next, Procedure, Trouble};
-use crate::receipt::Ticket;
+use crate::asking::{Asking, CasContext, DAMAGED, Heard, Results, Step, set};
+use crate::idempotency_record::Ticket;
+use crate::procedure::{Answer, Next, Procedure, RequestFailure};
 use braid_base::{Rng, Time};
 use braid_wire::SetAttribute;
 use bytes::Bytes;
@@ -65,26 +65,26 @@ impl GiveBack {
 }
 
 impl Procedure for Renew {
-    type Output = Result<Renewed, Trouble>;
+    type Output = Result<Renewed, RequestFailure>;
 
-    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        self.holding.resume(now, dice, answer, |claimed| claimed.map_or(Renewed::Lost, Renewed::Kept))
+    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        self.holding.resume(now, rng, answer, |claimed| claimed.map_or(Renewed::Lost, Renewed::Kept))
     }
 }
 
 impl Procedure for Finish {
-    type Output = Result<Finished, Trouble>;
+    type Output = Result<Finished, RequestFailure>;
 
-    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        self.holding.resume(now, dice, answer, |claimed| claimed.map_or(Finished::Lost, |_| Finished::Finished))
+    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        self.holding.resume(now, rng, answer, |claimed| claimed.map_or(Finished::Lost, |_| Finished::Finished))
     }
 }
 
 impl Procedure for GiveBack {
-    type Output = Result<(), Trouble>;
+    type Output = Result<(), RequestFailure>;
 
-    fn resume(&mut self, now: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
-        self.holding.resume(now, dice, answer, |_| ())
+    fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
+        self.holding.resume(now, rng, answer, |_| ())
     }
 }
 
@@ -94,7 +94,7 @@ struct Holding {
     queue: Queue,
     claimed: Claimed,
     aim: Aim,
-    course: Course,
+    course: CasContext,
     ticket: Option<Ticket>,
     /// When it ends, unless it finishes: what that has set is to be known in any case.
     ends: Option<Time>,
@@ -118,33 +118,33 @@ enum At {
 
 impl Holding {
     fn new(queue: Queue, claimed: Claimed, aim: Aim) -> Holding {
-        Holding { queue, claimed, aim, course: Course::default(), ticket: None, ends: None, at: At::Beginning }
+        Holding { queue, claimed, aim, course: CasContext::default(), ticket: None, ends: None, at: At::Beginning }
     }
 
     fn resume<T>(
         &mut self,
         now: Time,
-        dice: &mut Rng,
+        rng: &mut Rng,
         answer: Answer,
         end: impl FnOnce(Option<Claimed>) -> T,
-    ) -> Next<Result<T, Trouble>> {
+    ) -> Next<Result<T, RequestFailure>> {
         let mut course = std::mem::take(&mut self.course);
-        let next = course.resume(dice, answer, |course, dice, heard| self.step(course, dice, heard));
+        let next = course.resume(rng, answer, |course, rng, heard| self.step(course, rng, heard));
         self.course = course;
         let left = self.ends.get_or_insert(now.after(self.queue.lease / 2)).since(now);
         match next.map(|result| result.map(end)) {
             Next::Ask { request, .. } if !matches!(self.aim, Aim::Finish(_)) => match left {
-                Duration::ZERO => Next::Done(Err(Trouble::Unknown)),
+                Duration::ZERO => Next::Done(Err(RequestFailure::Unknown)),
                 patience => Next::Ask { request, patience },
             },
             next => next,
         }
     }
 
-    fn step(&mut self, course: &mut Course, dice: &mut Rng, heard: Heard) -> Step<Option<Claimed>> {
+    fn step(&mut self, course: &mut CasContext, rng: &mut Rng, heard: Heard) -> Step<Option<Claimed>> {
         match (self.at, heard) {
             (At::Beginning, _) => {
-                self.ticket = Some(Ticket::draw(self.queue.receipt, dice));
+                self.ticket = Some(Ticket::draw(self.queue.idempotency_record, rng));
                 self.swap()
             }
             (At::Swapping, Heard::Results(results)) => match results.compared(0)?.ok_or(DAMAGED)? {
@@ -174,7 +174,7 @@ impl Holding {
         let asking = |to: &Bytes| Asking::of(self.queue.object).swap(state_of(item), &from, to);
         let mut sets = self.ticket().sets();
         Ok(match &self.aim {
-            Aim::Renew => asking(&State::Claimed(self.next_beat()).encode()).done(),
+            Aim::Renew => asking(&State::Claimed(self.heartbeat_at()).encode()).done(),
             Aim::GiveBack => asking(&State::Free { token: self.claimed.token }.encode()).then_add(BELL, 1).done(),
             Aim::Finish(results) => {
                 sets.push(set(work_of(item), &Bytes::new()));
@@ -184,14 +184,14 @@ impl Holding {
         })
     }
 
-    fn next_beat(&self) -> Claim {
-        Claim { beat: self.claimed.claim.beat.wrapping_add(1), ..self.claimed.claim }
+    fn heartbeat_at(&self) -> Claim {
+        Claim { heartbeat: self.claimed.claim.heartbeat.wrapping_add(1), ..self.claimed.claim }
     }
 
     fn done(&self) -> Step<Option<Claimed>> {
         let mut claimed = self.claimed.clone();
         if matches!(self.aim, Aim::Renew) {
-            claimed.claim = self.next_beat();
+            claimed.claim = self.heartbeat_at();
         }
         Ok(Next::Done(Ok(Some(claimed))))
     }
@@ -208,14 +208,14 @@ impl Holding {
     }
 
     fn is_mine(&self, claim: Claim) -> bool {
-        Claim { beat: 0, ..claim } == Claim { beat: 0, ..self.claimed.claim }
+        Claim { heartbeat: 0, ..claim } == Claim { heartbeat: 0, ..self.claimed.claim }
     }
 
-    fn found_out(&self, results: &Results) -> Result<bool, Trouble> {
+    fn found_out(&self, results: &Results) -> Result<bool, RequestFailure> {
         let values = results.values(0, 2)?;
         let state = State::decode(&values[0])?;
         match (&self.aim, state) {
-            (Aim::Renew, Some(State::Claimed(claim))) => Ok(claim == self.next_beat()),
+            (Aim::Renew, Some(State::Claimed(claim))) => Ok(claim == self.heartbeat_at()),
             // If it is not this claim's, it is given back, or was lost: all the same.
             (Aim::Renew | Aim::GiveBack, _) => Ok(false),
             (Aim::Finish(_), _) => {
@@ -223,7 +223,7 @@ impl Holding {
                 let told = ticket.tells(results.values(1, ticket.gets().len())?);
                 // The item is there: it is not finished. If it is not, others may have finished it.
                 let there = parted(&values[1]).is_some_and(|(of, _)| of == self.claimed.of);
-                if there { Ok(false) } else { told.ok_or(Trouble::Unknown) }
+                if there { Ok(false) } else { told.ok_or(RequestFailure::Unknown) }
             }
         }
     }

@@ -2,9 +2,9 @@
 
 use super::state::State;
 use super::{BELL, ITEM_BYTES_MAX, Item, Queue, parted, state_of, work_of};
-use crate::asking::{Asking, Course, Heard, Step, set};
-use crate::procedure::{Answer, Next, Procedure, Trouble};
-use crate::receipt::Ticket;
+use crate::asking::{Asking, CasContext, Heard, Step, set};
+use crate::idempotency_record::Ticket;
+use crate::procedure::{Answer, Next, Procedure, RequestFailure};
 use braid_base::{Rng, Time};
 use bytes::Bytes;
 
@@ -13,7 +13,7 @@ use bytes::Bytes;
 pub struct Put {
     queue: Queue,
     work: Bytes,
-    course: Course,
+    course: CasContext,
     ticket: Option<Ticket>,
     item: Item,
     at: At,
@@ -28,11 +28,11 @@ enum At {
 }
 
 impl Procedure for Put {
-    type Output = Result<Item, Trouble>;
+    type Output = Result<Item, RequestFailure>;
 
-    fn resume(&mut self, _: Time, dice: &mut Rng, answer: Answer) -> Next<Self::Output> {
+    fn resume(&mut self, _: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
         let mut course = std::mem::take(&mut self.course);
-        let next = course.resume(dice, answer, |course, dice, heard| self.step(course, dice, heard));
+        let next = course.resume(rng, answer, |course, rng, heard| self.step(course, rng, heard));
         self.course = course;
         next
     }
@@ -40,21 +40,21 @@ impl Procedure for Put {
 
 impl Put {
     pub(super) fn new(queue: Queue, work: Bytes) -> Put {
-        Put { queue, work, course: Course::default(), ticket: None, item: Item(0), at: At::Beginning }
+        Put { queue, work, course: CasContext::default(), ticket: None, item: Item(0), at: At::Beginning }
     }
 
-    fn step(&mut self, course: &mut Course, dice: &mut Rng, heard: Heard) -> Step<Item> {
+    fn step(&mut self, course: &mut CasContext, rng: &mut Rng, heard: Heard) -> Step<Item> {
         match (self.at, heard) {
             (At::Beginning, _) => {
                 if self.work.len() > ITEM_BYTES_MAX {
-                    return Err(Trouble::TooLong { most: ITEM_BYTES_MAX });
+                    return Err(RequestFailure::TooLong { most: ITEM_BYTES_MAX });
                 }
-                self.ticket = Some(Ticket::draw(self.queue.receipt, dice));
-                self.put(dice)
+                self.ticket = Some(Ticket::draw(self.queue.idempotency_record, rng));
+                self.put(rng)
             }
             (At::Putting, Heard::Results(results)) if results.swapped(0)? => Ok(Next::Done(Ok(self.item))),
             // The number is another item's.
-            (At::Putting, Heard::Results(_)) => self.put(dice),
+            (At::Putting, Heard::Results(_)) => self.put(rng),
             (At::Putting | At::Doubting, Heard::Unknown) => {
                 course.in_doubt = true;
                 self.at = At::Doubting;
@@ -66,17 +66,17 @@ impl Put {
                 let found = parted(&results.values(0, 1)?[0]).is_some_and(|(of, _)| of == ticket.value());
                 let told = ticket.tells(results.values(1, ticket.gets().len())?);
                 // An item that is not there was never put in, or is finished.
-                let happened = if found { true } else { told.ok_or(Trouble::Unknown)? };
+                let happened = if found { true } else { told.ok_or(RequestFailure::Unknown)? };
                 course.in_doubt = false;
-                if happened { Ok(Next::Done(Ok(self.item))) } else { self.put(dice) }
+                if happened { Ok(Next::Done(Ok(self.item))) } else { self.put(rng) }
             }
             (At::Putting | At::Doubting, Heard::Nothing | Heard::Value) => unreachable!("it did not wait"),
         }
     }
 
-    fn put(&mut self, dice: &mut Rng) -> Step<Item> {
+    fn put(&mut self, rng: &mut Rng) -> Step<Item> {
         self.at = At::Putting;
-        self.item = Item(dice.next_u64() as u32);
+        self.item = Item(rng.next_u64() as u32);
         let ticket = self.ticket();
         let value: Bytes = ticket.value().iter().chain(&self.work).copied().collect();
         let mut sets = vec![set(work_of(self.item), &value)];

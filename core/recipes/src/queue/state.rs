@@ -8,7 +8,7 @@
 //! ```
 
 use crate::asking::DAMAGED;
-use crate::procedure::Trouble;
+use crate::procedure::RequestFailure;
 use bytes::{BufMut, Bytes, BytesMut};
 
 /// How an item stands.
@@ -27,7 +27,7 @@ pub(super) struct Claim {
     pub(super) consumer: u64,
     pub(super) ticket: u64,
     /// Rises as the claim is renewed.
-    pub(super) beat: u64,
+    pub(super) heartbeat: u64,
 }
 
 pub(super) const FRESH_BYTES: u32 = 35;
@@ -49,9 +49,9 @@ impl State {
                 bytes.put_u64(token);
                 bytes.resize(length as usize, 0);
             }
-            State::Claimed(Claim { token, consumer, ticket, beat }) => {
+            State::Claimed(Claim { token, consumer, ticket, heartbeat }) => {
                 bytes.put_u8(CLAIMED);
-                for word in [token, consumer, ticket, beat] {
+                for word in [token, consumer, ticket, heartbeat] {
                     bytes.put_u64(word);
                 }
             }
@@ -60,14 +60,14 @@ impl State {
     }
 
     /// `None`: there is no item.
-    pub(super) fn decode(bytes: &Bytes) -> Result<Option<State>, Trouble> {
+    pub(super) fn decode(bytes: &Bytes) -> Result<Option<State>, RequestFailure> {
         let word = |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         Ok(Some(match (bytes.len() as u32, bytes.first()) {
             (0, _) => return Ok(None),
             (FRESH_BYTES, Some(&FREE)) if word(1) == 0 => State::FRESH,
             (GIVEN_BACK_BYTES, Some(&FREE)) if word(1) > 0 => State::Free { token: word(1) },
             (CLAIMED_BYTES, Some(&CLAIMED)) => {
-                State::Claimed(Claim { token: word(1), consumer: word(9), ticket: word(17), beat: word(25) })
+                State::Claimed(Claim { token: word(1), consumer: word(9), ticket: word(17), heartbeat: word(25) })
             }
             _ => return Err(DAMAGED),
         }))
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn lengths_tell_states() {
-        let claim = Claim { token: 1, consumer: 2, ticket: 3, beat: 4 };
+        let claim = Claim { token: 1, consumer: 2, ticket: 3, heartbeat: 4 };
         assert_eq!(State::FRESH.encode().len() as u32, FRESH_BYTES);
         assert_eq!(State::Free { token: 1 }.encode().len() as u32, GIVEN_BACK_BYTES);
         assert_eq!(State::Claimed(claim).encode().len() as u32, CLAIMED_BYTES);
@@ -96,8 +96,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(token: u64, consumer: u64, ticket: u64, beat: u64) {
-            for state in [State::Free { token }, State::Claimed(Claim { token, consumer, ticket, beat })] {
+        fn what_is_encoded_is_decoded(token: u64, consumer: u64, ticket: u64, heartbeat: u64) {
+            for state in [State::Free { token }, State::Claimed(Claim { token, consumer, ticket, heartbeat })] {
                 prop_assert_eq!(State::decode(&state.encode()), Ok(Some(state)));
             }
         }

@@ -20,8 +20,8 @@ pub struct Moment<'a, L> {
     pub now: Time,
     /// What no client sees: true time.
     pub true_now: Time,
-    /// Its dice.
-    pub dice: &'a mut Rng,
+    /// Its random source.
+    pub rng: &'a mut Rng,
     /// The test's record.
     pub ledger: &'a mut L,
 }
@@ -92,7 +92,7 @@ where
 {
     fn resume(&mut self, moment: &mut Moment<L>, answer: Answer) -> Step<L> {
         let mut output = None;
-        match self.procedure.resume(moment.now, moment.dice, answer).map(|end| output = Some(end)) {
+        match self.procedure.resume(moment.now, moment.rng, answer).map(|end| output = Some(end)) {
             Next::Done(()) => {
                 let (then, output) = (self.then.take().expect("it ends once"), output.expect("just ended"));
                 Step::Then(then(moment, output))

@@ -8,7 +8,7 @@ use super::Doing;
 use super::space::Space;
 use super::world::{CALM, Fate, World};
 use braid_base::{ObjectId, Time};
-use braid_recipes::{Answer, Next, Trouble};
+use braid_recipes::{Answer, Next, RequestFailure};
 use braid_wire::ObjectRequest;
 use std::time::Duration;
 
@@ -172,7 +172,7 @@ fn go<L>(
         }
         (Next::Ask { request, .. }, Way::Lost) => {
             pending.push((client, request));
-            Answer::Trouble(Trouble::Unknown)
+            Answer::RequestFailure(RequestFailure::Unknown)
         }
         (Next::Ask { request, .. }, Way::Dies) => {
             pending.push((client, request));

@@ -47,7 +47,7 @@ impl Space {
         evaluation.answer
     }
 
-    /// There is room for so many bytes more. As on a device, and harder than in a mirror: when that is used up, nothing can become longer, even
+    /// There is room for so many bytes more. As on a device, and harder than in an attribute volume: when that is used up, nothing can become longer, even
     /// if something else goes with the same request.
     pub fn leave_room_for(&mut self, more: usize) {
         self.room = Some(self.map.values().map(|value| ENTRY + value.len()).sum::<usize>() + more);
@@ -55,9 +55,12 @@ impl Space {
 
     /// An attribute's value; no bytes if it is undefined, or there is no such object.
     pub fn value(&self, object: ObjectId, name: AttributeName) -> Bytes {
-        let life = self.map.get(&Key::header(object)).map(|header| header.slice(..8));
-        let life = life.map(|life| u64::from_be_bytes(life[..].try_into().expect("eight bytes")));
-        life.and_then(|life| self.map.get(&Key::attribute(life, name)).cloned()).unwrap_or_default()
+        let incarnation = self.map.get(&Key::header(object)).map(|header| header.slice(..8));
+        let incarnation =
+            incarnation.map(|incarnation| u64::from_be_bytes(incarnation[..].try_into().expect("eight bytes")));
+        incarnation
+            .and_then(|incarnation| self.map.get(&Key::attribute(incarnation, name)).cloned())
+            .unwrap_or_default()
     }
 
     /// An attribute that is a number; 0 if it is undefined.

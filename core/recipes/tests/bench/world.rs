@@ -6,13 +6,13 @@
 //!   client ──Ask──▶ (late, or never) ──▶ done, as one, or refused: Busy ──▶ answer (late, or lost: Trouble::Unknown)
 //! ```
 //!
-//! A request of which a client hears [`Trouble::Unknown`] may happen yet, until a later one of the same client has. One whose client has died may
+//! A request of which a client hears [`RequestFailure::Unknown`] may happen yet, until a later one of the same client has. One whose client has died may
 //! happen long after. Clients' clocks show different times, and run a little fast or slow.
 
 use super::doing::{Doing, Moment, Step};
 use super::space::Space;
 use braid_base::{ObjectId, Rng, Time};
-use braid_recipes::{Answer, Next, Trouble};
+use braid_recipes::{Answer, Next, RequestFailure};
 use braid_wire::{
     Action, ActionResult, AttributeName, CommandResult, ObjectCommand, ObjectFailure, ObjectRequest, When,
 };
@@ -23,7 +23,7 @@ use std::time::Duration;
 
 /// How bad it is. Chances in a thousand.
 #[derive(Clone, Copy, Debug)]
-pub struct Weather {
+pub struct FaultRates {
     /// A request and its answer take so long each at most.
     pub delay: Duration,
     /// Of a request, an answer and a wait: it takes up to `straggle` instead.
@@ -45,7 +45,7 @@ pub struct Weather {
 }
 
 /// Nothing goes wrong.
-pub const CALM: Weather = Weather {
+pub const CALM: FaultRates = FaultRates {
     delay: Duration::from_millis(1),
     straggling: 0,
     straggle: Duration::from_secs(0),
@@ -58,7 +58,7 @@ pub const CALM: Weather = Weather {
 };
 
 /// Everything does.
-pub const ROUGH: Weather = Weather {
+pub const ROUGH: FaultRates = FaultRates {
     delay: Duration::from_millis(20),
     straggling: 30,
     straggle: Duration::from_secs(20),
@@ -71,7 +71,7 @@ pub const ROUGH: Weather = Weather {
 };
 
 /// The device is cut off, and clients would wait long for an answer.
-pub const SILENT: Weather = Weather { unknown: 1000, unknown_after: Duration::from_secs(3600), ..CALM };
+pub const SILENT: FaultRates = FaultRates { unknown: 1000, unknown_after: Duration::from_secs(3600), ..CALM };
 
 /// How a client is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,11 +93,11 @@ pub struct World<L> {
     /// True time, which no client sees.
     pub now: Time,
     /// How bad it is.
-    pub weather: Weather,
+    pub rates: FaultRates,
     /// As it was at first.
-    began: Weather,
+    began: FaultRates,
     seed: u64,
-    pub(super) dice: Rng,
+    pub(super) rng: Rng,
     pub(super) clients: Vec<Client<L>>,
     events: EventQueue<Event>,
     watchers: Vec<Watcher>,
@@ -139,7 +139,7 @@ pub(super) struct Client<L> {
     pub(super) immortal: bool,
     offset: u64,
     drift: i64,
-    dice: Rng,
+    rng: Rng,
     /// Counts its steps: what was meant for an earlier one is dropped.
     pub(super) step: u64,
     /// The step of the last request that was done: none of an earlier one is.
@@ -162,15 +162,15 @@ struct Watcher {
 
 impl<L> World<L> {
     /// Of this seed, with these objects.
-    pub fn new(seed: u64, weather: Weather, objects: &[ObjectId], ledger: L) -> World<L> {
+    pub fn new(seed: u64, rates: FaultRates, objects: &[ObjectId], ledger: L) -> World<L> {
         World {
             space: Space::with(objects),
             ledger,
             now: Time(0),
-            weather,
-            began: weather,
+            rates,
+            began: rates,
             seed,
-            dice: Rng::new(seed),
+            rng: Rng::new(seed),
             clients: Vec::new(),
             events: EventQueue::default(),
             watchers: Vec::new(),
@@ -186,14 +186,14 @@ impl<L> World<L> {
 
     /// One more client; says its number.
     pub fn client(&mut self, doing: Doing<L>) -> usize {
-        let drift = self.weather.drift as i64;
+        let drift = self.rates.drift as i64;
         let client = Client {
             doing,
             fate: Fate::Alive,
             immortal: false,
-            offset: self.dice.below(1 << 40),
-            drift: self.dice.below(2 * drift as u64 + 1) as i64 - drift,
-            dice: self.dice.fork(),
+            offset: self.rng.below(1 << 40),
+            drift: self.rng.below(2 * drift as u64 + 1) as i64 - drift,
+            rng: self.rng.fork(),
             step: 0,
             done: 0,
         };
@@ -259,8 +259,8 @@ impl<L> World<L> {
                 if step < self.clients[client].done {
                     return;
                 }
-                let done = if self.dice.chance(self.weather.busy, 1000) {
-                    Answer::Trouble(Trouble::Refused(ObjectFailure::Busy))
+                let done = if self.rng.chance(self.rates.busy, 1000) {
+                    Answer::RequestFailure(RequestFailure::Refused(ObjectFailure::Busy))
                 } else {
                     self.clients[client].done = step;
                     self.execute(client, &request)
@@ -284,7 +284,7 @@ impl<L> World<L> {
     pub(super) fn execute(&mut self, client: usize, request: &ObjectRequest) -> Answer {
         let answer = match self.space.execute(request) {
             Ok(results) => Answer::Results(results),
-            Err(refusal) => Answer::Trouble(Trouble::Refused(refusal.failure)),
+            Err(refusal) => Answer::RequestFailure(RequestFailure::Refused(refusal.failure)),
         };
         self.note(client, What::Done(request.clone(), answer.clone()));
         if let Some(look) = &mut self.after_each {
@@ -295,7 +295,7 @@ impl<L> World<L> {
 
     fn advance(&mut self, client: usize, answer: Answer) {
         if let Some((wants, delay)) = self.step(client, answer) {
-            if !self.clients[client].immortal && self.dice.chance(self.weather.death, 1000) {
+            if !self.clients[client].immortal && self.rng.chance(self.rates.death, 1000) {
                 self.die_at(client, wants);
                 return;
             }
@@ -309,8 +309,8 @@ impl<L> World<L> {
         let of = &mut self.clients[client];
         of.step += 1;
         for _ in 0..1000 {
-            let (dice, ledger) = (&mut of.dice, &mut self.ledger);
-            let mut moment = Moment { client, now, true_now: self.now, dice, ledger };
+            let (rng, ledger) = (&mut of.rng, &mut self.ledger);
+            let mut moment = Moment { client, now, true_now: self.now, rng, ledger };
             let Some(runs) = &mut of.doing.0 else {
                 of.fate = Fate::Through;
                 return None;
@@ -328,9 +328,9 @@ impl<L> World<L> {
     fn die_at(&mut self, client: usize, wants: Next<()>) {
         self.note(client, What::Dies);
         if let Next::Ask { request, .. } = wants
-            && self.dice.chance(1, 2)
+            && self.rng.chance(1, 2)
         {
-            let on_its_way = if self.dice.chance(1, 2) { self.delay() } else { self.straggle() };
+            let on_its_way = if self.rng.chance(1, 2) { self.delay() } else { self.straggle() };
             let step = self.clients[client].step;
             self.schedule(on_its_way, Event::Do { client, step, request, answer: false });
         }
@@ -342,18 +342,20 @@ impl<L> World<L> {
         match wants {
             Next::Ask { request, patience } => {
                 let mut on_its_way = delay.unwrap_or_else(|| self.delay());
-                let lost = self.dice.chance(self.weather.unknown, 1000);
+                let lost = self.rng.chance(self.rates.unknown, 1000);
                 let mut gives_up = (patience < Duration::MAX).then(|| self.true_span(client, patience));
                 if lost {
                     self.note(client, What::Lost(request.clone()));
-                    gives_up =
-                        Some(gives_up.map_or(self.weather.unknown_after, |end| end.min(self.weather.unknown_after)));
-                    on_its_way = if self.dice.chance(1, 4) { self.straggle() } else { on_its_way };
+                    gives_up = Some(gives_up.map_or(self.rates.unknown_after, |end| end.min(self.rates.unknown_after)));
+                    on_its_way = if self.rng.chance(1, 4) { self.straggle() } else { on_its_way };
                 }
                 if let Some(after) = gives_up {
-                    self.schedule(after, Event::Tell { client, step, answer: Answer::Trouble(Trouble::Unknown) });
+                    self.schedule(
+                        after,
+                        Event::Tell { client, step, answer: Answer::RequestFailure(RequestFailure::Unknown) },
+                    );
                 }
-                if !lost || self.dice.chance(1, 2) {
+                if !lost || self.rng.chance(1, 2) {
                     self.schedule(on_its_way, Event::Do { client, step, request, answer: !lost });
                 }
             }
@@ -362,27 +364,27 @@ impl<L> World<L> {
                 self.schedule(over, Event::Tell { client, step, answer: Answer::None });
             }
             Next::Await { object, name, seen, patience } => {
-                let trouble = self.dice.chance(self.weather.awaits, 1000);
-                let kind = self.dice.below(3);
-                if trouble && kind == 0 {
-                    let refused = Answer::Trouble(Trouble::Refused(ObjectFailure::Busy));
+                let failure = self.rng.chance(self.rates.awaits, 1000);
+                let kind = self.rng.below(3);
+                if failure && kind == 0 {
+                    let refused = Answer::RequestFailure(RequestFailure::Refused(ObjectFailure::Busy));
                     let back = self.delay();
                     return self.schedule(back, Event::Tell { client, step, answer: refused });
                 }
                 if !self.space.objects().contains(&object) {
-                    let refused = Answer::Trouble(Trouble::Refused(ObjectFailure::NoSuchObject));
+                    let refused = Answer::RequestFailure(RequestFailure::Refused(ObjectFailure::NoSuchObject));
                     let back = self.delay();
                     return self.schedule(back, Event::Tell { client, step, answer: refused });
                 }
                 let value = self.space.value(object, name);
-                if value != seen || trouble && kind == 1 {
+                if value != seen || failure && kind == 1 {
                     let back = self.delay();
                     return self.schedule(back, Event::Tell { client, step, answer: Answer::Value(value) });
                 }
                 // If nothing wakes it before, it hears at the end what was known: it has missed what came meanwhile.
                 let over = self.true_span(client, patience) + self.delay();
                 self.schedule(over, Event::Tell { client, step, answer: Answer::Value(seen.clone()) });
-                self.watchers.push(Watcher { client, step, object, name, seen, deaf: trouble });
+                self.watchers.push(Watcher { client, step, object, name, seen, deaf: failure });
             }
             Next::Done(()) => unreachable!("the end of a procedure is the beginning of the next"),
         }
@@ -412,19 +414,19 @@ impl<L> World<L> {
     }
 
     fn delay(&mut self) -> Duration {
-        if self.dice.chance(self.weather.straggling, 1000) {
+        if self.rng.chance(self.rates.straggling, 1000) {
             return self.straggle();
         }
-        Duration::from_nanos(self.dice.below(self.weather.delay.as_nanos() as u64 + 1))
+        Duration::from_nanos(self.rng.below(self.rates.delay.as_nanos() as u64 + 1))
     }
 
     fn straggle(&mut self) -> Duration {
-        Duration::from_nanos(self.dice.below(self.weather.straggle.as_nanos() as u64 + 1))
+        Duration::from_nanos(self.rng.below(self.rates.straggle.as_nanos() as u64 + 1))
     }
 
     /// How much too late a client wakes up.
     fn late(&mut self) -> Duration {
-        if self.dice.chance(self.weather.straggling, 1000) { self.straggle() } else { Duration::ZERO }
+        if self.rng.chance(self.rates.straggling, 1000) { self.straggle() } else { Duration::ZERO }
     }
 
     fn schedule(&mut self, after: Duration, event: Event) {

@@ -1,12 +1,12 @@
-//! The delivery counter: stories, every order of two clients' steps, and storms.
+//! The delivery counter: stories, every order of two clients' steps, and swarm runs.
 
 use crate::bench::{
-    Budget, CALM, Doing, Moment, ROUGH, SILENT, Weather, World, ask, explore, late, over, run, sleep, space,
+    Budget, CALM, Doing, FaultRates, Moment, ROUGH, SILENT, World, ask, explore, late, over, run, sleep, space,
 };
 use braid_base::{ObjectId, Time};
 use braid_recipes::counter::{CounterError, CounterOptions, DeliveryCounter, SLOTS, Turn};
 use braid_recipes::fence::unguard;
-use braid_recipes::{Answer, Trouble};
+use braid_recipes::{Answer, RequestFailure};
 use braid_wire::{Action, AttributeName, CommandResult, ObjectRequest, SetAttribute};
 use bytes::Bytes;
 use std::time::Duration;
@@ -47,8 +47,8 @@ fn counter() -> DeliveryCounter {
     DeliveryCounter::new(COUNTERS, FIRST, options())
 }
 
-fn world(seed: u64, weather: Weather) -> World<Log> {
-    let mut world = World::new(seed, weather, &[COUNTERS, DATA], Log::default());
+fn world(seed: u64, rates: FaultRates) -> World<Log> {
+    let mut world = World::new(seed, rates, &[COUNTERS, DATA], Log::default());
     world.after_each(|log, space| {
         let word = space.value(COUNTERS, WORD);
         let turn = if word.is_empty() { 0 } else { u64::from_be_bytes(word[1..9].try_into().unwrap()) };
@@ -302,7 +302,7 @@ fn check(world: &mut World<Log>) {
 fn told(moment: &mut Moment<Log>, record: [u64; 3], left: Result<Option<Vec<CommandResult>>, CounterError>) {
     match left {
         Ok(_) => moment.ledger.happened.push(record),
-        Err(CounterError::Trouble(Trouble::Unknown)) => {}
+        Err(CounterError::RequestFailure(RequestFailure::Unknown)) => {}
         Err(_) => moment.ledger.not_happened.push(record),
     }
 }
@@ -333,7 +333,7 @@ fn writes(turn: Turn, rounds: u64, done: u64) -> Doing<Log> {
         if done == 2 {
             let mine = moment.ledger.served.iter_mut().find(|served| served.0 == record[0]).expect("it was noted");
             mine.3 = mine.3.min(moment.true_now);
-            return match moment.dice.below(4) {
+            return match moment.rng.below(4) {
                 0 => lives(rounds - 1),
                 1 => run(turn.leave(), move |_, _| lives(rounds - 1)),
                 _ => run(turn.leave_with(append(record)).unwrap(), move |moment: &mut Moment<Log>, left| {
@@ -342,7 +342,7 @@ fn writes(turn: Turn, rounds: u64, done: u64) -> Doing<Log> {
                 }),
             };
         }
-        if moment.dice.chance(1, 4) {
+        if moment.rng.chance(1, 4) {
             return run(turn.renew(), move |moment: &mut Moment<Log>, turn| match turn {
                 Ok(turn) => {
                     // If it has heard of it in time.
@@ -360,7 +360,7 @@ fn writes(turn: Turn, rounds: u64, done: u64) -> Doing<Log> {
                 }
             });
         }
-        let thinks = if moment.dice.chance(1, 15) { seconds(5) } else { Duration::from_millis(20) };
+        let thinks = if moment.rng.chance(1, 15) { seconds(5) } else { Duration::from_millis(20) };
         ask(turn.guard(append(record)).unwrap(), move |moment: &mut Moment<Log>, answer| {
             if let Answer::Results(_) = &answer {
                 if !taken(&answer) {
@@ -374,14 +374,14 @@ fn writes(turn: Turn, rounds: u64, done: u64) -> Doing<Log> {
     })
 }
 
-fn storm(seed: u64, weather: Weather) -> Log {
-    let mut world = world(seed, weather);
+fn swarm(seed: u64, rates: FaultRates) -> Log {
+    let mut world = world(seed, rates);
     for _ in 0..5 {
         world.client(lives(10));
     }
     world.run();
     let left = world.space.number(COUNTERS, FIRST) - world.ledger.turn;
-    world.weather = CALM;
+    world.rates = CALM;
     let came = world.now;
     let patient = CounterOptions { patience: seconds(1000), ..options() };
     let last = DeliveryCounter::new(COUNTERS, FIRST, patient).enter("last");
@@ -408,7 +408,7 @@ fn who_is_cut_off_hears_so_when_its_lease_is_over() {
                 let (late, began) = (moment.now.since(turn.sure_until()), moment.now);
                 assert!(moment.now >= turn.sure_until() && late < Duration::from_millis(10));
                 run(turn.leave(), move |moment: &mut Moment<Log>, left| {
-                    assert_eq!(left, Err(CounterError::Trouble(Trouble::Unknown)));
+                    assert_eq!(left, Err(CounterError::RequestFailure(RequestFailure::Unknown)));
                     assert!(moment.now.since(began) < options().lease + seconds(1));
                     moment.ledger.lines.push("heard".into());
                     over()
@@ -417,16 +417,16 @@ fn who_is_cut_off_hears_so_when_its_lease_is_over() {
         })
     }));
     world.run_for(Duration::from_millis(100));
-    world.weather = SILENT;
+    world.rates = SILENT;
     world.run();
     assert_eq!(world.ledger.lines, ["heard"]);
 }
 
 #[test]
-fn storms() {
+fn swarms() {
     let (mut taken, mut refused, mut skipped) = (0, 0, 0);
     for seed in 0..200 {
-        let log = storm(seed, ROUGH);
+        let log = swarm(seed, ROUGH);
         taken += log.taken;
         refused += log.refused;
         skipped += log.skipped;
@@ -438,6 +438,6 @@ fn storms() {
 #[test]
 fn storms_in_which_nobody_dies_but_much_is_lost() {
     for seed in 0..50 {
-        storm(seed, Weather { death: 0, unknown: 200, awaits: 500, straggling: 5, ..ROUGH });
+        swarm(seed, FaultRates { death: 0, unknown: 200, awaits: 500, straggling: 5, ..ROUGH });
     }
 }

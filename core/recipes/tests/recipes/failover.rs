@@ -1,12 +1,12 @@
-//! Fail-over: stories, every order of two machines' steps, and storms.
+//! Fail-over: stories, every order of two machines' steps, and swarm runs.
 
 use crate::bench::{
-    Budget, CALM, Doing, Moment, ROUGH, SILENT, Weather, World, ask, explore, late, over, run, sleep, space,
+    Budget, CALM, Doing, FaultRates, Moment, ROUGH, SILENT, World, ask, explore, late, over, run, sleep, space,
 };
 use braid_base::{ObjectId, Time};
 use braid_recipes::failover::{FailOver, FailOverError, FailOverOptions, LeaderStatus, Leadership};
 use braid_recipes::fence::{RaiseError, unguard};
-use braid_recipes::{Answer, Trouble};
+use braid_recipes::{Answer, RequestFailure};
 use braid_wire::{Action, AttributeName, CommandResult, ObjectRequest};
 use bytes::Bytes;
 use std::time::Duration;
@@ -48,8 +48,8 @@ fn service() -> FailOver {
     FailOver::new(SERVICE, WORD, options())
 }
 
-fn world(seed: u64, weather: Weather) -> World<Log> {
-    let mut world = World::new(seed, weather, &[SERVICE, DATA, ELSEWHERE], Log::default());
+fn world(seed: u64, rates: FaultRates) -> World<Log> {
+    let mut world = World::new(seed, rates, &[SERVICE, DATA, ELSEWHERE], Log::default());
     world.after_each(|log, space| {
         let word = space.value(SERVICE, WORD);
         let term = if word.is_empty() { 0 } else { u64::from_be_bytes(word[1..9].try_into().unwrap()) };
@@ -228,10 +228,10 @@ fn a_leader_that_is_cut_off_hears_so_when_its_lease_is_over() {
                 let (late, began) = (moment.now.since(leader.sure_until()), moment.now);
                 assert!(moment.now >= leader.sure_until() && late < Duration::from_millis(10));
                 run(leader.resign(), move |moment: &mut Moment<Log>, end| {
-                    assert_eq!(end, Err(FailOverError::Trouble(Trouble::Unknown)));
+                    assert_eq!(end, Err(FailOverError::RequestFailure(RequestFailure::Unknown)));
                     assert!(moment.now.since(began) < options().lease + seconds(1));
                     run(service.leader(), |moment: &mut Moment<Log>, status| {
-                        assert_eq!(status, Err(FailOverError::Trouble(Trouble::Unknown)));
+                        assert_eq!(status, Err(FailOverError::RequestFailure(RequestFailure::Unknown)));
                         moment.ledger.lines.push("heard".into());
                         over()
                     })
@@ -240,7 +240,7 @@ fn a_leader_that_is_cut_off_hears_so_when_its_lease_is_over() {
         })
     }));
     world.run_for(Duration::from_millis(100));
-    world.weather = SILENT;
+    world.rates = SILENT;
     world.run();
     assert_eq!(world.ledger.lines, ["heard"]);
 }
@@ -314,7 +314,7 @@ fn check(world: &mut World<Log>) {
 fn told(moment: &mut Moment<Log>, record: [u64; 3], end: Result<Option<Vec<CommandResult>>, FailOverError>) {
     match end {
         Ok(_) => moment.ledger.happened.push(record),
-        Err(FailOverError::Trouble(Trouble::Unknown)) => {}
+        Err(FailOverError::RequestFailure(RequestFailure::Unknown)) => {}
         Err(_) => moment.ledger.not_happened.push(record),
     }
 }
@@ -344,7 +344,7 @@ fn serves(leader: Leadership, rounds: u64, done: u64) -> Doing<Log> {
         if done == 4 {
             let mine = moment.ledger.led.iter_mut().find(|led| led.0 == record[0]).expect("it was noted");
             mine.3 = mine.3.min(moment.true_now);
-            return match moment.dice.below(3) {
+            return match moment.rng.below(3) {
                 0 => lives(rounds - 1),
                 1 => run(leader.resign(), move |_, _| lives(rounds - 1)),
                 _ => run(leader.resign_with(append(DATA, record)).unwrap(), move |moment: &mut Moment<Log>, end| {
@@ -353,7 +353,7 @@ fn serves(leader: Leadership, rounds: u64, done: u64) -> Doing<Log> {
                 }),
             };
         }
-        if moment.dice.chance(1, 3) {
+        if moment.rng.chance(1, 3) {
             return run(leader.progress(), move |moment: &mut Moment<Log>, leader| match leader {
                 Ok(leader) => {
                     // If it has heard of it in time.
@@ -370,7 +370,7 @@ fn serves(leader: Leadership, rounds: u64, done: u64) -> Doing<Log> {
                 }
             });
         }
-        let thinks = if moment.dice.chance(1, 10) { seconds(5) } else { Duration::from_millis(100) };
+        let thinks = if moment.rng.chance(1, 10) { seconds(5) } else { Duration::from_millis(100) };
         let write = match done % 2 {
             0 => leader.guard(append(DATA, record)),
             _ => leader.fence_at(ELSEWHERE, FENCE).guard(append(ELSEWHERE, record)),
@@ -388,13 +388,13 @@ fn serves(leader: Leadership, rounds: u64, done: u64) -> Doing<Log> {
     })
 }
 
-fn storm(seed: u64, weather: Weather) -> Log {
-    let mut world = world(seed, weather);
+fn swarm(seed: u64, rates: FaultRates) -> Log {
+    let mut world = world(seed, rates);
     for _ in 0..4 {
         world.client(lives(8));
     }
     world.run();
-    world.weather = CALM;
+    world.rates = CALM;
     let came = world.now;
     world.immortal(run(service().campaign("last"), move |moment: &mut Moment<Log>, leader| {
         let leader = leader.expect("somebody leads again");
@@ -407,10 +407,10 @@ fn storm(seed: u64, weather: Weather) -> Log {
 }
 
 #[test]
-fn storms() {
+fn swarms() {
     let (mut taken, mut refused, mut deposed) = (0, 0, 0);
     for seed in 0..200 {
-        let log = storm(seed, ROUGH);
+        let log = swarm(seed, ROUGH);
         taken += log.taken;
         refused += log.refused;
         deposed += log.deposed;
@@ -422,6 +422,6 @@ fn storms() {
 #[test]
 fn storms_in_which_nobody_dies_but_much_is_lost() {
     for seed in 0..50 {
-        storm(seed, Weather { death: 0, unknown: 200, awaits: 500, straggling: 5, ..ROUGH });
+        swarm(seed, FaultRates { death: 0, unknown: 200, awaits: 500, straggling: 5, ..ROUGH });
     }
 }

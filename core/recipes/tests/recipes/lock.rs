@@ -1,11 +1,13 @@
 //! The lock, told as stories: who dies, who comes late, who waits; and every order of two clients' steps.
 
 use crate::bench::world::Fate;
-use crate::bench::{Budget, CALM, Doing, Moment, SILENT, Weather, World, ask, explore, late, over, run, sleep, space};
+use crate::bench::{
+    Budget, CALM, Doing, FaultRates, Moment, SILENT, World, ask, explore, late, over, run, sleep, space,
+};
 use braid_base::ObjectId;
 use braid_recipes::fence::{Fence, Unguardable, unguard};
 use braid_recipes::lock::{Grant, Lock, LockError, LockOptions, LockStatus, Mode, READERS_MAX};
-use braid_recipes::{Answer, Trouble};
+use braid_recipes::{Answer, RequestFailure};
 use braid_wire::{Action, ActionResult, AttributeName, CommandResult, ObjectRequest, SetAttribute, Undefined, When};
 use bytes::Bytes;
 use std::time::Duration;
@@ -310,7 +312,7 @@ fn a_full_house_of_readers_lets_nobody_in_until_one_goes() {
         world.run_for(Duration::from_millis(50));
     }
     world.client(run(lock().share("one more"), |moment: &mut Moment<Vec<String>>, grant| {
-        assert_eq!(held(grant).token(), 1, "the tenure goes on");
+        assert_eq!(held(grant).token(), 1, "the hold goes on");
         moment.ledger.push(format!("granted at {}", moment.true_now.0 / 1_000_000_000));
         over()
     }));
@@ -412,7 +414,7 @@ fn what_is_no_lock_is_left_alone() {
     }
     let mut world = world();
     world.client(run(Lock::new(ObjectId(99), WORD, options()).acquire("a"), |_, grant| {
-        assert!(matches!(grant, Err(LockError::Trouble(Trouble::Refused(_)))));
+        assert!(matches!(grant, Err(LockError::RequestFailure(RequestFailure::Refused(_)))));
         over()
     }));
     world.run();
@@ -458,7 +460,7 @@ fn two_clients_in_every_order() {
         first_pause: Duration::from_micros(600),
         longest_pause: Duration::from_micros(600),
         patience: Duration::from_secs(1),
-        receipt: None,
+        idempotency_record: None,
     };
     let writes = move |text: &'static str, last: &'static str| {
         run(Lock::new(LOCKS, WORD, options).acquire(text), move |_, grant| {
@@ -468,7 +470,7 @@ fn two_clients_in_every_order() {
                     match end {
                         Ok(_) => moment.ledger.push(last.into()),
                         Err(LockError::Lost) => moment.ledger.push(format!("not {last}")),
-                        Err(error) => assert_eq!(error, LockError::Trouble(Trouble::Unknown)),
+                        Err(error) => assert_eq!(error, LockError::RequestFailure(RequestFailure::Unknown)),
                     }
                     over()
                 })
@@ -519,7 +521,7 @@ fn alone_who_comes_once_always_knows_what_came_of_it() {
 
 #[test]
 fn who_is_cut_off_hears_so_when_its_lease_is_over() {
-    for weather in [SILENT, Weather { busy: 1000, ..CALM }] {
+    for rates in [SILENT, FaultRates { busy: 1000, ..CALM }] {
         let mut world = world();
         world.client(run(lock().acquire("a"), |_, grant| {
             let grant = held(grant);
@@ -534,7 +536,7 @@ fn who_is_cut_off_hears_so_when_its_lease_is_over() {
                         assert!(moment.now.since(began) < options().lease / 2);
                         let began = moment.now;
                         run(grant.release(), move |moment: &mut Moment<Vec<String>>, end| {
-                            assert!(matches!(end, Err(LockError::Trouble(_))), "{end:?}");
+                            assert!(matches!(end, Err(LockError::RequestFailure(_))), "{end:?}");
                             assert!(moment.now.since(began) < options().lease + seconds(1));
                             moment.ledger.push("heard".into());
                             over()
@@ -544,7 +546,7 @@ fn who_is_cut_off_hears_so_when_its_lease_is_over() {
             })
         }));
         world.run_for(seconds(1));
-        world.weather = weather;
+        world.rates = rates;
         world.run();
         assert_eq!(world.ledger, ["heard"]);
     }
@@ -554,11 +556,11 @@ fn who_is_cut_off_hears_so_when_its_lease_is_over() {
 fn who_looks_at_a_silent_device_hears_so() {
     let mut world = world();
     world.client(run(lock().status(), |moment: &mut Moment<Vec<String>>, status| {
-        assert_eq!(status, Err(LockError::Trouble(Trouble::Unknown)));
+        assert_eq!(status, Err(LockError::RequestFailure(RequestFailure::Unknown)));
         moment.ledger.push("heard".into());
         over()
     }));
-    world.weather = SILENT;
+    world.rates = SILENT;
     world.run();
     assert_eq!(world.ledger, ["heard"]);
 }

@@ -5,5 +5,5 @@ mod bench;
 mod counter;
 mod failover;
 mod lock;
-mod lock_storm;
+mod lock_swarm;
 mod world;

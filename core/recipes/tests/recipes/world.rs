@@ -1,9 +1,9 @@
 //! The bench itself: it loses what it says it loses, and the same seed is the same run.
 
 use crate::bench::world::Fate;
-use crate::bench::{Budget, CALM, Doing, Moment, ROUGH, Weather, World, ask, explore, over, sleep, space};
+use crate::bench::{Budget, CALM, Doing, FaultRates, Moment, ROUGH, World, ask, explore, over, sleep, space};
 use braid_base::ObjectId;
-use braid_recipes::{Answer, Trouble};
+use braid_recipes::{Answer, RequestFailure};
 use braid_wire::{Action, AttributeName, ObjectFailure, ObjectRequest};
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ fn adds(times: u32) -> Doing<Heard> {
     ask(add(), move |moment: &mut Moment<Heard>, answer| {
         match answer {
             Answer::Results(_) => moment.ledger.done += 1,
-            Answer::Trouble(Trouble::Unknown) => moment.ledger.unknown += 1,
-            Answer::Trouble(Trouble::Refused(ObjectFailure::Busy)) => moment.ledger.busy += 1,
+            Answer::RequestFailure(RequestFailure::Unknown) => moment.ledger.unknown += 1,
+            Answer::RequestFailure(RequestFailure::Refused(ObjectFailure::Busy)) => moment.ledger.busy += 1,
             other => panic!("{other:?}"),
         }
         sleep(Duration::from_millis(1), move |_| adds(times - 1))
@@ -60,12 +60,12 @@ fn what_is_unknown_may_happen_after_that_was_heard_but_not_after_a_later_request
     for seed in 0..200 {
         let mut world = World::new(seed, CALM, &[OBJECT], Heard::default());
         world.client(ask(add(), |_, answer| {
-            assert_eq!(answer, Answer::Trouble(Trouble::Unknown));
+            assert_eq!(answer, Answer::RequestFailure(RequestFailure::Unknown));
             sleep(Duration::from_secs(1), |_| ask(space::one(OBJECT, Action::Stat), |_, _| over()))
         }));
-        world.weather = Weather { unknown: 1000, delay: Duration::from_secs(4), ..CALM };
+        world.rates = FaultRates { unknown: 1000, delay: Duration::from_secs(4), ..CALM };
         world.run_for(Duration::from_millis(10));
-        world.weather = CALM;
+        world.rates = CALM;
         let mut counted = |seconds| {
             world.run_for(Duration::from_secs(seconds));
             world.space.number(OBJECT, COUNTER)

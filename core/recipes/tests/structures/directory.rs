@@ -7,9 +7,9 @@ use crate::bench::world::Fate;
 use crate::bench::{Budget, Doing, Moment, ROUGH, Space, World, explore_from, over, run};
 use crate::sequential::Alone;
 use braid_base::{ObjectId, Rng};
-use braid_recipes::Trouble;
+use braid_recipes::RequestFailure;
 use braid_recipes::directory::{Changed, Cursor, Directory, Entry, Expected, LINKED_LIST_PAGE, LOCKS_PAGE, NAMES_PAGE};
-use braid_recipes::receipt::Receipt;
+use braid_recipes::idempotency_record::IdempotencyRecord;
 use braid_wire::AttributeName;
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -77,8 +77,8 @@ struct Ended {
 #[derive(Debug)]
 enum What {
     Found(Option<ObjectId>),
-    Inserted(ObjectId, Result<Changed, Trouble>),
-    Removed(Result<Changed, Trouble>),
+    Inserted(ObjectId, Result<Changed, RequestFailure>),
+    Removed(Result<Changed, RequestFailure>),
     Told(Vec<(Bytes, ObjectId)>),
 }
 
@@ -110,7 +110,7 @@ impl Ledger {
     }
 
     /// Every answer must be true. `all`: everybody lived, and heard of everything.
-    pub fn check(&self, all: bool, receipts: bool) {
+    pub fn check(&self, all: bool, idempotency_records: bool) {
         // When each object came and went.
         let (mut came, mut went) = (BTreeMap::new(), BTreeMap::new());
         for (index, pair) in self.states.windows(2).enumerate() {
@@ -145,8 +145,8 @@ impl Ledger {
                 }
                 What::Removed(Ok(Changed::Absent)) => at_some_moment(None),
                 What::Removed(Ok(Changed::Other(other))) => at_some_moment(Some(*other)),
-                What::Inserted(_, Err(Trouble::Unknown)) | What::Removed(Err(Trouble::Unknown)) => {
-                    assert!(!receipts, "whoever has a receipt is never in doubt");
+                What::Inserted(_, Err(RequestFailure::Unknown)) | What::Removed(Err(RequestFailure::Unknown)) => {
+                    assert!(!idempotency_records, "whoever has an idempotency record is never in doubt");
                     unknown += 1;
                 }
                 What::Told(told) => self.check_told(told, *begin, *end),
@@ -250,35 +250,35 @@ fn names(
 
 const NAMES: [&str; 5] = ["anna", "bert", "carl", "dora", "emil"];
 
-fn some_ops(client: u64, dice: &mut Rng) -> Vec<Op> {
+fn some_ops(client: u64, rng: &mut Rng) -> Vec<Op> {
     let op = |number| {
-        let name = NAMES[dice.below(NAMES.len() as u64) as usize];
-        match dice.below(10) {
+        let name = NAMES[rng.below(NAMES.len() as u64) as usize];
+        match rng.below(10) {
             0 | 1 => Op::LookUp(name),
             2..=5 => Op::Insert(name, 1000 * (client + 1) + number),
             6 => Op::Remove(name),
-            7 => Op::RemoveObject(name, 1000 * (1 + dice.below(4)) + dice.below(8)),
+            7 => Op::RemoveObject(name, 1000 * (1 + rng.below(4)) + rng.below(8)),
             8 => Op::RemoveSeen(name),
-            _ => Op::Names(1 + dice.below(2) as u32),
+            _ => Op::Names(1 + rng.below(2) as u32),
         }
     };
     (0..8).map(op).collect()
 }
 
-fn storm(seed: u64, receipts: bool) -> (usize, usize) {
+fn swarm(seed: u64, idempotency_records: bool) -> (usize, usize) {
     let directory = small(seed as u32 % 3);
     let mut world = World::new(seed, ROUGH, &[OBJECT], Ledger::new(Contents::new()));
     world.after_each(move |ledger, space| ledger.look(space, directory));
-    let mut dice = Rng::new(seed ^ 0x5eed);
+    let mut rng = Rng::new(seed ^ 0x5eed);
     let clients: Vec<usize> = (0..4)
         .map(|number| {
-            let receipt = receipts.then_some(Receipt(number as u32));
-            world.client(client(Directory { receipt, ..directory }, some_ops(number, &mut dice), 0, None))
+            let idempotency_record = idempotency_records.then_some(IdempotencyRecord(number as u32));
+            world.client(client(Directory { idempotency_record, ..directory }, some_ops(number, &mut rng), 0, None))
         })
         .collect();
     world.run();
     let all = clients.iter().all(|client| world.fate(*client) == Fate::Through);
-    world.ledger.check(all, receipts);
+    world.ledger.check(all, idempotency_records);
     // Whatever the dead left: a newcomer gets on with it.
     let last = world.ledger.now();
     let after = NAMES.iter().flat_map(|name| [Op::Remove(name), Op::Insert(name, 9000), Op::Remove(name)]);
@@ -289,31 +289,44 @@ fn storm(seed: u64, receipts: bool) -> (usize, usize) {
         }
     }
     ops.push(Op::Names(8));
-    let newcomer = world.immortal(client(Directory { receipt: Some(Receipt(100)), ..directory }, ops, last, None));
+    let newcomer = world.immortal(client(
+        Directory { idempotency_record: Some(IdempotencyRecord(100)), ..directory },
+        ops,
+        last,
+        None,
+    ));
     world.run();
     assert_eq!(world.fate(newcomer), Fate::Through);
-    world.ledger.check(false, receipts);
+    world.ledger.check(false, idempotency_records);
     assert!(contents(&world.space, directory).is_empty());
     assert_eq!(world.space.attributes(OBJECT, NAMES_PAGE), []);
-    let doubts = |ended: &&Ended| matches!(ended.what, What::Inserted(_, Err(_)) | What::Removed(Err(_)));
-    (world.ledger.states.len(), world.ledger.ended.iter().filter(doubts).count())
+    let unknowns = |ended: &&Ended| matches!(ended.what, What::Inserted(_, Err(_)) | What::Removed(Err(_)));
+    (world.ledger.states.len(), world.ledger.ended.iter().filter(unknowns).count())
 }
 
 #[test]
 fn in_storms_every_answer_is_true() {
-    let (mut changes, mut doubts) = (0, 0);
+    let (mut changes, mut unknowns) = (0, 0);
     for seed in 0..300 {
-        changes += storm(seed, true).0;
-        let (more, doubtful) = storm(seed, false);
+        changes += swarm(seed, true).0;
+        let (more, doubtful) = swarm(seed, false);
         changes += more;
-        doubts += doubtful;
+        unknowns += doubtful;
     }
     assert!(changes > 5000, "{changes} changes: something goes on");
-    assert!((1..500).contains(&doubts), "{doubts} ended in doubt: without a receipt it happens, and is rare");
+    assert!(
+        (1..500).contains(&unknowns),
+        "{unknowns} ended in doubt: without an idempotency record it happens, and is rare"
+    );
 }
 
 /// Clients in one slot, in every order, with a lost answer or a death wherever there can be one. `first`: what is there at first.
-fn every_way(first: &[(&'static str, u64)], clients: &[&[Op]], budget: Budget, receipts: bool) -> (u64, u64) {
+fn every_way(
+    first: &[(&'static str, u64)],
+    clients: &[&[Op]],
+    budget: Budget,
+    idempotency_records: bool,
+) -> (u64, u64) {
     let directory = small(0);
     let mut alone = Alone::with(Space::with(&[OBJECT]));
     let mut states = vec![Contents::new()];
@@ -324,15 +337,15 @@ fn every_way(first: &[(&'static str, u64)], clients: &[&[Op]], budget: Budget, r
     let begin = || {
         let ledger = Ledger { states: states.clone(), ended: Vec::new() };
         let doing = clients.iter().zip(0..).map(|(ops, number)| {
-            let receipt = receipts.then_some(Receipt(number));
-            client(Directory { receipt, ..directory }, ops.to_vec(), ledger.now(), None)
+            let idempotency_record = idempotency_records.then_some(IdempotencyRecord(number));
+            client(Directory { idempotency_record, ..directory }, ops.to_vec(), ledger.now(), None)
         });
         let doing = doing.collect();
         (ledger, doing)
     };
     let look = move |ledger: &mut Ledger, space: &Space| ledger.look(space, directory);
     explore_from(budget, &alone.space, begin, look, |world| {
-        world.ledger.check(false, receipts);
+        world.ledger.check(false, idempotency_records);
         // Nothing is blocked for ever, whoever has died where.
         let mut newcomer = Alone { now: world.now, ..Alone::with(world.space.clone()) };
         for (text, object) in contents(&world.space, directory) {
@@ -361,9 +374,14 @@ fn in_every_order_with_every_loss_two_that_collide_are_both_inserted() {
 #[test]
 fn in_every_order_with_every_loss_one_of_two_has_the_name() {
     for budget in [LOSS, DEATH] {
-        for receipts in [true, false] {
-            every_way(&[], &[&[Op::Insert("anna", 1)], &[Op::Insert("anna", 2)]], budget, receipts);
-            every_way(&[("bert", 9)], &[&[Op::Insert("anna", 1)], &[Op::Insert("anna", 2)]], budget, receipts);
+        for idempotency_records in [true, false] {
+            every_way(&[], &[&[Op::Insert("anna", 1)], &[Op::Insert("anna", 2)]], budget, idempotency_records);
+            every_way(
+                &[("bert", 9)],
+                &[&[Op::Insert("anna", 1)], &[Op::Insert("anna", 2)]],
+                budget,
+                idempotency_records,
+            );
         }
     }
 }
@@ -371,8 +389,8 @@ fn in_every_order_with_every_loss_one_of_two_has_the_name() {
 #[test]
 fn in_every_order_with_every_loss_an_insert_meets_a_removal() {
     for budget in [LOSS, DEATH] {
-        for receipts in [true, false] {
-            every_way(&[("bert", 9)], &[&[Op::Insert("anna", 1)], &[Op::Remove("bert")]], budget, receipts);
+        for idempotency_records in [true, false] {
+            every_way(&[("bert", 9)], &[&[Op::Insert("anna", 1)], &[Op::Remove("bert")]], budget, idempotency_records);
         }
     }
     // The first of a chain goes, and so does the second, while somebody reads.
@@ -408,14 +426,14 @@ proptest! {
     /// Alone, a directory is a map.
     #[test]
     fn alone_it_is_a_map(bits in 0..4_u32, seed: u64) {
-        let directory = Directory { receipt: Some(Receipt(1)), ..small(bits) };
+        let directory = Directory { idempotency_record: Some(IdempotencyRecord(1)), ..small(bits) };
         let mut alone = Alone::with(Space::with(&[OBJECT]));
         let mut model = Contents::new();
-        let mut dice = Rng::new(seed);
+        let mut rng = Rng::new(seed);
         for number in 1..60 {
-            let name = Bytes::from(format!("name-{}", dice.below(8)));
+            let name = Bytes::from(format!("name-{}", rng.below(8)));
             let object = ObjectId(number);
-            match dice.below(4) {
+            match rng.below(4) {
                 0 => {
                     let found = alone.run(directory.look_up(name.clone())).unwrap();
                     prop_assert_eq!(found.map(|entry| entry.object), model.get(&name).copied());

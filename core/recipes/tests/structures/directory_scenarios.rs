@@ -5,10 +5,10 @@ use crate::bench::space::one;
 use crate::directory::{Contents, OBJECT, contents, small};
 use crate::sequential::Alone;
 use braid_base::{ObjectId, Rng, Time};
-use braid_objects::mirror::{SPREAD, place_of};
+use braid_objects::attribute_volume::{SPREAD, place_of};
 use braid_recipes::directory::{Changed, Directory, Expected, LOCKS_PAGE, NAMES_PAGE, NEXT_FREE};
-use braid_recipes::receipt::Receipt;
-use braid_recipes::{Answer, Next, Procedure, Trouble};
+use braid_recipes::idempotency_record::IdempotencyRecord;
+use braid_recipes::{Answer, Next, Procedure, RequestFailure};
 use braid_wire::{Action, AttributeName, ObjectFailure};
 use bytes::Bytes;
 use std::num::NonZeroU32;
@@ -91,7 +91,7 @@ fn wherever_an_insert_dies_the_name_is_there_or_not_and_the_next_gets_on() {
         let there = alone.run(directory.look_up(name("carl"))).unwrap().is_some();
         assert!(there || !through);
         assert_eq!(contents(&alone.space, directory).len(), if there { 3 } else { 2 });
-        alone.dice = Rng::new(steps + 2);
+        alone.rng = Rng::new(steps + 2);
         let before = alone.now;
         let after = alone.run(directory.insert(name("carl"), ObjectId(4)));
         assert_eq!(after, Ok(if there { Changed::Exists(ObjectId(3)) } else { Changed::Inserted }));
@@ -110,7 +110,7 @@ fn wherever_a_removal_dies_the_name_is_there_or_not_and_the_next_gets_on() {
             alone.run_part(directory.remove(name(victim), Expected::Anything), steps);
             let there = alone.run(directory.look_up(name(victim))).unwrap().is_some();
             assert_eq!(contents(&alone.space, directory).len(), if there { 3 } else { 2 });
-            alone.dice = Rng::new(steps + 2);
+            alone.rng = Rng::new(steps + 2);
             for text in ["anna", "bert", "carl"] {
                 alone.run(directory.remove(name(text), Expected::Anything)).unwrap();
             }
@@ -151,7 +151,7 @@ fn a_directory_that_is_full_can_be_emptied() {
         let mut names: Vec<Bytes> = (0..).map(|number| name(&format!("{number:0>20}"))).take(100).collect();
         let full = names.iter().position(|name| {
             let outcome = alone.run(directory.insert(name.clone(), ObjectId(7)));
-            assert!(matches!(outcome, Ok(Changed::Inserted) | Err(Trouble::Refused(ObjectFailure::NoSpace))));
+            assert!(matches!(outcome, Ok(Changed::Inserted) | Err(RequestFailure::Refused(ObjectFailure::NoSpace))));
             outcome.is_err()
         });
         let full = full.expect("the room is used up some day");
@@ -160,7 +160,7 @@ fn a_directory_that_is_full_can_be_emptied() {
         alone.space.leave_room_for(0);
         for (number, name) in names.into_iter().enumerate() {
             // Whoever was refused may have left a lock.
-            alone.dice = Rng::new(number as u64 + 2);
+            alone.rng = Rng::new(number as u64 + 2);
             let removed = alone.run(directory.remove(name, Expected::Anything));
             assert_eq!(removed, Ok(Changed::Removed(ObjectId(7))), "{number} of {full}, {bits} bits, room for {room}");
         }
@@ -198,8 +198,8 @@ fn a_name_that_is_too_long_is_refused_and_damage_is_no_panic() {
     let mut alone = alone();
     let long = Bytes::from(vec![b'x'; 256]);
     let refused = alone.run(directory.insert(long, ObjectId(1)));
-    assert_eq!(refused, Err(Trouble::TooLong { most: 255 }));
-    assert_eq!(alone.run(directory.insert(Bytes::new(), ObjectId(1))), Err(Trouble::NoName));
+    assert_eq!(refused, Err(RequestFailure::TooLong { most: 255 }));
+    assert_eq!(alone.run(directory.insert(Bytes::new(), ObjectId(1))), Err(RequestFailure::NoName));
     let longest = Bytes::from(vec![b'x'; 255]);
     assert_eq!(alone.run(directory.insert(longest, ObjectId(1))), Ok(Changed::Inserted));
     let put = |alone: &mut Alone, value: &'static [u8]| {
@@ -212,11 +212,11 @@ fn a_name_that_is_too_long_is_refused_and_damage_is_no_panic() {
         };
         alone.space.execute(&braid_wire::ObjectRequest { commands: vec![command] }).unwrap();
     };
-    let lost = Trouble::Refused(ObjectFailure::Lost);
+    let lost = RequestFailure::Refused(ObjectFailure::Lost);
     // Too short, and one that points to nothing.
     for damaged in [&b"short"[..], b"\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\x01other"] {
         put(&mut alone, damaged);
-        alone.dice = Rng::new(damaged.len() as u64);
+        alone.rng = Rng::new(damaged.len() as u64);
         assert_eq!(alone.run(directory.look_up(name("anna"))), Err(lost));
         assert_eq!(alone.run(directory.insert(name("anna"), ObjectId(1))), Err(lost));
         assert_eq!(alone.run(directory.names(None, 10)), Err(lost));
@@ -226,22 +226,23 @@ fn a_name_that_is_too_long_is_refused_and_damage_is_no_panic() {
 
 #[test]
 fn without_a_receipt_another_s_entry_is_not_taken_for_one_s_own() {
-    for receipt in [None, Some(Receipt(1))] {
-        let directory = Directory { receipt, ..small(0) };
+    for idempotency_record in [None, Some(IdempotencyRecord(1))] {
+        let directory = Directory { idempotency_record, ..small(0) };
         let insert = || directory.insert(name("anna"), ObjectId(1));
         // Another has the same idea, down to the object, and its request comes first.
         let another = |space: &mut Space| {
-            let mut another = Alone { dice: Rng::new(5), ..Alone::with(space.clone()) };
-            let inserted = another.run(Directory { receipt: None, ..directory }.insert(name("anna"), ObjectId(1)));
+            let mut another = Alone { rng: Rng::new(5), ..Alone::with(space.clone()) };
+            let inserted =
+                another.run(Directory { idempotency_record: None, ..directory }.insert(name("anna"), ObjectId(1)));
             assert_eq!(inserted, Ok(Changed::Inserted));
             *space = another.space;
         };
         let said = alone().run_losing(insert(), false, another);
-        let expected = receipt.map_or(Err(Trouble::Unknown), |_| Ok(Changed::Exists(ObjectId(1))));
+        let expected = idempotency_record.map_or(Err(RequestFailure::Unknown), |_| Ok(Changed::Exists(ObjectId(1))));
         assert_eq!(said, expected);
         assert_eq!(
             alone().run_losing(insert(), false, |_| ()),
-            receipt.map_or(Err(Trouble::Unknown), |_| Ok(Changed::Inserted))
+            idempotency_record.map_or(Err(RequestFailure::Unknown), |_| Ok(Changed::Inserted))
         );
         assert_eq!(alone().run_losing(insert(), true, |_| ()), Ok(Changed::Inserted), "its own entry it knows");
     }
@@ -255,7 +256,7 @@ fn what_may_have_happened_is_not_said_to_be_refused() {
     };
     for done in [true, false] {
         let said = alone().run_losing(directory.insert(name("anna"), ObjectId(1)), done, gone);
-        assert_eq!(said, Err(Trouble::Unknown));
+        assert_eq!(said, Err(RequestFailure::Unknown));
     }
 }
 
@@ -266,7 +267,7 @@ fn a_slot_at_which_somebody_works_is_left_to_it_until_its_lease_is_over() {
     // Up to the lock and the mark.
     alone.run_part(directory.insert(name("bert"), ObjectId(2)), 2);
     assert_ne!(alone.space.attributes(OBJECT, LOCKS_PAGE), []);
-    alone.dice = Rng::new(5);
+    alone.rng = Rng::new(5);
     assert_eq!(alone.count(directory.look_up(name("anna"))).1, 1, "who reads does not wait");
     assert_eq!(alone.now, Time(0));
     let removed = alone.run(directory.remove(name("anna"), Expected::Anything));
@@ -279,7 +280,7 @@ fn a_change_that_comes_after_its_lock_was_broken_is_refused() {
     let directory = small(0);
     let mut alone = with(directory, &[("anna", 1)]);
     let late = alone.run_part(directory.insert(name("bert"), ObjectId(2)), 2).expect("it is about to apply");
-    alone.dice = Rng::new(5);
+    alone.rng = Rng::new(5);
     // The other looks, waits for a lease, looks again, and takes the lock.
     alone.run_part(directory.remove(name("anna"), Expected::Anything), 3).expect("it is about to apply, too");
     assert!(alone.now.since(Time(0)) >= directory.lease);
@@ -288,13 +289,13 @@ fn a_change_that_comes_after_its_lock_was_broken_is_refused() {
     assert_eq!(alone.space, before, "nothing of it happens, and the lock is still the other's");
 }
 
-/// What a mirror says to a first request, if it refuses it; else nothing.
-fn first_refusal<T>(mut procedure: impl Procedure<Output = Result<T, Trouble>>) -> Option<Trouble> {
-    let dice = &mut Rng::new(1);
-    let Next::Ask { request, .. } = procedure.resume(Time(0), dice, Answer::None) else { panic!("it asks first") };
+/// What an attribute volume says to a first request, if it refuses it; else nothing.
+fn first_refusal<T>(mut procedure: impl Procedure<Output = Result<T, RequestFailure>>) -> Option<RequestFailure> {
+    let rng = &mut Rng::new(1);
+    let Next::Ask { request, .. } = procedure.resume(Time(0), rng, Answer::None) else { panic!("it asks first") };
     let refusal = place_of(&request, 1_000).err()?;
-    match procedure.resume(Time(0), dice, Answer::Trouble(Trouble::Refused(refusal.failure))) {
-        Next::Done(Err(trouble)) => Some(trouble),
+    match procedure.resume(Time(0), rng, Answer::RequestFailure(RequestFailure::Refused(refusal.failure))) {
+        Next::Done(Err(failure)) => Some(failure),
         _ => panic!("what is refused for good is over"),
     }
 }
@@ -302,9 +303,10 @@ fn first_refusal<T>(mut procedure: impl Procedure<Output = Result<T, Trouble>>) 
 #[test]
 fn in_an_object_that_mirrors_spread_every_operation_is_refused_at_its_first_step() {
     for (object, refused) in [(ObjectId(5), false), (ObjectId(SPREAD.0 - 1), false), (SPREAD, true)] {
-        for receipt in [None, Some(Receipt(3))] {
-            let directory = Directory { receipt, ..Directory::new(object) };
-            let (anna, expected) = (name("anna"), refused.then_some(Trouble::Refused(ObjectFailure::NotTogether)));
+        for idempotency_record in [None, Some(IdempotencyRecord(3))] {
+            let directory = Directory { idempotency_record, ..Directory::new(object) };
+            let (anna, expected) =
+                (name("anna"), refused.then_some(RequestFailure::Refused(ObjectFailure::NotTogether)));
             assert_eq!(first_refusal(directory.insert(anna.clone(), ObjectId(1))), expected);
             assert_eq!(first_refusal(directory.remove(anna.clone(), Expected::Anything)), expected);
             assert_eq!(first_refusal(directory.look_up(anna)), expected);

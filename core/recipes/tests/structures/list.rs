@@ -5,9 +5,9 @@ use crate::bench::world::Fate;
 use crate::bench::{Budget, Doing, Moment, ROUGH, Space, World, ask, explore_from, over, run};
 use crate::sequential::Alone;
 use braid_base::{ObjectId, Rng};
-use braid_recipes::Trouble;
-use braid_recipes::list::{Cursor, ITEMS_PAGE, Inserted, LINKS_PAGE, List, NODE_COUNTER, Node, Place, Removed};
-use braid_recipes::receipt::Receipt;
+use braid_recipes::RequestFailure;
+use braid_recipes::idempotency_record::IdempotencyRecord;
+use braid_recipes::list::{Cursor, ITEMS_PAGE, Inserted, LINKS_PAGE, List, ListPosition, NODE_COUNTER, Node, Removed};
 use braid_wire::{Action, AttributeName, ObjectRequest};
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -64,8 +64,8 @@ struct Ended {
 
 #[derive(Debug)]
 enum What {
-    Inserted(Bytes, Place, Result<Inserted, Trouble>),
-    Removed(u64, Result<Removed, Trouble>),
+    Inserted(Bytes, ListPosition, Result<Inserted, RequestFailure>),
+    Removed(u64, Result<Removed, RequestFailure>),
     Walked(Contents),
 }
 
@@ -93,7 +93,7 @@ impl Ledger {
     }
 
     /// Every answer must be true. `all`: everybody lived.
-    pub fn check(&self, all: bool, receipts: bool) {
+    pub fn check(&self, all: bool, idempotency_records: bool) {
         let (mut came, mut went) = (BTreeMap::new(), BTreeMap::new());
         for (index, pair) in self.states.windows(2).enumerate() {
             let has = |state: &Contents, node: u64| state.iter().any(|(other, _)| *other == node);
@@ -118,12 +118,12 @@ impl Ledger {
                         "{item:?} was not inserted by the operation that says so"
                     );
                     match place {
-                        Place::First => assert_eq!(before, None),
-                        Place::Behind(node) => assert_eq!(before, Some(node.0)),
-                        Place::InOrder => {}
+                        ListPosition::First => assert_eq!(before, None),
+                        ListPosition::Behind(node) => assert_eq!(before, Some(node.0)),
+                        ListPosition::InOrder => {}
                     }
                 }
-                What::Inserted(item, Place::Behind(node), Ok(Inserted::PlaceGone)) => {
+                What::Inserted(item, ListPosition::Behind(node), Ok(Inserted::PlaceGone)) => {
                     assert!(!came.contains_key(item), "it was inserted, and says it was not");
                     assert!(states.iter().any(|state| state.iter().all(|(other, _)| *other != node.0)));
                 }
@@ -134,8 +134,8 @@ impl Ledger {
                 What::Removed(node, Ok(Removed::Gone)) => {
                     assert!(states.iter().any(|state| state.iter().all(|(other, _)| other != node)));
                 }
-                What::Inserted(_, _, Err(Trouble::Unknown)) | What::Removed(_, Err(Trouble::Unknown)) => {
-                    assert!(!receipts, "whoever has a receipt is never in doubt");
+                What::Inserted(_, _, Err(RequestFailure::Unknown)) | What::Removed(_, Err(RequestFailure::Unknown)) => {
+                    assert!(!idempotency_records, "whoever has an idempotency record is never in doubt");
                     unknown += 1;
                 }
                 What::Walked(told) => check_walked(told, states),
@@ -183,9 +183,9 @@ pub fn client(list: List, mut ops: Vec<(Op, Bytes)>, begin: usize, seen: Vec<u64
     let (op, item) = ops.remove(0);
     let pick = |which: u64| (!seen.is_empty()).then(|| seen[(which % seen.len() as u64) as usize]);
     let (place, item) = match op {
-        Op::First => (Place::First, item),
-        Op::Behind(which) => (pick(which).map_or(Place::First, |node| Place::Behind(Node(node))), item),
-        Op::InOrder(letter) => (Place::InOrder, [&[letter], &item[..]].concat().into()),
+        Op::First => (ListPosition::First, item),
+        Op::Behind(which) => (pick(which).map_or(ListPosition::First, |node| ListPosition::Behind(Node(node))), item),
+        Op::InOrder(letter) => (ListPosition::InOrder, [&[letter], &item[..]].concat().into()),
         Op::Remove(which) => {
             let node = pick(which).unwrap_or(1);
             let before = seen.iter().position(|other| *other == node).and_then(|at| at.checked_sub(1));
@@ -235,37 +235,37 @@ fn apart() -> ObjectRequest {
     one(OBJECT, Action::FetchAndAdd { name: NODE_COUNTER, add: 20, original: false })
 }
 
-fn some_ops(client: u64, sorted: bool, dice: &mut Rng) -> Vec<(Op, Bytes)> {
-    let mut op = || match dice.below(10) {
-        0..=3 if sorted => Op::InOrder(b'a' + dice.below(4) as u8),
+fn some_ops(client: u64, sorted: bool, rng: &mut Rng) -> Vec<(Op, Bytes)> {
+    let mut op = || match rng.below(10) {
+        0..=3 if sorted => Op::InOrder(b'a' + rng.below(4) as u8),
         0 => Op::First,
-        1..=3 => Op::Behind(dice.next_u64()),
-        4..=6 => Op::Remove(dice.next_u64()),
+        1..=3 => Op::Behind(rng.next_u64()),
+        4..=6 => Op::Remove(rng.next_u64()),
         7 => Op::Apart,
-        _ => Op::Walk(1 + dice.below(4) as usize),
+        _ => Op::Walk(1 + rng.below(4) as usize),
     };
     (0..10).map(|number| (op(), item(client, number))).collect()
 }
 
-fn storm(seed: u64, receipts: bool) -> usize {
+fn swarm(seed: u64, idempotency_records: bool) -> usize {
     let sorted = seed.is_multiple_of(2);
     let list = List::new(OBJECT);
     let ledger = Ledger { states: vec![Contents::new()], sorted, ..Ledger::default() };
     let mut world = World::new(seed, ROUGH, &[OBJECT], ledger);
     world.after_each(|ledger, space| ledger.look(space));
-    let mut dice = Rng::new(seed ^ 0x5eed);
+    let mut rng = Rng::new(seed ^ 0x5eed);
     let clients: Vec<usize> = (0..4)
         .map(|number| {
-            let receipt = receipts.then_some(Receipt(number as u32));
-            world.client(client(List { receipt, ..list }, some_ops(number, sorted, &mut dice), 0, Vec::new()))
+            let idempotency_record = idempotency_records.then_some(IdempotencyRecord(number as u32));
+            world.client(client(List { idempotency_record, ..list }, some_ops(number, sorted, &mut rng), 0, Vec::new()))
         })
         .collect();
     world.run();
     let all = clients.iter().all(|client| world.fate(*client) == Fate::Through);
-    world.ledger.check(all, receipts);
+    world.ledger.check(all, idempotency_records);
     // Whatever the dead left marked goes with whoever comes by.
-    let mut newcomer = Alone { now: world.now, dice: Rng::new(seed), ..Alone::with(world.space.clone()) };
-    newcomer.run(list.insert(Place::InOrder, Bytes::from_static(b"~"))).unwrap();
+    let mut newcomer = Alone { now: world.now, rng: Rng::new(seed), ..Alone::with(world.space.clone()) };
+    newcomer.run(list.insert(ListPosition::InOrder, Bytes::from_static(b"~"))).unwrap();
     if sorted {
         assert_eq!(contents(&newcomer.space).1, 0, "marked nodes stay behind");
     }
@@ -274,30 +274,30 @@ fn storm(seed: u64, receipts: bool) -> usize {
 
 #[test]
 fn in_storms_every_answer_is_true() {
-    let changes: usize = (0..100).map(|seed| storm(seed, true) + storm(seed, false)).sum();
+    let changes: usize = (0..100).map(|seed| swarm(seed, true) + swarm(seed, false)).sum();
     assert!(changes > 1500, "{changes} changes: something goes on");
 }
 
-fn every_way(items: usize, clients: &[&[Op]], budget: Budget, receipts: bool) -> (u64, u64) {
+fn every_way(items: usize, clients: &[&[Op]], budget: Budget, idempotency_records: bool) -> (u64, u64) {
     let list = List::new(OBJECT);
     let mut alone = Alone::with(Space::with(&[OBJECT]));
     for number in (0..items as u64).rev() {
         alone.space.execute(&apart()).unwrap();
-        alone.run(list.insert(Place::First, item(9, number))).unwrap();
+        alone.run(list.insert(ListPosition::First, item(9, number))).unwrap();
     }
     let first = contents(&alone.space).0;
     let begin = || {
         let ledger = Ledger { states: vec![first.clone()], ..Ledger::default() };
         let doing = clients.iter().zip(0_u32..).map(|(ops, number)| {
-            let receipt = receipts.then_some(Receipt(number));
+            let idempotency_record = idempotency_records.then_some(IdempotencyRecord(number));
             let named = ops.iter().zip(0..).map(|(op, at)| (*op, item(u64::from(number), at))).collect();
-            client(List { receipt, ..list }, named, 0, first.iter().map(|(node, _)| *node).collect())
+            client(List { idempotency_record, ..list }, named, 0, first.iter().map(|(node, _)| *node).collect())
         });
         let doing = doing.collect();
         (ledger, doing)
     };
     let look = |ledger: &mut Ledger, space: &Space| ledger.look(space);
-    explore_from(budget, &alone.space, begin, look, |world| world.ledger.check(false, receipts))
+    explore_from(budget, &alone.space, begin, look, |world| world.ledger.check(false, idempotency_records))
 }
 
 const LOSS: Budget = Budget { unknown: 1, deaths: 0, waits: 0 };
@@ -308,12 +308,12 @@ const CALM: Budget = Budget { unknown: 0, deaths: 0, waits: 0 };
 fn in_every_order_with_every_loss_neighbours_come_and_go() {
     let mut ways = 0;
     for budget in [LOSS, DEATH] {
-        for receipts in [true, false] {
-            ways += every_way(1, &[&[Op::First], &[Op::First]], budget, receipts).0;
-            ways += every_way(1, &[&[Op::Behind(0)], &[Op::Remove(0)]], budget, receipts).0;
-            ways += every_way(1, &[&[Op::Remove(0)], &[Op::Remove(0)]], budget, receipts).0;
-            ways += every_way(2, &[&[Op::Remove(0)], &[Op::Remove(1)]], budget, receipts).0;
-            ways += every_way(2, &[&[Op::Behind(0)], &[Op::Remove(1)]], budget, receipts).0;
+        for idempotency_records in [true, false] {
+            ways += every_way(1, &[&[Op::First], &[Op::First]], budget, idempotency_records).0;
+            ways += every_way(1, &[&[Op::Behind(0)], &[Op::Remove(0)]], budget, idempotency_records).0;
+            ways += every_way(1, &[&[Op::Remove(0)], &[Op::Remove(0)]], budget, idempotency_records).0;
+            ways += every_way(2, &[&[Op::Remove(0)], &[Op::Remove(1)]], budget, idempotency_records).0;
+            ways += every_way(2, &[&[Op::Behind(0)], &[Op::Remove(1)]], budget, idempotency_records).0;
         }
     }
     ways += every_way(3, &[&[Op::Remove(0)], &[Op::Remove(1)], &[Op::Behind(1)]], CALM, true).0;
@@ -335,34 +335,34 @@ proptest! {
     /// Alone, a list is a list.
     #[test]
     fn alone_it_is_a_list(seed: u64) {
-        let list = List { receipt: Some(Receipt(1)), ..List::new(OBJECT) };
+        let list = List { idempotency_record: Some(IdempotencyRecord(1)), ..List::new(OBJECT) };
         let mut alone = Alone::with(Space::with(&[OBJECT]));
         let mut model = Contents::new();
-        let mut dice = Rng::new(seed);
+        let mut rng = Rng::new(seed);
         for number in 0..60 {
-            let item = item(dice.below(8), number);
-            match dice.below(4) {
+            let item = item(rng.below(8), number);
+            match rng.below(4) {
                 0 => {
-                    let inserted = alone.run(list.insert(Place::First, item.clone())).unwrap();
+                    let inserted = alone.run(list.insert(ListPosition::First, item.clone())).unwrap();
                     let Inserted::Inserted(node) = inserted else { panic!("the head is never gone") };
                     model.insert(0, (node.0, item));
                 }
                 1 => {
-                    let at = dice.below(model.len() as u64 + 1) as usize;
-                    let place = model.get(at).map_or(Place::Behind(Node(999)), |(node, _)| Place::Behind(Node(*node)));
+                    let at = rng.below(model.len() as u64 + 1) as usize;
+                    let place = model.get(at).map_or(ListPosition::Behind(Node(999)), |(node, _)| ListPosition::Behind(Node(*node)));
                     match alone.run(list.insert(place, item.clone())).unwrap() {
                         Inserted::Inserted(node) => model.insert(at + 1, (node.0, item)),
                         Inserted::PlaceGone => prop_assert_eq!(at, model.len()),
                     }
                 }
                 2 => {
-                    let inserted = alone.run(list.insert(Place::InOrder, item.clone())).unwrap();
+                    let inserted = alone.run(list.insert(ListPosition::InOrder, item.clone())).unwrap();
                     let Inserted::Inserted(node) = inserted else { panic!("there is always a place") };
                     let at = model.iter().position(|(_, other)| *other > item).unwrap_or(model.len());
                     model.insert(at, (node.0, item));
                 }
                 _ => {
-                    let at = dice.below(model.len() as u64 + 1) as usize;
+                    let at = rng.below(model.len() as u64 + 1) as usize;
                     let node = model.get(at).map_or(999, |(node, _)| *node);
                     let expected = if at < model.len() { Removed::Removed } else { Removed::Gone };
                     prop_assert_eq!(alone.run(list.remove(Node(node), None)), Ok(expected));

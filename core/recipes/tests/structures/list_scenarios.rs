@@ -3,17 +3,17 @@
 use crate::bench::Space;
 use crate::list::{OBJECT, contents};
 use crate::sequential::Alone;
-use braid_recipes::Trouble;
-use braid_recipes::list::{Cursor, ITEM_BYTES_MAX, Inserted, List, Node, Place, Removed};
+use braid_recipes::RequestFailure;
+use braid_recipes::list::{Cursor, ITEM_BYTES_MAX, Inserted, List, ListPosition, Node, Removed};
 use bytes::Bytes;
 
 fn with(items: u64) -> (Alone, List) {
     let (mut alone, list) = (Alone::with(Space::with(&[OBJECT])), List::new(OBJECT));
-    let mut place = Place::First;
+    let mut place = ListPosition::First;
     for number in 0..items {
         let inserted = alone.run(list.insert(place, Bytes::from(format!("{number:03}"))));
         assert_eq!(inserted, Ok(Inserted::Inserted(Node(number + 1))));
-        place = Place::Behind(Node(number + 1));
+        place = ListPosition::Behind(Node(number + 1));
     }
     (alone, list)
 }
@@ -25,8 +25,8 @@ fn items(alone: &Alone) -> Vec<u64> {
 #[test]
 fn inserting_and_removing_take_two_round_trips_where_the_place_is_known() {
     let (mut alone, list) = with(3);
-    assert_eq!(alone.count(list.insert(Place::First, Bytes::new())).1, 2);
-    assert_eq!(alone.count(list.insert(Place::Behind(Node(2)), Bytes::new())).1, 2);
+    assert_eq!(alone.count(list.insert(ListPosition::First, Bytes::new())).1, 2);
+    assert_eq!(alone.count(list.insert(ListPosition::Behind(Node(2)), Bytes::new())).1, 2);
     assert_eq!(alone.count(list.remove(Node(2), Some(Node(1)))), (Ok(Removed::Removed), 2));
     assert_eq!(alone.count(list.remove(Node(2), None)), (Ok(Removed::Gone), 1));
     assert_eq!(items(&alone), [4, 1, 5, 3]);
@@ -43,7 +43,7 @@ fn a_list_that_is_full_can_be_emptied() {
         let (mut alone, list) = with(1);
         alone.space.leave_room_for(room);
         let mut nodes = vec![Node(1)];
-        while let Ok(Inserted::Inserted(node)) = alone.run(list.insert(Place::First, Bytes::from(vec![7; 20]))) {
+        while let Ok(Inserted::Inserted(node)) = alone.run(list.insert(ListPosition::First, Bytes::from(vec![7; 20]))) {
             nodes.push(node);
         }
         assert!(nodes.len() > 10);
@@ -69,9 +69,9 @@ fn wherever_a_removal_dies_the_node_is_in_or_out_and_the_next_clears_away() {
         let (mut alone, list) = with(4);
         alone.run_part(list.remove(Node(2), None), steps);
         let in_it = items(&alone).contains(&2);
-        let inserted = alone.run(list.insert(Place::Behind(Node(2)), Bytes::from_static(b"001x"))).unwrap();
+        let inserted = alone.run(list.insert(ListPosition::Behind(Node(2)), Bytes::from_static(b"001x"))).unwrap();
         assert_eq!(inserted == Inserted::PlaceGone, !in_it, "nothing comes behind what is removed");
-        alone.run(list.insert(Place::InOrder, Bytes::from_static(b"999"))).unwrap();
+        alone.run(list.insert(ListPosition::InOrder, Bytes::from_static(b"999"))).unwrap();
         assert_eq!(contents(&alone.space).1, 0, "a marked node goes with the next that comes by");
     }
 }
@@ -80,7 +80,8 @@ fn wherever_a_removal_dies_the_node_is_in_or_out_and_the_next_clears_away() {
 fn wherever_an_insert_dies_there_is_no_node_that_nobody_points_to() {
     for steps in 0..4 {
         let (mut alone, list) = with(2);
-        let through = alone.run_part(list.insert(Place::Behind(Node(1)), Bytes::from_static(b"new")), steps).is_none();
+        let through =
+            alone.run_part(list.insert(ListPosition::Behind(Node(1)), Bytes::from_static(b"new")), steps).is_none();
         let count = contents(&alone.space).0.len();
         assert!(count == 3 || count == 2 && !through);
     }
@@ -95,7 +96,7 @@ fn a_walk_goes_on_where_everything_around_it_was_removed() {
     for node in 2..=55 {
         alone.run(list.remove(Node(node), None)).unwrap();
     }
-    let inserted = alone.run(list.insert(Place::Behind(Node(1)), Bytes::from_static(b"new"))).unwrap();
+    let inserted = alone.run(list.insert(ListPosition::Behind(Node(1)), Bytes::from_static(b"new"))).unwrap();
     assert_eq!(inserted, Inserted::Inserted(Node(61)));
     let rest = alone.run(list.walk(first.more.unwrap(), usize::MAX)).unwrap();
     let told: Vec<u64> = rest.items.iter().map(|(node, _)| node.0).collect();
@@ -106,6 +107,6 @@ fn a_walk_goes_on_where_everything_around_it_was_removed() {
 fn an_item_that_is_too_long_is_refused() {
     let (mut alone, list) = with(0);
     let long = Bytes::from(vec![0; ITEM_BYTES_MAX + 1]);
-    let refused = Err(Trouble::TooLong { most: ITEM_BYTES_MAX });
-    assert_eq!(alone.run(list.insert(Place::First, long)), refused);
+    let refused = Err(RequestFailure::TooLong { most: ITEM_BYTES_MAX });
+    assert_eq!(alone.run(list.insert(ListPosition::First, long)), refused);
 }

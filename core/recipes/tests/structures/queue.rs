@@ -7,9 +7,9 @@ use crate::bench::world::Fate;
 use crate::bench::{Budget, Doing, Moment, ROUGH, Space, World, explore_from, over, run, sleep};
 use crate::sequential::Alone;
 use braid_base::{ObjectId, Rng};
-use braid_recipes::Trouble;
+use braid_recipes::RequestFailure;
+use braid_recipes::idempotency_record::IdempotencyRecord;
 use braid_recipes::queue::{Claimed, Finished, ITEMS_PAGE, Item, Queue, Renewed, STATES_PAGE, Watch};
-use braid_recipes::receipt::Receipt;
 use braid_wire::{AttributeName, SetAttribute};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,7 +79,7 @@ pub struct Ledger {
     /// Who finished what, as operations say.
     finished: BTreeMap<u32, u64>,
     lost: BTreeSet<u64>,
-    doubts: BTreeSet<u64>,
+    unknowns: BTreeSet<u64>,
     operations: u64,
     taken_over: u64,
 }
@@ -113,7 +113,7 @@ impl Ledger {
         self.last = now;
     }
 
-    pub fn check(&self, receipts: bool) {
+    pub fn check(&self, idempotency_records: bool) {
         for work in &self.put {
             assert!(self.came.contains(work), "{work} was put in, and never was there");
         }
@@ -123,7 +123,10 @@ impl Ledger {
         }
         let operations: BTreeSet<u64> = self.last.results.values().map(|result| result.1).collect();
         assert!(self.lost.is_disjoint(&operations), "who has lost its claim has finished nothing");
-        assert!(!receipts || self.doubts.is_empty(), "whoever has a receipt is never in doubt");
+        assert!(
+            !idempotency_records || self.unknowns.is_empty(),
+            "whoever has an idempotency record is never in doubt"
+        );
         let there: BTreeSet<u32> = self.last.items.values().map(|(_, work)| *work).collect();
         let done: BTreeSet<u32> = self.last.results.keys().copied().collect();
         assert_eq!(&there | &done, self.came, "items are lost");
@@ -158,8 +161,8 @@ pub fn producer(queue: Queue, mut numbers: Vec<u32>) -> Doing<Ledger> {
     run(queue.put(work(this)), move |moment: &mut Moment<Ledger>, put| {
         match put {
             Ok(_) => assert!(moment.ledger.put.insert(this)),
-            Err(Trouble::Unknown) => {
-                moment.ledger.doubts.insert(u64::from(this) << 32);
+            Err(RequestFailure::Unknown) => {
+                moment.ledger.unknowns.insert(u64::from(this) << 32);
             }
             other => panic!("{other:?}"),
         }
@@ -176,10 +179,10 @@ pub fn consumer(queue: Queue, name: u64, items: u32, patience: Duration, watch: 
         let watch = end.watch;
         let next = move |items| consumer(queue, name, items, patience, watch);
         match end.result {
-            Ok(Some(claimed)) => works(queue, claimed, moment.dice.below(4) as u32, Box::new(move || next(items - 1))),
+            Ok(Some(claimed)) => works(queue, claimed, moment.rng.below(4) as u32, Box::new(move || next(items - 1))),
             Ok(None) => over(),
             // It may have claimed something: then that comes back after its lease.
-            Err(Trouble::Unknown) => next(items),
+            Err(RequestFailure::Unknown) => next(items),
             other => panic!("{other:?}"),
         }
     })
@@ -194,13 +197,13 @@ fn works(queue: Queue, claimed: Claimed, renewals: u32, then: Then) -> Doing<Led
             return run(queue.renew(claimed.clone()), move |_: &mut Moment<Ledger>, renewed| match renewed {
                 Ok(Renewed::Kept(claimed)) => works(queue, claimed, renewals - 1, then),
                 Ok(Renewed::Lost) => then(),
-                Err(Trouble::Unknown) => works(queue, claimed, renewals - 1, then),
+                Err(RequestFailure::Unknown) => works(queue, claimed, renewals - 1, then),
                 other => panic!("{other:?}"),
             });
         }
-        if moment.dice.chance(1, 6) {
+        if moment.rng.chance(1, 6) {
             return run(queue.give_back(claimed), move |_: &mut Moment<Ledger>, given| match given {
-                Ok(()) | Err(Trouble::Unknown) => then(),
+                Ok(()) | Err(RequestFailure::Unknown) => then(),
                 other => panic!("{other:?}"),
             });
         }
@@ -217,7 +220,7 @@ fn finishes(queue: Queue, claimed: Claimed, ledger: &mut Ledger, then: Then) -> 
         match finished {
             Ok(Finished::Finished) => assert_eq!(ledger.finished.insert(number(&claimed.work), operation), None),
             Ok(Finished::Lost) => assert!(ledger.lost.insert(operation)),
-            Err(Trouble::Unknown) => assert!(ledger.doubts.insert(operation)),
+            Err(RequestFailure::Unknown) => assert!(ledger.unknowns.insert(operation)),
             other => panic!("{other:?}"),
         }
         then()
@@ -225,12 +228,12 @@ fn finishes(queue: Queue, claimed: Claimed, ledger: &mut Ledger, then: Then) -> 
 }
 
 /// Says how many claims were taken over, and how many operations ended in doubt.
-fn storm(seed: u64, receipts: bool) -> (u64, usize) {
+fn swarm(seed: u64, idempotency_records: bool) -> (u64, usize) {
     let queue = Queue::new(OBJECT, LEASE);
     let mut world = World::new(seed, ROUGH, &[OBJECT], Ledger::default());
     world.after_each(|ledger, space| ledger.look(space));
-    let mut receipt = (0..).map(|number| receipts.then_some(Receipt(number)));
-    let mut mine = || Queue { receipt: receipt.next().flatten(), ..queue };
+    let mut idempotency_record = (0..).map(|number| idempotency_records.then_some(IdempotencyRecord(number)));
+    let mut mine = || Queue { idempotency_record: idempotency_record.next().flatten(), ..queue };
     for producers in 0..2 {
         world.client(producer(mine(), (0..6).map(|number| producers * 100 + number).collect()));
     }
@@ -238,30 +241,33 @@ fn storm(seed: u64, receipts: bool) -> (u64, usize) {
         world.client(consumer(mine(), name, 20, LEASE * 4, Watch::default()));
     }
     world.run();
-    world.ledger.check(receipts);
+    world.ledger.check(idempotency_records);
     // Whatever is left is done by one who lives.
     let last = world.immortal(consumer(mine(), 99, 100, LEASE * 20, Watch::default()));
     world.run();
     assert_eq!(world.fate(last), Fate::Through);
-    world.ledger.check(receipts);
+    world.ledger.check(idempotency_records);
     assert!(world.ledger.last.items.is_empty(), "nothing stays behind");
     assert_eq!(world.ledger.last.results.len(), world.ledger.came.len());
-    (world.ledger.taken_over, world.ledger.doubts.len())
+    (world.ledger.taken_over, world.ledger.unknowns.len())
 }
 
 #[test]
 fn in_storms_every_item_is_finished_once_and_none_is_lost() {
-    let (mut taken_over, mut doubts) = (0, 0);
+    let (mut taken_over, mut unknowns) = (0, 0);
     for seed in 0..100 {
-        taken_over += storm(seed, true).0;
-        doubts += storm(seed, false).1;
+        taken_over += swarm(seed, true).0;
+        unknowns += swarm(seed, false).1;
     }
     assert!(taken_over > 100, "{taken_over} claims were taken over: some die, and some are too late");
-    assert!((1..100).contains(&doubts), "{doubts} ended in doubt: without a receipt it happens, and is rare");
+    assert!(
+        (1..100).contains(&unknowns),
+        "{unknowns} ended in doubt: without an idempotency record it happens, and is rare"
+    );
 }
 
 /// One item, and clients that each take it and finish it, in every order.
-fn every_way(clients: u64, budget: Budget, receipts: bool) -> (u64, u64) {
+fn every_way(clients: u64, budget: Budget, idempotency_records: bool) -> (u64, u64) {
     let queue = Queue::new(OBJECT, LEASE);
     let mut alone = Alone::with(Space::with(&[OBJECT]));
     alone.run(queue.put(work(1))).unwrap();
@@ -269,12 +275,12 @@ fn every_way(clients: u64, budget: Budget, receipts: bool) -> (u64, u64) {
     let begin = || {
         let ledger = Ledger { last: first.clone(), came: BTreeSet::from([1]), ..Ledger::default() };
         let doing = (0..clients).map(|name| {
-            let receipt = receipts.then_some(Receipt(name as u32));
-            let queue = Queue { receipt, ..queue };
+            let idempotency_record = idempotency_records.then_some(IdempotencyRecord(name as u32));
+            let queue = Queue { idempotency_record, ..queue };
             run(queue.claim(name, Watch::default(), LEASE * 2), move |moment: &mut Moment<Ledger>, end| {
                 match end.result {
                     Ok(Some(claimed)) => finishes(queue, claimed, moment.ledger, Box::new(over)),
-                    Ok(None) | Err(Trouble::Unknown) => over(),
+                    Ok(None) | Err(RequestFailure::Unknown) => over(),
                     other => panic!("{other:?}"),
                 }
             })
@@ -287,8 +293,8 @@ fn every_way(clients: u64, budget: Budget, receipts: bool) -> (u64, u64) {
         begin,
         |ledger: &mut Ledger, space| ledger.look(space),
         |world| {
-            world.ledger.check(receipts);
-            let mut newcomer = Alone { now: world.now, dice: Rng::new(77), ..Alone::with(world.space.clone()) };
+            world.ledger.check(idempotency_records);
+            let mut newcomer = Alone { now: world.now, rng: Rng::new(77), ..Alone::with(world.space.clone()) };
             let end = newcomer.run(queue.claim(9, Watch::default(), LEASE * 3));
             let left = contents(&world.space).items.len();
             assert_eq!(end.result.unwrap().is_some(), left == 1, "what is not finished can be had");
@@ -299,9 +305,9 @@ fn every_way(clients: u64, budget: Budget, receipts: bool) -> (u64, u64) {
 #[test]
 fn in_every_order_with_every_loss_one_of_two_finishes_it() {
     let mut all = 0;
-    for receipts in [true, false] {
-        all += every_way(2, Budget { unknown: 1, deaths: 0, waits: 2 }, receipts).0;
-        all += every_way(2, Budget { unknown: 0, deaths: 1, waits: 3 }, receipts).0;
+    for idempotency_records in [true, false] {
+        all += every_way(2, Budget { unknown: 1, deaths: 0, waits: 2 }, idempotency_records).0;
+        all += every_way(2, Budget { unknown: 0, deaths: 1, waits: 3 }, idempotency_records).0;
     }
     assert!(all > 500, "{all}");
 }

@@ -5,9 +5,9 @@ use crate::bench::{CALM, Doing, Moment, SILENT, Space, World, over, run, sleep};
 use crate::queue::{LEASE, OBJECT, contents, number, result, work};
 use crate::sequential::Alone;
 use braid_base::{Rng, Time};
-use braid_recipes::Trouble;
+use braid_recipes::RequestFailure;
+use braid_recipes::idempotency_record::IdempotencyRecord;
 use braid_recipes::queue::{Claimed, Finished, ITEM_BYTES_MAX, Queue, Renewed, STATES_PAGE, Watch};
-use braid_recipes::receipt::Receipt;
 use braid_wire::{Action, ActionResult, AttributeName, ObjectFailure};
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -102,7 +102,7 @@ fn what_is_given_back_while_somebody_waits_is_had_at_once() {
 #[test]
 fn a_claim_that_was_not_heard_of_is_had_if_it_was_made_and_only_then() {
     let (alone, queue) = with(1);
-    let again = || Alone { dice: Rng::new(5), ..Alone::with(alone.space.clone()) };
+    let again = || Alone { rng: Rng::new(5), ..Alone::with(alone.space.clone()) };
     let ask = || queue.claim(1, Watch::default(), Duration::ZERO);
     let mut heard = again();
     let claimed = heard.run_losing(ask(), true, |_| ()).result.unwrap().unwrap();
@@ -110,7 +110,7 @@ fn a_claim_that_was_not_heard_of_is_had_if_it_was_made_and_only_then() {
     assert!(again().run_losing(ask(), false, |_| ()).result.unwrap().is_some());
     // Another was faster.
     let end = again().run_losing(ask(), false, |space| {
-        let mut another = Alone { dice: Rng::new(6), ..Alone::with(space.clone()) };
+        let mut another = Alone { rng: Rng::new(6), ..Alone::with(space.clone()) };
         claim(&mut another, queue, 2).unwrap();
         *space = another.space;
     });
@@ -181,15 +181,15 @@ fn a_consumer_that_is_cut_off_hears_so_within_half_a_lease() {
         };
         world.client(match gives_back {
             false => run(queue.renew(claimed.clone()), move |moment: &mut Moment<Vec<Time>>, renewed| {
-                assert_eq!(renewed, Err(Trouble::Unknown));
+                assert_eq!(renewed, Err(RequestFailure::Unknown));
                 noting(moment)
             }),
             true => run(queue.give_back(claimed.clone()), move |moment: &mut Moment<Vec<Time>>, given| {
-                assert_eq!(given, Err(Trouble::Unknown));
+                assert_eq!(given, Err(RequestFailure::Unknown));
                 noting(moment)
             }),
         });
-        world.weather = SILENT;
+        world.rates = SILENT;
         world.run();
         let waited = world.ledger[0].since(Time(0));
         assert!(waited < LEASE / 2 + Duration::from_millis(10), "{waited:?}");
@@ -240,7 +240,7 @@ fn consumers_do_not_all_go_for_the_same_item() {
     let (alone, queue) = with(500);
     let firsts: BTreeSet<u32> = (0..100)
         .map(|seed| {
-            let mut alone = Alone { dice: Rng::new(seed), ..Alone::with(alone.space.clone()) };
+            let mut alone = Alone { rng: Rng::new(seed), ..Alone::with(alone.space.clone()) };
             claim(&mut alone, queue, seed).unwrap().item.0
         })
         .collect();
@@ -262,7 +262,7 @@ fn a_long_queue_is_gone_round() {
 fn what_is_too_long_is_refused_and_damage_is_no_panic() {
     let (mut alone, queue) = with(0);
     let long = Bytes::from(vec![0; ITEM_BYTES_MAX + 1]);
-    let refused = Err(Trouble::TooLong { most: ITEM_BYTES_MAX });
+    let refused = Err(RequestFailure::TooLong { most: ITEM_BYTES_MAX });
     assert_eq!(alone.run(queue.put(long)), refused);
     let longest = Bytes::from(vec![7; ITEM_BYTES_MAX]);
     alone.run(queue.put(longest.clone())).unwrap();
@@ -282,14 +282,16 @@ fn what_is_too_long_is_refused_and_damage_is_no_panic() {
 
 #[test]
 fn a_queue_that_is_full_can_be_worked_off() {
-    for (room, receipt) in (2000..2080).step_by(7).flat_map(|room| [(room, None), (room, Some(Receipt(1)))]) {
+    for (room, idempotency_record) in
+        (2000..2080).step_by(7).flat_map(|room| [(room, None), (room, Some(IdempotencyRecord(1)))])
+    {
         let (mut alone, queue) = with(1);
-        let queue = Queue { receipt, ..queue };
-        // Who has a receipt has left word there before.
+        let queue = Queue { idempotency_record, ..queue };
+        // Who has an idempotency record has left word there before.
         let claimed = claim(&mut alone, queue, 1).unwrap();
         alone.run(queue.finish(claimed, Vec::new())).unwrap();
         alone.space.leave_room_for(room);
-        let full = Err(Trouble::Refused(ObjectFailure::NoSpace));
+        let full = Err(RequestFailure::Refused(ObjectFailure::NoSpace));
         let put = (0..).take_while(|_| alone.run(queue.put(Bytes::from(vec![7; 20]))) != full).count();
         assert!(put > 10);
         alone.space.leave_room_for(0);
@@ -320,11 +322,11 @@ proptest! {
     fn alone_it_is_a_set(seed: u64) {
         let (mut alone, queue) = with(0);
         let (mut free, mut mine): (BTreeSet<u32>, Vec<Claimed>) = Default::default();
-        let mut dice = Rng::new(seed);
-        alone.dice = dice.fork();
+        let mut rng = Rng::new(seed);
+        alone.rng = rng.fork();
         for next in 0..80 {
-            let some = (!mine.is_empty()).then(|| dice.below(mine.len() as u64) as usize);
-            match (dice.below(5), some) {
+            let some = (!mine.is_empty()).then(|| rng.below(mine.len() as u64) as usize);
+            match (rng.below(5), some) {
                 (0 | 1, _) => {
                     alone.run(queue.put(work(next))).unwrap();
                     free.insert(next);

@@ -2,7 +2,7 @@
 
 use crate::bench::space::Space;
 use braid_base::{Rng, Time};
-use braid_recipes::{Answer, Next, Procedure, Trouble};
+use braid_recipes::{Answer, Next, Procedure, RequestFailure};
 use braid_wire::ObjectRequest;
 use std::time::Duration;
 
@@ -10,21 +10,21 @@ use std::time::Duration;
 pub struct Alone {
     pub space: Space,
     pub now: Time,
-    pub dice: Rng,
+    pub rng: Rng,
     /// How many requests were made.
     pub trips: u64,
 }
 
 impl Alone {
     pub fn with(space: Space) -> Alone {
-        Alone { space, now: Time(0), dice: Rng::new(1), trips: 0 }
+        Alone { space, now: Time(0), rng: Rng::new(1), trips: 0 }
     }
 
     /// Runs an operation to its end.
     pub fn run<P: Procedure>(&mut self, mut procedure: P) -> P::Output {
         let mut answer = Answer::None;
         for _ in 0..10_000 {
-            answer = match procedure.resume(self.now, &mut self.dice, answer) {
+            answer = match procedure.resume(self.now, &mut self.rng, answer) {
                 Next::Done(output) => return output,
                 Next::Ask { request, .. } => {
                     self.trips += 1;
@@ -49,7 +49,7 @@ impl Alone {
         let mut answer = Answer::None;
         let mut done = 0;
         loop {
-            answer = match procedure.resume(self.now, &mut self.dice, answer) {
+            answer = match procedure.resume(self.now, &mut self.rng, answer) {
                 Next::Done(_) => return None,
                 Next::Ask { request, .. } if done == requests => return Some(request),
                 Next::Ask { request, .. } => {
@@ -79,7 +79,7 @@ impl Alone {
         let mut meanwhile = Some(meanwhile);
         let mut answer = Answer::None;
         for _ in 0..100 {
-            let request = match procedure.resume(self.now, &mut self.dice, answer) {
+            let request = match procedure.resume(self.now, &mut self.rng, answer) {
                 Next::Done(output) => return output,
                 Next::Ask { request, .. } => request,
                 Next::Await { .. } | Next::Sleep(_) => panic!("there is nothing to wait for"),
@@ -93,7 +93,7 @@ impl Alone {
                     self.space = before;
                 }
                 meanwhile(&mut self.space);
-                answer = Answer::Trouble(Trouble::Unknown);
+                answer = Answer::RequestFailure(RequestFailure::Unknown);
             }
         }
         panic!("it does not end");
@@ -109,7 +109,7 @@ impl Alone {
     fn execute(&mut self, request: &ObjectRequest) -> Answer {
         match self.space.execute(request) {
             Ok(results) => Answer::Results(results),
-            Err(refusal) => Answer::Trouble(Trouble::Refused(refusal.failure)),
+            Err(refusal) => Answer::RequestFailure(RequestFailure::Refused(refusal.failure)),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::block::Attribution;
 use braid_base::{
-    BlockRange, Clock, DeviceId, Epoch, FenceTable, Generation, Member, Membership, Stamp, Standing, TransactionId,
+    BlockRange, Clock, DeviceId, Epoch, FenceTable, Generation, Member, MemberState, Membership, Stamp, TransactionId,
     limits,
 };
 use braid_journal::DecodeError;
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 const STANDING_IN: u8 = 0;
 const STANDING_RETURNING: u8 = 1;
-const STANDING_HELPED: u8 = 2;
+const RETURNING_WITH_COORDINATOR: u8 = 2;
 const STANDING_OUT: u8 = 3;
 
 pub(super) fn put_named(to: &mut Vec<u8>, kind: u8, transaction: TransactionId) {
@@ -62,14 +62,14 @@ pub(super) fn put_membership(to: &mut Vec<u8>, kind: u8, membership: &Membership
     for member in &membership.members {
         to.put_u16_le(member.device.0);
         to.put_u32_le(member.since.0);
-        match member.standing {
-            Standing::In => to.put_u8(STANDING_IN),
-            Standing::Returning { helper: None } => to.put_u8(STANDING_RETURNING),
-            Standing::Returning { helper: Some(helper) } => {
-                to.put_u8(STANDING_HELPED);
-                to.put_u32_le(helper.0);
+        match member.member_state {
+            MemberState::In => to.put_u8(STANDING_IN),
+            MemberState::Returning { recovery_coordinator: None } => to.put_u8(STANDING_RETURNING),
+            MemberState::Returning { recovery_coordinator: Some(recovery_coordinator) } => {
+                to.put_u8(RETURNING_WITH_COORDINATOR);
+                to.put_u32_le(recovery_coordinator.0);
             }
-            Standing::Out => to.put_u8(STANDING_OUT),
+            MemberState::Out => to.put_u8(STANDING_OUT),
         }
     }
     to.put_u32_le(membership.fence.below.0);
@@ -94,14 +94,16 @@ pub(super) fn take_membership(from: &mut &[u8]) -> Result<Membership, DecodeErro
 
 pub(super) fn take_member(from: &mut &[u8]) -> Result<Member, DecodeError> {
     let (device, since) = (DeviceId(from.try_get_u16_le()?), Epoch(from.try_get_u32_le()?));
-    let standing = match from.try_get_u8()? {
-        STANDING_IN => Standing::In,
-        STANDING_RETURNING => Standing::Returning { helper: None },
-        STANDING_HELPED => Standing::Returning { helper: Some(Generation(from.try_get_u32_le()?)) },
-        STANDING_OUT => Standing::Out,
+    let member_state = match from.try_get_u8()? {
+        STANDING_IN => MemberState::In,
+        STANDING_RETURNING => MemberState::Returning { recovery_coordinator: None },
+        RETURNING_WITH_COORDINATOR => {
+            MemberState::Returning { recovery_coordinator: Some(Generation(from.try_get_u32_le()?)) }
+        }
+        STANDING_OUT => MemberState::Out,
         _ => return Err(DecodeError),
     };
-    Ok(Member { device, standing, since })
+    Ok(Member { device, member_state, since })
 }
 
 pub(super) fn put_devices(to: &mut Vec<u8>, devices: &[DeviceId]) {

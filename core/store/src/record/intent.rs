@@ -35,7 +35,7 @@ pub(crate) enum Body {
     Inline(Bytes),
     /// In whole slots, from this one on.
     Slots(u32),
-    /// Nowhere: it was in the journal, and rotted there.
+    /// Nowhere: it was in the journal, and was corrupted there.
     Lost,
 }
 

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::request_record::{changes_len, roots_len};
-use braid_base::{BLOCK_BYTES, FenceTable, Member, Stamp, Standing};
-use braid_catalogue::Place;
+use braid_base::{BLOCK_BYTES, FenceTable, Member, MemberState, Stamp};
 use braid_journal::Record as _;
+use braid_object_index::SlotRef;
 use braid_objects::Key;
 use braid_wire::{Atomicity, Linkage, ObjectDescription, encode_answer};
 use proptest::prelude::*;
@@ -31,15 +31,16 @@ fn intent() -> IntentRecord {
 }
 
 fn membership(two: BTreeSet<Generation>) -> Membership {
-    let member = |device, standing| Member { device: DeviceId(device), standing, since: Epoch(u32::from(device)) };
-    let helper = Some(Generation(7));
+    let member =
+        |device, member_state| Member { device: DeviceId(device), member_state, since: Epoch(u32::from(device)) };
+    let recovery_coordinator = Some(Generation(7));
     Membership {
         epoch: Epoch(9),
         members: vec![
-            member(0, Standing::In),
-            member(1, Standing::Returning { helper }),
-            member(3, Standing::Returning { helper: None }),
-            member(4, Standing::Out),
+            member(0, MemberState::In),
+            member(1, MemberState::Returning { recovery_coordinator }),
+            member(3, MemberState::Returning { recovery_coordinator: None }),
+            member(4, MemberState::Out),
         ],
         fence: FenceTable { below: Generation(7), except: two.clone(), also: two },
     }
@@ -94,8 +95,8 @@ fn records() -> Vec<Record> {
         }),
         Record::Answers { host: Generation(3), settled: 7, kept: vec![(9, encode_answer(&Ok(Vec::new())).into())] },
         Record::Over { host: Generation(3), settled: 7, stretches: vec![(9, 12), (20, 21)] },
-        Record::Swept(changes()),
-        Record::Rooted(vec![Root { first: Key::FIRST, place: Place { slot: 4, length: 900, checksum: 5 } }]),
+        Record::Collected(changes()),
+        Record::Rooted(vec![Root { first: Key::FIRST, place: SlotRef { slot: 4, length: 900, checksum: 5 } }]),
     ]
 }
 
@@ -145,7 +146,7 @@ fn the_room_set_aside_is_enough() {
             Record::Missed { extents, .. } | Record::Absent { extents, .. } => missed_len(extents.len()),
             Record::Object(object) => object.journal_len(),
             Record::Objects(executed) => executed.journal_len(),
-            Record::Swept(changes) => changes_len(&changes),
+            Record::Collected(changes) => changes_len(&changes),
             Record::Rooted(roots) => roots_len(roots.len() as u64),
             _ => continue,
         };

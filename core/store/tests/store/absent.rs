@@ -106,7 +106,7 @@ fn a_block_that_rotted_is_salvaged_as_lost_and_its_neighbours_are_read() {
     bench.write(1, vec![data(32, 16, 70)]);
     let geometry = braid_store::Superblock::read(&bench.disk.get(0, 8192)).expect("it is whole").geometry;
     let home = bench.disk.find(&pattern(75)[..512]).into_iter().find(|at| *at >= geometry.data_offset);
-    bench.disk.rot(home.expect("a whole chunk goes home at once") + 100);
+    bench.disk.corrupt(home.expect("a whole chunk goes home at once") + 100);
     assert_eq!(bench.read(32, 16), Err(Failure::Lost { block: 37 }));
     let left = salvage(&mut bench, 36, 3);
     assert_eq!(left, [data(36, 1, 74), lost(37, 1), data(38, 1, 76)]);

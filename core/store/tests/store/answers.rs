@@ -50,11 +50,11 @@ impl Bench {
         &mut self,
         name: TransactionId,
         settled: u64,
-        given_up: Vec<(u64, u64)>,
+        abandoned: Vec<(u64, u64)>,
         command: ObjectCommand,
     ) -> bool {
         let request = ObjectRequest { commands: vec![command] };
-        self.store.execute(self.now, name, settled, given_up, request, &mut self.out)
+        self.store.execute(self.now, name, settled, abandoned, request, &mut self.out)
     }
 
     /// The host says that all below the mark is over, and asks for something.
@@ -296,9 +296,9 @@ fn ever_so_much_that_was_given_up_leaves_room_in_the_journal() {
     bench.perform();
     for round in 0..2_000 {
         let first = 10 + round % 7;
-        let given_up = (0..256).map(|nth| (first + 20 * nth, first + 20 * nth + 1)).collect();
+        let abandoned = (0..256).map(|nth| (first + 20 * nth, first + 20 * nth + 1)).collect();
         let host = Generation(100 + (round % 300) as u32);
-        assert!(bench.begin_knowing(name(host, 10_000 + round), 1, given_up, looks()));
+        assert!(bench.begin_knowing(name(host, 10_000 + round), 1, abandoned, looks()));
         bench.perform();
     }
     for _ in 0..200_000 {

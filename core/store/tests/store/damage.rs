@@ -1,4 +1,4 @@
-//! Rot, foreign devices, broken disks: noticed, named, and never answered with old data or zeros.
+//! Corruption, foreign devices, broken disks: noticed, named, and never answered with old data or zeros.
 
 use crate::protocol::{Bench, OBJECT, config, data, intent, pattern, patterns};
 use braid_base::{ArrayId, BLOCK_BYTES, BlockRange, DeviceId, DiskId};
@@ -37,7 +37,7 @@ fn a_rotten_block_is_lost_alone_until_it_is_overwritten() {
     let mut bench = at_home();
     for (value, block) in [(505, 21), (900, 40)] {
         let home = home_of(&bench, value);
-        bench.disk.rot(home + 100);
+        bench.disk.corrupt(home + 100);
         assert_eq!(bench.read(block, 1), Err(Failure::Lost { block }));
         assert_eq!(bench.read(16, 30), Err(Failure::Lost { block }), "the first that is damaged");
         bench.write(value, vec![data(block, 1, value + 7000)]);
@@ -174,7 +174,7 @@ fn rot_in_the_journals_payload_is_lost_for_that_block_through_a_checkpoint_and_a
     bench.settle();
     for value in [501, 601] {
         let at = in_journal(&bench, value);
-        bench.disk.rot(at + 1000);
+        bench.disk.corrupt(at + 1000);
     }
     let (mut bench, recovered) = bench.restart().expect("the rest is whole");
     assert_eq!(recovered.intents[0].ranges, [BlockRange::new(33, 3)]);
@@ -212,7 +212,7 @@ fn rot_in_a_record_that_was_durable_makes_the_store_unusable() {
     // The very last is a mark: without it nothing is lost but the proof that the one before was durable.
     for batch in &batches[..batches.len() - 1] {
         let mut disk = bench.disk.clone();
-        disk.rot(batch + 20);
+        disk.corrupt(batch + 20);
         let error = Bench::start(disk, 1).map(|_| ()).expect_err("a record is gone");
         assert!(matches!(error, StoreError::Damaged { part: "journal", .. }), "{error}");
     }
@@ -225,21 +225,21 @@ fn a_damaged_copy_of_map_or_superblock_is_made_good_from_the_other() {
     assert_eq!(pages.len(), 2);
     for (damaged, other) in [(0, 4096), (4096, 0), (pages[0], pages[1]), (pages[1], pages[0])] {
         let mut disk = bench.disk.clone();
-        disk.rot(damaged + 60);
+        disk.corrupt(damaged + 60);
         let (mut again, _) = Bench::start(disk, 1).expect("the other copy will do");
         assert_eq!(again.disk.get(damaged, 4096), again.disk.get(other, 4096), "it is made good");
         assert_eq!(again.read(16, 16), Ok(patterns(500..516)));
         assert_eq!(again.read(40, 1), Ok(pattern(900)));
-        again.disk.rot(other + 60);
+        again.disk.corrupt(other + 60);
         assert!(again.restart().is_ok(), "now the other one is needed");
     }
     let mut disk = bench.disk.clone();
-    disk.rot(pages[0] + 60);
-    disk.rot(pages[1] + 61);
+    disk.corrupt(pages[0] + 60);
+    disk.corrupt(pages[1] + 61);
     assert!(matches!(Bench::start(disk, 1), Err(StoreError::Damaged { part: "chunk map", .. })));
     let mut disk = bench.disk.clone();
-    disk.rot(60);
-    disk.rot(4096 + 60);
+    disk.corrupt(60);
+    disk.corrupt(4096 + 60);
     assert!(matches!(Bench::start(disk, 1), Err(StoreError::SuperblockDamaged)));
 }
 
@@ -254,7 +254,7 @@ fn an_older_copy_of_a_map_page_does_not_outlast_the_next_checkpoint() {
     bench.disk.put(second, &older.into());
     let (mut bench, _) = bench.restart().expect("the first copy is newer");
     checkpoint(&mut bench, 6000);
-    bench.disk.rot(first + 60);
+    bench.disk.corrupt(first + 60);
     let (mut bench, _) = bench.restart().expect("the second copy is as good");
     assert_eq!(bench.read(80, 16), Ok(patterns(2000..2016)));
 }

@@ -95,7 +95,7 @@ impl TestDisk {
     }
 
     /// Flips a bit.
-    pub fn rot(&mut self, offset: u64) {
+    pub fn corrupt(&mut self, offset: u64) {
         let sector = offset / SECTOR;
         let mut bytes = self.sector(sector).to_vec();
         bytes[(offset % SECTOR) as usize] ^= 0x10;

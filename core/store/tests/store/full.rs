@@ -104,7 +104,7 @@ fn with_attributes(slots: u64) -> Bench {
         assert!(set(&mut bench, 1 + index, index, vec![1; 1000]).is_ok());
     }
     for sequence in 1000.. {
-        if bench.counter("catalogue_leaves") > 0 && bench.counter("catalogue_changes") <= 1 {
+        if bench.counter("index_leaves") > 0 && bench.counter("catalogue_changes") <= 1 {
             break;
         }
         assert!(set(&mut bench, sequence, 0, vec![1; 10_000]).is_ok());

@@ -3,13 +3,13 @@
 mod absent;
 mod answers;
 mod bad_slots;
-mod catalogue;
 mod crashes;
 mod damage;
 mod disk;
 mod full;
 mod membership;
 mod missing;
+mod object_index;
 mod older_journals;
 mod pressure;
 mod protocol;

@@ -2,7 +2,7 @@
 
 use crate::disk::TestDisk;
 use crate::protocol::{Bench, JOURNAL, OBJECT, config, data, intent, pattern, transaction};
-use braid_base::{BlockRange, DeviceId, DiskId, Epoch, Member, Membership, ObjectId, Standing, limits};
+use braid_base::{BlockRange, DeviceId, DiskId, Epoch, Member, MemberState, Membership, ObjectId, limits};
 use braid_store::{Intent, Storage, Store, StoreEvent};
 use braid_wire::{Atomicity, Failure, Linkage, ObjectDescription, Ordering};
 use std::collections::BTreeSet;
@@ -12,14 +12,14 @@ const OWN: DeviceId = DeviceId(2);
 const OTHER: DeviceId = DeviceId(1);
 const THIRD: DeviceId = DeviceId(3);
 const NOT_REDUNDANT: ObjectId = ObjectId(8);
-const RETURNING: Standing = Standing::Returning { helper: None };
+const RETURNING: MemberState = MemberState::Returning { recovery_coordinator: None };
 
 /// All are in since the first epoch, but for these.
-fn membership(epoch: u32, others: &[(DeviceId, Standing, u32)]) -> Membership {
+fn membership(epoch: u32, others: &[(DeviceId, MemberState, u32)]) -> Membership {
     let mut membership = Membership::first([OTHER, OWN, THIRD, DeviceId(4)]);
     membership.epoch = Epoch(epoch);
-    for (device, standing, since) in others {
-        let member = Member { device: *device, standing: *standing, since: Epoch(*since) };
+    for (device, member_state, since) in others {
+        let member = Member { device: *device, member_state: *member_state, since: Epoch(*since) };
         *membership.member_mut(*device).expect("it is a member") = member;
     }
     membership
@@ -89,7 +89,7 @@ fn who_is_out_misses_what_takes_effect_meanwhile() {
     let mut bench = Bench::new(1).with_members();
     bench.write_at(1, 1, 10, 12);
     bench.store.settle(transaction(2).host, 2);
-    assert_eq!(bench.adopt(membership(2, &[(THIRD, Standing::Out, 2)])), []);
+    assert_eq!(bench.adopt(membership(2, &[(THIRD, MemberState::Out, 2)])), []);
     assert_eq!(bench.missed(THIRD, OBJECT), []);
     bench.write_at(2, 2, 20, 22);
     bench.prepare_at(3, 2, 23, 25);
@@ -111,7 +111,7 @@ fn who_is_out_misses_what_takes_effect_meanwhile() {
 #[test]
 fn who_returns_misses_what_was_written_before() {
     let mut bench = Bench::new(1).with_members();
-    bench.adopt(membership(2, &[(THIRD, Standing::Out, 2)]));
+    bench.adopt(membership(2, &[(THIRD, MemberState::Out, 2)]));
     bench.prepare_at(1, 2, 10, 10);
     bench.adopt(membership(3, &[(THIRD, RETURNING, 3)]));
     bench.prepare_at(2, 3, 20, 20);
@@ -122,7 +122,7 @@ fn who_returns_misses_what_was_written_before() {
     // Another epoch with the same devices changes nothing; its being whole does.
     bench.adopt(membership(4, &[(THIRD, RETURNING, 3)]));
     assert_eq!(bench.missed(THIRD, OBJECT), [(10, 1)]);
-    bench.adopt(membership(5, &[(THIRD, Standing::In, 3)]));
+    bench.adopt(membership(5, &[(THIRD, MemberState::In, 3)]));
     assert_eq!(bench.missed(THIRD, OBJECT), []);
     assert_eq!(bench.counter("extents_missed"), 0);
 }
@@ -136,7 +136,7 @@ fn who_goes_out_has_missed_what_is_undecided_or_unconfirmed() {
     bench.prepare_at(3, 1, 30, 30);
     assert_eq!(bench.prepare(elsewhere(written(4, 1, 40, 40))), Ok(()));
     assert_eq!(bench.prepare(Intent { participants: vec![OWN, THIRD], ..written(5, 1, 50, 50) }), Ok(()));
-    bench.adopt(membership(2, &[(OTHER, Standing::Out, 2)]));
+    bench.adopt(membership(2, &[(OTHER, MemberState::Out, 2)]));
     // In the last one it had no part: it misses it only if it is committed.
     assert_eq!(bench.counter("extents_missed"), 2);
     assert_eq!(bench.missed(OTHER, OBJECT), [(10, 1), (30, 1), (50, 1)]);
@@ -149,7 +149,7 @@ fn who_goes_out_has_missed_what_is_undecided_or_unconfirmed() {
 fn what_was_missed_outlives_checkpoints_and_restarts_until_the_object_goes() {
     let mut bench = Bench::new(1).with_members();
     bench.prepare_at(1, 1, 500, 500);
-    bench.adopt(membership(2, &[(OTHER, Standing::Out, 2)]));
+    bench.adopt(membership(2, &[(OTHER, MemberState::Out, 2)]));
     // More than one record holds.
     let mut expected: Vec<(u64, u64)> = vec![(500, 1)];
     for sequence in 2..700 {
@@ -179,7 +179,7 @@ fn a_long_answer_comes_in_parts() {
     let disk =
         TestDisk::formatted(Store::format_with(&config(), DiskId(1), 77, Some(4 << 20)).expect("it is large enough"));
     let mut bench = Bench::start(disk, 1).expect("it was just made").0.with_members();
-    bench.adopt(membership(2, &[(OTHER, Standing::Out, 2)]));
+    bench.adopt(membership(2, &[(OTHER, MemberState::Out, 2)]));
     let count = limits::EXTENTS_MAX as u64 + 60;
     for sequence in 1..=count {
         bench.write_at(sequence, 2, sequence * 10, sequence * 10);
@@ -233,7 +233,7 @@ fn a_device_that_was_out_drops_what_the_others_have_decided_without_it() {
     }
     assert_eq!(bench.read(1, 1), Ok(pattern(1)), "what was committed is there");
     // In the same presence nothing more is dropped.
-    assert_eq!(bench.adopt(membership(5, &[(OWN, Standing::In, 3)])), []);
+    assert_eq!(bench.adopt(membership(5, &[(OWN, MemberState::In, 3)])), []);
 }
 
 #[test]
@@ -265,21 +265,21 @@ fn an_intent_that_is_late_for_a_membership_is_refused() {
 fn the_first_membership_drops_nothing_and_an_old_one_changes_nothing() {
     let mut bench = Bench::with_object(100);
     bench.prepare_at(1, 1, 10, 10);
-    assert_eq!(bench.adopt(membership(7, &[(OWN, Standing::In, 5)])), []);
+    assert_eq!(bench.adopt(membership(7, &[(OWN, MemberState::In, 5)])), []);
     bench.prepare_at(2, 1, 10, 10);
     for epoch in [7, 6] {
-        assert_eq!(bench.adopt(membership(epoch, &[(OWN, Standing::In, 6), (OTHER, Standing::Out, 6)])), []);
+        assert_eq!(bench.adopt(membership(epoch, &[(OWN, MemberState::In, 6), (OTHER, MemberState::Out, 6)])), []);
         assert_eq!(bench.missed(OTHER, OBJECT), []);
     }
     let (bench, recovered) = bench.restart().expect("nothing is wrong");
     assert_eq!(recovered.intents.len(), 2);
-    assert_eq!(bench.store.membership(), Some(&membership(7, &[(OWN, Standing::In, 5)])));
+    assert_eq!(bench.store.membership(), Some(&membership(7, &[(OWN, MemberState::In, 5)])));
 }
 
 #[test]
 fn the_journal_does_not_fill_with_what_is_missed() {
     let mut bench = Bench::new(1).with_members();
-    bench.adopt(membership(2, &[(OTHER, Standing::Out, 2), (THIRD, Standing::Out, 2)]));
+    bench.adopt(membership(2, &[(OTHER, MemberState::Out, 2), (THIRD, MemberState::Out, 2)]));
     let count = 12_000;
     for sequence in 1..=count {
         assert_eq!(bench.prepare(written(sequence, 2, sequence * 10, sequence * 10)), Ok(()));
@@ -300,7 +300,7 @@ fn the_journal_does_not_fill_with_what_is_missed() {
 
 #[test]
 fn who_is_in_costs_a_commit_nothing() {
-    let cost = |out: &[(DeviceId, Standing, u32)]| {
+    let cost = |out: &[(DeviceId, MemberState, u32)]| {
         let mut bench = Bench::new(1).with_members();
         bench.adopt(membership(2, out));
         bench.settle();
@@ -308,7 +308,7 @@ fn who_is_in_costs_a_commit_nothing() {
         bench.write_at(1, 2, 10, 10);
         bench.counter("disk_write_bytes") - before
     };
-    assert_eq!(cost(&[]), cost(&[(OTHER, Standing::Out, 2)]), "and who is out no more");
+    assert_eq!(cost(&[]), cost(&[(OTHER, MemberState::Out, 2)]), "and who is out no more");
 }
 
 /// A membership by which this device was out, and a commit and an intent just before it, while a checkpoint takes its snapshot.
@@ -395,7 +395,7 @@ fn a_full_journal_takes_a_membership_with_all_that_follows_from_it() {
     assert_eq!(refused, Err(Failure::Busy));
     assert!(bench.counter("intents_undecided") > 10);
     bench.events.clear();
-    bench.adopt(membership(2, &[(OTHER, Standing::Out, 2), (THIRD, Standing::Out, 2)]));
+    bench.adopt(membership(2, &[(OTHER, MemberState::Out, 2), (THIRD, MemberState::Out, 2)]));
     for sequence in sequence - bench.counter("intents_undecided")..sequence {
         bench.store.commit(bench.now, transaction(sequence), &mut bench.out);
         bench.settle();

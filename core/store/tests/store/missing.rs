@@ -1,7 +1,7 @@
 //! A naive model of what others have missed: all that ever happened, in order, and the rules gone through from the start whenever
 //! somebody asks. It says what must be on record, and what may be.
 
-use braid_base::{DeviceId, Epoch, Member, Membership, ObjectId, Standing, TransactionId};
+use braid_base::{DeviceId, Epoch, Member, MemberState, Membership, ObjectId, TransactionId};
 use braid_wire::Linkage;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -65,12 +65,12 @@ impl Missing {
         next.epoch = Epoch(next.epoch.0 + leap);
         let epoch = next.epoch;
         let member = next.member_mut(device).expect("it is a member");
-        let (standing, since) = match member.standing {
-            Standing::In => (Standing::Out, epoch),
-            Standing::Out => (Standing::Returning { helper: None }, epoch),
-            Standing::Returning { .. } => (Standing::In, member.since),
+        let (member_state, since) = match member.member_state {
+            MemberState::In => (MemberState::Out, epoch),
+            MemberState::Out => (MemberState::Returning { recovery_coordinator: None }, epoch),
+            MemberState::Returning { .. } => (MemberState::In, member.since),
         };
-        *member = Member { device, standing, since };
+        *member = Member { device, member_state, since };
         next
     }
 
@@ -246,10 +246,10 @@ struct Rules<'a> {
 impl Rules<'_> {
     fn add(&mut self, write: &Written, alone: bool, concerns: impl Fn(DeviceId) -> bool) {
         let Some(membership) = self.membership else { return };
-        let misses = |member: &&Member| match member.standing {
-            Standing::In => false,
-            Standing::Returning { .. } => alone || member.since > write.epoch,
-            Standing::Out => true,
+        let misses = |member: &&Member| match member.member_state {
+            MemberState::In => false,
+            MemberState::Returning { .. } => alone || member.since > write.epoch,
+            MemberState::Out => true,
         };
         for member in membership.members.iter().filter(misses) {
             if write.redundant && member.device != OWN && concerns(member.device) {
@@ -274,7 +274,7 @@ impl Rules<'_> {
 
     fn drop_of_present(&mut self) {
         let membership = self.membership.expect("one was adopted");
-        let is_in = |device| membership.member(device).is_some_and(|member| member.standing == Standing::In);
+        let is_in = |device| membership.member(device).is_some_and(|member| member.member_state == MemberState::In);
         self.blocks.retain(|(device, _), _| !is_in(*device));
     }
 }

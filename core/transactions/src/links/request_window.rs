@@ -35,7 +35,7 @@ struct Interval {
 impl RequestWindow {
     /// True if a request that begins now can name everything that was abandoned.
     pub fn may_begin(&self) -> bool {
-        self.abandoned.len() <= limits::GIVEN_UP_MAX
+        self.abandoned.len() <= limits::ABANDONED_MAX
     }
 
     /// Begins a request, of a higher sequence than all before.
@@ -81,7 +81,7 @@ impl RequestWindow {
         let named = self.abandoned.iter().filter(is_named);
         let named: Vec<_> = named.map(|(first, interval)| (*first, interval.end)).collect();
         // Intervals become fewer, but for those that are abandoned later.
-        assert!(named.len() <= limits::GIVEN_UP_MAX, "every later request names what was abandoned");
+        assert!(named.len() <= limits::ABANDONED_MAX, "every later request names what was abandoned");
         named
     }
 
@@ -160,15 +160,15 @@ mod tests {
 
     #[test]
     fn nothing_is_begun_that_can_not_name_all_until_what_lies_between_ends() {
-        let most = limits::GIVEN_UP_MAX as u64;
+        let most = limits::ABANDONED_MAX as u64;
         let mut window = window(1..=2 * most + 2);
         let next = 2 * most + 3;
         (1..=most).for_each(|pair| window.abandon(2 * pair, next));
         window.begin(next);
-        assert_eq!(window.named_by(next).len(), limits::GIVEN_UP_MAX);
+        assert_eq!(window.named_by(next).len(), limits::ABANDONED_MAX);
         window.abandon(2 * most + 2, next + 1);
         assert!(!window.may_begin());
-        assert_eq!(window.named_by(next).len(), limits::GIVEN_UP_MAX, "it says what it said");
+        assert_eq!(window.named_by(next).len(), limits::ABANDONED_MAX, "it says what it said");
         window.end(1);
         assert!(!window.may_begin(), "that is below them all");
         window.abandon(3, next + 1);

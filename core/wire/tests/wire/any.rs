@@ -3,7 +3,7 @@
 use crate::any_objects;
 use braid_base::{
     ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, FenceTable, Generation, LockServerId, Member,
-    Membership, NodeId, ObjectId, Stamp, Standing, Time, TransactionId, VolumeId,
+    MemberState, Membership, NodeId, ObjectId, Stamp, Time, TransactionId, VolumeId,
 };
 use braid_wire::*;
 use bytes::Bytes;
@@ -35,8 +35,8 @@ pub fn message() -> impl Strategy<Value = Message> {
 fn lock_request() -> impl Strategy<Value = Message> {
     let term = prop_oneof![
         any::<bool>().prop_map(|impatient| LockTerm::Transaction { impatient }),
-        Just(LockTerm::Kept),
-        (generation(), any::<bool>()).prop_map(|(start, kept)| LockTerm::Held { start, kept }),
+        Just(LockTerm::Cached),
+        (generation(), any::<bool>()).prop_map(|(start, cached)| LockTerm::Held { start, cached }),
     ];
     let mode = prop_oneof![Just(LockMode::Shared), Just(LockMode::Exclusive)];
     let extent = (any::<u16>(), range(), mode).prop_map(|(position, range, mode)| LockExtent { position, range, mode });
@@ -44,9 +44,9 @@ fn lock_request() -> impl Strategy<Value = Message> {
         prop_oneof![
             Just(LockCommand::Heartbeat),
             (number(), object(), vec(extent, 0..5), term)
-                .prop_map(|(claim, object, extents, term)| LockCommand::Lock { claim, object, extents, term }),
-            number().prop_map(|claim| LockCommand::Unlock { claim }),
-            vec(number(), 0..5).prop_map(|claims| LockCommand::Yield { claims }),
+                .prop_map(|(lock_id, object, extents, term)| LockCommand::Lock { lock_id, object, extents, term }),
+            number().prop_map(|lock_id| LockCommand::Unlock { lock_id }),
+            vec(number(), 0..5).prop_map(|lock_ids| LockCommand::Yield { lock_ids }),
         ];
     (generation(), generation(), vec(number(), 0..5), command)
         .prop_map(|(host, start, dropped, command)| Message::LockRequest(LockRequest { host, start, dropped, command }))
@@ -56,10 +56,10 @@ fn lock_answer() -> impl Strategy<Value = Message> {
     let refusal = prop_oneof![Just(LockRefusal::Timeout), Just(LockRefusal::Busy), Just(LockRefusal::Malformed)];
     let reply = prop_oneof![
         Just(LockReply::Heartbeat),
-        (number(), any::<bool>()).prop_map(|(claim, waited)| LockReply::Granted { claim, waited }),
-        number().prop_map(|claim| LockReply::Unlocked { claim }),
-        vec(number(), 0..5).prop_map(|claims| LockReply::Recall { claims }),
-        (number(), refusal).prop_map(|(claim, refusal)| LockReply::Refused { claim, refusal }),
+        (number(), any::<bool>()).prop_map(|(lock_id, waited)| LockReply::Granted { lock_id, waited }),
+        number().prop_map(|lock_id| LockReply::Unlocked { lock_id }),
+        vec(number(), 0..5).prop_map(|lock_ids| LockReply::Revoke { lock_ids }),
+        (number(), refusal).prop_map(|(lock_id, refusal)| LockReply::Refused { lock_id, refusal }),
         rejection().prop_map(|rejection| LockReply::Rejected { rejection }),
     ];
     (generation(), reply).prop_map(|(start, reply)| Message::LockAnswer(LockAnswer { start, reply }))
@@ -94,31 +94,29 @@ fn monitor_request() -> impl Strategy<Value = Message> {
 
 fn monitor_answer() -> impl Strategy<Value = Message> {
     let reply = prop_oneof![
-        (time(), any::<u64>(), pace(), number()).prop_map(|(sent, length, pace, stamps)| MonitorReply::Lease {
-            sent,
-            length: Duration::from_nanos(length),
-            pace,
-            stamps: Clock(stamps)
+        (time(), any::<u64>(), throttle(), number()).prop_map(|(sent, length, throttle, stamps)| {
+            MonitorReply::Lease { sent, length: Duration::from_nanos(length), throttle, stamps: Clock(stamps) }
         }),
-        disk().prop_map(|expected| MonitorReply::Unwelcome(Unwelcome::OtherDisk { expected })),
-        epoch().prop_map(|epoch| MonitorReply::Unwelcome(Unwelcome::Used { epoch })),
-        (number(), prop::option::of(objection())).prop_map(|(ticket, objection)| MonitorReply::Administered {
+        disk().prop_map(|expected| MonitorReply::JoinRefused(JoinRefused::OtherDisk { expected })),
+        epoch().prop_map(|epoch| MonitorReply::JoinRefused(JoinRefused::Used { epoch })),
+        (number(), prop::option::of(admin_error())).prop_map(|(ticket, admin_error)| MonitorReply::Administered {
             ticket,
-            result: objection.map_or(Ok(()), Err)
+            result: admin_error.map_or(Ok(()), Err)
         }),
         number().prop_map(|ticket| MonitorReply::Fenced { ticket }),
         Just(MonitorReply::Changed),
     ];
-    (prop::option::of(membership()), vec(device(), 0..5), reply)
-        .prop_map(|(membership, away, reply)| Message::MonitorAnswer(MonitorAnswer { membership, away, reply }))
+    (prop::option::of(membership()), vec(device(), 0..5), reply).prop_map(|(membership, unavailable, reply)| {
+        Message::MonitorAnswer(MonitorAnswer { membership, unavailable, reply })
+    })
 }
 
 fn disk() -> impl Strategy<Value = DiskId> {
     any::<u64>().prop_map(DiskId)
 }
 
-fn pace() -> impl Strategy<Value = Pace> {
-    (number(), any::<u8>(), any::<bool>()).prop_map(|(bytes_per_second, share, paused)| Pace {
+fn throttle() -> impl Strategy<Value = RecoveryThrottle> {
+    (number(), any::<u8>(), any::<bool>()).prop_map(|(bytes_per_second, share, paused)| RecoveryThrottle {
         bytes_per_second,
         share,
         paused,
@@ -137,40 +135,41 @@ fn administration() -> impl Strategy<Value = Administration> {
         }),
         (disk(), number()).prop_map(|(disk, blocks)| Administration::AddSpare { disk, blocks }),
         disk().prop_map(|disk| Administration::RemoveSpare { disk }),
-        pace().prop_map(Administration::Pace),
+        throttle().prop_map(Administration::RecoveryThrottle),
         (device(), disk()).prop_map(|(device, disk)| Administration::AddDevice { device, disk }),
         device().prop_map(|device| Administration::RemoveDevice { device }),
     ]
 }
 
-fn objection() -> impl Strategy<Value = Objection> {
+fn admin_error() -> impl Strategy<Value = AdminError> {
     prop_oneof![
-        Just(Objection::NoSuchDevice),
-        vec(device(), 0..5).prop_map(|others| Objection::NeedsOthers { others }),
-        Just(Objection::NothingGained),
-        device().prop_map(|device| Objection::DiskInUse { device }),
-        (number(), number()).prop_map(|(blocks, needed)| Objection::TooSmall { blocks, needed }),
-        number().prop_map(|volume| Objection::WouldLose { volume: VolumeId(volume) }),
-        Just(Objection::TooManySpares),
-        Just(Objection::NoSuchSpare),
-        Just(Objection::TooManyChanges),
-        device().prop_map(|device| Objection::DeviceExists { device }),
-        Just(Objection::TooManyDevices),
-        number().prop_map(|volume| Objection::HoldsVolume { volume: VolumeId(volume) }),
+        Just(AdminError::NoSuchDevice),
+        vec(device(), 0..5).prop_map(|others| AdminError::NeedsOthers { others }),
+        Just(AdminError::NothingGained),
+        device().prop_map(|device| AdminError::DiskInUse { device }),
+        (number(), number()).prop_map(|(blocks, needed)| AdminError::TooSmall { blocks, needed }),
+        number().prop_map(|volume| AdminError::WouldLose { volume: VolumeId(volume) }),
+        Just(AdminError::TooManySpares),
+        Just(AdminError::NoSuchSpare),
+        Just(AdminError::TooManyChanges),
+        device().prop_map(|device| AdminError::DeviceExists { device }),
+        Just(AdminError::TooManyDevices),
+        number().prop_map(|volume| AdminError::HoldsVolume { volume: VolumeId(volume) }),
     ]
 }
 
 /// Any that a monitor may make: each device once, present since some epoch up to this one.
 fn membership() -> impl Strategy<Value = Membership> {
-    let standing = prop_oneof![
-        Just(Standing::In),
-        prop::option::of((1..=u32::MAX).prop_map(Generation)).prop_map(|helper| Standing::Returning { helper }),
-        Just(Standing::Out),
+    let member_state = prop_oneof![
+        Just(MemberState::In),
+        prop::option::of((1..=u32::MAX).prop_map(Generation))
+            .prop_map(|recovery_coordinator| MemberState::Returning { recovery_coordinator }),
+        Just(MemberState::Out),
     ];
-    let members = btree_map(device(), (standing, any::<u32>()), 0..6);
+    let members = btree_map(device(), (member_state, any::<u32>()), 0..6);
     let hosts = || btree_set(generation(), 0..5);
     (epoch(), members, generation(), hosts(), hosts()).prop_map(|(epoch, members, below, except, also)| {
-        let member = |(device, (standing, since))| Member { device, standing, since: epoch.min(Epoch(since)) };
+        let member = |(device, (member_state, since))| Member { device, member_state, since: epoch.min(Epoch(since)) };
         let fence = FenceTable { below, except, also };
         Membership { epoch, members: members.into_iter().map(member).collect(), fence }
     })
@@ -228,7 +227,7 @@ fn command() -> impl Strategy<Value = Command> {
         transaction().prop_map(|transaction| Command::Forget { transaction }),
         (number(), task()).prop_map(|(ticket, task)| Command::Manage { ticket, task }),
         (sequence(), any_objects::stretches(), any_objects::request())
-            .prop_map(|(sequence, given_up, request)| Command::Objects { sequence, given_up, request }),
+            .prop_map(|(sequence, abandoned, request)| Command::Objects { sequence, abandoned, request }),
         (number(), object(), any_objects::name(), any_objects::value(), any::<u32>())
             .prop_map(|(ticket, object, name, seen, patience)| Command::Await { ticket, object, name, seen, patience }),
     ]
@@ -427,7 +426,7 @@ fn mode() -> impl Strategy<Value = WriteMode> {
 }
 
 fn outcome() -> impl Strategy<Value = Outcome> {
-    prop_oneof![Just(Outcome::Commit), Just(Outcome::Abort), Just(Outcome::Torn)]
+    prop_oneof![Just(Outcome::Commit), Just(Outcome::Abort), Just(Outcome::Interrupted)]
 }
 
 fn ordering() -> impl Strategy<Value = Ordering> {

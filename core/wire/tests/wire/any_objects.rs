@@ -56,7 +56,7 @@ fn action_result() -> impl Strategy<Value = ActionResult> {
         object().prop_map(|object| ActionResult::Created { object }),
         value().prop_map(|data| ActionResult::Data { data }),
         number().prop_map(|offset| ActionResult::Appended { offset }),
-        (number(), number()).prop_map(|(length, life)| ActionResult::Stat { length, life }),
+        (number(), number()).prop_map(|(length, incarnation)| ActionResult::Stat { length, incarnation }),
         (any::<bool>(), prop::option::of(value()))
             .prop_map(|(swapped, original)| ActionResult::Compared { swapped, original }),
         prop::option::of(any::<i64>()).prop_map(|original| ActionResult::Added { original }),
@@ -81,8 +81,8 @@ pub fn failure() -> impl Strategy<Value = ObjectFailure> {
         Just(ObjectFailure::Malformed),
         Just(ObjectFailure::NotTogether),
         Just(ObjectFailure::CutsTooMuch),
-        Just(ObjectFailure::NotInMirror),
-        Just(ObjectFailure::NotAMirror),
+        Just(ObjectFailure::NotInAttributeVolume),
+        Just(ObjectFailure::NotAnAttributeVolume),
         Just(ObjectFailure::NumberTooHigh),
     ]
 }

@@ -4,7 +4,7 @@
 use crate::golden_objects::objects;
 use braid_base::{
     ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, FenceTable, Generation, LockServerId, Member,
-    Membership, NodeId, ObjectId, Stamp, Standing, Time, TransactionId, VolumeId,
+    MemberState, Membership, NodeId, ObjectId, Stamp, Time, TransactionId, VolumeId,
 };
 use braid_wire::fuzzing::seal;
 use braid_wire::*;
@@ -44,13 +44,13 @@ const REQUEST: &str =
     "01 07000000 03000000 0500000000000000 01000000 0600000000000000 02000000 0b00000000000000 0c00000000000000";
 /// Of epoch 3, confirming 11.
 const ANSWER: &str = "02 03000000 01000000 0b00000000000000";
-/// Host 7, to a server whose start 5 knows all that it holds; claim 11 is dropped.
+/// Host 7, to a server whose start 5 knows all that it holds; lock 11 is dropped.
 const LOCK_REQUEST: &str = "03 07000000 05000000 01000000 0b00000000000000";
 /// Of start 5.
 const LOCK_ANSWER: &str = "04 05000000";
 /// Of one who lives by epoch 3.
 const MONITOR_REQUEST: &str = "05 03000000";
-/// Without a membership; device 2 is away.
+/// Without a membership; device 2 is unavailable.
 const MONITOR_ANSWER: &str = "06 00 01000000 0200";
 const TRANSACTION: &str = "07000000 0900000000000000";
 const STAMP: &str = "0807060504030201 07000000";
@@ -161,7 +161,7 @@ pub fn goldens() -> Vec<Golden> {
             &format!("05 {TRANSACTION} {STAMP} 02"),
         ),
         request(
-            Command::Decide { transaction, stamp, outcome: Outcome::Torn },
+            Command::Decide { transaction, stamp, outcome: Outcome::Interrupted },
             &format!("05 {TRANSACTION} {STAMP} 03"),
         ),
         request(Command::Resolve { transaction, stamp }, &format!("06 {TRANSACTION} {STAMP}")),
@@ -317,13 +317,13 @@ pub fn goldens() -> Vec<Golden> {
 /// Of the monitor.
 fn monitoring() -> Vec<Golden> {
     let (sent, sent_hex) = (Time(0x0102_0304_0506_0708), "0807060504030201");
-    let member = |device, standing, since| Member { device: DeviceId(device), standing, since: Epoch(since) };
-    let helped = Standing::Returning { helper: Some(Generation(7)) };
+    let member = |device, member_state, since| Member { device: DeviceId(device), member_state, since: Epoch(since) };
+    let helped = MemberState::Returning { recovery_coordinator: Some(Generation(7)) };
     let members = vec![
-        member(2, Standing::In, 1),
-        member(3, Standing::Returning { helper: None }, 8),
+        member(2, MemberState::In, 1),
+        member(3, MemberState::Returning { recovery_coordinator: None }, 8),
         member(4, helped, 9),
-        member(0x0103, Standing::Out, 9),
+        member(0x0103, MemberState::Out, 9),
     ];
     let members_hex = "04000000 \
         0200 01 01000000 0300 02 00 08000000 0400 02 01 07000000 09000000 0301 03 09000000";
@@ -331,7 +331,7 @@ fn monitoring() -> Vec<Golden> {
     let fence = FenceTable { below: Generation(5), except, also: [Generation(8)].into() };
     let fence_hex = "05000000 02000000 03000000 04000000 01000000 08000000";
     let membership = Some(Membership { epoch: Epoch(9), members, fence });
-    let changed = MonitorAnswer { membership, away: vec![], reply: MonitorReply::Changed };
+    let changed = MonitorAnswer { membership, unavailable: vec![], reply: MonitorReply::Changed };
     let changed_hex = format!("06 01 09000000 {members_hex} {fence_hex} 00000000 03");
     let mut all = vec![
         monitor_request(
@@ -376,13 +376,16 @@ fn monitoring() -> Vec<Golden> {
             MonitorReply::Lease {
                 sent,
                 length: Duration::from_nanos(7),
-                pace: Pace { bytes_per_second: 5, share: 9, paused: true },
+                throttle: RecoveryThrottle { bytes_per_second: 5, share: 9, paused: true },
                 stamps: Clock(8),
             },
             &format!("01 {sent_hex} 0700000000000000 0500000000000000 09 01 0800000000000000"),
         ),
-        monitor_answer(MonitorReply::Unwelcome(Unwelcome::OtherDisk { expected: DiskId(9) }), "04 01 0900000000000000"),
-        monitor_answer(MonitorReply::Unwelcome(Unwelcome::Used { epoch: Epoch(4) }), "04 02 04000000"),
+        monitor_answer(
+            MonitorReply::JoinRefused(JoinRefused::OtherDisk { expected: DiskId(9) }),
+            "04 01 0900000000000000",
+        ),
+        monitor_answer(MonitorReply::JoinRefused(JoinRefused::Used { epoch: Epoch(4) }), "04 02 04000000"),
         monitor_answer(MonitorReply::Administered { ticket: 6, result: Ok(()) }, &format!("05 {TICKET} 01")),
         monitor_answer(MonitorReply::Fenced { ticket: 6 }, &format!("02 {TICKET}")),
         Golden { message: Message::MonitorAnswer(changed), description: changed_hex },
@@ -394,28 +397,31 @@ fn monitoring() -> Vec<Golden> {
         (Administration::Replace { device, disk, blocks, lose: true }, "03 0200 0900000000000000 1000000000000000 01"),
         (Administration::AddSpare { disk, blocks }, "04 0900000000000000 1000000000000000"),
         (Administration::RemoveSpare { disk }, "05 0900000000000000"),
-        (Administration::Pace(Pace { bytes_per_second: 5, share: 7, paused: false }), "06 0500000000000000 07 00"),
+        (
+            Administration::RecoveryThrottle(RecoveryThrottle { bytes_per_second: 5, share: 7, paused: false }),
+            "06 0500000000000000 07 00",
+        ),
         (Administration::AddDevice { device, disk }, "07 0200 0900000000000000"),
         (Administration::RemoveDevice { device }, "08 0200"),
     ] {
         let command = MonitorCommand::Administer { ticket: 6, request };
         all.push(monitor_request(command, &format!("05 {TICKET} {hex}")));
     }
-    for (objection, hex) in [
-        (Objection::NoSuchDevice, "01"),
-        (Objection::NeedsOthers { others: vec![DeviceId(2)] }, "02 01000000 0200"),
-        (Objection::NothingGained, "03"),
-        (Objection::DiskInUse { device }, "04 0200"),
-        (Objection::TooSmall { blocks: 4, needed: 5 }, "05 0400000000000000 0500000000000000"),
-        (Objection::WouldLose { volume: VolumeId(3) }, "06 0300000000000000"),
-        (Objection::TooManySpares, "07"),
-        (Objection::NoSuchSpare, "08"),
-        (Objection::TooManyChanges, "09"),
-        (Objection::DeviceExists { device }, "0a 0200"),
-        (Objection::TooManyDevices, "0b"),
-        (Objection::HoldsVolume { volume: VolumeId(3) }, "0c 0300000000000000"),
+    for (admin_error, hex) in [
+        (AdminError::NoSuchDevice, "01"),
+        (AdminError::NeedsOthers { others: vec![DeviceId(2)] }, "02 01000000 0200"),
+        (AdminError::NothingGained, "03"),
+        (AdminError::DiskInUse { device }, "04 0200"),
+        (AdminError::TooSmall { blocks: 4, needed: 5 }, "05 0400000000000000 0500000000000000"),
+        (AdminError::WouldLose { volume: VolumeId(3) }, "06 0300000000000000"),
+        (AdminError::TooManySpares, "07"),
+        (AdminError::NoSuchSpare, "08"),
+        (AdminError::TooManyChanges, "09"),
+        (AdminError::DeviceExists { device }, "0a 0200"),
+        (AdminError::TooManyDevices, "0b"),
+        (AdminError::HoldsVolume { volume: VolumeId(3) }, "0c 0300000000000000"),
     ] {
-        let reply = MonitorReply::Administered { ticket: 6, result: Err(objection) };
+        let reply = MonitorReply::Administered { ticket: 6, result: Err(admin_error) };
         all.push(monitor_answer(reply, &format!("05 {TICKET} 02 {hex}")));
     }
     all
@@ -427,7 +433,7 @@ fn monitor_request(command: MonitorCommand, hex: &str) -> Golden {
 }
 
 fn monitor_answer(reply: MonitorReply, hex: &str) -> Golden {
-    let message = Message::MonitorAnswer(MonitorAnswer { membership: None, away: vec![DeviceId(2)], reply });
+    let message = Message::MonitorAnswer(MonitorAnswer { membership: None, unavailable: vec![DeviceId(2)], reply });
     Golden { message, description: format!("{MONITOR_ANSWER} {hex}") }
 }
 
@@ -439,27 +445,27 @@ fn locking(object: ObjectId) -> Vec<Golden> {
     ];
     let extents_hex =
         "02000000 0300 0400000000000000 0200000000000000 02 0400 0400000000000000 0100000000000000 01".to_string();
-    let claim = "0600000000000000";
+    let lock_id = "0600000000000000";
     let mut all = vec![
         lock_request(LockCommand::Heartbeat, "01"),
-        lock_request(LockCommand::Unlock { claim: 6 }, &format!("03 {claim}")),
-        lock_request(LockCommand::Yield { claims: vec![6] }, &format!("04 01000000 {claim}")),
+        lock_request(LockCommand::Unlock { lock_id: 6 }, &format!("03 {lock_id}")),
+        lock_request(LockCommand::Yield { lock_ids: vec![6] }, &format!("04 01000000 {lock_id}")),
         lock_answer(LockReply::Heartbeat, "01"),
-        lock_answer(LockReply::Granted { claim: 6, waited: true }, &format!("02 {claim} 01")),
-        lock_answer(LockReply::Unlocked { claim: 6 }, &format!("03 {claim}")),
-        lock_answer(LockReply::Recall { claims: vec![6] }, &format!("04 01000000 {claim}")),
+        lock_answer(LockReply::Granted { lock_id: 6, waited: true }, &format!("02 {lock_id} 01")),
+        lock_answer(LockReply::Unlocked { lock_id: 6 }, &format!("03 {lock_id}")),
+        lock_answer(LockReply::Revoke { lock_ids: vec![6] }, &format!("04 01000000 {lock_id}")),
         lock_answer(LockReply::Rejected { rejection: Rejection::Fenced }, "06 01"),
     ];
     for (term, hex) in [
         (LockTerm::Transaction { impatient: true }, "01 01"),
-        (LockTerm::Kept, "02"),
-        (LockTerm::Held { start: Generation(9), kept: false }, "03 09000000 00"),
+        (LockTerm::Cached, "02"),
+        (LockTerm::Held { start: Generation(9), cached: false }, "03 09000000 00"),
     ] {
-        let command = LockCommand::Lock { claim: 6, object, extents: extents.clone(), term };
-        all.push(lock_request(command, &format!("02 {claim} {OBJECT} {extents_hex} {hex}")));
+        let command = LockCommand::Lock { lock_id: 6, object, extents: extents.clone(), term };
+        all.push(lock_request(command, &format!("02 {lock_id} {OBJECT} {extents_hex} {hex}")));
     }
     for (refusal, hex) in [(LockRefusal::Timeout, "01"), (LockRefusal::Busy, "02"), (LockRefusal::Malformed, "03")] {
-        all.push(lock_answer(LockReply::Refused { claim: 6, refusal }, &format!("05 {claim} {hex}")));
+        all.push(lock_answer(LockReply::Refused { lock_id: 6, refusal }, &format!("05 {lock_id} {hex}")));
     }
     all
 }
@@ -576,8 +582,8 @@ fn a_byte_that_is_no_choice_is_refused_by_name() {
     for (what, before, choices) in places {
         for byte in 0..=255 {
             let decoded = Frame::decode(seal(&[&hex(&before)[..], &[byte]].concat(), &[]));
-            let given_up = what == "Task" && byte == 5;
-            let known = (1..=choices).contains(&byte) && !given_up;
+            let abandoned = what == "Task" && byte == 5;
+            let known = (1..=choices).contains(&byte) && !abandoned;
             assert_eq!(decoded != Err(WireError::BadValue { what }), known, "{what} {byte}: {decoded:?}");
         }
     }

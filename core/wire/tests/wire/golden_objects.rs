@@ -26,7 +26,7 @@ pub fn objects() -> Vec<Golden> {
     };
     let create = plain(object, Action::Create);
     all.push(request(
-        Command::Objects { sequence: 6, given_up: vec![(2, 4), (5, 6)], request: ObjectRequest { commands: vec![whole, create] } },
+        Command::Objects { sequence: 6, abandoned: vec![(2, 4), (5, 6)], request: ObjectRequest { commands: vec![whole, create] } },
         &format!(
             "09 {TICKET} 02000000 0200000000000000 0400000000000000 0500000000000000 0600000000000000 02000000 {OBJECT} 03 01 \
              03000000 {NAME} 03000000 616263 {NAME} 00040000 {NAME} 00000000 02 02000000 {NAME} 010000f0 02000000 \
@@ -37,7 +37,7 @@ pub fn objects() -> Vec<Golden> {
         let commands = vec![plain(object, action)];
         let hex = format!("09 {TICKET} 00000000 01000000 {OBJECT} 01 {hex} 00000000 01 00000000");
         all.push(request(
-            Command::Objects { sequence: 6, given_up: Vec::new(), request: ObjectRequest { commands } },
+            Command::Objects { sequence: 6, abandoned: Vec::new(), request: ObjectRequest { commands } },
             &hex,
         ));
     }
@@ -65,8 +65,8 @@ pub fn objects() -> Vec<Golden> {
         (ObjectFailure::Malformed, "0b"),
         (ObjectFailure::NotTogether, "0c"),
         (ObjectFailure::CutsTooMuch, "0d"),
-        (ObjectFailure::NotInMirror, "0e"),
-        (ObjectFailure::NotAMirror, "0f"),
+        (ObjectFailure::NotInAttributeVolume, "0e"),
+        (ObjectFailure::NotAnAttributeVolume, "0f"),
         (ObjectFailure::NumberTooHigh, "10"),
     ] {
         let refusal = Err(ObjectRefusal { command: 2, failure });
@@ -120,7 +120,7 @@ fn results(object: ObjectId, name: AttributeName, value: &Bytes) -> Vec<(ActionR
         (ActionResult::Created { object }, format!("03 {OBJECT}")),
         (ActionResult::Data { data: value.clone() }, "04 03000000 616263".into()),
         (ActionResult::Appended { offset: 6 }, format!("05 {TICKET}")),
-        (ActionResult::Stat { length: 6, life: 0x21 }, format!("06 {TICKET} {OBJECT}")),
+        (ActionResult::Stat { length: 6, incarnation: 0x21 }, format!("06 {TICKET} {OBJECT}")),
         (ActionResult::Compared { swapped: true, original }, "07 01 01 03000000 616263".into()),
         (ActionResult::Compared { swapped: false, original: None }, "07 00 00".into()),
         (ActionResult::Added { original: Some(-2) }, "08 01 feffffffffffffff".into()),

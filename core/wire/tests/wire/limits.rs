@@ -4,8 +4,8 @@ use crate::golden::hex;
 use crate::limits_objects;
 use braid_base::limits::*;
 use braid_base::{
-    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, FenceTable, Generation, Member, Membership, NodeId,
-    ObjectId, Stamp, Standing, Time, TransactionId,
+    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, FenceTable, Generation, Member, MemberState, Membership,
+    NodeId, ObjectId, Stamp, Time, TransactionId,
 };
 use braid_wire::fuzzing::seal;
 use braid_wire::*;
@@ -95,9 +95,9 @@ const LISTS: [Stretch; 28] = [
             stamps: Clock(1),
         })
     }),
-    ("devices that are away", PARTICIPANTS_MAX, |n| {
+    ("devices that are unavailable", PARTICIPANTS_MAX, |n| {
         let (membership, reply) = (None, MonitorReply::Changed);
-        Message::MonitorAnswer(MonitorAnswer { membership, away: vec![DeviceId(1); n], reply })
+        Message::MonitorAnswer(MonitorAnswer { membership, unavailable: vec![DeviceId(1); n], reply })
     }),
     ("members", DEVICES_MAX, |n| changed(membership(n, 0, 0))),
     ("hosts not kept out", FENCED_MAX, |n| changed(membership(1, n, 0))),
@@ -131,14 +131,14 @@ const LISTS: [Stretch; 28] = [
     }),
     ("extents to lock", EXTENTS_MAX, |n| {
         let extent = LockExtent { position: 0, range: BlockRange::new(1, 1), mode: LockMode::Shared };
-        let (extents, term) = (vec![extent; n], LockTerm::Kept);
-        lock_request(vec![], LockCommand::Lock { claim: 1, object: OBJECT, extents, term })
+        let (extents, term) = (vec![extent; n], LockTerm::Cached);
+        lock_request(vec![], LockCommand::Lock { lock_id: 1, object: OBJECT, extents, term })
     }),
-    ("dropped claims", COMMITS_PER_REQUEST_MAX, |n| lock_request(vec![1; n], LockCommand::Heartbeat)),
-    ("yielded claims", COMMITS_PER_REQUEST_MAX, |n| lock_request(vec![], LockCommand::Yield { claims: vec![1; n] })),
-    ("recalled claims", COMMITS_PER_REQUEST_MAX, |n| {
+    ("dropped locks", COMMITS_PER_REQUEST_MAX, |n| lock_request(vec![1; n], LockCommand::Heartbeat)),
+    ("yielded locks", COMMITS_PER_REQUEST_MAX, |n| lock_request(vec![], LockCommand::Yield { lock_ids: vec![1; n] })),
+    ("revoked locks", COMMITS_PER_REQUEST_MAX, |n| {
         let start = Generation(1);
-        Message::LockAnswer(LockAnswer { start, reply: LockReply::Recall { claims: vec![1; n] } })
+        Message::LockAnswer(LockAnswer { start, reply: LockReply::Revoke { lock_ids: vec![1; n] } })
     }),
     ("counters", 1024, |n| managed(Managed::Inspected(Inspection { counters: vec![("c".into(), 1); n] }))),
     ("text", 256, |n| managed(Managed::Inspected(Inspection { counters: vec![("c".repeat(n), 1)] }))),
@@ -165,13 +165,17 @@ fn monitor_request(command: MonitorCommand) -> Message {
 }
 
 fn changed(membership: Membership) -> Message {
-    Message::MonitorAnswer(MonitorAnswer { membership: Some(membership), away: vec![], reply: MonitorReply::Changed })
+    Message::MonitorAnswer(MonitorAnswer {
+        membership: Some(membership),
+        unavailable: vec![],
+        reply: MonitorReply::Changed,
+    })
 }
 
-/// As long as it gets: all devices are returning, each with a helper, and so many hosts are spared, and kept out.
+/// As long as it gets: all devices are returning, each with a recovery coordinator, and so many hosts are spared, and kept out.
 fn membership(devices: usize, except: usize, also: usize) -> Membership {
-    let standing = Standing::Returning { helper: Some(Generation(9)) };
-    let member = |device| Member { device: DeviceId(device as u16), standing, since: Epoch(2) };
+    let member_state = MemberState::Returning { recovery_coordinator: Some(Generation(9)) };
+    let member = |device| Member { device: DeviceId(device as u16), member_state, since: Epoch(2) };
     let hosts = |count| (1..=count as u32).map(Generation).collect();
     let fence = FenceTable { below: Generation(1), except: hosts(except), also: hosts(also) };
     Membership { epoch: Epoch(2), members: (0..devices).map(member).collect(), fence }
@@ -258,7 +262,7 @@ fn the_largest_write_and_the_most_ranges_fit_into_a_frame() {
 fn the_longest_membership_leaves_the_room_of_a_transaction() {
     let mut longest = changed(membership(DEVICES_MAX, FENCED_MAX, FENCED_MAX));
     if let Message::MonitorAnswer(answer) = &mut longest {
-        answer.away = vec![DeviceId(1); DEVICES_MAX];
+        answer.unavailable = vec![DeviceId(1); DEVICES_MAX];
     }
     let longest = frame(longest);
     let bytes = longest.encode().to_bytes();
@@ -268,20 +272,20 @@ fn the_longest_membership_leaves_the_room_of_a_transaction() {
 
 #[test]
 fn a_membership_that_makes_no_sense_is_refused() {
-    let member = |device, standing, since| Member { device: DeviceId(device), standing, since: Epoch(since) };
+    let member = |device, member_state, since| Member { device: DeviceId(device), member_state, since: Epoch(since) };
     let decoded = |members: &[Member]| {
         let membership = Membership { epoch: Epoch(5), members: members.to_vec(), fence: FenceTable::default() };
         Frame::decode(frame(changed(membership)).encode().to_bytes()).map(|_| ())
     };
-    let helped_by = |host| Standing::Returning { helper: Some(Generation(host)) };
-    let (first, second) = (member(1, Standing::In, 1), member(2, Standing::Out, 5));
+    let helped_by = |host| MemberState::Returning { recovery_coordinator: Some(Generation(host)) };
+    let (first, second) = (member(1, MemberState::In, 1), member(2, MemberState::Out, 5));
     assert_eq!(decoded(&[]), Ok(()));
     assert_eq!(decoded(&[first, second, member(7, helped_by(1), 5)]), Ok(()));
     for (why, members) in [
         ("not in order", [second, first]),
-        ("twice the same", [first, member(1, Standing::Out, 5)]),
-        ("since an epoch to come", [first, member(2, Standing::In, 6)]),
-        ("a helper that no host is", [first, member(2, helped_by(0), 5)]),
+        ("twice the same", [first, member(1, MemberState::Out, 5)]),
+        ("since an epoch to come", [first, member(2, MemberState::In, 6)]),
+        ("a recovery coordinator that no host is", [first, member(2, helped_by(0), 5)]),
     ] {
         assert_eq!(decoded(&members), Err(WireError::BadValue { what: "membership" }), "{why}");
     }

@@ -8,9 +8,9 @@ use braid_wire::*;
 use bytes::Bytes;
 
 pub const LISTS: [Stretch; 8] = [
-    ("given up", GIVEN_UP_MAX, |n| {
-        let given_up = (0..n as u64).map(|nth| (2 * nth, 2 * nth + 1)).collect();
-        request(Command::Objects { sequence: 1000, given_up, request: ObjectRequest::default() })
+    ("given up", ABANDONED_MAX, |n| {
+        let abandoned = (0..n as u64).map(|nth| (2 * nth, 2 * nth + 1)).collect();
+        request(Command::Objects { sequence: 1000, abandoned, request: ObjectRequest::default() })
     }),
     ("commands", OBJECT_COMMANDS_MAX, |n| objects(vec![command(Action::Stat, 0, 0); n])),
     ("sets", ATTRIBUTES_PER_COMMAND_MAX, |n| objects(vec![command(Action::Stat, n, 0)])),
@@ -28,7 +28,7 @@ pub const LISTS: [Stretch; 8] = [
 ];
 
 fn objects(commands: Vec<ObjectCommand>) -> Message {
-    request(Command::Objects { sequence: 1, given_up: Vec::new(), request: ObjectRequest { commands } })
+    request(Command::Objects { sequence: 1, abandoned: Vec::new(), request: ObjectRequest { commands } })
 }
 
 fn command(action: Action, sets: usize, gets: usize) -> ObjectCommand {
@@ -75,10 +75,10 @@ fn a_long_value_is_shared_with_its_frame_and_a_short_one_is_not() {
 #[test]
 fn a_value_that_claims_more_than_there_is_is_refused() {
     let description = |length: usize| frame(value(length)).encode().head[64..].to_vec();
-    let claimed = |length: usize, claim: u32, payload: usize| {
+    let claimed = |length: usize, lock_id: u32, payload: usize| {
         let mut description = description(length);
         let at = self::description_of_value_at();
-        description[at..at + 4].copy_from_slice(&claim.to_le_bytes());
+        description[at..at + 4].copy_from_slice(&lock_id.to_le_bytes());
         Frame::decode(seal(&description, &vec![7; payload])).map(|_| ())
     };
     assert_eq!(claimed(3, 3, 0), Ok(()));
@@ -102,7 +102,7 @@ fn description_of_value_at() -> usize {
 #[test]
 fn the_highest_sequence_is_refused() {
     let decoded = |sequence| {
-        let message = request(Command::Objects { sequence, given_up: Vec::new(), request: ObjectRequest::default() });
+        let message = request(Command::Objects { sequence, abandoned: Vec::new(), request: ObjectRequest::default() });
         Frame::decode(frame(message).encode().to_bytes()).map(|_| ())
     };
     assert_eq!(decoded(u64::MAX - 1), Ok(()));
@@ -111,14 +111,14 @@ fn the_highest_sequence_is_refused() {
 
 #[test]
 fn stretches_that_are_not_in_order_are_refused() {
-    for (given_up, is_taken) in [
+    for (abandoned, is_taken) in [
         (vec![(1, 2), (3, 4)], true),
         (vec![(1, 2), (2, 4)], false),
         (vec![(3, 4), (1, 2)], false),
         (vec![(1, 1)], false),
         (vec![(2, 1)], false),
     ] {
-        let message = request(Command::Objects { sequence: 9, given_up, request: ObjectRequest::default() });
+        let message = request(Command::Objects { sequence: 9, abandoned, request: ObjectRequest::default() });
         let decoded = Frame::decode(frame(message).encode().to_bytes()).map(|_| ());
         let refused = Err(WireError::BadValue { what: "stretches" });
         assert_eq!(decoded, if is_taken { Ok(()) } else { refused });
@@ -136,8 +136,8 @@ fn the_largest_request_that_a_device_takes_fits_into_a_frame() {
     commands.push(full);
     let request = ObjectRequest { commands };
     assert_eq!(request.check(), Ok(()));
-    let given_up = (0..GIVEN_UP_MAX as u64).map(|nth| (2 * nth, 2 * nth + 1)).collect();
-    let largest = frame(self::request(Command::Objects { sequence: 1000, given_up, request }));
+    let abandoned = (0..ABANDONED_MAX as u64).map(|nth| (2 * nth, 2 * nth + 1)).collect();
+    let largest = frame(self::request(Command::Objects { sequence: 1000, abandoned, request }));
     let bytes = largest.encode().to_bytes();
     assert!(bytes.len() < OBJECT_REQUEST_BYTES_MAX + (128 << 10), "{} bytes", bytes.len());
     assert_eq!(Frame::decode(bytes), Ok(largest));

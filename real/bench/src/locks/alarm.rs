@@ -9,10 +9,10 @@ use tokio::sync::oneshot;
 
 /// Wakes whoever waits. Clones are of the same; its thread ends with the last.
 #[derive(Clone)]
-pub struct Alarm(Sender<Wish>);
+pub struct Alarm(Sender<Wake>);
 
 /// Somebody wants to be woken.
-struct Wish {
+struct Wake {
     at: Instant,
     wake: oneshot::Sender<()>,
 }
@@ -28,14 +28,14 @@ impl Alarm {
     /// Waits so long.
     pub async fn wait(&self, span: Duration) {
         let (wake, woken) = oneshot::channel();
-        if self.0.send(Wish { at: Instant::now() + span, wake }).is_ok() {
+        if self.0.send(Wake { at: Instant::now() + span, wake }).is_ok() {
             let _ = woken.await;
         }
     }
 }
 
 /// Wakes the first first, and of two with the same time the one who asked first.
-fn wake(heard: &Receiver<Wish>) {
+fn wake(heard: &Receiver<Wake>) {
     let (mut waiting, mut count): (BTreeMap<(Instant, u64), oneshot::Sender<()>>, u64) = (BTreeMap::new(), 0);
     loop {
         let now = Instant::now();
@@ -50,7 +50,7 @@ fn wake(heard: &Receiver<Wish>) {
             None => heard.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
         match wish {
-            Ok(Wish { at, wake }) => {
+            Ok(Wake { at, wake }) => {
                 count += 1;
                 waiting.insert((at, count), wake);
             }

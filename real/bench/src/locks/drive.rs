@@ -6,7 +6,7 @@ use braid_admin::failure::Failure;
 use braid_base::limits::OBJECT_COMMANDS_MAX;
 use braid_base::{BLOCK_BYTES, DeviceId, ObjectId, Rng, VolumeId};
 use braid_benchkit::locking::locker::WAITING;
-use braid_benchkit::locking::{Counts, Habit, Heard, Keeper, Locker, Place, Step, Strategy};
+use braid_benchkit::locking::{Counts, Habit, Heard, LockAddress, LockOwner, Locker, Step, Strategy};
 use braid_machine::{HostRequest, HostSuccess};
 use braid_shell::HostClient;
 use braid_wire::{Action, ActionResult, CommandResult, ObjectCommand, ObjectRequest, SetAttribute, When};
@@ -57,16 +57,16 @@ impl Objects {
     }
 
     /// Where the lock of this index lies, if the last device keeps them all.
-    fn lock(&self, index: u64) -> Place {
+    fn lock(&self, index: u64) -> LockAddress {
         let last = self.by_device.len() - 1;
-        Place { device: DeviceId(last as u16), object: ObjectId(self.by_device[last][index as usize]) }
+        LockAddress { device: DeviceId(last as u16), object: ObjectId(self.by_device[last][index as usize]) }
     }
 
     /// Where the object of this index lies, if they are dealt round so many devices.
-    fn place(&self, index: u64, devices: u16) -> Place {
+    fn place(&self, index: u64, devices: u16) -> LockAddress {
         let device = (index % u64::from(devices)) as usize;
         let object = self.by_device[device][(index / u64::from(devices)) as usize];
-        Place { device: DeviceId(device as u16), object: ObjectId(object) }
+        LockAddress { device: DeviceId(device as u16), object: ObjectId(object) }
     }
 }
 
@@ -95,10 +95,10 @@ impl Locking {
 
     /// Takes so many locks, one after the other. How long each took, in nanoseconds, and what it cost; at a lock server, only how many.
     pub async fn run(&self, spot: &Spot, locks: u64, seed: u64) -> Result<(Histogram<u64>, Counts), Failure> {
-        let dice = Rng::new(seed);
+        let rng = Rng::new(seed);
         match spot.devices {
-            Some((habit, devices)) => self.lock_in_devices(habit, devices, spot.objects, locks, dice).await,
-            None => self.lock_at_a_server(spot.objects, locks, dice).await,
+            Some((habit, devices)) => self.lock_in_devices(habit, devices, spot.objects, locks, rng).await,
+            None => self.lock_at_a_server(spot.objects, locks, rng).await,
         }
     }
 
@@ -108,17 +108,17 @@ impl Locking {
         devices: u16,
         set: u64,
         locks: u64,
-        mut dice: Rng,
+        mut rng: Rng,
     ) -> Result<(Histogram<u64>, Counts), Failure> {
         let (mut locker, mut latencies) = (Locker::new(self.number, habit), histogram());
         for _ in 0..locks {
             let index = match habit.strategy {
                 Strategy::Uncontended => self.number,
-                _ => dice.below(set),
+                _ => rng.below(set),
             };
             let at = self.objects.place(index, devices);
             let elsewhere = match habit.keeper {
-                Keeper::OneDevice => self.objects.lock(index),
+                LockOwner::OneDevice => self.objects.lock(index),
                 _ => self.objects.place((index + 1) % u64::from(devices), devices),
             };
             let begun = Instant::now();
@@ -127,14 +127,14 @@ impl Locking {
                 step = match step {
                     Step::Ask { device, request } => {
                         let results = ask(&self.client, device, request).await?;
-                        locker.resume(braid_shell::now().time, &mut dice, Heard::Results(&results))
+                        locker.resume(braid_shell::now().time, &mut rng, Heard::Results(&results))
                     }
                     Step::Wait(span) => {
                         self.alarm.wait(span).await;
-                        locker.resume(braid_shell::now().time, &mut dice, Heard::Nothing)
+                        locker.resume(braid_shell::now().time, &mut rng, Heard::Nothing)
                     }
                     Step::Done => break,
-                    Step::Claim(_) | Step::GiveBack(_) => unreachable!("lock servers are asked by hosts"),
+                    Step::Lock(_) | Step::GiveBack(_) => unreachable!("lock servers are asked by hosts"),
                 }
             }
             latencies.record(begun.elapsed().as_nanos() as u64).expect("it grows as needed");
@@ -142,11 +142,11 @@ impl Locking {
         Ok((latencies, locker.counts()))
     }
 
-    async fn lock_at_a_server(&self, set: u64, locks: u64, mut dice: Rng) -> Result<(Histogram<u64>, Counts), Failure> {
+    async fn lock_at_a_server(&self, set: u64, locks: u64, mut rng: Rng) -> Result<(Histogram<u64>, Counts), Failure> {
         let mut latencies = histogram();
         let data = Bytes::from(vec![self.number as u8; BLOCK_BYTES]);
         for _ in 0..locks {
-            let offset = dice.below(set) * BLOCK_BYTES as u64;
+            let offset = rng.below(set) * BLOCK_BYTES as u64;
             let begun = Instant::now();
             self.client.call(HostRequest::Write { volume: self.volume, offset, data: data.clone() }).await?;
             latencies.record(begun.elapsed().as_nanos() as u64).expect("it grows as needed");

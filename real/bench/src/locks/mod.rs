@@ -2,23 +2,23 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | `crew` | the processes that take locks, as the bench sees them |
+//! | `workers` | the processes that take locks, as the bench sees them |
 //! | `worker` | one of them |
 //! | `drive` | taking locks |
 //! | `alarm` | short waits |
 
 mod alarm;
-mod crew;
 mod drive;
 mod worker;
+mod workers;
 
-use crate::lab::Lab;
 use crate::load::Target;
 use crate::settings::{ArraySettings, LoadSettings, Pattern, Settings, Through, VolumeSettings};
+use crate::test_bed::TestBed;
 use crate::{place, seed_of_now};
 use braid_admin::failure::Failure;
 use braid_base::{BLOCK_BYTES, Rng};
-use braid_benchkit::locking::{Habit, Keeper, Strategy, Unlock, Work};
+use braid_benchkit::locking::{Habit, LockOwner, Strategy, Unlock, Work};
 use braid_benchkit::plot::{Axis, PlotKind, plots_of};
 use braid_benchkit::rows::Row;
 use braid_benchkit::statistics::Estimate;
@@ -28,12 +28,12 @@ use braid_terminal::Common;
 use braid_terminal::output;
 use braid_terminal::signals::Signals;
 use braid_wire::{Atomicity, Ordering};
-use crew::{Crew, Driven};
 use drive::{Objects, forget_who_waits};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use worker::Scene;
+use worker::WorkerSetup;
+use workers::{Driven, WorkerPool};
 
 /// Measure locks that devices keep, as attributes of objects, against locks of a lock server
 ///
@@ -150,7 +150,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let mut signals = Signals::catch()?;
     let spots = arguments.spots();
     let used: Vec<(Habit, u16)> = spots.iter().filter_map(|spot| spot.devices).collect();
-    let lock_manager = used.iter().any(|(habit, _)| habit.keeper == Keeper::OneDevice);
+    let lock_manager = used.iter().any(|(habit, _)| habit.keeper == LockOwner::OneDevice);
     let devices = used.iter().map(|(_, devices)| *devices).max().unwrap_or(1) + u16::from(lock_manager);
     let (place, array, ..) =
         place(common, &arguments.scratch, (!common.array_named).then_some(devices), arguments.in_process)?;
@@ -162,12 +162,12 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         return Err(Failure::usage("exists", format!("{} is there already", out.display())));
     }
     let seed = arguments.seed.unwrap_or_else(seed_of_now);
-    let mut lab = Lab::new(place, seed);
+    let mut test_bed = TestBed::new(place, seed);
     let outcome = tokio::select! {
-        outcome = measure_all(&mut lab, &array, devices, &arguments, spots, seed) => outcome,
+        outcome = measure_all(&mut test_bed, &array, devices, &arguments, spots, seed) => outcome,
         () = signals.asked_to_end() => Err(Failure::failed("interrupted", "the bench was asked to end before it was done")),
     };
-    lab.tidy().await;
+    test_bed.tidy().await;
     let rows = outcome?;
     let figure = if arguments.contention { &BY_PROCESSES } else { &BY_OBJECTS };
     let json = json!({"schema": 1, "name": figure.name, "devices": array.devices, "in_process": array.in_process,
@@ -213,12 +213,12 @@ impl Arguments {
         };
         let mut lines: Vec<(String, Option<(Habit, u16)>)> = devices
             .iter()
-            .map(|count| (named(*count, ""), Some((habit(Keeper::Devices, Unlock::Apart), *count))))
+            .map(|count| (named(*count, ""), Some((habit(LockOwner::Devices, Unlock::Apart), *count))))
             .collect();
         let few = devices[0];
-        lines.push((named(few, " with one-trip unlock"), Some((habit(Keeper::Devices, Unlock::WithWrite), few))));
-        lines.push((named(few, " with one request"), Some((habit(Keeper::Devices, Unlock::OneRequest), few))));
-        lines.push((named(few, " and a lock manager"), Some((habit(Keeper::OneDevice, Unlock::Apart), few))));
+        lines.push((named(few, " with one-trip unlock"), Some((habit(LockOwner::Devices, Unlock::WithWrite), few))));
+        lines.push((named(few, " with one request"), Some((habit(LockOwner::Devices, Unlock::OneRequest), few))));
+        lines.push((named(few, " and a lock manager"), Some((habit(LockOwner::OneDevice, Unlock::Apart), few))));
         lines.push(("lock server in memory".to_string(), None));
         let processes = self.processes.first().copied().unwrap_or(10);
         let line = |(series, devices): (String, Option<(Habit, u16)>)| {
@@ -244,7 +244,7 @@ impl Arguments {
         let mut spots = Vec::new();
         for (panel, work, devices) in works {
             for strategy in Strategy::ALL {
-                let habit = Habit { keeper: Keeper::Devices, strategy, work, unlock: Unlock::Apart, write_bytes: 0 };
+                let habit = Habit { keeper: LockOwner::Devices, strategy, work, unlock: Unlock::Apart, write_bytes: 0 };
                 spots.extend(processes.iter().map(|processes| Spot {
                     panel,
                     series: strategy.name().to_string(),
@@ -260,7 +260,7 @@ impl Arguments {
 }
 
 async fn measure_all(
-    lab: &mut Lab,
+    test_bed: &mut TestBed,
     array: &ArraySettings,
     devices: u16,
     arguments: &Arguments,
@@ -273,13 +273,13 @@ async fn measure_all(
     let objects = most(|spot| spot.objects).max(processes);
     let settings = volume_of_a_lock_server(array, devices, objects);
     settings.check()?;
-    lab.bring_up(array, settings.volume.bytes).await?;
-    let (site, _) = lab.make_volume(&settings).await?;
-    let ways = lab.open(site, Through::Direct, 1).await?;
+    test_bed.bring_up(array, settings.volume.bytes).await?;
+    let (site, _) = test_bed.make_volume(&settings).await?;
+    let ways = test_bed.open(site, Through::Direct, 1).await?;
     let Some(Target::Host { client, .. }) = ways.targets.first() else { unreachable!("it was opened directly") };
     let made = Objects::make(client, devices, objects).await?;
-    let scene = Scene { objects: made.clone(), volume: lab.name(site).to_string() };
-    let mut crew = Crew::start(lab.folder(), arguments, &scene, processes).await?;
+    let setup = WorkerSetup { objects: made.clone(), volume: test_bed.name(site).to_string() };
+    let mut workers = WorkerPool::start(test_bed.folder(), arguments, &setup, processes).await?;
     let progress = output::steps(spots.len() as u64 * u64::from(arguments.rounds));
     let mut runs: Vec<Vec<Driven>> = spots.iter().map(|_| Vec::new()).collect();
     let mut seeds = Rng::new(seed);
@@ -288,14 +288,14 @@ async fn measure_all(
         for (number, (spot, runs)) in spots.iter().zip(&mut runs).enumerate() {
             progress.set_message(format!("measuring {} at {}", spot.series, spot.x));
             forget_who_waits(client, &made).await?;
-            runs.push(crew.run(spot.processes.into(), number, seed).await?);
+            runs.push(workers.run(spot.processes.into(), number, seed).await?);
             progress.inc(1);
         }
     }
     progress.finish_and_clear();
-    crew.end().await;
+    workers.end().await;
     made.remove(client).await?;
-    lab.close(ways).await;
+    test_bed.close(ways).await;
     Ok(spots.iter().zip(&runs).flat_map(|(spot, runs)| rows_of(spot, runs)).collect())
 }
 

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 /// Where it is all about. The first line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Scene {
+pub struct WorkerSetup {
     /// The objects to lock.
     pub objects: Objects,
     /// The volume whose hosts lock it at a lock server.
@@ -73,7 +73,7 @@ pub async fn run(number: u64, arguments: &Arguments, common: &Common) -> Result<
 
 async fn work(number: u64, spots: &[Spot], locks: u64, session: &Session) -> Result<(), Failure> {
     let Some(line) = heard().await? else { return Ok(()) };
-    let Scene { objects, volume } = serde_json::from_str(&line).map_err(not_understood)?;
+    let WorkerSetup { objects, volume } = serde_json::from_str(&line).map_err(not_understood)?;
     let volume = session.take_in(&volume).await?.id;
     let locking = Locking::new(number, session.client().clone(), objects, volume)?;
     say(&json!({"ready": true}));

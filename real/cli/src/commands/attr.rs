@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 /// Get, set and change attributes of objects atomically, and wait for them to change
 ///
-/// The object is one on a device, such as 2:17 (`braid object create`), or one on a mirror, such as locks:17: a mirror is a volume of its own that
-/// keeps attributes on several devices (`braid volume create locks --mirror --size 64MiB --layout raid1:2 --unit 128KiB`), and all its objects are there.
+/// The object is one on a device, such as 2:17 (`braid object create`), or one on an attribute volume, such as locks:17: an attribute volume is a volume of its own that
+/// keeps attributes on several devices (`braid volume create locks --attributes --size 64MiB --layout raid1:2 --unit 128KiB`), and all its objects are there.
 ///
 /// An attribute is named PAGE.NUMBER, such as 1.1 or 0x10.7, and has a value of up to 64 KiB. One that has none is undefined. Pages from
 /// 0xf0000000 on belong to the device: 0xf0000001.1 is the object's length, 0xf0000001.2 its number among all that the device ever had.
@@ -63,7 +63,7 @@ Examples:
   braid attr set 2:11 5.1 done --guard 2.1=$BRAID_TOKEN               in a command that `braid recipe lock run 2:11 1.1` runs
   braid attr wait 2:1 1.2 --seen int:5 --timeout 1m
   braid attr list 2:1 --page 1
-  braid attr cas locks:7 1.1 '' me --exact   the same on a mirror, which outlives a device
+  braid attr cas locks:7 1.1 '' me --exact   the same on an attribute volume, which outlives a device
 
 Exit status: 1 if `cas` did not swap, or nothing changed while `wait` waited; 3 if object, attribute or device is not there;
 5 if the attribute of a --guard holds another token, so that nothing was done.";
@@ -233,7 +233,7 @@ async fn execute(command: &Command, object: &Object, as_json: bool) -> Result<Ex
                 request = request.set(*name, value.value()?).if_swapped();
             }
             let answers = request.send().await.map_err(|RequestError { error, .. }| error)?;
-            let swapped = answers.swapped(0).ok_or(ClientError::Nonsense)?;
+            let swapped = answers.swapped(0).ok_or(ClientError::ProtocolError)?;
             let json = || json!({"schema": 1, "swapped": swapped.swapped, "original": to_json(&swapped.original)});
             showing.print(&swapped.original, as_json, json)?;
             return Ok(if swapped.swapped { ExitCode::SUCCESS } else { ExitCode::FAILURE });

@@ -10,7 +10,7 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Show what has happened to the array: devices that went out and came back, rebuilds, scrubs, rot
+/// Show what has happened to the array: devices that went out and came back, rebuilds, scrubs, corruption
 ///
 /// Oldest first. The log is in the array's folder (events.jsonl, one JSON object a line) and is bounded: the oldest events go when it
 /// has grown to two megabytes. With --json one object with all events; with --json --follow one object a line, as they come.

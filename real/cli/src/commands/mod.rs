@@ -75,8 +75,8 @@ A first tour:
   nbdinfo nbd://127.0.0.1:10809/vol0         in another terminal: look at the volume
   nbdcopy some.img nbd://127.0.0.1:10809/vol0
   braid status                               what runs, and how it is
-  braid events --follow                      what happens to it: devices that go and come, rebuilds, rot
-  braid scrub vol0 --repair                  look for what has rotted, and mend it
+  braid events --follow                      what happens to it: devices that go and come, rebuilds, corruption
+  braid scrub vol0 --repair                  look for what has checksum errors, and repair it
   braid object create 2                      an object on device 2, with bytes and attributes that change atomically
   braid attr add 2:1 1.1 5                   `braid object --help` and `braid attr --help` say more
   braid recipe lock run 2:1 2.1 -- ./one-at-a-time.sh   locks, queues, directories … : `braid recipe --help`

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Decide which devices are in the array
 ///
 /// Every array has one monitor. Devices serve only while it says that they may, so that all agree on which of them have everything
-/// that was written. It may be away for some seconds and nobody notices; then the devices stop. `braid up` starts it by itself,
+/// that was written. It may be unavailable for some seconds and nobody notices; then the devices stop. `braid up` starts it by itself,
 /// and again when it dies; all others find it by the array's folder. Its state is the file monitor.state in that folder: keep it
 /// with the array, and never bring back an old copy.
 ///

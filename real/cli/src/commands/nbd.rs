@@ -3,7 +3,7 @@
 use crate::report;
 use braid_admin::failure::Failure;
 use braid_admin::volumes;
-use braid_daemons::front::{self, Front};
+use braid_daemons::front_end::{self, NbdFrontEnd};
 use braid_nbd::uri;
 use braid_session::{Session, require_up};
 use braid_shell::Address;
@@ -42,19 +42,20 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let folder = common.folder();
     let description = folder.describe()?;
     for name in &arguments.volumes {
-        if volumes::find(&description, name)?.mirror {
-            let message = format!("{name} is a mirror: it keeps attributes of objects, and no blocks to be served");
-            return Err(Failure::usage("is-a-mirror", message));
+        if volumes::find(&description, name)?.attribute_volume {
+            let message =
+                format!("{name} is an attribute volume: it keeps attributes of objects, and no blocks to be served");
+            return Err(Failure::usage("is-an-attribute-volume", message));
         }
     }
     require_up(&folder)?;
-    let server = front::bind(&arguments.listen).await?;
+    let server = front_end::bind(&arguments.listen).await?;
     let what = format!("nbd {}", server.address());
-    let front = Front::start(Session::start(&folder, &what).await?, server, arguments.volumes.clone());
+    let front = NbdFrontEnd::start(Session::start(&folder, &what).await?, server, arguments.volumes.clone());
     let address = front.address().clone();
     let served = description.volumes.iter().filter(|volume| {
         volume.state == braid_control::VolumeState::Ready
-            && !volume.mirror
+            && !volume.attribute_volume
             && (arguments.volumes.is_empty() || arguments.volumes.contains(&volume.name))
     });
     let served: Vec<_> = served.map(|volume| (volume, uri(&address, &volume.name))).collect();

@@ -1,7 +1,7 @@
 //! `braid object`: objects that hold bytes.
 
 use crate::commands::guard::Guarding;
-use crate::values::{As, ObjectName, Place, Written, next_part, text, to_json};
+use crate::values::{As, ObjectName, ObjectSpace, Written, next_part, text, to_json};
 use braid_admin::failure::Failure;
 use braid_base::limits;
 use braid_base::units::format_size;
@@ -17,7 +17,7 @@ use std::time::Duration;
 /// Make, list, read, write and remove objects that hold bytes and attributes
 ///
 /// An object lies on one device, and has a number there: `2:17` is object 17 on device 2. It holds bytes, and attributes that change
-/// atomically (`braid attr`). Mirrors keep attributes only, of objects that are all there from the first.
+/// atomically (`braid attr`). Attribute volumes keep attributes only, of objects that are all there from the first.
 ///
 /// A VALUE is text, unless it begins with `int:` (a number, in eight bytes), `hex:`, `file:` (what is in that file), or is `-` (standard
 /// input). `text:` in front keeps a text that begins like one of these.
@@ -85,7 +85,7 @@ impl Default for Trying {
 pub struct Create {
     /// On which device, such as 2; or with which number there, such as 2:17
     #[arg(value_name = "PLACE[:NUMBER]", value_parser = new_object)]
-    new: (Place, Option<u64>),
+    new: (ObjectSpace, Option<u64>),
     #[command(flatten)]
     trying: Trying,
 }
@@ -102,7 +102,7 @@ pub struct Remove {
 #[derive(clap::Args)]
 pub struct List {
     /// Of which device, such as 2
-    place: Place,
+    place: ObjectSpace,
     /// Only those behind this number
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     after: u64,
@@ -271,7 +271,7 @@ async fn execute(command: Command, array: &Array, as_json: bool) -> Result<(), F
                         return Ok(object.append(part).await?);
                     }
                     let done = guarding.send(&object, |request| request.append(part)).await?;
-                    done.answers.appended(done.command).ok_or_else(|| ClientError::Nonsense.into())
+                    done.answers.appended(done.command).ok_or_else(|| ClientError::ProtocolError.into())
                 };
                 let at = appended.await.map_err(|failure: Failure| failure.of(beyond(&name, written)))?;
                 begun.get_or_insert(at);
@@ -299,7 +299,7 @@ async fn execute(command: Command, array: &Array, as_json: bool) -> Result<(), F
                 as_json,
                 || {
                     let objects = found.iter().map(
-                        |(name, stat)| json!({"object": name.to_string(), "length": stat.length, "life": stat.life}),
+                        |(name, stat)| json!({"object": name.to_string(), "length": stat.length, "incarnation": stat.incarnation}),
                     );
                     json!({"schema": 1, "objects": objects.collect::<Vec<_>>()})
                 },
@@ -381,7 +381,7 @@ async fn read(object: &Object, arguments: &Read, as_json: bool) -> Result<(), Fa
     Ok(())
 }
 
-fn new_object(text: &str) -> Result<(Place, Option<u64>), String> {
+fn new_object(text: &str) -> Result<(ObjectSpace, Option<u64>), String> {
     match text.contains(':') {
         true => text.parse().map(|ObjectName { place, number }| (place, Some(number))),
         false => Ok((text.parse()?, None)),

@@ -1,6 +1,6 @@
-//! `braid scrub`: goes through volumes, to find what has rotted before it is needed.
+//! `braid scrub`: goes through volumes, to find what has checksum errors before it is needed.
 
-use braid_admin::condition::span;
+use braid_admin::device_condition::span;
 use braid_admin::failure::{Exit, Failure};
 use braid_admin::volumes;
 use braid_base::units::format_size;
@@ -19,13 +19,13 @@ use std::time::{Duration, Instant};
 
 /// Go through volumes: are all blocks there, and does all redundancy match?
 ///
-/// Reads every block of every device, while the volumes are in use. What has rotted is found by its checksum; with --repair it is worked
+/// Reads every block of every device, while the volumes are in use. What has checksum errors is found by its checksum; with --repair it is worked
 /// out from the rest of its stripe and written again. What can't be is named (volume, byte range), and stays readable around.
 /// Redundancy that does not match its data is named, and with --recompute computed anew from the data: which of the two was wrong,
 /// nobody can know. Without a volume: all that have redundancy, one after the other.
 ///
 /// A scrub that was interrupted goes on where it was when it is asked for again with the same options; --again begins anew. It keeps to
-/// the pace of `braid rebuild --rate`. Ends with status 4 if anything is amiss that was not mended.
+/// the pace of `braid rebuild --rate`. Ends with status 4 if anything is amiss that was not repaired.
 ///
 /// Examples: `braid scrub`, `braid scrub vol0 --repair`
 #[derive(clap::Args)]
@@ -74,7 +74,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         Some(name) => {
             let volume = volumes::describe(volumes::find(&description, name)?)?;
             if volume.layout.redundancy_units() == 0 {
-                let message = format!("volume '{name}' has no redundancy that could be compared, or mend anything");
+                let message = format!("volume '{name}' has no redundancy that could be compared, or repair anything");
                 return Err(Failure::usage("no-redundancy", message));
             }
             vec![name.clone()]
@@ -234,7 +234,7 @@ fn take(record: &mut ScrubRecord, volume: &VolumeDescription, stripes: std::ops:
     let bytes = volume.layout.stripe_blocks() * BLOCK_BYTES as u64;
     let (first, end) = (stripes.start * bytes, stripes.end * bytes);
     let elsewhere = |range: &ByteRange| range.offset + range.length <= first || range.offset >= end;
-    // What could not be looked at, or was not to be mended, may still be lost.
+    // What could not be looked at, or was not to be repaired, may still be lost.
     let is_sure = record.repair && report.skipped == 0;
     let before = std::mem::take(&mut record.lost);
     let (mut lost, mut mismatches) = (Vec::new(), std::mem::take(&mut found.mismatches));
@@ -322,7 +322,7 @@ impl Scrubbed {
         let found = &self.record.found;
         let mut parts = Vec::new();
         if found.lost > 0 {
-            parts.push(format!("{} blocks had rotted, {} of them mended", found.lost, found.repaired));
+            parts.push(format!("{} blocks had checksum errors, {} of them repaired", found.lost, found.repaired));
         }
         if found.mismatched > 0 {
             let (mismatched, recomputed) = (found.mismatched, found.recomputed);
@@ -340,12 +340,12 @@ impl Scrubbed {
         let found = &self.record.found;
         let event = |kind, words: String| Event::now(kind, words).of_volume(&self.name);
         if found.lost > 0 {
-            let words = format!("a scrub found {} blocks that had rotted", found.lost);
-            record(event(EventKind::RotFound, words).with("blocks", found.lost));
+            let words = format!("a scrub found {} blocks with checksum errors", found.lost);
+            record(event(EventKind::ChecksumErrorFound, words).with("blocks", found.lost));
         }
         if found.repaired > 0 {
-            let words = format!("a scrub wrote {} blocks again that had rotted", found.repaired);
-            record(event(EventKind::RotRepaired, words).with("blocks", found.repaired));
+            let words = format!("a scrub wrote {} blocks again that had checksum errors", found.repaired);
+            record(event(EventKind::ChecksumErrorRepaired, words).with("blocks", found.repaired));
         }
         for range in self.record.lost.iter().take(NAMED) {
             let words = format!("bytes {} to {} are lost", range.offset, range.offset + range.length - 1);
@@ -357,7 +357,9 @@ impl Scrubbed {
             false => format!("a scrub has ended: {}", self.words()),
         };
         let ended = event(EventKind::ScrubEnded, words).with("seconds", self.took.as_secs());
-        record(ended.with("rotted", found.lost).with("repaired", found.repaired).with("mismatched", found.mismatched));
+        record(
+            ended.with("corrupted", found.lost).with("repaired", found.repaired).with("mismatched", found.mismatched),
+        );
     }
 }
 
@@ -432,7 +434,9 @@ mod tests {
         let amiss = scrubbed(&record, true);
         let text = amiss.text();
         assert!(!amiss.is_sound());
-        for words in ["2 blocks had rotted", "bytes 4096 to 8191", "--repair", "--recompute", "goes on from there"] {
+        for words in
+            ["2 blocks had checksum errors", "bytes 4096 to 8191", "--repair", "--recompute", "goes on from there"]
+        {
             assert!(text.contains(words), "{words}: {text}");
         }
     }

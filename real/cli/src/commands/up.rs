@@ -1,7 +1,7 @@
 //! `braid up`: brings up a whole array on this machine, and keeps it up.
 
 use crate::report;
-use braid_admin::creation::{Asked, LockAcquisition};
+use braid_admin::creation::{CreateOptions, LockAcquisition};
 use braid_admin::failure::Failure;
 use braid_base::DeviceId;
 use braid_base::units::{format_size, parse_size};
@@ -96,7 +96,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         Some(dir) => ArrayFolder::at(dir),
         None => common.folder(),
     };
-    let asked = Asked {
+    let asked = CreateOptions {
         devices: arguments.devices,
         size: arguments.size,
         layout: arguments.layout,
@@ -119,9 +119,12 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
 
 /// The volumes that NBD clients can use, and where.
 fn served<'a>(ready: &'a Ready) -> impl Iterator<Item = (&'a VolumeEntry, String)> {
-    // A mirror is served to programs, not over NBD.
-    let volumes =
-        ready.description.volumes.iter().filter(|volume| volume.state == VolumeState::Ready && !volume.mirror);
+    // An attribute volume is served to programs, not over NBD.
+    let volumes = ready
+        .description
+        .volumes
+        .iter()
+        .filter(|volume| volume.state == VolumeState::Ready && !volume.attribute_volume);
     volumes.map(|volume| (volume, uri(ready.address, &volume.name)))
 }
 

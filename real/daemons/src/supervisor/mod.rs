@@ -75,7 +75,7 @@ enum Assignment {
 type Wanted = Option<Assignment>;
 
 /// The keepers of an array.
-pub struct Keepers {
+pub struct Supervised {
     folder: ArrayFolder,
     placement: Placement,
     tuning: Tuning,
@@ -90,18 +90,18 @@ pub struct Keepers {
     reports: mpsc::Receiver<Report>,
 }
 
-impl Keepers {
-    /// Starts the monitor and every device of the array, but those that somebody else runs, at an address of their own. What becomes of them is told by [`Keepers::report`].
+impl Supervised {
+    /// Starts the monitor and every device of the array, but those that somebody else runs, at an address of their own. What becomes of them is told by [`Supervised::report`].
     pub fn start(
         folder: &ArrayFolder,
         description: &ArrayDescription,
         placement: Placement,
         tuning: Tuning,
-    ) -> Keepers {
+    ) -> Supervised {
         let (reporter, reports) = mpsc::channel(description.devices.len() + 1);
         let monitor = Assignment::Monitor { folder: folder.clone(), spare_after: tuning.spare_after };
         let (stop_monitor, wanted) = watch::channel(Some(monitor));
-        let mut keepers = Keepers {
+        let mut supervised = Supervised {
             folder: folder.clone(),
             placement,
             tuning,
@@ -113,9 +113,9 @@ impl Keepers {
             reporter,
             reports,
         };
-        keepers.monitor.spawn_local(keep(NodeId::Monitor, wanted, placement, keepers.reporter.clone()));
-        keepers.follow(description);
-        keepers
+        supervised.monitor.spawn_local(keep(NodeId::Monitor, wanted, placement, supervised.reporter.clone()));
+        supervised.follow(description);
+        supervised
     }
 
     /// Starts the devices that have come to the array, stops those that are gone from it, and moves those that have another disk now.

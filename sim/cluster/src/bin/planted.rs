@@ -108,7 +108,7 @@ fn only_of(name: &str) -> Option<&'static str> {
     let names = Ordering::ALL.map(Ordering::name).into_iter().chain(Atomicity::ALL.map(Atomicity::name));
     let kinds = [
         FaultKind::Objects,
-        FaultKind::Mirrors,
+        FaultKind::AttributeVolumes,
         FaultKind::Volumes,
         FaultKind::Calm,
         FaultKind::Reconnect,

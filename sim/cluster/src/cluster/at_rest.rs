@@ -1,4 +1,4 @@
-//! What is checked of an array at rest: hosts of the storm, redundancy, and the history of all clients.
+//! What is checked of an array at rest: hosts of the swarm run, redundancy, and the history of all clients.
 
 use super::*;
 
@@ -6,7 +6,7 @@ use super::*;
 const PAUSE: Duration = Duration::from_millis(10);
 
 impl Cluster {
-    /// Hosts that were there during the storm find the same as one that is new, each in one of the stripes.
+    /// Hosts that were there during the swarm run find the same as one that is new, each in one of the stripes.
     pub(super) fn check_old_hosts(&mut self, old_hosts: &[HostSlot], content: &[u8]) -> Result<(), Failed> {
         let stripe_bytes = self.volume.layout.stripe_blocks() * BLOCK_BYTES as u64;
         for (stripe, slot) in (0..self.volume.stripes()).cycle().zip(old_hosts) {
@@ -36,7 +36,7 @@ impl Cluster {
     pub(super) fn read_at_rest(&mut self, reader: HostSlot, offset: u64, length: u64) -> Result<Vec<u8>, Failed> {
         let patience = self.world.now().after(2 * self.options.settings.host_lease);
         loop {
-            let op = match self.options.mirror {
+            let op = match self.options.attribute_volume {
                 None => self.read(reader, offset, length),
                 // What lies there is nobody's hostwrite.
                 Some(_) => {
@@ -60,26 +60,25 @@ impl Cluster {
         self.check_rest(None)
     }
 
-    /// The same, while one device is away.
+    /// The same, while one device is unavailable.
     pub(crate) fn check_rest(&self, without: Option<DeviceId>) -> Result<(), Failed> {
-        let standing = self.membership().map(|membership| membership.members.clone()).unwrap_or_default();
+        let member_state = self.membership().map(|membership| membership.members.clone()).unwrap_or_default();
         let expected = |device| without == Some(device) || self.dead.contains(&device);
         // Whoever is dead is done without, if anything of the volume lies there.
         let kept = self.dead.iter().filter(|device| self.volume.devices.contains(device));
-        if let Some(kept) = kept
-            .copied()
-            .find(|device| standing.iter().any(|member| member.device == *device && member.standing != Standing::Out))
-        {
-            return Err(Failed { check: "dead-not-out", details: format!("{kept}: {standing:?}") });
+        if let Some(kept) = kept.copied().find(|device| {
+            member_state.iter().any(|member| member.device == *device && member.member_state != MemberState::Out)
+        }) {
+            return Err(Failed { check: "dead-not-out", details: format!("{kept}: {member_state:?}") });
         }
-        if standing.is_empty()
-            || standing.iter().any(|member| member.standing != Standing::In && !expected(member.device))
+        if member_state.is_empty()
+            || member_state.iter().any(|member| member.member_state != MemberState::In && !expected(member.device))
         {
             let monitor = match self.world.machine(NodeId::Monitor) {
                 Some(Role::Monitor(monitor)) => format!("{:?}", monitor.service()),
                 _ => "down".into(),
             };
-            return Err(Failed { check: "device-not-in", details: format!("{standing:?}, monitor: {monitor}") });
+            return Err(Failed { check: "device-not-in", details: format!("{member_state:?}, monitor: {monitor}") });
         }
         for device in self.devices().into_iter().filter(|device| !expected(*device)) {
             let Some(Role::Device(machine)) = self.world.machine(NodeId::Device(device)) else {
@@ -135,8 +134,8 @@ impl Cluster {
         if server.service() != LockService::Serving {
             return failed("lock-server-unusable", format!("{id} does not serve: {:?}", server.service()));
         }
-        match server.claims().find(|(_, state)| *state == LockState::Waiting) {
-            Some((claim, _)) => failed("left-waiting", format!("{claim:?} still waits in {id}")),
+        match server.lock_ids().find(|(_, state)| *state == LockState::Waiting) {
+            Some((lock_id, _)) => failed("left-waiting", format!("{lock_id:?} still waits in {id}")),
             None => Ok(()),
         }
     }
@@ -149,7 +148,7 @@ impl Cluster {
     ) -> Result<(), Failed> {
         let layout = volume.layout;
         let found = self.survey(volume)?;
-        let block = |place: Place| found[&(volume.device_at(place.position), place.block)].clone();
+        let block = |place: UnitAddress| found[&(volume.device_at(place.position), place.block)].clone();
         for stripe in 0..volume.stripes() {
             check_stripe(&layout, stripe, block)
                 .map_err(|error| Failed { check: "parity", details: error.to_string() })?;
@@ -200,7 +199,7 @@ impl Cluster {
                 &with_fences
             }
             Atomicity::Consistent => {
-                // A hostwrite may be cut short and tried again when a device has been away; and without a lock server's locks, under which
+                // A hostwrite may be cut short and tried again when a device has been unavailable; and without a lock server's locks, under which
                 // hosts hold on until all is written, when a device has not heard of the host for a lease.
                 let long = self.options.settings.host_lease * 3 / 4;
                 let holds_on = self.options.ordering.needs_lock_server();

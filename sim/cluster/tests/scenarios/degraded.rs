@@ -1,7 +1,7 @@
-//! A device is out: all goes on without it, and when it is back it is brought what it missed, and no more.
+//! A device is out: all goes on without it, and when it is back it is resynchronised, and no more.
 
 use crate::story::*;
-use braid_base::{DeviceId, NodeId, Standing};
+use braid_base::{DeviceId, MemberState, NodeId};
 use braid_cluster::{Cluster, HostSlot, Options};
 use braid_wire::{Command, Message, Ordering, Task};
 use braid_world::{LocalClock, Verdict};
@@ -70,7 +70,10 @@ fn all_goes_on_while_a_device_is_out_and_while_it_returns_and_it_has_everything_
                 });
                 welcome(&mut array, victim);
                 use_all(&mut array, b, a);
-                assert!(matches!(standing(&array, victim), Some(Standing::Returning { helper: Some(_) })));
+                assert!(matches!(
+                    member_state(&array, victim),
+                    Some(MemberState::Returning { recovery_coordinator: Some(_) })
+                ));
                 assert_eq!(read.get(), 0, "{ordering}, {layout}: it lacks what was written before it came back");
                 array.world.network.heal();
                 wait_in(&mut array, victim);
@@ -216,7 +219,7 @@ fn without_redundancy_a_device_is_waited_for_and_nothing_is_lost() {
         array.crash(device(0));
         array.world.network.heal();
         array.run_for(Duration::from_secs(8));
-        assert_eq!((standing(&array, 0), epoch(&array)), (Some(Standing::In), 1), "nobody can do without it");
+        assert_eq!((member_state(&array, 0), epoch(&array)), (Some(MemberState::In), 1), "nobody can do without it");
         for host in [a, b] {
             let (read, write) = (array.read(host, 0, BLOCK), array.write(host, BLOCK, 2 * BLOCK));
             let crossing = array.write(host, 0, 2 * BLOCK);

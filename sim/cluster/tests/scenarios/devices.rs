@@ -4,7 +4,7 @@ use crate::story::*;
 use braid_base::{DeviceId, NodeId};
 use braid_cluster::{Cluster, HostSlot};
 use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess};
-use braid_wire::{Administration, Objection, Ordering, Task};
+use braid_wire::{AdminError, Administration, Ordering, Task};
 use std::time::Duration;
 
 fn administer(array: &mut Cluster, host: HostSlot, request: Administration) -> HostOutcome {
@@ -34,10 +34,10 @@ fn a_device_is_added_and_removed_under_load_and_nothing_changes_for_the_volume()
         wait_knows(&mut array, host, &inspect);
     }
     let refused = administer(&mut array, a, Administration::RemoveDevice { device: DeviceId(4) });
-    assert_eq!(refused, Err(HostError::Objection(Objection::HoldsVolume { volume: volume.id })));
+    assert_eq!(refused, Err(HostError::AdminError(AdminError::HoldsVolume { volume: volume.id })));
     let under_way = array.write(b, 0, BLOCK);
     assert_eq!(administer(&mut array, a, Administration::RemoveDevice { device: DeviceId(9) }), DONE);
-    assert_eq!((array.finish(under_way), standing(&array, 9)), (DONE, None));
+    assert_eq!((array.finish(under_way), member_state(&array, 9)), (DONE, None));
     array.run_for(A_WHILE);
     let inspect = HostRequest::Manage { device: DeviceId(9), task: Task::Inspect };
     for host in [a, b, c] {

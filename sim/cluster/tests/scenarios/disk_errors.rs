@@ -2,7 +2,7 @@
 
 use crate::healing::renew;
 use crate::story::*;
-use braid_base::Standing;
+use braid_base::MemberState;
 use braid_cluster::{Cluster, HostSlot, Options, Role};
 use braid_machine::HostOutcome;
 use std::time::Duration;
@@ -45,7 +45,7 @@ fn a_bad_slot_of_one_device_fails_nobodys_write() {
     assert!(array.world.now().since(begun) < Duration::from_secs(2), "nobody waits for anything");
     assert_eq!([0, 1, 2].map(|number| counter(&array, number, "slots_bad")), [0, 1, 0]);
     assert!(counter(&array, 1, "write_errors") <= 2);
-    assert_eq!(standing(&array, 1), Some(Standing::In));
+    assert_eq!(member_state(&array, 1), Some(MemberState::In));
     all_is_well(array);
 }
 
@@ -69,7 +69,7 @@ fn a_device_that_can_t_write_its_data_anywhere_is_done_without() {
         assert!(is_done(&outcome), "write {number}: {outcome:?}");
     }
     assert!(stops > 0);
-    wait_until(&mut array, "it is out", |array| standing(array, 1) == Some(Standing::Out));
+    wait_until(&mut array, "it is out", |array| member_state(array, 1) == Some(MemberState::Out));
     renew(&mut array, a, 1);
     wait_in(&mut array, 1);
     all_is_well(array);

@@ -1,7 +1,7 @@
 //! Another epoch begins while transactions are under way: what becomes of them, and that nobody is told otherwise.
 
 use crate::story::*;
-use braid_base::{DeviceId, Generation, NodeId, Standing};
+use braid_base::{DeviceId, Generation, MemberState, NodeId};
 use braid_cluster::{Cluster, HostSlot, Role};
 use braid_machine::HostRequest;
 use braid_wire::{Command, Message, Ordering, Reply};
@@ -267,7 +267,7 @@ fn a_write_that_is_committed_waits_for_no_device_that_is_out() {
     });
     write(&mut array, a, 0, BLOCK);
     array.crash(device(4));
-    wait_until(&mut array, "it is out", |array| standing(array, 4) == Some(Standing::Out));
+    wait_until(&mut array, "it is out", |array| member_state(array, 4) == Some(MemberState::Out));
     array.run_for(Duration::from_secs(2));
     let Some(Role::Host(host)) = array.world.machine(array.node(a)) else { panic!("it is up") };
     assert!(host.is_idle(), "there is nothing left that it could do");
@@ -341,7 +341,7 @@ fn a_device_that_returns_has_dropped_what_it_had_not_heard_decided() {
     // Its host dies with parts at devices 0 and 4, and none at device 1: it can't stand.
     die_writing(&mut array, a, (0, 2 * BLOCK), &[1]);
     array.crash(device(4));
-    wait_until(&mut array, "it is out", |array| standing(array, 4) == Some(Standing::Out));
+    wait_until(&mut array, "it is out", |array| member_state(array, 4) == Some(MemberState::Out));
     write(&mut array, b, 0, 4 * BLOCK);
     array.restart_device(DeviceId(4));
     wait_in(&mut array, 4);

@@ -1,7 +1,7 @@
 //! More is gone than can be done without: what can be served is, the rest says so, and nothing is lost.
 
 use crate::story::*;
-use braid_base::{DeviceId, Standing};
+use braid_base::{DeviceId, MemberState};
 use braid_cluster::{Cluster, HostSlot, Options};
 use braid_wire::Ordering;
 use std::time::Duration;
@@ -41,7 +41,7 @@ fn two_failures_in_a_group_leave_what_can_be_read_and_the_other_group() {
         }
         // One is enough.
         array.restart_device(DeviceId(0));
-        wait_until(&mut array, "they do without the other", |array| standing(array, 2) == Some(Standing::Out));
+        wait_until(&mut array, "they do without the other", |array| member_state(array, 2) == Some(MemberState::Out));
         array.run_for(Duration::from_millis(100));
         write(&mut array, a, 0, 2 * BLOCK);
         write(&mut array, b, 4 * BLOCK, BLOCK);
@@ -57,7 +57,7 @@ fn one_failure_in_each_of_two_groups_holds_up_nobody() {
     array.crash(device(1));
     lose(&mut array, 5);
     array.run_for(Duration::from_secs(1));
-    assert_eq!(standing(&array, 1), Some(Standing::Out));
+    assert_eq!(member_state(&array, 1), Some(MemberState::Out));
     for number in 0..6 {
         write(&mut array, a, number * 2 * BLOCK, BLOCK);
         write(&mut array, b, number * 2 * BLOCK, 2 * BLOCK);
@@ -82,7 +82,7 @@ fn a_device_that_missed_writes_does_not_stand_in_for_one_that_has_them() {
         // The one with the parity, from which alone block 0 can be had now.
         array.crash(device(2));
         array.run_for(Duration::from_secs(8));
-        assert_eq!(standing(&array, 2), Some(Standing::In), "nobody can do without it");
+        assert_eq!(member_state(&array, 2), Some(MemberState::In), "nobody can do without it");
         welcome(&mut array, 0);
         array.run_for(Duration::from_secs(8));
         for host in [a, b] {
@@ -111,7 +111,7 @@ fn on_a_longer_ring_stripes_that_have_lost_one_device_are_read_though_not_all_ca
     lose(&mut array, 0);
     array.crash(device(1));
     array.run_for(Duration::from_secs(8));
-    assert_eq!(standing(&array, 1), Some(Standing::In));
+    assert_eq!(member_state(&array, 1), Some(MemberState::In));
     let layout = array.volume().layout;
     for stripe in 0..8 {
         let data = (0..2).map(|unit| layout.data_unit(stripe, unit).position);
@@ -153,7 +153,7 @@ fn a_write_that_was_under_way_when_two_devices_went_is_whole_or_not_there() {
         }
         array.run_for(Duration::from_secs(3));
         array.restart_device(DeviceId(1));
-        wait_until(&mut array, "they do without the other", |array| standing(array, 0) == Some(Standing::Out));
+        wait_until(&mut array, "they do without the other", |array| member_state(array, 0) == Some(MemberState::Out));
         array.run_for(Duration::from_millis(100));
         content(&mut array, b, 0, 4 * BLOCK);
         welcome(&mut array, 0);

@@ -1,11 +1,12 @@
 //! A disk is gone for good, and another takes its slot: all goes on, nothing is lost, and in the end the other one has everything.
 
 use crate::story::*;
-use braid_base::{DeviceId, DiskId, NodeId, Standing};
+use braid_base::{DeviceId, DiskId, MemberState, NodeId};
 use braid_cluster::{Cluster, HostSlot, Options, Role};
 use braid_machine::{Found, HostError, HostOutcome, HostRequest, HostSuccess, ScrubReport};
 use braid_wire::{
-    Administration, Command, HealingProgress, Message, Objection, Ordering, Pace, Task, Unwelcome, WriteMode,
+    AdminError, Administration, Command, HealingProgress, JoinRefused, Message, Ordering, RecoveryThrottle, Task,
+    WriteMode,
 };
 use braid_world::{FaultKind, Verdict};
 use std::cell::Cell;
@@ -38,13 +39,13 @@ pub fn renew(array: &mut Cluster, host: HostSlot, number: u16) {
     let disk = array.new_disk();
     assert_eq!(replace(array, host, number, disk), DONE);
     swap(array, number, disk);
-    let returns = |array: &Cluster| matches!(standing(array, number), Some(Standing::Returning { .. }));
+    let returns = |array: &Cluster| matches!(member_state(array, number), Some(MemberState::Returning { .. }));
     wait_until(array, "it is returning", returns);
 }
 
-fn unwelcome(array: &Cluster, number: u16) -> Option<Unwelcome> {
+fn join_refused(array: &Cluster, number: u16) -> Option<JoinRefused> {
     match array.world.machine(device(number)) {
-        Some(Role::Device(machine)) => machine.unwelcome(),
+        Some(Role::Device(machine)) => machine.join_refused(),
         _ => None,
     }
 }
@@ -101,15 +102,15 @@ fn another_disk_than_the_slots_is_refused_and_the_right_one_is_not() {
     fill(&mut array, a);
     let stranger = array.new_disk();
     swap(&mut array, 2, stranger);
-    wait_until(&mut array, "it is refused", |array| unwelcome(array, 2).is_some());
-    assert!(matches!(unwelcome(&array, 2), Some(Unwelcome::OtherDisk { .. })));
-    wait_until(&mut array, "it is out", |array| standing(array, 2) == Some(Standing::Out));
+    wait_until(&mut array, "it is refused", |array| join_refused(array, 2).is_some());
+    assert!(matches!(join_refused(&array, 2), Some(JoinRefused::OtherDisk { .. })));
+    wait_until(&mut array, "it is out", |array| member_state(array, 2) == Some(MemberState::Out));
     array.run_for(A_WHILE);
-    assert_eq!(standing(&array, 2), Some(Standing::Out), "nobody has said that it may take that place");
+    assert_eq!(member_state(&array, 2), Some(MemberState::Out), "nobody has said that it may take that place");
     // Now somebody does.
     assert_eq!(replace(&mut array, a, 2, stranger), DONE);
     wait_in(&mut array, 2);
-    assert_eq!(unwelcome(&array, 2), None);
+    assert_eq!(join_refused(&array, 2), None);
     all_is_well(array);
 }
 
@@ -126,8 +127,8 @@ fn a_disk_with_a_past_takes_nobodys_place() {
     // What is there has lived, and has another name besides.
     array.restart_device(DeviceId(2));
     array.run_for(A_WHILE);
-    assert_eq!(standing(&array, 2), Some(Standing::Out));
-    assert_eq!(unwelcome(&array, 2), Some(Unwelcome::OtherDisk { expected: first }));
+    assert_eq!(member_state(&array, 2), Some(MemberState::Out));
+    assert_eq!(join_refused(&array, 2), Some(JoinRefused::OtherDisk { expected: first }));
     // He thinks better of it.
     assert_eq!(administer(&mut array, a, Administration::Readmit { device: DeviceId(2) }), DONE);
     wait_in(&mut array, 2);
@@ -138,26 +139,26 @@ fn a_disk_with_a_past_takes_nobodys_place() {
 fn what_can_not_be_is_refused_in_words() {
     let (mut array, a, _) = array_by(Ordering::Timestamp);
     fill(&mut array, a);
-    let objection = |outcome: HostOutcome| match outcome {
-        Err(HostError::Objection(objection)) => objection,
+    let admin_error = |outcome: HostOutcome| match outcome {
+        Err(HostError::AdminError(admin_error)) => admin_error,
         other => panic!("it was not refused: {other:?}"),
     };
     let (disk, blocks) = (array.new_disk(), array.disk_blocks());
     let of = |device, disk, blocks| Administration::Replace { device: DeviceId(device), disk, blocks, lose: false };
-    assert_eq!(objection(administer(&mut array, a, of(9, disk, blocks))), Objection::NoSuchDevice);
+    assert_eq!(admin_error(administer(&mut array, a, of(9, disk, blocks))), AdminError::NoSuchDevice);
     // Disks are numbered from 1, in the order of the devices.
-    let in_use = Objection::DiskInUse { device: DeviceId(3) };
-    assert_eq!(objection(administer(&mut array, a, of(2, DiskId(4), blocks))), in_use);
-    let small = Objection::TooSmall { blocks: 15, needed: 16 };
-    assert_eq!(objection(administer(&mut array, a, of(2, disk, 15))), small);
+    let in_use = AdminError::DiskInUse { device: DeviceId(3) };
+    assert_eq!(admin_error(administer(&mut array, a, of(2, DiskId(4), blocks))), in_use);
+    let small = AdminError::TooSmall { blocks: 15, needed: 16 };
+    assert_eq!(admin_error(administer(&mut array, a, of(2, disk, 15))), small);
     let spare = |disk| Administration::AddSpare { disk, blocks };
-    assert_eq!(objection(administer(&mut array, a, spare(DiskId(1)))), Objection::DiskInUse { device: DeviceId(0) });
+    assert_eq!(admin_error(administer(&mut array, a, spare(DiskId(1)))), AdminError::DiskInUse { device: DeviceId(0) });
     let none = Administration::RemoveSpare { disk };
-    assert_eq!(objection(administer(&mut array, a, none)), Objection::NoSuchSpare);
+    assert_eq!(admin_error(administer(&mut array, a, none)), AdminError::NoSuchSpare);
     lose(&mut array, 0);
-    let others = Objection::NeedsOthers { others: vec![DeviceId(0)] };
-    assert_eq!(objection(administer(&mut array, a, of(2, disk, blocks))), others);
-    assert_eq!(objection(administer(&mut array, a, Administration::Fail { device: DeviceId(2) })), others);
+    let others = AdminError::NeedsOthers { others: vec![DeviceId(0)] };
+    assert_eq!(admin_error(administer(&mut array, a, of(2, disk, blocks))), others);
+    assert_eq!(admin_error(administer(&mut array, a, Administration::Fail { device: DeviceId(2) })), others);
     welcome(&mut array, 0);
     wait_in(&mut array, 0);
     all_is_well(array);
@@ -168,12 +169,12 @@ fn a_device_that_an_operator_fails_stays_out_until_he_readmits_it() {
     let (mut array, a, b) = array_by(Ordering::Timestamp);
     fill(&mut array, a);
     assert_eq!(administer(&mut array, a, Administration::Fail { device: DeviceId(1) }), DONE);
-    wait_until(&mut array, "it is out", |array| standing(array, 1) == Some(Standing::Out));
+    wait_until(&mut array, "it is out", |array| member_state(array, 1) == Some(MemberState::Out));
     write(&mut array, b, 0, 8 * BLOCK);
     array.crash(NodeId::Monitor);
     array.restart_monitor();
     array.run_for(A_WHILE);
-    assert_eq!(standing(&array, 1), Some(Standing::Out));
+    assert_eq!(member_state(&array, 1), Some(MemberState::Out));
     assert_eq!(administer(&mut array, b, Administration::Readmit { device: DeviceId(1) }), DONE);
     wait_in(&mut array, 1);
     all_is_well(array);
@@ -188,11 +189,11 @@ fn a_device_goes_on_serving_until_the_array_can_do_without_it() {
     assert_eq!(replace(&mut array, a, 2, disk), DONE, "nobody has missed the other one yet");
     array.run_for(A_WHILE);
     // One of the two is out, and not both; which one is a matter of milliseconds.
-    let out = [2, 4].map(|number| standing(&array, number) == Some(Standing::Out));
+    let out = [2, 4].map(|number| member_state(&array, number) == Some(MemberState::Out));
     assert!(out[0] != out[1], "{out:?}");
     array.restart_device(DeviceId(4));
     wait_in(&mut array, 4);
-    wait_until(&mut array, "it is out", |array| standing(array, 2) == Some(Standing::Out));
+    wait_until(&mut array, "it is out", |array| member_state(array, 2) == Some(MemberState::Out));
     swap(&mut array, 2, disk);
     wait_in(&mut array, 2);
     all_is_well(array);
@@ -228,8 +229,8 @@ fn large() -> (Cluster, HostSlot, HostSlot) {
 fn a_rebuild_goes_on_where_it_was_whoever_dies() {
     let (mut array, a, b) = large();
     let blocks = array.volume().component_blocks();
-    let pace = Pace { bytes_per_second: 1 << 20, ..Pace::default() };
-    assert_eq!(administer(&mut array, a, Administration::Pace(pace)), DONE);
+    let throttle = RecoveryThrottle { bytes_per_second: 1 << 20, ..RecoveryThrottle::default() };
+    assert_eq!(administer(&mut array, a, Administration::RecoveryThrottle(throttle)), DONE);
     let restored = count_restored(&mut array, 1);
     renew(&mut array, b, 1);
     // A portion comes every second, and is there for good somewhat later.
@@ -240,7 +241,7 @@ fn a_rebuild_goes_on_where_it_was_whoever_dies() {
         array.run_for(Duration::from_millis(700));
     };
     bring(&mut array, 1);
-    // The helper; the device; the monitor; and the device for so long that it is taken out.
+    // The recovery coordinator; the device; the monitor; and the device for so long that it is taken out.
     array.crash(array.node(a));
     bring(&mut array, 2);
     restart(&mut array, 1);
@@ -261,20 +262,22 @@ fn a_rebuild_goes_on_where_it_was_whoever_dies() {
 fn a_rebuild_keeps_to_its_pace_and_stands_still_when_told_to() {
     let (mut array, a, b) = large();
     let bytes = array.volume().component_blocks() * BLOCK;
-    let pace = |bytes_per_second, paused| Administration::Pace(Pace { bytes_per_second, paused, ..Pace::default() });
-    assert_eq!(administer(&mut array, b, pace(bytes / 8, false)), DONE);
+    let throttle = |bytes_per_second, paused| {
+        Administration::RecoveryThrottle(RecoveryThrottle { bytes_per_second, paused, ..RecoveryThrottle::default() })
+    };
+    assert_eq!(administer(&mut array, b, throttle(bytes / 8, false)), DONE);
     renew(&mut array, b, 0);
     let begun = array.world.now();
     array.run_for(Duration::from_secs(3));
     let at = |array: &Cluster| healing(array, a).expect("it is being helped").done;
     let done = at(&array) * BLOCK * 8 / bytes;
     assert!((2..=4).contains(&done), "{done}");
-    assert_eq!(administer(&mut array, b, pace(bytes / 8, true)), DONE);
+    assert_eq!(administer(&mut array, b, throttle(bytes / 8, true)), DONE);
     array.run_for(Duration::from_secs(1));
     let before = at(&array);
     array.run_for(A_WHILE);
     assert_eq!(at(&array), before);
-    assert_eq!(administer(&mut array, b, pace(0, false)), DONE);
+    assert_eq!(administer(&mut array, b, throttle(0, false)), DONE);
     wait_in(&mut array, 0);
     assert!(array.world.now().since(begun) < Duration::from_secs(21));
     all_is_well(array);
@@ -290,8 +293,9 @@ fn what_nobody_ever_wrote_takes_no_time() {
         write(&mut array, a, number * stripe, stripe);
     }
     let restored = count_restored(&mut array, 2);
-    let pace = Administration::Pace(Pace { bytes_per_second: 1 << 20, ..Pace::default() });
-    assert_eq!(administer(&mut array, b, pace), DONE);
+    let throttle =
+        Administration::RecoveryThrottle(RecoveryThrottle { bytes_per_second: 1 << 20, ..RecoveryThrottle::default() });
+    assert_eq!(administer(&mut array, b, throttle), DONE);
     renew(&mut array, b, 2);
     let begun = array.world.now();
     wait_in(&mut array, 2);
@@ -351,17 +355,17 @@ fn a_new_disk_is_not_read_before_it_is_whole() {
         content(&mut array, a, stripe, 4 * BLOCK);
         write(&mut array, b, stripe, BLOCK);
     }
-    assert!(matches!(standing(&array, 4), Some(Standing::Returning { .. })));
+    assert!(matches!(member_state(&array, 4), Some(MemberState::Returning { .. })));
     array.world.network.heal();
     wait_in(&mut array, 4);
     all_is_well(array);
 }
 
-/// The rows of units of 16 blocks go home at once, so that they can rot.
+/// The rows of units of 16 blocks go home at once, so that they can be corrupted.
 fn at_home() -> (Cluster, HostSlot, HostSlot) {
     let mut options = Options::calm("raid5:2+1", 3, 16, 4);
     // What is lost may be said to be.
-    options.faults.weights.insert(FaultKind::Rot, 1);
+    options.faults.weights.insert(FaultKind::Corruption, 1);
     let (mut array, a, b) = array_of(options);
     fill(&mut array, a);
     (array, a, b)
@@ -387,15 +391,15 @@ fn a_scrub_finds_what_has_rotted_and_mends_it() {
     assert_eq!(scrub(&mut array, b, true), ScrubReport { rows, ..ScrubReport::default() });
     // Data, and parity: stripe 0 has its parity on device 2, stripe 1 on device 1.
     for (number, block) in [(0, 3), (1, 3 + 1), (2, 7), (1, 20), (1, 21), (0, 60)] {
-        assert!(array.rot(DeviceId(number), block), "{block} of {number}");
+        assert!(array.corrupt(DeviceId(number), block), "{block} of {number}");
     }
     let found = scrub(&mut array, a, false);
     assert_eq!((found.lost, found.repaired, found.rows), (6, 0, rows - 6), "{found:?}");
     let part = scrub_stripes(&mut array, b, 1..2, false);
     assert_eq!((part.lost, part.rows), (2, 14), "of the second stripe alone: {part:?}");
-    let mended = scrub(&mut array, a, true);
-    assert_eq!((mended.lost, mended.repaired, mended.rows), (6, 6, rows), "{mended:?}");
-    assert_eq!(mended.findings, []);
+    let repaired = scrub(&mut array, a, true);
+    assert_eq!((repaired.lost, repaired.repaired, repaired.rows), (6, 6, rows), "{repaired:?}");
+    assert_eq!(repaired.findings, []);
     assert_eq!(scrub(&mut array, b, true), ScrubReport { rows, ..ScrubReport::default() });
     all_is_well(array);
 }
@@ -406,14 +410,14 @@ fn what_is_lost_twice_in_a_row_is_named_and_the_rest_is_mended() {
     let rows = array.volume().stripes() * 16;
     // Both data units of row 5 of stripe 0, and one each elsewhere.
     for (number, block) in [(0, 5), (1, 5), (0, 9), (2, 2)] {
-        assert!(array.rot(DeviceId(number), block));
+        assert!(array.corrupt(DeviceId(number), block));
     }
     let report = scrub(&mut array, a, true);
     assert_eq!((report.repaired, report.unrepairable, report.rows), (2, 1, rows - 1), "{report:?}");
     let mut lost: Vec<_> = report.findings.iter().map(|finding| (finding.found, finding.offset / BLOCK)).collect();
     lost.sort_by_key(|(_, block)| *block);
     assert_eq!(lost, [(Found::Lost, 5), (Found::Lost, 16 + 5)]);
-    // It is said where, and a write of all the row mends it.
+    // It is said where, and a write of all the row repairs it.
     let read = array.read(b, 5 * BLOCK, BLOCK);
     assert!(matches!(array.finish(read), Err(HostError::Device { .. })));
     write(&mut array, b, 0, 32 * BLOCK);
@@ -426,7 +430,7 @@ fn a_device_returns_though_something_it_lacks_can_not_be_restored() {
     let (mut array, a, b) = at_home();
     let volume = array.volume().id;
     // Rows 5 and 8 of stripe 0 are lost on another device when device 0 gets a new disk.
-    assert!(array.rot(DeviceId(1), 5) && array.rot(DeviceId(2), 8));
+    assert!(array.corrupt(DeviceId(1), 5) && array.corrupt(DeviceId(2), 8));
     let lost = |array: &Cluster| match array.world.machine(array.node(a)) {
         Some(Role::Host(host)) => host.not_restored().collect::<Vec<_>>(),
         _ => panic!("the host is up"),
@@ -435,7 +439,7 @@ fn a_device_returns_though_something_it_lacks_can_not_be_restored() {
     renew(&mut array, b, 0);
     wait_until(&mut array, "it is in", |array| {
         named.set(named.get().max(lost(array).len()));
-        standing(array, 0) == Some(Standing::In)
+        member_state(array, 0) == Some(MemberState::In)
     });
     assert_eq!(named.get(), 2);
     for block in [5, 8] {
@@ -458,13 +462,13 @@ fn rot_that_a_user_meets_is_mended_without_anybody_asking() {
     let rows = array.volume().stripes() * 16;
     // Two in one unit, and one of the parity, which no read meets.
     for (number, block) in [(0, 3), (0, 4), (2, 7)] {
-        assert!(array.rot(DeviceId(number), block));
+        assert!(array.corrupt(DeviceId(number), block));
     }
     content(&mut array, a, 3 * BLOCK, BLOCK);
     array.run_for(A_WHILE);
     assert_eq!(scrub(&mut array, b, false), ScrubReport { rows, ..ScrubReport::default() });
     let counted = match array.world.machine(array.node(a)) {
-        Some(Role::Host(host)) => (host.counters().rot_found, host.counters().rot_repaired),
+        Some(Role::Host(host)) => (host.counters().corruption_found, host.counters().corruption_repaired),
         _ => unreachable!("it is up"),
     };
     assert_eq!(counted, (3, 3));
@@ -491,7 +495,7 @@ fn a_device_that_gets_nowhere_does_not_hold_up_another() {
     welcome(&mut array, 1);
     array.restart_device(DeviceId(3));
     wait_in(&mut array, 3);
-    assert!(matches!(standing(&array, 1), Some(Standing::Returning { .. })));
+    assert!(matches!(member_state(&array, 1), Some(MemberState::Returning { .. })));
     content(&mut array, b, 0, 8 * BLOCK);
     array.world.network.heal();
     wait_in(&mut array, 1);
@@ -502,12 +506,12 @@ fn a_device_that_gets_nowhere_does_not_hold_up_another() {
 fn a_rebuild_gives_way_to_users_and_goes_fast_without_them() {
     let took = |users: bool| {
         let (mut array, _, b) = large();
-        let pace = Pace { share: 3, ..Pace::default() };
-        assert_eq!(administer(&mut array, b, Administration::Pace(pace)), DONE);
+        let throttle = RecoveryThrottle { share: 3, ..RecoveryThrottle::default() };
+        assert_eq!(administer(&mut array, b, Administration::RecoveryThrottle(throttle)), DONE);
         renew(&mut array, b, 1);
         let begun = array.world.now();
         // Users of the host that does not help.
-        while standing(&array, 1) != Some(Standing::In) {
+        while member_state(&array, 1) != Some(MemberState::In) {
             if users {
                 content(&mut array, b, 0, BLOCK);
             }
@@ -538,10 +542,10 @@ fn a_device_that_missed_ten_seconds_of_small_writes_is_current_soon_and_is_sent_
     };
     array.crash(device(2));
     users(&mut array, 10_000);
-    assert_eq!(standing(&array, 2), Some(Standing::Out));
+    assert_eq!(member_state(&array, 2), Some(MemberState::Out));
     array.restart_device(DeviceId(2));
     let back = array.world.now();
-    while standing(&array, 2) != Some(Standing::In) {
+    while member_state(&array, 2) != Some(MemberState::In) {
         users(&mut array, 10);
         assert!(array.world.now().since(back) < Duration::from_secs(5), "{:?}", healing(&array, a));
     }

@@ -2,7 +2,7 @@
 
 use crate::story::*;
 use braid_base::{DeviceId, Generation, NodeId, ObjectId, Time};
-use braid_cluster::object_wishes::{COUNTER, command, get, set};
+use braid_cluster::object_workload::{COUNTER, command, get, set};
 use braid_cluster::{Cluster, HostSlot, Options, Role};
 use braid_machine::{HostRequest, HostSuccess, OpId};
 use braid_wire::{Action, ActionResult, AttributeName, Command, Message, ObjectCommand, Ordering, Reply, Undefined};

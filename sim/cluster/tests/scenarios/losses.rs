@@ -1,10 +1,10 @@
 //! Devices that are gone for good: what redundancy covers is served and heals, and a dead device keeps no other one out.
 
 use crate::story::*;
-use braid_base::{DeviceId, Standing};
+use braid_base::{DeviceId, MemberState};
 use braid_cluster::{Cluster, HostSlot, Options};
 use braid_machine::{HostError, HostOutcome, HostRequest};
-use braid_wire::{Administration, Failure, Objection, Ordering};
+use braid_wire::{AdminError, Administration, Failure, Ordering};
 use std::time::Duration;
 
 /// Three copies of each block, on three devices.
@@ -15,8 +15,8 @@ fn three_copies(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
     (array, a, b)
 }
 
-fn is(array: &Cluster, number: u16, wanted: Standing) -> bool {
-    standing(array, number) == Some(wanted)
+fn is(array: &Cluster, number: u16, wanted: MemberState) -> bool {
+    member_state(array, number) == Some(wanted)
 }
 
 /// An operator has a dead device's disk replaced by an empty one, which is there at once if nobody objects.
@@ -43,7 +43,7 @@ fn three_copies_do_without_two_and_both_are_replaced() {
             let (mut array, a, b) = three_copies(ordering);
             array.crash(device(1));
             if !at_once {
-                wait_until(&mut array, "the first is out", |array| is(array, 1, Standing::Out));
+                wait_until(&mut array, "the first is out", |array| is(array, 1, MemberState::Out));
                 write(&mut array, a, 2 * BLOCK, BLOCK);
             }
             array.crash(device(2));
@@ -53,7 +53,7 @@ fn three_copies_do_without_two_and_both_are_replaced() {
                 assert!(array.finish(op).is_ok(), "{ordering}");
             }
             assert!(array.world.now().since(begun) <= A_LEASE, "{ordering}: no longer than for one");
-            assert!([1, 2].iter().all(|number| is(&array, *number, Standing::Out)), "{ordering}");
+            assert!([1, 2].iter().all(|number| is(&array, *number, MemberState::Out)), "{ordering}");
             write(&mut array, b, 5 * BLOCK, 3 * BLOCK);
             replace(&mut array, a, 1);
             if !at_once {
@@ -114,13 +114,13 @@ fn two_copies_that_return_together_are_brought_everything_though_the_third_dies_
         array.run_for(Duration::from_secs(1));
         array.restart_device(DeviceId(1));
         array.restart_device(DeviceId(2));
-        let first_is_in = |array: &Cluster| [1, 2].iter().any(|number| is(array, *number, Standing::In));
+        let first_is_in = |array: &Cluster| [1, 2].iter().any(|number| is(array, *number, MemberState::In));
         wait_until(&mut array, "one of them is in", first_is_in);
         array.run_for(Duration::from_millis(round));
         array.crash(device(0));
-        // The helper dies with what it knew, too.
+        // The recovery coordinator dies with what it knew, too.
         array.crash(array.node(a));
-        wait_until(&mut array, "the third is out", |array| is(array, 0, Standing::Out));
+        wait_until(&mut array, "the third is out", |array| is(array, 0, MemberState::Out));
         wait_in(&mut array, 1);
         wait_in(&mut array, 2);
         for number in 0..12 {
@@ -139,9 +139,11 @@ fn the_last_copy_stays_in_and_nothing_is_lost() {
         array.crash(device(number));
     }
     array.run_for(A_WHILE);
-    assert!((0..3).all(|number| is(&array, number, Standing::In)), "nobody has what the others would need");
+    assert!((0..3).all(|number| is(&array, number, MemberState::In)), "nobody has what the others would need");
     array.restart_device(DeviceId(1));
-    wait_until(&mut array, "the others are out", |array| [0, 2].iter().all(|number| is(array, *number, Standing::Out)));
+    wait_until(&mut array, "the others are out", |array| {
+        [0, 2].iter().all(|number| is(array, *number, MemberState::Out))
+    });
     array.run_for(Duration::from_millis(100));
     write(&mut array, a, 0, 4 * BLOCK);
     for number in [0, 2] {
@@ -188,19 +190,21 @@ fn what_two_disks_of_a_longer_ring_had_alone_is_given_up_and_the_rest_heals() {
         fill(&mut array, a);
         array.crash(device(0));
         if !at_once {
-            wait_until(&mut array, "the first is out", |array| is(array, 0, Standing::Out));
+            wait_until(&mut array, "the first is out", |array| is(array, 0, MemberState::Out));
         }
         array.crash(device(1));
         array.run_for(A_WHILE);
         // If one has gone first, it is out. The other can't be done without; nor any, if they went together.
-        assert!(is(&array, 0, if at_once { Standing::In } else { Standing::Out }) && is(&array, 1, Standing::In));
-        let refused = |other| Err(HostError::Objection(Objection::NeedsOthers { others: vec![DeviceId(other)] }));
+        assert!(
+            is(&array, 0, if at_once { MemberState::In } else { MemberState::Out }) && is(&array, 1, MemberState::In)
+        );
+        let refused = |other| Err(HostError::AdminError(AdminError::NeedsOthers { others: vec![DeviceId(other)] }));
         if at_once {
             assert_eq!(ask_to_replace(&mut array, a, 0, false), refused(1), "{layout}");
         }
         assert_eq!(ask_to_replace(&mut array, a, 0, at_once), DONE, "{layout}");
         assert_eq!(ask_to_replace(&mut array, b, 1, false), refused(0), "{layout}");
-        let serves = Err(HostError::Objection(Objection::NeedsOthers { others: vec![DeviceId(0), DeviceId(1)] }));
+        let serves = Err(HostError::AdminError(AdminError::NeedsOthers { others: vec![DeviceId(0), DeviceId(1)] }));
         if layout == "raid5:2+1" {
             assert_eq!(ask_to_replace(&mut array, b, 2, true), serves, "{layout}: this one is alive");
         }

@@ -1,5 +1,7 @@
 //! Scripted scenarios, each a story with its outcome in the name.
 
+mod abandoned;
+mod attribute_volumes;
 mod changes;
 mod cut_short;
 mod degraded;
@@ -9,13 +11,11 @@ mod disk_errors;
 mod epochs;
 mod failures;
 mod fences;
-mod given_up;
 mod healing;
 mod late_copies;
 mod lock_servers;
 mod losses;
 mod migration;
-mod mirrors;
 mod monitor;
 mod objects;
 mod older_disks;

@@ -1,7 +1,7 @@
 //! The monitor dies, is cut off, or hears what others don't: who is in is always agreed.
 
 use crate::story::*;
-use braid_base::{DeviceId, NodeId, Standing, Time};
+use braid_base::{DeviceId, MemberState, NodeId, Time};
 use braid_cluster::{Cluster, HostSlot, Options};
 use braid_wire::{Command, Message, MonitorReply, Ordering};
 use braid_world::{CrashPoint, Verdict};
@@ -26,7 +26,7 @@ fn restart_monitor_after(array: &mut Cluster, span: Duration) {
 
 #[test]
 fn an_epoch_that_was_written_and_never_told_is_lived_by_all_when_the_monitor_is_back() {
-    for away in [Duration::from_millis(1), Duration::from_secs(7)] {
+    for unavailable in [Duration::from_millis(1), Duration::from_secs(7)] {
         let (mut array, a, b) = array_by(Ordering::Timestamp);
         fill(&mut array, a);
         array.world.network.set_rule(|from, _, message| {
@@ -38,7 +38,7 @@ fn an_epoch_that_was_written_and_never_told_is_lived_by_all_when_the_monitor_is_
         wait_until(&mut array, "it is out", |array| epoch(array) == 2);
         // The device comes back just now, and knows of nothing.
         array.restart_device(DeviceId(4));
-        restart_monitor_after(&mut array, away);
+        restart_monitor_after(&mut array, unavailable);
         array.world.network.heal();
         assert_eq!(array.finish(asked), DONE);
         write(&mut array, b, 4 * BLOCK, BLOCK);
@@ -68,7 +68,7 @@ fn a_monitor_that_dies_while_it_writes_an_epoch_has_either_written_it_or_not() {
             array.world.disk_mut(NodeId::Monitor).expect("it has one").spare();
             write(&mut array, b, 4 * BLOCK, BLOCK);
             if !device_returns {
-                wait_until(&mut array, "it is out", |array| standing(array, 4) == Some(Standing::Out));
+                wait_until(&mut array, "it is out", |array| member_state(array, 4) == Some(MemberState::Out));
                 array.restart_device(DeviceId(4));
             }
             array.run_for(Duration::from_secs(2));
@@ -120,7 +120,7 @@ fn a_device_that_dies_while_the_monitor_is_away_is_taken_out_a_lease_after_that_
     array.run_for(Duration::from_millis(3_900));
     assert_eq!(epoch(&array), 1, "for all it knows, the device may have a lease");
     assert_eq!(array.finish(asked), DONE);
-    assert_eq!(standing(&array, 0), Some(Standing::Out));
+    assert_eq!(member_state(&array, 0), Some(MemberState::Out));
     write(&mut array, b, 4 * BLOCK, 4 * BLOCK);
     welcome(&mut array, 0);
     wait_in(&mut array, 0);
@@ -147,7 +147,7 @@ fn a_device_that_can_not_reach_the_monitor_serves_no_more_when_it_is_out() {
             }
             Verdict::Pass
         });
-        wait_until(&mut array, "it is out", |array| standing(array, 0) == Some(Standing::Out));
+        wait_until(&mut array, "it is out", |array| member_state(array, 0) == Some(MemberState::Out));
         answers.take();
         // Block 5 is on device 0, too; in a stripe of its own, since locks of a server would hold up others.
         let theirs = array.write(b, 5 * BLOCK, BLOCK);
@@ -176,7 +176,7 @@ fn a_lease_that_was_long_on_its_way_ends_no_later_for_that() {
     array.run_for(Duration::from_secs(6));
     assert!(content(&mut array, b, 0, BLOCK) == content(&mut array, a, 0, BLOCK) && epoch(&array) == 1);
     array.world.network.cut(device(0), NodeId::Monitor);
-    wait_until(&mut array, "it is out", |array| standing(array, 0) == Some(Standing::Out));
+    wait_until(&mut array, "it is out", |array| member_state(array, 0) == Some(MemberState::Out));
     write(&mut array, a, 0, BLOCK);
     // In its old epoch, the host reads from device 0 what others have written without that.
     let read = array.read(b, 0, BLOCK);
@@ -216,7 +216,7 @@ fn a_device_that_the_monitor_hears_and_does_not_reach_is_taken_out_since_it_serv
     for op in asked.into_iter().chain(late) {
         assert!(array.finish(op).is_ok());
     }
-    assert_eq!(standing(&array, 4), Some(Standing::Out));
+    assert_eq!(member_state(&array, 4), Some(MemberState::Out));
     array.world.network.heal();
     wait_in(&mut array, 4);
     all_is_well(array);
@@ -246,7 +246,7 @@ fn a_device_that_hears_nobody_costs_users_a_lease_and_a_second() {
         }
         let longest = write_for(&mut array, a, Duration::from_secs(30));
         assert!(longest > Duration::from_secs(4) && longest <= A_LEASE, "{longest:?}");
-        assert_eq!(standing(&array, 4), Some(Standing::Out));
+        assert_eq!(member_state(&array, 4), Some(MemberState::Out));
         array.world.network.heal();
         wait_in(&mut array, 4);
         all_is_well(array);
@@ -265,7 +265,7 @@ fn an_epoch_costs_users_no_more_than_it_takes_all_devices_to_take_it_over() {
         array.restart_device(DeviceId(4));
         let longest = write_for(&mut array, a, Duration::from_secs(8));
         assert!(longest < Duration::from_millis(150), "{ordering}: {longest:?}");
-        assert_eq!(standing(&array, 4), Some(Standing::In));
+        assert_eq!(member_state(&array, 4), Some(MemberState::In));
         all_is_well(array);
     }
 }
@@ -285,7 +285,7 @@ fn a_device_that_hosts_cannot_reach_costs_them_one_pause_however_long_that_lasts
         assert!(longest > Duration::from_secs(4) && longest < A_LEASE + Duration::from_secs(2), "{longest:?}");
         let longest = write_for(&mut array, b, Duration::from_secs(100));
         assert!(longest < Duration::from_millis(100), "{longest:?}");
-        assert_eq!((standing(&array, 4), epoch(&array)), (Some(Standing::Out), 2));
+        assert_eq!((member_state(&array, 4), epoch(&array)), (Some(MemberState::Out), 2));
         array.world.network.heal();
         wait_in(&mut array, 4);
         all_is_well(array);
@@ -300,7 +300,7 @@ fn a_host_that_cannot_reach_a_returning_device_does_not_keep_it_from_coming_back
         fill(&mut array, a);
         lose(&mut array, 4);
         write(&mut array, b, 4 * BLOCK, 4 * BLOCK);
-        // It would be the helper; what it does not reach is the device, or one of those that it has to ask.
+        // It would be the recovery coordinator; what it does not reach is the device, or one of those that it has to ask.
         let (oldest, cut) = (array.node(a), if also_another { 0 } else { 4 });
         cut_off(&mut array, oldest, &[device(cut)]);
         array.run_for(Duration::from_secs(2));
@@ -311,7 +311,7 @@ fn a_host_that_cannot_reach_a_returning_device_does_not_keep_it_from_coming_back
     }
 }
 
-/// The helper loses it only when it has begun.
+/// The recovery coordinator loses it only when it has begun.
 #[test]
 fn a_helper_that_reaches_the_device_no_more_is_relieved() {
     let (mut array, a, b) = array_by(Ordering::Timestamp);
@@ -321,10 +321,10 @@ fn a_helper_that_reaches_the_device_no_more_is_relieved() {
     write(&mut array, b, 4 * BLOCK, 4 * BLOCK);
     welcome(&mut array, 4);
     let NodeId::Host(generation) = array.node(a) else { unreachable!("it is a host") };
-    let helper = Standing::Returning { helper: Some(generation) };
+    let recovery_coordinator = MemberState::Returning { recovery_coordinator: Some(generation) };
     let oldest = array.node(a);
     cut_off(&mut array, oldest, &[device(4)]);
-    assert_eq!(standing(&array, 4), Some(helper));
+    assert_eq!(member_state(&array, 4), Some(recovery_coordinator));
     wait_in(&mut array, 4);
     array.world.network.heal();
     all_is_well(array);

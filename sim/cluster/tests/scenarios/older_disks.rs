@@ -1,7 +1,7 @@
 //! A device comes with another disk than it had: an empty one, or an old copy of its own. Nobody takes that for what it has written.
 
 use crate::story::*;
-use braid_base::{DeviceId, Standing};
+use braid_base::{DeviceId, MemberState};
 use braid_cluster::Cluster;
 use braid_wire::{Message, MonitorReply};
 use braid_world::{Disk, Verdict};
@@ -12,13 +12,13 @@ fn swap(array: &mut Cluster, number: u16, disk: Disk) -> Disk {
     std::mem::replace(array.world.disk_mut(device(number)).expect("it has one"), disk)
 }
 
-/// The device has the wrong disk, and stays out of it; with its own it is brought what it missed.
+/// The device has the wrong disk, and stays out of it; with its own it is resynchronised.
 fn is_refused_until_it_has(mut array: Cluster, number: u16, own: Disk) {
     let (a, b) = (braid_cluster::HostSlot(0), braid_cluster::HostSlot(1));
     let whole = content(&mut array, a, 0, 12 * BLOCK);
     write(&mut array, b, 4 * BLOCK, BLOCK);
     array.run_for(A_WHILE);
-    assert_eq!(standing(&array, number), Some(Standing::Out));
+    assert_eq!(member_state(&array, number), Some(MemberState::Out));
     let now = content(&mut array, b, 0, 12 * BLOCK);
     assert!(now[..4 * BLOCK as usize] == whole[..4 * BLOCK as usize] && now != whole);
     array.crash(device(number));

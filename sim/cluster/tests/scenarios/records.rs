@@ -3,7 +3,7 @@
 
 use crate::healing::renew;
 use crate::story::*;
-use braid_base::{DeviceId, NodeId, Standing};
+use braid_base::{DeviceId, MemberState, NodeId};
 use braid_cluster::{Cluster, Role};
 use braid_device::Service;
 use braid_store::StoreError;
@@ -62,7 +62,7 @@ fn a_device_with_a_damaged_journal_says_so_and_is_replaced_and_nobody_hears_of_i
                 matches!(service(array, 1), Service::Unusable(StoreError::Damaged { part: "journal", .. }))
             };
             wait_until(&mut array, "it says so", says_so);
-            wait_until(&mut array, "it is out", |array| standing(array, 1) == Some(Standing::Out));
+            wait_until(&mut array, "it is out", |array| member_state(array, 1) == Some(MemberState::Out));
             write(&mut array, b, 2 * BLOCK, 3 * BLOCK);
             renew(&mut array, a, 1);
             wait_in(&mut array, 1);
@@ -88,8 +88,8 @@ fn a_damaged_copy_of_the_monitors_record_costs_nothing() {
             array.restart_monitor();
             array.run_for(Duration::from_millis(100));
             assert_eq!(
-                (epoch(&array), standing(&array, 4)),
-                (epoch_before, Some(Standing::Out)),
+                (epoch(&array), member_state(&array, 4)),
+                (epoch_before, Some(MemberState::Out)),
                 "not as it was before"
             );
             write(&mut array, a, BLOCK, BLOCK);

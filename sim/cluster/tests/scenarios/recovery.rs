@@ -1,7 +1,7 @@
-//! A device catches up: its helper dies, it goes out again, and all write to it meanwhile.
+//! A device catches up: its recovery coordinator dies, it goes out again, and all write to it meanwhile.
 
 use crate::story::*;
-use braid_base::{DeviceId, NodeId, Standing};
+use braid_base::{DeviceId, MemberState, NodeId};
 use braid_cluster::{Cluster, HostSlot, Options};
 use braid_wire::{Command, Message, MonitorCommand, Ordering, Task};
 use braid_world::{LocalClock, Verdict};
@@ -49,9 +49,9 @@ fn replace(array: &mut Cluster, slot: HostSlot) {
     array.replace_host(slot, LocalClock::exact(array.world.now()));
 }
 
-fn helper(array: &Cluster) -> Option<NodeId> {
-    match standing(array, 4) {
-        Some(Standing::Returning { helper }) => helper.map(NodeId::Host),
+fn recovery_coordinator(array: &Cluster) -> Option<NodeId> {
+    match member_state(array, 4) {
+        Some(MemberState::Returning { recovery_coordinator }) => recovery_coordinator.map(NodeId::Host),
         _ => None,
     }
 }
@@ -64,11 +64,11 @@ fn a_helper_that_dies_is_followed_by_another() {
             let_through(&mut array, passed);
             welcome(&mut array, 4);
             array.run_for(Duration::from_millis(50));
-            assert_eq!(helper(&array), Some(array.node(a)));
+            assert_eq!(recovery_coordinator(&array), Some(array.node(a)));
             replace(&mut array, a);
             array.world.network.heal();
             let next = array.node(b);
-            wait_until(&mut array, "another one helps", |array| helper(array) == Some(next));
+            wait_until(&mut array, "another one helps", |array| recovery_coordinator(array) == Some(next));
             wait_in(&mut array, 4);
             all_is_well(array);
         }
@@ -139,7 +139,7 @@ fn what_was_brought_last_is_there_when_the_device_goes_the_moment_it_is_in() {
             }
         });
         array.restart_device(DeviceId(4));
-        wait_until(&mut array, "it is in", |array| standing(array, 4) == Some(Standing::In));
+        wait_until(&mut array, "it is in", |array| member_state(array, 4) == Some(MemberState::In));
         array.run_for(Duration::from_micros(after * 100));
         lose(&mut array, 4);
         array.world.network.heal();
@@ -161,7 +161,7 @@ fn all_write_to_a_device_while_it_catches_up() {
         });
         array.restart_device(DeviceId(4));
         let mut round = 0;
-        while standing(&array, 4) != Some(Standing::In) {
+        while member_state(&array, 4) != Some(MemberState::In) {
             round += 1;
             let (one, other) = (round * 7 % (STRIPES * 4), round * 5 % (STRIPES * 4 - 8));
             let ours = array.write(a, one * BLOCK, BLOCK);
@@ -186,8 +186,8 @@ fn a_device_is_not_in_before_its_helper_has_heard_of_all_lists() {
     });
     welcome(&mut array, 4);
     array.run_for(Duration::from_secs(20));
-    assert!(matches!(standing(&array, 4), Some(Standing::Returning { .. })));
-    assert_eq!(helper(&array), Some(array.node(a)));
+    assert!(matches!(member_state(&array, 4), Some(MemberState::Returning { .. })));
+    assert_eq!(recovery_coordinator(&array), Some(array.node(a)));
     array.world.network.heal();
     wait_in(&mut array, 4);
     all_is_well(array);
@@ -202,7 +202,7 @@ fn an_array_without_hosts_waits_with_catching_up_for_one() {
     array.run_for(Duration::from_secs(5));
     welcome(&mut array, 4);
     array.run_for(Duration::from_secs(20));
-    assert_eq!(standing(&array, 4), Some(Standing::Returning { helper: None }));
+    assert_eq!(member_state(&array, 4), Some(MemberState::Returning { recovery_coordinator: None }));
     for slot in [a, b] {
         array.replace_host(slot, LocalClock::exact(array.world.now()));
     }
@@ -233,8 +233,8 @@ fn another_device_that_goes_while_one_catches_up_is_waited_for() {
         array.crash(device(1));
         array.world.network.heal();
         array.run_for(Duration::from_secs(8));
-        assert_eq!(standing(&array, 1), Some(Standing::In), "{ordering}: device 4 can't stand in for it yet");
-        assert!(matches!(standing(&array, 4), Some(Standing::Returning { .. })), "{ordering}");
+        assert_eq!(member_state(&array, 1), Some(MemberState::In), "{ordering}: device 4 can't stand in for it yet");
+        assert!(matches!(member_state(&array, 4), Some(MemberState::Returning { .. })), "{ordering}");
         let (read, written) = (array.read(b, BLOCK, BLOCK), array.write(a, BLOCK, BLOCK));
         assert!(lacks(&array.finish(read), &[1, 4]), "{ordering}");
         assert!(lacks(&array.finish(written), &[1]), "{ordering}");
@@ -249,7 +249,7 @@ fn power_fails_everywhere_while_a_device_catches_up() {
     for round in 0..8 {
         let (mut array, a, b) = long_list(Ordering::Timestamp);
         array.restart_device(DeviceId(4));
-        wait_until(&mut array, "it is helped", |array| helper(array).is_some());
+        wait_until(&mut array, "it is helped", |array| recovery_coordinator(array).is_some());
         array.write(a, 0, 8 * BLOCK);
         array.write(b, 9 * BLOCK, BLOCK);
         array.run_for(Duration::from_micros(200 * round));

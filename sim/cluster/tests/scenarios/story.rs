@@ -1,6 +1,6 @@
 //! Where stories begin and end, and what they look at on their way.
 
-use braid_base::{BLOCK_BYTES, DeviceId, LockServerId, NodeId, Standing};
+use braid_base::{BLOCK_BYTES, DeviceId, LockServerId, MemberState, NodeId};
 use braid_cluster::{Cluster, HostSlot, Options, Role};
 use braid_host::HostCounters;
 use braid_machine::{HostError, HostOutcome, HostSuccess};
@@ -83,28 +83,28 @@ pub fn epoch(array: &Cluster) -> u32 {
 }
 
 /// How a device stands, as the monitor has made it durable; none if the monitor can't tell yet.
-pub fn standing(array: &Cluster, number: u16) -> Option<Standing> {
-    Some(array.membership()?.member(DeviceId(number))?.standing)
+pub fn member_state(array: &Cluster, number: u16) -> Option<MemberState> {
+    Some(array.membership()?.member(DeviceId(number))?.member_state)
 }
 
 /// Power fails at a device, and the others go on without it.
 pub fn lose(array: &mut Cluster, number: u16) {
     array.crash(device(number));
-    wait_until(array, "it is out", |array| standing(array, number) == Some(Standing::Out));
+    wait_until(array, "it is out", |array| member_state(array, number) == Some(MemberState::Out));
     array.run_for(Duration::from_millis(10));
 }
 
 /// A device starts again, and the others know that it has.
 pub fn welcome(array: &mut Cluster, number: u16) {
     array.restart_device(DeviceId(number));
-    let returns = |array: &Cluster| matches!(standing(array, number), Some(Standing::Returning { .. }));
+    let returns = |array: &Cluster| matches!(member_state(array, number), Some(MemberState::Returning { .. }));
     wait_until(array, "it is returning", returns);
     array.run_for(Duration::from_millis(10));
 }
 
 /// Runs until a device has all that it missed.
 pub fn wait_in(array: &mut Cluster, number: u16) {
-    wait_until(array, "it is in", |array| standing(array, number) == Some(Standing::In));
+    wait_until(array, "it is in", |array| member_state(array, number) == Some(MemberState::In));
     array.run_for(Duration::from_millis(10));
 }
 
@@ -139,7 +139,7 @@ pub fn fill(array: &mut Cluster, host: HostSlot) {
     array.run_for(Duration::from_secs(1));
 }
 
-/// It could not be done since these devices are away.
+/// It could not be done since these devices are unavailable.
 pub fn lacks(outcome: &HostOutcome, numbers: &[u16]) -> bool {
     let these = |devices: &[DeviceId]| devices.iter().map(|id| id.0).eq(numbers.iter().copied());
     matches!(outcome, Err(HostError::Unavailable { devices }) if these(devices))

@@ -6,7 +6,7 @@ use indicatif::ProgressBar;
 
 fn replicated(experiment: &Experiment, keep: impl Fn(&Point) -> bool, locks: u64) -> Vec<Replicated> {
     let assignments = vec![format!("run.locks_per_process={locks}")];
-    let request = Request { seed: 1, replications: Some(2), assignments, effort: Effort::Full };
+    let request = Request { seed: 1, replications: Some(2), assignments, thoroughness: Thoroughness::Full };
     let plan = plan(experiment, &request).expect("the points are sound").only(keep);
     run(plan, &request, &ProgressBar::hidden()).0
 }

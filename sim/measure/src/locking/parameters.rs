@@ -3,7 +3,7 @@
 
 use crate::named::{Limit, Named, ParameterError, limit};
 use crate::parameters::{Disk, Network, Processor};
-use braid_benchkit::locking::{Habit, Keeper, Strategy, Unlock, Work};
+use braid_benchkit::locking::{Habit, LockOwner, Strategy, Unlock, Work};
 use serde::{Deserialize, Serialize};
 
 /// What a run is decided by, besides its seed.
@@ -35,7 +35,7 @@ pub struct LockSystem {
     /// Processes, each on a machine of its own.
     pub processes: u64,
     /// Who keeps locks.
-    pub locks: Keeper,
+    pub locks: LockOwner,
 }
 
 /// What processes do.
@@ -130,7 +130,7 @@ impl Named for LockParameters {
                     "a lock is given back with a write only where there is one: set workload.work=write, or workload.unlock=apart",
                 );
             }
-            if self.system.locks == Keeper::Manager {
+            if self.system.locks == LockOwner::Manager {
                 return wrong(
                     "a write to a device gives no lock back to a lock manager: set workload.unlock=apart, or system.locks=devices",
                 );

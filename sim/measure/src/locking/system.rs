@@ -8,7 +8,7 @@ use crate::storage::ModelStorage;
 use crate::tally::{LockCounts, Measured};
 use braid_base::limits::{OBJECT_COMMANDS_MAX, Settings};
 use braid_base::{ArrayId, BlockRange, DeviceId, Generation, LockServerId, Membership, NodeId, ObjectId, Rng, Time};
-use braid_benchkit::locking::{Heard, Keeper, Locker, Place, Step, Strategy};
+use braid_benchkit::locking::{Heard, LockAddress, LockOwner, Locker, Step, Strategy};
 use braid_device::{Device, DeviceConfig};
 use braid_host::{Acquisition, Host, HostConfig};
 use braid_layout::Atomicity;
@@ -35,7 +35,7 @@ pub struct LockingSystem {
     /// Processes that have not had all their locks.
     running: usize,
     /// Of what processes choose.
-    dice: Rng,
+    sampler: Rng,
     began: Time,
     latencies: Histogram<u64>,
     latency_sum: f64,
@@ -48,8 +48,8 @@ struct Process {
     since: Time,
     /// What its processor is taking in.
     request: Option<HostRequest>,
-    /// Names its claim at the lock manager.
-    claim: u64,
+    /// Names its lock at the lock manager.
+    lock_id: u64,
 }
 
 enum Event {
@@ -64,14 +64,14 @@ impl LockingSystem {
     pub fn new(parameters: &LockParameters, seed: u64) -> LockingSystem {
         let mut seeds = Rng::new(seed);
         let (processes, devices) = (parameters.system.processes, parameters.system.devices);
-        let hardware = crate::dice::Dice::new(seeds.next_u64());
+        let hardware = crate::sampler::Sampler::new(seeds.next_u64());
         let network = NetworkModel::new(&parameters.network);
         let mut system = LockingSystem {
             parameters: parameters.clone(),
             engine: Engine::new(processes as usize, devices as usize, network, hardware),
             processes: Vec::new(),
             running: processes as usize,
-            dice: Rng::new(seeds.next_u64()),
+            sampler: Rng::new(seeds.next_u64()),
             began: Time(0),
             latencies: Histogram::new(3).expect("three digits are possible"),
             latency_sum: 0.0,
@@ -95,7 +95,7 @@ impl LockingSystem {
             system.engine.add(NodeId::Host(generation), Role::Client(Box::new(host)), costs, None, clock());
             let locker = Locker::new(number, parameters.habit());
             let left = parameters.run.locks_per_process;
-            system.processes.push(Process { locker, left, since: Time(0), request: None, claim: 0 });
+            system.processes.push(Process { locker, left, since: Time(0), request: None, lock_id: 0 });
         }
         for device in ids {
             let store = StoreConfig { array: ARRAY, device, size: u64::MAX };
@@ -105,7 +105,7 @@ impl LockingSystem {
             let disk = Some(DiskModel::new(&parameters.disk));
             system.engine.add(NodeId::Device(device), Role::Device(Box::new(machine)), costs, disk, clock());
         }
-        if parameters.system.locks == Keeper::Manager {
+        if parameters.system.locks == LockOwner::Manager {
             let costs = ProcessorCosts::lock_server(&parameters.processor);
             let disk = Some(DiskModel::new(&parameters.lock_server_disk));
             let manager = Role::LockManager(Box::new(LockManager::default()));
@@ -144,7 +144,7 @@ impl LockingSystem {
                 (requests + counts.requests, refused + counts.refused, delayed + counts.delayed);
         }
         let share = |end: Duration, start: Duration, arms: u64| (end - start).as_secs_f64() / seconds / arms as f64;
-        let manager = (self.parameters.system.locks == Keeper::Manager)
+        let manager = (self.parameters.system.locks == LockOwner::Manager)
             .then(|| share(self.manager_busy(), manager_busy, self.parameters.lock_server_disk.arms));
         Measured {
             latency_ms: self.latency_sum / locks / 1e6,
@@ -175,7 +175,8 @@ impl LockingSystem {
         let count = self.parameters.objects().max(devices);
         let mut batches: Vec<(DeviceId, ObjectRequest)> = Vec::new();
         for device in 0..devices {
-            let places: Vec<Place> = (device..count).step_by(devices as usize).map(|index| self.place(index)).collect();
+            let places: Vec<LockAddress> =
+                (device..count).step_by(devices as usize).map(|index| self.place(index)).collect();
             for batch in places.chunks(OBJECT_COMMANDS_MAX) {
                 let commands = batch.iter().map(|place| create(place.object)).collect();
                 batches.push((DeviceId(device as u16), ObjectRequest { commands }));
@@ -195,15 +196,15 @@ impl LockingSystem {
     }
 
     /// Where the object of this index lies: they are dealt round the devices.
-    fn place(&self, index: u64) -> Place {
+    fn place(&self, index: u64) -> LockAddress {
         let devices = self.parameters.system.devices;
-        Place { device: DeviceId((index % devices) as u16), object: ObjectId(index / devices + 1) }
+        LockAddress { device: DeviceId((index % devices) as u16), object: ObjectId(index / devices + 1) }
     }
 
     fn next(&mut self, process: usize) {
         let index = match self.parameters.workload.strategy {
             Strategy::Uncontended => process as u64,
-            _ => self.dice.below(self.parameters.workload.objects),
+            _ => self.sampler.below(self.parameters.workload.objects),
         };
         // Elsewhere is the first object of the next device.
         let elsewhere = self.place((index + 1) % self.parameters.system.devices);
@@ -214,7 +215,7 @@ impl LockingSystem {
     }
 
     fn resume(&mut self, process: usize, heard: Heard<'_>) {
-        let step = self.processes[process].locker.resume(self.engine.now(), &mut self.dice, heard);
+        let step = self.processes[process].locker.resume(self.engine.now(), &mut self.sampler, heard);
         self.perform(process, step);
     }
 
@@ -230,20 +231,20 @@ impl LockingSystem {
                     self.engine.ask(process, OpId(process as u64), request);
                 }
             }
-            Step::Claim(place) => {
-                self.processes[process].claim += 1;
-                let claim = self.processes[process].claim;
+            Step::Lock(place) => {
+                self.processes[process].lock_id += 1;
+                let lock_id = self.processes[process].lock_id;
                 let devices = self.parameters.system.devices;
                 // Objects of all devices have one table.
                 let object = ObjectId(place.object.0 * devices + u64::from(place.device.0));
                 let range = BlockRange { start: 0, count: 1 };
                 let extents = vec![LockExtent { position: place.device.0, range, mode: LockMode::Exclusive }];
                 let term = LockTerm::Transaction { impatient: false };
-                self.tell_manager(process, LockCommand::Lock { claim, object, extents, term });
+                self.tell_manager(process, LockCommand::Lock { lock_id, object, extents, term });
             }
             Step::GiveBack(_) => {
-                let claim = self.processes[process].claim;
-                self.tell_manager(process, LockCommand::Unlock { claim });
+                let lock_id = self.processes[process].lock_id;
+                self.tell_manager(process, LockCommand::Unlock { lock_id });
             }
             Step::Wait(span) => {
                 self.engine.foresee(self.engine.now().after(span), Event::Waited { process });

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 /// One damaged sector.
 #[derive(Clone, Debug)]
-pub(super) struct Wound {
+pub(super) struct BadSector {
     /// What it should hold.
     right: Sector,
     unreadable: bool,
@@ -18,7 +18,7 @@ pub(super) struct Wound {
 
 /// A write that is to land elsewhere.
 #[derive(Clone, Debug)]
-pub(super) struct Astray {
+pub(super) struct MisdirectedWrite {
     /// The sectors that it will not reach.
     meant: Range<u64>,
     /// The first of those that it will hit.
@@ -26,14 +26,14 @@ pub(super) struct Astray {
 }
 
 impl Disk {
-    /// Flips a bit of one sector within these bytes, and says which; nothing, if none there can rot.
-    pub fn rot(&mut self, bytes: Range<u64>) -> Option<u64> {
+    /// Flips a bit of one sector within these bytes, and says which; nothing, if none there can be corrupted.
+    pub fn corrupt(&mut self, bytes: Range<u64>) -> Option<u64> {
         let sector = self.choose(bytes)?;
         let bit = self.rng.below(SECTOR_BYTES as u64 * 8) as usize;
         let content = self.content.get_mut(&sector)?;
         let right = *content;
         content[bit / 8] ^= 1 << (bit % 8);
-        self.wounds.insert(sector, Wound { right, unreadable: false });
+        self.bad_sectors.insert(sector, BadSector { right, unreadable: false });
         self.counts.rotten += 1;
         Some(sector)
     }
@@ -44,7 +44,7 @@ impl Disk {
         let content = self.content.get_mut(&sector).expect("something was written there");
         let right = *content;
         content[(byte % SECTOR_BYTES as u64) as usize] ^= 1 << bit;
-        self.wounds.insert(sector, Wound { right, unreadable: false });
+        self.bad_sectors.insert(sector, BadSector { right, unreadable: false });
         self.counts.rotten += 1;
     }
 
@@ -52,85 +52,88 @@ impl Disk {
     pub fn lose(&mut self, bytes: Range<u64>) -> Option<u64> {
         let sector = self.choose(bytes)?;
         let right = *self.content.get(&sector)?;
-        self.wounds.insert(sector, Wound { right, unreadable: true });
+        self.bad_sectors.insert(sector, BadSector { right, unreadable: true });
         self.counts.unreadable += 1;
         Some(sector)
     }
 
     /// Whatever the next write to `meant` has for all of these bytes lands in as many from `hit` on, though it is said to be
     /// done. Both must be whole sectors, and apart.
-    pub fn lead_astray(&mut self, meant: Range<u64>, hit: u64) {
+    pub fn misdirect(&mut self, meant: Range<u64>, hit: u64) {
         let sector = SECTOR_BYTES as u64;
         let whole = [meant.start, meant.end, hit].iter().all(|at| at.is_multiple_of(sector));
         assert!(whole && meant.start < meant.end, "whole sectors go astray");
         assert!(hit + (meant.end - meant.start) <= meant.start || meant.end <= hit, "elsewhere is elsewhere");
-        self.astray = Some(Astray { meant: meant.start / sector..meant.end / sector, hit: hit / sector });
+        self.misdirected =
+            Some(MisdirectedWrite { meant: meant.start / sector..meant.end / sector, hit: hit / sector });
     }
 
     /// True if any of these bytes is not what was written, or can't be read.
     pub fn is_hurt(&self, bytes: Range<u64>) -> bool {
-        self.wounds.range(sectors_of(bytes)).next().is_some()
+        self.bad_sectors.range(sectors_of(bytes)).next().is_some()
     }
 
     /// True if anything is.
     pub fn is_any_hurt(&self) -> bool {
-        !self.wounds.is_empty()
+        !self.bad_sectors.is_empty()
     }
 
     /// All sectors hold what they should, no write goes astray or fails, and there is space without end.
     pub fn heal(&mut self) {
         self.end_faults();
-        for (sector, wound) in std::mem::take(&mut self.wounds) {
-            self.content.insert(sector, wound.right);
+        for (sector, bad_sector) in std::mem::take(&mut self.bad_sectors) {
+            self.content.insert(sector, bad_sector.right);
         }
         for unsynced in self.unsynced.values_mut() {
-            if let Some(wound) = unsynced.wound.take() {
-                unsynced.base = wound.right;
+            if let Some(bad_sector) = unsynced.bad_sector.take() {
+                unsynced.base = bad_sector.right;
             }
         }
     }
 
     /// No write goes astray or fails from now on, and there is space without end; but what is damaged stays so until it is written.
     pub fn end_faults(&mut self) {
-        self.astray = None;
+        self.misdirected = None;
         self.errors.end();
         self.full = false;
         self.options.space = None;
     }
 
     pub(super) fn is_readable(&self, offset: u64, length: usize) -> bool {
-        !self.wounds.range(sectors_of(offset..offset + length as u64)).any(|(_, wound)| wound.unreadable)
+        !self.bad_sectors.range(sectors_of(offset..offset + length as u64)).any(|(_, bad_sector)| bad_sector.unreadable)
     }
 
     /// The sectors of this write that it does not reach, as they went astray.
     pub(super) fn stray(&mut self, offset: u64, data: &[u8]) -> BTreeSet<u64> {
         let written = sectors_of(offset..offset + data.len() as u64);
-        let covers = |astray: &mut Astray| written.start <= astray.meant.start && astray.meant.end <= written.end;
-        let Some(Astray { meant, hit }) = self.astray.take_if(covers) else { return BTreeSet::new() };
+        let covers = |misdirected: &mut MisdirectedWrite| {
+            written.start <= misdirected.meant.start && misdirected.meant.end <= written.end
+        };
+        let Some(MisdirectedWrite { meant, hit }) = self.misdirected.take_if(covers) else { return BTreeSet::new() };
         let settled = |sector: &u64| !self.unsynced.contains_key(sector);
         if !meant.clone().chain(hit..hit + (meant.end - meant.start)).all(|sector| settled(&sector)) {
             return BTreeSet::new();
         }
-        self.counts.astray += 1;
+        self.counts.misdirected += 1;
         for (sector, bytes) in sectors(offset, data).filter(|(sector, _)| meant.contains(sector)) {
             let victim = hit + (sector - meant.start);
             let before = self.content.insert(victim, bytes).unwrap_or([0; SECTOR_BYTES]);
             self.hurt(victim, before);
             self.content.entry(sector).or_insert([0; SECTOR_BYTES]);
-            self.wounds.insert(sector, Wound { right: bytes, unreadable: false });
+            self.bad_sectors.insert(sector, BadSector { right: bytes, unreadable: false });
         }
         meant.collect()
     }
 
     /// A sector should hold this; what was wrong with it before counts no more, but for what it should have held.
     fn hurt(&mut self, sector: u64, before: Sector) {
-        let right = self.wounds.get(&sector).map_or(before, |wound| wound.right);
-        self.wounds.insert(sector, Wound { right, unreadable: false });
+        let right = self.bad_sectors.get(&sector).map_or(before, |bad_sector| bad_sector.right);
+        self.bad_sectors.insert(sector, BadSector { right, unreadable: false });
     }
 
     /// A sector that holds something, is well, and has nothing on its way.
     fn choose(&mut self, bytes: Range<u64>) -> Option<u64> {
-        let sound = |sector: &&u64| !self.wounds.contains_key(sector) && !self.unsynced.contains_key(sector);
+        let sound = |sector: &&u64| !self.bad_sectors.contains_key(sector) && !self.unsynced.contains_key(sector);
         let candidates: Vec<u64> =
             self.content.range(sectors_of(bytes)).map(|(sector, _)| sector).filter(sound).copied().collect();
         (!candidates.is_empty()).then(|| candidates[self.rng.below(candidates.len() as u64) as usize])
@@ -172,7 +175,7 @@ mod tests {
     fn rot_flips_one_bit_where_it_is_told_to_and_healing_flips_it_back() {
         for seed in 0..32 {
             let mut disk = disk(seed);
-            let sector = disk.rot(1024..2048).unwrap();
+            let sector = disk.corrupt(1024..2048).unwrap();
             assert!((2..4).contains(&sector));
             let flipped: u32 = disk.peek(0, 8192).iter().map(|byte| (byte ^ 7).count_ones()).sum();
             assert_eq!(flipped, 1);
@@ -181,7 +184,7 @@ mod tests {
             assert_eq!(disk.peek(0, 8192), [7; 8192]);
             assert!(!disk.is_any_hurt());
         }
-        assert_eq!(disk(0).rot(1 << 20..2 << 20), None);
+        assert_eq!(disk(0).corrupt(1 << 20..2 << 20), None);
     }
 
     #[test]
@@ -216,9 +219,9 @@ mod tests {
     #[test]
     fn a_write_that_goes_astray_leaves_one_place_as_it_was_and_spoils_another() {
         let mut disk = disk(5);
-        disk.lead_astray(1024..2048, 4096);
+        disk.misdirect(1024..2048, 4096);
         write(&mut disk, 0, 8, 2, true);
-        assert_eq!(disk.counts().astray, 0, "only a write to all of it goes astray");
+        assert_eq!(disk.counts().misdirected, 0, "only a write to all of it goes astray");
         write(&mut disk, 512, 9, 5, true);
         assert_eq!(
             disk.peek(0, 3584),
@@ -226,7 +229,7 @@ mod tests {
         );
         assert_eq!(disk.peek(4096, 1536), [vec![9; 1024], vec![7; 512]].concat());
         write(&mut disk, 512, 6, 5, true);
-        assert_eq!((disk.peek(512, 2560), disk.counts().astray), (vec![6; 2560], 1), "once");
+        assert_eq!((disk.peek(512, 2560), disk.counts().misdirected), (vec![6; 2560], 1), "once");
         disk.heal();
         assert_eq!(disk.peek(4096, 1536), vec![7; 1536]);
     }

@@ -1,7 +1,7 @@
 //! Writes and syncs that fail: once, or for ever at some places. And what a loss of power does to the sectors beside those that were
 //! being written, where the disk writes more than a sector at once.
 //!
-//! All dice are this module's own, so that runs without any of it are as they were.
+//! All random source are this module's own, so that runs without any of it are as they were.
 
 use super::{Disk, DiskError, DiskResult, SECTOR_BYTES, extent, joined};
 use braid_base::Rng;
@@ -138,7 +138,7 @@ impl Disk {
         }
     }
 
-    /// Only before this byte, where redundancy makes up for nothing: neighbours of blocks at home count as rot, and come with that.
+    /// Only before this byte, where redundancy makes up for nothing: neighbours of blocks at home count as corruption, and come with that.
     fn may_hurt(&self, sector: u64) -> bool {
         sector * (SECTOR_BYTES as u64) < self.hurt_before
     }

@@ -56,7 +56,7 @@ fn a_slot_that_can_t_be_written_is_retired_and_no_write_fails() {
     let expected: Vec<u64> = (0..5).map(|device| u64::from(device == DEVICE)).collect();
     let status = array.status();
     assert_eq!(bad(&status), expected, "one slot of one device: {status:#}");
-    assert!((0..5).all(|device| status["devices"][device]["standing"] == "in"), "{status:#}");
+    assert!((0..5).all(|device| status["devices"][device]["member_state"] == "in"), "{status:#}");
     let events = array.braid(&["events"]).done().stdout;
     assert!(events.contains("disk-errors"), "{events}");
     drop(client);

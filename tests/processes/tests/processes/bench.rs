@@ -141,7 +141,7 @@ fn the_orderings_stand_beside_each_other_with_what_each_costs() {
         assert!(figure(2, "lock_messages_per_operation") > 0.5 && figure(2, "delayed_percent") > 5.0, "{said}");
         for ordering in [1, 2, 3, 4] {
             let (here, none) = (figure(ordering, "messages_per_operation"), figure(0, "messages_per_operation"));
-            // Without a lock server it costs next to none, and the dice of so short a run weigh more.
+            // Without a lock server it costs next to none, and the random source of so short a run weigh more.
             let least = if ordering < 3 { none } else { 0.8 * none };
             assert!(here > least, "protection costs messages: {said}");
         }

@@ -33,11 +33,14 @@ fn each_device_may_be_killed_under_load_and_nobody_sees_an_error() {
     for device in 0..5 {
         load.go_on();
         load.take_longest();
-        let away = array.kill_device(device);
-        // It may have been away for longer than its lease; the next one must not go while it lacks something.
+        let unavailable = array.kill_device(device);
+        // It may have been unavailable for longer than its lease; the next one must not go while it lacks something.
         array.await_volume(0, "healthy");
         load.go_on();
-        println!("device {device} was away for {away:?}; the longest pause of a writer was {:?}", load.take_longest());
+        println!(
+            "device {device} was unavailable for {unavailable:?}; the longest pause of a writer was {:?}",
+            load.take_longest()
+        );
     }
     let mut record = load.stop();
     record.verify(&other);
@@ -114,13 +117,13 @@ fn when_an_array_is_ready_all_its_devices_have_leases() {
         let shown = std::fs::read(array.dir().join("monitor.json")).expect("the monitor shows itself");
         let shown: Value = serde_json::from_slice(&shown).expect("it is JSON");
         let devices = shown["report"]["devices"].as_array().expect("devices are listed");
-        let has_lease = |device: &Value| device["standing"] == "in" && device["heard_millis"].is_number();
+        let has_lease = |device: &Value| device["member_state"] == "in" && device["heard_millis"].is_number();
         assert!(devices.len() == 5 && devices.iter().all(has_lease), "{shown:#}");
         assert_eq!(number(&shown["pid"]) as u32, array.monitor_pid(), "it is the one that runs");
         // Longer than the monitor takes to believe that it has heard of all who are there.
         let (mut client, begun) = (Client::open(&array.nbd()), Instant::now());
         while begun.elapsed() < LEASE {
-            client.write(0, &[1; 4096]).expect("no device is thought to be away");
+            client.write(0, &[1; 4096]).expect("no device is thought to be unavailable");
         }
     }
 }

@@ -159,7 +159,7 @@ fn a_rotten_block_is_worked_out_from_the_others_and_never_served() {
     assert_eq!((number(&found["damaged"]), number(&found["first_damaged"][0]["block"])), (1, 1), "{found}");
 
     array.start(&[]);
-    // Or it would soon be mended.
+    // Or it would soon be repaired.
     array.braid(&["rebuild", "pause"]).done();
     // A host that starts now has heard of it before it reads anything.
     let (_host, uri) = array.host();
@@ -177,10 +177,10 @@ fn a_rotten_block_is_worked_out_from_the_others_and_never_served() {
     let parity = number(&ring[4]) as usize;
     signal(array.device_pid(parity), Signal::STOP);
     array.await_volume(0, "degraded");
-    assert!(matches!(client.read(begin, 4096), Err(Refusal::Said(EIO))), "rot is never served");
+    assert!(matches!(client.read(begin, 4096), Err(Refusal::Said(EIO))), "corruption is never served");
     assert!(client.read(begin - 4096, 4096).expect("its neighbours can be read") == content[UNIT..][..4096]);
-    // Nor could the other be brought what it missed there, and it would not be whole again.
-    client.write(begin, &content[UNIT + 4096..][..4096]).expect("it can be written over, which mends it");
+    // Nor could the other be resynchronised there, and it would not be whole again.
+    client.write(begin, &content[UNIT + 4096..][..4096]).expect("it can be written over, which repairs it");
     array.braid(&["rebuild", "resume"]).done();
     signal(array.device_pid(parity), Signal::CONT);
     array.await_volume(0, "healthy");
@@ -212,15 +212,16 @@ fn a_scrub_finds_what_has_rotted_and_mends_it_when_told_to() {
         (found("lost"), found("repaired"))
     };
     assert_eq!(scrub(&["vol0"], 4), (2, 0), "it is found");
-    assert_eq!(scrub(&["--repair"], 0), (2, 2), "it is mended");
+    assert_eq!(scrub(&["--repair"], 0), (2, 2), "it is repaired");
     assert_eq!(scrub(&[], 0), (0, 0), "nothing is left of it");
     assert_there(&array, &content);
     let events = array.braid(&["events"]).done().json();
     let events = events["events"].as_array().expect("events are listed");
     let of_volume = events.iter().filter(|event| event["volume"] == "vol0");
     let kinds: Vec<&str> = of_volume.filter_map(|event| event["kind"].as_str()).collect();
-    let (begun, found, mended, ended) = ("scrub-begun", "rot-found", "rot-repaired", "scrub-ended");
-    assert_eq!(kinds, [begun, found, ended, begun, found, mended, ended, begun, ended]);
+    let (begun, found, repaired, ended) =
+        ("scrub-begun", "checksum-error-found", "checksum-error-repaired", "scrub-ended");
+    assert_eq!(kinds, [begun, found, ended, begun, found, repaired, ended, begun, ended]);
 }
 
 #[test]
@@ -231,7 +232,7 @@ fn an_array_comes_up_without_a_device_if_it_is_told_to_and_brings_it_what_it_mis
     array.try_start(&[]).expect_err("it is not there").refused(3, "no-such-file");
     array.start(&["--degraded"]);
     let status = array.await_volume(0, "degraded");
-    assert_eq!(status["devices"][2]["standing"], "out", "{status:#}");
+    assert_eq!(status["devices"][2]["member_state"], "out", "{status:#}");
     assert!(status["devices"][2]["state"].as_str().is_some_and(|state| state.starts_with("down: ")), "{status:#}");
     assert_there(&array, &content);
     let newer = noise(seed(), 16 * UNIT);

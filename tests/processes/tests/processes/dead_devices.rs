@@ -17,8 +17,8 @@ fn die(array: &Array, device: usize, file: &Path) {
     signal(pid, Signal::KILL);
 }
 
-fn await_standing(array: &Array, device: usize, standing: &str) {
-    array.await_status(standing, |status| status["devices"][device]["standing"] == standing);
+fn await_member_state(array: &Array, device: usize, member_state: &str) {
+    array.await_status(member_state, |status| status["devices"][device]["member_state"] == member_state);
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn three_copies_survive_two_dead_disks_and_both_are_filled_again() {
     client.write(0, &content[..HALF]).expect("a write works");
     for device in [0, 1] {
         die(&array, device, &array.device_file(device));
-        await_standing(&array, device, "out");
+        await_member_state(&array, device, "out");
         // Each operation succeeds with what is left.
         client.write(HALF as u64, &content[HALF..]).expect("a write works");
         assert!(client.read(0, content.len()).expect("a read works") == content);
@@ -43,7 +43,7 @@ fn three_copies_survive_two_dead_disks_and_both_are_filled_again() {
     // Now each of the new ones is enough.
     let last = array.device_file(2);
     die(&array, 2, &last);
-    await_standing(&array, 2, "out");
+    await_member_state(&array, 2, "out");
     assert!(client.read(0, content.len()).expect("a read works") == content);
 }
 
@@ -54,16 +54,16 @@ fn a_dead_device_that_holds_nothing_keeps_no_other_from_coming_back() {
     let mut client = Client::open(&array.nbd());
     client.write(0, &content[..HALF]).expect("a write works");
     array.braid(&["device", "add"]).done();
-    await_standing(&array, 5, "in");
+    await_member_state(&array, 5, "in");
     die(&array, 5, &array.device_file(5));
-    array.await_status("it is done without", |status| status["devices"][5]["standing"] != "in");
+    array.await_status("it is done without", |status| status["devices"][5]["member_state"] != "in");
 
     let pid = array.device_pid(1);
     signal(pid, Signal::STOP);
-    await_standing(&array, 1, "out");
+    await_member_state(&array, 1, "out");
     client.write(HALF as u64, &content[HALF..]).expect("a write works");
     signal(pid, Signal::CONT);
-    await_standing(&array, 1, "in");
+    await_member_state(&array, 1, "in");
     array.await_volume(0, "healthy");
     assert!(client.read(0, content.len()).expect("a read works") == content);
     array.assert_sound("vol0");

@@ -49,7 +49,7 @@ fn devices_come_and_go_and_no_volume_changes() {
     let killed = run("timeout", &[&["--signal=KILL", "1"], &command[..]].concat());
     assert_ne!(killed.status, Some(0), "{killed}");
     signal(monitor, Signal::CONT);
-    array.await_status("it is added all the same", |status| status["devices"][5]["standing"] == "in");
+    array.await_status("it is added all the same", |status| status["devices"][5]["member_state"] == "in");
     let list = listed(&array);
     assert_eq!(number(&list["devices"][5]["size"]), 64 << 20);
     assert_eq!((ids(&list), &list["devices"][5]["domain"]), (vec![0, 1, 2, 3, 4, 5], &Value::from("shelf")));
@@ -83,7 +83,7 @@ fn a_disk_is_replaced_under_load_though_its_process_is_killed_meanwhile() {
     let file = array.dir().join("device-2.1.braid");
     assert_eq!(replaced["file"], path_text(&file.canonicalize().expect("it is there")));
     array.kill_device(2);
-    array.await_status("it has everything", |status| status["devices"][2]["standing"] == "in");
+    array.await_status("it has everything", |status| status["devices"][2]["member_state"] == "in");
     let list = listed(&array);
     assert!(list["devices"][2]["disk"] == replaced["disk"] && replaced["disk"] != before.as_str(), "{list}");
     load.go_on();
@@ -110,10 +110,10 @@ fn a_spare_takes_the_place_of_a_device_that_stays_out() {
     let pid = array.device_pid(3);
     std::fs::rename(array.device_file(3), array.scratch().path("gone")).expect("its disk is gone");
     signal(pid, Signal::KILL);
-    array.await_status("it is out", |status| status["devices"][3]["standing"] == "out");
+    array.await_status("it is out", |status| status["devices"][3]["member_state"] == "out");
     load.go_on();
     let mut record = load.stop();
-    array.await_status("it has everything", |status| status["devices"][3]["standing"] == "in");
+    array.await_status("it has everything", |status| status["devices"][3]["member_state"] == "in");
     let list = listed(&array);
     assert!(list["devices"][3]["disk"] == spare["disk"] && list["spares"] == Value::from(Vec::<u8>::new()), "{list}");
     record.verify(&array.nbd());
@@ -140,13 +140,13 @@ fn what_can_not_be_is_refused_and_a_device_that_was_taken_out_is_let_in_again() 
     device(&array, &["remove", "spare"]).refused(3, "no-such-spare");
     let message = device(&array, &["remove", "4"]).refused(1, "holds-volumes");
     assert!(message.contains("'vol0'"), "{message}");
-    assert_eq!(device(&array, &["fail", "1"]).done().json()["standing"], "out");
+    assert_eq!(device(&array, &["fail", "1"]).done().json()["member_state"], "out");
     for command in [&["fail", "3"][..], &["replace", "3"]] {
         let message = device(&array, command).refused(1, "needs-others");
         assert!(message.contains("d1") && message.contains("braid device readmit 1"), "{message}");
     }
     let list = listed(&array);
-    assert!(list["devices"][1]["standing"] == "out" && list["devices"][1]["held"] == true, "{list}");
-    assert_eq!(device(&array, &["readmit", "1", "--wait"]).done().json()["standing"], "in");
+    assert!(list["devices"][1]["member_state"] == "out" && list["devices"][1]["held"] == true, "{list}");
+    assert_eq!(device(&array, &["readmit", "1", "--wait"]).done().json()["member_state"], "in");
     array.assert_sound("vol0");
 }

@@ -66,13 +66,13 @@ fn a_device_that_stands_still_is_done_without_and_catches_up() {
         std::thread::sleep(short(LEASE));
         signal(pid, Signal::CONT);
         assert_goes_on(&load, &format!("device {device} stood still for {:?}", short(LEASE)));
-        assert_eq!(array.standing(device), "in", "nobody was taken out for that");
+        assert_eq!(array.member_state(device), "in", "nobody was taken out for that");
 
         signal(pid, Signal::STOP);
         let begun = Instant::now();
         let status = array.await_volume(0, "degraded");
         assert_volume(&status, 0, "degraded", &[device]);
-        assert_eq!(status["devices"][device]["standing"], "out", "{status:#}");
+        assert_eq!(status["devices"][device]["member_state"], "out", "{status:#}");
         // What takes every device is refused at once, and leaves nothing half done.
         for command in [
             &["set-ordering", "vol0", "device-lock"][..],
@@ -272,8 +272,8 @@ fn of_two_devices_of_a_group_one_must_come_back_and_other_groups_go_on() {
     let mut lacks = group;
     lacks.sort_unstable();
     assert_volume(&status, 0, "unavailable", &lacks);
-    let away = group.into_iter().find(|device| status["devices"][*device]["standing"] == "away");
-    let away = away.unwrap_or_else(|| panic!("the second one is waited for: {status:#}"));
+    let unavailable = group.into_iter().find(|device| status["devices"][*device]["member_state"] == "unavailable");
+    let unavailable = unavailable.unwrap_or_else(|| panic!("the second one is waited for: {status:#}"));
 
     // What lies on the mirror fails at once, and by name; all else goes on.
     let begun = Instant::now();
@@ -281,7 +281,7 @@ fn of_two_devices_of_a_group_one_must_come_back_and_other_groups_go_on() {
     assert!(matches!(client.write(0, &[9; 4096]), Err(Refusal::Said(EIO))));
     assert!(begun.elapsed() < Duration::from_secs(1), "it is known at once: {:?}", begun.elapsed());
     let log = array.supervisor().log();
-    assert!(log.contains(&format!("d{away}")), "the log names whom to wait for: {log}");
+    assert!(log.contains(&format!("d{unavailable}")), "the log names whom to wait for: {log}");
     for stripe in [1, 2, 4, 5] {
         client.write(stripe * UNIT, &[stripe as u8 + 10; 4096]).expect("another mirror is written");
         assert!(client.read(stripe * UNIT, 4096).expect("and read") == [stripe as u8 + 10; 4096]);
@@ -290,11 +290,11 @@ fn of_two_devices_of_a_group_one_must_come_back_and_other_groups_go_on() {
     let unchecked = number(&checked["unchecked"]);
     assert!(unchecked > 0 && unchecked < number(&checked["stripes"]), "the other mirrors are checked: {checked}");
 
-    signal(array.device_pid(away), Signal::CONT);
+    signal(array.device_pid(unavailable), Signal::CONT);
     array.await_volume(0, "degraded");
     assert!(client.read(0, 4096).expect("one of the mirror is enough") == [1; 4096]);
     client.write(0, &[9; 4096]).expect("a write works");
-    for pid in pids.into_iter().filter(|pid| *pid != array.device_pid(away)) {
+    for pid in pids.into_iter().filter(|pid| *pid != array.device_pid(unavailable)) {
         signal(pid, Signal::CONT);
     }
     array.await_volume(0, "healthy");
@@ -401,7 +401,7 @@ fn when_everything_stands_still_together_nobody_is_shut_out() {
     judged.iter().for_each(|pid| signal(*pid, Signal::CONT));
     array.await_volume(0, "healthy");
     for (client, (host, uri)) in clients.iter_mut().zip(&hosts) {
-        // The host may hear a moment later than others that the devices are back, and says until then that they are away.
+        // The host may hear a moment later than others that the devices are back, and says until then that they are unavailable.
         wait_until("a connection from before goes on", Duration::from_secs(30), || match client.write(0, &[2; 4096]) {
             Err(Refusal::Gone(error)) => panic!("{error}: {}", host.log()),
             written => written.is_ok(),

@@ -57,7 +57,7 @@ fn a_program_administers_an_array_through_the_library() {
     }
     assert_eq!(lines.last(), Some(&"deleted volume example"));
     let status = array.braid(&["status"]).done().json();
-    assert_eq!(status["pace"]["paused"], false, "all is as before: {status}");
+    assert_eq!(status["throttle"]["paused"], false, "all is as before: {status}");
     assert!(status["volumes"].as_array().is_some_and(|volumes| volumes.iter().all(|it| it["name"] != "example")));
 }
 

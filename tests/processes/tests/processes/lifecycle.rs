@@ -29,7 +29,7 @@ fn status_tells_what_is_before_while_and_after_it_is_up() {
     assert_eq!(status["volumes"][0]["state"], "healthy");
     assert_eq!((number(&status["epoch"]), &status["monitor"]["state"]), (1, &Value::from("serving")), "{status:#}");
     for device in status["devices"].as_array().expect("devices are listed") {
-        assert_eq!((&device["state"], &device["standing"]), (&Value::from("serving"), &Value::from("in")));
+        assert_eq!((&device["state"], &device["member_state"]), (&Value::from("serving"), &Value::from("in")));
         assert!(Path::new(&text(&device["file"])).exists());
     }
     array.down();

@@ -17,7 +17,7 @@
 //! | `links` | a device whose link to the others is cut and healed |
 //! | `library` | the library for programs: its examples, its deadlines, futures that are dropped |
 //! | `lifecycle` | up, status, volumes, down, signals |
-//! | `mirrors` | structures on a mirror, whose device is lost for good |
+//! | `attribute_volumes` | structures on an attribute volume, whose device is lost for good |
 //! | `mistakes` | what people get wrong, and what they are told |
 //! | `objects` | objects and attributes, from the shell and from programs; devices that are killed meanwhile |
 //! | `reconnects` | clients that lose their connection and come back while a device stands still |
@@ -25,10 +25,10 @@
 //! | `rebuilding` | a rebuild under load, while its host, another device and everybody is killed |
 //! | `strangers` | garbage on ports, clients that vanish, devices that stand still |
 //! | `damage` | devices that are swapped, damaged, too new, or full |
-//! | `tenures` | locks, tickets and leaders, while their device and who holds them are killed |
+//! | `holds` | locks, tickets and leaders, while their device and who holds them are killed |
 //! | `watching` | what is told of devices that go, come back and are rebuilt, and of scrubs: status, rebuild, events |
 
-mod attended;
+mod attribute_volumes;
 mod bad_places;
 mod bench;
 mod clients;
@@ -40,13 +40,13 @@ mod dead_devices;
 mod devices;
 mod failures;
 mod file_system;
+mod holds;
 mod hosts;
 mod leaving;
 mod library;
 mod lifecycle;
 mod links;
 mod migration;
-mod mirrors;
 mod mistakes;
 mod objects;
 mod orderings;
@@ -55,5 +55,5 @@ mod recipes;
 mod reconnects;
 mod recovery;
 mod strangers;
-mod tenures;
+mod supervised;
 mod watching;

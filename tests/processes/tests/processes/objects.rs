@@ -140,7 +140,18 @@ fn whoever_waits_is_told(array: &Array) {
 
 fn attributes_are_kept_on_a_mirror(array: &Array) {
     array
-        .braid(&["volume", "create", "locks", "--mirror", "--size", "1MiB", "--layout", "raid1:2", "--unit", "128KiB"])
+        .braid(&[
+            "volume",
+            "create",
+            "locks",
+            "--attributes",
+            "--size",
+            "1MiB",
+            "--layout",
+            "raid1:2",
+            "--unit",
+            "128KiB",
+        ])
         .done();
     array.braid(&["attr", "cas", "locks:7", "1.1", "", "me", "--exact"]).done();
     let lost = array.braid(&["attr", "cas", "locks:7", "1.1", "", "you", "--exact"]);
@@ -148,13 +159,17 @@ fn attributes_are_kept_on_a_mirror(array: &Array) {
     assert_eq!(plain(array, &["attr", "add", "locks:8", "1.1", "3"]), "0\n");
     assert_eq!(plain(array, &["attr", "wait", "locks:8", "1.1", "--seen", "int:0"]), "int:3\n");
     array.braid(&["attr", "wait", "locks:8", "1.1", "--timeout", "0s"]).refused(1, "unchanged");
-    array.braid(&["object", "create", "locks"]).refused(2, "not-in-mirror");
+    array.braid(&["object", "create", "locks"]).refused(2, "not-in-attribute-volume");
     // Neither is taken for the other: attributes would be written over blocks, or blocks over attributes.
-    array.braid(&["attr", "set", "vol0:7", "1.1", "mine"]).refused(1, "not-a-mirror");
-    array.braid(&["nbd", "--listen", "127.0.0.1:0", "--volume", "locks"]).refused(2, "is-a-mirror");
+    array.braid(&["attr", "set", "vol0:7", "1.1", "mine"]).refused(1, "not-an-attribute-volume");
+    array.braid(&["nbd", "--listen", "127.0.0.1:0", "--volume", "locks"]).refused(2, "is-an-attribute-volume");
     let running = array.braid(&["volume", "list"]).done().json();
-    let kinds: Vec<_> =
-        running["volumes"].as_array().expect("they are listed").iter().map(|volume| &volume["mirror"]).collect();
+    let kinds: Vec<_> = running["volumes"]
+        .as_array()
+        .expect("they are listed")
+        .iter()
+        .map(|volume| &volume["attribute_volume"])
+        .collect();
     assert_eq!(kinds, [false, true]);
 }
 

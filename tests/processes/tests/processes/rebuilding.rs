@@ -26,8 +26,8 @@ fn brought(status: &Value) -> u64 {
 }
 
 /// The host that rebuilds.
-fn helper(status: &Value) -> Option<u64> {
-    status["devices"][REBUILT]["helper"].as_u64()
+fn recovery_coordinator(status: &Value) -> Option<u64> {
+    status["devices"][REBUILT]["recovery coordinator"].as_u64()
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn a_rebuild_survives_the_death_of_its_host_of_another_device_and_of_everybody()
     let status = array.await_status("the rebuild goes on", |status| brought(status) > 0);
 
     // The rebuilder. If it is the host of `up`, everything else goes with it.
-    let generation = helper(&status).expect("somebody rebuilds");
+    let generation = recovery_coordinator(&status).expect("somebody rebuilds");
     let mut hosts = status["hosts"].as_array().expect("hosts are listed").iter();
     let rebuilder = hosts.find(|host| host["generation"] == generation).expect("it is a host");
     let mut record = if rebuilder["pid"] == host.pid() {
@@ -67,9 +67,9 @@ fn a_rebuild_survives_the_death_of_its_host_of_another_device_and_of_everybody()
     let uri = array.nbd();
     record.verify(&uri);
     let status = array.await_status("another host goes on with it", |status| {
-        brought(status) > 0 && helper(status).is_some_and(|now| now != generation)
+        brought(status) > 0 && recovery_coordinator(status).is_some_and(|now| now != generation)
     });
-    assert_eq!(status["devices"][REBUILT]["standing"], "returning", "{status:#}");
+    assert_eq!(status["devices"][REBUILT]["member_state"], "returning", "{status:#}");
 
     // A device that the rebuild reads from; it is back at once.
     let load = Load::start(Plan { begin: 2 << 20, ..plan(&[&uri]) });

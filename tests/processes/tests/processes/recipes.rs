@@ -1,19 +1,19 @@
 //! Queues, lists and directories, while their device is killed and comes back, and commands that change them are killed for good.
 
 use braid_client::recipes::directory::{Changed, Directory, Expected};
-use braid_client::recipes::list::{Inserted, List, Place, Removed};
+use braid_client::recipes::idempotency_record::IdempotencyRecord;
+use braid_client::recipes::list::{Inserted, List, ListPosition, Removed};
 use braid_client::recipes::queue::{Queue, STATES_PAGE};
-use braid_client::recipes::receipt::Receipt;
 use braid_client::{Object, ObjectId, wait};
 use braid_processes::array::{number, text};
-use braid_processes::scene::{DEVICE, LEASE, PROGRESS_MAX, Scene};
+use braid_processes::scenario::{DEVICE, LEASE, PROGRESS_MAX, Scenario};
 use braid_processes::wait_until;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 #[test]
 fn each_item_of_a_queue_is_done_once_or_again_after_its_consumer_died() {
-    let (array, scene) = Scene::new();
+    let (array, scenario) = Scenario::new();
     let script = r#"item=$(cat); read -r _ _ _ braid _ < /proc/$PPID/stat
         echo "in $item $BRAID_TOKEN $braid" >> $LOG; sleep 0.05; echo "out $item $BRAID_TOKEN" >> $LOG"#;
     let (lease, patience) = (format!("{}s", LEASE.as_secs()), format!("{}s", 2 * LEASE.as_secs()));
@@ -21,19 +21,19 @@ fn each_item_of_a_queue_is_done_once_or_again_after_its_consumer_died() {
     let work =
         ["queue", "work", "1:1", "--lease", &lease, "--patience", &patience, "--items", "20", "--", "sh", "-c", script];
     std::thread::scope(|scope| {
-        let _ending = scene.until_dropped();
+        let _ending = scenario.until_dropped();
         for _ in 0..3 {
             scope.spawn(|| {
-                while scene.going() {
-                    scene.command(&work[..]);
+                while scenario.going() {
+                    scenario.command(&work[..]);
                 }
             });
         }
-        let object = wait(scene.object(1));
+        let object = wait(scenario.object(1));
         let mut put_some = || {
             for _ in 0..30 {
                 if put % 10 == 0 {
-                    assert!(scene.command(&["queue", "put", "1:1", &format!("item-{put}")]), "it is put");
+                    assert!(scenario.command(&["queue", "put", "1:1", &format!("item-{put}")]), "it is put");
                 } else {
                     wait(object.space().run(queue.put(format!("item-{put}").into())))
                         .expect("it serves")
@@ -43,19 +43,19 @@ fn each_item_of_a_queue_is_done_once_or_again_after_its_consumer_died() {
             }
         };
         put_some();
-        scene.kill_holder();
+        scenario.kill_holder();
         put_some();
-        println!("the device was away for {:?}", array.kill_device(DEVICE));
+        println!("the device was unavailable for {:?}", array.kill_device(DEVICE));
         put_some();
-        scene.kill_holder();
+        scenario.kill_holder();
         let left = || wait(object.attributes(Some(STATES_PAGE))).expect("it serves").len();
         wait_until("all is done", PROGRESS_MAX, || left() == 0);
-        scene.end();
+        scenario.end();
         // They wait for more.
-        let running = scene.running();
-        running.into_iter().for_each(|pid| scene.kill(pid));
+        let running = scenario.running();
+        running.into_iter().for_each(|pid| scenario.kill(pid));
     });
-    let (log, lost) = (scene.log(), scene.lost());
+    let (log, lost) = (scenario.log(), scenario.lost());
     let mut claims: BTreeMap<&str, Vec<(u64, u32, bool)>> = BTreeMap::new();
     for words in &log {
         let (of_item, token) = (claims.entry(&words[1]).or_default(), words[2].parse().expect("a token"));
@@ -86,36 +86,36 @@ fn no_entry_of_a_directory_is_lost_or_doubled() {
 }
 
 fn nothing_is_lost_or_doubled(kind: &str) {
-    let (array, scene) = Scene::new();
+    let (array, scenario) = Scenario::new();
     // What is in, and what may be: its command was killed.
     let (inside, perhaps) = (Mutex::new(BTreeSet::new()), Mutex::new(BTreeSet::new()));
     let count = || inside.lock().unwrap().len();
     let insert = |worker: u64| {
-        for number in (worker..).step_by(4).take_while(|_| scene.going()) {
+        for number in (worker..).step_by(4).take_while(|_| scenario.going()) {
             let (name, target) = (name(number), number.to_string());
             let last = if kind == "list" { "--in-order" } else { &target };
-            let is_in = scene.command(&[kind, "insert", "1:1", &name, last]);
+            let is_in = scenario.command(&[kind, "insert", "1:1", &name, last]);
             if is_in { &inside } else { &perhaps }.lock().unwrap().insert(name);
         }
     };
     let change = async |worker: u64| {
-        let object = scene.object(1).await;
-        let receipt = Some(Receipt(object.space().array().generation()));
-        for number in (worker..).step_by(4).take_while(|_| scene.going()) {
+        let object = scenario.object(1).await;
+        let idempotency_record = Some(IdempotencyRecord(object.space().array().generation()));
+        for number in (worker..).step_by(4).take_while(|_| scenario.going()) {
             let (name, removes) = (name(number), number % 3 == 0);
             match kind {
-                "list" => change_list(&object, receipt, &name, removes).await,
-                _ => change_directory(&object, receipt, &name, number, removes).await,
+                "list" => change_list(&object, idempotency_record, &name, removes).await,
+                _ => change_directory(&object, idempotency_record, &name, number, removes).await,
             }
             if !removes {
                 inside.lock().unwrap().insert(name);
             }
-            scene.pause(10);
+            scenario.pause(10);
         }
         object.space().array().close().await;
     };
     std::thread::scope(|scope| {
-        let _ending = scene.until_dropped();
+        let _ending = scenario.until_dropped();
         let progress = |more: usize| {
             let wished = count() + more;
             wait_until("they go on", PROGRESS_MAX, || count() >= wished);
@@ -126,14 +126,14 @@ fn nothing_is_lost_or_doubled(kind: &str) {
         for round in 0..6 {
             progress(10);
             if round == 2 {
-                println!("the device was away for {:?}", array.kill_device(DEVICE));
+                println!("the device was unavailable for {:?}", array.kill_device(DEVICE));
             }
-            scene.pause(100);
-            let running = scene.running().first().copied();
-            running.into_iter().for_each(|pid| scene.kill(pid));
+            scenario.pause(100);
+            let running = scenario.running().first().copied();
+            running.into_iter().for_each(|pid| scenario.kill(pid));
         }
         progress(10);
-        scene.end();
+        scenario.end();
     });
     let (inside, perhaps) = (inside.into_inner().unwrap(), perhaps.into_inner().unwrap());
     let shown = array.braid(&["recipe", kind, if kind == "list" { "show" } else { "names" }, "1:1"]).done().json();
@@ -165,17 +165,23 @@ fn name(number: u64) -> String {
     format!("{:03}-{number}", number * 7919 % 1000)
 }
 
-async fn change_list(object: &Object, receipt: Option<Receipt>, name: &str, removes: bool) {
-    let (space, list) = (object.space(), List { receipt, ..List::new(object.id()) });
-    let insert = list.insert(Place::InOrder, name.to_string().into());
+async fn change_list(object: &Object, idempotency_record: Option<IdempotencyRecord>, name: &str, removes: bool) {
+    let (space, list) = (object.space(), List { idempotency_record, ..List::new(object.id()) });
+    let insert = list.insert(ListPosition::InOrder, name.to_string().into());
     let Ok(Inserted::Inserted(node)) = space.run(insert).await.expect("it serves") else { panic!("it is in") };
     if removes {
         assert_eq!(space.run(list.remove(node, None)).await.expect("it serves"), Ok(Removed::Removed));
     }
 }
 
-async fn change_directory(object: &Object, receipt: Option<Receipt>, name: &str, target: u64, removes: bool) {
-    let (space, directory) = (object.space(), Directory { receipt, ..Directory::new(object.id()) });
+async fn change_directory(
+    object: &Object,
+    idempotency_record: Option<IdempotencyRecord>,
+    name: &str,
+    target: u64,
+    removes: bool,
+) {
+    let (space, directory) = (object.space(), Directory { idempotency_record, ..Directory::new(object.id()) });
     let insert = directory.insert(name.to_string().into(), ObjectId(target));
     assert_eq!(space.run(insert).await.expect("it serves"), Ok(Changed::Inserted));
     if removes {

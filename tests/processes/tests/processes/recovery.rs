@@ -56,7 +56,7 @@ fn a_lost_state_is_reported_and_made_anew() {
     assert_eq!(number(&shown["newest"]), before, "{shown}");
     let made = array.braid(&["monitor", "recover"]).done().json();
     assert!(made["recovered"] == true && number(&made["epoch"]) > before, "{made}");
-    assert!((0..5).all(|device| made["devices"][device]["standing"] == "in"), "{made}");
+    assert!((0..5).all(|device| made["devices"][device]["member_state"] == "in"), "{made}");
     array.braid(&["monitor", "recover"]).refused(1, "nothing-to-recover");
     array.start(&[]);
     assert_all_there(&array, &content);
@@ -84,7 +84,7 @@ fn an_old_copy_of_the_state_is_not_served_from() {
     let said = array.try_start(&[]).expect_err("it is an old one").refused(4, "monitor-state-old");
     assert!(said.contains("braid monitor recover"), "{said}");
     let made = array.braid(&["monitor", "recover"]).done().json();
-    assert_eq!(made["devices"][3]["standing"], "out", "{made}");
+    assert_eq!(made["devices"][3]["member_state"], "out", "{made}");
     array.start(&[]);
     assert_all_there(&array, &content);
 }
@@ -123,11 +123,11 @@ fn a_device_that_is_returning_when_the_state_is_lost_is_brought_the_rest() {
     Client::open(&array.nbd()).write(0, &content).expect("a write works");
     array.braid(&["rebuild", "pause"]).done();
     array.braid(&["device", "readmit", "1"]).done();
-    array.await_status("device 1 is returning", |status| status["devices"][1]["standing"] == "returning");
+    array.await_status("device 1 is returning", |status| status["devices"][1]["member_state"] == "returning");
     array.kill();
     std::fs::remove_file(state(&array)).expect("it can be removed");
     let made = array.braid(&["monitor", "recover"]).done().json();
-    assert_eq!(made["devices"][1]["standing"], "returning", "{made}");
+    assert_eq!(made["devices"][1]["member_state"], "returning", "{made}");
     array.start(&[]);
     assert_all_there(&array, &content);
 }
@@ -230,12 +230,12 @@ fn a_device_that_is_missing_is_needed_unless_the_operator_does_without_it() {
     assert!(said.contains("d3") && said.contains("--without d3"), "{said}");
     assert!(!state(&array).exists());
     let made = array.braid(&["monitor", "recover", "--without", "d3"]).done().json();
-    assert_eq!(made["devices"][3]["standing"], "left-out", "{made}");
+    assert_eq!(made["devices"][3]["member_state"], "left-out", "{made}");
     // It turns up again: but nobody knows what was written there alone.
     std::fs::rename(&aside, &file).expect("it can be moved back");
     array.start(&[]);
     array.await_status("device 3 is out, and refused", |status| {
-        status["devices"][3]["standing"] == "out" && !status["devices"][3]["refused"].is_null()
+        status["devices"][3]["member_state"] == "out" && !status["devices"][3]["refused"].is_null()
     });
     let there = Client::open(&array.nbd()).read(0, content.len()).expect("a read works");
     assert!(there == content, "the others do without it");

@@ -1,4 +1,4 @@
-//! What is told while a device is away, back, and rebuilt: by the status, once and live, by `braid rebuild`, and by the log of events.
+//! What is told while a device is unavailable, back, and rebuilt: by the status, once and live, by `braid rebuild`, and by the log of events.
 
 use braid_processes::array::{Array, number, text};
 use braid_processes::daemon::signal;
@@ -45,13 +45,13 @@ fn a_device_is_told_of_while_it_is_out_catches_up_and_is_rebuilt() {
 
     // It is back, and told to wait.
     let paused = array.braid(&["rebuild", "pause"]).done().json();
-    assert_eq!((&paused["pace"]["paused"], &paused["before"]["paused"]), (&Value::from(true), &Value::from(false)));
+    assert_eq!((&paused["throttle"]["paused"], &paused["before"]["paused"]), (&Value::from(true), &Value::from(false)));
     signal(pid, Signal::CONT);
     let status = array.await_status("it catches up", |status| !status["devices"][2]["healing"]["left"].is_null());
     assert_eq!(status["devices"][2]["condition"], "catching-up", "{status:#}");
     assert_eq!(status["devices"][2]["healing"]["paused"], true, "{status:#}");
     let shown = array.braid(&["rebuild", "status"]).done().json();
-    assert_eq!((number(&shown["devices"][0]["id"]), &shown["pace"]["paused"]), (2, &Value::from(true)), "{shown}");
+    assert_eq!((number(&shown["devices"][0]["id"]), &shown["throttle"]["paused"]), (2, &Value::from(true)), "{shown}");
     let outcome = interrupted(&array, "1", &["rebuild", "--json"]);
     outcome.refused(1, "interrupted");
     let lines = interrupted(&array, "1.5", &["status", "--watch", "--interval", "0.2", "--json"]).done().stdout;
@@ -81,7 +81,7 @@ fn a_device_is_told_of_while_it_is_out_catches_up_and_is_rebuilt() {
         assert!(told.iter().any(|event| event == kind), "{kind}: {told:?}");
     }
     let lines = interrupted(&array, "1", &["events", "--follow", "--json", "--since", "1h"]).done().stdout;
-    let paces = lines.lines().filter(|line| line.contains("pace-changed")).count();
+    let paces = lines.lines().filter(|line| line.contains("throttle-changed")).count();
     assert_eq!(paces, 4, "pause, resume, a rate, and none: {lines}");
     assert!(client.read(0, 3 << 20).expect("a read works") == content[1 << 20..]);
     array.assert_sound("vol0");

@@ -2,7 +2,7 @@
 
 use super::{BLOCK, noise};
 use crate::plan::{New, Old, Share};
-use crate::{Absence, Layout, Place, Scheme};
+use crate::{Absence, Layout, Scheme, UnitAddress};
 use braid_base::{BLOCK_BYTES, BlockRange};
 use braid_wire::{Content, Piece, Want};
 use bytes::Bytes;
@@ -52,8 +52,8 @@ pub(super) fn touched(offset: u64, length: u64) -> BlockRange {
 }
 
 /// The places of a row of a stripe: the data units', and the redundancy units'.
-pub(super) fn places_of_row(layout: &Layout, stripe: u64, row: u64) -> (Vec<Place>, Vec<Place>) {
-    let at_row = |unit: Place| Place { block: unit.block + row, ..unit };
+pub(super) fn places_of_row(layout: &Layout, stripe: u64, row: u64) -> (Vec<UnitAddress>, Vec<UnitAddress>) {
+    let at_row = |unit: UnitAddress| UnitAddress { block: unit.block + row, ..unit };
     let data = (0..layout.data_units()).map(|unit| at_row(layout.data_unit(stripe, unit)));
     let redundancy = (0..layout.redundancy_units()).map(|unit| at_row(layout.redundancy_unit(stripe, unit)));
     (data.collect(), redundancy.collect())
@@ -110,7 +110,7 @@ impl Model {
 }
 
 /// Zeros are holes, in the model and in what is compared with it.
-fn put(devices: &mut Blocks, place: Place, block: &[u8]) {
+fn put(devices: &mut Blocks, place: UnitAddress, block: &[u8]) {
     if block.iter().all(|byte| *byte == 0) {
         devices[place.position].remove(&place.block);
     } else {
@@ -160,7 +160,7 @@ pub(super) fn put_pieces(devices: &mut Blocks, position: usize, pieces: Vec<Piec
         for block in range.blocks() {
             let start = (block - range.start) as usize * BLOCK_BYTES;
             match &content {
-                Content::Data(data) => put(devices, Place { position, block }, &data[start..start + BLOCK_BYTES]),
+                Content::Data(data) => put(devices, UnitAddress { position, block }, &data[start..start + BLOCK_BYTES]),
                 Content::Hole => drop(devices[position].remove(&block)),
                 Content::Present | Content::Header { .. } | Content::Lost => panic!("nobody can write that"),
             }
@@ -168,11 +168,11 @@ pub(super) fn put_pieces(devices: &mut Blocks, position: usize, pieces: Vec<Piec
     }
 }
 
-pub(super) fn places(shares: &[Share], ranges: impl Fn(&Share) -> &[BlockRange]) -> BTreeSet<Place> {
+pub(super) fn places(shares: &[Share], ranges: impl Fn(&Share) -> &[BlockRange]) -> BTreeSet<UnitAddress> {
     let of_share = |share| ranges(share).iter().flat_map(|range| range.blocks()).map(move |block| (share, block));
     shares
         .iter()
         .flat_map(of_share)
-        .map(|(Share { position, .. }, block)| Place { position: *position, block })
+        .map(|(Share { position, .. }, block)| UnitAddress { position: *position, block })
         .collect()
 }

@@ -67,7 +67,7 @@ proptest! {
         let absences: Absences = volume.absences(&out, &BTreeSet::new());
         let holders = volume.holders();
         let gone: Vec<usize> = (0..holders.len()).filter(|position| out.contains(&holders[*position])).collect();
-        let away = lost(&gone);
+        let unavailable = lost(&gone);
         let empty = |layout| Model { layout, bytes: vec![0; (BLOCKS * BLOCK) as usize], devices: Vec::new() };
         let mut own = empty(volume.layout);
         own.devices = vec![BTreeMap::new(); volume.devices.len()];
@@ -85,7 +85,7 @@ proptest! {
                 }
                 Act::Copy { blocks } => (MovePlan::copy(&volume, &absences, blocks).unwrap(), New::Pieces(Vec::new())),
             };
-            let old: Old = answer(&devices, &away, plan.shares(), Want::Data);
+            let old: Old = answer(&devices, &unavailable, plan.shares(), Want::Data);
             apply(&mut devices, plan.shares(), plan.compute(&new, &old));
         }
         let target = volume.target().unwrap();

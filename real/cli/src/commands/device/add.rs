@@ -5,7 +5,7 @@ use braid_admin::creation;
 use braid_admin::failure::Failure;
 use braid_admin::slots::{self, ACT_WAIT, NewDisk};
 use braid_base::units::format_size;
-use braid_control::DeviceStanding;
+use braid_control::ReportedState;
 use braid_terminal::Common;
 use braid_terminal::arguments::size;
 use braid_terminal::output;
@@ -58,7 +58,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         }
         let id = slots::add(session, disk.clone(), domain).await?;
         let is_in = |device: Option<&_>| {
-            device.is_some_and(|device: &braid_control::DeviceReport| device.standing == DeviceStanding::In)
+            device.is_some_and(|device: &braid_control::DeviceReport| device.member_state == ReportedState::In)
         };
         slots::await_report(folder, id, Some(ACT_WAIT), is_in).await?;
         Ok((Some(id), disk))

@@ -34,11 +34,11 @@ pub fn run(_: Arguments, common: &Common) -> Result<ExitCode, Failure> {
                 json!({
                     "id": entry.id,
                     "state": entry.state,
-                    "standing": report(entry).map(|report| report.standing),
+                    "member_state": report(entry).map(|report| report.member_state),
                     "held": report(entry).is_some_and(|report| report.held),
                     "leaves_to": report(entry).and_then(|report| report.leaves_to.as_ref()),
                     "awaits": report(entry).and_then(|report| report.awaits.as_ref()),
-                    "unwelcome": report(entry).and_then(|report| report.unwelcome.as_ref()),
+                    "unwelcome": report(entry).and_then(|report| report.join_refused.as_ref()),
                     "file": entry.path(&absolute),
                     "size": entry.size,
                     "disk": entry.disk.map(|disk| disk.to_string()),
@@ -62,9 +62,9 @@ pub fn run(_: Arguments, common: &Common) -> Result<ExitCode, Failure> {
             let mut rows = vec![words(["DEVICE", "STANDING", "SIZE", "DISK", "VOLUMES", "FILE"])];
             for entry in &description.devices {
                 let disk = entry.disk.map(|disk| disk.to_string()).unwrap_or_default();
-                let (standing, size) = (standing(entry, report(entry)), format_size(entry.size));
+                let (member_state, size) = (member_state(entry, report(entry)), format_size(entry.size));
                 let (volumes, file) = (volumes(entry).join(","), entry.file.display().to_string());
-                rows.push(words([&entry.id.to_string(), &standing, &size, &disk, &volumes, &file]));
+                rows.push(words([&entry.id.to_string(), &member_state, &size, &disk, &volumes, &file]));
             }
             for spare in &description.spares {
                 let (size, disk, file) =
@@ -78,7 +78,7 @@ pub fn run(_: Arguments, common: &Common) -> Result<ExitCode, Failure> {
 }
 
 /// How a device stands, in words.
-pub fn standing(entry: &DeviceEntry, report: Option<&DeviceReport>) -> String {
+pub fn member_state(entry: &DeviceEntry, report: Option<&DeviceReport>) -> String {
     match (entry.state, report) {
         (DeviceState::Adding, _) => "being added".to_string(),
         (DeviceState::Removing, _) => "being removed".to_string(),
@@ -88,10 +88,10 @@ pub fn standing(entry: &DeviceEntry, report: Option<&DeviceReport>) -> String {
                 DeviceReport { awaits: Some(_), .. } => ", awaits its new disk",
                 DeviceReport { leaves_to: Some(_), .. } => ", to be replaced",
                 DeviceReport { held: true, .. } => ", taken out",
-                DeviceReport { unwelcome: Some(_), .. } => ", not let in",
+                DeviceReport { join_refused: Some(_), .. } => ", not let in",
                 _ => "",
             };
-            format!("{}{more}", report.standing.name())
+            format!("{}{more}", report.member_state.name())
         }
     }
 }

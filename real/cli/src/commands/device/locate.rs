@@ -1,6 +1,6 @@
 //! `braid device locate`.
 
-use super::list::standing;
+use super::list::member_state;
 use braid_admin::failure::Failure;
 use braid_admin::{slots, volumes};
 use braid_base::units::format_size;
@@ -56,14 +56,14 @@ fn device(id: u16, description: &ArrayDescription, common: &Common) -> Result<()
     let running = folder.running()?;
     let process = running.as_ref().and_then(|running| running.device(DeviceId(id)));
     let report = slots::report_of(&folder, id)?.filter(|_| running.is_some());
-    let standing = standing(entry, report.as_ref());
+    let member_state = member_state(entry, report.as_ref());
     let mut lies = Vec::new();
     for entry in slots::volumes_on(description, id) {
         let volume = volumes::describe(entry)?;
         let target = volume.target();
         let sides = [(Some(volume), false), (target, true)].into_iter();
         let sides = sides.filter_map(|(volume, moving)| volume.map(|volume| (volume, moving)));
-        lies.extend(sides.filter_map(|(volume, moving)| Lie::of(&entry.name, volume, moving, DeviceId(id))));
+        lies.extend(sides.filter_map(|(volume, moving)| Located::of(&entry.name, volume, moving, DeviceId(id))));
     }
     let file = entry.path(&folder.absolute());
     let disk = entry.disk.map(|disk| disk.to_string());
@@ -75,21 +75,21 @@ fn device(id: u16, description: &ArrayDescription, common: &Common) -> Result<()
                 "schema": 1,
                 "device": id,
                 "state": entry.state,
-                "standing": report.as_ref().map(|report| report.standing),
+                "member_state": report.as_ref().map(|report| report.member_state),
                 "file": file,
                 "size": entry.size,
                 "disk": disk,
                 "domain": entry.domain,
                 "pid": process.and_then(|process| process.pid),
                 "address": address,
-                "volumes": lies.iter().map(Lie::json).collect::<Vec<_>>(),
+                "volumes": lies.iter().map(Located::json).collect::<Vec<_>>(),
             })
         },
         || {
             let line = |name: &str, value: String| vec![name.to_string(), value];
             let pid = process.and_then(|process| process.pid).map_or("none".to_string(), |pid| pid.to_string());
             let mut text = table(&[
-                line("device", format!("{id}, {standing}")),
+                line("device", format!("{id}, {member_state}")),
                 line("file", format!("{}, {}", file.display(), format_size(entry.size))),
                 line("disk", disk.clone().unwrap_or_default()),
                 line("process", format!("{pid}, at {}", address.unwrap_or("no address"))),
@@ -105,7 +105,7 @@ fn device(id: u16, description: &ArrayDescription, common: &Common) -> Result<()
 }
 
 /// What of a volume lies on a device.
-struct Lie<'a> {
+struct Located<'a> {
     name: &'a str,
     volume: VolumeDescription,
     /// It moves there, and may not all have been copied.
@@ -116,8 +116,8 @@ struct Lie<'a> {
     units: Vec<(u64, u64, &'static str)>,
 }
 
-impl<'a> Lie<'a> {
-    fn of(name: &'a str, volume: VolumeDescription, moving: bool, device: DeviceId) -> Option<Lie<'a>> {
+impl<'a> Located<'a> {
+    fn of(name: &'a str, volume: VolumeDescription, moving: bool, device: DeviceId) -> Option<Located<'a>> {
         let layout = &volume.layout;
         let position = volume.devices.iter().position(|other| *other == device)?;
         let block = BLOCK_BYTES as u64;
@@ -145,7 +145,7 @@ impl<'a> Lie<'a> {
             }
         }
         let bytes = volume.component_blocks() * block;
-        Some(Lie { name, volume, moving, position, bytes, units })
+        Some(Located { name, volume, moving, position, bytes, units })
     }
 
     fn json(&self) -> Value {
@@ -168,7 +168,7 @@ impl<'a> Lie<'a> {
     }
 
     fn text(&self) -> String {
-        let Lie { name, volume, moving, position, bytes, units } = self;
+        let Located { name, volume, moving, position, bytes, units } = self;
         let (of, moving) = (volume.devices.len(), if *moving { ", where it moves to" } else { "" });
         let (scheme, bytes) = (volume.layout.scheme(), format_size(*bytes));
         let mut text =

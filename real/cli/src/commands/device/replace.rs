@@ -6,7 +6,7 @@ use braid_admin::slots::{self, ACT_WAIT, NewDisk};
 use braid_admin::{creation, volumes};
 use braid_base::DeviceId;
 use braid_base::units::format_size;
-use braid_control::{ArrayDescription, ArrayFolder, DeviceReport, DeviceStanding, DiskEntry};
+use braid_control::{ArrayDescription, ArrayFolder, DeviceReport, DiskEntry, ReportedState};
 use braid_layout::VolumeDescription;
 use braid_terminal::Common;
 use braid_terminal::arguments::size;
@@ -54,7 +54,7 @@ pub struct Arguments {
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let Arguments { device: id, path, with_spare, size, overwrite, lose, wait } = arguments;
     size.map_or(Ok(()), |size| creation::check_multiple("--size", size))?;
-    let (disk, standing) = with_session(common, "device replace", async |session| {
+    let (disk, member_state) = with_session(common, "device replace", async |session| {
         let folder = session.folder();
         let description = folder.describe()?;
         let entry = slots::find(&description, id)?;
@@ -92,30 +92,30 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         let name = disk.disk.to_string();
         let has_it = |device: Option<&DeviceReport>| {
             device.is_some_and(|device| {
-                let there = match device.standing {
-                    DeviceStanding::In => true,
-                    DeviceStanding::Returning => !wait,
-                    DeviceStanding::Away | DeviceStanding::Out => false,
+                let there = match device.member_state {
+                    ReportedState::In => true,
+                    ReportedState::Returning => !wait,
+                    ReportedState::Unavailable | ReportedState::Out => false,
                 };
                 device.disk.as_ref() == Some(&name) && device.awaits.is_none() && there
             })
         };
         slots::await_report(folder, id, (!wait).then_some(ACT_WAIT), has_it).await?;
-        let standing = slots::report_of(folder, id)?.map_or(DeviceStanding::Returning, |device| device.standing);
-        Ok((disk, standing))
+        let member_state = slots::report_of(folder, id)?.map_or(ReportedState::Returning, |device| device.member_state);
+        Ok((disk, member_state))
     })
     .await?;
     let path = disk.path(&common.folder().absolute());
     output::print(
         common.json,
         || {
-            let standing = standing.name();
-            json!({"schema": 1, "device": id, "standing": standing, "file": path, "size": disk.size, "disk": disk.disk.to_string()})
+            let member_state = member_state.name();
+            json!({"schema": 1, "device": id, "member_state": member_state, "file": path, "size": disk.size, "disk": disk.disk.to_string()})
         },
         || {
             let (path, size) = (path.display(), format_size(disk.size));
-            match standing {
-                DeviceStanding::In => format!("device {id} is in, with all it had: {path}, {size}\n"),
+            match member_state {
+                ReportedState::In => format!("device {id} is in, with all it had: {path}, {size}\n"),
                 _ => format!(
                     "device {id} has another disk: {path}, {size}\nit is being brought what lies there: `braid status` shows how far\n"
                 ),
@@ -150,7 +150,7 @@ fn refuse_to_lose(description: &ArrayDescription, id: u16) -> Result<(), Failure
 
 /// The device can't be done without. If it is dead, that is for what it has in common with other dead devices: says what would be lost.
 fn with_losses(folder: &ArrayFolder, id: u16, failure: Failure) -> Result<Failure, Failure> {
-    let is_dead = slots::report_of(folder, id)?.is_some_and(|report| report.standing == DeviceStanding::Away);
+    let is_dead = slots::report_of(folder, id)?.is_some_and(|report| report.member_state == ReportedState::Unavailable);
     if failure.code != "needs-others" || !is_dead {
         return Ok(failure);
     }
@@ -160,7 +160,7 @@ fn with_losses(folder: &ArrayFolder, id: u16, failure: Failure) -> Result<Failur
         let volume = volumes::describe(entry)?;
         let mut gone = vec![DeviceId(id)];
         for device in volume.holders() {
-            let is_whole = |report: DeviceReport| report.standing == DeviceStanding::In;
+            let is_whole = |report: DeviceReport| report.member_state == ReportedState::In;
             if !slots::report_of(folder, device.0)?.is_some_and(is_whole) && !gone.contains(&device) {
                 gone.push(device);
             }

@@ -2,7 +2,7 @@
 
 use braid_admin::failure::Failure;
 use braid_admin::recovery::{self, DeviceFacts, Plan};
-use braid_base::{DeviceId, Standing};
+use braid_base::{DeviceId, MemberState};
 use braid_control::{ArrayDescription, ArrayFolder, ControlError, Moment};
 use braid_terminal::Common;
 use braid_terminal::output::{self, table};
@@ -120,13 +120,13 @@ struct View<'a> {
 }
 
 impl View<'_> {
-    fn standing(&self, device: DeviceId) -> &'static str {
+    fn member_state(&self, device: DeviceId) -> &'static str {
         let member = self.plan.record.membership().member(device);
-        match member.map(|member| member.standing) {
+        match member.map(|member| member.member_state) {
             _ if self.plan.record.left_out.contains(&device) => "left-out",
-            Some(Standing::In) => "in",
-            Some(Standing::Returning { .. }) => "returning",
-            Some(Standing::Out) => "out",
+            Some(MemberState::In) => "in",
+            Some(MemberState::Returning { .. }) => "returning",
+            Some(MemberState::Out) => "out",
             None => "not-known",
         }
     }
@@ -138,7 +138,7 @@ impl View<'_> {
                 "file": facts.path,
                 "lives_by": facts.lives_by().map(|epoch| epoch.0),
                 "error": facts.facts.as_ref().err().map(|failure| failure.message.clone()),
-                "standing": self.standing(facts.id),
+                "member_state": self.member_state(facts.id),
             })
         };
         json!({
@@ -162,7 +162,7 @@ impl View<'_> {
                 (Ok(_), Some(epoch)) if epoch.0 > 0 => format!("lives by epoch {}", epoch.0),
                 _ => "has never been in use".to_string(),
             };
-            vec![format!("device {}", facts.id), self.standing(facts.id).to_string(), said]
+            vec![format!("device {}", facts.id), self.member_state(facts.id).to_string(), said]
         };
         let mut text = table(&self.plan.devices.iter().map(row).collect::<Vec<_>>());
         let (newest, epoch) = (self.plan.record.newest, self.plan.record.membership().epoch);

@@ -1,8 +1,8 @@
 //! Following devices until they are in.
 
-use braid_admin::condition::{Condition, Healing, span};
+use braid_admin::device_condition::{DeviceCondition, Healing, span};
 use braid_admin::failure::{Exit, Failure};
-use braid_admin::look::{Look, Looker};
+use braid_admin::snapshot::{ArraySnapshot, SnapshotReader};
 use braid_base::DeviceId;
 use braid_base::units::format_size;
 use braid_control::{ByteRange, merged};
@@ -39,11 +39,11 @@ struct Followed {
 }
 
 /// Follows one device, or all that lack something.
-pub async fn run(mut looker: Looker, only: Option<DeviceId>, as_json: bool) -> Result<ExitCode, Failure> {
+pub async fn run(mut reader: SnapshotReader, only: Option<DeviceId>, as_json: bool) -> Result<ExitCode, Failure> {
     let mut signals = Signals::catch()?;
     let bars = MultiProgress::new();
     let mut followed: BTreeMap<DeviceId, Followed> = BTreeMap::new();
-    let look = looker.look().await?;
+    let look = reader.look().await?;
     begin(&look, only, &mut followed, &bars)?;
     let mut look = look;
     let outcome = loop {
@@ -66,16 +66,16 @@ pub async fn run(mut looker: Looker, only: Option<DeviceId>, as_json: bool) -> R
                 break Err(Failure::failed("interrupted", message).hint("`braid rebuild` follows it again"));
             }
         }
-        look = looker.look().await?;
+        look = reader.look().await?;
         if only.is_none() {
             // Others may have come.
             for (id, condition) in look.lacking().filter(|(_, condition)| condition.healing().is_some()) {
-                let rebuild = matches!(condition, Condition::Rebuilding(_));
+                let rebuild = matches!(condition, DeviceCondition::Rebuilding(_));
                 followed.entry(id).or_insert_with(|| Followed::new(&bars, rebuild)).ended = None;
             }
         }
     };
-    looker.leave();
+    reader.leave();
     followed.values().for_each(|one| one.bar.finish_and_clear());
     outcome?;
     let names: BTreeMap<u64, &str> =
@@ -91,7 +91,7 @@ pub async fn run(mut looker: Looker, only: Option<DeviceId>, as_json: bool) -> R
 
 /// Takes up what is to be followed; refuses if there is nothing.
 fn begin(
-    look: &Look,
+    look: &ArraySnapshot,
     only: Option<DeviceId>,
     followed: &mut BTreeMap<DeviceId, Followed>,
     bars: &MultiProgress,
@@ -103,11 +103,11 @@ fn begin(
     let mut idle = Vec::new();
     for (id, condition) in look.lacking().filter(|(id, _)| only.is_none_or(|only| only == *id)) {
         match condition {
-            Condition::CatchingUp(_)
-            | Condition::Rebuilding(_)
-            | Condition::AwaitingDisk { .. }
-            | Condition::Leaving => {
-                let rebuild = !matches!(condition, Condition::CatchingUp(_));
+            DeviceCondition::CatchingUp(_)
+            | DeviceCondition::Rebuilding(_)
+            | DeviceCondition::AwaitingDisk { .. }
+            | DeviceCondition::Leaving => {
+                let rebuild = !matches!(condition, DeviceCondition::CatchingUp(_));
                 followed.insert(id, Followed::new(bars, rebuild));
             }
             other => idle.push(format!("device {id} is {}", other.words())),
@@ -141,15 +141,20 @@ impl Followed {
     }
 
     /// Takes in what was found.
-    fn take(&mut self, id: DeviceId, look: &Look) {
+    fn take(&mut self, id: DeviceId, look: &ArraySnapshot) {
         let condition = look.condition(id);
-        for help in look.hosts.iter().filter_map(|host| host.report.helps.as_ref()).filter(|help| help.device == id.0) {
+        for help in look
+            .hosts
+            .iter()
+            .filter_map(|host| host.report.coordinates_recovery.as_ref())
+            .filter(|help| help.device == id.0)
+        {
             for (volume, ranges) in &help.lost {
                 let known = self.lost.remove(volume).unwrap_or_default();
                 self.lost.insert(*volume, merged(known.into_iter().chain(ranges.iter().copied())));
             }
         }
-        self.rebuild |= matches!(condition, Condition::Rebuilding(_));
+        self.rebuild |= matches!(condition, DeviceCondition::Rebuilding(_));
         if let Some(healing) = condition.healing() {
             if let Some(left) = healing.left {
                 self.first.get_or_insert_with(|| healing.clone());
@@ -161,17 +166,17 @@ impl Followed {
         }
         self.bar.set_message(format!("device {id}: {}", condition.words()));
         match condition {
-            Condition::Healthy | Condition::DiskErrors { .. } | Condition::Silent => {
+            DeviceCondition::Healthy | DeviceCondition::DiskErrors { .. } | DeviceCondition::Silent => {
                 self.ended.get_or_insert_with(Instant::now);
                 if self.first.is_none() {
                     // It was in before anybody could tell how far it was.
-                    let healed = look.standing(id).and_then(|report| report.healing.as_ref());
+                    let healed = look.member_state(id).and_then(|report| report.healing.as_ref());
                     let done = healed.map_or(0, |healed| healed.done);
                     self.first = Some(Healing { left: Some(done), ..Healing::default() });
                 }
                 self.out = None;
             }
-            Condition::Out { .. } | Condition::Refused(_) | Condition::Away => {
+            DeviceCondition::Out { .. } | DeviceCondition::Refused(_) | DeviceCondition::Unavailable => {
                 self.out.get_or_insert_with(Instant::now);
             }
             _ => self.out = None,
@@ -213,8 +218,10 @@ impl Followed {
         let (brought, took, rate) = (format_size(self.brought()), span(self.took()), format_size(rate));
         let mut text = format!("device {id} {what}: {brought} in {took} while it was followed ({rate}/s)\n");
         if self.last.lost > 0 {
-            text +=
-                &format!("{} blocks could not be worked out, since others of their rows had rotted:\n", self.last.lost);
+            text += &format!(
+                "{} blocks could not be worked out, since others of their rows had checksum errors:\n",
+                self.last.lost
+            );
             for (volume, ranges) in &self.lost {
                 let name = names.get(volume).unwrap_or(&"a volume that was deleted");
                 for range in ranges.iter().take(NAMED) {

@@ -1,10 +1,10 @@
-//! `braid rebuild`: follows devices that are brought what they lack, and says how fast that is to go.
+//! `braid rebuild`: follows devices that are resynchronised, and says how fast that is to go.
 
 mod follow;
 
-use braid_admin::condition::pace_words;
-use braid_admin::healing_operations::{PaceChange, PaceReport};
-use braid_admin::look::{Look, Looker};
+use braid_admin::device_condition::throttle_words;
+use braid_admin::healing_operations::{PaceChange, ThrottleReport};
+use braid_admin::snapshot::{ArraySnapshot, SnapshotReader};
 use braid_admin::status::HealingStatus;
 use braid_admin::{Array, Failure};
 use braid_base::DeviceId;
@@ -52,44 +52,44 @@ enum Command {
 /// Does what was asked for.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let folder = common.folder();
-    let limit = |pace: &mut PaceReport| {
-        pace.bytes_per_second = arguments.rate.unwrap_or(pace.bytes_per_second);
-        pace.share = arguments.share.unwrap_or(pace.share);
+    let limit = |throttle: &mut ThrottleReport| {
+        throttle.bytes_per_second = arguments.rate.unwrap_or(throttle.bytes_per_second);
+        throttle.share = arguments.share.unwrap_or(throttle.share);
     };
     let limits = arguments.rate.is_some() || arguments.share.is_some();
     match (arguments.command, limits) {
         (Some(Command::Status), _) => {
-            let mut looker = Looker::new(folder, "rebuild status");
-            let look = looker.look().await?;
-            looker.leave();
+            let mut reader = SnapshotReader::new(folder, "rebuild status");
+            let look = reader.look().await?;
+            reader.leave();
             if look.running.is_some() {
                 look.require_monitor()?;
             }
             output::print(common.json, || json(&look), || text(&look));
             Ok(ExitCode::SUCCESS)
         }
-        (Some(Command::Pause), _) => set_pace(common, |pace| pace.paused = true).await,
-        (Some(Command::Resume), _) => set_pace(common, |pace| pace.paused = false).await,
+        (Some(Command::Pause), _) => set_pace(common, |throttle| throttle.paused = true).await,
+        (Some(Command::Resume), _) => set_pace(common, |throttle| throttle.paused = false).await,
         (None, true) => set_pace(common, limit).await,
         (None, false) => {
             require_up(&folder)?;
-            follow::run(Looker::new(folder, "rebuild"), arguments.device, common.json).await
+            follow::run(SnapshotReader::new(folder, "rebuild"), arguments.device, common.json).await
         }
     }
 }
 
 /// Changes the pace, from what it is.
-async fn set_pace(common: &Common, change: impl FnOnce(&mut PaceReport)) -> Result<ExitCode, Failure> {
-    let PaceChange { before, pace } = Array::of(common.folder()).set_pace(change).await?;
+async fn set_pace(common: &Common, change: impl FnOnce(&mut ThrottleReport)) -> Result<ExitCode, Failure> {
+    let PaceChange { before, throttle } = Array::of(common.folder()).set_pace(change).await?;
     output::print(
         common.json,
-        || json!({"schema": 1, "pace": pace, "before": before}),
-        || format!("devices are healed, and volumes scrubbed: {}\n", pace_words(&pace)),
+        || json!({"schema": 1, "throttle": throttle, "before": before}),
+        || format!("devices are healed, and volumes scrubbed: {}\n", throttle_words(&throttle)),
     );
     Ok(ExitCode::SUCCESS)
 }
 
-fn json(look: &Look) -> serde_json::Value {
+fn json(look: &ArraySnapshot) -> serde_json::Value {
     let devices = look.lacking().map(|(id, condition)| {
         json!({
             "id": id.0,
@@ -98,16 +98,16 @@ fn json(look: &Look) -> serde_json::Value {
             "healing": condition.healing().map(HealingStatus::of),
         })
     });
-    json!({"schema": 1, "up": look.running.is_some(), "pace": look.pace(), "devices": devices.collect::<Vec<_>>()})
+    json!({"schema": 1, "up": look.running.is_some(), "throttle": look.throttle(), "devices": devices.collect::<Vec<_>>()})
 }
 
-fn text(look: &Look) -> String {
+fn text(look: &ArraySnapshot) -> String {
     let mut text: String =
         look.lacking().map(|(id, condition)| format!("device {id}: {}\n", condition.words())).collect();
     if text.is_empty() {
         text += "nothing to rebuild: no device lacks anything\n";
     }
-    text + &format!("pace: {}\n", pace_words(&look.pace()))
+    text + &format!("pace: {}\n", throttle_words(&look.throttle()))
 }
 
 /// A share in per cent; zero is what is usual.

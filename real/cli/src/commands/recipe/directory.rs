@@ -1,6 +1,6 @@
 //! `braid recipe directory`.
 
-use super::{In, id, trouble};
+use super::{In, failure, id};
 use braid_admin::failure::Failure;
 use braid_base::ObjectId;
 use braid_client::Object;
@@ -77,7 +77,7 @@ impl Command {
         match self {
             Command::Insert(Insert { name, target, .. }) => {
                 let insert = directory.insert(name.clone().into(), ObjectId(*target));
-                match space.run(insert).await?.map_err(trouble)? {
+                match space.run(insert).await?.map_err(failure)? {
                     Changed::Inserted => {
                         output::print(as_json, || json!({"schema": 1, "inserted": name}), String::new);
                         Ok(ExitCode::SUCCESS)
@@ -92,7 +92,7 @@ impl Command {
             }
             Command::Remove(Remove { name, expect, .. }) => {
                 let expected = expect.map_or(Expected::Anything, |target| Expected::Object(ObjectId(target)));
-                match space.run(directory.remove(name.clone().into(), expected)).await?.map_err(trouble)? {
+                match space.run(directory.remove(name.clone().into(), expected)).await?.map_err(failure)? {
                     Changed::Removed(ObjectId(target)) => {
                         output::print(as_json, || json!({"schema": 1, "removed": name, "target": target}), String::new);
                         Ok(ExitCode::SUCCESS)
@@ -105,7 +105,7 @@ impl Command {
                 }
             }
             Command::LookUp(LookUp { name, .. }) => {
-                let entry = space.run(directory.look_up(name.clone().into())).await?.map_err(trouble)?;
+                let entry = space.run(directory.look_up(name.clone().into())).await?.map_err(failure)?;
                 let ObjectId(target) = entry.ok_or_else(|| absent(name))?.object;
                 output::print(as_json, || json!({"schema": 1, "target": target}), || format!("{target}\n"));
                 Ok(ExitCode::SUCCESS)
@@ -113,7 +113,7 @@ impl Command {
             Command::Names(_) => {
                 let (mut names, mut after) = (Vec::new(), None);
                 loop {
-                    let page = space.run(directory.names(after, PART)).await?.map_err(trouble)?;
+                    let page = space.run(directory.names(after, PART)).await?.map_err(failure)?;
                     let readable = |(name, ObjectId(target)): (_, ObjectId)| {
                         let name: braid_client::Bytes = name;
                         (String::from_utf8_lossy(&name).into_owned(), target)

@@ -1,6 +1,6 @@
 //! `braid recipe fence`.
 
-use super::{In, attribute_of_user, id, trouble};
+use super::{In, attribute_of_user, failure, id};
 use braid_admin::failure::{Exit, Failure};
 use braid_client::recipes::fence::{Fence, RaiseError};
 use braid_client::{AttributeName, Object};
@@ -40,7 +40,7 @@ impl Command {
         let Command::Raise(Raise { attribute, token, .. }) = self;
         let fence = Fence { object: id(object), name: *attribute, token: *token };
         object.space().run(fence.raise()).await?.map_err(|error| match error {
-            RaiseError::Trouble(inner) => trouble(inner),
+            RaiseError::RequestFailure(inner) => failure(inner),
             RaiseError::TooLate { .. } => {
                 Failure { exit: Exit::TooLate, ..Failure::failed("too-late", error.to_string()) }
             }

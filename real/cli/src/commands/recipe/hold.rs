@@ -1,6 +1,6 @@
 //! `braid recipe lock`, `counter` and `leader`.
 
-use super::tenure::{Tenure, of_counter, of_lead, of_lock};
+use super::active_hold::{ActiveHold, of_counter, of_lead, of_lock};
 use super::{In, attribute_of_user, id, lease, own_name};
 use braid_admin::failure::Failure;
 use braid_client::recipes::counter::{CounterOptions, DeliveryCounter};
@@ -142,7 +142,7 @@ impl Lock {
                 let name = run.name();
                 let acquire = if *shared { lock.share(name.as_str()) } else { lock.acquire(name.as_str()) };
                 let grant = object.space().run(acquire).await?.map_err(of_lock)?;
-                Tenure::Lock(grant).run(object.space(), &run.command).await
+                ActiveHold::Lock(grant).run(object.space(), &run.command).await
             }
             Lock::Show(Show { of }) => {
                 let lock = lock::Lock::new(id(object), of.attribute, LockOptions::default());
@@ -184,7 +184,7 @@ impl Counter {
         let options = CounterOptions { lease: run.lease, patience: waiting.patience, ..CounterOptions::default() };
         let counter = DeliveryCounter::new(id(object), run.of.attribute, options);
         let turn = object.space().run(counter.enter(run.name().as_str())).await?.map_err(of_counter)?;
-        Tenure::Turn(turn).run(object.space(), &run.command).await
+        ActiveHold::Turn(turn).run(object.space(), &run.command).await
     }
 }
 
@@ -206,7 +206,7 @@ impl Leader {
                 let fail_over = FailOver::new(id(object), run.of.attribute, options);
                 let campaign = fail_over.campaign(run.name().as_str());
                 let leadership = object.space().run(campaign).await?.map_err(of_lead)?;
-                Tenure::Lead(leadership).run(object.space(), &run.command).await
+                ActiveHold::Lead(leadership).run(object.space(), &run.command).await
             }
             Leader::Show(Show { of }) => {
                 let fail_over = FailOver::new(id(object), of.attribute, FailOverOptions::default());

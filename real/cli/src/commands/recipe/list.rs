@@ -1,9 +1,9 @@
 //! `braid recipe list`.
 
-use super::{In, bytes, id, trouble};
+use super::{In, bytes, failure, id};
 use crate::values::{Written, text, to_json};
 use braid_admin::failure::Failure;
-use braid_client::recipes::list::{Cursor, Inserted, List, Node, Place, Removed};
+use braid_client::recipes::list::{Cursor, Inserted, List, ListPosition, Node, Removed};
 use braid_client::{Object, Value};
 use braid_terminal::output;
 use serde_json::json;
@@ -62,11 +62,11 @@ impl Command {
         match self {
             Command::Insert(Insert { item, in_order, behind, .. }) => {
                 let place = match behind {
-                    Some(node) => Place::Behind(Node(*node)),
-                    None if *in_order => Place::InOrder,
-                    None => Place::First,
+                    Some(node) => ListPosition::Behind(Node(*node)),
+                    None if *in_order => ListPosition::InOrder,
+                    None => ListPosition::First,
                 };
-                match space.run(list.insert(place, bytes(item)?)).await?.map_err(trouble)? {
+                match space.run(list.insert(place, bytes(item)?)).await?.map_err(failure)? {
                     Inserted::Inserted(Node(node)) => {
                         output::print(as_json, || json!({"schema": 1, "node": node}), || format!("{node}\n"));
                         Ok(ExitCode::SUCCESS)
@@ -75,7 +75,7 @@ impl Command {
                 }
             }
             Command::Remove(Remove { node, .. }) => {
-                match space.run(list.remove(Node(*node), None)).await?.map_err(trouble)? {
+                match space.run(list.remove(Node(*node), None)).await?.map_err(failure)? {
                     Removed::Removed => {
                         output::print(as_json, || json!({"schema": 1, "removed": node}), String::new);
                         Ok(ExitCode::SUCCESS)
@@ -86,7 +86,7 @@ impl Command {
             Command::Show(_) => {
                 let (mut items, mut cursor) = (Vec::new(), Some(Cursor::default()));
                 while let Some(from) = cursor {
-                    let walked = space.run(list.walk(from, PART)).await?.map_err(trouble)?;
+                    let walked = space.run(list.walk(from, PART)).await?.map_err(failure)?;
                     items.extend(walked.items.into_iter().map(|(Node(node), item)| (node, Value::from(item))));
                     cursor = walked.more;
                 }

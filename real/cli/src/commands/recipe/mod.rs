@@ -3,25 +3,25 @@
 //! | module | what |
 //! | --- | --- |
 //! | `hold` | lock, delivery counter, fail-over: a command that runs while something is held |
-//! | `tenure` | what these three, and the work on a queue's items, have in common |
+//! | `active_hold` | what these three, and the work on a queue's items, have in common |
 //! | `running` | the command, which does not outlive this program |
-//! | `attendant` | the process between, which sees to that |
+//! | `supervisor` | the process between, which sees to that |
 //! | `list`, `queue`, `directory` | what many put in and take out |
 //! | `fence` | refusing what comes too late |
 
-mod attendant;
+mod active_hold;
 mod directory;
 mod fence;
 mod hold;
 mod list;
 mod queue;
 mod running;
-mod tenure;
+mod supervisor;
 
 use crate::commands::object::Trying;
 use crate::values::{ObjectName, Written, attribute};
 use braid_admin::failure::Failure;
-use braid_client::recipes::Trouble;
+use braid_client::recipes::RequestFailure;
 use braid_client::{AttributeName, Bytes, Error as ClientError, Object};
 use braid_terminal::Common;
 use braid_terminal::arguments::span;
@@ -31,7 +31,7 @@ use std::time::Duration;
 /// Locks, counters, lists, queues, directories and leaders, built on objects with attributes
 ///
 /// No server keeps these structures: any number of programs, on any machines of the array, change them at once by atomic operations, and none
-/// that dies leaves anything stuck. Each lies in an object: `braid object create 2` makes one on device 2; on a mirror all are there from the
+/// that dies leaves anything stuck. Each lies in an object: `braid object create 2` makes one on device 2; on an attribute volume all are there from the
 /// first, such as locks:7. What each promises, and how it works: docs/recipes/.
 #[derive(clap::Subcommand)]
 #[command(after_long_help = EXAMPLES)]
@@ -70,9 +70,9 @@ pub enum Command {
     #[command(subcommand)]
     Fence(fence::Command),
     #[command(hide = true)]
-    Attend(attendant::Attend),
+    Supervise(supervisor::Supervise),
     #[command(hide = true)]
-    Become(attendant::Become),
+    Become(supervisor::Become),
 }
 
 const EXAMPLES: &str = "\
@@ -111,7 +111,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
         Command::Queue(command) => command.place(),
         Command::Directory(command) => command.place(),
         Command::Fence(command) => command.place(),
-        Command::Attend(attendant) => return attendant.run().await,
+        Command::Supervise(supervisor) => return supervisor.run().await,
         Command::Become(command) => return command.run(),
     };
     let array = place.trying.connect("recipe", common).await?;
@@ -125,7 +125,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
             Command::Queue(command) => command.execute(&object, common.json).await,
             Command::Directory(command) => command.execute(&object, common.json).await,
             Command::Fence(command) => command.execute(&object, common.json).await,
-            Command::Attend(_) | Command::Become(_) => unreachable!("they have run"),
+            Command::Supervise(_) | Command::Become(_) => unreachable!("they have run"),
         }
     };
     let outcome = outcome.await.map_err(|failure| failure.of(&place.object));
@@ -134,12 +134,12 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
 }
 
 /// What a structure's trouble is to whoever typed the command.
-fn trouble(trouble: Trouble) -> Failure {
-    match trouble {
-        Trouble::Refused(failure) => ClientError::from(failure).into(),
-        Trouble::TooLong { .. } => Failure::usage("too-long", trouble.to_string()),
-        Trouble::NoName => Failure::usage("no-name", trouble.to_string()),
-        Trouble::Unknown => Failure::unreachable("timed-out", trouble.to_string())
+fn failure(failure: RequestFailure) -> Failure {
+    match failure {
+        RequestFailure::Refused(failure) => ClientError::from(failure).into(),
+        RequestFailure::TooLong { .. } => Failure::usage("too-long", failure.to_string()),
+        RequestFailure::NoName => Failure::usage("no-name", failure.to_string()),
+        RequestFailure::Unknown => Failure::unreachable("timed-out", failure.to_string())
             .hint("`braid status` shows which devices serve; look before you try again"),
     }
 }

@@ -1,9 +1,9 @@
 //! `braid recipe queue`.
 
-use super::attendant::{NOT_FOUND, NOT_RUN};
+use super::active_hold::{ActiveHold, Ended, Item, now};
 use super::running::{Running, status_of_signal};
-use super::tenure::{Ended, Item, Tenure, now};
-use super::{In, bytes, id, lease, trouble};
+use super::supervisor::{NOT_FOUND, NOT_RUN};
+use super::{In, bytes, failure, id, lease};
 use crate::values::Written;
 use braid_admin::failure::{Exit, Failure};
 use braid_client::recipes::queue::{Finished, Queue, STATES_PAGE, Watch};
@@ -70,7 +70,7 @@ enum Worked {
     GivenBack(ExitStatus),
     Lost,
     /// It was given back, since this program was asked to end.
-    Asked(Signal),
+    CreateOptions(Signal),
 }
 
 impl Command {
@@ -86,7 +86,7 @@ impl Command {
         match self {
             Command::Put(Put { item, .. }) => {
                 let queue = Queue::new(id(object), Duration::ZERO);
-                let item = object.space().run(queue.put(bytes(item)?)).await?.map_err(trouble)?.0;
+                let item = object.space().run(queue.put(bytes(item)?)).await?.map_err(failure)?.0;
                 output::print(as_json, || json!({"schema": 1, "item": item}), || format!("{item}\n"));
                 Ok(ExitCode::SUCCESS)
             }
@@ -116,7 +116,7 @@ impl Work {
                 }
             };
             watch = end.watch;
-            let Some(claimed) = end.result.map_err(trouble)? else { break };
+            let Some(claimed) = end.result.map_err(failure)? else { break };
             match self.work_on(space, Item { queue, claimed, sent }, &mut signals).await? {
                 Worked::Finished => finished += 1,
                 Worked::GivenBack(status) => {
@@ -132,7 +132,7 @@ impl Work {
                     }
                 }
                 Worked::Lost => lost += 1,
-                Worked::Asked(signal) => {
+                Worked::CreateOptions(signal) => {
                     failed += 1;
                     asked = Some(signal);
                     break;
@@ -154,8 +154,8 @@ impl Work {
     async fn work_on(&self, space: &Space, mut item: Item, signals: &mut Signals) -> Result<Worked, Failure> {
         // When it was claimed is not known, if it had to be waited for.
         if now().since(item.sent) >= self.lease / 3 {
-            match Tenure::Item(item).renew(space).await {
-                Ok(Tenure::Item(renewed)) => item = renewed,
+            match ActiveHold::Item(item).renew(space).await {
+                Ok(ActiveHold::Item(renewed)) => item = renewed,
                 Ok(_) => unreachable!("an item stays one"),
                 Err(failure) if failure.exit == Exit::LostMeanwhile => return Ok(Worked::Lost),
                 Err(failure) => return Err(failure),
@@ -164,11 +164,11 @@ impl Work {
         let work = item.claimed.work.clone();
         let variables =
             [("BRAID_ITEM", item.claimed.item.0.to_string()), ("BRAID_TOKEN", item.claimed.token.to_string())];
-        let mut tenure = Tenure::Item(item);
+        let mut active_hold = ActiveHold::Item(item);
         let mut running = match Running::start(&self.command, &variables, true) {
             Ok(running) => running,
             Err(failure) => {
-                tenure.give_back(space, signals).await?;
+                active_hold.give_back(space, signals).await?;
                 return Err(failure);
             }
         };
@@ -177,13 +177,13 @@ impl Work {
             // A command that does not read it all is none of our business.
             let _ = input.write_all(&work).await;
         });
-        let ended = tenure.attend(space, &mut running, signals).await;
+        let ended = active_hold.supervise(space, &mut running, signals).await;
         given.abort();
         let status = match ended? {
             Ended::Itself(status) => status,
-            Ended::Asked(signal) => {
-                tenure.give_back(space, signals).await?;
-                return Ok(Worked::Asked(signal));
+            Ended::CreateOptions(signal) => {
+                active_hold.give_back(space, signals).await?;
+                return Ok(Worked::CreateOptions(signal));
             }
             Ended::Lost(failure) if failure.exit == Exit::LostMeanwhile => {
                 tracing::warn!("{failure}");
@@ -192,14 +192,14 @@ impl Work {
             Ended::Lost(failure) => return Err(failure),
         };
         if !status.success() {
-            tenure.give_back(space, signals).await?;
+            active_hold.give_back(space, signals).await?;
             if let Some(NOT_RUN | NOT_FOUND) = status.code() {
                 return Err(Failure::failed("no-command", "the command can't be run, and the item is left to others"));
             }
             return Ok(Worked::GivenBack(status));
         }
-        let Tenure::Item(Item { queue, claimed, .. }) = tenure else { unreachable!("an item stays one") };
-        match space.run(queue.finish(claimed, Vec::new())).await?.map_err(trouble)? {
+        let ActiveHold::Item(Item { queue, claimed, .. }) = active_hold else { unreachable!("an item stays one") };
+        match space.run(queue.finish(claimed, Vec::new())).await?.map_err(failure)? {
             Finished::Finished => Ok(Worked::Finished),
             Finished::Lost => Ok(Worked::Lost),
         }

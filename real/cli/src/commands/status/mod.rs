@@ -4,7 +4,7 @@ mod view;
 mod watch;
 
 use braid_admin::failure::{Exit, Failure};
-use braid_admin::look::Looker;
+use braid_admin::snapshot::SnapshotReader;
 use braid_terminal::Common;
 use braid_terminal::output;
 use std::process::ExitCode;
@@ -18,7 +18,7 @@ use view::View;
 ///   silent           it does not answer; it is waited for some seconds
 ///   away             the same for longer, and the others can't do without it
 ///   out              the others do without it; since when, and whether an operator wants that
-///   catching up      it is back, and is brought what it missed: how far, how long
+///   catching up      it is back, and is resynchronised: how far, how long
 ///   rebuilding       its disk is a new one, and it is brought all that lies there: how far, how long
 ///   awaiting disk    it is out, and this disk is to take its place
 ///   refused          what is there may not serve; why
@@ -45,12 +45,12 @@ pub struct Arguments {
 
 /// Asks, and shows.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let mut looker = Looker::new(common.folder(), "status");
+    let mut reader = SnapshotReader::new(common.folder(), "status");
     if arguments.watch {
-        return watch::run(looker, &arguments, common.json).await;
+        return watch::run(reader, &arguments, common.json).await;
     }
-    let look = looker.look().await?;
-    looker.leave();
+    let look = reader.look().await?;
+    reader.leave();
     let view = View::of(&look);
     output::print(common.json, || view.json(), || view.text(arguments.verbose));
     Ok(if look.running.is_some() { ExitCode::SUCCESS } else { ExitCode::from(Exit::Unreachable as u8) })

@@ -1,12 +1,12 @@
 //! What is shown of an array.
 
-use crate::counts;
-use braid_admin::condition::Healing;
-use braid_admin::look::Look;
+use crate::metrics;
+use braid_admin::device_condition::Healing;
+use braid_admin::snapshot::ArraySnapshot;
 use braid_admin::status::Status;
 use braid_base::units::format_size;
 use braid_base::{DeviceId, Generation, LockServerId};
-use braid_control::PaceReport;
+use braid_control::ThrottleReport;
 use braid_terminal::output::table;
 use braid_wire::Atomicity;
 use std::collections::BTreeMap;
@@ -15,14 +15,14 @@ use std::time::Duration;
 /// What people and programs are shown of a look.
 pub struct View<'a> {
     /// What was found.
-    look: &'a Look,
+    look: &'a ArraySnapshot,
     /// The same as data.
     status: Status,
 }
 
 impl<'a> View<'a> {
     /// Of a look.
-    pub fn of(look: &'a Look) -> View<'a> {
+    pub fn of(look: &'a ArraySnapshot) -> View<'a> {
         View { look, status: Status::of(look) }
     }
 
@@ -58,8 +58,9 @@ impl<'a> View<'a> {
         for spare in &status.spares {
             text += &format!("spare: disk {}, {}\n", spare.disk, format_size(spare.bytes));
         }
-        if status.pace != PaceReport::default() || status.devices.iter().any(|device| device.healing.is_some()) {
-            text += &format!("healing: {}\n", braid_admin::condition::pace_words(&status.pace));
+        if status.throttle != ThrottleReport::default() || status.devices.iter().any(|device| device.healing.is_some())
+        {
+            text += &format!("healing: {}\n", braid_admin::device_condition::throttle_words(&status.throttle));
         }
         if !status.lock_servers.is_empty() {
             text += "\n";
@@ -130,7 +131,7 @@ fn volume_table(status: &Status) -> String {
     table(&rows)
 }
 
-fn device_table(look: &Look, status: &Status) -> String {
+fn device_table(look: &ArraySnapshot, status: &Status) -> String {
     let mut rows = vec![row(["device", "size", "condition", "state", "process", "address", "file"])];
     for (entry, device) in look.description.devices.iter().zip(&status.devices) {
         let running = look.running.as_ref().and_then(|running| running.device(DeviceId(device.id)));
@@ -148,23 +149,23 @@ fn device_table(look: &Look, status: &Status) -> String {
 }
 
 /// What all have counted since they started, and what that means for one operation.
-fn all_counted(look: &Look, status: &Status) -> String {
+fn all_counted(look: &ArraySnapshot, status: &Status) -> String {
     let mut text = String::new();
     if let Some(counters) = &status.monitor.counters {
         text += &counted("the monitor", Vec::new(), &listed(counters));
     }
     for (id, state) in &look.states {
-        let meaning = counts::of_device(&state.counters.iter().cloned().collect());
+        let meaning = metrics::of_device(&state.counters.iter().cloned().collect());
         text += &counted(&format!("device {id}"), meaning, &state.counters);
     }
     for server in &status.lock_servers {
         if let Some(counters) = &server.counters {
-            let meaning = counts::of_lock_server(&listed(counters).into_iter().collect());
+            let meaning = metrics::of_lock_server(&listed(counters).into_iter().collect());
             text += &counted(&format!("lock server {}", LockServerId(server.id)), meaning, &listed(counters));
         }
     }
     for host in status.hosts.iter().filter(|host| !host.counters.is_empty()) {
-        let meaning = counts::of_host(&listed(&host.counters).into_iter().collect());
+        let meaning = metrics::of_host(&listed(&host.counters).into_iter().collect());
         let who = format!("host {} ({})", Generation(host.generation), host.what);
         text += &counted(&who, meaning, &listed(&host.counters));
     }

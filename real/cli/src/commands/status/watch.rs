@@ -3,7 +3,7 @@
 use super::Arguments;
 use super::view::View;
 use braid_admin::failure::Failure;
-use braid_admin::look::Looker;
+use braid_admin::snapshot::SnapshotReader;
 use braid_terminal::Signals;
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
@@ -14,13 +14,13 @@ use std::time::Duration;
 const HOME: &str = "\x1b[H\x1b[J";
 
 /// Looks again and again, until it is told to end, or nobody reads any more.
-pub async fn run(mut looker: Looker, arguments: &Arguments, as_json: bool) -> Result<ExitCode, Failure> {
+pub async fn run(mut reader: SnapshotReader, arguments: &Arguments, as_json: bool) -> Result<ExitCode, Failure> {
     let mut signals = Signals::catch()?;
     let terminal = std::io::stdout().is_terminal();
     let mut before = BTreeMap::new();
     loop {
         let text = tokio::select! {
-            look = looker.look() => {
+            look = reader.look() => {
                 let look = look?;
                 let view = View::of(&look);
                 match (as_json, terminal) {
@@ -41,7 +41,7 @@ pub async fn run(mut looker: Looker, arguments: &Arguments, as_json: bool) -> Re
             () = signals.asked_to_end() => break,
         }
     }
-    looker.leave();
+    reader.leave();
     Ok(ExitCode::SUCCESS)
 }
 

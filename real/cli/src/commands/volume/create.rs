@@ -17,7 +17,7 @@ use std::process::ExitCode;
 ///
 /// Examples: `braid up --volume db:4GiB`, and later
 ///   braid volume create scratch --size 2GiB --layout raid1:2
-///   braid volume create locks --mirror --size 64MiB --layout raid1:2 --unit 128KiB
+///   braid volume create locks --attributes --size 64MiB --layout raid1:2 --unit 128KiB
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Arguments {
@@ -38,9 +38,9 @@ pub struct Arguments {
     /// What a failure may leave of a write: all of it or nothing, or anything of it, with parity put right later
     #[arg(long, value_parser = atomicity(), default_value = "implied", value_name = "KIND")]
     atomicity: Atomicity,
-    /// It keeps attributes of objects (`braid attr`), each on several devices, and no blocks: docs/mirrors.md
+    /// It keeps attributes of objects (`braid attr`), each on several devices, and no blocks: docs/attribute-volumes.md
     #[arg(long)]
-    mirror: bool,
+    attribute_volume: bool,
 }
 
 /// Makes it.
@@ -53,19 +53,19 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         unit: arguments.unit,
         ordering: arguments.ordering,
         atomicity: arguments.atomicity,
-        mirror: arguments.mirror,
+        attribute_volume: arguments.attribute_volume,
     };
     let volume = array.create_volume(&new).await?;
-    let uri = array.nbd_uri(&volume.name)?.filter(|_| !volume.mirror);
+    let uri = array.nbd_uri(&volume.name)?.filter(|_| !volume.attribute_volume);
     output::print(
         common.json,
         || json!({"schema": 1, "volume": super::json(&volume), "nbd": uri}),
         || {
             let size = format_size(volume.bytes);
             let (name, layout) = (&volume.name, &volume.layout);
-            if volume.mirror {
+            if volume.attribute_volume {
                 return format!(
-                    "mirror {name}: {size}, {layout}\n`braid attr set {name}:1 1.1 hello` keeps something there\n"
+                    "attribute volume {name}: {size}, {layout}\n`braid attr set {name}:1 1.1 hello` keeps something there\n"
                 );
             }
             let place = uri.as_deref().unwrap_or("`braid nbd` serves it");

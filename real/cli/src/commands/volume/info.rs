@@ -45,7 +45,8 @@ pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
                 line("atomicity", entry.atomicity.clone()),
                 line(
                     "keeps",
-                    if entry.mirror { "attributes of objects: it is a mirror" } else { "blocks" }.to_string(),
+                    if entry.attribute_volume { "attributes of objects: it is an attribute volume" } else { "blocks" }
+                        .to_string(),
                 ),
                 line("devices", devices.join(" ")),
                 line("on each device", format_size(component)),

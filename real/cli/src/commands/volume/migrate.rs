@@ -1,7 +1,7 @@
 //! `braid volume migrate`.
 
 use braid_admin::failure::Failure;
-use braid_admin::migration::{self, Watcher, Wish};
+use braid_admin::migration::{self, MigrationTarget, Watcher};
 use braid_admin::volumes;
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId};
@@ -67,7 +67,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let folder = common.folder();
     let description = folder.describe()?;
     let entry = volumes::find(&description, &arguments.name)?.clone();
-    let wish = Wish { scheme: arguments.layout, unit: arguments.unit, devices: arguments.devices };
+    let wish = MigrationTarget { scheme: arguments.layout, unit: arguments.unit, devices: arguments.devices };
     if arguments.abort && entry.moving.is_none() {
         return Err(Failure::usage("not-moving", format!("volume '{}' does not move", entry.name)));
     }

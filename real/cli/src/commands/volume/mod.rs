@@ -49,7 +49,7 @@ fn json(volume: &VolumeEntry) -> serde_json::Value {
         "devices": volume.devices,
         "ordering": volume.ordering,
         "atomicity": volume.atomicity,
-        "mirror": volume.mirror,
+        "attribute_volume": volume.attribute_volume,
         "state": volume.state_name(),
         "moving": volume.moving.as_ref().map(|target| json!({
             "layout": target.layout,

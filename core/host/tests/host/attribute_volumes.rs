@@ -1,0 +1,418 @@
+//! Requests to attribute volumes, with devices that remember what they are told to write.
+
+use crate::stage::{HOST, Stage, VOLUME, subject};
+use braid_base::{BLOCK_BYTES, BlockRange, Clock, DeviceId, Generation, LockServerId, MemberState, ObjectId, Stamp};
+use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
+use braid_wire::locking::{LockCommand, LockReply};
+use braid_wire::{
+    Action, ActionResult, Atomicity, AttributeName, Command, CommandResult, Content, Failure, ObjectCommand,
+    ObjectFailure, ObjectRefusal, ObjectRequest, Ordering, Outcome, Piece, Refusal, Reply, SetAttribute, Step,
+    Undefined, Vote, When,
+};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const SERVER: LockServerId = LockServerId(0);
+const NAME: AttributeName = AttributeName::new(1, 7);
+const LONG: Duration = Duration::from_secs(600);
+
+/// What the devices hold: blocks that are not here are holes.
+#[derive(Default)]
+struct Devices(BTreeMap<(DeviceId, u64), Bytes>);
+
+impl Devices {
+    /// They do what they are told. A write is visible at once: nobody here aborts one.
+    fn play(&mut self, stage: &mut Stage, commands: &[(DeviceId, Command)]) {
+        for (device, command) in commands {
+            let (transaction, _) = subject(command);
+            let reply = match command {
+                Command::Prewrite { reads, .. } if reads.is_empty() => Reply::Accepted { transaction, waited: false },
+                Command::Prewrite { reads: ranges, .. } | Command::Read { extents: ranges, .. } => {
+                    let blocks = ranges.iter().flat_map(|range| range.blocks());
+                    let pieces = blocks.map(|block| Piece {
+                        range: BlockRange::new(block, 1),
+                        content: self
+                            .0
+                            .get(&(*device, block))
+                            .map_or(Content::Hole, |data| Content::Data(data.clone())),
+                    });
+                    Reply::Data { transaction, waited: false, pieces: pieces.collect() }
+                }
+                Command::Write { pieces, .. } => {
+                    pieces.iter().for_each(|piece| self.write(*device, piece));
+                    Reply::Written { transaction, waited: false }
+                }
+                Command::Decide { outcome, .. } => Reply::Decided { transaction, outcome: *outcome },
+                other => panic!("not for this play: {other:?}"),
+            };
+            stage.answer(*device, reply);
+        }
+    }
+
+    fn write(&mut self, device: DeviceId, piece: &Piece) {
+        for (index, block) in piece.range.blocks().enumerate() {
+            match &piece.content {
+                Content::Data(data) => {
+                    self.0.insert((device, block), data.slice(index * BLOCK_BYTES..(index + 1) * BLOCK_BYTES));
+                }
+                _ => drop(self.0.remove(&(device, block))),
+            }
+        }
+    }
+
+    /// Plays until the host says nothing any more.
+    fn play_on(&mut self, stage: &mut Stage) -> usize {
+        let mut count = 0;
+        loop {
+            let commands = stage.commands();
+            if commands.is_empty() {
+                return count;
+            }
+            count += commands.len();
+            self.play(stage, &commands);
+        }
+    }
+
+    fn do_all(&mut self, stage: &mut Stage, request: ObjectRequest) -> HostOutcome {
+        let op = ask(stage, request);
+        self.play_on(stage);
+        stage.outcome(op).expect("it is answered")
+    }
+
+    fn assert_alike(&self) {
+        let of = |device: u16| self.0.iter().filter(move |((held, _), _)| held.0 == device);
+        let blocks = |device| of(device).map(|((_, block), data)| (*block, data.clone())).collect::<Vec<_>>();
+        assert!(blocks(0) == blocks(1), "the copies are alike");
+    }
+}
+
+fn attribute_volume() -> Stage {
+    Stage::attribute_volume(Ordering::Timestamp, Atomicity::Implied)
+}
+
+fn ask(stage: &mut Stage, request: ObjectRequest) -> OpId {
+    stage.ask(HostRequest::AttributeVolume { volume: VOLUME, request, patience: LONG })
+}
+
+fn command(action: Action) -> ObjectCommand {
+    let (when, sets_when) = (When::Always, When::Always);
+    ObjectCommand { object: ObjectId(3), when, action, sets: Vec::new(), sets_when, gets: Vec::new() }
+}
+
+fn one(action: Action) -> ObjectRequest {
+    ObjectRequest { commands: vec![command(action)] }
+}
+
+fn add() -> ObjectRequest {
+    one(Action::FetchAndAdd { name: NAME, add: 1, original: true })
+}
+
+fn get() -> ObjectRequest {
+    ObjectRequest { commands: vec![ObjectCommand { gets: vec![NAME], ..command(Action::Nothing) }] }
+}
+
+fn set(page: u32, value: Bytes) -> ObjectRequest {
+    let sets = vec![SetAttribute { name: AttributeName { page, ..NAME }, value }];
+    ObjectRequest { commands: vec![ObjectCommand { sets, ..command(Action::Nothing) }] }
+}
+
+/// That fails to swap, where there is a value.
+fn swap() -> ObjectRequest {
+    let (compare, swap) = (Bytes::from_static(b"other"), Bytes::from_static(b"mine"));
+    one(Action::CompareAndSwap { name: NAME, compare, swap, undefined: Undefined::IsEmpty, original: false })
+}
+
+fn added(original: i64) -> HostOutcome {
+    let action = ActionResult::Added { original: Some(original) };
+    Ok(HostSuccess::Objects(vec![CommandResult { action, values: Vec::new() }]))
+}
+
+fn value(value: &[u8]) -> HostOutcome {
+    let values = vec![Bytes::copy_from_slice(value)];
+    Ok(HostSuccess::Objects(vec![CommandResult { action: ActionResult::Done, values }]))
+}
+
+fn refused(failure: ObjectFailure) -> HostOutcome {
+    let command = u32::from(failure == ObjectFailure::NotTogether);
+    Err(HostError::Objects(ObjectRefusal { command, failure }))
+}
+
+fn written(commands: &[(DeviceId, Command)]) -> Vec<(u16, u64)> {
+    let blocks = |(device, command): &(DeviceId, Command)| match command {
+        Command::Write { pieces, .. } => (device.0, pieces.iter().map(|piece| piece.range.count).sum()),
+        other => panic!("a write: {other:?}"),
+    };
+    commands.iter().map(blocks).collect()
+}
+
+#[test]
+fn a_change_is_one_transaction_of_two_round_trips_in_which_one_copy_is_read() {
+    let (mut stage, mut devices) = (attribute_volume(), Devices::default());
+    for round in 0..3 {
+        let op = ask(&mut stage, add());
+        let first = stage.commands();
+        let reads =
+            first.iter().filter(|(_, command)| matches!(command, Command::Prewrite { reads, .. } if !reads.is_empty()));
+        assert_eq!((first.len(), reads.count()), (2, 1), "both copies are announced, one is read: {first:?}");
+        devices.play(&mut stage, &first);
+        let second = stage.commands();
+        assert_eq!(written(&second), [(0, 1), (1, 1)], "of the bucket only what changes is written");
+        devices.play(&mut stage, &second[..1]);
+        assert_eq!(stage.outcome(op), None, "not before both have their intent");
+        devices.play(&mut stage, &second[1..]);
+        assert_eq!(stage.outcome(op), Some(added(round)));
+        assert!(stage.sent.is_empty(), "the commit rides");
+    }
+    devices.assert_alike();
+    let counted: BTreeMap<_, _> = stage.host.counters().list().into_iter().collect();
+    assert_eq!((counted["operations"], counted["committed"], counted["aborted"]), (3, 3, 0));
+}
+
+#[test]
+fn what_only_asks_is_one_read_of_one_copy() {
+    let (mut stage, mut devices) = (attribute_volume(), Devices::default());
+    assert_eq!(devices.do_all(&mut stage, get()), value(b""));
+    devices.do_all(&mut stage, add()).expect("it is done");
+    let op = ask(&mut stage, get());
+    let commands = stage.commands();
+    assert!(matches!(commands[..], [(_, Command::Read { .. })]), "{commands:?}");
+    devices.play(&mut stage, &commands);
+    assert_eq!(stage.outcome(op), Some(value(&[0, 0, 0, 0, 0, 0, 0, 1])));
+    assert_eq!(stage.commands(), []);
+}
+
+#[test]
+fn what_turns_out_to_change_nothing_is_answered_at_once_and_gives_its_prewrites_back() {
+    let (mut stage, mut devices) = (attribute_volume(), Devices::default());
+    devices.do_all(&mut stage, add()).expect("it is done");
+    let before = devices.0.clone();
+    let overflow = one(Action::FetchAndAdd { name: NAME, add: i64::MAX, original: false });
+    let not_swapped = ActionResult::Compared { swapped: false, original: None };
+    let not_swapped = HostSuccess::Objects(vec![CommandResult { action: not_swapped, values: Vec::new() }]);
+    for (request, expected) in [(swap(), Ok(not_swapped)), (overflow, refused(ObjectFailure::Overflow))] {
+        let op = ask(&mut stage, request);
+        let first = stage.commands();
+        devices.play(&mut stage, &first);
+        assert_eq!(stage.outcome(op), Some(expected));
+        let aborts = stage.commands();
+        let is_abort =
+            |(_, command): &(DeviceId, Command)| matches!(command, Command::Decide { outcome: Outcome::Abort, .. });
+        assert!(aborts.len() == 2 && aborts.iter().all(is_abort), "{aborts:?}");
+        devices.play(&mut stage, &aborts);
+    }
+    assert!(devices.0 == before, "nothing was written");
+    stage.pass(Duration::from_millis(3));
+    stage.sent.clear();
+    let sequence = 1;
+    for device in [0, 1].map(DeviceId) {
+        stage.answer_with(
+            device,
+            vec![sequence],
+            Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new(), busy: false },
+        );
+    }
+    assert!(stage.host.is_idle());
+}
+
+#[test]
+fn a_long_value_beside_is_read_and_not_written_again() {
+    let (mut stage, mut devices) = (attribute_volume(), Devices::default());
+    devices.do_all(&mut stage, set(2, vec![7; 64 << 10].into())).expect("it fits");
+    devices.do_all(&mut stage, add()).expect("it is done");
+    let op = ask(&mut stage, add());
+    let first = stage.commands();
+    devices.play(&mut stage, &first);
+    let second = stage.commands();
+    assert_eq!(written(&second), [(0, 1), (1, 1)]);
+    devices.play(&mut stage, &second);
+    assert_eq!(stage.outcome(op), Some(added(1)));
+    devices.assert_alike();
+    assert_eq!(devices.0.len(), 2 * 17);
+    // What is not used any more becomes holes.
+    devices.do_all(&mut stage, set(2, Bytes::new())).expect("it is done");
+    assert_eq!(devices.0.len(), 2);
+    assert_eq!(devices.do_all(&mut stage, add()), added(2));
+}
+
+#[test]
+fn a_late_request_is_worked_out_anew_by_what_is_there_then() {
+    let (mut stage, mut devices) = (attribute_volume(), Devices::default());
+    devices.do_all(&mut stage, add()).expect("it is done");
+    let op = ask(&mut stage, add());
+    let first = stage.commands();
+    devices.play(&mut stage, &first);
+    let second = stage.commands();
+    let (transaction, stamp) = subject(&second[0].1);
+    // Another host adds meanwhile, as in an attribute volume of its own that is then copied.
+    let (mut other, mut others) = (attribute_volume(), Devices(devices.0.clone()));
+    assert_eq!(others.do_all(&mut other, add()), added(1));
+    let mut devices = others;
+    let seen = Stamp { clock: Clock(stamp.clock.0 + 1_000_000), host: Generation(9) };
+    for (device, _) in &second {
+        stage.answer(*device, Reply::Refused { transaction, step: Step::Write, refusal: Refusal::TooLate { seen } });
+    }
+    stage.pass(Duration::ZERO);
+    assert_eq!(stage.outcome(op), None);
+    devices.play_on(&mut stage);
+    stage.pass(Duration::ZERO);
+    devices.play_on(&mut stage);
+    assert_eq!(stage.outcome(op), Some(added(2)), "not what it saw at first");
+}
+
+#[test]
+fn what_a_mirror_does_not_take_is_refused_without_a_message() {
+    let mut stage = attribute_volume();
+    let other = ObjectCommand { object: ObjectId(4), ..command(Action::Nothing) };
+    let both = ObjectRequest {
+        commands: [command(Action::Nothing), other]
+            .map(|command| ObjectCommand { gets: vec![NAME], ..command })
+            .to_vec(),
+    };
+    let write = one(Action::Write { offset: 0, data: Bytes::from_static(b"x") });
+    for (request, failure) in [(both, ObjectFailure::NotTogether), (write, ObjectFailure::NotInAttributeVolume)] {
+        let op = ask(&mut stage, request);
+        assert_eq!(stage.outcome(op), Some(refused(failure)));
+    }
+    let unsafe_ones = [(Ordering::None, Atomicity::Implied), (Ordering::Timestamp, Atomicity::Consistent)];
+    for (ordering, atomicity) in unsafe_ones {
+        let mut stage = Stage::attribute_volume(ordering, atomicity);
+        let op = ask(&mut stage, add());
+        assert_eq!(
+            stage.outcome(op),
+            Some(refused(ObjectFailure::NotAnAttributeVolume)),
+            "{ordering:?}, {atomicity:?}"
+        );
+        assert_eq!(stage.commands(), []);
+    }
+    assert_eq!(stage.commands(), []);
+}
+
+#[test]
+fn what_lies_on_the_volume_and_is_no_bucket_is_not_touched() {
+    let mut stage = attribute_volume();
+    for request in [add(), get()] {
+        let op = ask(&mut stage, request);
+        let first = stage.commands();
+        stage.accept_all(&first, 0x5a);
+        assert_eq!(stage.outcome(op), Some(refused(ObjectFailure::NotAnAttributeVolume)));
+        let after = stage.commands();
+        assert!(after.iter().all(|(_, command)| matches!(command, Command::Decide { outcome: Outcome::Abort, .. })));
+        stage.accept_all(&after, 0);
+    }
+}
+
+#[test]
+fn under_a_servers_lock_it_reads_and_writes_and_unlocks_also_when_there_is_nothing_to_write() {
+    let (mut stage, mut devices) =
+        (Stage::attribute_volume(Ordering::ServerLock, Atomicity::Implied), Devices::default());
+    let mut play = |stage: &mut Stage, request| {
+        let op = ask(stage, request);
+        let asked = stage.lock_commands();
+        let [(SERVER, LockCommand::Lock { lock_id, .. })] = asked[..] else { panic!("{asked:?}") };
+        stage.grant(SERVER, 3, LockReply::Granted { lock_id, waited: false });
+        devices.play_on(stage);
+        assert_eq!(stage.lock_commands(), [(SERVER, LockCommand::Unlock { lock_id })]);
+        stage.grant(SERVER, 3, LockReply::Unlocked { lock_id });
+        stage.outcome(op).expect("it is answered")
+    };
+    assert_eq!(play(&mut stage, add()), added(0));
+    assert_eq!(play(&mut stage, add()), added(1));
+    assert!(play(&mut stage, swap()).is_ok());
+    assert_eq!(play(&mut stage, get()), value(&[0, 0, 0, 0, 0, 0, 0, 2]));
+}
+
+/// The next epoch, in which a device is out, or in again.
+fn news(stage: &mut Stage, number: u16, member_state: MemberState) {
+    let mut membership = stage.host.membership().expect("it knows one").clone();
+    membership.epoch = membership.epoch.next();
+    let epoch = membership.epoch;
+    let member = membership.member_mut(DeviceId(number)).expect("it is a member");
+    (member.member_state, member.since) = (member_state, epoch);
+    stage.news(membership);
+}
+
+#[test]
+fn one_that_is_found_committed_after_a_device_was_lost_has_the_results_that_were_worked_out() {
+    let (mut stage, mut devices) = (attribute_volume(), Devices::default());
+    devices.do_all(&mut stage, add()).expect("it is done");
+    let op = ask(&mut stage, add());
+    let first = stage.commands();
+    devices.play(&mut stage, &first);
+    stage.commands();
+    news(&mut stage, 1, MemberState::Out);
+    let asked = stage.commands();
+    let [(device, Command::Resolve { transaction, .. })] = &asked[..] else { panic!("{asked:?}") };
+    stage.answer(*device, Reply::Vote { transaction: *transaction, vote: Vote::Prepared });
+    devices.play_on(&mut stage);
+    assert_eq!(stage.outcome(op), Some(added(1)));
+    // The other copy alone goes on.
+    let op = ask(&mut stage, swap());
+    let commands = stage.commands();
+    let reads = |command: &Command| matches!(command, Command::Prewrite { reads, .. } if !reads.is_empty());
+    assert!(matches!(&commands[..], [(DeviceId(0), command)] if reads(command)), "{commands:?}");
+    devices.play(&mut stage, &commands);
+    assert!(stage.outcome(op).is_some());
+}
+
+#[test]
+fn one_of_which_nobody_is_left_to_tell_is_not_done_again() {
+    let (mut stage, mut devices) = (attribute_volume(), Devices::default());
+    let op = ask(&mut stage, add());
+    let first = stage.commands();
+    devices.play(&mut stage, &first);
+    news(&mut stage, 0, MemberState::Out);
+    news(&mut stage, 0, MemberState::In);
+    stage.commands();
+    assert_eq!(stage.outcome(op), None);
+    // Device 1 alone could have found it committed, and it is replaced.
+    news(&mut stage, 1, MemberState::Out);
+    let devices = [0, 1].map(DeviceId).to_vec();
+    assert_eq!(stage.outcome(op), Some(Err(HostError::Unavailable { devices })));
+    stage.pass(Duration::from_millis(100));
+    assert!(stage.commands().iter().all(|(_, command)| !matches!(command, Command::Prewrite { .. })));
+}
+
+#[test]
+fn one_that_a_device_has_no_room_for_is_said_to_have_failed_when_it_is_known_that_nobody_finds_it_done() {
+    let failed = |votes: [Vote; 2]| {
+        let (mut stage, mut devices) = (attribute_volume(), Devices::default());
+        let op = ask(&mut stage, add());
+        let first = stage.commands();
+        devices.play(&mut stage, &first);
+        let second = stage.commands();
+        let (transaction, _) = subject(&second[0].1);
+        devices.play(&mut stage, &second[..1]);
+        let reply = Reply::Failed { transaction, step: Step::Write, failure: Failure::NoSpace };
+        stage.answer(second[1].0, reply);
+        assert_eq!(stage.outcome(op), None, "the other has its intent");
+        let asked = stage.commands();
+        assert_eq!(asked.len(), 2, "{asked:?}");
+        for ((device, command), vote) in asked.iter().zip(votes) {
+            assert!(matches!(command, Command::Resolve { .. }), "{command:?}");
+            stage.answer(*device, Reply::Vote { transaction, vote });
+        }
+        devices.play_on(&mut stage);
+        stage.pass(Duration::from_millis(100));
+        assert_eq!(stage.commands(), [], "it is not tried again");
+        stage.outcome(op).expect("it is answered")
+    };
+    let device = DeviceId(1);
+    let no_room = Err(HostError::Device { device, failure: Failure::NoSpace });
+    assert_eq!(failed([Vote::Prepared, Vote::NeverPrepared]), no_room);
+    // A late copy may have been taken after all.
+    assert_eq!(failed([Vote::Prepared, Vote::Prepared]), added(0));
+}
+
+#[test]
+fn its_time_is_up_when_its_asker_says_so() {
+    let mut stage = attribute_volume();
+    let patience = Duration::from_millis(700);
+    let op = stage.ask(HostRequest::AttributeVolume { volume: VOLUME, request: add(), patience });
+    stage.pass(patience - Duration::from_millis(1));
+    assert_eq!(stage.outcome(op), None);
+    stage.pass(Duration::from_millis(1));
+    let devices = [0, 1].map(DeviceId).to_vec();
+    assert_eq!(stage.outcome(op), Some(Err(HostError::TimedOut { devices, waited: patience })));
+    assert_eq!(subject(&stage.commands()[0].1).0.host, HOST);
+}

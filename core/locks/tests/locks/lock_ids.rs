@@ -1,0 +1,178 @@
+//! Lock, unlock, wait, revoke.
+
+use crate::bench::*;
+use braid_wire::LockMode::{Exclusive, Shared};
+use braid_wire::{LockCommand, LockRefusal, LockReply, LockRequest, LockTerm};
+use std::time::Duration;
+
+fn unlocked(lock_id: u64) -> Option<LockReply> {
+    Some(LockReply::Unlocked { lock_id })
+}
+
+#[test]
+fn a_claim_is_granted_and_given_back() {
+    let mut bench = Bench::new();
+    bench.lock(ONE, 1, Exclusive, (0, 8), PATIENT);
+    assert_eq!(bench.hear(ONE), granted(1, false));
+    bench.lock(TWO, 1, Shared, (8, 8), PATIENT);
+    assert_eq!(bench.hear(TWO), granted(1, false));
+    bench.unlock(ONE, 1);
+    assert_eq!(bench.hear(ONE), unlocked(1));
+    assert_eq!(bench.server.lock_ids().count(), 1);
+}
+
+#[test]
+fn whoever_waits_is_granted_when_it_is_his_turn_and_told_that_he_waited() {
+    let mut bench = Bench::new();
+    bench.lock(ONE, 1, Exclusive, (0, 8), PATIENT);
+    bench.lock(TWO, 1, Shared, (4, 8), PATIENT);
+    bench.lock(THREE, 1, Shared, (0, 8), PATIENT);
+    assert_eq!((bench.hear(TWO), bench.hear(THREE)), (None, None));
+    bench.unlock(ONE, 1);
+    assert_eq!((bench.hear(TWO), bench.hear(THREE)), (granted(1, true), granted(1, true)));
+    assert_eq!(bench.server.counters().waits, 2);
+}
+
+#[test]
+fn repeated_requests_are_answered_as_the_first() {
+    let mut bench = Bench::new();
+    bench.lock(ONE, 1, Exclusive, (0, 8), PATIENT);
+    bench.lock(ONE, 1, Exclusive, (0, 8), PATIENT);
+    assert_eq!((bench.hear(ONE), bench.hear(ONE)), (granted(1, false), granted(1, false)));
+    bench.lock(TWO, 7, Exclusive, (0, 8), PATIENT);
+    bench.lock(TWO, 7, Exclusive, (0, 8), PATIENT);
+    assert_eq!(bench.server.lock_ids().count(), 2);
+    bench.unlock(ONE, 1);
+    bench.unlock(ONE, 1);
+    bench.hear(ONE);
+    assert_eq!(bench.hear(ONE), unlocked(1));
+    bench.lock(TWO, 7, Exclusive, (0, 8), PATIENT);
+    assert_eq!((bench.hear(TWO), bench.hear(TWO), bench.hear(TWO)), (granted(7, true), granted(7, true), None));
+    assert_eq!((bench.server.counters().locks, bench.server.counters().unlocks), (2, 1));
+}
+
+#[test]
+fn a_place_in_the_queue_can_be_given_back() {
+    let mut bench = Bench::new();
+    bench.lock(ONE, 1, Shared, (0, 8), PATIENT);
+    bench.lock(TWO, 1, Exclusive, (0, 8), PATIENT);
+    bench.lock(THREE, 1, Shared, (0, 8), PATIENT);
+    bench.unlock(TWO, 1);
+    assert_eq!((bench.hear(TWO), bench.hear(THREE)), (unlocked(1), granted(1, true)));
+}
+
+#[test]
+fn nothing_is_granted_before_its_host_is_on_the_disk() {
+    let mut bench = Bench::new();
+    bench.stalled = true;
+    bench.lock(ONE, 1, Exclusive, (0, 8), PATIENT);
+    bench.lock(ONE, 1, Exclusive, (0, 8), PATIENT);
+    bench.lock(ONE, 2, Exclusive, (8, 8), PATIENT);
+    bench.lock(TWO, 1, Exclusive, (16, 8), PATIENT);
+    bench.lock(TWO, 2, Exclusive, (24, 8), PATIENT);
+    bench.unlock(TWO, 1);
+    assert_eq!((bench.hear(ONE), bench.hear(TWO)), (None, unlocked(1)));
+    bench.stalled = false;
+    bench.run_disk();
+    assert_eq!((bench.hear(ONE), bench.hear(ONE), bench.hear(ONE)), (granted(1, false), granted(2, false), None));
+    assert_eq!((bench.hear(TWO), bench.hear(TWO)), (granted(2, false), None));
+    assert_eq!(bench.server.counters().list_writes, 2, "the second host came when the first was being written");
+    bench.lock(TWO, 3, Exclusive, (32, 8), PATIENT);
+    assert_eq!(bench.server.counters().list_writes, 2);
+}
+
+#[test]
+fn the_impatient_are_refused_when_they_have_waited_for_long() {
+    let mut bench = Bench::new();
+    bench.lock(ONE, 1, Exclusive, (0, 8), PATIENT);
+    bench.lock(TWO, 1, Exclusive, (0, 8), IMPATIENT);
+    bench.lock(THREE, 1, Exclusive, (0, 8), PATIENT);
+    bench.pass(settings().lock_timeout - Duration::from_nanos(1));
+    assert_eq!(bench.hear(TWO), None);
+    bench.pass(Duration::from_nanos(1));
+    assert_eq!(bench.hear(TWO), Some(LockReply::Refused { lock_id: 1, refusal: LockRefusal::Timeout }));
+    bench.lock(TWO, 2, Exclusive, (0, 8), IMPATIENT);
+    bench.unlock(ONE, 1);
+    assert_eq!(bench.hear(THREE), granted(1, true));
+    bench.unlock(THREE, 1);
+    assert_eq!(bench.hear(TWO), granted(2, true));
+    bench.pass(settings().lock_timeout);
+    assert_eq!(bench.hear(TWO), None, "granted in time");
+    assert_eq!(bench.server.counters().timeouts, 1);
+}
+
+#[test]
+fn kept_claims_are_recalled_until_they_are_given_back() {
+    let mut bench = Bench::new();
+    bench.lock(ONE, 1, Shared, (0, 8), LockTerm::Cached);
+    bench.lock(ONE, 2, Shared, (8, 8), LockTerm::Cached);
+    bench.lock(ONE, 3, Shared, (16, 8), LockTerm::Cached);
+    bench.lock(TWO, 1, Shared, (0, 24), LockTerm::Cached);
+    assert_eq!(bench.hear(TWO), granted(1, false));
+    for lock_id in 1..=3 {
+        assert_eq!(bench.hear(ONE), granted(lock_id, false));
+    }
+    bench.lock(THREE, 1, Exclusive, (4, 8), LockTerm::Cached);
+    assert_eq!((bench.hear(ONE), bench.hear(TWO)), (revoke(&[1, 2]), revoke(&[1])));
+    bench.pass(settings().resend_min);
+    assert_eq!((bench.hear(ONE), bench.hear(TWO)), (revoke(&[1, 2]), revoke(&[1])));
+    bench.say(ONE, LockCommand::Yield { lock_ids: vec![1, 2] });
+    bench.pass(settings().resend_min);
+    assert_eq!((bench.hear(ONE), bench.hear(TWO)), (None, revoke(&[1])));
+    let dropped = LockRequest { host: TWO, start: bench.start, dropped: vec![1], command: LockCommand::Heartbeat };
+    bench.request(dropped);
+    assert_eq!(bench.hear(THREE), granted(1, true));
+    bench.pass(settings().resend_min * 4);
+    assert_eq!((bench.hear(TWO), bench.hear(TWO), bench.hear(THREE)), (Some(LockReply::Heartbeat), None, None));
+    let counters = bench.server.counters();
+    assert_eq!((counters.yields, counters.dropped, counters.revocations), (2, 1, 7));
+}
+
+#[test]
+fn what_nobody_waits_for_any_more_is_not_recalled_again() {
+    let mut bench = Bench::new();
+    bench.lock(ONE, 1, Exclusive, (0, 8), LockTerm::Cached);
+    bench.lock(TWO, 1, Exclusive, (0, 8), PATIENT);
+    assert_eq!((bench.hear(ONE), bench.hear(ONE)), (granted(1, false), revoke(&[1])));
+    bench.unlock(TWO, 1);
+    bench.pass(settings().resend_min * 3);
+    assert_eq!(bench.hear(ONE), None);
+    bench.lock(TWO, 2, Exclusive, (0, 8), PATIENT);
+    assert_eq!(bench.hear(ONE), revoke(&[1]));
+}
+
+#[test]
+fn a_kept_claim_that_is_wanted_when_it_is_granted_is_recalled_at_once() {
+    let mut bench = Bench::new();
+    for host in [ONE, TWO, THREE] {
+        bench.lock(host, 1, Exclusive, (0, 8), LockTerm::Cached);
+    }
+    bench.say(ONE, LockCommand::Yield { lock_ids: vec![1] });
+    assert_eq!((bench.hear(TWO), bench.hear(TWO)), (granted(1, true), revoke(&[1])));
+}
+
+#[test]
+fn a_host_is_recalled_what_itself_wants_otherwise() {
+    let mut bench = Bench::new();
+    bench.lock(ONE, 1, Shared, (0, 8), LockTerm::Cached);
+    bench.hear(ONE);
+    bench.lock(ONE, 2, Exclusive, (0, 8), LockTerm::Cached);
+    assert_eq!(bench.hear(ONE), revoke(&[1]));
+}
+
+/// It may be that the host knows nothing of it: its Lock came late, after its Unlock.
+#[test]
+fn claims_of_transactions_are_recalled_when_they_have_been_in_the_way_for_long() {
+    let mut bench = Bench::new();
+    bench.unlock(ONE, 1);
+    bench.lock(ONE, 1, Exclusive, (0, 8), PATIENT);
+    assert_eq!((bench.hear(ONE), bench.hear(ONE)), (unlocked(1), granted(1, false)));
+    bench.pass(settings().resend_min);
+    bench.lock(TWO, 1, Exclusive, (0, 8), PATIENT);
+    bench.pass(settings().resend_min - Duration::from_nanos(1));
+    assert_eq!(bench.hear(ONE), None);
+    bench.pass(Duration::from_nanos(1));
+    assert_eq!(bench.hear(ONE), revoke(&[1]));
+    bench.say(ONE, LockCommand::Yield { lock_ids: vec![1] });
+    assert_eq!(bench.hear(TWO), granted(1, true));
+}

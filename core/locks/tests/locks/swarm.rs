@@ -1,0 +1,546 @@
+//! A swarm run: hosts, a monitor and a lock server in the simulated world. Messages are lost, doubled, late and reordered; hosts and the server
+//! crash, and its disk is corrupted.
+//!
+//! What must hold all the time: two hosts that are not fenced never believe that they hold what conflicts. And
+//! when the swarm run is over, everybody gets what he asks for.
+
+use crate::bench::{OBJECT, config, fence, fenced, settings};
+use braid_base::{ArrayId, BlockRange, Generation, LockServerId, NodeId, Now, Rng, Time};
+use braid_locks::{DISK_BYTES, LockServer, LockServerCounters, LockService};
+use braid_machine::{Effects, Input, Machine};
+use braid_wire::{LockAnswer, LockCommand, LockExtent, LockMode, LockReply, LockRequest, LockTerm, Message, Rejection};
+use braid_world::{Disk, DiskOptions, LocalClock, NetworkOptions, Trace, World, WorldEvent};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+const TICK: Duration = Duration::from_millis(100);
+const BLOCKS: u64 = 12;
+const SERVER: NodeId = NodeId::LockServer(LockServerId(0));
+/// The latest message is so late.
+const LATEST: Duration = Duration::from_secs(20);
+const BOOT: Time = Time(1_000_000_000);
+
+/// Alarms of the world.
+const TICKS: u64 = 0;
+const SERVER_UP: u64 = 1;
+
+/// How bad it is, in percent.
+#[derive(Clone, Copy, Debug)]
+struct FaultRates {
+    loss: u64,
+    doubling: u64,
+    delay_ms: u64,
+    /// For each tick.
+    crash: u64,
+    pause: u64,
+    restart: u64,
+}
+
+const CALM: FaultRates = FaultRates { loss: 0, doubling: 0, delay_ms: 5, crash: 0, pause: 0, restart: 0 };
+
+impl FaultRates {
+    fn network(self) -> NetworkOptions {
+        NetworkOptions {
+            latency_min: Duration::ZERO,
+            latency_max: Duration::from_millis(self.delay_ms),
+            in_order: false,
+            loss: self.loss * 100,
+            double: self.doubling * 100,
+            // Now and then very late.
+            delay: self.doubling * 25,
+            delay_max: LATEST.min(Duration::from_millis(self.delay_ms * 100)),
+            ..NetworkOptions::clean()
+        }
+    }
+}
+
+/// Who takes part.
+enum Actor {
+    Server(Box<LockServer>),
+    Host(Host),
+    Monitor(Monitor),
+}
+
+impl Actor {
+    fn host(&self) -> Option<&Host> {
+        if let Actor::Host(host) = self { Some(host) } else { None }
+    }
+}
+
+impl Machine for Actor {
+    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+        match self {
+            Actor::Server(server) => server.step(now, input, out),
+            Actor::Host(host) => host.step(now, input, out),
+            Actor::Monitor(monitor) => monitor.step(input, out),
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        match self {
+            Actor::Server(server) => server.deadline(),
+            Actor::Host(host) => host.next_tick,
+            Actor::Monitor(_) => None,
+        }
+    }
+
+    fn invariants(&self) {
+        if let Actor::Server(server) = self {
+            server.invariants();
+        }
+    }
+}
+
+/// Fences whom it is told to.
+#[derive(Default)]
+struct Monitor {
+    fenced: BTreeSet<Generation>,
+}
+
+impl Monitor {
+    fn step(&mut self, input: Input, out: &mut Effects) {
+        let Input::Message { from, message: Message::MonitorRequest(request) } = input else { return };
+        let (ticket, hosts) = fence(request);
+        self.fenced.extend(hosts);
+        out.send(from, fenced(ticket));
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MemberState {
+    Locked,
+    Held,
+    /// Given back, not yet confirmed.
+    Ending,
+}
+
+#[derive(Clone, Debug)]
+struct Claim {
+    extents: Vec<LockExtent>,
+    term: LockTerm,
+    member_state: MemberState,
+    revoked: bool,
+}
+
+/// A host as the messages' documentation asks for.
+struct Host {
+    name: Generation,
+    rng: Rng,
+    /// Begins and ends locks as its rng has it.
+    is_active: bool,
+    next_tick: Option<Time>,
+    /// The server that knows all its locks, and the newest that it has heard of.
+    start: Generation,
+    newest: Generation,
+    lock_ids: BTreeMap<u64, Claim>,
+    unconfirmed: BTreeSet<u64>,
+    dropped: Vec<u64>,
+    next_claim: u64,
+    fenced: bool,
+}
+
+struct Swarm {
+    rng: Rng,
+    rates: FaultRates,
+    world: World<Actor>,
+    start: Generation,
+    seen: LockServerCounters,
+    next_host: u32,
+}
+
+impl Swarm {
+    fn new(seed: u64, rates: FaultRates) -> Swarm {
+        let mut rng = Rng::new(seed);
+        let world = World::new(ArrayId([1; 16]), rng.next_u64(), rates.network(), Trace::keeping(0));
+        let (start, seen) = (Generation(1), LockServerCounters::default());
+        let mut swarm = Swarm { rng, rates, world, start, seen, next_host: 100 };
+        let clock = LocalClock::exact(BOOT);
+        let options = DiskOptions { latency_min: Duration::ZERO, latency_max: Duration::from_millis(20), space: None };
+        let disk = Disk::new(options, swarm.rng.fork());
+        let server = Actor::Server(Box::new(LockServer::new(config(start))));
+        swarm.world.add(NodeId::Monitor, Actor::Monitor(Monitor::default()), None, clock.clone());
+        swarm.world.add(SERVER, server, Some(disk), clock);
+        (0..4).for_each(|_| swarm.new_host());
+        swarm.world.alarm(swarm.world.now().after(TICK), TICKS);
+        swarm
+    }
+
+    fn new_host(&mut self) {
+        self.next_host += 1;
+        let name = Generation(self.next_host);
+        let host = Host {
+            name,
+            rng: self.rng.fork(),
+            is_active: true,
+            next_tick: None,
+            start: Generation(0),
+            newest: Generation(0),
+            lock_ids: BTreeMap::new(),
+            unconfirmed: BTreeSet::new(),
+            dropped: Vec::new(),
+            next_claim: 0,
+            fenced: false,
+        };
+        self.world.add(NodeId::Host(name), Actor::Host(host), None, LocalClock::exact(BOOT));
+        self.world.watch(NodeId::Host(name));
+    }
+
+    /// The hosts that are up.
+    fn hosts(&self) -> impl Iterator<Item = &Host> {
+        self.world.up().into_iter().filter_map(|node| self.world.machine(node)?.host())
+    }
+
+    fn host_mut(&mut self, name: Generation) -> &mut Host {
+        match self.world.machine_mut(NodeId::Host(name)) {
+            Some(Actor::Host(host)) => host,
+            _ => panic!("{name} is up"),
+        }
+    }
+
+    fn server(&self) -> Option<&LockServer> {
+        match self.world.machine(SERVER)? {
+            Actor::Server(server) => Some(server),
+            _ => panic!("a lock server's place"),
+        }
+    }
+
+    fn fenced(&self) -> &BTreeSet<Generation> {
+        match self.world.machine(NodeId::Monitor) {
+            Some(Actor::Monitor(monitor)) => &monitor.fenced,
+            _ => panic!("the monitor stays up"),
+        }
+    }
+
+    fn run(&mut self, span: Duration) {
+        let end = self.world.now().after(span);
+        while let Some(event) = self.world.next(end) {
+            match event {
+                WorldEvent::Stepped(_) => self.exclusion(),
+                WorldEvent::Alarm(TICKS) => {
+                    self.tick();
+                    self.world.alarm(self.world.now().after(TICK), TICKS);
+                }
+                WorldEvent::Alarm(SERVER_UP) => {
+                    self.start.0 += 1;
+                    self.world.start(SERVER, Actor::Server(Box::new(LockServer::new(config(self.start)))));
+                }
+                other => panic!("nobody asked: {other:?}"),
+            }
+        }
+    }
+
+    fn server_down(&mut self) {
+        let Some(counters) = self.server().map(|server| *server.counters()) else { return };
+        self.seen.add(&counters);
+        let rots = self.world.disk(SERVER).expect("it has one").is_idle() && self.rng.chance(1, 2);
+        self.world.crash(SERVER);
+        if rots {
+            // One of its two slots corruption.
+            self.world.disk_mut(SERVER).expect("it has one").corrupt(0..DISK_BYTES);
+        }
+        let unavailable = Duration::from_millis(self.rng.below(6_000));
+        self.world.alarm(self.world.now().after(unavailable), SERVER_UP);
+    }
+
+    /// Two that are not fenced do not hold what conflicts.
+    fn exclusion(&self) {
+        let fenced = self.fenced();
+        let held: Vec<_> = self
+            .hosts()
+            .filter(|host| !fenced.contains(&host.name))
+            .flat_map(|host| host.lock_ids.iter().map(move |(number, lock_id)| (host.name, *number, lock_id)))
+            .filter(|(_, _, lock_id)| lock_id.member_state == MemberState::Held)
+            .collect();
+        for (index, one) in held.iter().enumerate() {
+            for other in &held[..index] {
+                let conflict = one.2.extents.iter().any(|a| {
+                    other
+                        .2
+                        .extents
+                        .iter()
+                        .any(|b| a.position == b.position && a.mode.conflicts(b.mode) && a.range.overlaps(b.range))
+                });
+                assert!(!conflict, "both are held: {one:?} and {other:?}");
+            }
+        }
+    }
+
+    fn tick(&mut self) {
+        if self.rng.chance(self.rates.restart, 100) {
+            self.server_down();
+        }
+        let well: Vec<_> = self.hosts().filter(|host| !host.fenced).map(|host| host.name).collect();
+        for name in well.into_iter().map(NodeId::Host) {
+            if self.world.is_stalled(name) {
+                continue;
+            }
+            if self.rng.chance(self.rates.crash, 100) {
+                self.world.crash(name);
+                self.new_host();
+            } else if self.rng.chance(self.rates.pause, 100) {
+                self.world.stall(name, Duration::from_millis(self.rng.below(12_000)));
+            }
+        }
+    }
+
+    /// The wind drops. All that is on its way arrives before anything else: late words of the dead would renew their leases.
+    fn calm(&mut self) {
+        self.rates = CALM;
+        self.world.network.set_options(CALM.network());
+        let names: Vec<_> = self.hosts().map(|host| host.name).collect();
+        for name in names {
+            self.host_mut(name).is_active = false;
+        }
+        self.run(LATEST * 2);
+    }
+}
+
+impl Host {
+    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+        if self.fenced {
+            return;
+        }
+        let said = match input {
+            Input::Message { message: Message::LockAnswer(answer), .. } => self.hear(answer).into_iter().collect(),
+            _ => {
+                self.next_tick = Some(now.time.after(TICK));
+                if self.is_active {
+                    self.act();
+                }
+                self.say_all()
+            }
+        };
+        for command in said {
+            let dropped = std::mem::take(&mut self.dropped);
+            let request = LockRequest { host: self.name, start: self.start, dropped, command };
+            out.send(SERVER, Message::LockRequest(request));
+        }
+        if self.fenced {
+            self.next_tick = None;
+        }
+    }
+
+    /// Begins and ends locks as its rng has it.
+    fn act(&mut self) {
+        if self.rng.chance(1, 3) && self.lock_ids.len() < 6 {
+            let extents = (0..self.rng.between(1, 3)).map(|_| LockExtent {
+                position: self.rng.below(2) as u16,
+                range: BlockRange::new(self.rng.below(BLOCKS), self.rng.between(1, 3)),
+                mode: if self.rng.chance(1, 2) { LockMode::Shared } else { LockMode::Exclusive },
+            });
+            let extents: Vec<_> = extents.collect();
+            let touches = |lock_id: &Claim| {
+                lock_id
+                    .extents
+                    .iter()
+                    .any(|a| extents.iter().any(|b| a.position == b.position && a.range.overlaps(b.range)))
+            };
+            // Its own locks are apart, so that only those of different hosts have to be compared.
+            if !self.lock_ids.values().any(|lock_id| lock_id.member_state != MemberState::Ending && touches(lock_id)) {
+                let term = match self.rng.below(3) {
+                    0 => LockTerm::Cached,
+                    rng => LockTerm::Transaction { impatient: rng == 1 },
+                };
+                self.ask(extents, term);
+            }
+        }
+        let numbers: Vec<_> = self.lock_ids.keys().copied().collect();
+        for number in numbers {
+            let lock_id = &self.lock_ids[&number];
+            match (lock_id.member_state, lock_id.term) {
+                // A user gave up, or another server refused; or a transaction is over.
+                (MemberState::Locked, _) if self.rng.chance(1, 40) => self.end(number),
+                (MemberState::Held, LockTerm::Transaction { .. }) if self.rng.chance(1, 5) => self.end(number),
+                (MemberState::Held, _) if self.rng.chance(1, 80) => {
+                    self.lock_ids.remove(&number);
+                    self.unconfirmed.remove(&number);
+                    self.dropped.push(number);
+                }
+                _ => {}
+            }
+        }
+        self.check_complete();
+    }
+
+    fn ask(&mut self, extents: Vec<LockExtent>, term: LockTerm) -> u64 {
+        self.next_claim += 1;
+        let lock_id = Claim { extents, term, member_state: MemberState::Locked, revoked: false };
+        self.lock_ids.insert(self.next_claim, lock_id);
+        self.next_claim
+    }
+
+    fn end(&mut self, number: u64) {
+        self.lock_ids.get_mut(&number).expect("it is there").member_state = MemberState::Ending;
+        self.unconfirmed.remove(&number);
+    }
+
+    fn check_complete(&mut self) {
+        if self.unconfirmed.is_empty() {
+            self.start = self.newest;
+        }
+    }
+
+    /// What it has to say, again and again.
+    fn say_all(&mut self) -> Vec<LockCommand> {
+        let mut said = vec![LockCommand::Heartbeat];
+        let revoked = |lock_id: &Claim| {
+            lock_id.revoked && lock_id.member_state == MemberState::Held && lock_id.term == LockTerm::Cached
+        };
+        let lock_ids: Vec<_> =
+            self.lock_ids.iter().filter(|(_, lock_id)| revoked(lock_id)).map(|(number, _)| *number).collect();
+        for number in &lock_ids {
+            self.lock_ids.remove(number);
+            self.unconfirmed.remove(number);
+        }
+        if !lock_ids.is_empty() {
+            self.check_complete();
+            said.push(LockCommand::Yield { lock_ids });
+        }
+        for (&number, lock_id) in &self.lock_ids {
+            let lock =
+                |term| LockCommand::Lock { lock_id: number, object: OBJECT, extents: lock_id.extents.clone(), term };
+            match lock_id.member_state {
+                MemberState::Locked => said.push(lock(lock_id.term)),
+                MemberState::Ending => said.push(LockCommand::Unlock { lock_id: number }),
+                MemberState::Held if self.unconfirmed.contains(&number) => {
+                    said.push(lock(LockTerm::Held { start: self.newest, cached: lock_id.term == LockTerm::Cached }));
+                }
+                MemberState::Held => {}
+            }
+        }
+        said
+    }
+
+    fn hear(&mut self, answer: LockAnswer) -> Option<LockCommand> {
+        if answer.start < self.newest {
+            return None;
+        }
+        if answer.start > self.newest {
+            self.newest = answer.start;
+            let held = self.lock_ids.iter().filter(|(_, lock_id)| lock_id.member_state == MemberState::Held);
+            self.unconfirmed = held.map(|(number, _)| *number).collect();
+            self.check_complete();
+        }
+        match answer.reply {
+            LockReply::Heartbeat => None,
+            LockReply::Granted { lock_id, .. } => match self.lock_ids.get_mut(&lock_id) {
+                None => Some(LockCommand::Unlock { lock_id }),
+                Some(known) => {
+                    if known.member_state == MemberState::Locked {
+                        known.member_state = MemberState::Held;
+                    }
+                    self.unconfirmed.remove(&lock_id);
+                    self.check_complete();
+                    None
+                }
+            },
+            LockReply::Unlocked { lock_id } => {
+                if self.lock_ids.get(&lock_id).is_some_and(|known| known.member_state == MemberState::Ending) {
+                    self.lock_ids.remove(&lock_id);
+                }
+                None
+            }
+            LockReply::Revoke { lock_ids } => {
+                let mut unknown = Vec::new();
+                for number in lock_ids {
+                    match self.lock_ids.get_mut(&number) {
+                        None => unknown.push(number),
+                        // In use for a while yet, perhaps.
+                        Some(known) => known.revoked |= self.rng.chance(1, 2),
+                    }
+                }
+                (!unknown.is_empty()).then_some(LockCommand::Yield { lock_ids: unknown })
+            }
+            LockReply::Refused { lock_id, .. } => {
+                if self.lock_ids.get(&lock_id).is_some_and(|known| known.member_state == MemberState::Locked) {
+                    self.lock_ids.remove(&lock_id);
+                }
+                None
+            }
+            LockReply::Rejected { rejection } => {
+                assert_eq!(rejection, Rejection::Fenced);
+                self.fenced = true;
+                self.lock_ids.clear();
+                None
+            }
+        }
+    }
+}
+
+/// A swarm run, then calm; what the servers have counted.
+fn swarm(seed: u64, rates: FaultRates) -> LockServerCounters {
+    let mut swarm = Swarm::new(seed, rates);
+    swarm.run(Duration::from_secs(60));
+    swarm.calm();
+    let everything = |mode| vec![LockExtent { position: 1, range: BlockRange::new(0, 2 * BLOCKS), mode }];
+    let mut asked = Vec::new();
+    let names: Vec<_> = swarm.hosts().filter(|host| !host.fenced).map(|host| host.name).collect();
+    for host in names {
+        let host = swarm.host_mut(host);
+        let held: Vec<_> = host.lock_ids.keys().copied().collect();
+        held.into_iter().for_each(|number| host.end(number));
+        host.check_complete();
+        for mode in [LockMode::Exclusive, LockMode::Shared] {
+            asked.push((host.name, host.ask(everything(mode), LockTerm::Transaction { impatient: false })));
+        }
+    }
+    // Each gives back what it has got.
+    let mut granted = BTreeSet::new();
+    for _ in 0..600 {
+        swarm.run(TICK);
+        for (name, number) in &asked {
+            let host = swarm.host_mut(*name);
+            let held = host.lock_ids.get(number).is_some_and(|lock_id| lock_id.member_state == MemberState::Held);
+            if held || host.fenced {
+                granted.insert((*name, *number));
+            }
+            if held {
+                host.end(*number);
+            }
+        }
+    }
+    assert_eq!(asked.len(), granted.len(), "everybody gets what he asks for: {asked:?}, {granted:?}");
+    let server = swarm.server().expect("it is up again");
+    assert_eq!(server.service(), LockService::Serving);
+    let mut counters = swarm.seen;
+    counters.add(server.counters());
+    counters
+}
+
+fn rates() -> impl Strategy<Value = FaultRates> {
+    (0u64..30, 0u64..30, 1u64..2_000, 1u64..2, 0u64..2, 0u64..3).prop_map(
+        |(loss, doubling, delay_ms, crash, pause, restart)| FaultRates {
+            loss,
+            doubling,
+            delay_ms,
+            crash,
+            pause,
+            restart,
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    #[test]
+    fn locks_exclude_and_are_granted_whatever_the_weather(seed: u64, rates in rates()) {
+        swarm(seed, rates);
+    }
+}
+
+/// The swarm run does what it is there for.
+#[test]
+fn everything_happens_in_storms() {
+    let mut counters = LockServerCounters::default();
+    let rates = FaultRates { loss: 10, doubling: 20, delay_ms: 300, crash: 1, pause: 1, restart: 1 };
+    for seed in 0..10 {
+        counters.add(&swarm(seed, rates));
+    }
+    let rare = ["refused"];
+    let missing: Vec<_> =
+        counters.list().into_iter().filter(|(name, count)| *count == 0 && !rare.contains(name)).collect();
+    assert!(missing.is_empty(), "{missing:?} of {:?}", counters.list());
+    assert!(settings().host_lease > TICK * 10, "hosts that are well keep their leases");
+}

@@ -1,0 +1,38 @@
+//! What an object index holds: changes in memory over leaves on the disk, found by the index. Lookups and rounds of merging go over this.
+
+use crate::index::Index;
+use crate::leaves::Leaves;
+use crate::table::Tables;
+use crate::types::Settings;
+use braid_objects::{Key, Obstacle};
+use bytes::Bytes;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Contents {
+    pub settings: Settings,
+    pub tables: Tables,
+    pub index: Index,
+    pub leaves: Leaves,
+}
+
+impl Contents {
+    /// What a key has.
+    pub fn get(&mut self, key: Key) -> Result<Option<Bytes>, Obstacle> {
+        if let Some(value) = self.tables.get(key) {
+            return Ok(value.clone());
+        }
+        let entry = self.index.at(self.index.find(key));
+        let found = self.leaves.get(entry)?.and_then(|leaf| leaf.get(key));
+        match found {
+            Some(value) => Ok(value),
+            None if entry.lost => Err(Obstacle::Lost),
+            None => Ok(None),
+        }
+    }
+
+    /// Slots that it has on the disk.
+    pub fn used_slots(&self) -> u64 {
+        (self.index.leaves() + self.index.nodes_on_disk()) as u64
+    }
+}

@@ -1,0 +1,116 @@
+//! Leaves: those in memory, those that are wanted or on their way, and those that can't be read.
+
+use crate::cache::Cache;
+use crate::index::{Index, LeafEntry};
+use crate::leaf::Leaf;
+use crate::types::SlotRef;
+use braid_objects::{Key, Obstacle};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A leaf that a lookup needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    first: Key,
+    /// Where it is.
+    pub place: SlotRef,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Leaves {
+    pub cache: Cache,
+    /// Slots whose leaf can't be read.
+    damaged: BTreeSet<u32>,
+    /// Leaves that are being read, by slot.
+    reading: BTreeMap<u32, Wanted>,
+    wanted: Vec<Wanted>,
+    /// How many were read for lookups, were written, and were found damaged.
+    pub read: u64,
+    pub written: u64,
+    pub found_damaged: u64,
+}
+
+impl Leaves {
+    pub fn new(cache_bytes: usize) -> Leaves {
+        Leaves {
+            cache: Cache::new(cache_bytes),
+            damaged: BTreeSet::new(),
+            reading: BTreeMap::new(),
+            wanted: Vec::new(),
+            read: 0,
+            written: 0,
+            found_damaged: 0,
+        }
+    }
+
+    /// The leaves that were not here since this was asked last.
+    pub fn take_wanted(&mut self) -> Vec<Wanted> {
+        std::mem::take(&mut self.wanted)
+    }
+
+    /// False if the leaf is being read already, or is none any more.
+    pub fn begin_read(&mut self, wanted: Wanted, index: &Index) -> bool {
+        if index.at(index.find(wanted.first)).place != Some(wanted.place) {
+            return false;
+        }
+        let begins = self.reading.insert(wanted.place.slot, wanted).is_none();
+        self.read += u64::from(begins);
+        begins
+    }
+
+    /// True if the leaf is on its way.
+    pub fn is_being_read(&self, wanted: Wanted) -> bool {
+        self.reading.get(&wanted.place.slot) == Some(&wanted)
+    }
+
+    /// See [`ObjectIndex::on_read`](crate::ObjectIndex::on_read).
+    pub fn on_read(&mut self, slot: u32, bytes: Option<&Bytes>, index: &Index) -> bool {
+        let Some(Wanted { first, place }) = self.reading.get(&slot).copied() else { return true };
+        let leaf = bytes.and_then(|bytes| Leaf::decode(bytes, place));
+        if leaf.is_none() && bytes.is_some() {
+            return false;
+        }
+        self.reading.remove(&slot);
+        // Another one may have come in its place.
+        if index.at(index.find(first)).place == Some(place) {
+            match leaf {
+                Some(leaf) => self.cache.insert(slot, leaf),
+                None => self.mark_damaged(slot),
+            }
+        }
+        true
+    }
+
+    pub fn mark_damaged(&mut self, slot: u32) {
+        self.found_damaged += u64::from(self.damaged.insert(slot));
+    }
+
+    pub fn is_damaged(&self, slot: u32) -> bool {
+        self.damaged.contains(&slot)
+    }
+
+    /// The leaf in a slot is none any more.
+    pub fn drop_slot(&mut self, slot: u32) {
+        self.cache.remove(slot);
+        self.damaged.remove(&slot);
+    }
+
+    /// A leaf, from memory; none if nothing is on the disk of it.
+    pub fn get(&mut self, entry: LeafEntry) -> Result<Option<&Leaf>, Obstacle> {
+        let Some(place) = entry.place else { return Ok(None) };
+        if self.damaged.contains(&place.slot) {
+            return Err(Obstacle::Lost);
+        }
+        match self.cache.get(place.slot) {
+            Some(leaf) => Ok(Some(leaf)),
+            None => {
+                let wanted = Wanted { first: entry.first, place };
+                if self.wanted.last() != Some(&wanted) {
+                    self.wanted.push(wanted);
+                }
+                Err(Obstacle::NotHere)
+            }
+        }
+    }
+}

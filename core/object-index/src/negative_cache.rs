@@ -1,0 +1,112 @@
+//! Stretches of keys that are known to have no values. Who looks for the first of a range behind many that are gone, but not merged yet,
+//! walks over all of them; the next one, who takes from a queue or sweeps what an object left, need not.
+
+use braid_objects::Key;
+use std::collections::BTreeMap;
+
+/// The most stretches. When there are more, all are forgotten.
+const VOIDS_MAX: usize = 1024;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct NegativeCache {
+    /// The first key, and the first behind it that may have a value. No two touch.
+    negative_cache: BTreeMap<Key, Key>,
+}
+
+impl NegativeCache {
+    /// The first key from this one on that may have a value.
+    pub fn skip(&self, key: Key) -> Key {
+        match self.negative_cache.range(..=key).next_back() {
+            Some((_, behind)) if *behind > key => *behind,
+            _ => key,
+        }
+    }
+
+    /// A walk found that no key from `from` on and below `behind` has a value.
+    pub fn learn(&mut self, from: Key, behind: Key) {
+        if from >= behind {
+            return;
+        }
+        let (mut first, mut end) = (from, behind);
+        if let Some((before, until)) = self.negative_cache.range(..=from).next_back()
+            && *until >= from
+        {
+            (first, end) = (*before, end.max(*until));
+        }
+        while let Some((next, until)) =
+            self.negative_cache.range(first..=end).next().map(|(next, until)| (*next, *until))
+        {
+            self.negative_cache.remove(&next);
+            end = end.max(until);
+        }
+        if self.negative_cache.len() >= VOIDS_MAX {
+            self.negative_cache.clear();
+        }
+        self.negative_cache.insert(first, end);
+    }
+
+    /// The key has a value now.
+    pub fn fill(&mut self, key: Key) {
+        let Some((first, behind)) =
+            self.negative_cache.range(..=key).next_back().map(|(first, behind)| (*first, *behind))
+        else {
+            return;
+        };
+        if behind <= key {
+            return;
+        }
+        self.negative_cache.remove(&first);
+        if first < key {
+            self.negative_cache.insert(first, key);
+        }
+        if let Some(next) = key.after().filter(|next| *next < behind) {
+            self.negative_cache.insert(next, behind);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_objects::Kind;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn key(index: u64) -> Key {
+        Key { kind: Kind::Attribute, of: 1, index }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_may_have_a_value_is_skipped(
+            steps in prop::collection::vec((any::<bool>(), 0u64..100, 1u64..30), 1..60),
+        ) {
+            let (mut negative_cache, mut empty) = (NegativeCache::default(), BTreeSet::new());
+            for (learns, at, count) in steps {
+                if learns {
+                    negative_cache.learn(key(at), key(at + count));
+                    empty.extend(at..at + count);
+                } else {
+                    negative_cache.fill(key(at));
+                    empty.remove(&at);
+                }
+                for at in 0..130 {
+                    let skipped = negative_cache.skip(key(at)).index;
+                    let expected = (at..).find(|at| !empty.contains(at)).expect("beyond all");
+                    prop_assert_eq!(skipped, expected);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn there_is_a_bound() {
+        let mut negative_cache = NegativeCache::default();
+        for at in 0..5000 {
+            negative_cache.learn(key(at * 10), key(at * 10 + 5));
+            assert!(negative_cache.negative_cache.len() <= VOIDS_MAX);
+        }
+        assert_eq!(negative_cache.skip(key(49_990)), key(49_995));
+    }
+}

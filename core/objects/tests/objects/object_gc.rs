@@ -1,0 +1,59 @@
+//! What removed objects leave behind, and how it goes.
+
+use crate::words::*;
+use braid_base::ObjectId;
+use braid_objects::{Key, Kind};
+use braid_wire::*;
+
+#[test]
+fn sweeping_leaves_nothing_but_headers_and_the_last_number() {
+    let mut objects = Objects::default();
+    for number in 1..6 {
+        let attributes = (0..number as u32).fold(command(write(9, &vec![1; 4096 * number as usize])), |sets, at| {
+            sets.set(AttributeName::new(at, u32::MAX - at), b"x")
+        });
+        objects.does([command(Action::Create).of(number), attributes.of(number)]);
+    }
+    objects.does([1, 2, 4, 5].map(|number| command(Action::Remove).of(number)));
+    objects.does([command(Action::Create).of(5)]);
+    assert!(objects.collect(4) > 5);
+    let of_others = |key: &&Key| !matches!(key.kind, Kind::Piece | Kind::Attribute) || key.of != 3;
+    let left: Vec<Key> = objects.map.keys().filter(of_others).copied().collect();
+    assert_eq!(left, [Key::LAST_GIVEN, Key::header(ObjectId(3)), Key::header(ObjectId(5))]);
+    let kept = objects.does([command(Action::Stat).of(3).get(AttributeName::new(2, u32::MAX - 2))]).remove(0);
+    assert_eq!(kept.action, ActionResult::Stat { length: 9 + 3 * 4096, incarnation: 3 });
+    assert_eq!(kept.values, ["x"]);
+}
+
+#[test]
+fn a_sweep_takes_as_much_as_it_is_told() {
+    // Two pieces, one attribute, and the incarnation itself.
+    for (most, times) in [(1, 4), (2, 2), (3, 2), (4, 1), (100, 1)] {
+        let mut objects = Objects::with_one();
+        objects.does([command(write(0, &[1; 5000])).set(NOTE, b"x"), command(Action::Remove)]);
+        assert_eq!(objects.collect(most), times, "{most} at a time");
+        assert_eq!(objects.map.len(), 1);
+    }
+}
+
+#[test]
+fn what_was_made_and_removed_in_one_request_is_swept() {
+    let mut objects = Objects::default();
+    objects.does([command(Action::Create), command(write(0, &[1; 5000])).set(NOTE, b"x"), command(Action::Remove)]);
+    assert_eq!(objects.collect(100), 1);
+    assert_eq!(objects.map.len(), 1);
+}
+
+#[test]
+fn where_nothing_was_removed_nothing_is_swept() {
+    let mut objects = full_of_everything();
+    let before = objects.map.clone();
+    assert_eq!(objects.collect(100), 0);
+    assert_eq!(objects.map, before);
+}
+
+fn full_of_everything() -> Objects {
+    let mut objects = Objects::with_one();
+    objects.does([command(write(0, &[1; 5000])).set(NOTE, b"x").set(AttributeName::new(0xefff_ffff, u32::MAX), b"x")]);
+    objects
+}

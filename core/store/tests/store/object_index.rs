@@ -1,0 +1,458 @@
+//! What objects hold, on the disk: leaves and an index, their damage, their room, and what is left of removed objects.
+
+use crate::disk::TestDisk;
+use crate::protocol::{Bench, SIZE, config, data};
+use crate::requests::{ask, command, get, set, with_object};
+use braid_base::{DiskId, Generation, ObjectId, TransactionId};
+use braid_store::{FORMAT, Storage, Store, StoreError, StoreEvent, Superblock};
+use braid_wire::{
+    Action, Atomicity, AttributeName, Failure, ObjectDescription, ObjectFailure, ObjectRequest, Ordering, SetAttribute,
+};
+
+const SLOT: u64 = 73_728;
+
+fn value(index: u64, length: usize) -> Vec<u8> {
+    vec![index as u8; length]
+}
+
+/// Has the store make a checkpoint.
+fn checkpoint(bench: &mut Bench, from: u64) {
+    let before = bench.counter("checkpoints");
+    for sequence in from..from + 200 {
+        if bench.counter("checkpoints") > before && bench.counter("catalogue_changes") <= 1 {
+            return;
+        }
+        set(bench, sequence, 0, value(sequence, 10_000)).expect("there is room");
+        bench.settle();
+    }
+    panic!("no checkpoint is made");
+}
+
+/// An object with 400 attributes of 1000 bytes, most of them in leaves, none of these in memory.
+fn at_rest() -> Bench {
+    let mut bench = with_object();
+    for index in 1..400 {
+        set(&mut bench, 10 + index, index, value(index, 1000)).expect("there is room");
+    }
+    checkpoint(&mut bench, 1000);
+    bench.restart().expect("nothing is wrong").0
+}
+
+#[test]
+fn what_is_in_leaves_is_read_when_it_is_asked_for_and_not_before() {
+    let mut bench = at_rest();
+    assert!(bench.counter("leaves_read") <= 1, "one tells whether anything is to be garbage-collected");
+    let leaves = bench.counter("index_leaves");
+    assert!((5..9).contains(&leaves), "{leaves} leaves for 400 kB");
+    for index in 1..400 {
+        assert_eq!(get(&mut bench, 5000 + index, index), Ok(value(index, 1000).into()));
+    }
+    assert_eq!(bench.counter("leaves_read"), leaves);
+    assert_eq!(get(&mut bench, 5999, 5999), Ok(Vec::new().into()));
+    assert_eq!(bench.counter("leaves_read"), leaves, "all are in memory");
+}
+
+#[test]
+fn a_store_with_little_memory_reads_leaves_again_and_knows_as_much() {
+    let mut bench = at_rest();
+    bench.disk.crash(&mut bench.rng);
+    let memory = 2 * SLOT;
+    bench.store = Store::new(config()).with_object_memory(memory);
+    bench.store.start(&mut bench.out);
+    bench.run();
+    assert!(matches!(bench.events.pop_front(), Some(StoreEvent::Ready(_))));
+    let leaves = bench.counter("index_leaves");
+    for round in 0..3 {
+        for index in 1..400 {
+            assert_eq!(get(&mut bench, 5000 + 400 * round + index, index), Ok(value(index, 1000).into()));
+            assert!(bench.counter("index_bytes_cached") <= memory);
+        }
+    }
+    assert!(bench.counter("leaves_read") >= 3 * (leaves - 2), "they don't all stay");
+}
+
+#[test]
+fn the_leaves_that_several_requests_need_are_read_together() {
+    let mut bench = at_rest();
+    bench.disk.hold_reads = true;
+    for index in 0..30 {
+        let name = TransactionId { host: Generation(5), sequence: 7000 + index };
+        let gets = vec![AttributeName::new(1, 1 + 13 * index as u32)];
+        let get = command(ObjectId(1), Action::Nothing, Vec::new(), gets);
+        bench.store.execute(bench.now, name, 0, Vec::new(), ObjectRequest { commands: vec![get] }, &mut bench.out);
+        bench.run();
+    }
+    // The header first; then all others at once.
+    for held in [false, true] {
+        bench.disk.hold_reads = false;
+        bench.end_one();
+        bench.disk.hold_reads = held;
+    }
+    assert_eq!(bench.counter("leaves_read"), bench.counter("index_leaves"));
+    assert!(bench.events.is_empty() || bench.events.len() < 8);
+    bench.disk.hold_reads = false;
+    bench.run();
+    assert_eq!(bench.events.len(), 30);
+}
+
+#[test]
+fn what_a_rotten_leaf_knew_is_lost_until_it_is_said_anew() {
+    let mut bench = at_rest();
+    let leaves = bench.disk.find(b"BrLf");
+    // Its second half: none of them is the one with the object's header.
+    let lost_names = |bench: &mut Bench, from: u64| -> Vec<u64> {
+        let lost = |index: &u64| match get(bench, from + index, *index) {
+            Err(ObjectFailure::Lost) => true,
+            found => {
+                assert_eq!(found, Ok(value(*index, 1000).into()));
+                false
+            }
+        };
+        (1..400).filter(lost).collect()
+    };
+    let victim = leaves.iter().copied().find(|at| {
+        let first = bench.disk.get(*at, 512)[24 + 16];
+        first > 0
+    });
+    bench.disk.corrupt(victim.expect("there are several") + 1024);
+    let lost = lost_names(&mut bench, 10_000);
+    assert!((20..80).contains(&lost.len()), "{lost:?}");
+    assert_eq!(bench.counter("leaves_damaged"), 1);
+    // What is said anew is known, in memory and at home; the rest stays lost.
+    for (at, index) in lost.iter().enumerate().filter(|(at, _)| at % 2 == 0) {
+        let new = if at % 4 == 0 { value(*index, 1000) } else { Vec::new() };
+        assert!(set(&mut bench, 20_000 + index, *index, new).is_ok());
+    }
+    for round in 0..2 {
+        for (at, index) in lost.iter().enumerate() {
+            let expected = match at % 4 {
+                0 => Ok(value(*index, 1000).into()),
+                2 => Ok(Vec::new().into()),
+                _ => Err(ObjectFailure::Lost),
+            };
+            assert_eq!(get(&mut bench, 30_000 + 1000 * round + index, *index), expected);
+        }
+        checkpoint(&mut bench, 40_000 + 1000 * round);
+        bench = bench.restart().expect("nothing is wrong").0;
+    }
+}
+
+#[test]
+fn a_leaf_that_can_not_be_read_once_is_read_again() {
+    let mut bench = at_rest();
+    bench.disk.failing_reads = bench.disk.find(b"BrLf");
+    for index in 1..400 {
+        assert_eq!(get(&mut bench, 5000 + index, index), Ok(value(index, 1000).into()));
+    }
+    assert_eq!(bench.counter("leaves_damaged"), 0);
+}
+
+#[test]
+fn a_rotten_index_makes_the_store_unusable() {
+    let mut bench = at_rest();
+    let nodes = bench.disk.find(b"BrIx");
+    // Those of earlier rounds may be there as well.
+    nodes.iter().for_each(|at| bench.disk.corrupt(at + 17));
+    let error = bench.restart().err().expect("it can't be opened");
+    assert!(matches!(error, StoreError::Damaged { part: "index of the object index", .. }), "{error}");
+}
+
+fn volume(object: u64, blocks: u64) -> ObjectDescription {
+    ObjectDescription {
+        object: ObjectId(object),
+        first: 0,
+        blocks,
+        ordering: Ordering::Timestamp,
+        redundant: true,
+        atomicity: Atomicity::Implied,
+    }
+}
+
+fn create(bench: &mut Bench, description: ObjectDescription) -> Result<(), Failure> {
+    bench.store.create_object(1, description, 0, &mut bench.out);
+    bench.settle();
+    match bench.events.pop_front() {
+        Some(StoreEvent::Done { result, .. }) => result,
+        event => panic!("asked for an object, heard {event:?}"),
+    }
+}
+
+/// Sets attributes of 30,000 bytes until there is no room; how many there are.
+fn fill(bench: &mut Bench) -> u64 {
+    for index in 1..1000 {
+        match set(bench, 100_000 + index, index, value(index, 30_000)) {
+            Ok(_) => {}
+            Err(refusal) => {
+                assert_eq!(refusal.failure, ObjectFailure::NoSpace);
+                return index;
+            }
+        }
+    }
+    panic!("there is no end");
+}
+
+#[test]
+fn a_full_catalogue_refuses_to_grow_and_takes_overwrites_and_removals() {
+    let mut bench = with_object();
+    let before = bench.store.free_blocks();
+    let count = fill(&mut bench);
+    assert!(count > 120, "{count} of 30 kB each, on 16 MB");
+    // Not done, and not done when it comes again.
+    assert!(set(&mut bench, 100_000 + count, count, value(1, 30_000)).is_err());
+    assert_eq!(get(&mut bench, 99_999, count), Ok(Vec::new().into()));
+    // Many times over, more than is free could take.
+    for round in 0..6 {
+        for index in (1..count).step_by(3) {
+            let new = value(index + round, 30_000 - round as usize);
+            assert!(set(&mut bench, 200_000 + round * 1000 + index, index, new).is_ok(), "{round} {index}");
+        }
+        bench.settle();
+    }
+    let (mut bench, _) = bench.restart().expect("nothing is wrong");
+    bench.settle();
+    for index in (1..count).step_by(3) {
+        assert_eq!(get(&mut bench, 300_000 + index, index), Ok(value(index + 5, 29_995).into()));
+    }
+    let claimed = bench.store.free_blocks();
+    assert_eq!(create(&mut bench, volume(8, claimed + 16)), Err(Failure::NoSpace));
+    assert!(ask(&mut bench, 400_000, command(ObjectId(1), Action::Remove, Vec::new(), Vec::new())).is_ok());
+    bench.settle();
+    // All is garbage-collected, and a checkpoint gives the slots back.
+    let created = command(ObjectId(1), Action::Create, Vec::new(), Vec::new());
+    assert!(ask(&mut bench, 400_001, created).is_ok());
+    checkpoint(&mut bench, 500_000);
+    assert!(bench.counter("keys_swept") >= count, "{}", bench.counter("keys_swept"));
+    let free = bench.store.free_blocks();
+    assert!(free + 30 * 16 > before, "{free} of {before}");
+    assert_eq!(create(&mut bench, volume(8, free)), Ok(()));
+}
+
+#[test]
+fn what_volumes_were_promised_is_theirs() {
+    let mut bench = Bench::new(1);
+    let room = bench.store.free_blocks();
+    assert_eq!(create(&mut bench, volume(7, room)), Ok(()));
+    let make = command(ObjectId(1), Action::Create, Vec::new(), Vec::new());
+    let refused = ask(&mut bench, 1, make).map_err(|refusal| refusal.failure);
+    assert_eq!(refused, Err(ObjectFailure::NoSpace));
+    for chunk in 0..room / 16 {
+        bench.write(1000 + chunk, vec![data(16 * chunk, 16, chunk)]);
+    }
+    // And what the object index has is not theirs.
+    let mut bench = with_object();
+    let count = fill(&mut bench);
+    let room = bench.store.free_blocks();
+    assert_eq!(create(&mut bench, volume(7, room)), Ok(()));
+    for chunk in 0..room / 16 {
+        bench.write(1000 + chunk, vec![data(16 * chunk, 16, chunk)]);
+    }
+    for index in 1..count {
+        assert!(set(&mut bench, 200_000 + index, index, value(index, 29_000)).is_ok(), "{index}");
+    }
+    bench.settle();
+}
+
+#[test]
+fn a_device_without_objects_loses_nothing_to_them() {
+    let mut bench = Bench::new(1);
+    let geometry = Superblock::read(&bench.disk.get(0, 8192)).expect("it is whole").geometry;
+    assert_eq!(bench.store.free_blocks(), u64::from(geometry.slots - 64) * 16);
+    assert!(u64::from(geometry.slots) * SLOT > SIZE * 9 / 10);
+    bench.settle();
+    assert_eq!(bench.counter("index_leaves") + bench.counter("leaves_written"), 0);
+}
+
+#[test]
+fn what_a_removed_object_leaves_goes_bit_by_bit_whatever_happens_in_between() {
+    let mut bench = at_rest();
+    let removed = ObjectRequest { commands: vec![command(ObjectId(1), Action::Remove, Vec::new(), Vec::new())] };
+    let name = TransactionId { host: Generation(5), sequence: 5000 };
+    bench.store.execute(bench.now, name, 0, Vec::new(), removed, &mut bench.out);
+    bench.perform();
+    while bench.events.is_empty() {
+        bench.end_one();
+    }
+    assert!(bench.counter("keys_swept") < 400, "not all at once: {}", bench.counter("keys_swept"));
+    // However soon the power fails each time, it comes to an end.
+    for _ in 0..60 {
+        bench = bench.restart().expect("nothing is wrong").0;
+        for _ in 0..3 {
+            bench.end_one();
+        }
+    }
+    bench.settle();
+    assert_eq!(get(&mut bench, 5001, 7), Err(ObjectFailure::NoSuchObject));
+    let made = ask(&mut bench, 5002, command(ObjectId(1), Action::Create, Vec::new(), Vec::new()));
+    assert!(made.is_ok());
+    checkpoint(&mut bench, 6000);
+    bench.settle();
+    assert!(bench.counter("index_leaves") <= 2, "{}", bench.counter("index_leaves"));
+    assert_eq!(get(&mut bench, 7000, 7), Ok(Vec::new().into()));
+}
+
+#[test]
+fn a_device_of_the_format_before_is_read_and_made_one_of_this_before_it_is_written() {
+    let mut bench = Bench::new(1);
+    bench.settle();
+    let mut disk: TestDisk = bench.disk;
+    for copy in [0, 4096] {
+        let mut bytes = disk.get(copy, 512);
+        bytes[8..12].copy_from_slice(&3u32.to_le_bytes());
+        let checksum = braid_base::checksum::crc32c(&bytes[..508]).to_le_bytes();
+        bytes[508..].copy_from_slice(&checksum);
+        disk.put(copy, &bytes.into());
+    }
+    let (mut bench, recovered) = Bench::start(disk, 3).expect("it can be read");
+    assert_eq!(recovered.disk, DiskId(1));
+    for copy in [0, 4096] {
+        assert_eq!(bench.disk.get(copy, 512)[8..12], FORMAT.to_le_bytes());
+    }
+    let (reads, slots) = (bench.disk.reads, bench.counter("slots"));
+    assert!(slots > 200 && reads > 0);
+    let made = ask(&mut bench, 1, command(ObjectId(1), Action::Create, Vec::new(), Vec::new()));
+    assert!(made.is_ok());
+}
+
+#[test]
+fn starting_reads_the_index_and_no_leaf() {
+    let reads = |attributes: u64| {
+        let mut bench = with_object();
+        for index in 1..=attributes {
+            let sets = (0..8).map(|part| SetAttribute {
+                name: AttributeName::new(2 + part, index as u32),
+                value: value(index, 4000).into(),
+            });
+            let sets = command(ObjectId(1), Action::Nothing, sets.collect(), Vec::new());
+            assert!(ask(&mut bench, 10 + index, sets).is_ok());
+        }
+        checkpoint(&mut bench, 10_000);
+        let before = bench.disk.reads;
+        let leaves = bench.counter("index_leaves");
+        let (bench, _) = bench.restart().expect("nothing is wrong");
+        (leaves, bench.disk.reads - before)
+    };
+    let (few, many) = (reads(2), reads(150));
+    assert!(many.0 > few.0 + 40, "{many:?}");
+    assert_eq!(many.1, few.1, "leaves and reads: {few:?} {many:?}");
+    let _ = Store::new(config());
+}
+
+/// Two objects of 200 attributes each, in leaves of which none is in memory.
+fn two_at_rest() -> Bench {
+    let mut bench = with_object();
+    let make = command(ObjectId(2), Action::Create, Vec::new(), Vec::new());
+    assert!(ask(&mut bench, 2, make).is_ok());
+    for index in 1..400u64 {
+        let set = SetAttribute { name: AttributeName::new(1, index as u32), value: value(index, 1000).into() };
+        let set = command(ObjectId(1 + index / 200), Action::Nothing, vec![set], Vec::new());
+        assert!(ask(&mut bench, 10 + index, set).is_ok());
+    }
+    checkpoint(&mut bench, 1000);
+    bench.restart().expect("nothing is wrong").0
+}
+
+fn remove(bench: &mut Bench, sequence: u64, object: u64) {
+    let removed = command(ObjectId(object), Action::Remove, Vec::new(), Vec::new());
+    assert!(ask(bench, sequence, removed).is_ok());
+}
+
+#[test]
+fn a_rotten_leaf_of_a_removed_object_keeps_nothing_else_from_going() {
+    let mut bench = two_at_rest();
+    // Not the one with the objects' headers, but another one of the first object's.
+    let victim = bench.disk.find(b"BrLf").into_iter().find(|at| {
+        let first = bench.disk.get(*at, 512)[24..41].to_vec();
+        first[0] == 5 && first[8] == 1
+    });
+    bench.disk.corrupt(victim.expect("there are several") + 1024);
+    for object in [1, 2] {
+        remove(&mut bench, 2000 + object, object);
+        bench.settle();
+    }
+    assert_eq!(bench.counter("leaves_damaged"), 1);
+    let collected = bench.counter("keys_swept");
+    assert!((300..400).contains(&collected), "all but those of one leaf: {collected}");
+    // It tries again after a start, and that does not stop it either.
+    let (mut bench, _) = bench.restart().expect("nothing is wrong");
+    let make = command(ObjectId(3), Action::Create, Vec::new(), Vec::new());
+    assert!(ask(&mut bench, 3000, make).is_ok());
+    let sets = (0..50).map(|index| SetAttribute { name: AttributeName::new(1, index), value: value(1, 50).into() });
+    assert!(ask(&mut bench, 3001, command(ObjectId(3), Action::Nothing, sets.collect(), Vec::new())).is_ok());
+    let before = bench.counter("keys_swept");
+    remove(&mut bench, 3002, 3);
+    bench.settle();
+    assert_eq!(bench.counter("keys_swept") - before, 51);
+}
+
+#[test]
+fn what_a_removed_object_left_goes_though_there_is_always_something_else_to_do() {
+    let mut bench = two_at_rest();
+    assert_eq!(get(&mut bench, 1999, 1), Ok(value(1, 1000).into()));
+    for sequence in 2000.. {
+        if bench.counter("keys_swept") >= 200 {
+            return;
+        }
+        assert!(sequence < 3000, "nothing goes: {}", bench.counter("keys_swept"));
+        let set = SetAttribute { name: AttributeName::new(1, 1), value: value(sequence, 10).into() };
+        let command = match sequence {
+            2000 => command(ObjectId(2), Action::Remove, Vec::new(), Vec::new()),
+            _ => command(ObjectId(1), Action::Nothing, vec![set], Vec::new()),
+        };
+        let name = TransactionId { host: Generation(5), sequence };
+        let request = ObjectRequest { commands: vec![command] };
+        bench.store.execute(bench.now, name, sequence - 3, Vec::new(), request, &mut bench.out);
+        bench.perform();
+        // While one is being written, the next is there already.
+        if sequence > 2000 {
+            bench.end_one();
+        }
+    }
+}
+
+#[test]
+fn who_finds_no_room_waits_for_that_of_removed_objects() {
+    let mut bench = with_object();
+    let make = command(ObjectId(2), Action::Create, Vec::new(), Vec::new());
+    assert!(ask(&mut bench, 2, make).is_ok());
+    let count = fill(&mut bench);
+    // One goes, and the next comes, without a moment in between.
+    let set = |index: u64| SetAttribute { name: AttributeName::new(1, index as u32), value: value(1, 30_000).into() };
+    let requests = [
+        vec![command(ObjectId(1), Action::Remove, Vec::new(), Vec::new())],
+        vec![command(ObjectId(2), Action::Nothing, vec![set(count), set(count + 1)], Vec::new())],
+    ];
+    for (request, sequence) in requests.into_iter().zip(200_000..) {
+        let name = TransactionId { host: Generation(5), sequence };
+        bench.store.execute(bench.now, name, 0, Vec::new(), ObjectRequest { commands: request }, &mut bench.out);
+    }
+    bench.settle();
+    let answers: Vec<_> = bench.events.drain(..).collect();
+    let ok = |event: &StoreEvent| matches!(event, StoreEvent::Executed { answer: Ok(_), .. });
+    assert!(answers.len() == 2 && answers.iter().all(ok), "{answers:?}");
+}
+
+#[test]
+fn a_list_has_the_leaves_ahead_of_it_read_together() {
+    let mut bench = with_object();
+    for index in 1..80 {
+        set(&mut bench, 10 + index, index, value(index, 60_000)).expect("there is room");
+        bench.settle();
+    }
+    checkpoint(&mut bench, 1000);
+    let (mut bench, _) = bench.restart().expect("nothing is wrong");
+    let list = |most| command(ObjectId(1), Action::ListAttributes { after: None, page: None, most }, vec![], vec![]);
+    let name = TransactionId { host: Generation(5), sequence: 7000 };
+    // The one with the header was read at the start.
+    let before = bench.counter("leaves_read");
+    bench.disk.hold_reads = true;
+    bench.store.execute(bench.now, name, 0, Vec::new(), ObjectRequest { commands: vec![list(1000)] }, &mut bench.out);
+    bench.run();
+    assert_eq!(bench.counter("leaves_read") - before, 16);
+    bench.disk.hold_reads = false;
+    bench.run();
+    assert!(matches!(bench.events.pop_front(), Some(StoreEvent::Executed { answer: Ok(_), .. })));
+    // Who wants one has one read.
+    let (mut bench, _) = bench.restart().expect("nothing is wrong");
+    assert!(ask(&mut bench, 7001, list(1)).is_ok());
+    assert!(bench.counter("leaves_read") <= 3, "{}", bench.counter("leaves_read"));
+}

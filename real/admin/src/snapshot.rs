@@ -1,0 +1,212 @@
+//! One look at an array: what its folder tells, and what each device says when it is asked.
+
+use crate::device_condition::{DeviceCondition, Known};
+use crate::failure::Failure;
+use crate::health::{DeviceHealth, MonitorHealth, VolumeHealth};
+use crate::volumes;
+use braid_base::{BLOCK_BYTES, DeviceId};
+use braid_control::{
+    ArrayDescription, ArrayFolder, ByteRange, DeviceReport, Event, EventKind, HostEntry, Moment, MonitorEntry,
+    RunningSet, ScrubRecord, ThrottleReport, VolumeEntry,
+};
+use braid_machine::{HostRequest, HostSuccess};
+use braid_session::Session;
+use braid_wire::{Managed, Task};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// How long a device may take to say how it is.
+const ANSWER_WAIT: Duration = Duration::from_secs(3);
+/// The same where somebody looks again and again.
+const ANSWER_WAIT_AGAIN: Duration = Duration::from_secs(1);
+/// What a device tells of itself besides its counts: 1 if it may serve.
+pub const LEASE_COUNTER: &str = "has_lease";
+/// What a device counts of the blocks that it has yet to be brought.
+const ABSENT_COUNTER: &str = "blocks_absent";
+
+/// An array, as it was found.
+pub struct ArraySnapshot {
+    /// Its folder.
+    pub folder: ArrayFolder,
+    /// What it is.
+    pub description: ArrayDescription,
+    /// What `braid up` runs; none if nobody does.
+    pub running: Option<RunningSet>,
+    /// What each device said.
+    pub states: BTreeMap<DeviceId, DeviceState>,
+    /// All hosts, but the one that looked.
+    pub hosts: Vec<HostEntry>,
+    /// What the monitor says.
+    pub monitor: Option<MonitorEntry>,
+    /// What is known of the last scrub of each volume.
+    pub scrubs: BTreeMap<u64, ScrubRecord>,
+    /// When that was, in milliseconds since 1970.
+    pub now: u64,
+}
+
+/// What a device said.
+pub struct DeviceState {
+    /// Whether it serves.
+    pub health: DeviceHealth,
+    /// What it has counted.
+    pub counters: Vec<(String, u64)>,
+}
+
+/// Looks at an array, once or again and again.
+pub struct SnapshotReader {
+    folder: ArrayFolder,
+    /// What for, as others see it.
+    what: &'static str,
+    /// The host that asks the devices.
+    session: Option<Session>,
+    has_looked: bool,
+}
+
+impl SnapshotReader {
+    /// One that has not looked yet.
+    pub fn new(folder: ArrayFolder, what: &'static str) -> SnapshotReader {
+        SnapshotReader { folder, what, session: None, has_looked: false }
+    }
+
+    /// Asks, and reads what there is.
+    pub async fn look(&mut self) -> Result<ArraySnapshot, Failure> {
+        let folder = self.folder.clone();
+        let description = folder.describe()?;
+        let running = folder.running()?;
+        if running.is_none() || self.session.as_ref().is_some_and(Session::is_lost) {
+            self.leave();
+        }
+        let mut states = BTreeMap::new();
+        if running.is_some() {
+            if self.session.is_none() {
+                self.session = Some(Session::start(&folder, self.what).await?);
+            }
+            let wait = if self.has_looked { ANSWER_WAIT_AGAIN } else { ANSWER_WAIT };
+            states = ask(self.session.as_ref().expect("just made"), &description, wait).await;
+            self.has_looked = true;
+        }
+        let own = self.session.as_ref().map(|session| session.generation());
+        let hosts = folder.hosts(&Moment::now(), description.leases().lease())?;
+        let hosts = hosts.into_iter().filter(|host| Some(host.generation) != own).collect();
+        // After the devices were asked: what it says is the later word.
+        let monitor = folder.monitor(&Moment::now())?;
+        let scrub = |volume: &VolumeEntry| Some((volume.id, folder.scrub(volume.id).ok()??));
+        let scrubs = description.volumes.iter().filter_map(scrub).collect();
+        let now = Event::now(EventKind::Other, "").unix_millis;
+        Ok(ArraySnapshot { folder, description, running, states, hosts, monitor, scrubs, now })
+    }
+
+    /// Asks no more.
+    pub fn leave(&mut self) {
+        if let Some(session) = self.session.take() {
+            session.leave();
+        }
+    }
+}
+
+impl Drop for SnapshotReader {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+impl ArraySnapshot {
+    /// How the monitor sees a device.
+    pub fn member_state(&self, id: DeviceId) -> Option<&DeviceReport> {
+        self.monitor.as_ref()?.report.devices.iter().find(|device| device.id == id.0)
+    }
+
+    /// How a device is.
+    pub fn condition(&self, id: DeviceId) -> DeviceCondition {
+        let counters = self.states.get(&id).map(|state| &state.counters);
+        let absent = counters.and_then(|counters| counters.iter().find(|(name, _)| name == ABSENT_COUNTER));
+        let known = Known {
+            health: &self.device_health(id),
+            absent: absent.map(|(_, blocks)| blocks * BLOCK_BYTES as u64),
+            total: self.bytes_on(id),
+            throttle: self.throttle(),
+            now: self.now,
+        };
+        DeviceCondition::of(self.member_state(id), known)
+    }
+
+    /// How fast devices are resynchronised.
+    pub fn throttle(&self) -> ThrottleReport {
+        self.monitor.as_ref().map(|monitor| monitor.report.throttle).unwrap_or_default()
+    }
+
+    /// How the monitor is.
+    pub fn monitor_health(&self) -> MonitorHealth {
+        let running = self.running.as_ref().and_then(|running| running.monitor.as_ref());
+        MonitorHealth::of(self.monitor.as_ref(), running, self.description.leases())
+    }
+
+    /// Whether a device answers.
+    pub fn device_health(&self, id: DeviceId) -> DeviceHealth {
+        match (self.states.get(&id), self.running.as_ref().and_then(|running| running.device(id))) {
+            (_, Some(running)) if running.pid.is_none() => {
+                let why = running.down.as_deref().unwrap_or("being started again");
+                DeviceHealth::Silent(format!("down: {why}"))
+            }
+            (Some(state), _) => state.health.clone(),
+            (None, _) => DeviceHealth::Silent("not running".to_string()),
+        }
+    }
+
+    /// How a volume is; none if its description is not understood.
+    pub fn volume_health(&self, volume: &VolumeEntry) -> Option<VolumeHealth> {
+        let volume = volumes::describe(volume).ok()?;
+        let serves = |device| self.device_health(device) == DeviceHealth::Serving;
+        Some(VolumeHealth::of(&volume, self.monitor.as_ref(), serves))
+    }
+
+    /// What of a volume is known to be lost.
+    pub fn lost(&self, volume: &VolumeEntry) -> &[ByteRange] {
+        self.scrubs.get(&volume.id).map_or(&[], |scrub| &scrub.lost)
+    }
+
+    /// Bytes of volumes that can be brought to a device.
+    fn bytes_on(&self, id: DeviceId) -> u64 {
+        let described = self.description.volumes.iter().filter_map(|entry| volumes::describe(entry).ok());
+        let of = |volume: braid_layout::VolumeDescription| {
+            let position = volume.devices.iter().position(|device| *device == id)?;
+            let redundant = volume.layout.redundancy_units() > 0;
+            redundant.then(|| volume.layout.used_blocks(position, volume.stripes()) * BLOCK_BYTES as u64)
+        };
+        described.filter_map(of).sum()
+    }
+}
+
+impl DeviceState {
+    fn silent(why: &str) -> DeviceState {
+        DeviceState { health: DeviceHealth::Silent(why.to_string()), counters: Vec::new() }
+    }
+}
+
+/// What each device says.
+async fn ask(session: &Session, description: &ArrayDescription, wait: Duration) -> BTreeMap<DeviceId, DeviceState> {
+    let mut asked = JoinSet::new();
+    for entry in &description.devices {
+        let (id, client) = (DeviceId(entry.id), session.client().clone());
+        asked.spawn(async move {
+            let inspect = client.call(HostRequest::Manage { device: id, task: Task::Inspect });
+            let state = match tokio::time::timeout(wait, inspect).await {
+                Ok(Ok(HostSuccess::Managed(Managed::Inspected(inspection)))) => {
+                    // One of an earlier release does not say: it answers.
+                    let lease = inspection.counters.iter().find(|(name, _)| name == LEASE_COUNTER);
+                    let health = match lease {
+                        Some((_, 0)) => DeviceHealth::NoLease,
+                        _ => DeviceHealth::Serving,
+                    };
+                    DeviceState { health, counters: inspection.counters }
+                }
+                Ok(Ok(_)) => DeviceState::silent("not understood"),
+                Ok(Err(error)) => DeviceState::silent(&error.to_string()),
+                Err(_) => DeviceState::silent("not reachable"),
+            };
+            (id, state)
+        });
+    }
+    asked.join_all().await.into_iter().collect()
+}

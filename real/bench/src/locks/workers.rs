@@ -1,0 +1,148 @@
+//! The processes of the experiment, as the bench sees them: it starts them, has them take locks all at once, and sums up what they say.
+
+use super::Arguments;
+use super::drive::histogram;
+use super::worker::{Account, Order, WorkerSetup};
+use crate::test_bed::spawn;
+use braid_admin::failure::Failure;
+use braid_base::Rng;
+use braid_benchkit::locking::Counts;
+use braid_control::ArrayFolder;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use serde_json::Value;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+
+/// How long a process may take to connect, and to end.
+const READY_WAIT: Duration = Duration::from_secs(60);
+const END_WAIT: Duration = Duration::from_secs(10);
+/// How long a lock may take, on average, until a process is taken for stuck.
+const LOCK_WAIT: Duration = Duration::from_secs(2);
+/// How long it may be stuck at least.
+const RUN_WAIT: Duration = Duration::from_secs(60);
+
+/// The processes. Dropped, they are killed.
+pub struct WorkerPool {
+    members: Vec<Member>,
+    patience: Duration,
+}
+
+struct Member {
+    child: Child,
+    orders: ChildStdin,
+    accounts: BufReader<ChildStdout>,
+}
+
+/// How a run went.
+pub struct Driven {
+    /// From the first begin to the last end.
+    pub elapsed: Duration,
+    /// How long each lock took, from the first attempt to the end, in nanoseconds.
+    pub latencies: Histogram<u64>,
+    /// Of all processes together; of a lock server's locks only how many.
+    pub counts: Counts,
+}
+
+impl WorkerPool {
+    /// Starts so many, and waits until they are ready.
+    pub async fn start(
+        folder: &ArrayFolder,
+        arguments: &Arguments,
+        setup: &WorkerSetup,
+        count: u64,
+    ) -> Result<WorkerPool, Failure> {
+        let patience = RUN_WAIT.max(LOCK_WAIT * arguments.locks);
+        let mut workers = WorkerPool { members: Vec::new(), patience };
+        for number in 0..count {
+            workers.members.push(Member::start(folder, arguments, number)?);
+        }
+        for member in &mut workers.members {
+            member.tell(setup).await;
+        }
+        for member in &mut workers.members {
+            let said = member.heard(READY_WAIT).await?;
+            if said["ready"] != true {
+                return Err(member.failure(&said).await);
+            }
+        }
+        Ok(workers)
+    }
+
+    /// Has so many of them do one run.
+    pub async fn run(&mut self, count: usize, spot: usize, seed: u64) -> Result<Driven, Failure> {
+        let mut seeds = Rng::new(seed);
+        let members = &mut self.members[..count];
+        let begun = Instant::now();
+        for member in &mut *members {
+            member.tell(&Order { spot, seed: seeds.next_u64() }).await;
+        }
+        let mut driven = Driven { elapsed: Duration::ZERO, latencies: histogram(), counts: Counts::default() };
+        for member in members {
+            let said = member.heard(self.patience).await?;
+            let Ok(account) = serde_json::from_value::<Account>(said.clone()) else {
+                return Err(member.failure(&said).await);
+            };
+            let counts = account.counts();
+            driven.counts.locks += counts.locks;
+            driven.counts.requests += counts.requests;
+            driven.counts.refused += counts.refused;
+            driven.counts.delayed += counts.delayed;
+            for (latency, count) in account.latencies {
+                driven.latencies.record_n(latency, count).expect("it grows as needed");
+            }
+        }
+        driven.elapsed = begun.elapsed();
+        Ok(driven)
+    }
+
+    /// Lets them end.
+    pub async fn end(self) {
+        let ending = self.members.into_iter().map(|Member { mut child, orders, accounts }| {
+            drop((orders, accounts));
+            tokio::task::spawn_local(async move { drop(tokio::time::timeout(END_WAIT, child.wait()).await) })
+        });
+        for ended in ending.collect::<Vec<_>>() {
+            let _ = ended.await;
+        }
+    }
+}
+
+impl Member {
+    fn start(folder: &ArrayFolder, arguments: &Arguments, number: u64) -> Result<Member, Failure> {
+        let program = std::env::current_exe()?;
+        let mut command = Command::new(&program);
+        command.args(["bench", "locks", "--worker", &number.to_string(), "--json"]).args(arguments.of_worker());
+        command.arg("--array").arg(folder.dir());
+        let (mut child, accounts) = spawn(command, &program, Stdio::piped())?;
+        let orders = child.stdin.take().expect("it was asked for");
+        Ok(Member { child, orders, accounts })
+    }
+
+    async fn tell(&mut self, what: &impl Serialize) {
+        let line = serde_json::to_string(what).expect("it is JSON") + "\n";
+        // One that is gone says why when it is heard.
+        let _ = self.orders.write_all(line.as_bytes()).await;
+    }
+
+    async fn heard(&mut self, patience: Duration) -> Result<Value, Failure> {
+        let mut line = String::new();
+        match tokio::time::timeout(patience, self.accounts.read_line(&mut line)).await {
+            Ok(read) => read?,
+            Err(_) => {
+                let message = format!("a process of the bench said nothing for {patience:?}");
+                return Err(Failure::unreachable("process-stuck", message));
+            }
+        };
+        Ok(serde_json::from_str(&line).unwrap_or_default())
+    }
+
+    /// Why it said this, and not what was expected.
+    async fn failure(&mut self, said: &Value) -> Failure {
+        let status = tokio::time::timeout(END_WAIT, self.child.wait()).await.ok().and_then(Result::ok);
+        let silent = || Failure::failed("process-ended", format!("a process of the bench ended with {status:?}"));
+        Failure::from_json(said, status.and_then(|status| status.code())).unwrap_or_else(silent)
+    }
+}

@@ -1,0 +1,149 @@
+//! The process between this program and a command that it runs. It waits for the command; and where it is asked to, or this program dies, it ends
+//! the command with all that this has started, also what runs in the background and in groups of its own: the system makes it the parent of
+//! whatever loses its own.
+
+use crate::report;
+use braid_admin::failure::Failure;
+use rustix::process::{
+    Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group, set_child_subreaper, wait,
+};
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Has the supervisor ask the command to end. It ends itself when nothing is left of it.
+pub const ASK: Signal = Signal::TERM;
+/// Has the supervisor end the command and all that it has started, at once.
+pub const END_ALL: Signal = Signal::USR1;
+
+/// A command can't be run.
+pub const NOT_RUN: i32 = 126;
+/// There is no such command.
+pub const NOT_FOUND: i32 = 127;
+
+/// Runs a command for the program that started it, and ends it with that
+#[derive(clap::Args)]
+pub struct Supervise {
+    /// That program
+    #[arg(long)]
+    parent: u32,
+    /// The command is the head of a process group
+    #[arg(long)]
+    grouped: bool,
+    /// The command, behind `--`
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+/// Becomes a command that dies with the program that started it
+#[derive(clap::Args)]
+pub struct Become {
+    /// That program
+    #[arg(long)]
+    parent: u32,
+    /// The command, behind `--`
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+/// The supervisor of a command.
+pub fn supervise(words: &[OsString], grouped: bool) -> Command {
+    let mut command = ourselves("attend");
+    command.args(grouped.then_some("--grouped")).arg("--").args(words);
+    command
+}
+
+/// This program, to be started anew by this process. Not by its path: that may be another release's by now.
+fn ourselves(what: &str) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("braid").args(["recipe", what, "--parent", &std::process::id().to_string()]);
+    command
+}
+
+impl Supervise {
+    /// Runs the command, and ends with its status.
+    pub async fn run(&self) -> Result<ExitCode, Failure> {
+        let mut ask = signal(SignalKind::terminate())?;
+        let mut end_all = signal(SignalKind::user_defined1())?;
+        let mut deaths = signal(SignalKind::child())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut quit = signal(SignalKind::quit())?;
+        let mut hangup = signal(SignalKind::hangup())?;
+        set_child_subreaper(Some(getpid())).map_err(std::io::Error::from)?;
+        report::heed_death_of(self.parent, END_ALL)?;
+
+        let mut command = ourselves("become");
+        command.arg("--").args(&self.command);
+        if self.grouped {
+            command.process_group(0);
+        }
+        let command = Pid::from_child(&command.spawn()?);
+        // Who writes to the command is to notice that it reads no more.
+        rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?).map_err(std::io::Error::from)?;
+
+        let (mut status, mut asked, mut ending) = (None, false, false);
+        loop {
+            let alone = loop {
+                match wait(WaitOptions::NOHANG) {
+                    Ok(Some((pid, ended))) if pid == command => status = Some(ended),
+                    Ok(Some(_)) => {}
+                    Ok(None) => break false,
+                    Err(_) => break true,
+                }
+            };
+            if let Some(status) = status.filter(|_| alone || !asked) {
+                return Ok(ExitCode::from(code(status)));
+            }
+            if ending {
+                // Those whose parents this ends are this process's children next.
+                for child in children()? {
+                    let _ = kill_process(child, Signal::KILL);
+                }
+            }
+            tokio::select! {
+                // A command that dies of what everybody was asked has not ended by itself.
+                biased;
+                _ = end_all.recv() => (asked, ending) = (true, true),
+                _ = ask.recv() => {
+                    asked = true;
+                    // One that is gone already needs no signal.
+                    let _ = if self.grouped { kill_process_group(command, ASK) } else { kill_process(command, ASK) };
+                }
+                // From a terminal these come to the command as well.
+                _ = interrupt.recv() => asked = true,
+                _ = quit.recv() => asked = true,
+                _ = hangup.recv() => asked = true,
+                _ = deaths.recv() => {}
+            }
+        }
+    }
+}
+
+impl Become {
+    /// Becomes the command. What comes back is why not.
+    pub fn run(&self) -> Result<ExitCode, Failure> {
+        report::heed_death_of(self.parent, Signal::KILL)?;
+        let (program, arguments) = self.command.split_first().expect("the command line asks for a command");
+        let error = Command::new(program).args(arguments).exec();
+        let found = error.kind() != std::io::ErrorKind::NotFound;
+        eprintln!("error: {}: {error}", program.to_string_lossy());
+        Ok(ExitCode::from(if found { NOT_RUN } else { NOT_FOUND } as u8))
+    }
+}
+
+/// The children of this process.
+fn children() -> std::io::Result<Vec<Pid>> {
+    let mut children = Vec::new();
+    for task in std::fs::read_dir("/proc/self/task")? {
+        let listed = std::fs::read_to_string(task?.path().join("children"))?;
+        children.extend(listed.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)));
+    }
+    Ok(children)
+}
+
+/// A command's status; or, as shells have it, 128 and the signal that ended it.
+fn code(status: WaitStatus) -> u8 {
+    let signal = status.terminating_signal().map(|signal| 128 + signal);
+    status.exit_status().or(signal).unwrap_or(1) as u8
+}

@@ -1,0 +1,101 @@
+//! What counters say of one operation, in words.
+
+use braid_session::Metrics;
+
+/// What a device's counters mean, in lines for people.
+pub fn of_device(counts: &Metrics) -> Vec<String> {
+    let requests = counts.total(&["reads", "writes"]);
+    let mut lines = Vec::new();
+    let each = [
+        ("messages", &["messages_received", "messages_sent"][..]),
+        ("disk reads", &["disk_reads"]),
+        ("disk writes", &["disk_writes"]),
+        ("syncs", &["disk_durable_writes", "disk_syncs"]),
+        ("waits", &["waits"]),
+        ("refusals", &["refused_too_late", "refused_other"]),
+    ];
+    lines.extend(sentence("each read or write served took", counts, requests, &each));
+    if let Some(amplification) = counts.per(&["disk_write_bytes"], counts.get("bytes_accepted")) {
+        lines.push(format!("each byte accepted took {amplification:.2} bytes written to the disk"));
+    }
+    lines
+}
+
+/// What a host's counters mean, in lines for people.
+pub fn of_host(counts: &Metrics) -> Vec<String> {
+    let each = [
+        ("messages", &["requests_sent", "answers"][..]),
+        ("retries", &["retries"]),
+        ("socket reads", &["socket_reads"]),
+        ("socket writes", &["socket_writes"]),
+        ("µs of CPU", &["cpu_micros"]),
+    ];
+    let mut lines: Vec<String> =
+        sentence("each operation took", counts, counts.get("operations"), &each).into_iter().collect();
+    if let (Some(met), Some(repaired)) = (counts.get("damaged"), counts.get("corruption_repaired"))
+        && met + repaired > 0
+    {
+        lines.push(format!(
+            "{met} attempts met blocks with checksum errors, and did without them; {repaired} blocks were written again"
+        ));
+    }
+    lines
+}
+
+/// What a lock server's counters mean, in lines for people.
+pub fn of_lock_server(counts: &Metrics) -> Vec<String> {
+    let each = [
+        ("messages", &["messages_received", "messages_sent"][..]),
+        ("waits", &["waits"]),
+        ("revocations", &["revocations"]),
+        ("time-outs", &["timeouts"]),
+        ("µs of CPU", &["cpu_micros"]),
+    ];
+    sentence("each claim took", counts, counts.get("locks"), &each).into_iter().collect()
+}
+
+fn sentence(begin: &str, counts: &Metrics, whole: Option<u64>, each: &[(&str, &[&str])]) -> Option<String> {
+    let known = each.iter().filter_map(|(what, names)| Some(format!("{:.2} {what}", counts.per(names, whole)?)));
+    let known: Vec<String> = known.collect();
+    (!known.is_empty()).then(|| format!("{begin} {}", known.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(values: &[(&str, u64)]) -> Metrics {
+        values.iter().map(|(name, value)| (name.to_string(), *value)).collect()
+    }
+
+    #[test]
+    fn counters_are_put_into_words() {
+        let device = [
+            ("reads", 6),
+            ("writes", 4),
+            ("messages_received", 12),
+            ("messages_sent", 10),
+            ("disk_reads", 5),
+            ("disk_write_bytes", 300),
+            ("bytes_accepted", 200),
+        ];
+        assert_eq!(
+            of_device(&counts(&device)),
+            [
+                "each read or write served took 2.20 messages, 0.50 disk reads",
+                "each byte accepted took 1.50 bytes written to the disk"
+            ]
+        );
+        assert_eq!(
+            of_device(&counts(&[("reads", 0), ("writes", 0), ("disk_reads", 4)])),
+            [""; 0],
+            "of nothing, nothing"
+        );
+        assert_eq!(of_host(&counts(&[("operations", 4), ("retries", 1)])), ["each operation took 0.25 retries"]);
+        let corrupt = of_host(&counts(&[("damaged", 3), ("corruption_repaired", 1)]));
+        assert_eq!(
+            corrupt,
+            ["3 attempts met blocks with checksum errors, and did without them; 1 blocks were written again"]
+        );
+    }
+}

@@ -1,0 +1,324 @@
+//! What one report of the monitor after the other tells: since when a device is as it is, how fast it is resynchronised, and what
+//! is worth an entry in the log of events.
+
+use braid_admin::device_condition::throttle_words;
+use braid_base::DeviceId;
+use braid_base::units::format_size;
+use braid_control::{DeviceReport, Event, EventKind, HealingReport, MonitorReport, ReportedState};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+/// Rates are of so long.
+const RATE_SPAN: Duration = Duration::from_secs(10);
+/// And of no less than this.
+const RATE_SPAN_MIN: Duration = Duration::from_secs(1);
+
+/// The last report, and how far each device has been of late.
+#[derive(Debug, Default)]
+pub struct MembershipEvents {
+    last: Option<MonitorReport>,
+    rates: BTreeMap<u16, Rate>,
+}
+
+/// How far something was, and when.
+#[derive(Debug, Default)]
+pub struct Rate {
+    /// Ascending in both.
+    looks: VecDeque<(Instant, u64)>,
+}
+
+impl MembershipEvents {
+    /// Goes on from the last report of a monitor before this one, if that is known.
+    pub fn after(last: Option<MonitorReport>) -> MembershipEvents {
+        MembershipEvents { last, rates: BTreeMap::new() }
+    }
+
+    /// Puts into a report what only follows from those before it. Returns what has happened.
+    pub fn take(&mut self, report: &mut MonitorReport, now: Instant) -> Vec<Event> {
+        let mut events = Vec::new();
+        let millis = Event::now(EventKind::Other, "").unix_millis;
+        let last = self.last.take();
+        for device in &mut report.devices {
+            let before = last.iter().flat_map(|last| &last.devices).find(|before| before.id == device.id);
+            self.carry_on(before, device, (now, millis));
+            if let (Some(before), Some(last)) = (before, &last) {
+                events.extend(of_slot(before, device, last));
+                events.extend(of_state(before, device, millis));
+            }
+        }
+        if let Some(last) = last.filter(|last| last.throttle != report.throttle) {
+            let kind = EventKind::ThrottleChanged;
+            let words = format!(
+                "devices were healed {}; now {}",
+                throttle_words(&last.throttle),
+                throttle_words(&report.throttle)
+            );
+            events.push(Event::now(kind, words).with("bytes_per_second", report.throttle.bytes_per_second));
+        }
+        self.last = Some(report.clone());
+        events
+    }
+
+    fn carry_on(&mut self, before: Option<&DeviceReport>, device: &mut DeviceReport, (now, millis): (Instant, u64)) {
+        if let Some(before) = before {
+            let is_the_same = (before.member_state, before.since) == (device.member_state, device.since);
+            device.changed = if is_the_same { before.changed } else { Some(millis) };
+            let is_another = device.awaits.is_some() || (before.disk.is_some() && before.disk != device.disk);
+            device.blank = device.member_state != ReportedState::In && (before.blank || is_another);
+        }
+        let helped = before.is_some_and(|before| {
+            (before.recovery_coordinator, before.since) == (device.recovery_coordinator, device.since)
+        });
+        match &mut device.healing {
+            Some(healing) if device.member_state == ReportedState::Returning => {
+                let rate = self.rates.entry(device.id).or_default();
+                if !helped {
+                    *rate = Rate::default();
+                }
+                rate.look(now, healing.done);
+                healing.bytes_per_second = rate.per_second();
+            }
+            _ => {
+                self.rates.remove(&device.id);
+            }
+        }
+    }
+}
+
+impl Rate {
+    /// It is so far now.
+    pub fn look(&mut self, now: Instant, done: u64) {
+        if self.looks.back().is_some_and(|(_, last)| done < *last) {
+            self.looks.clear();
+        }
+        while self.looks.get(1).is_some_and(|(when, _)| now - *when >= RATE_SPAN) {
+            self.looks.pop_front();
+        }
+        self.looks.push_back((now, done));
+    }
+
+    /// By how much it went on in a second; none if it was not looked at for long enough.
+    pub fn per_second(&self) -> Option<u64> {
+        let (first, last) = (self.looks.front()?, self.looks.back()?);
+        let span = last.0 - first.0;
+        (span >= RATE_SPAN_MIN).then(|| ((last.1 - first.1) as f64 / span.as_secs_f64()) as u64)
+    }
+}
+
+/// What has become of a device's disk.
+fn of_slot(before: &DeviceReport, device: &DeviceReport, last: &MonitorReport) -> Vec<Event> {
+    let id = DeviceId(device.id);
+    let mut events = Vec::new();
+    let mut happened = |kind, words: String| events.push(Event::now(kind, words).of_device(device.id));
+    match (before.held, device.held) {
+        (false, true) => happened(EventKind::DeviceHeld, format!("device {id} is to stay out, as an operator asked")),
+        (true, false) if device.awaits.is_none() => {
+            happened(EventKind::DeviceHeld, format!("device {id} may come back, as an operator asked"));
+        }
+        _ => {}
+    }
+    if device.failing && !before.failing {
+        let words = format!(
+            "the disk of device {id} is failing: {} slots can't be written; the others go on without it as soon as they can",
+            device.bad_slots
+        );
+        happened(EventKind::DiskErrors, words);
+    } else if device.bad_slots > before.bad_slots && before.disk == device.disk {
+        let words = format!(
+            "{} slots of the disk of device {id} can't be written, and are not used any more",
+            device.bad_slots
+        );
+        happened(EventKind::DiskErrors, words);
+    }
+    if let Some(disk) = device.leaves_to.as_ref().filter(|_| before.leaves_to != device.leaves_to) {
+        let words = format!("disk {disk} is to fill the slot of device {id} as soon as the others can do without it");
+        happened(EventKind::DiskReplaced, words);
+    }
+    if let Some(disk) = device.awaits.as_ref().filter(|_| before.awaits != device.awaits) {
+        let is_spare = last.spares.iter().any(|spare| spare.disk == *disk);
+        let kind = if is_spare { EventKind::SpareTaken } else { EventKind::DiskReplaced };
+        let what = if is_spare { "spare" } else { "disk" };
+        happened(kind, format!("{what} {disk} fills the slot of device {id} from now on"));
+    }
+    // Of the disk before, that was told already: another one fills its slot.
+    let is_news = |why: &String| device.awaits.is_none() && before.refusal().as_ref() != Some(why);
+    if let Some(why) = device.refusal().filter(is_news) {
+        happened(EventKind::DeviceRefused, format!("device {id} is not let in: {why}"));
+    }
+    events
+}
+
+/// Whether a device is in.
+fn of_state(before: &DeviceReport, device: &DeviceReport, millis: u64) -> Vec<Event> {
+    use ReportedState::{In, Out, Returning, Unavailable};
+    let id = DeviceId(device.id);
+    let event = |kind, words: String| Event::now(kind, words).of_device(device.id);
+    let out = || event(EventKind::DeviceOut, format!("device {id} is out: the others do without it"));
+    // Its recovery coordinator's last word comes just before it is in.
+    let healed = device.healing.as_ref().or(before.healing.as_ref()).cloned().unwrap_or_default();
+    let seconds = before.changed.map_or(0, |changed| millis.saturating_sub(changed) / 1000);
+    let figures = |event: Event| {
+        let HealingReport { done, lost, .. } = healed;
+        event.with("bytes", done).with("lost_blocks", lost).with("seconds", seconds)
+    };
+    let lost = match healed.lost {
+        0 => String::new(),
+        lost => format!("; {lost} blocks could not be worked out, and are lost"),
+    };
+    match (before.member_state, device.member_state) {
+        (In | Unavailable | Returning, Out) => {
+            let mut events = vec![out()];
+            if before.member_state == Returning && before.blank {
+                let words =
+                    format!("the rebuild of device {id} has stopped, since it is out; it will go on from there");
+                events.push(figures(event(EventKind::RebuildEnded, words)));
+            }
+            events
+        }
+        (In, Unavailable) => {
+            let words = format!("device {id} does not answer, and the others can't do without it");
+            vec![event(EventKind::DeviceUnavailable, words)]
+        }
+        (Unavailable, In) => vec![event(EventKind::DeviceIn, format!("device {id} answers again"))],
+        (In | Unavailable | Out, Returning) if device.blank => {
+            let words = format!("device {id} has another disk than before, and is brought all that lies on it");
+            let begun = event(EventKind::RebuildBegun, format!("the rebuild of device {id} begins"));
+            vec![event(EventKind::DeviceReturning, words), begun]
+        }
+        (In | Unavailable | Out, Returning) => {
+            let words = format!("device {id} is back, and is resynchronised");
+            vec![event(EventKind::DeviceReturning, words)]
+        }
+        (Returning, In) => {
+            let brought = match healed.done {
+                0 => format!("nothing had to be brought{lost}"),
+                done => format!("{} were brought in {seconds} s{lost}", format_size(done)),
+            };
+            let mut events = Vec::new();
+            if before.blank {
+                let words = format!("the rebuild of device {id} has ended: {brought}");
+                events.push(figures(event(EventKind::RebuildEnded, words)));
+            }
+            let words = format!("device {id} is in and has everything: {brought}");
+            events.push(figures(event(EventKind::DeviceIn, words)));
+            events
+        }
+        // Nobody looked in between.
+        (Out, In) => vec![event(EventKind::DeviceIn, format!("device {id} is in and has everything"))],
+        (In, In) | (Returning, Returning) if before.since != device.since => {
+            let words = format!("device {id} was out for a moment, and is back");
+            vec![out(), event(EventKind::DeviceReturning, words)]
+        }
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ReportedState::{In, Out, Returning, Unavailable};
+    use braid_control::SpareReport;
+    use braid_control::ThrottleReport;
+
+    fn report(device: DeviceReport) -> MonitorReport {
+        MonitorReport {
+            address: String::new(),
+            revision: 1,
+            epoch: 1,
+            devices: vec![DeviceReport { id: 3, ..device }],
+            spares: vec![SpareReport { disk: "s".into(), bytes: 1 }],
+            throttle: ThrottleReport::default(),
+            stamps_ahead_millis: None,
+            counters: BTreeMap::new(),
+        }
+    }
+
+    fn stands(member_state: ReportedState, since: u32) -> DeviceReport {
+        let healing = (member_state == Returning).then(HealingReport::default);
+        DeviceReport { member_state, since, disk: Some("a".into()), healing, ..DeviceReport::default() }
+    }
+
+    /// What follows on each other, and what that gives.
+    fn kinds(devices: Vec<DeviceReport>) -> Vec<EventKind> {
+        let mut membership_events = MembershipEvents::default();
+        let take = |device| membership_events.take(&mut report(device), Instant::now());
+        devices.into_iter().flat_map(take).map(|event| event.kind).collect()
+    }
+
+    #[test]
+    fn a_device_that_goes_and_comes_back_is_told_of() {
+        use EventKind::*;
+        let went = kinds(vec![stands(In, 1), stands(In, 1), stands(Out, 2), stands(Returning, 3), stands(In, 3)]);
+        assert_eq!(went, [DeviceOut, DeviceReturning, DeviceIn]);
+        assert_eq!(kinds(vec![stands(In, 1), stands(Unavailable, 1), stands(In, 1)]), [DeviceUnavailable, DeviceIn]);
+        assert_eq!(kinds(vec![stands(In, 1), stands(In, 4)]), [DeviceOut, DeviceReturning], "nobody looked meanwhile");
+        assert_eq!(kinds(vec![stands(Out, 2)]), [], "of the first look nothing follows");
+    }
+
+    #[test]
+    fn a_device_with_another_disk_is_rebuilt_until_it_is_in() {
+        use EventKind::*;
+        let awaited =
+            |disk: &str| DeviceReport { disk: Some(disk.into()), awaits: Some(disk.into()), ..stands(Out, 2) };
+        let there = |member_state, since| DeviceReport { disk: Some("b".into()), ..stands(member_state, since) };
+        let told = kinds(vec![
+            stands(Out, 2),
+            awaited("b"),
+            there(Returning, 3),
+            there(Out, 4),
+            there(Returning, 5),
+            there(In, 5),
+            there(Out, 6),
+            there(Returning, 7),
+        ]);
+        let rebuilt = [DeviceReturning, RebuildBegun, DeviceOut, RebuildEnded];
+        let again = [DeviceReturning, RebuildBegun, RebuildEnded, DeviceIn, DeviceOut, DeviceReturning];
+        assert_eq!(told, [&[DiskReplaced][..], &rebuilt, &again].concat());
+        assert_eq!(kinds(vec![stands(Out, 2), awaited("s")]), [SpareTaken]);
+        let held = DeviceReport { held: true, ..stands(Out, 2) };
+        let refused = DeviceReport { join_refused: Some("used".into()), ..held.clone() };
+        assert_eq!(kinds(vec![stands(Out, 2), held, refused.clone(), refused]), [DeviceHeld, DeviceRefused]);
+    }
+
+    #[test]
+    fn since_when_and_how_fast_is_carried_on() {
+        let mut membership_events = MembershipEvents::default();
+        let begun = Instant::now();
+        let mut take = |device: DeviceReport, seconds| {
+            let mut report = report(device);
+            membership_events.take(&mut report, begun + Duration::from_secs(seconds));
+            report.devices.remove(0)
+        };
+        let healing = |done| HealingReport { done, ..HealingReport::default() };
+        let returning =
+            |done| DeviceReport { healing: Some(healing(done)), recovery_coordinator: Some(1), ..stands(Returning, 2) };
+        assert_eq!(take(stands(In, 1), 0).changed, None, "nobody knows");
+        let first = take(returning(0), 1);
+        assert!(first.changed.is_some() && first.healing.is_some_and(|healing| healing.bytes_per_second.is_none()));
+        let rate = |device: DeviceReport| device.healing.and_then(|healing| healing.bytes_per_second);
+        assert_eq!(rate(take(returning(1000), 3)), Some(500));
+        assert_eq!(rate(take(returning(9000), 5)), Some(2250));
+        assert_eq!(rate(take(returning(9000), 100)), Some(0), "nothing happens any more");
+        assert_eq!(
+            rate(take(DeviceReport { recovery_coordinator: Some(2), ..returning(10) }, 101)),
+            None,
+            "another one helps"
+        );
+    }
+
+    #[test]
+    fn a_change_of_pace_is_told() {
+        let mut membership_events = MembershipEvents::after(Some(report(stands(In, 1))));
+        let mut next = report(stands(In, 1));
+        next.throttle = ThrottleReport { bytes_per_second: 1 << 20, share: 100, paused: true };
+        let events = membership_events.take(&mut next, Instant::now());
+        assert_eq!(events[0].kind, EventKind::ThrottleChanged);
+        assert!(
+            events[0]
+                .words
+                .contains("paused (as fast as it goes, whatever users feel, at most 1 MiB/s when it goes on)"),
+            "{}",
+            events[0].words
+        );
+    }
+}

@@ -1,0 +1,124 @@
+//! What a host puts on the log of events: corruption that it met or repaired, and what it could not restore.
+
+use crate::metrics::Metrics;
+use braid_control::{ArrayFolder, ByteRange, ControlError, Event, EventKind, RecoveryReport};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Corruption is told of together, no more often than this.
+const TELL_EVERY: Duration = Duration::from_secs(5);
+/// Ranges that an event of their own tells of.
+const RANGES_TOLD: usize = 16;
+
+/// What has been told.
+#[derive(Debug, Default)]
+pub struct CorruptionReporter {
+    found: u64,
+    repaired: u64,
+    told: Option<Instant>,
+    /// By volume, of the device that is being helped.
+    lost: BTreeMap<u64, Vec<ByteRange>>,
+    helped: Option<u16>,
+}
+
+/// What is to be told now.
+#[derive(Debug, Default)]
+pub struct StatusDiff {
+    /// Of corruption.
+    events: Vec<Event>,
+    /// By volume, and the device that lacks it.
+    lost: Vec<(u64, u16, Vec<ByteRange>)>,
+}
+
+impl CorruptionReporter {
+    /// Looks what is new.
+    pub fn take(
+        &mut self,
+        counts: &Metrics,
+        coordinates_recovery: Option<&RecoveryReport>,
+        now: Instant,
+    ) -> StatusDiff {
+        let mut diff = StatusDiff::default();
+        let (found, repaired) = (counts.get("damaged").unwrap_or(0), counts.get("corruption_repaired").unwrap_or(0));
+        let waits = self.told.is_some_and(|told| now - told < TELL_EVERY);
+        if !waits && (found, repaired) != (self.found, self.repaired) {
+            let (met, repaired) = (found - self.found.min(found), repaired - self.repaired.min(repaired));
+            if met > 0 {
+                let words = format!("{met} requests met blocks with checksum errors, and did without them them");
+                diff.events.push(Event::now(EventKind::ChecksumErrorFound, words).with("requests", met));
+            }
+            if repaired > 0 {
+                let words = format!("{repaired} blocks with checksum errors were rewritten");
+                diff.events.push(Event::now(EventKind::ChecksumErrorRepaired, words).with("blocks", repaired));
+            }
+            (self.found, self.repaired, self.told) = (found, repaired, Some(now));
+        }
+        let helped = coordinates_recovery.map(|help| help.device);
+        if self.helped != helped {
+            (self.helped, self.lost) = (helped, BTreeMap::new());
+        }
+        if let Some(help) = coordinates_recovery {
+            for (volume, ranges) in &help.lost {
+                let told = self.lost.entry(*volume).or_default();
+                let new: Vec<ByteRange> = ranges.iter().filter(|range| !told.contains(range)).copied().collect();
+                if !new.is_empty() {
+                    *told = ranges.clone();
+                    diff.lost.push((*volume, help.device, new));
+                }
+            }
+        }
+        diff
+    }
+}
+
+impl StatusDiff {
+    /// True if there is nothing to tell.
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty() && self.lost.is_empty()
+    }
+
+    /// Puts it on the log, and remembers what is lost.
+    pub fn tell(self, folder: &ArrayFolder) -> Result<(), ControlError> {
+        self.events.iter().try_for_each(|event| folder.record_event(event))?;
+        let description = folder.describe()?;
+        for (volume, device, ranges) in self.lost {
+            folder.note_lost(volume, &ranges)?;
+            let name = description.volumes.iter().find(|entry| entry.id == volume).map(|entry| entry.name.as_str());
+            for range in ranges.iter().take(RANGES_TOLD) {
+                let (first, last) = (range.offset, range.offset + range.length - 1);
+                let words =
+                    format!("bytes {first} to {last} could not be restored: more of their rows has checksum errors");
+                let event =
+                    Event::now(EventKind::DataLost, words).of_device(device).of_volume(name.unwrap_or_default());
+                folder.record_event(&event.with("offset", range.offset).with("length", range.length))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_thing_is_told_once_and_rot_not_too_often() {
+        let counts = |damaged: u64, repaired: u64| -> Metrics {
+            [("damaged".to_string(), damaged), ("corruption_repaired".to_string(), repaired)].into_iter().collect()
+        };
+        let (mut corruption_reporter, begun) = (CorruptionReporter::default(), Instant::now());
+        let mut take = |damaged, repaired, help: Option<&RecoveryReport>, seconds| {
+            corruption_reporter.take(&counts(damaged, repaired), help, begun + Duration::from_secs(seconds))
+        };
+        assert!(take(0, 0, None, 0).is_empty());
+        assert_eq!(take(3, 1, None, 1).events.len(), 2);
+        assert!(take(4, 1, None, 2).is_empty(), "it waits");
+        let later = take(5, 1, None, 7).events;
+        assert_eq!((later.len(), later[0].figures["requests"]), (1, 2));
+        let range = |offset| ByteRange { offset, length: 4096 };
+        let lost = |ranges: &[ByteRange]| RecoveryReport { device: 2, left: None, lost: [(1, ranges.to_vec())].into() };
+        assert_eq!(take(5, 1, Some(&lost(&[range(0)])), 8).lost, [(1, 2, vec![range(0)])]);
+        assert!(take(5, 1, Some(&lost(&[range(0)])), 9).is_empty());
+        assert_eq!(take(5, 1, Some(&lost(&[range(0), range(8192)])), 10).lost, [(1, 2, vec![range(8192)])]);
+    }
+}

@@ -1,0 +1,81 @@
+//! Counters by their names.
+
+use std::collections::BTreeMap;
+
+/// What somebody has counted since its start, or within a span. What is not known (an older program does not count it) is
+/// not taken for zero.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Metrics(BTreeMap<String, u64>);
+
+impl Metrics {
+    /// One of them.
+    pub fn get(&self, name: &str) -> Option<u64> {
+        self.0.get(name).copied()
+    }
+
+    /// Some of them together, if all are known.
+    pub fn total(&self, names: &[&str]) -> Option<u64> {
+        names.iter().map(|name| self.get(name)).sum()
+    }
+
+    /// Some of them together, for each of `count`; none if something is not known or there was nothing to divide by.
+    pub fn per(&self, names: &[&str], count: Option<u64>) -> Option<f64> {
+        ratio(self.total(names)?, count?)
+    }
+
+    /// By name, as leases hold them.
+    pub fn into_map(self) -> BTreeMap<String, u64> {
+        self.0
+    }
+
+    /// Adds what somebody else has counted.
+    pub fn add(&mut self, other: &Metrics) {
+        for (name, value) in &other.0 {
+            *self.0.entry(name.clone()).or_default() += value;
+        }
+    }
+
+    /// What was counted since `before`; none if something fell, as it does when its owner starts anew. Sizes, which may
+    /// fall, are not counts: only names that `counted` accepts are looked at.
+    pub fn since(&self, before: &Metrics, counted: impl Fn(&str) -> bool) -> Option<Metrics> {
+        let both = self.0.iter().filter(|(name, _)| counted(name));
+        let both = both.filter_map(|(name, now)| Some((name, now, before.get(name)?)));
+        both.map(|(name, now, before)| Some((name.clone(), now.checked_sub(before)?))).collect()
+    }
+}
+
+impl FromIterator<(String, u64)> for Metrics {
+    fn from_iter<T: IntoIterator<Item = (String, u64)>>(values: T) -> Metrics {
+        Metrics(values.into_iter().collect())
+    }
+}
+
+/// `part / whole`, where there is a whole.
+pub fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(values: &[(&str, u64)]) -> Metrics {
+        values.iter().map(|(name, value)| (name.to_string(), *value)).collect()
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_zero() {
+        let counts = counts(&[("a", 3), ("b", 0)]);
+        assert_eq!(counts.total(&["a", "b"]), Some(3));
+        assert_eq!(counts.total(&["a", "c"]), None);
+        assert_eq!(counts.per(&["a"], counts.get("b")), None, "nothing to divide by");
+        assert_eq!(counts.per(&["a"], Some(2)), Some(1.5));
+    }
+
+    #[test]
+    fn a_span_has_what_was_counted_in_it_and_a_fall_is_noticed() {
+        let (before, after) = (counts(&[("a", 3), ("size", 9)]), counts(&[("a", 5), ("size", 1), ("new", 1)]));
+        assert_eq!(after.since(&before, |name| name != "size"), Some(counts(&[("a", 2)])));
+        assert_eq!(after.since(&before, |_| true), None);
+    }
+}

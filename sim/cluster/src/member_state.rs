@@ -1,0 +1,187 @@
+//! Who is in, looked at from outside, at every step of the monitor: the rules of `docs/membership.md` that can be seen at one moment.
+
+use crate::cluster::{Cluster, Failed};
+use crate::role::Role;
+use braid_base::{DeviceId, Epoch, Member, MemberState, Membership, NodeId, Time};
+use braid_device::Service;
+use braid_layout::VolumeDescription;
+use std::collections::BTreeMap;
+
+/// What was seen so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    /// Every membership that anybody was known to live by.
+    memberships: BTreeMap<Epoch, Membership>,
+}
+
+/// When some device was unavailable, or not all lived by the same membership with everybody in it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Absences {
+    spans: Vec<(Time, Time)>,
+    now: bool,
+}
+
+impl Absences {
+    /// True if there was one between two times.
+    pub fn overlap(&self, begun: Time, done: Time) -> bool {
+        let first = self.spans.partition_point(|(_, end)| *end < begun);
+        self.spans.get(first).is_some_and(|(start, _)| *start <= done)
+    }
+}
+
+impl Cluster {
+    pub(crate) fn note_absence(&mut self) {
+        let (now, whole) = (self.world.now(), self.is_whole());
+        match self.missed.spans.last_mut() {
+            // Until somebody has seen that it is over.
+            Some((_, end)) if self.missed.now => *end = now,
+            _ if !whole => self.missed.spans.push((now, now)),
+            _ => {}
+        }
+        self.missed.now = !whole;
+    }
+
+    /// Sees whether the array waits for a device that it can't do without.
+    pub(crate) fn note_unavailable(&mut self) {
+        if let Some(Role::Monitor(monitor)) = self.world.machine(NodeId::Monitor)
+            && !monitor.unavailable().is_empty()
+        {
+            self.last_unavailable = Some(self.world.now());
+        }
+    }
+
+    /// True if everybody is there, and nothing is left of a time when somebody was not: no write that began then, and nothing suspect.
+    pub(crate) fn is_calm(&self) -> bool {
+        let last = self.missed.spans.last().map_or(Time(0), |(_, end)| *end);
+        let suspects = |device: DeviceId| match self.world.machine(NodeId::Device(device)) {
+            Some(Role::Device(machine)) => machine.suspects(),
+            _ => 0,
+        };
+        self.is_whole()
+            && self.asked().all(|asked| asked.since > last)
+            && self.devices().into_iter().all(|device| suspects(device) == 0)
+    }
+
+    fn is_whole(&self) -> bool {
+        let Some(decided) = self.membership() else { return false };
+        decided.members.iter().all(|member| {
+            let lives_by = match self.world.machine(NodeId::Device(member.device)) {
+                Some(Role::Device(machine)) if *machine.service() == Service::Serving => machine.membership(),
+                _ => None,
+            };
+            member.member_state == MemberState::In
+                && lives_by.is_some_and(|membership| membership.epoch == decided.epoch)
+        })
+    }
+
+    /// No epoch stands for two memberships, each follows from the one before, nobody lives by one that the monitor has not made
+    /// durable, no stripe lacks more devices than its redundancy makes up for, and one that is out has no lease.
+    pub(crate) fn check_membership(&mut self) -> Result<(), Failed> {
+        let mut seen = std::mem::take(&mut self.seen);
+        let outcome = self.check_membership_against(&mut seen);
+        self.seen = seen;
+        outcome.map_err(|details| Failed { check: "membership", details })
+    }
+
+    fn check_membership_against(&self, seen: &mut Seen) -> Result<(), String> {
+        // While it starts, its record is being read.
+        let decided = self.membership().filter(|membership| membership.epoch > Epoch(0));
+        let mut lives_by = Vec::new();
+        for device in self.devices() {
+            if let Some(Role::Device(machine)) = self.world.machine(NodeId::Device(device)) {
+                lives_by.extend(machine.membership().map(|membership| (device, membership)));
+            }
+        }
+        for membership in decided.into_iter().chain(lives_by.iter().map(|(_, membership)| *membership)) {
+            seen.learn(membership)?;
+            if let Some(forgotten) = self.devices().iter().find(|device| membership.member(**device).is_none()) {
+                return Err(format!("{forgotten} is forgotten, and the volume lies there: {membership:?}"));
+            }
+        }
+        let Some(decided) = decided else { return Ok(()) };
+        if let Some((device, ahead)) = lives_by.iter().find(|(_, membership)| membership.epoch > decided.epoch) {
+            return Err(format!(
+                "{device} lives by {:?}, the monitor has decided up to {:?}",
+                ahead.epoch, decided.epoch
+            ));
+        }
+        self.check_stripes(decided)?;
+        for Member { device, .. } in decided.members.iter().filter(|member| member.member_state == MemberState::Out) {
+            let node = NodeId::Device(*device);
+            let now = self.world.local(node).expect("it is a node").time;
+            if let Some(Role::Device(machine)) = self.world.machine(node)
+                && *machine.service() == Service::Serving
+                && machine.has_lease(now)
+            {
+                return Err(format!("{device} is out in {:?} and serves by {:?}", decided.epoch, machine.membership()));
+            }
+        }
+        Ok(())
+    }
+
+    /// No stripe lacks more devices than its redundancy makes up for.
+    fn check_stripes(&self, decided: &Membership) -> Result<(), String> {
+        if self.gives_up {
+            return Ok(());
+        }
+        let volumes = self.volumes();
+        let is_in = |device| decided.member(device).is_some_and(|member| member.member_state == MemberState::In);
+        // A device is done without as soon as one volume can, also where another has none of its content elsewhere.
+        let alone = volumes.len() == 1;
+        let placements = volumes.iter().flat_map(VolumeDescription::placements);
+        for (layout, devices) in placements.filter(|(layout, _)| alone || layout.redundancy_units() > 0) {
+            for stripe in layout.stripes_of_the_ring() {
+                let missing: Vec<usize> = stripe.filter(|position| !is_in(devices[*position])).collect();
+                if missing.len() > layout.redundancy_units() {
+                    return Err(format!("positions {missing:?} of a stripe are not in: {decided:?}"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Seen {
+    fn learn(&mut self, membership: &Membership) -> Result<(), String> {
+        match self.memberships.get(&membership.epoch) {
+            Some(known) if known == membership => return Ok(()),
+            Some(known) => return Err(format!("one epoch, two memberships: {known:?} and {membership:?}")),
+            None => {}
+        }
+        if let Some((_, before)) = self.memberships.range(..membership.epoch).next_back() {
+            follows(before, membership)?;
+        }
+        if let Some((_, after)) = self.memberships.range(membership.epoch..).next() {
+            follows(membership, after)?;
+        }
+        self.memberships.insert(membership.epoch, membership.clone());
+        Ok(())
+    }
+}
+
+/// Hosts that were kept out stay so, and nobody has been there for longer than before.
+fn follows(before: &Membership, after: &Membership) -> Result<(), String> {
+    let wrong = |what: &str| Err(format!("{what}: {before:?} and then {after:?}"));
+    let kept_out = before.fence.also.iter().any(|host| !after.fence.refuses(*host));
+    if kept_out || after.fence.below < before.fence.below {
+        return wrong("a host that was kept out is let in");
+    }
+    for member in &before.members {
+        match after.member(member.device) {
+            // It was removed.
+            None => {}
+            Some(later) if later.since < member.since => {
+                return wrong("a device is said to have been there for longer");
+            }
+            Some(later)
+                if member.member_state == MemberState::Out
+                    && later.member_state == MemberState::In
+                    && later.since <= before.epoch =>
+            {
+                return wrong("a device is in that was out, and has not returned");
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}

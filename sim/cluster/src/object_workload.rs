@@ -1,0 +1,321 @@
+//! What clients ask of objects: commands of every kind, alone and several at once, on few objects that all of them like.
+//!
+//! What is put anywhere is nobody else's value, so that whatever is found says who put it there. Attributes have their purposes,
+//! so that the history falls into parts that can be judged one by one:
+//!
+//! | page | number | what is done |
+//! | --- | --- | --- |
+//! | 1 | 1 | additions only |
+//! | 1 | 2 | values are swapped, set, made undefined and awaited |
+//! | 1 | 3 | numbers are added to, swapped and set |
+//! | 2 | any | several at once, also of two objects, on conditions |
+//! | 3 | any | attached to what is done with bytes |
+//! | 4 | any | long values are set, of which nobody asks |
+
+pub mod attribute_volume;
+
+use braid_base::{DeviceId, ObjectId, Rng};
+use braid_check::ObjectOperation;
+use braid_wire::{Action, ActionResult, AttributeName, ObjectCommand, ObjectRequest, SetAttribute, Undefined, When};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Only added to.
+pub const COUNTER: AttributeName = AttributeName::new(1, 1);
+/// Values that are swapped.
+const WORD: AttributeName = AttributeName::new(1, 2);
+/// Numbers with which everything is done.
+const NUMBER: AttributeName = AttributeName::new(1, 3);
+/// Numbers of objects that come and go are chosen from here on.
+const COMES_AND_GOES: u64 = 100;
+/// Who is in haste has at most such a part of the longest time.
+const HASTY: u64 = 30;
+/// Bytes of an object are somewhere before this one.
+const BYTES_MAX: u64 = 8 << 10;
+
+/// Objects on which clients have commands done, beside the volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectOptions {
+    /// On how many devices they lie.
+    pub devices: u16,
+    /// How many each of these has from the start, which stay.
+    pub staying: u64,
+    /// Of a hundred operations of clients, so many are about objects.
+    pub share: u64,
+    /// The longest value of an attribute.
+    pub value_bytes_max: u64,
+    /// The longest of those that are set for the journal's sake; none: there are none.
+    pub bulk_bytes_max: u64,
+    /// The longest that a client lets its host try.
+    pub patience_max: Duration,
+    /// Of a hundred, so many have much less time than that.
+    pub hasty: u64,
+    /// Clients that a host has at least, if they do little else and there are few hosts.
+    pub crowd: usize,
+}
+
+impl ObjectOptions {
+    /// What the random source choose.
+    pub fn draw(rng: &mut Rng, request_timeout: Duration) -> ObjectOptions {
+        ObjectOptions {
+            devices: rng.between(1, 3) as u16,
+            staying: rng.between(1, 3),
+            share: [20, 60, 95][rng.below(3) as usize],
+            value_bytes_max: [20, 200, 2_000][rng.below(3) as usize],
+            bulk_bytes_max: [0, 60_000][rng.below(2) as usize],
+            patience_max: [request_timeout, request_timeout / 4][rng.below(2) as usize],
+            hasty: [0, 10, 50][rng.below(3) as usize],
+            crowd: [0, 0, 6, 12][rng.below(4) as usize],
+        }
+    }
+}
+
+/// What a client wants next of a device's objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectChoice {
+    /// On which device.
+    pub device: DeviceId,
+    /// What.
+    pub asks: ObjectAsks,
+    /// How long its host is to try.
+    pub patience: Duration,
+}
+
+/// See [`ObjectChoice`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ObjectAsks {
+    /// That commands be done.
+    Request(ObjectRequest),
+    /// That an attribute have another value than this.
+    Change(ObjectId, AttributeName, Bytes),
+}
+
+/// Draws wishes.
+#[derive(Clone, Debug)]
+pub struct ObjectWorkload {
+    rng: Rng,
+    options: ObjectOptions,
+    /// So many values were made.
+    values: u64,
+    /// What somebody was last told of an attribute.
+    told: BTreeMap<(DeviceId, ObjectId, AttributeName), Bytes>,
+}
+
+impl ObjectWorkload {
+    /// Wishes about such objects.
+    pub fn new(options: ObjectOptions, rng: Rng) -> ObjectWorkload {
+        ObjectWorkload { rng, options, values: 0, told: BTreeMap::new() }
+    }
+
+    /// The next one; none if the next operation is not about objects.
+    pub fn operation(&mut self) -> Option<ObjectChoice> {
+        if !self.rng.chance(self.options.share, 100) {
+            return None;
+        }
+        let device = DeviceId(self.rng.below(self.options.devices.into()) as u16);
+        let patience = self.patience();
+        let object = ObjectId(self.rng.between(1, self.options.staying));
+        let asks = match self.rng.below(20) {
+            0..5 => request(vec![self.addition(object)]),
+            5..9 => request(vec![self.word(device, object)]),
+            9 => ObjectAsks::Change(object, WORD, self.known(device, object, WORD)),
+            10 | 11 => request(vec![self.number(device, object)]),
+            12 | 13 => request(self.several(device, object)),
+            14..16 => request(vec![self.bytes(object)]),
+            16 | 17 if self.options.bulk_bytes_max > 0 => request(vec![self.bulk(object)]),
+            _ => request(self.coming_and_going()),
+        };
+        Some(ObjectChoice { device, asks, patience })
+    }
+
+    fn patience(&mut self) -> Duration {
+        let most = self.options.patience_max.as_nanos() as u64;
+        if self.rng.chance(self.options.hasty, 100) {
+            return Duration::from_nanos(self.rng.below(most / HASTY) + 1);
+        }
+        Duration::from_nanos(most / 8 + self.rng.below(most))
+    }
+
+    /// Takes note of what somebody was told.
+    pub fn learn(&mut self, operation: &ObjectOperation) {
+        let Some(Ok(results)) = operation.answer() else { return };
+        for (command, result) in operation.request.commands.iter().zip(results) {
+            let mut tell =
+                |name, value: &Bytes| self.told.insert((operation.device, command.object, name), value.clone());
+            if let (
+                Action::CompareAndSwap { name, swap, .. },
+                ActionResult::Compared { swapped, original: Some(original) },
+            ) = (&command.action, &result.action)
+            {
+                tell(*name, if *swapped { swap } else { original });
+            }
+            for (name, value) in command.gets.iter().zip(&result.values) {
+                tell(*name, value);
+            }
+        }
+    }
+
+    fn addition(&mut self, object: ObjectId) -> ObjectCommand {
+        if self.rng.below(5) == 0 {
+            return get(object, COUNTER);
+        }
+        let add = self.rng.between(1, 3) as i64;
+        let original = self.rng.below(8) > 0;
+        let gets = if self.rng.below(4) == 0 { vec![COUNTER] } else { Vec::new() };
+        ObjectCommand { gets, ..command(object, Action::FetchAndAdd { name: COUNTER, add, original }) }
+    }
+
+    fn word(&mut self, device: DeviceId, object: ObjectId) -> ObjectCommand {
+        match self.rng.below(8) {
+            0 => get(object, WORD),
+            1 => set(object, WORD, self.value()),
+            2 => set(object, WORD, Bytes::new()),
+            // What is no number can't be added to.
+            3 => command(object, Action::FetchAndAdd { name: WORD, add: 1, original: true }),
+            _ => {
+                let (compare, swap) = (self.known(device, object, WORD), self.value());
+                self.swap(object, WORD, compare, swap)
+            }
+        }
+    }
+
+    fn number(&mut self, device: DeviceId, object: ObjectId) -> ObjectCommand {
+        let value = number(self.rng.below(1 << 40) as i64);
+        match self.rng.below(5) {
+            0 => set(object, NUMBER, value),
+            1 => get(object, NUMBER),
+            2 => {
+                let known = self.known(device, object, NUMBER);
+                self.swap(object, NUMBER, known, value)
+            }
+            _ => {
+                let add = self.rng.between(1, 1000) as i64 - 500;
+                let overflows = self.rng.below(20) == 0;
+                let add = if overflows { i64::MAX } else { add };
+                command(object, Action::FetchAndAdd { name: NUMBER, add, original: true })
+            }
+        }
+    }
+
+    /// Several at once: a lock that is taken and used in one request; values of two objects that change together, or are looked at together.
+    fn several(&mut self, device: DeviceId, object: ObjectId) -> Vec<ObjectCommand> {
+        let other = ObjectId(self.rng.between(1, self.options.staying));
+        let name = AttributeName::new(2, 1);
+        let count = AttributeName::new(2, 2);
+        let value = self.value();
+        let known = self.known(device, object, name);
+        let swap = self.swap(object, name, known, value.clone());
+        let sets = vec![SetAttribute { name: AttributeName::new(2, 3), value: value.clone() }];
+        let add = Action::FetchAndAdd { name: count, add: 1, original: true };
+        match self.rng.below(4) {
+            0 => vec![
+                ObjectCommand { sets, sets_when: When::IfSwapped, gets: vec![count], ..swap },
+                ObjectCommand { when: When::IfSwapped, ..command(object, add) },
+                ObjectCommand { when: When::IfNotSwapped, ..get(object, AttributeName::new(2, 3)) },
+            ],
+            1 => vec![swap, ObjectCommand { when: When::IfSwapped, ..set(other, AttributeName::new(2, 4), value) }],
+            2 => vec![get(object, name), get(other, AttributeName::new(2, 4)), get(object, count)],
+            // The second fails, so nothing of the first happens.
+            _ => vec![
+                ObjectCommand { sets, ..command(object, add) },
+                command(ObjectId(COMES_AND_GOES - 1), Action::Nothing),
+            ],
+        }
+    }
+
+    fn bytes(&mut self, object: ObjectId) -> ObjectCommand {
+        let value = self.value();
+        let mark = AttributeName::new(3, 1);
+        let offset = self.rng.below(BYTES_MAX);
+        match self.rng.below(8) {
+            0 | 1 => command(object, Action::Append { data: value }),
+            2 => ObjectCommand {
+                gets: vec![AttributeName::OBJECT_LENGTH],
+                ..command(object, Action::Append { data: value })
+            },
+            3 => ObjectCommand {
+                sets: vec![SetAttribute { name: mark, value: value.clone() }],
+                ..command(object, Action::Write { offset, data: value })
+            },
+            4 => command(object, Action::Truncate { length: offset / 4 }),
+            5 => command(object, Action::Stat),
+            _ => {
+                let length = self.rng.below(BYTES_MAX) as u32;
+                ObjectCommand { gets: vec![mark], ..command(object, Action::Read { offset, length }) }
+            }
+        }
+    }
+
+    fn bulk(&mut self, object: ObjectId) -> ObjectCommand {
+        let length = self.rng.between(1, self.options.bulk_bytes_max) as usize;
+        set(object, AttributeName::new(4, 1), vec![length as u8; length].into())
+    }
+
+    fn coming_and_going(&mut self) -> Vec<ObjectCommand> {
+        let object = ObjectId(COMES_AND_GOES + self.rng.below(4));
+        let name = AttributeName::new(1, 1 + self.rng.below(3) as u32);
+        match self.rng.below(9) {
+            0 => vec![command(object, Action::Create)],
+            1 => vec![command(ObjectId(0), Action::Create), set(ObjectId(0), name, self.value())],
+            2 => vec![ObjectCommand {
+                sets: vec![SetAttribute { name, value: self.value() }],
+                ..command(object, Action::Create)
+            }],
+            3 => vec![command(object, Action::Remove)],
+            4 => vec![command(object, Action::Remove), command(object, Action::Create)],
+            5 => vec![command(ObjectId(0), Action::List { after: ObjectId(0), most: 20 })],
+            6 => vec![command(object, Action::ListAttributes { after: None, page: None, most: 20 })],
+            7 => vec![ObjectCommand { gets: vec![name], ..set(object, name, self.value()) }],
+            _ => vec![command(object, Action::Append { data: self.value() }), command(object, Action::Stat)],
+        }
+    }
+
+    fn swap(&mut self, object: ObjectId, name: AttributeName, compare: Bytes, swap: Bytes) -> ObjectCommand {
+        let undefined = if self.rng.chance(1, 2) { Undefined::Matches } else { Undefined::IsEmpty };
+        command(object, Action::CompareAndSwap { name, compare, swap, undefined, original: true })
+    }
+
+    /// What an attribute may hold; sometimes what nobody has put there.
+    fn known(&mut self, device: DeviceId, object: ObjectId, name: AttributeName) -> Bytes {
+        match self.rng.below(8) {
+            0 => self.value(),
+            _ => self.told.get(&(device, object, name)).cloned().unwrap_or_default(),
+        }
+    }
+
+    /// A value that nobody else has.
+    fn value(&mut self) -> Bytes {
+        self.values += 1;
+        let mut value = format!("value {} ", self.values).into_bytes();
+        let length = self.rng.below(self.options.value_bytes_max) as usize;
+        while value.len() < length {
+            value.push(b'a' + (value.len() % 26) as u8);
+        }
+        value.into()
+    }
+}
+
+/// A command that does this, and no more.
+pub fn command(object: ObjectId, action: Action) -> ObjectCommand {
+    let (when, sets_when) = (When::Always, When::Always);
+    ObjectCommand { object, when, action, sets: Vec::new(), sets_when, gets: Vec::new() }
+}
+
+/// Gets an attribute.
+pub fn get(object: ObjectId, name: AttributeName) -> ObjectCommand {
+    ObjectCommand { gets: vec![name], ..command(object, Action::Nothing) }
+}
+
+/// Sets an attribute.
+pub fn set(object: ObjectId, name: AttributeName, value: Bytes) -> ObjectCommand {
+    ObjectCommand { sets: vec![SetAttribute { name, value }], ..command(object, Action::Nothing) }
+}
+
+fn request(commands: Vec<ObjectCommand>) -> ObjectAsks {
+    ObjectAsks::Request(ObjectRequest { commands })
+}
+
+fn number(value: i64) -> Bytes {
+    Bytes::copy_from_slice(&value.to_be_bytes())
+}

@@ -1,0 +1,100 @@
+//! What clients ask of an attribute volume: the same as of devices, as far as attribute volumes take it, and now and then what they don't.
+//!
+//! Of the objects, those with odd numbers have all their attributes in one bucket, the others are spread. What is asked at once lies on pages
+//! of its own, and of an object that is spread, under one number.
+
+use super::{COUNTER, NUMBER, ObjectChoice, ObjectOptions, ObjectWorkload, WORD, command, get, request, set};
+use braid_base::{DeviceId, ObjectId, Rng};
+use braid_objects::attribute_volume::SPREAD;
+use braid_wire::{Action, AttributeName, ObjectCommand, SetAttribute, When};
+use std::time::Duration;
+
+/// Stands for the attribute volume where objects are told apart by the device that they lie on.
+pub const ATTRIBUTE_VOLUME: DeviceId = DeviceId(u16::MAX);
+/// The one whose attributes are listed.
+pub(crate) const LISTED: ObjectId = ObjectId(3);
+
+impl ObjectOptions {
+    /// What the random source choose for a volume that is an attribute volume: all that clients ask is about it.
+    pub fn draw_for_attribute_volume(rng: &mut Rng, request_timeout: Duration) -> ObjectOptions {
+        let options = ObjectOptions::draw(rng, request_timeout);
+        ObjectOptions { devices: 1, staying: rng.between(1, 4), share: 100, hasty: 0, crowd: 0, ..options }
+    }
+
+    /// The objects of an attribute volume.
+    pub fn in_attribute_volume(&self) -> impl Iterator<Item = ObjectId> + use<> {
+        (1..=self.staying).map(|number| ObjectId(if number % 2 == 1 { number } else { SPREAD.0 + number }))
+    }
+}
+
+impl ObjectWorkload {
+    /// What a client wants next of an attribute volume.
+    pub fn wish_of_attribute_volume(&mut self) -> ObjectChoice {
+        let (device, patience) = (ATTRIBUTE_VOLUME, self.patience());
+        let object = self.one_in_attribute_volume();
+        let commands = match self.rng.below(20) {
+            0..6 => vec![self.addition(object)],
+            6..11 => vec![self.word(device, object)],
+            11 | 12 => vec![self.number(device, object)],
+            13..17 => self.together(object),
+            17 if self.options.bulk_bytes_max > 0 => vec![self.bulk(object)],
+            18 => self.not_taken(object),
+            _ => vec![self.about(object)],
+        };
+        ObjectChoice { device, asks: request(commands), patience }
+    }
+
+    fn one_in_attribute_volume(&mut self) -> ObjectId {
+        let which = self.rng.below(self.options.staying) as usize;
+        self.options.in_attribute_volume().nth(which).expect("there are so many")
+    }
+
+    /// Several commands, which happen together: on conditions, refused in their midst, or to look at all that others change at once.
+    fn together(&mut self, object: ObjectId) -> Vec<ObjectCommand> {
+        let name = |which: u32| match object < SPREAD {
+            true => AttributeName::new(2, which),
+            false => AttributeName::new(10 + which, 7),
+        };
+        let (lock, count, mark) = (name(1), name(2), name(3));
+        let value = self.value();
+        let known = self.known(ATTRIBUTE_VOLUME, object, lock);
+        let swap = self.swap(object, lock, known, value.clone());
+        let sets = vec![SetAttribute { name: mark, value: value.clone() }];
+        let add = Action::FetchAndAdd { name: count, add: 1, original: true };
+        match self.rng.below(4) {
+            0 => vec![
+                ObjectCommand { sets, sets_when: When::IfSwapped, gets: vec![count], ..swap },
+                ObjectCommand { when: When::IfSwapped, ..command(object, add) },
+                ObjectCommand { when: When::IfNotSwapped, ..get(object, mark) },
+            ],
+            1 => vec![swap, ObjectCommand { when: When::IfSwapped, ..set(object, mark, value) }],
+            2 => vec![ObjectCommand { gets: vec![lock, count, mark], ..command(object, Action::Nothing) }],
+            // Unless it happens to be as long as a number, the second fails, so that nothing of the first happens.
+            _ => vec![
+                ObjectCommand { sets, ..command(object, add) },
+                command(object, Action::FetchAndAdd { name: mark, add: 1, original: true }),
+            ],
+        }
+    }
+
+    fn about(&mut self, object: ObjectId) -> ObjectCommand {
+        match self.rng.below(5) {
+            0 => command(object, Action::Stat),
+            1 => command(object, Action::Flush),
+            2 if object == LISTED => command(object, Action::ListAttributes { after: None, page: None, most: 20 }),
+            3 => get(object, WORD),
+            _ => get(object, COUNTER),
+        }
+    }
+
+    /// No attribute volume does this, wherever things lie.
+    fn not_taken(&mut self, object: ObjectId) -> Vec<ObjectCommand> {
+        let data = self.value();
+        match self.rng.below(4) {
+            0 => vec![set(object, WORD, data), command(object, Action::Remove)],
+            1 => vec![command(object, Action::Append { data })],
+            2 => vec![set(SPREAD, COUNTER, data), get(SPREAD, NUMBER)],
+            _ => vec![set(ObjectId(1), WORD, data), get(ObjectId(5), WORD)],
+        }
+    }
+}

@@ -1,0 +1,657 @@
+//! One seed, from options to verdict: clients work while things go wrong; then everything heals, and must come to rest with
+//! nothing lost.
+
+use crate::availability::{Availability, Cause, Judged};
+use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation};
+use crate::damage::Row;
+use crate::fault_events::FaultEvent;
+use crate::object_workload::attribute_volume::ATTRIBUTE_VOLUME;
+use crate::object_workload::{ObjectOptions, ObjectWorkload};
+use crate::options::Options;
+use crate::records::Ruined;
+use crate::report::{Failure, Report};
+use crate::role::Role;
+use crate::workload::{ClientOperation, Workload};
+use braid_base::{BLOCK_BYTES, DeviceId, DiskId, NodeId, Rng, Time};
+use braid_check::{ObjectOperation, count_outcomes};
+use braid_layout::VolumeDescription;
+use braid_machine::{HostError, HostOutcome, OpId};
+use braid_wire::Failure as WireFailure;
+use braid_world::{Bound, CrashPoint, DiskCounts, Fault, FaultKind, LocalClock, Swarm, Trace, WorldEvent};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+/// The longest stall and the longest delay of a message, which end on their own after healing.
+pub(crate) const AFTERMATH: Duration = Duration::from_secs(16);
+
+/// The name of all that happens to messages.
+pub(crate) const FAULTS_OF_MESSAGES: &str = "faults of messages";
+/// Until it is said that a fault is over.
+pub(crate) const FOR_EVER: Duration = Duration::from_nanos(u64::MAX);
+/// When all is well and clocks are right, nothing that is asked takes longer: by then devices have heard of one another's stamps.
+const PROMPT: Duration = Duration::from_secs(5);
+
+/// What a run may take: of a thousand seeds, none takes a tenth of it.
+pub(crate) const RUN_MAX: Bound = Bound { events: 10_000_000, real_time: Duration::from_secs(300) };
+
+/// What the stores count that says how they were tried; losses of power at a disk command take their counts along.
+const COUNTED: [&str; 5] = ["journal_batches", "chunks_written", "blocks_homed", "checkpoints", "write_errors"];
+
+/// Runs `options` from beginning to end, keeping so many lines of its trace.
+pub fn run(options: Options, lines: usize) -> Result<Report, Box<Failure>> {
+    let (seed, ordering) = (options.seed, options.ordering);
+    let mut run = caught(|| Ok(Run::new(options, Trace::keeping(lines)))).map_err(|Failed { details, .. }| {
+        Failure { check: "panic-at-start", seed, ordering, at: Time(0), event: 0, details, trace: Vec::new() }
+    })?;
+    let failed = match caught(|| run.go_to_the_end()) {
+        Ok(()) => return Ok(run.report()),
+        Err(failed) => failed,
+    };
+    let world = &run.cluster.world;
+    Err(Box::new(Failure {
+        check: failed.check,
+        seed,
+        ordering,
+        at: world.now(),
+        event: world.trace.events(),
+        details: failed.details,
+        trace: world.trace.lines().map(str::to_string).collect(),
+    }))
+}
+
+/// A panic is a finding like others. What it leaves half done is only looked at.
+pub(crate) fn caught<T>(act: impl FnOnce() -> Result<T, Failed>) -> Result<T, Failed> {
+    catch_panics_quietly();
+    QUIET.set(true);
+    let outcome = catch_unwind(AssertUnwindSafe(act));
+    QUIET.set(false);
+    outcome.unwrap_or_else(|_| Err(Failed { check: "panic", details: LAST_PANIC.take() }))
+}
+
+/// A run under way.
+pub(crate) struct Run {
+    pub(crate) cluster: Cluster,
+    pub(crate) swarm: Swarm,
+    /// Which faults there were, and what they excuse.
+    pub(crate) availability: Availability,
+    workload: Workload,
+    /// What clients ask of the other volumes, in their order, and which one is next.
+    other_workloads: Vec<Workload>,
+    which_volume: Rng,
+    /// What clients ask of objects, if they do.
+    object_workload: Option<ObjectWorkload>,
+    /// What they ask of the volume, if that is an attribute volume.
+    attribute_workload: Option<ObjectWorkload>,
+    pub(crate) rng: Rng,
+    /// Of connections that are lost: apart, so that all else of a seed is the same with and without.
+    pub(crate) reconnect_rng: Rng,
+    /// What each alarm is for.
+    schedule: BTreeMap<u64, ScheduledEvent>,
+    next_token: u64,
+    /// Of nodes that are to lose power at a disk command: for how long, and whether clocks start over.
+    pub(crate) crash_plans: BTreeMap<NodeId, (Duration, bool)>,
+    /// A disk that is being replaced.
+    pub(crate) replacement: Option<Replacement>,
+    /// The request that has the volume copied, while it moves.
+    pub(crate) copying: Option<OpId>,
+    /// What else an operator has asked for.
+    pub(crate) chores: BTreeSet<OpId>,
+    /// The last that he said of the pace: a copy of it may be late.
+    pub(crate) paced: Option<OpId>,
+    /// Hosts that have been told to leave, and when, by the requests.
+    pub(crate) leaving: BTreeMap<OpId, (NodeId, Time)>,
+    /// Decides who leaves.
+    pub(crate) leave_rng: Rng,
+    /// Who takes over from hosts that are kept out, by the requests for that.
+    pub(crate) takeovers: BTreeMap<OpId, Takeover>,
+    /// Decides which blocks are damaged while the array is degraded, and which rows these were of.
+    pub(crate) damage_rng: Rng,
+    pub(crate) damaged: BTreeMap<Row, u32>,
+    /// Decides which records are damaged, and whose of a device are.
+    pub(crate) record_rng: Rng,
+    pub(crate) ruined: Option<Ruined>,
+    /// By how much all wall clocks have leapt, while they have.
+    pub(crate) leapt: i64,
+    issued: u64,
+    pub(crate) storming: bool,
+    /// When everything became well last.
+    pub(crate) healed: Time,
+    report: Report,
+}
+
+/// A disk that an operator wants to have replaced.
+pub(crate) struct Replacement {
+    pub op: OpId,
+    pub device: DeviceId,
+    pub disk: DiskId,
+    /// How long the device is off then.
+    pub unavailable: Duration,
+    /// When it was refused: a copy of the request may be late, and find a monitor that has forgotten.
+    pub refused: Option<Time>,
+}
+
+/// Somebody has a host kept out, and then reads what it has left.
+pub(crate) struct Takeover {
+    /// Who.
+    pub by: HostSlot,
+    /// The device that dies when that is read.
+    pub device: NodeId,
+    /// For how long.
+    pub unavailable: Duration,
+    /// Reads that have not been answered.
+    pub left: BTreeSet<OpId>,
+}
+
+/// Something that is going to happen.
+pub(crate) enum ScheduledEvent {
+    /// A client has thought enough.
+    ClientOperation { slot: HostSlot, node: NodeId, client: usize },
+    /// A fault begins or ends.
+    FaultEvent(FaultEvent),
+}
+
+impl Run {
+    fn new(options: Options, trace: Trace) -> Run {
+        let mut rng = Rng::new(options.seed.wrapping_mul(3) ^ 0x5707);
+        let swarm = Swarm::new(options.faults.clone(), rng.fork());
+        let workload = Workload::new(&options.layout, options.stripes, rng.fork());
+        // A random source of their own, so that the rest of a seed is the same with and without.
+        let object_rng = Rng::new(options.seed ^ 0x0b7ec75);
+        let device_count = (options.layout.devices() + usize::from(options.other_devices)) as u16;
+        let objects = options
+            .objects
+            .clone()
+            .map(|objects| ObjectOptions { devices: objects.devices.min(device_count), ..objects });
+        let object_workload = objects.map(|objects| ObjectWorkload::new(objects, object_rng));
+        let object_rng = Rng::new(options.seed ^ 0x311205);
+        let reconnect_rng = Rng::new(options.seed ^ 0x4ec1);
+        let attribute_workload =
+            options.attribute_volume.clone().map(|attribute_volume| ObjectWorkload::new(attribute_volume, object_rng));
+        let which_volume = Rng::new(options.seed ^ 0x701_0e6);
+        let damage_rng = Rng::new(options.seed ^ 0xda3a6e);
+        let availability = Availability::new(&options);
+        let record_rng = Rng::new(options.seed ^ 0x04ec_04d6);
+        let leave_rng = Rng::new(options.seed ^ 0x1ea4f);
+        let mut cluster = Cluster::new(options, trace);
+        cluster.world.bound(RUN_MAX);
+        Run {
+            availability,
+            leaving: BTreeMap::new(),
+            leave_rng,
+            damage_rng,
+            damaged: BTreeMap::new(),
+            record_rng,
+            ruined: None,
+            cluster,
+            swarm,
+            workload,
+            other_workloads: Vec::new(),
+            which_volume,
+            object_workload,
+            attribute_workload,
+            rng,
+            reconnect_rng,
+            schedule: BTreeMap::new(),
+            next_token: 0,
+            crash_plans: BTreeMap::new(),
+            replacement: None,
+            copying: None,
+            chores: BTreeSet::new(),
+            paced: None,
+            takeovers: BTreeMap::new(),
+            leapt: 0,
+            issued: 0,
+            storming: true,
+            healed: Time(0),
+            report: Report { runs: 1, ..Report::default() },
+        }
+    }
+
+    fn go_to_the_end(&mut self) -> Result<(), Failed> {
+        for node in self.cluster.world.up() {
+            let by = self.swarm.skew();
+            self.cluster.world.step_clock(node, by);
+        }
+        // A volume that moves does so during the second of three swarm runs. Others are made and removed between two.
+        let changes = !self.cluster.options.more_volumes.is_empty();
+        let swarms = match self.cluster.options.moves {
+            true => 3,
+            false => 1 + u32::from(changes),
+        };
+        for swarm in 1..=swarms {
+            self.rise();
+            let options = &self.cluster.options;
+            let until = self.cluster.world.now().after(options.swarm / swarms);
+            let enough = options.operations * u64::from(swarm) / u64::from(swarms);
+            while self.issued < enough
+                && let Some(event) = self.cluster.world.next(until)
+            {
+                self.on_world_event(event)?;
+            }
+            self.heal();
+            self.come_to_rest()?;
+            if self.cluster.options.faults.has(FaultKind::CommonLeap) {
+                self.go_on_at_once()?;
+                self.come_to_rest()?;
+            }
+            self.go_on_without_the_dead()?;
+            if !self.damaged.is_empty() {
+                self.make_whole()?;
+                self.come_to_rest()?;
+            }
+            match swarm {
+                _ if swarm == swarms => {}
+                _ if changes => self.change_volumes()?,
+                1 => self.begin_move()?,
+                _ => self.end_move()?,
+            }
+        }
+        self.count_machines();
+        match self.cluster.check_all()? {
+            Some(steps) => self.report.search_steps = steps,
+            None => self.report.unjudged = 1,
+        }
+        let is_of_attribute_volume = |operation: &&ObjectOperation| operation.device == ATTRIBUTE_VOLUME;
+        let (attribute_volume, devices): (Vec<_>, Vec<_>) =
+            self.cluster.objects.operations().iter().partition(is_of_attribute_volume);
+        (self.report.objects, self.report.attribute_volumes) =
+            (count_outcomes(devices), count_outcomes(attribute_volume));
+        Ok(())
+    }
+
+    /// Sets the network to its faults, and the clients to work.
+    fn rise(&mut self) {
+        self.storming = true;
+        let (others, object_rng) = (&self.cluster.others, &mut self.which_volume);
+        let workload = |volume: &VolumeDescription| Workload::new(&volume.layout, volume.stripes(), object_rng.fork());
+        self.other_workloads = others.iter().map(workload).collect();
+        let network = self.cluster.options.faults.network.clone();
+        if network.loses_or_delays() {
+            let now = self.cluster.world.now();
+            self.availability.begin(now, FAULTS_OF_MESSAGES, Cause::Other, FOR_EVER);
+        }
+        self.cluster.world.network.set_options(network);
+        if self.object_workload.is_some() || self.cluster.options.leaves.is_some() {
+            self.cluster.overhear();
+        }
+        for slot in self.cluster.slots() {
+            self.wake_clients(slot);
+        }
+        let pause = self.swarm.pause();
+        self.plan(pause, ScheduledEvent::FaultEvent(FaultEvent::Next));
+        self.look_after_disks();
+        self.plan_reconnect();
+        self.plan_leaving();
+        self.plan_damage();
+        self.plan_record_damage();
+    }
+
+    /// Everything that was asked is answered in its time, and soon after nothing is left under way.
+    fn come_to_rest(&mut self) -> Result<(), Failed> {
+        let settings = self.cluster.options.settings.clone();
+        let answered = self.cluster.world.now().after(AFTERMATH + settings.request_timeout + settings.host_lease);
+        while self.cluster.asked().next().is_some() {
+            self.set_usual_pace();
+            let Some(event) = self.cluster.world.next(answered) else {
+                let late: Vec<&PendingOperation> = self.cluster.asked().collect();
+                return Err(Failed { check: "unanswered", details: format!("{late:?}") });
+            };
+            self.on_world_event(event)?;
+        }
+        let at_rest = self
+            .cluster
+            .world
+            .now()
+            .after(AFTERMATH + 6 * settings.host_lease + 4 * settings.resend_max + 4 * settings.readmission_max);
+        let all_forgotten = at_rest.after(4 * settings.host_lease + Duration::from_secs(10));
+        let all_arrived = self.cluster.world.now().after(AFTERMATH);
+        loop {
+            let pause = self.cluster.world.now().after(Duration::from_millis(100));
+            while let Some(event) = self.cluster.world.next(pause) {
+                self.on_world_event(event)?;
+            }
+            self.replace_fenced();
+            self.look_after_ruined();
+            self.change_disks();
+            self.set_usual_pace();
+            match self.cluster.check_nothing_is_left().and_then(|()| self.cluster.check_left()) {
+                // What an operator asked for may yet arrive, and begin.
+                Ok(()) if self.cluster.is_any_disk_changing() => {}
+                Ok(()) if !self.cluster.is_throttle_default() => {}
+                Ok(())
+                    if (self.replacement.is_some() || self.paced.is_some())
+                        && self.cluster.world.now() < all_arrived => {}
+                // What is asked next is asked of an array that is well.
+                Ok(()) if !self.cluster.world.is_any_stalled() && self.is_swept() => match self.cluster.check_leaks() {
+                    Ok(()) => return Ok(()),
+                    Err(failed) if self.cluster.world.now() > all_forgotten => return Err(failed),
+                    Err(_) => {}
+                },
+                Ok(()) if self.cluster.world.now() > all_forgotten => {
+                    let details = "the dead are not kept out, or somebody stands still".into();
+                    return Err(Failed { check: "left-unfenced", details });
+                }
+                Ok(()) => {}
+                Err(failed) if self.cluster.world.now() > at_rest => return Err(failed),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Clocks are right, everything is well and at rest: each host has something read and written within seconds, whatever
+    /// stamps were accepted when all clocks were ahead.
+    fn go_on_at_once(&mut self) -> Result<(), Failed> {
+        self.let_leases_of_the_dead_expire()?;
+        let length = BLOCK_BYTES as u64;
+        let stripe = self.cluster.options.layout.stripe_blocks() * length;
+        let is_attribute_volume = self.cluster.options.attribute_volume.is_some();
+        for (slot, number) in self.cluster.slots().zip(0..) {
+            // Blocks of each stripe, so that all devices are asked; by each host others.
+            let offsets = (0..self.cluster.options.stripes).map(|row| row * stripe + number * length % stripe);
+            let wishes = offsets.flat_map(|offset| {
+                [ClientOperation::Read { offset, length }, ClientOperation::Write { offset, length }]
+            });
+            for (client, operation) in wishes.enumerate() {
+                if is_attribute_volume {
+                    let operation = self
+                        .attribute_workload
+                        .as_mut()
+                        .expect("the volume is an attribute volume")
+                        .wish_of_attribute_volume();
+                    self.cluster.wish_objects(slot, client, operation);
+                } else {
+                    self.cluster.operation(slot, client, operation);
+                }
+            }
+        }
+        let until = self.cluster.world.now().after(PROMPT);
+        while self.cluster.asked().next().is_some() {
+            let Some(event) = self.cluster.world.next(until) else {
+                let late: Vec<&PendingOperation> = self.cluster.asked().collect();
+                return Err(Failed { check: "slow-with-right-clocks", details: format!("{late:?}") });
+            };
+            if let WorldEvent::Reply { outcome: Err(error @ HostError::ClockApart { .. }), .. } = &event {
+                return Err(Failed { check: "refused-with-right-clocks", details: error.to_string() });
+            }
+            self.on_world_event(event)?;
+        }
+        Ok(())
+    }
+
+    /// Late messages of dead hosts renew their leases at lock servers, which look for silent hosts four times a lease.
+    fn let_leases_of_the_dead_expire(&mut self) -> Result<(), Failed> {
+        let Options { faults, settings, lock_servers, .. } = &self.cluster.options;
+        if *lock_servers == 0 || !faults.network.loses_or_delays() {
+            return Ok(());
+        }
+        let late = faults.network.delay_max.max(faults.network.held_max);
+        let lease = settings.host_lease + settings.host_lease / 4 + 2 * settings.heartbeat;
+        let until = self.healed.after(late + lease);
+        while let Some(event) = self.cluster.world.next(until) {
+            self.on_world_event(event)?;
+        }
+        Ok(())
+    }
+
+    fn on_world_event(&mut self, event: WorldEvent) -> Result<(), Failed> {
+        self.cluster.check_moment()?;
+        self.availability.observe(&self.cluster);
+        match event {
+            WorldEvent::Reply { op, outcome, .. } => {
+                let is_operators =
+                    self.on_replacement(op, &outcome) | self.chores.remove(&op) | (self.copying == Some(op));
+                let answered = self.cluster.on_reply(op, &outcome)?;
+                let is_operators = is_operators | self.on_takeover(op, &outcome);
+                if let Some(asked) = answered
+                    && !is_operators
+                {
+                    if let Some(operation) = self.cluster.object_operation(&asked) {
+                        let is_of_attribute_volume = operation.device == ATTRIBUTE_VOLUME;
+                        let wishes = if is_of_attribute_volume {
+                            &mut self.attribute_workload
+                        } else {
+                            &mut self.object_workload
+                        };
+                        wishes.as_mut().expect("somebody wished for it").learn(operation);
+                    }
+                    // Nobody waits for what is abandoned.
+                    if !asked.abandoned {
+                        self.judge(&asked, &outcome)?;
+                    }
+                    self.count_answer(&outcome);
+                    let took = self.cluster.world.now().since(asked.since);
+                    self.report.slowest = self.report.slowest.max(took);
+                    match outcome {
+                        Err(HostError::Fenced) => self.replace_fenced(),
+                        // Its client goes on with what it has asked for since.
+                        _ if asked.abandoned => {}
+                        _ => self.think(asked.node, asked.client),
+                    }
+                }
+                self.on_left(op);
+            }
+            WorldEvent::PowerFailed(node) => {
+                let (unavailable, reboot) = self.crash_plans.remove(&node).expect("power fails where it was planned");
+                let name = Fault::Crash { node, at: Some(CrashPoint::Write(1)), unavailable, reboot }.name();
+                self.count_fault(name);
+                self.availability.begin(self.cluster.world.now(), name, Cause::of(node), unavailable);
+                self.plan(unavailable, ScheduledEvent::FaultEvent(FaultEvent::Return { node, reboot }));
+            }
+            WorldEvent::Stepped(_) => {}
+            WorldEvent::Alarm(token) => {
+                let schedule = self.schedule.remove(&token).expect("alarms have their reasons");
+                if self.storming {
+                    self.on_scheduled(schedule);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Holds an answer to the availability that is promised.
+    fn judge(&mut self, asked: &PendingOperation, outcome: &HostOutcome) -> Result<(), Failed> {
+        // Objects of a device are gone with it, and whoever asks of them or of an attribute volume may be in haste. What moves is written twice.
+        if self.cluster.object_operation(asked).is_some() || self.cluster.volume().moving.is_some() {
+            return Ok(());
+        }
+        match self.availability.judge(asked.node, asked.since, self.cluster.world.now(), outcome.as_ref().err()) {
+            Ok(Judged::InQuiet { took }) => {
+                self.report.quiet += 1;
+                self.report.slowest_quiet = self.report.slowest_quiet.max(took);
+                Ok(())
+            }
+            Ok(Judged::InPause { name, leases }) => {
+                let longest = self.report.pauses.entry(name).or_default();
+                *longest = leases.max(*longest);
+                Ok(())
+            }
+            Ok(Judged::Excused) => Ok(()),
+            Err(details) => Err(Failed { check: "availability", details }),
+        }
+    }
+
+    /// True if no fault is active, and nothing is left of any.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.crash_plans.is_empty() && self.availability.is_quiet(self.cluster.world.now())
+    }
+
+    fn on_scheduled(&mut self, schedule: ScheduledEvent) {
+        match schedule {
+            ScheduledEvent::ClientOperation { slot, node, client } => {
+                let is_there = self.cluster.node(slot) == node && self.cluster.world.machine(node).is_some();
+                if is_there && !self.is_leaving(node) {
+                    self.issued += 1;
+                    let of_objects = self.object_workload.as_mut().and_then(ObjectWorkload::operation);
+                    match (of_objects, &mut self.attribute_workload) {
+                        (Some(operation), _) => drop(self.cluster.wish_objects(slot, client, operation)),
+                        (None, Some(wishes)) => {
+                            let operation = wishes.wish_of_attribute_volume();
+                            self.cluster.wish_objects(slot, client, operation);
+                        }
+                        (None, None) => {
+                            self.wish_of_a_volume(slot, client);
+                        }
+                    }
+                }
+            }
+            ScheduledEvent::FaultEvent(fault_events) => self.on_fault_event(fault_events),
+        }
+    }
+
+    /// A client wishes for something of any volume.
+    fn wish_of_a_volume(&mut self, slot: HostSlot, client: usize) {
+        let number = match self.other_workloads.len() as u64 {
+            0 => 0,
+            others => self.which_volume.below(others + 1) as usize,
+        };
+        match self.other_workloads.get_mut(number.wrapping_sub(1)) {
+            Some(workload) => {
+                let operation = workload.operation();
+                self.cluster.on_volume(number - 1, |cluster| cluster.operation(slot, client, operation));
+            }
+            None => {
+                let operation = self.workload.operation();
+                self.cluster.operation(slot, client, operation);
+            }
+        }
+    }
+
+    /// Starts a device, a lock server or the monitor, if it is down.
+    pub(crate) fn restart(&mut self, node: NodeId) {
+        match node {
+            _ if self.cluster.world.machine(node).is_some() => {}
+            NodeId::Device(device) if self.cluster.dead.contains(&device) => {}
+            NodeId::Device(device) => self.cluster.restart_device(device),
+            NodeId::LockServer(server) => self.cluster.restart_lock_server(server),
+            NodeId::Monitor => self.cluster.restart_monitor(),
+            NodeId::Host(_) => unreachable!("a host comes back as another"),
+        }
+    }
+
+    /// Power fails at a node; what a host was asked is of unknown outcome.
+    pub(crate) fn crash(&mut self, node: NodeId) {
+        self.count_machine(node);
+        if matches!(node, NodeId::Host(_)) {
+            let lost = self.cluster.asked().filter(|asked| asked.node == node).count() as u64;
+            *self.report.unknown.entry("host died").or_default() += lost;
+        }
+        self.cluster.crash(node);
+    }
+
+    /// Hosts that have heard that they are fenced end themselves, and others take their places.
+    fn replace_fenced(&mut self) {
+        for slot in self.cluster.fenced() {
+            self.count_fault("host fenced");
+            self.crash(self.cluster.node(slot));
+            self.replace_if_down(slot);
+            self.wake_clients(slot);
+        }
+    }
+
+    pub(crate) fn replace_if_down(&mut self, slot: HostSlot) {
+        if self.cluster.world.machine(self.cluster.node(slot)).is_none() {
+            let boot = Time(self.rng.below(1_000_000_000_000));
+            self.cluster.replace_host(slot, LocalClock::exact(boot).drifting(self.swarm.drift_ppm()));
+            let (node, by) = (self.cluster.node(slot), self.swarm.skew() + self.leapt);
+            self.cluster.world.step_clock(node, by);
+        }
+    }
+
+    pub(crate) fn wake_clients(&mut self, slot: HostSlot) {
+        let node = self.cluster.node(slot);
+        (0..self.cluster.options.clients).for_each(|client| self.think(node, client));
+    }
+
+    fn think(&mut self, node: NodeId, client: usize) {
+        if let Some(slot) = self.cluster.slot(node).filter(|_| self.storming) {
+            let most = self.cluster.options.think_max.as_nanos() as u64;
+            let span = Duration::from_nanos(self.rng.below(most) + 1);
+            self.plan(span, ScheduledEvent::ClientOperation { slot, node, client });
+        }
+    }
+
+    pub(crate) fn plan(&mut self, span: Duration, schedule: ScheduledEvent) {
+        let at = self.cluster.world.now().after(span);
+        self.next_token += 1;
+        self.schedule.insert(self.next_token, schedule);
+        self.cluster.world.alarm(at, self.next_token);
+    }
+
+    pub(crate) fn count_fault(&mut self, kind: &'static str) {
+        *self.report.faults.entry(kind).or_default() += 1;
+    }
+
+    fn count_answer(&mut self, outcome: &HostOutcome) {
+        let error = match outcome {
+            Ok(_) => return self.report.done += 1,
+            Err(HostError::TimedOut { .. }) => "timed out",
+            Err(HostError::Contended { .. }) => "contended",
+            Err(HostError::LockServerSilent { .. }) => "lock server silent",
+            Err(HostError::Fenced) => "fenced",
+            Err(HostError::Abandoned) => "abandoned",
+            Err(HostError::Unavailable { .. }) => "unavailable",
+            Err(HostError::ClockApart { .. }) => "clock apart",
+            Err(HostError::Device { failure: WireFailure::NoSpace, .. }) => "device full",
+            Err(HostError::Device { failure: WireFailure::Lost { .. } | WireFailure::Disk, .. }) => "block lost",
+            Err(_) => "other error",
+        };
+        *self.report.unknown.entry(error).or_default() += 1;
+    }
+
+    fn count_machines(&mut self) {
+        self.cluster.world.up().into_iter().for_each(|node| self.count_machine(node));
+    }
+
+    /// Adds what a machine has counted, before it dies or the run ends.
+    pub(crate) fn count_machine(&mut self, node: NodeId) {
+        match self.cluster.world.machine(node) {
+            Some(Role::Host(host)) => self.report.hosts.add(&host.counters()),
+            Some(Role::Device(device)) => {
+                for (name, count) in device.store().counters().into_iter().filter(|(name, _)| COUNTED.contains(name)) {
+                    *self.report.stores.entry(name).or_default() += count;
+                }
+            }
+            Some(Role::LockServer(server)) => self.report.lock_servers.add(server.counters()),
+            _ => {}
+        }
+    }
+
+    fn report(self) -> Report {
+        let world = &self.cluster.world;
+        let mut disks = DiskCounts::default();
+        self.cluster.nodes_with_disks().filter_map(|node| world.disk(node)).for_each(|disk| disks.add(&disk.counts()));
+        Report {
+            disks,
+            simulated: world.now().since(Time(0)),
+            events: world.trace.events(),
+            network: world.network.counts(),
+            ignored: world.ignored().clone(),
+            digest: world.trace.digest(),
+            trace: world.trace.lines().map(str::to_string).collect(),
+            ..self.report
+        }
+    }
+}
+
+thread_local! {
+    /// What the last panic of this thread said.
+    static LAST_PANIC: RefCell<String> = const { RefCell::new(String::new()) };
+    /// Whether this thread is within a run.
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A panic in a run is a finding like others: it is kept for the failure's text instead of being printed.
+fn catch_panics_quietly() {
+    static HOOK: std::sync::Once = std::sync::Once::new();
+    HOOK.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            LAST_PANIC.set(info.to_string());
+            if !QUIET.get() {
+                usual(info);
+            }
+        }));
+    });
+}

@@ -1,0 +1,92 @@
+//! Requests for objects that their host gives up: once something that was asked for later is answered, they have happened or never will.
+
+use crate::story::*;
+use braid_base::{DeviceId, NodeId, ObjectId};
+use braid_cluster::object_workload::{COUNTER, command, get};
+use braid_cluster::{Cluster, HostSlot, Options};
+use braid_machine::{HostError, HostRequest, HostSuccess, OpId};
+use braid_wire::{Action, Command, Message, ObjectCommand, ObjectRequest, Ordering};
+use braid_world::Verdict;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+
+const HERE: DeviceId = DeviceId(0);
+const OBJECT: ObjectId = ObjectId(1);
+const LATE: Duration = Duration::from_secs(5);
+const LONG: Duration = Duration::from_secs(30);
+const SHORT: Duration = Duration::from_millis(200);
+
+fn array_with_object() -> (Cluster, HostSlot, HostSlot) {
+    let (mut array, a, b) = array_of(Options { ordering: Ordering::Timestamp, ..Options::calm("raid5:4+1", 5, 1, 3) });
+    array.make_objects(a, HERE, [OBJECT.0]);
+    (array, a, b)
+}
+
+fn asks(array: &mut Cluster, host: HostSlot, command: ObjectCommand, patience: Duration) -> OpId {
+    let request = ObjectRequest { commands: vec![command] };
+    array.ask(host, HostRequest::Objects { device: HERE, request, patience })
+}
+
+fn addition() -> ObjectCommand {
+    command(OBJECT, Action::FetchAndAdd { name: COUNTER, add: 1, original: false })
+}
+
+fn counted(array: &mut Cluster, host: HostSlot) -> i64 {
+    let op = asks(array, host, get(OBJECT, COUNTER), LONG);
+    match array.finish(op) {
+        Ok(HostSuccess::Objects(mut results)) => match &results.remove(0).values[0][..] {
+            [] => 0,
+            value => i64::from_be_bytes(value.try_into().expect("numbers have eight bytes")),
+        },
+        other => panic!("it can't be looked at: {other:?}"),
+    }
+}
+
+/// What becomes of a host's requests for objects, by the order in which they were begun. All copies of one share a fate.
+type Fates = Rc<RefCell<Box<dyn Fn(usize) -> Verdict>>>;
+
+fn decide_fates(array: &mut Cluster, node: NodeId) -> Fates {
+    let fates: Fates = Rc::new(RefCell::new(Box::new(|_| Verdict::Pass)));
+    let (decided, mut seen) = (Rc::clone(&fates), BTreeSet::new());
+    array.world.network.set_rule(move |from, _, message| {
+        let Message::Request(request) = message else { return Verdict::Pass };
+        let Command::Objects { sequence, .. } = request.command else { return Verdict::Pass };
+        if from != node {
+            return Verdict::Pass;
+        }
+        seen.insert(sequence);
+        (decided.borrow())(seen.range(..sequence).count())
+    });
+    fates
+}
+
+/// One request is under way all the time, so that the mark stays; a device is silent, and far more are given up than a message has room for,
+/// one by one.
+#[test]
+fn the_last_of_many_that_were_given_up_never_happens_once_something_later_was_answered() {
+    const MANY: usize = 700;
+    let (mut array, a, b) = array_with_object();
+    let node = array.node(a);
+    let fates = decide_fates(&mut array, node);
+    *fates.borrow_mut() = Box::new(|number| if number == MANY { Verdict::Delay(LATE) } else { Verdict::Drop });
+    let oldest = asks(&mut array, a, addition(), LONG);
+    let many: Vec<OpId> = (0..MANY).map(|_| asks(&mut array, a, addition(), SHORT)).collect();
+    for op in many {
+        let outcome = array.finish(op);
+        assert!(matches!(outcome, Err(HostError::TimedOut { .. })), "{outcome:?}");
+    }
+    // The device answers again; only the oldest does not get through.
+    *fates.borrow_mut() = Box::new(|number| match number {
+        0 => Verdict::Drop,
+        MANY => Verdict::Delay(LATE),
+        _ => Verdict::Pass,
+    });
+    assert_eq!(counted(&mut array, a), 0);
+    array.run_for(LATE + A_WHILE);
+    assert_eq!(counted(&mut array, b), 0, "it was to have happened before, or never");
+    let outcome = array.finish(oldest);
+    assert!(matches!(outcome, Err(HostError::TimedOut { .. })), "{outcome:?}");
+    all_is_well(array);
+}

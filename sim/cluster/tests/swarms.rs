@@ -1,0 +1,158 @@
+//! Seeds: some hundreds of whole runs, as `braid sim attack` has them by the thousand.
+
+use braid_cluster::attack::{Attack, Outcome};
+use braid_cluster::{Choices, Options, Report, run};
+use braid_wire::Atomicity;
+use braid_world::FaultKind;
+
+fn attack(seed: u64, runs: u64, threads: usize) -> Outcome {
+    let choices = Choices::default();
+    Attack { seed, runs: Some(runs), until: None, choices, threads: threads.try_into().ok(), keep_going: false }
+        .run(|_, _| ())
+}
+
+fn swarm(seed: u64, runs: u64) -> Report {
+    let outcome = attack(seed, runs, 0);
+    if let Some(failure) = outcome.failures.first() {
+        panic!("{}\n{failure}", Options::of_seed(failure.seed));
+    }
+    outcome.sum
+}
+
+#[test]
+fn eight_hundred_storms_leave_everything_right() {
+    let sum = swarm(0, 800);
+    println!("{sum}");
+    // A swarm run in which nothing happened would prove nothing.
+    for fault in [
+        "host crash",
+        "device crash",
+        "device crash at a disk command",
+        "lock server crash",
+        "monitor crash",
+        "blackout",
+        "flap",
+        "stall",
+        "slow node",
+        "cut of a pair",
+        "cut of a node",
+        "cut in halves",
+        "cut of a pair, one way",
+        "cut of a node, one way",
+        "cut in halves, one way",
+        "clock step",
+        "clock rate",
+        "clock leap",
+        "slow disk",
+        "full disk",
+        "corruption",
+        "unreadable sector",
+    ] {
+        assert!(sum.faults.get(fault).is_some_and(|count| *count > 50), "{fault} is hardly tried: {sum}");
+    }
+    let (network, disks, hosts) = (&sum.network, &sum.disks, &sum.hosts);
+    assert!(network.lost > 1_000 && network.doubled > 1_000 && network.damaged > 500 && network.delayed > 500, "{sum}");
+    assert!(network.reordered > 1_000 && disks.torn > 20 && disks.lost > 20 && disks.refused > 100, "{sum}");
+    assert!(hosts.resolved > 200 && hosts.retries > 1_000 && sum.done > 30_000, "{sum}");
+    assert!(sum.stores["checkpoints"] > 500 && sum.stores["chunks_written"] > 1_000, "{sum}");
+    assert!(sum.faults["host fenced"] > 5, "{sum}");
+    assert!(hosts.restarts > 1_000 && hosts.lock_hits > 1_000 && hosts.lock_waits > 1_000, "{sum}");
+    assert!(sum.quiet > 10_000, "hardly any operation is held to what is promised: {sum}");
+    for fault in ["device crash", "cut of a node", "stall", "flap", "host crash", "monitor crash"] {
+        assert!(sum.pauses.contains_key(fault), "nobody met with {fault} alone: {sum}");
+    }
+    assert!(sum.lock_servers.reasserted > 10 && sum.lock_servers.fenced > 100, "{sum}");
+    assert!(hosts.full_bands > 1_000 && hosts.large_bands > 1_000 && hosts.small_bands > 1_000, "{sum}");
+    assert!(sum.unjudged <= 8, "hardly any history is too entangled to judge: {sum}");
+    // Of requests that nobody makes, or that all end in doubt, the checks of objects and attribute volumes say nothing.
+    let (objects, attribute_volumes) = (&sum.objects, &sum.attribute_volumes);
+    assert!(objects["answered"] > 10_000 && objects["swapped"] > 1_000 && objects["unknown"] > 100, "{sum}");
+    assert!(
+        attribute_volumes["answered"] > 5_000
+            && attribute_volumes["swapped"] > 500
+            && attribute_volumes["unknown"] > 100,
+        "{sum}"
+    );
+    assert!(
+        objects["refused"] > 100 && attribute_volumes["refused"] > 100 && attribute_volumes["never happened"] > 100,
+        "{sum}"
+    );
+}
+
+#[test]
+fn writes_that_take_effect_on_arrival_leave_parity_right() {
+    let choices = Choices { atomicity: Some(Atomicity::Consistent), ..Choices::default() };
+    let attack = Attack { seed: 0, runs: Some(100), until: None, choices, threads: None, keep_going: false };
+    let outcome = attack.run(|_, _| ());
+    if let Some(failure) = outcome.failures.first() {
+        panic!("{failure}");
+    }
+    let hosts = &outcome.sum.hosts;
+    println!("{}", outcome.sum);
+    assert!(hosts.rows_checked > 50 && hosts.rows_recomputed > 50, "{}", outcome.sum);
+}
+
+#[test]
+fn volumes_move_through_storms() {
+    let choices = Choices { also: vec![FaultKind::Migrate], atomicity: Some(Atomicity::Implied), ..Choices::default() };
+    let attack = Attack { seed: 0, runs: Some(60), until: None, choices, threads: None, keep_going: false };
+    let outcome = attack.run(|_, _| ());
+    if let Some(failure) = outcome.failures.first() {
+        panic!("{failure}");
+    }
+    println!("{}", outcome.sum);
+    assert!(outcome.sum.faults["volume moved"] >= 30 && outcome.sum.faults["move given up"] >= 5, "{}", outcome.sum);
+}
+
+#[test]
+fn volumes_on_the_same_devices_keep_apart() {
+    let choices = Choices { also: vec![FaultKind::Volumes], atomicity: Some(Atomicity::Implied), ..Choices::default() };
+    let attack = Attack { seed: 0, runs: Some(60), until: None, choices, threads: None, keep_going: false };
+    let outcome = attack.run(|_, _| ());
+    if let Some(failure) = outcome.failures.first() {
+        panic!("{failure}");
+    }
+    let sum = &outcome.sum;
+    println!("{sum}");
+    assert!(sum.faults["volume removed, another made"] >= 30 && sum.faults["replaced disk"] >= 3, "{sum}");
+    assert!(sum.unjudged <= 2, "hardly any history is too entangled to judge: {sum}");
+}
+
+#[test]
+fn requests_to_mirrors_happen_once_or_not_at_all() {
+    let choices =
+        Choices { also: vec![FaultKind::AttributeVolumes], atomicity: Some(Atomicity::Implied), ..Choices::default() };
+    let attack = Attack { seed: 0, runs: Some(80), until: None, choices, threads: None, keep_going: false };
+    let outcome = attack.run(|_, _| ());
+    if let Some(failure) = outcome.failures.first() {
+        panic!("{failure}");
+    }
+    let (sum, attribute_volumes) = (&outcome.sum, &outcome.sum.attribute_volumes);
+    println!("{sum}");
+    assert!(
+        attribute_volumes["answered"] > 6_000
+            && attribute_volumes["swapped"] > 1_000
+            && attribute_volumes["unknown"] > 500,
+        "{sum}"
+    );
+    assert!(sum.unjudged <= 2, "hardly any history is too entangled to judge: {sum}");
+    assert!(sum.faults["replaced disk"] > 10 && sum.faults["device crash"] > 20 && sum.hosts.resolved > 200, "{sum}");
+}
+
+#[test]
+fn one_seed_is_one_run() {
+    for seed in [3, 14, 159] {
+        let one = |lines| run(Options::of_seed(seed), lines).expect("these seeds find nothing");
+        // Whether the trace is kept changes nothing in it.
+        let (one, again) = (one(0), one(50));
+        assert_eq!((one.digest, one.events, one.done), (again.digest, again.events, again.done), "seed {seed}");
+        assert_eq!(again.trace.len(), 50);
+    }
+    assert_ne!(swarm(1, 1).digest, swarm(2, 1).digest);
+}
+
+#[test]
+fn threads_change_nothing_in_what_is_found() {
+    let (one, three) = (attack(40, 12, 1).sum, attack(40, 12, 3).sum);
+    assert_eq!((one.digest, one.runs, one.done), (three.digest, three.runs, three.done));
+}

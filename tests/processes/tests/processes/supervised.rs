@@ -1,0 +1,159 @@
+//! Commands that run while something is held: how they end, and that nothing is left of them.
+
+use braid_processes::array::Array;
+use braid_processes::daemon::signal;
+use braid_processes::program::braid_bin;
+use braid_processes::wait_until;
+use rustix::process::Signal;
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+const SOON: Duration = Duration::from_secs(20);
+/// It works in the background, in a session of its own, and heeds nobody.
+const TICKS: &str = r#"setsid sh -c 'trap "" TERM; while :; do echo tick >> $LOG; sleep 0.02; done' & wait"#;
+/// It is long gone when what it has started works on.
+const TICKS_ABANDONED: &str = r#"sh -c 'setsid sh -c "while :; do echo tick >> $LOG; sleep 0.02; done" &'; sleep 60"#;
+
+#[test]
+fn the_status_is_the_command_s() {
+    let array = array();
+    let braid = |words: &[&str]| {
+        let status = Command::new(braid_bin()).args(words).env("BRAID_ARRAY", array.dir()).status();
+        status.expect("it can be started").code()
+    };
+    let run = |words: &[&str]| braid(&[&["recipe", "lock", "run", "1:1", "9.1", "--"], words].concat());
+    assert_eq!(run(&["true"]), Some(0));
+    assert_eq!(run(&["sh", "-c", "exit 3"]), Some(3));
+    assert_eq!(run(&["sh", "-c", "kill -9 $$"]), Some(128 + 9));
+    assert_eq!(run(&["/etc/passwd"]), Some(126));
+    assert_eq!(run(&["./there-is-none"]), Some(127));
+    array.braid(&["object", "create", "1:2"]).done();
+    array.braid(&["recipe", "queue", "put", "1:2", "resize"]).done();
+    let work = ["recipe", "queue", "work", "1:2", "--items", "1", "--", "sh", "-c", "test $(cat) = resize"];
+    assert_eq!(braid(&work), Some(0));
+}
+
+#[test]
+fn what_a_command_has_started_ends_with_the_program_that_runs_it() {
+    let array = array();
+    for (script, terminal) in [(TICKS, false), (TICKS_ABANDONED, false), (TICKS, true)] {
+        for (how, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::KILL, 128 + 9)] {
+            let what = format!("{script}, on a terminal: {terminal}, after {how:?}");
+            let running = Running::start(&array, script, terminal);
+            running.goes_on();
+            signal(running.braid(), how);
+            let (log, status) = running.ended();
+            assert_eq!(status, code, "{what}");
+            if how == Signal::KILL {
+                // By its supervisor, which hears of that from the system.
+                wait_until("its supervisor ends all", SOON, || left_of(&log).is_empty());
+            }
+            assert_eq!(left_of(&log), [0; 0], "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_command_ends_when_its_attendant_is_killed() {
+    let array = array();
+    let running = Running::start(&array, "while :; do echo tick >> $LOG; sleep 0.02; done", false);
+    running.goes_on();
+    assert!(left_of(&running.log).len() >= 2, "it is seen where it is");
+    signal(running.supervisor(), Signal::KILL);
+    let (log, status) = running.ended();
+    assert_eq!(status, 1, "what is left of it is not known");
+    wait_until("the system ends the command", SOON, || left_of(&log).is_empty());
+    let shown = array.braid(&["recipe", "lock", "show", "1:1", "9.1"]).done().json();
+    assert_eq!(shown["mode"], "exclusive", "so the lock is not given back: {shown}");
+}
+
+#[test]
+fn an_interrupt_from_the_terminal_ends_what_the_command_has_in_the_background() {
+    let array = array();
+    // What a shell starts in the background ignores interrupts.
+    let script = "while :; do echo tick >> $LOG; sleep 0.02; done & wait";
+    let mut running = Running::start(&array, script, true);
+    running.goes_on();
+    running.child.stdin.as_mut().expect("it is given").write_all(b"\x03").expect("the terminal is there");
+    let (log, status) = running.ended();
+    assert_eq!(status, 130);
+    assert_eq!(left_of(&log), [0; 0]);
+}
+
+fn array() -> Array {
+    let array = Array::small();
+    array.braid(&["object", "create", "1:1"]).done();
+    array
+}
+
+/// A script that runs under a lock, whose lease is short.
+struct Running {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Running {
+    fn start(array: &Array, script: &str, terminal: bool) -> Running {
+        let log = array.scratch().path("ticks");
+        let script = format!("echo $PPID > $LOG.supervisor; {script}");
+        let braid = braid_bin();
+        let words = ["recipe", "lock", "run", "1:1", "9.1", "--lease", "2s", "--", "sh", "-c"];
+        let mut command = if terminal {
+            let line = format!("{} {} \"$SCRIPT\"", braid.display(), words.join(" "));
+            let mut command = Command::new("script");
+            command.args(["-qec", &line, "/dev/null"]);
+            command
+        } else {
+            let mut command = Command::new(braid);
+            command.args(words).arg(&script);
+            command
+        };
+        command.env("BRAID_ARRAY", array.dir()).env("LOG", &log).env("SCRIPT", &script);
+        command.stdin(if terminal { Stdio::piped() } else { Stdio::null() });
+        let child = command.spawn().expect("it can be started");
+        Running { child, log }
+    }
+
+    fn goes_on(&self) {
+        let before = length(&self.log);
+        wait_until("it ticks", SOON, || length(&self.log) > before + 50);
+    }
+
+    fn supervisor(&self) -> u32 {
+        let said = std::fs::read_to_string(self.log.with_extension("supervisor")).expect("it runs");
+        said.trim().parse().expect("a pid")
+    }
+
+    /// The supervisor's parent.
+    fn braid(&self) -> u32 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.supervisor())).expect("it runs");
+        stat.split(' ').nth(3).expect("it has a parent").parse().expect("a pid")
+    }
+
+    /// Its log, and its status as a shell has it.
+    fn ended(mut self) -> (PathBuf, i32) {
+        let status = self.child.wait().expect("it can be waited for");
+        let status = status.code().or(status.signal().map(|signal| 128 + signal));
+        (self.log, status.expect("one of both"))
+    }
+}
+
+/// Processes that have this log in their environment: the command, and all that it has started.
+fn left_of(log: &Path) -> Vec<u32> {
+    let variable = format!("LOG={}", log.display()).into_bytes();
+    let processes = std::fs::read_dir("/proc").expect("the system shows its processes");
+    let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let has_it = |pid: &u32| {
+        // One that is gone by now, or is waited for, has none.
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|found| found == variable)
+    };
+    pids.filter(has_it).collect()
+}
+
+fn length(log: &Path) -> u64 {
+    std::fs::metadata(log).map_or(0, |file| file.len())
+}
