@@ -57,6 +57,8 @@
 //!
 //! Whole programs are in `examples/`: counters, a lock, a leader, a directory, a volume.
 
+#![warn(missing_docs)]
+
 mod array;
 mod countdown;
 mod driving;
