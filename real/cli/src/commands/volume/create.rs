@@ -39,7 +39,7 @@ pub struct Arguments {
     #[arg(long, value_parser = atomicity(), default_value = "implied", value_name = "KIND")]
     atomicity: Atomicity,
     /// It keeps attributes of objects (`braid attr`), each on several devices, and no blocks: docs/attribute-volumes.md
-    #[arg(long)]
+    #[arg(long = "attributes", alias = "mirror")]
     attribute_volume: bool,
 }
 
