@@ -1,4 +1,4 @@
-//! Carries out what the scheduler has decided, against the store and the hosts' sessions.
+//! Carries out the decisions of the scheduler, on the store and on the sessions of hosts.
 
 use crate::device::Device;
 use crate::scheduler::ctx::Objects;
@@ -48,7 +48,7 @@ impl Device {
     fn serve(&mut self, transaction: TransactionId, step: Step, read: ReadRequest, out: &mut Effects) {
         if read.want == Want::Allocation {
             let mut pieces = self.store.allocation(read.object, &read.extents);
-            // What does not fit into one answer is asked for again.
+            // The host asks again for what does not fit into one answer.
             pieces.truncate(limits::EXTENTS_MAX);
             return self.answer(transaction.host, Reply::Data { transaction, waited: read.waited, pieces }, out);
         }
@@ -60,7 +60,6 @@ impl Device {
         }
     }
 
-    /// A request has failed.
     fn note_failure(&mut self, failure: Failure) {
         if matches!(failure, Failure::NoSpace | Failure::Disk) {
             self.monitor.note_disk_failure();

@@ -1,4 +1,4 @@
-//! The device's machine: who may speak, and where each message goes.
+//! The device's machine. It checks who may speak, and routes each message to the part that handles it.
 
 use crate::objects::{Requests, Wanted};
 use crate::scheduler::Scheduler;
@@ -16,14 +16,14 @@ use braid_wire::{Answer, Command, Message, Rejection, Reply, Request, Task};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How a device is to run.
+/// Configuration of a device.
 #[derive(Clone, Debug)]
 pub struct DeviceConfig {
-    /// Whose it is, and how large.
+    /// The identity of the device, and its size.
     pub store: StoreConfig,
-    /// Who is in, if that never changes; none if a monitor says who is, and gives leases.
+    /// The membership, if it never changes. `None` if a monitor decides it and grants leases.
     pub membership: Option<Membership>,
-    /// Waits and spans.
+    /// Time-outs, intervals and limits.
     pub settings: Settings,
 }
 
@@ -32,19 +32,18 @@ pub struct Device {
     pub(crate) config: DeviceConfig,
     pub(crate) service: Service,
     pub(crate) store: Box<dyn Storage>,
-    /// Decides what becomes of transactions.
     pub(crate) scheduler: Scheduler,
-    /// What the scheduler has decided, and is yet to be carried out: empty between steps.
+    /// Decisions of the scheduler that are not carried out yet. Empty between steps.
     pub(crate) decisions: VecDeque<Decision>,
     pub(crate) requests: Requests,
     pub(crate) sessions: Sessions,
     pub(crate) monitor: MonitorClient,
-    /// What the store is doing for whom.
+    /// The store operations under way.
     pub(crate) tickets: Tickets,
     pub(crate) counters: Counters,
 }
 
-/// Whether the device serves.
+/// Whether the device serves requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Service {
     /// Not started.
@@ -53,7 +52,7 @@ pub enum Service {
     Recovering,
     /// It serves.
     Serving,
-    /// It can't.
+    /// The store can't be used.
     Unusable(StoreError),
 }
 
@@ -68,22 +67,23 @@ pub(crate) struct Counters {
     pub leases_expired: u64,
 }
 
-/// A host that was silent for so many heartbeats may be forgotten for another, if nothing is held of it.
+/// The number of heartbeats of silence after which the device may forget a host to admit another, if it holds nothing
+/// of the host.
 const HEARTBEATS_MISSED: u32 = 3;
 
 impl Device {
-    /// A device that is off, over a store on its disk.
+    /// Creates a device that is off, over a store on its disk.
     pub fn new(config: DeviceConfig) -> Device {
         Device::on(Medium::default(), config)
     }
 
-    /// The same, on such a disk.
+    /// The same, on the given medium.
     pub fn on(medium: Medium, config: DeviceConfig) -> Device {
         let store = Store::new(config.store).with_object_memory(config.settings.object_memory).on(medium);
         Device::over(config, Box::new(store))
     }
 
-    /// A device that is off, over some other storage.
+    /// Creates a device that is off, over another storage.
     pub fn over(config: DeviceConfig, store: Box<dyn Storage>) -> Device {
         Device {
             service: Service::Off,
@@ -99,47 +99,46 @@ impl Device {
         }
     }
 
-    /// Whether it serves.
     pub fn service(&self) -> &Service {
         &self.service
     }
 
-    /// Its store, to look at.
+    /// The store, for inspection.
     pub fn store(&self) -> &dyn Storage {
         &*self.store
     }
 
-    /// Its transactions, to look at.
+    /// The transactions, for inspection.
     pub fn transactions(&self) -> impl Iterator<Item = TransactionView<'_>> {
         self.scheduler.ledger().views()
     }
 
-    /// How many requests wait in it for others.
+    /// The number of requests that wait for other requests or transactions.
     pub fn waiting(&self) -> usize {
         self.scheduler.waiting()
     }
 
-    /// The hosts that it keeps in mind.
+    /// The hosts whose leases run at this device.
     pub fn sessions(&self) -> impl Iterator<Item = Generation> + '_ {
         self.sessions.hosts()
     }
 
-    /// How many transactions wait in it for somebody to resolve them.
+    /// The number of orphans: transactions that wait to be resolved by a host.
     pub fn orphans(&self) -> usize {
         self.scheduler.ledger().orphans()
     }
 
-    /// How many transactions are suspect in it.
+    /// The number of suspect transactions.
     pub fn suspects(&self) -> usize {
         self.scheduler.ledger().suspects()
     }
 
-    /// True if it serves this host no more.
+    /// True if the device refuses this host.
     pub fn keeps_out(&self, host: Generation) -> bool {
         self.view().refuses(host)
     }
 
-    /// How many transactions hold locks in it, or wait for them.
+    /// The number of transactions that hold locks of this device or wait for them.
     pub fn locks(&self) -> usize {
         self.scheduler.locks()
     }
@@ -154,7 +153,7 @@ impl Device {
             return self.ignore(Ignored::NotStarted, out);
         }
         if let Command::Manage { ticket, task: Task::Inspect } = request.command {
-            // Whoever looks may do so whether it serves or not.
+            // An inspection is answered whether the device serves or not.
             return self.on_task(now, host, ticket, Task::Inspect, out);
         }
         if !self.has_lease(now.time) {
@@ -170,7 +169,7 @@ impl Device {
         if let Err(rejection) = self.admit(now, &request, out) {
             return self.answer(host, Reply::Rejected { rejection }, out);
         }
-        // What rides on the request takes effect before it.
+        // Commits that ride on the request take effect before it.
         if !request.commits.is_empty() {
             self.schedule(now, out, |scheduler, cx| {
                 for sequence in request.commits {
@@ -193,7 +192,7 @@ impl Device {
         self.on_command(now, host, request.command, out);
     }
 
-    /// Lets the scheduler decide, and carries out what it has decided.
+    /// Runs `decide` on the scheduler, and carries out its decisions.
     pub(crate) fn schedule<T>(
         &mut self,
         now: Now,
@@ -232,13 +231,14 @@ impl Device {
             return Err(Rejection::TooManyHosts);
         }
         if !known {
-            // Back from a silence, it looks after its transactions again.
+            // The host is heard again after a silence: its transactions are not orphans any more.
             self.scheduler.on_return(request.host);
         }
         Ok(())
     }
 
-    /// Makes room for a host: forgets one that has been silent for some heartbeats, and of which nothing is held. Most such hosts have ended.
+    /// Makes room for a new host. It forgets a host that has been silent for some heartbeats and of which the device
+    /// holds nothing; most such hosts have ended.
     fn forget_idle_host(&mut self, now: Now, out: &mut Effects) {
         let silence = self.config.settings.heartbeat * HEARTBEATS_MISSED;
         let holds_nothing = |host: &Generation| self.scheduler.holds_nothing_of(*host);
@@ -250,7 +250,8 @@ impl Device {
     fn on_command(&mut self, now: Now, host: Generation, command: Command, out: &mut Effects) {
         match command {
             Command::Heartbeat => self.on_heartbeat(now, host, out),
-            // A wait for a change may take long: it holds no mark back, and a late copy of it does no harm.
+            // `Await` is exempt from this check: such a wait may take long. It does not hold the host's mark back, and
+            // a late copy of it does no harm.
             Command::Manage { ticket, .. } | Command::Objects { sequence: ticket, .. }
                 if self.sessions.is_settled(host, ticket) =>
             {
@@ -272,7 +273,7 @@ impl Device {
         }
     }
 
-    /// More stamps are reserved: on with what waited for that.
+    /// More stamps are reserved: resumes the commands that waited for that.
     fn on_reserved(&mut self, now: Now, out: &mut Effects) {
         for (host, command) in self.schedule(now, out, Scheduler::on_reserved) {
             if self.sessions.has(host) && !self.view().refuses(host) {
@@ -281,21 +282,21 @@ impl Device {
         }
     }
 
-    /// Names some orphans and suspects, others each time.
+    /// Answers a heartbeat with some orphans and suspects, different ones each time.
     fn on_heartbeat(&mut self, now: Now, host: Generation, out: &mut Effects) {
         let (orphans, suspects) = self.schedule(now, out, |scheduler, cx| scheduler.name_unresolved(cx));
         let busy = self.serves_users_beside(now, host);
         self.answer(host, Reply::Heartbeat { orphans, suspects, busy }, out);
     }
 
-    /// True if another host than this one has lately asked for something, that helps nobody: so it did for users.
+    /// True if another host has lately read or written here and is not a recovery coordinator: that host serves users.
     fn serves_users_beside(&self, now: Now, host: Generation) -> bool {
         let mut active = self.sessions.served_since(now.time, self.config.settings.heartbeat);
         active.any(|other| other != host && !self.view().is_recovery_coordinator(other))
     }
 
-    /// Ends the leases of hosts that have been silent for too long: what they only announced is dropped, what they left
-    /// undecided is for others to resolve.
+    /// Ends the leases of hosts that have been silent for too long. Their pre-writes are dropped; their undecided
+    /// intents are left for other hosts to resolve.
     fn patrol(&mut self, now: Now, out: &mut Effects) {
         for host in self.sessions.patrol(now.time, self.config.settings.host_lease) {
             self.counters.leases_expired += 1;
@@ -311,7 +312,7 @@ impl Device {
 
     fn on_recovered(&mut self, now: Now, mut recovered: Recovered, out: &mut Effects) {
         self.monitor.recover(recovered.disk, recovered.membership.take());
-        // Each host has a lease's time to speak for what is found of it.
+        // Each host gets the length of a lease to claim the transactions that were found of it.
         let intents = recovered.intents.iter().map(|intent| intent.transaction.host);
         let found = intents.chain(recovered.commits.iter().map(|commit| commit.transaction.host));
         for host in found {
@@ -332,7 +333,7 @@ impl Device {
                     Ticket::Read { transaction, step, waited } => self.schedule(now, out, |scheduler, cx| {
                         scheduler.on_content(cx, transaction, step, waited, result)
                     }),
-                    other => panic!("the store has read for {other:?}, which it was not asked for"),
+                    other => panic!("the store reported a read for {other:?}, which did not ask for one"),
                 },
                 StoreEvent::Prepared { transaction, result } => {
                     self.schedule(now, out, |scheduler, cx| scheduler.on_prepared(cx, transaction, result));
@@ -349,7 +350,7 @@ impl Device {
                 StoreEvent::Executed { name, answer } => self.on_executed(now, name, answer, out),
                 StoreEvent::Looked { ticket, answer } => match self.tickets.close(ticket) {
                     Ticket::Look { host, ticket } => self.on_looked(now, host, ticket, answer, out),
-                    other => panic!("the store has looked for {other:?}, which it was not asked for"),
+                    other => panic!("the store reported attributes for {other:?}, which did not ask for them"),
                 },
                 StoreEvent::Adopted { ticket, dropped } => {
                     self.tickets.close(ticket);
@@ -358,13 +359,13 @@ impl Device {
                 StoreEvent::Done { ticket, result } => match self.tickets.close(ticket) {
                     Ticket::Reserve => self.on_reserved(now, out),
                     Ticket::Manage { host, ticket } => self.on_task_done(host, ticket, result, out),
-                    other => panic!("the store is done with {other:?}, which it was not asked for"),
+                    other => panic!("the store reported the end of {other:?}, which was not asked of it"),
                 },
             }
         }
     }
 
-    /// Answers a host, and tells it by the way which of its commits are durable.
+    /// Answers a host, and confirms its durable commits in the same message.
     pub(crate) fn answer(&mut self, host: Generation, reply: Reply, out: &mut Effects) {
         let confirmed = self.sessions.take_confirmed(host);
         self.counters.messages_sent += 1;
@@ -409,7 +410,7 @@ impl Machine for Device {
         if self.next_report().is_some_and(|report| report <= now.time) {
             self.report(now, out);
         }
-        // Each may bring about more of the other.
+        // Store events can release transactions, and resumed requests can cause store events.
         loop {
             self.on_store_events(now, out);
             if !self.scheduler.ledger().have_released() {
@@ -432,7 +433,7 @@ impl Machine for Device {
         if self.service != Service::Serving {
             return;
         }
-        assert!(self.decisions.is_empty(), "what was decided is carried out");
+        assert!(self.decisions.is_empty(), "every decision is carried out within its step");
         self.store.invariants();
         self.scheduler.invariants(self.tickets.reads());
         self.sessions.invariants();

@@ -1,26 +1,27 @@
-//! A storage device: keeps concurrent hosts apart by timestamp ordering (shared array, section 4.5), and makes every
-//! devwrite a durable intent until its transaction is decided (atomicity `implied`, `docs/invariants.md`).
+//! A storage device is the machine that serves block ranges of objects from one disk. It isolates concurrent hosts by
+//! timestamp ordering (shared array, section 4.5). Each devwrite is a durable intent until its transaction is decided
+//! (atomicity `implied`, `docs/invariants.md`).
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`device`] | the machine: who may speak, and where each message goes |
-//! | `scheduler` | decides what becomes of transactions: stamps, locks, what waits, and how each ends |
-//! | `decisions` | carries out what the scheduler has decided |
-//! | `tasks` | making, changing and removing objects, what others missed, counters |
-//! | `tickets` | what the store is doing for whom |
+//! | [`device`] | the machine: checks who may speak, and routes each message |
+//! | `scheduler` | decides about transactions: stamps, locks, waiting requests, and how each transaction ends |
+//! | `decisions` | carries out the scheduler's decisions |
+//! | `tasks` | creation, change and removal of objects; lists of missed writes; counters |
+//! | `tickets` | the store operations under way, and what follows each |
 //! | `objects` | objects that hold bytes and attributes |
-//! | `membership` | the lease, and the epoch that the device lives by |
-//! | `sessions` | the hosts' leases, and what is owed to each host |
+//! | `membership` | the device's lease and its epoch |
+//! | `sessions` | the leases of hosts, and the confirmations that each host is owed |
 //!
-//! Where the paper leaves a choice, or this differs from it:
+//! Deviations from the paper, and choices where it leaves one:
 //!
 //! * Writes wait for lower pre-writes and intents on their blocks, as in figure 4, instead of being applied on arrival
-//!   (section 4.5.2). So intents are made, and committed, in the order of their stamps on each block, and a queued
-//!   read of one range is not overtaken. The price is buffering, bounded by
-//!   `limits::WAITING_BYTES_MAX`, in the rare case of a blind write behind a lower pre-write.
-//! * An intent raises `wts` at once, not at its commit. Its host may have answered its user by then, and a host whose
+//!   (section 4.5.2). So the intents of a block are made, and committed, in the order of their stamps, and a queued
+//!   read of a range is not overtaken. The price is buffering in the rare case of a blind write behind a lower
+//!   pre-write; `limits::WAITING_BYTES_MAX` bounds it.
+//! * An intent raises `wts` at once, not at its commit. The host may already have answered its user, and a host whose
 //!   clock lags must not read the old content after that.
-//! * Stamps up to a bound are accepted only once that bound is durable. After a restart it is the floor.
+//! * The device accepts stamps up to a bound only once that bound is durable. After a restart the bound is the floor.
 
 mod decisions;
 pub mod device;

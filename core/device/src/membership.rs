@@ -1,10 +1,10 @@
-//! Who is in the array, as this device knows it: its lease, the epoch that it lives by, and how it takes over a new one
+//! The membership as this device knows it: its lease, its epoch, and how it adopts a new membership
 //! (`docs/membership.md`).
 //!
 //! ```text
-//!   a new membership is heard of ─► on its way to the disk ─► adopted
-//!                                   (nothing is served)       what was only announced is dropped: its hosts begin it anew;
-//!                                                             after an absence, also what was undecided: others have decided it
+//!   a new membership is heard of ─► being written to disk ─► adopted
+//!                                   (nothing is served)      pre-writes are dropped: their hosts begin them anew;
+//!                                                            after an absence, undecided intents too: other devices decided them
 //! ```
 
 use crate::device::{Device, Service};
@@ -15,27 +15,28 @@ use braid_membership::client::{Ctx, DeviceEvent, MembershipView, Report};
 use braid_wire::{Answer, JoinRefused, Message, MonitorAnswer, Rejection, Reply};
 
 impl Device {
-    /// The membership that it lives by, once it has heard of one.
+    /// The adopted membership, once there is one.
     pub fn membership(&self) -> Option<&Membership> {
         self.view().membership()
     }
 
-    /// The membership that it lives by.
+    /// The device's view of the membership.
     pub(crate) fn view(&self) -> &MembershipView {
         self.monitor.view()
     }
 
-    /// True if it may serve: it is in, or returning, and its lease runs.
+    /// True if the device may serve: it is in or returning, and its lease runs.
     pub fn has_lease(&self, now: Time) -> bool {
         self.monitor.may_serve(now)
     }
 
-    /// Why it may never serve as it is, if the monitor has said so.
+    /// The reason why the monitor refuses this device for good, if it does.
     pub fn join_refused(&self) -> Option<JoinRefused> {
         self.monitor.join_refused()
     }
 
-    /// Reports to the monitor that it is there, by which epoch it lives, and whether it is of use: so it gets its next lease.
+    /// Reports to the monitor: the device's epoch, the health of its disk, and fenced hosts with undecided transactions
+    /// here. The monitor answers with the next lease.
     pub(crate) fn report(&mut self, now: Now, out: &mut Effects) {
         let (bad_slots, failing) = self.store.bad_slots();
         let (undecided, stamps) = (self.undecided_of_fenced(), self.scheduler.known_stamps());
@@ -43,20 +44,21 @@ impl Device {
         self.monitor.report(&mut Ctx { now, settings: &self.config.settings, out }, report);
     }
 
-    /// Fenced hosts of which something is undecided here.
+    /// Fenced hosts that have undecided transactions here.
     fn undecided_of_fenced(&self) -> Vec<Generation> {
         let of = |membership| self.scheduler.ledger().undecided_of_fenced(&self.store, membership);
         self.membership().map_or_else(Vec::new, of)
     }
 
-    /// Says at once that nothing of fenced hosts is undecided any more: whoever has them fenced waits for it.
+    /// Reports at once when the last transaction of a fenced host is decided: the request to fence the host waits for
+    /// it.
     pub(crate) fn tell_when_decided(&mut self, now: Now, out: &mut Effects) {
         if self.monitor.has_reported_undecided() && self.undecided_of_fenced().is_empty() {
             self.report(now, out);
         }
     }
 
-    /// Lets a host that asks know that it can be reached, though it may not serve.
+    /// Answers a host though the device may not serve, so that the host knows it is reachable.
     pub(crate) fn show_up(&mut self, host: Generation, out: &mut Effects) {
         self.counters.messages_sent += 1;
         let epoch = self.monitor.epoch();
@@ -64,14 +66,14 @@ impl Device {
         out.send(NodeId::Host(host), Message::Answer(Answer { epoch, confirmed: Vec::new(), reply }));
     }
 
-    /// Somebody lives by a later epoch: so there is news.
+    /// Asks the monitor for a newer membership, after a host has spoken with a later epoch.
     pub(crate) fn ask_for_news(&mut self, now: Now, out: &mut Effects) {
         if self.monitor.seeks_news(now.time) {
             self.report(now, out);
         }
     }
 
-    /// When to report next; never with a fixed membership.
+    /// When to report next. `None` with a fixed membership.
     pub(crate) fn next_report(&self) -> Option<Time> {
         self.monitor.next_report(&self.config.settings).filter(|_| self.service == Service::Serving)
     }
@@ -94,18 +96,18 @@ impl Device {
         }
     }
 
-    /// A membership is durable; the store has dropped these intents, since the device was out.
+    /// The new membership is durable. `dropped`: intents that the store dropped because the device was out.
     pub(crate) fn on_adopted(&mut self, now: Now, dropped: Vec<TransactionId>, out: &mut Effects) {
         let before = self.monitor.adopted(now.time);
         self.schedule(now, out, |scheduler, cx| scheduler.on_adopted(cx, before.as_ref(), dropped));
         let view = self.monitor.view();
         self.requests.drop_fenced(|host| view.refuses(host));
         self.expire_fenced(now, out);
-        // The monitor, and all who wait for it, hear at once by which epoch this device lives.
+        // The monitor, and the hosts that wait for it, learn this device's new epoch at once.
         self.report(now, out);
     }
 
-    /// Ends the leases of hosts that are kept out.
+    /// Ends the leases of fenced hosts.
     fn expire_fenced(&mut self, now: Now, out: &mut Effects) {
         let fenced: Vec<_> = self.sessions.hosts().filter(|host| self.view().refuses(*host)).collect();
         for host in fenced {

@@ -1,8 +1,8 @@
-//! Requests for objects that hold bytes and attributes: passed to the store, which does each once; and those who wait for an attribute to
-//! change.
+//! Requests for objects that hold bytes and attributes, and hosts that wait for an attribute to change.
 //!
-//! Who waits is told once a change is durable. Nothing of that survives a restart: hosts ask again. A wait that is asked for again
-//! takes the place of the former.
+//! Requests are passed to the store, which executes each exactly once. A *watcher* is a host's wait for a change of an
+//! attribute. It is answered once a change is durable. Watchers do not survive a restart: hosts ask again. A repeated
+//! wait replaces the earlier one.
 
 use crate::device::Device;
 use crate::tickets::Ticket;
@@ -16,27 +16,27 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Requests under way, and who waits.
+/// The requests under way, and the watchers.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
-    /// What the store is at, and what each command of that may change.
+    /// The requests that the store is executing, and what each of their commands may change.
     executing: BTreeMap<TransactionId, Vec<MayChange>>,
     watchers: BTreeMap<(Generation, u64), Watcher>,
-    /// The same by object.
+    /// The watchers by object.
     watched: BTreeSet<(ObjectId, Generation, u64)>,
-    /// The values that they know.
+    /// The size of the values that the watchers compare with.
     watched_bytes: usize,
     patience: Timers<(Generation, u64)>,
 }
 
-/// The most waits that one look at the invariants checks.
+/// The most watchers that one check of the invariants looks at.
 const CHECKED_MAX: usize = 16;
 
 /// What a command may change.
 #[derive(Clone, Copy, Debug)]
 enum MayChange {
     Nothing,
-    /// Unless its swap does not match.
+    /// Changes the object unless the compare-and-swap does not match.
     BySwap(ObjectId),
     Surely(ObjectId),
 }
@@ -50,7 +50,7 @@ impl MayChange {
         }
     }
 
-    /// The object that it has changed, by what it brought.
+    /// The object that the command has changed, judging by its result.
     fn changed(self, result: &CommandResult) -> Option<ObjectId> {
         match (self, &result.action) {
             (MayChange::Nothing, _) | (_, ActionResult::Skipped) => None,
@@ -60,49 +60,47 @@ impl MayChange {
     }
 }
 
-/// Who waits for an attribute to change.
+/// A host's wait for an attribute to change.
 #[derive(Clone, Debug)]
 struct Watcher {
     object: ObjectId,
     name: AttributeName,
     seen: Bytes,
     until: Time,
-    /// The store is looking.
+    /// The store is reading the attribute.
     looking: bool,
-    /// Something has changed since it began to.
+    /// The object has changed since that read began.
     stale: bool,
 }
 
 impl Requests {
-    /// When the next wait is over.
+    /// When the next wait times out.
     pub fn deadline(&self) -> Option<Time> {
         self.patience.next().map(|(time, _)| time)
     }
 
-    /// How many wait.
     pub fn watchers(&self) -> usize {
         self.watchers.len()
     }
 
-    /// How many requests the store is at.
     pub fn executing(&self) -> usize {
         self.executing.len()
     }
 
-    /// Those hosts are fenced: the store does nothing for them any more.
+    /// Drops the requests of fenced hosts: the store does not execute them any more.
     pub fn drop_fenced(&mut self, fenced: impl Fn(Generation) -> bool) {
         self.executing.retain(|name, _| !fenced(name.host));
     }
 
-    /// Asserts that whoever waits is found by the object, and is told something in the end.
+    /// Asserts that every watcher is found by its object, and is answered in the end.
     pub fn invariants(&self) {
-        assert_eq!(self.watchers.len(), self.watched.len(), "who waits is known by the object");
+        assert_eq!(self.watchers.len(), self.watched.len(), "every watcher is indexed by its object");
         let is_bounded = self.watchers.len() <= limits::WATCHERS_MAX && self.watched_bytes <= limits::WATCHED_BYTES_MAX;
-        assert!(is_bounded, "so many may wait for a change");
+        assert!(is_bounded, "watchers are within their limits");
         for (key, watcher) in self.watchers.iter().take(CHECKED_MAX) {
             assert!(
                 self.watched.contains(&(watcher.object, key.0, key.1)),
-                "who waits is known by the object: {key:?}"
+                "every watcher is indexed by its object: {key:?}"
             );
             let ends = watcher.looking || self.patience.deadline_of(*key).is_some();
             assert!(ends, "a wait for a change ends: {key:?}");
@@ -124,7 +122,7 @@ impl Requests {
         self.watchers.insert(key, watcher);
     }
 
-    /// True if the host may wait for one thing more, of which it knows so many bytes.
+    /// True if the host may add a watcher that compares with so many bytes.
     fn may_watch(&self, host: Generation, seen: usize) -> bool {
         let of_host = self.watchers.range((host, 0)..=(host, u64::MAX)).take(limits::WATCHERS_PER_HOST_MAX).count();
         of_host < limits::WATCHERS_PER_HOST_MAX
@@ -146,7 +144,7 @@ impl Device {
         if self.requests.executing.contains_key(&name) {
             return self.ignore(Ignored::InProgress, out);
         }
-        // Whatever it holds, it would wait with that.
+        // A malformed request is refused at once.
         if let Err(refusal) = request.check() {
             return self.answer(host, Reply::Objects { sequence, answer: Err(refusal) }, out);
         }
@@ -158,7 +156,7 @@ impl Device {
         self.requests.executing.insert(name, may_change);
     }
 
-    /// The store has done a request, or refused it.
+    /// The store has executed a request or refused it.
     pub(crate) fn on_executed(&mut self, now: Now, name: TransactionId, answer: ObjectAnswer, out: &mut Effects) {
         let may_change = self.requests.executing.remove(&name).unwrap_or_default();
         let done = may_change.into_iter().zip(answer.iter().flatten());
@@ -190,7 +188,7 @@ impl Device {
         }
         let looking = before.is_some_and(|before| before.looking);
         let until = now.time.after(patience);
-        // A copy: it stays long, and the frame that it came with must not stay along.
+        // The value is copied: the watcher lives long, and must not keep the frame that brought it alive.
         let seen = Bytes::copy_from_slice(&seen);
         self.requests.insert(key, Watcher { object, name, seen, until, looking, stale: looking });
         if !looking {
@@ -199,7 +197,7 @@ impl Device {
     }
 
     fn look(&mut self, now: Now, key: (Generation, u64), out: &mut Effects) {
-        let watcher = self.requests.watchers.get_mut(&key).expect("whoever is watched for waits");
+        let watcher = self.requests.watchers.get_mut(&key).expect("an indexed watcher exists");
         if watcher.looking {
             watcher.stale = true;
             return;
@@ -218,7 +216,7 @@ impl Device {
         self.store.look(now, ticket, ObjectRequest { commands: vec![get] }, out);
     }
 
-    /// The store has looked at what somebody waits for.
+    /// The store has read the attribute for a watcher.
     pub(crate) fn on_looked(
         &mut self,
         now: Now,
@@ -244,18 +242,18 @@ impl Device {
         self.answer(host, Reply::Changed { ticket, value }, out);
     }
 
-    /// Those whose time is up are told what there is.
+    /// Answers the watchers whose time is up with the value that they know.
     pub(crate) fn end_waits(&mut self, now: Now, out: &mut Effects) {
         while let Some(key) = self.requests.patience.pop_due(now.time) {
-            // While the store looks, what it finds is the answer, whatever it is.
+            // While the store reads, its result is the answer, whatever it is.
             if !self.requests.watchers[&key].looking {
-                let watcher = self.requests.remove(key).expect("whoever has patience waits");
+                let watcher = self.requests.remove(key).expect("a watcher with a deadline exists");
                 self.answer(key.0, Reply::Changed { ticket: key.1, value: Ok(watcher.seen) }, out);
             }
         }
     }
 
-    /// A host is silent: nobody waits there any more.
+    /// Drops the watchers of a host that is silent.
     pub(crate) fn drop_watchers(&mut self, host: Generation) {
         let range = (host, 0)..=(host, u64::MAX);
         let gone: Vec<_> = self.requests.watchers.range(range).map(|(key, _)| *key).collect();
@@ -265,7 +263,7 @@ impl Device {
     }
 }
 
-/// What somebody waits for.
+/// A wait for a change of an attribute, as requested.
 pub(crate) struct Wanted {
     pub object: ObjectId,
     pub name: AttributeName,

@@ -1,25 +1,26 @@
-//! The scheduler of a device: it decides what becomes of the hosts' transactions. It takes requests, and what the store and the monitor
-//! report, and gives [`decision::Decision`]s, in order, which the device carries out. It knows neither the store nor the network.
+//! The scheduler of a device decides what happens to the transactions of hosts. Its inputs are requests and the reports
+//! of store and monitor. Its outputs are [`decision::Decision`]s, which the device carries out in order. It knows
+//! neither the store nor the network.
 //!
 //! | module | what |
 //! | --- | --- |
-//! | `ctx` | what the scheduler knows of the rest of the device during a step |
-//! | `decision` | what it wants done |
-//! | `admission` | takes in requests, and those again that waited for their stamps to be reserved |
+//! | `ctx` | the scheduler's view of the rest of the device during a step |
+//! | `decision` | the decisions |
+//! | `admission` | admits requests, and resumes those that waited for their stamps to be reserved |
 //! | `ordering` | read, pre-write, write: the stamp checks of the paper's figure 4 |
 //! | `locking` | device-served locks |
-//! | `deciding` | commit, abort, resolve, forget, and what the store reports |
-//! | `interrupted` | what was cut short where writes take effect on arrival |
-//! | `epochs` | what a new membership ends |
-//! | `recovery` | what the store held before a restart |
-//! | `ledger` | the transactions, the orphans and suspects among them, and what follows when one moves on |
-//! | [`transactions`] | the states of transactions, and their claims on blocks |
-//! | [`stamps`] | `rts` and `wts` of blocks, and the floor of what is forgotten |
-//! | `reservation` | how high stamps may be that are accepted, and so which requests are let in |
+//! | `deciding` | commit, abort, resolve, forget, and the store's reports |
+//! | `interrupted` | interrupted writes, where writes take effect on arrival |
+//! | `epochs` | the effects of a new membership |
+//! | `recovery` | transactions that the store recovered after a restart |
+//! | `ledger` | the transactions, the orphans and suspects among them, and the consequences of a change of state |
+//! | [`transactions`] | the states of transactions, and the blocks that undecided transactions claim |
+//! | [`stamps`] | `rts` and `wts` of blocks, and the floor of forgotten stamps |
+//! | `reservation` | the highest stamp that may be accepted, and so the admission of requests |
 //! | `waiting` | requests that wait for lower stamps |
-//! | `locks` | which transactions hold locks, and which requests wait for theirs |
-//! | `suspects` | which transactions are suspect, and on which blocks |
-//! | `in_turn` | transactions that are named to hosts, some at a time |
+//! | `locks` | the transactions that hold locks, and the requests that wait for locks |
+//! | `suspects` | the suspect transactions and their blocks |
+//! | `in_turn` | the transactions to report to hosts, some at a time |
 
 mod admission;
 pub(crate) mod ctx;
@@ -52,7 +53,7 @@ use stamps::Stamps;
 use std::collections::BTreeSet;
 use waiting::{Waiting, WaitingQueue};
 
-/// What a device holds of transactions.
+/// The scheduler's state.
 #[derive(Debug)]
 pub(crate) struct Scheduler {
     ledger: Ledger,
@@ -79,7 +80,7 @@ pub(crate) struct Counters {
 }
 
 impl Scheduler {
-    /// One that holds nothing.
+    /// A scheduler without transactions.
     pub fn new(settings: &Settings) -> Scheduler {
         Scheduler {
             ledger: Ledger::new(settings.device_transactions_max),
@@ -92,22 +93,21 @@ impl Scheduler {
         }
     }
 
-    /// The transactions, to look at.
+    /// The transactions, for inspection.
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
     }
 
-    /// What it has decided since the start.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// How many requests wait for others.
+    /// The number of requests that wait.
     pub fn waiting(&self) -> usize {
         self.waiting.len() + self.locks.waiting()
     }
 
-    /// How many transactions hold locks, or wait for them.
+    /// The number of transactions that hold locks or wait for them.
     pub fn locks(&self) -> usize {
         self.locks.len()
     }
@@ -117,39 +117,39 @@ impl Scheduler {
         self.reservation.known()
     }
 
-    /// Stamps up to this clock may be accepted already, on another device.
+    /// Another device may already have accepted stamps up to this clock.
     pub fn know_stamps(&mut self, now: Time, until: Clock) {
         self.reservation.know(now, until);
     }
 
-    /// A host is back from a silence, and looks after its transactions again.
+    /// A host is heard again after a silence: its transactions are not orphans any more.
     pub fn on_return(&mut self, host: Generation) {
         self.ledger.remove_orphans_of(host);
     }
 
-    /// Names some orphans and suspects, others each time.
+    /// Some orphans and suspects, different ones each time.
     pub fn name_unresolved(&mut self, cx: &Ctx) -> (Vec<Orphan>, Vec<Suspect>) {
         (self.ledger.name_orphans(cx), self.ledger.name_suspects())
     }
 
-    /// An object is about to be removed.
+    /// An object is about to be removed: its suspect transactions are forgotten.
     pub fn on_removal(&mut self, cx: &mut Ctx, object: ObjectId) {
         self.ledger.drop_suspects_of(cx, object);
     }
 
-    /// True if requests may wait that are to be resumed or refused.
+    /// True if there may be waiting requests to resume or to refuse.
     pub fn is_due(&self, now: Time) -> bool {
         self.ledger.have_released() || self.deadline().is_some_and(|deadline| deadline <= now)
     }
 
-    /// When a request has waited for its locks for too long.
+    /// When the next request has waited for its locks for too long.
     pub fn deadline(&self) -> Option<Time> {
         self.locks.deadline()
     }
 
-    /// Asserts what holds between steps. `reads`: some of the transactions for which the store reads.
+    /// Asserts the invariants that hold between steps. `reads`: some of the transactions for which the store reads.
     pub fn invariants(&self, mut reads: impl Iterator<Item = TransactionId>) {
-        assert!(reads.all(|id| self.reading.contains(&id)), "what the store reads is waited for");
+        assert!(reads.all(|id| self.reading.contains(&id)), "the scheduler knows every read of the store");
         self.ledger.invariants();
         self.locks.invariants();
         self.reservation.invariants(self.stamps.highest_ever());

@@ -1,4 +1,4 @@
-//! Requests come in, and those again that waited for their stamps to be reserved.
+//! Admission of requests: of new ones, and of those that waited for their stamps to be reserved.
 
 use super::Scheduler;
 use super::ctx::Ctx;
@@ -10,10 +10,10 @@ use braid_store::Intent;
 use braid_wire::{Command, Want};
 
 impl Scheduler {
-    /// Does what a host asks of a transaction. True if that was let read or write.
+    /// Executes a host's command on a transaction. True if it was admitted to read or write.
     ///
-    /// A request says how its host takes the object to be ordered. That is compared when the device first hears of a transaction; what is done
-    /// goes by the object alone.
+    /// A request carries the ordering that its host assumes for the object. The device compares it when it first hears
+    /// of the transaction. From then on only the object's own ordering counts.
     pub fn on_command(&mut self, cx: &mut Ctx, host: Generation, command: Command) -> bool {
         match self.reservation.admit(cx, &self.ledger, host, &command) {
             Gate::Open => {}
@@ -45,7 +45,7 @@ impl Scheduler {
             Command::Decide { transaction, stamp, outcome } => self.on_decide(cx, host, transaction, stamp, outcome),
             Command::Resolve { transaction, stamp } => self.on_resolve(cx, host, transaction, stamp),
             Command::Forget { transaction } => self.on_forget(cx, host, transaction),
-            // Of no transaction.
+            // These belong to no transaction.
             Command::Heartbeat | Command::Manage { .. } | Command::Objects { .. } | Command::Await { .. } => {
                 cx.ignore(Ignored::NotForUs);
             }
@@ -53,14 +53,14 @@ impl Scheduler {
         false
     }
 
-    /// More stamps are reserved. Tells what waited for that: it is to come again.
+    /// More stamps are reserved. Returns the commands that waited for that; the device submits them again.
     pub fn on_reserved(&mut self, cx: &mut Ctx) -> Vec<(Generation, Command)> {
-        // True if this disk has taken the place of another, and has yet to accept its first stamp.
+        // True if this disk has replaced another one and has yet to accept its first stamp.
         let is_new = self.reservation.is_new() && cx.is_returning();
         let until = self.reservation.reserved(cx.now.time);
         if is_new {
-            // What the disk before it had accepted is not known here: nothing from before is taken any more. Here, too, a clock that
-            // is wrong once is not followed far.
+            // The stamps that the previous disk had accepted are unknown here: no stamp from before is accepted any
+            // more. The minimum keeps a clock that is wrong once from carrying the floor far ahead.
             self.stamps.raise_floor(Stamp::last_of(cx.now.clock.min(until)));
         }
         self.reservation.take_deferred()

@@ -1,4 +1,4 @@
-//! What the scheduler knows of the rest of the device during one step, and where its decisions go.
+//! The scheduler's view of the rest of the device during one step, and the queue for its decisions.
 
 use super::decision::Decision;
 use super::waiting::ReadRequest;
@@ -11,23 +11,21 @@ use braid_ordering::{Policy, UnannouncedWrite};
 use braid_wire::{Failure, ObjectDescription, Refusal, Reply, Step, Want};
 use std::collections::VecDeque;
 
-/// A look-up of the objects that the device has.
 pub(crate) trait Objects {
-    /// An object, if there is one of that name.
     fn object(&self, object: ObjectId) -> Option<&ObjectDescription>;
 }
 
-/// One step's surroundings.
+/// The context of one step.
 pub(crate) struct Ctx<'a> {
     pub now: Now,
     pub settings: &'a Settings,
-    /// The device itself.
+    /// This device.
     pub device: DeviceId,
     pub objects: &'a dyn Objects,
     pub view: &'a MembershipView,
     /// The hosts whose leases run.
     pub hosts: &'a Sessions,
-    /// What has been decided, in order.
+    /// The decisions of this step, in order.
     pub decisions: &'a mut VecDeque<Decision>,
 }
 
@@ -56,34 +54,35 @@ impl<'a> Ctx<'a> {
         self.objects.object(object)
     }
 
-    /// True if the host of a transaction may still ask for it.
+    /// True if the transaction's host is alive and has not declared it over.
     pub fn is_looked_after(&self, id: TransactionId) -> bool {
         self.hosts.settled(id.host).is_some_and(|settled| id.sequence >= settled)
     }
 
-    /// True if the device is back, or new, and lacks something yet.
+    /// True if the device is returning, or new, and not resynchronised yet.
     pub fn is_returning(&self) -> bool {
         matches!(self.view.state(self.device), Some(MemberState::Returning { .. }))
     }
 
-    /// True if what is cut short on this object leaves its stripes suspect.
+    /// True if an interrupted write on this object leaves its stripes suspect.
     pub fn can_be_suspect(&self, object: ObjectId) -> bool {
         self.object(object).is_some_and(|object| object.can_be_suspect())
     }
 
-    /// True if a write may be the first thing that is heard of a transaction on this object, and takes effect on arrival: so its host sends it
-    /// again until it is taken.
+    /// True if writes of this object come without a pre-write and take effect on arrival. Their hosts send them again
+    /// until the device accepts them.
     pub fn is_unannounced(&self, object: ObjectId) -> bool {
         let admits = |policy: &Policy| policy.unannounced_write == UnannouncedWrite::Admit;
         self.object(object).is_some_and(|object| admits(object.ordering.policy()) && object.can_be_suspect())
     }
 
-    /// True if the device may have missed writes to this object, and so must not be read.
+    /// True if the device may have missed writes to this object, so that it must not be read.
     pub fn is_absent(&self, object: ObjectId) -> bool {
         self.is_returning() && self.object(object).is_some_and(|object| object.redundant)
     }
 
-    /// The policy of the object's ordering, if the ranges are within it and, where content moves, not too much.
+    /// Checks the ranges: they lie within the object and, if content is transferred (`moves`), are within the size
+    /// limit. Returns the policy of the object's ordering.
     pub fn check_ranges(
         &self,
         object: ObjectId,
@@ -99,7 +98,7 @@ impl<'a> Ctx<'a> {
             return Err(Failure::OutOfRange);
         }
         let blocks: u64 = ranges.iter().map(|range| range.count).sum();
-        // Bytes that do not begin with a block touch one more.
+        // Bytes that do not begin at a block boundary touch one block more.
         if moves && blocks > (limits::DEVICE_BYTES_MAX / BLOCK_BYTES) as u64 + 2 {
             return Err(Failure::Malformed);
         }

@@ -1,4 +1,4 @@
-//! What the scheduler wants done, for the device to carry out in the order in which it was decided.
+//! The decisions of the scheduler. The device carries them out in the order in which they were made.
 
 use super::waiting::ReadRequest;
 use braid_base::{Clock, Generation, TransactionId};
@@ -6,31 +6,46 @@ use braid_machine::Ignored;
 use braid_store::Intent;
 use braid_wire::{Failure, Refusal, Reply, Step};
 
-/// One decision.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Decision {
-    /// Answer a host.
-    Answer { host: Generation, reply: Reply },
+    Answer {
+        host: Generation,
+        reply: Reply,
+    },
     /// Refuse a step of a transaction.
-    Refuse { transaction: TransactionId, step: Step, refusal: Refusal },
+    Refuse {
+        transaction: TransactionId,
+        step: Step,
+        refusal: Refusal,
+    },
     /// Tell a transaction's host that a step of it has failed.
-    Fail { transaction: TransactionId, step: Step, failure: Failure },
-    /// Read, and answer what is there.
-    Serve { transaction: TransactionId, step: Step, read: ReadRequest },
+    Fail {
+        transaction: TransactionId,
+        step: Step,
+        failure: Failure,
+    },
+    /// Read, and answer with the content.
+    Serve {
+        transaction: TransactionId,
+        step: Step,
+        read: ReadRequest,
+    },
     /// Make an intent durable.
     Prepare(Intent),
-    /// Write at once.
+    /// Write at once, without an intent.
     Apply(Intent),
     /// Let the intent of a transaction take effect.
     Commit(TransactionId),
     /// Undo the intent of a transaction.
     Abort(TransactionId),
-    /// Its record need not be kept any longer.
+    /// Drop the record of a transaction that is over.
     Forget(TransactionId),
-    /// Make durable that stamps up to this clock may be accepted.
-    Reserve { until: Clock },
-    /// Let the transaction's host know, with the next answer to it, that its commit is durable.
+    /// Reserve durably: stamps up to this clock may be accepted.
+    Reserve {
+        until: Clock,
+    },
+    /// Confirm a durable commit to the transaction's host, with the next answer to it.
     Confirm(TransactionId),
-    /// Drop what came, and count it.
+    /// Drop the message, and count it.
     Ignore(Ignored),
 }

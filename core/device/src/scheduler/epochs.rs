@@ -1,4 +1,5 @@
-//! What a new membership ends: writes that were announced in the epoch before, what was decided in an absence, and hosts that are gone.
+//! The effects of a new membership: it ends writes that were announced in an earlier epoch, transactions that other
+//! devices decided during an absence of this device, and transactions of hosts that are gone.
 
 use super::Scheduler;
 use super::ctx::Ctx;
@@ -6,7 +7,8 @@ use super::transactions::State;
 use braid_base::{Generation, Membership, TransactionId};
 
 impl Scheduler {
-    /// The device lives by a new membership, which is durable. The store has dropped these intents, since the device was out.
+    /// The device has adopted a new membership, durably. `dropped`: intents that the store dropped because the device
+    /// was out.
     pub fn on_adopted(&mut self, cx: &mut Ctx, before: Option<&Membership>, dropped: Vec<TransactionId>) {
         let own = cx.device;
         let since = |membership: &Membership| membership.member(own).map(|member| member.since);
@@ -19,13 +21,13 @@ impl Scheduler {
         if was_unavailable {
             self.drop_undecided(cx, dropped);
         }
-        // Commits that were kept only for hosts that are fenced need not be kept any longer.
+        // Commits that were kept only for fenced hosts need not be kept any longer.
         self.ledger.release_fenced(&membership.fence);
     }
 
-    /// Drops what has no intent yet, and all that waits: hosts begin it anew in the new epoch. A write that were still to become an
-    /// intent of an earlier epoch would be in no account of what others have missed. Those that take effect on arrival do so in the
-    /// epoch of their arrival: their hosts go on with them.
+    /// Drops pre-writes without an intent, and all waiting requests: hosts begin them anew in the new epoch. If a
+    /// pre-write became an intent of an earlier epoch now, no record of missed writes would contain it. Writes that
+    /// take effect on arrival belong to the epoch in which they arrive, so their hosts continue with them.
     fn drop_announced(&mut self, cx: &mut Ctx) {
         self.reservation.take_deferred();
         for id in self.waiting.in_order() {
@@ -42,7 +44,8 @@ impl Scheduler {
         self.resume_waiting(cx);
     }
 
-    /// Forgets all transactions on redundant objects that it shares with others: while this device was out, they have decided them.
+    /// Forgets all transactions on redundant objects that this device shares with others. The others decided them while
+    /// this device was out.
     fn drop_undecided(&mut self, cx: &mut Ctx, dropped: Vec<TransactionId>) {
         for id in dropped {
             if self.ledger.get(id).is_some_and(|held| held.state == State::Prepared) {
@@ -54,18 +57,19 @@ impl Scheduler {
             let held = self.ledger.get(id).expect("just listed");
             let object = held.object;
             if held.state == State::Applied && cx.can_be_suspect(object) {
-                // The others may lack it.
+                // The other participants may lack this write.
                 self.ledger.suspect(cx, id);
                 continue;
             }
-            // One that was refused before it was known what it writes is of no object.
+            // A transaction that was refused before its blocks were known has no object.
             if self.ledger.is_before_return(cx, id) || cx.object(object).is_none() {
                 self.ledger.drop_decided(id);
             }
         }
     }
 
-    /// A host's lease has ended: what it only announced is dropped, what it left undecided is for others to resolve.
+    /// A host's lease has expired: its pre-writes are dropped, and its undecided intents are left for other hosts to
+    /// resolve.
     pub fn expire(&mut self, cx: &mut Ctx, host: Generation) {
         if let Some(locked) = self.locks.end(host) {
             self.stamps.raise_floor(locked);
@@ -83,7 +87,7 @@ impl Scheduler {
         }
     }
 
-    /// True if nothing is held of a host.
+    /// True if the scheduler holds nothing of this host.
     pub fn holds_nothing_of(&self, host: Generation) -> bool {
         self.ledger.table().of_host_below(host, u64::MAX).is_empty()
             && self.waiting.of_host_below(host, u64::MAX).is_empty()

@@ -1,10 +1,11 @@
-//! Transactions that are named to hosts, some at a time and others each time: one that can't be dealt with now must not hide the rest.
+//! A set of transactions that are reported to hosts, some at a time and different ones each time. So a transaction that
+//! can't be dealt with now does not hide the others.
 
 use braid_base::{Generation, TransactionId};
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
-/// A set of transactions, and which of them was named last.
+/// The set, and the transaction that was reported last.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InTurn {
     ids: BTreeSet<TransactionId>,
@@ -24,17 +25,16 @@ impl InTurn {
         self.ids.insert(id);
     }
 
-    /// Takes one out. False if it is not among them.
+    /// False if the transaction is not in the set.
     pub fn remove(&mut self, id: TransactionId) -> bool {
         self.ids.remove(&id)
     }
 
-    /// Takes out those of one host.
     pub fn remove_of(&mut self, host: Generation) {
         self.ids.retain(|id| id.host != host);
     }
 
-    /// The next ones, at most so many.
+    /// The next ones in turn, at most `most`.
     pub fn name(&mut self, most: usize) -> Vec<TransactionId> {
         let behind = (self.last_named.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
         let before = self.last_named.into_iter().flat_map(|last| self.ids.range(..=last));
