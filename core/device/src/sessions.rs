@@ -1,21 +1,21 @@
-//! The hosts that a device has lately heard of: their leases, and what the device owes them.
+//! The sessions of hosts: their leases at this device, and the confirmations that the device owes them.
 
 use braid_base::{Generation, Time, limits};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// One host, by its generation.
+/// The session of one host, named by its generation.
 #[derive(Clone, Debug)]
 struct Session {
     /// When its last message came; before that, when the device started.
     last_heard: Time,
-    /// It has not spoken since the device started, which holds something of it from before.
+    /// The host has not spoken since the device started. The device recovered something of it.
     is_recovered: bool,
-    /// When it last asked to read or write.
+    /// When it last read or wrote.
     last_served: Option<Time>,
     /// Its transactions below this sequence are over.
     settled: u64,
-    /// Commits that are durable here and not yet confirmed to it, by sequence.
+    /// Commits that are durable here and not yet confirmed to the host, by sequence.
     confirmed: Vec<u64>,
 }
 
@@ -25,24 +25,24 @@ impl Session {
     }
 }
 
-/// The hosts with a lease at this device: those that spoke within its length, and those of which something was recovered and that have as
-/// long to speak.
+/// The hosts with a lease at this device. These are the hosts that spoke within the length of a lease, and hosts whose
+/// transactions were recovered, which have as long to speak.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sessions {
     live: BTreeMap<Generation, Session>,
-    /// How many of them have not spoken.
+    /// The number of sessions whose hosts have not spoken.
     recovered: usize,
     /// When silent hosts are looked for again.
     next_patrol: Option<Time>,
 }
 
-/// How often silent hosts are looked for, as a part of the lease.
+/// How often silent hosts are looked for within a lease.
 const PATROLS_PER_LEASE: u32 = 4;
-/// The most hosts that one look at the invariants checks.
+/// The most hosts that one check of the invariants looks at.
 const CHECKED_MAX: usize = 16;
 
 impl Sessions {
-    /// Renews `host`'s lease. False if it is new here and `most` have spoken.
+    /// Renews `host`'s lease. False if the host is new and `most` have spoken.
     pub fn hear(&mut self, host: Generation, now: Time, most: usize) -> bool {
         if !self.is_known(host) && self.is_full(most) {
             return false;
@@ -53,8 +53,9 @@ impl Sessions {
         true
     }
 
-    /// Something of `host` was recovered: it has a lease's time to speak. Those hosts are not counted among the most that may speak, since
-    /// some of them may have ended long ago; they are no more than what was recovered.
+    /// Gives a host with recovered transactions the length of a lease to speak. Such hosts do not count towards the
+    /// limit of hosts that have spoken, since some may have ended long ago; there are no more of them than recovered
+    /// transactions.
     pub fn recover(&mut self, host: Generation, now: Time) {
         if !self.live.contains_key(&host) {
             self.recovered += 1;
@@ -62,12 +63,12 @@ impl Sessions {
         }
     }
 
-    /// True if `most` have spoken.
+    /// True if `most` hosts have spoken.
     pub fn is_full(&self, most: usize) -> bool {
         self.live.len() - self.recovered >= most
     }
 
-    /// Hosts that have spoken, but not for longer than `silence`; those that were silent the longest first.
+    /// Hosts that have spoken and then were silent for longer than `silence`; those with the longest silence first.
     pub fn idle(&self, now: Time, silence: Duration) -> Vec<Generation> {
         let idle = |session: &Session| !session.is_recovered && now.since(session.last_heard) > silence;
         let mut idle: Vec<_> = self.live.iter().filter(|(_, session)| idle(session)).collect();
@@ -75,7 +76,7 @@ impl Sessions {
         idle.into_iter().map(|(host, _)| *host).collect()
     }
 
-    /// True if the host has spoken, and its lease runs.
+    /// True if the host has spoken and its lease runs.
     pub fn is_known(&self, host: Generation) -> bool {
         self.live.get(&host).is_some_and(|session| !session.is_recovered)
     }
@@ -85,7 +86,7 @@ impl Sessions {
         self.live.contains_key(&host)
     }
 
-    /// The mark of a host: its transactions below are over. None if its lease has run out.
+    /// The settled mark of a host: its transactions below it are over. `None` if its lease has expired.
     pub fn settled(&self, host: Generation) -> Option<u64> {
         self.live.get(&host).map(|session| session.settled)
     }
@@ -95,7 +96,7 @@ impl Sessions {
         self.settled(host).is_some_and(|settled| sequence < settled)
     }
 
-    /// The host has declared its transactions below `sequence` over. False if it had before.
+    /// The host has declared its transactions below `sequence` over. False if that was known.
     pub fn settle(&mut self, host: Generation, sequence: u64) -> bool {
         let session = self.live.get_mut(&host).expect("it was just heard");
         let is_news = sequence > session.settled;
@@ -103,21 +104,21 @@ impl Sessions {
         is_news
     }
 
-    /// The host has asked to read or write.
+    /// The host has read or written.
     pub fn serve(&mut self, host: Generation, now: Time) {
         if let Some(session) = self.live.get_mut(&host) {
             session.last_served = Some(now);
         }
     }
 
-    /// Hosts that have asked to read or write since then.
+    /// Hosts that have read or written within `span` before now.
     pub fn served_since(&self, now: Time, span: Duration) -> impl Iterator<Item = Generation> + '_ {
         let lately = move |at: Time| now.since(at) <= span;
         let served = self.live.iter().filter(move |(_, session)| session.last_served.is_some_and(lately));
         served.map(|(host, _)| *host)
     }
 
-    /// The host is to hear, with the next answer to it, that a commit is durable.
+    /// Notes that the next answer to the host is to confirm a durable commit.
     pub fn confirm(&mut self, host: Generation, sequence: u64) {
         if let Some(session) = self.live.get_mut(&host)
             && session.confirmed.len() < limits::DEVICE_TRANSACTIONS_MAX
@@ -126,7 +127,7 @@ impl Sessions {
         }
     }
 
-    /// Takes out commits that an answer to the host confirms.
+    /// Takes out the commits to confirm in an answer to the host.
     pub fn take_confirmed(&mut self, host: Generation) -> Vec<u64> {
         let Some(session) = self.live.get_mut(&host) else { return Vec::new() };
         let count = session.confirmed.len().min(limits::COMMITS_PER_REQUEST_MAX);
@@ -140,7 +141,7 @@ impl Sessions {
         }
     }
 
-    /// If it is time to look for silent hosts: those that have been silent for longer than `lease`.
+    /// Returns the hosts that have been silent for longer than `lease`, if it is time to look for them.
     pub fn patrol(&mut self, now: Time, lease: Duration) -> Vec<Generation> {
         if self.next_patrol.is_some_and(|patrol| now < patrol) {
             return Vec::new();
@@ -150,7 +151,7 @@ impl Sessions {
         self.live.iter().filter(|(_, session)| silent(session)).map(|(host, _)| *host).collect()
     }
 
-    /// When silent hosts are looked for again; never if there are no hosts.
+    /// When silent hosts are looked for again. `None` if there are no hosts.
     pub fn deadline(&self) -> Option<Time> {
         self.next_patrol.filter(|_| !self.live.is_empty())
     }
@@ -160,11 +161,11 @@ impl Sessions {
         self.live.keys().copied()
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.live.len()
     }
-    /// Asserts that a host which has not spoken has had nothing served and settled nothing, and that such hosts are counted.
+    /// Asserts that a host that has not spoken was served nothing and settled nothing, and that these hosts are counted
+    /// right.
     pub fn invariants(&self) {
         assert!(self.recovered <= self.live.len(), "hosts that have not spoken have leases");
         for (host, session) in self.live.iter().take(CHECKED_MAX).filter(|(_, session)| session.is_recovered) {

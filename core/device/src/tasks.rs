@@ -1,4 +1,4 @@
-//! Tasks: making, changing and removing objects, what others missed, and counters.
+//! Tasks: requests to create, change and remove objects, to list missed writes, and to read counters.
 
 use crate::device::Device;
 use crate::tickets::Ticket;
@@ -6,11 +6,11 @@ use braid_base::{BlockRange, DeviceId, Generation, Now, ObjectId};
 use braid_machine::{Effects, Ignored};
 use braid_wire::{Failure, Inspection, Managed, ObjectDescription, Ordering, Reply, Task};
 
-/// What a task comes to.
+/// How a task is executed.
 enum Plan {
-    /// It is answered.
+    /// Answer it at once.
     Answer(Result<Managed, Failure>),
-    /// The answer waits until what was done before is durable.
+    /// Answer it once all earlier changes are durable.
     Flush,
     Create {
         description: ObjectDescription,
@@ -65,7 +65,8 @@ impl Device {
             Task::CreateObject { object, first, blocks, ordering, redundant, atomicity, absent } => {
                 let description = ObjectDescription { object, first, blocks, ordering, redundant, atomicity };
                 match existing(object) {
-                    // Made before, and asked again; perhaps not durably yet.
+                    // The object was created before, and the request is a repetition. The creation may not be durable
+                    // yet.
                     Some(existing) if *existing == description => Plan::Flush,
                     Some(_) => refuse(Failure::ObjectExists),
                     None => Plan::Create { description, absent },
@@ -80,7 +81,7 @@ impl Device {
             Task::ResizeObject { range, .. } if range.is_empty() || !is_possible(range) => refuse(Failure::Malformed),
             Task::ResizeObject { object, range, absent } => match existing(object) {
                 None => refuse(Failure::NoSuchObject),
-                // Also where nothing changes: whoever asks may go by another description of the volume afterwards.
+                // Also where nothing changes: the host may use another description of the volume afterwards.
                 Some(_) if self.scheduler.ledger().touch(object) => refuse(Failure::InUse),
                 Some(existing) if existing.range() == range => Plan::Flush,
                 Some(existing) if !existing.redundant && !absent.is_empty() => refuse(Failure::Malformed),
@@ -115,7 +116,7 @@ impl Device {
         }
     }
 
-    /// The store has done what a task needed.
+    /// The store has executed a task.
     pub(crate) fn on_task_done(
         &mut self,
         host: Generation,
@@ -127,7 +128,8 @@ impl Device {
         self.answer(host, Reply::Managed { ticket, result }, out);
     }
 
-    /// True if a transaction on this object is undecided here that a device which has been out since has no say in.
+    /// True if a transaction on this object is undecided here in which `device` has no vote, because it has been out
+    /// since.
     fn has_undecided_before_return_of(&self, device: DeviceId, object: ObjectId) -> bool {
         let pending = |membership| self.scheduler.ledger().has_undecided_before_return_of(membership, device, object);
         self.membership().is_some_and(pending)
@@ -166,7 +168,7 @@ impl Device {
     }
 }
 
-/// Whether an object may consist of these blocks: a store tells chunks by 32 bits.
+/// True if an object may consist of these blocks: the store numbers chunks with 32 bits.
 fn is_possible(range: BlockRange) -> bool {
     let whole = range.start.is_multiple_of(braid_store::CHUNK_BLOCKS);
     whole

@@ -1,28 +1,29 @@
-//! What the store is doing for whom.
+//! Tickets: the store operations under way. A ticket's number names an operation to the store, and the ticket says what
+//! follows it.
 
 use braid_base::{Generation, TransactionId};
 use braid_wire::Step;
 use std::collections::BTreeMap;
 
-/// What to do when the store is done with something.
+/// What follows when a store operation is done.
 #[derive(Clone, Debug)]
 pub(crate) enum Ticket {
-    /// Send the content to the reader.
+    /// Send the content to the host.
     Read { transaction: TransactionId, step: Step, waited: bool },
-    /// More stamps may be accepted.
+    /// Accept higher stamps.
     Reserve,
-    /// Go on with a wait for an attribute.
+    /// Continue with a watcher of an attribute.
     Look { host: Generation, ticket: u64 },
     /// Answer a task.
     Manage { host: Generation, ticket: u64 },
-    /// Live by the new membership.
+    /// Adopt the new membership.
     Adopt,
 }
 
-/// The most tickets that one look at the invariants checks.
+/// The most tickets that one check of the invariants looks at.
 const CHECKED_MAX: usize = 16;
 
-/// Tickets that the store holds, by their numbers.
+/// The open tickets, by number.
 #[derive(Debug, Default)]
 pub(crate) struct Tickets {
     pending: BTreeMap<u64, Ticket>,
@@ -30,16 +31,16 @@ pub(crate) struct Tickets {
 }
 
 impl Tickets {
-    /// A number for the store.
+    /// Opens a ticket, and returns its number.
     pub fn open(&mut self, ticket: Ticket) -> u64 {
         self.last += 1;
         self.pending.insert(self.last, ticket);
         self.last
     }
 
-    /// The store is done with that.
+    /// Closes the ticket of a store operation that is done.
     pub fn close(&mut self, number: u64) -> Ticket {
-        self.pending.remove(&number).expect("the store is done with what it was asked for")
+        self.pending.remove(&number).expect("the store ends only operations that were asked of it")
     }
 
     /// Some of the transactions for which the store reads.
@@ -50,7 +51,7 @@ impl Tickets {
         })
     }
 
-    /// Asserts that no number is given twice, and that one membership at a time is made durable.
+    /// Asserts that numbers are not reused, and that at most one membership is being made durable.
     pub fn invariants(&self, is_adopting: bool) {
         assert!(self.pending.last_key_value().is_none_or(|(number, _)| *number <= self.last), "numbers count up");
         if self.pending.len() <= CHECKED_MAX {
@@ -59,7 +60,7 @@ impl Tickets {
         }
     }
 
-    /// True if the store is at a task of the host.
+    /// True if the store is executing this task of the host.
     pub fn has_task(&self, host: Generation, ticket: u64) -> bool {
         let is_it = |held: &Ticket| matches!(held, Ticket::Manage { host: h, ticket: t } if (*h, *t) == (host, ticket));
         self.pending.values().any(is_it)

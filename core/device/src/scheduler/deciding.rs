@@ -1,14 +1,14 @@
 //! How transactions end: commit, abort, resolve, forget (atomicity `implied`).
 //!
-//! When every participant has a durable intent, the transaction *is* committed; its host says so lazily. Any host may
-//! find out at any time: it asks all participants, and one that has no intent promises never to make one. So the
-//! answers decide, not the asker:
+//! When every participant has a durable intent, the transaction *is* committed; its host tells the devices lazily. Any
+//! host may find out the outcome at any time: it asks all participants, and a participant without an intent promises
+//! never to make one (an abort promise). So the answers of the participants decide, not the host that asks:
 //!
-//! | on this device | a resolver hears | an abort does | a commit does |
+//! | on this device | vote to a resolver | effect of an abort | effect of a commit |
 //! | --- | --- | --- | --- |
-//! | unknown, or only pre-written | never prepared (a promise) | refuse it for ever | nothing: it was confirmed and forgotten |
-//! | intent on its way | the answer waits until it is durable | undo it once it is there | (can't be) |
-//! | intent durable | prepared | undo it | make it so |
+//! | unknown, or only pre-written | never prepared (an abort promise) | abort promise | nothing: it was confirmed and forgotten |
+//! | intent being written | sent once it is durable | undone once it is durable | (can't happen) |
+//! | intent durable | prepared | undone | takes effect |
 //! | committed | committed | nothing | nothing |
 
 use super::Scheduler;
@@ -20,19 +20,19 @@ use braid_machine::Ignored;
 use braid_wire::{Failure, Outcome, Refusal, Reply, Step, Vote};
 
 impl Scheduler {
-    /// A commit that rode on a request of the transaction's own host: confirmed by riding on an answer.
+    /// Handles a commit that rode on a request of the transaction's own host. Its confirmation rides on an answer.
     pub fn on_commit_ride(&mut self, cx: &mut Ctx, id: TransactionId) {
         let held = self.ledger.get(id);
         match held.map(|transaction| transaction.state) {
             Some(State::Prepared) => self.commit(cx, id),
             Some(State::Prewritten) if held.is_some_and(Transaction::only_locks) => {
-                // Remembered until its host settles it: a late copy of its read must not lock again.
+                // The transaction is remembered until its host settles it: a late copy of its read must not lock again.
                 self.ledger.advance(cx, id, State::Aborted);
                 cx.decide(Decision::Confirm(id));
             }
-            // The unlock of a transaction that holds nothing here, or nothing any more: only the confirmation was lost.
+            // The unlock of a transaction that holds nothing here any more: only the confirmation was lost.
             Some(State::Aborted) if held.is_some_and(Transaction::only_locks) => cx.decide(Decision::Confirm(id)),
-            // Durable before, or so long ago that it was forgotten: only the confirmation was lost.
+            // The commit is durable, or was forgotten long ago: only the confirmation was lost.
             Some(State::Committed) | None => cx.decide(Decision::Confirm(id)),
             Some(_) => cx.ignore(Ignored::InProgress),
         }
@@ -66,7 +66,7 @@ impl Scheduler {
                 self.ledger.ask(id, host, Awaited::Decision);
                 self.ledger.begin(id, State::Preparing { abort: true });
             }
-            // Its host says so itself, and nothing was written.
+            // The transaction's own host says that it wrote nothing.
             (Outcome::Abort, Some(State::Suspect { written: false })) if host == id.host => {
                 self.ledger.forget(cx, id);
                 cx.answer(host, Reply::Decided { transaction: id, outcome: Outcome::Abort });
@@ -88,21 +88,21 @@ impl Scheduler {
             (Outcome::Commit, Some(State::Aborted)) => {
                 cx.answer(host, Reply::Decided { transaction: id, outcome: Outcome::Abort });
             }
-            // What took effect on arrival can't be undone: that it stands here is known from now on.
+            // What took effect on arrival can't be undone. The answer is that the outcome on this device is known.
             (
                 Outcome::Abort | Outcome::Interrupted,
                 Some(State::Aborted | State::Applied | State::Suspect { .. }) | None,
             ) => {
                 self.waiting.take(id);
                 if state.is_none() && host == id.host && !self.ledger.table().is_full() {
-                    // Its pre-write may still be on its way: remember that it comes too late.
+                    // Its pre-write may still be on its way: the device remembers that it comes too late.
                     self.ledger.insert(id, Transaction::new(stamp, ObjectId(0), None, Vec::new(), State::Aborted));
                     self.ledger.keep_or_forget(cx, id);
                 }
                 cx.answer(host, Reply::Decided { transaction: id, outcome: Outcome::Abort });
             }
-            // An abort that comes after the commit will be answered once that is durable; a commit of what was never
-            // prepared comes from no host that keeps to the protocol.
+            // An abort that comes after the commit is answered once the commit is durable. No host that keeps to the
+            // protocol commits what was never prepared.
             _ => cx.ignore(Ignored::InProgress),
         }
     }
@@ -111,8 +111,8 @@ impl Scheduler {
         self.counters.resolves += 1;
         let vote = match self.ledger.get(id).map(|transaction| transaction.state) {
             None => {
-                // The promise: nothing at or below its stamp is taken any more, and the gate has made sure that this
-                // outlives a restart.
+                // The abort promise: nothing at or below the stamp is accepted any more. The reservation of stamps has
+                // made sure that this outlives a restart.
                 self.stamps.raise_floor(stamp);
                 Vote::NeverPrepared
             }
@@ -134,14 +134,15 @@ impl Scheduler {
 
     pub(super) fn on_forget(&mut self, cx: &mut Ctx, host: Generation, id: TransactionId) {
         match self.ledger.get(id).map(|transaction| transaction.state) {
-            // Its own host may only have been silent: sending its write again, it must hear that this committed, or it would
-            // write a second time. So it is no orphan any more, but forgotten only by its host's word or when that is fenced.
+            // The transaction's own host may only have been silent. If it sends its write again, it must hear that the
+            // write committed, or it would write a second time. So the transaction is not an orphan any more, but is
+            // forgotten only when its host says so or is fenced.
             Some(State::Committed) if !cx.view.refuses(id.host) => {
                 self.ledger.remove_orphan(id);
             }
             Some(State::Committed) => self.ledger.forget(cx, id),
             Some(State::Aborted) => self.ledger.drop_decided(id),
-            // Its stripes are known to be right again.
+            // A host has verified its stripes or repaired them.
             Some(State::Suspect { .. }) => self.ledger.forget(cx, id),
             None => {}
             Some(_) => return cx.ignore(Ignored::InProgress),
@@ -160,17 +161,17 @@ impl Scheduler {
             match self.ledger.get(id).map(|transaction| transaction.state) {
                 Some(State::Prewritten) => self.promise_abort(cx, id),
                 Some(State::Committed) => self.ledger.drop_decided(id),
-                // An intent here is a late copy of a write that its host gave up long ago: an orphan now.
+                // An intent here is a late copy of a write that its host abandoned long ago. It becomes an orphan.
                 Some(_) => self.ledger.keep_or_forget(cx, id),
                 None => {}
             }
         }
     }
 
-    /// The host has declared one transaction or request over, above its mark.
+    /// The host has declared one transaction or request above its settled mark over.
     pub fn on_over(&mut self, cx: &mut Ctx, id: TransactionId) {
         let Some(transaction) = self.ledger.get(id) else {
-            // A request for objects, or long forgotten.
+            // A request for objects, or a transaction that was forgotten long ago.
             return cx.decide(Decision::Forget(id));
         };
         let by_locks = transaction.takes_locks();
@@ -183,23 +184,24 @@ impl Scheduler {
             }
             State::Committed | State::Applied => self.ledger.forget(cx, id),
             State::Aborted if by_locks => self.on_lock_over(id),
-            // Its stamp stays on its blocks, so a late copy of its pre-write is refused; one without blocks is all that is
-            // left to refuse it by.
+            // The stamp stays on the transaction's blocks, so that a late copy of its pre-write is refused. A
+            // transaction without known blocks is kept: nothing else would refuse a late copy.
             State::Aborted if !transaction.ranges.is_empty() => self.ledger.drop_decided(id),
             _ => {}
         }
     }
 
-    /// The store has the intent, or could not take it.
+    /// The store has made the intent durable, or has failed to.
     pub fn on_prepared(&mut self, cx: &mut Ctx, id: TransactionId, result: Result<(), Failure>) {
-        let transaction = self.ledger.get(id).expect("what is being prepared is kept");
+        let transaction = self.ledger.get(id).expect("a transaction that is being prepared is kept");
         let State::Preparing { abort } = transaction.state else {
-            panic!("the store prepared what was not asked: {id} is {:?}", transaction.state);
+            panic!("the store prepared an intent that it was not given: {id} is {:?}", transaction.state);
         };
         let (wanted, waited) = (transaction.wanted, transaction.waited);
         match result {
             Err(failure) => {
-                // Its write stamp stays, so no copy of the pre-write is taken: the failure is final.
+                // The write stamp stays on the blocks, so that no copy of the pre-write is accepted: the failure is
+                // final.
                 self.ledger.advance(cx, id, State::Aborted);
                 match failure {
                     Failure::Busy => cx.refuse(id, Step::Write, Refusal::Busy),
@@ -220,7 +222,7 @@ impl Scheduler {
     }
 
     pub fn on_applied(&mut self, cx: &mut Ctx, id: TransactionId, result: Result<(), Failure>) {
-        let transaction = self.ledger.get(id).expect("what is being applied is kept");
+        let transaction = self.ledger.get(id).expect("a transaction that is being applied is kept");
         let announced = transaction.policy.is_some_and(|policy| policy.announces);
         let waited = transaction.waited;
         match result {
@@ -232,7 +234,7 @@ impl Scheduler {
             Err(failure) => cx.fail(id, Step::Write, failure),
         }
         self.ledger.advance(cx, id, State::Aborted);
-        // What was not announced is tried again when it is sent again.
+        // A write that was not announced is attempted again when its host sends it again.
         if !announced && self.ledger.get(id).is_some() {
             self.ledger.drop_decided(id);
         }

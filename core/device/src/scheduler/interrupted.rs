@@ -1,16 +1,16 @@
-//! Transactions that were cut short where devwrites take effect on arrival (atomicity `consistent`; shared array, section 5).
+//! Interrupted writes, where devwrites take effect on arrival (atomicity `consistent`; shared array, section 5).
 //!
 //! ```text
-//!   announced ── its host is silent, kept out, or says so ──► suspect ─┐  somebody finds the stripes right, or repairs them
+//!   announced ── its host is silent, fenced, or says so ────► suspect ─┐  a host verifies the stripes, or repairs them
 //!   written   ── the same, before its host said "over" ─────► suspect ─┴─► forgotten
 //! ```
 //!
-//! A device can't know whether the other devwrites of a transaction arrived: it names it to hosts, in heartbeat answers. Until it is
-//! told to forget it, it lets nobody read suspect blocks in order to compute parity from them. Plain reads go on, and so do
-//! writes that need nothing old.
+//! A device can't know whether the other devwrites of a transaction arrived, so it names the transaction to hosts, in
+//! heartbeat answers. Until a host tells it to forget the transaction, it refuses reads of suspect blocks that serve to
+//! compute parity. Plain reads continue, and so do writes that need no old content.
 //!
-//! What was written is remembered durably until its host says that it is over, so that a restart of the device does not hide it.
-//! What was only announced is lost with a restart; then whoever has written it names it.
+//! A write is remembered durably until its host says that it is over, so that a restart of the device does not hide it.
+//! A pre-write is lost with a restart. Then the devices that have written name the transaction.
 
 use super::Scheduler;
 use super::ctx::Ctx;
@@ -19,7 +19,7 @@ use super::waiting::{Waiting, WaitingRequest};
 use braid_base::TransactionId;
 
 impl Scheduler {
-    /// True if its host may have sent writes of it: all that it asked for here was answered.
+    /// True if the transaction's host may have sent writes of it: all its requests to this device were answered.
     fn is_announced(&self, cx: &Ctx, id: TransactionId) -> bool {
         let transaction = self.ledger.get(id).expect("it is known");
         let reads = |waiting: &Waiting| matches!(waiting.request, WaitingRequest::Read(_));
@@ -28,14 +28,15 @@ impl Scheduler {
         answered && !transaction.ranges.is_empty() && cx.can_be_suspect(transaction.object)
     }
 
-    /// True if its write will still be taken in another epoch: nobody decides without it, so that its host goes on.
+    /// True if the device will still accept the transaction's write in another epoch. No device decides such a
+    /// transaction without its write, so its host continues with it.
     pub(super) fn outlives_epoch(&self, cx: &Ctx, id: TransactionId) -> bool {
         let transaction = self.ledger.get(id).expect("it is known");
         let announced = !transaction.ranges.is_empty() && !self.locks.is_waiting(id);
         announced && cx.can_be_suspect(transaction.object) && !cx.is_unannounced(transaction.object)
     }
 
-    /// Drops a write that was not announced, and waits: its host sends it again.
+    /// Drops an unannounced write that is waiting. Its host sends it again.
     pub(super) fn put_off(&mut self, cx: &mut Ctx, id: TransactionId) {
         self.promise_abort(cx, id);
         if self.ledger.get(id).is_some() {
@@ -43,7 +44,8 @@ impl Scheduler {
         }
     }
 
-    /// Drops a pre-write whose host does not go on with it. If that may have written elsewhere, it is suspect.
+    /// Drops a pre-write whose host does not continue with it. If the host may have written elsewhere, the transaction
+    /// becomes suspect.
     pub(super) fn cut_short(&mut self, cx: &mut Ctx, id: TransactionId) {
         if !self.is_announced(cx, id) {
             return self.promise_abort(cx, id);
@@ -53,9 +55,9 @@ impl Scheduler {
         self.ledger.suspect(cx, id);
     }
 
-    /// Late copies of a pre-write that is dropped must not pass for new: its stamp stays on its blocks. Under device locks what comes of
-    /// it later is refused by its being remembered, until a mark or the floor is above it: a stamp left here would refuse those who wait
-    /// for its locks.
+    /// Leaves the stamp of a dropped pre-write on its blocks, so that late copies of it are refused. Under device locks
+    /// a stamp left here would refuse the requests that wait for the transaction's locks. There the transaction itself
+    /// is remembered, and so refuses late copies, until a settled mark or the floor is above it.
     pub(super) fn leave_stamp(&mut self, cx: &Ctx, id: TransactionId) {
         let dropped = self.ledger.get(id).expect("it is known");
         if !dropped.takes_locks() {

@@ -1,8 +1,8 @@
-//! The transactions that a device takes part in, and what follows when one moves on: hosts that asked are answered, and it is forgotten,
-//! or becomes an orphan or a suspect.
+//! The ledger holds the transactions that a device takes part in. It also handles the consequences of a change of
+//! state: it answers the hosts that asked, and forgets the transaction, or makes it an orphan or a suspect.
 //!
-//! An *orphan* is a transaction that is prepared or committed and that no host looks after any more: hosts are told of it, so that
-//! somebody resolves it. A *suspect* was cut short where writes take effect on arrival: see [`super::interrupted`].
+//! An *orphan* is a prepared or committed transaction whose host is gone or silent. Devices name it to hosts, so that a
+//! host resolves it. A *suspect* was interrupted where writes take effect on arrival: see [`super::interrupted`].
 
 use super::ctx::{Ctx, Objects};
 use super::decision::Decision;
@@ -18,12 +18,12 @@ pub(crate) struct Ledger {
     transactions: Transactions,
     orphans: InTurn,
     suspects: Suspects,
-    /// Those under device locks that are over, and whose locks are to be given back.
+    /// Transactions under device locks that are over, and whose locks are not released yet.
     unlocked: Vec<TransactionId>,
 }
 
 impl Ledger {
-    /// None yet, and never more than `most`, but for what is recovered.
+    /// An empty ledger for at most `most` transactions; recovered ones may exceed that.
     pub fn new(most: usize) -> Ledger {
         Ledger {
             transactions: Transactions::new(most),
@@ -33,7 +33,7 @@ impl Ledger {
         }
     }
 
-    /// All transactions, to look at.
+    /// All transactions, for inspection.
     pub fn views(&self) -> impl Iterator<Item = TransactionView<'_>> {
         self.transactions.views()
     }
@@ -60,14 +60,16 @@ impl Ledger {
         self.transactions.insert(id, transaction);
     }
 
-    /// The store is told to write what was pre-written: nobody could have asked for that yet.
+    /// Records that the store begins to write the pre-written blocks. No host can have asked for this state, so there
+    /// is nothing to answer.
     pub fn begin(&mut self, id: TransactionId, state: State) -> &mut Transaction {
         self.transactions.advance(id, state);
         self.transactions.get_mut(id).expect("just moved on")
     }
 
-    /// Moves a transaction on, tells those who asked, and forgets it if nobody is left who could ask. Requests that waited for it are
-    /// resumed by [`super::Scheduler::resume_waiting`].
+    /// Moves a transaction to another state. It answers the hosts that asked for that state, and forgets the
+    /// transaction if no host can ask for it any more. Requests that waited for it are resumed by
+    /// [`super::Scheduler::resume_waiting`].
     pub fn advance(&mut self, cx: &mut Ctx, id: TransactionId, to: State) {
         let released = self.transactions.advance(id, to);
         let transaction = self.transactions.get_mut(id).expect("just moved on");
@@ -92,7 +94,7 @@ impl Ledger {
         self.keep_or_forget(cx, id);
     }
 
-    /// A host is to be answered once something is durable.
+    /// Notes that a host is to be answered once something is durable.
     pub fn ask(&mut self, id: TransactionId, host: Generation, asked: Awaited) {
         let transaction = self.transactions.get_mut(id).expect("it is known");
         if !transaction.askers.contains(&(host, asked)) {
@@ -100,7 +102,8 @@ impl Ledger {
         }
     }
 
-    /// Tells the hosts of `blockers` that somebody waits, unless they could do nothing about it yet: then when they can.
+    /// Tells the hosts of `blockers` that a request waits for them. If a host can't act on that yet, it is told when it
+    /// can.
     pub fn want(&mut self, cx: &mut Ctx, blockers: &[TransactionId]) {
         for blocker in blockers {
             let transaction = self.transactions.get_mut(*blocker).expect("a blocker is known");
@@ -112,8 +115,8 @@ impl Ledger {
         }
     }
 
-    /// A transaction whose host is gone, or has declared it over, is forgotten if it left nothing, and otherwise an orphan, or
-    /// suspect.
+    /// Called when a transaction's host is gone or has declared it over. The transaction is forgotten if it left
+    /// nothing; otherwise it becomes an orphan or a suspect.
     pub fn keep_or_forget(&mut self, cx: &mut Ctx, id: TransactionId) {
         let transaction = self.transactions.get(id).expect("it was just moved on");
         match transaction.state {
@@ -126,19 +129,19 @@ impl Ledger {
         }
     }
 
-    /// Takes what is announced, or has been written, for cut short.
+    /// Makes a transaction suspect that was announced or has been written.
     pub fn suspect(&mut self, cx: &mut Ctx, id: TransactionId) {
         let transaction = self.transactions.get(id).expect("it is known");
         let written = match transaction.state {
             State::Prewritten => false,
             State::Applied => true,
-            other => panic!("only what may have been cut short is suspect: {id} is {other:?}"),
+            other => panic!("only an announced or applied write becomes suspect: {id} is {other:?}"),
         };
         self.suspects.insert(id, transaction.object, &transaction.ranges);
         self.advance(cx, id, State::Suspect { written });
     }
 
-    /// Forgets one that is decided.
+    /// Forgets a transaction that is decided.
     pub fn drop_decided(&mut self, id: TransactionId) {
         self.orphans.remove(id);
         if let Some(transaction) = self.transactions.get(id) {
@@ -147,13 +150,13 @@ impl Ledger {
         self.transactions.remove(id);
     }
 
-    /// Forgets one that is decided, and of which the store has a record.
+    /// Forgets a transaction that is decided, and the store's record of it.
     pub fn forget(&mut self, cx: &mut Ctx, id: TransactionId) {
         cx.decide(Decision::Forget(id));
         self.drop_decided(id);
     }
 
-    /// Of an object that is removed nothing is suspect.
+    /// Forgets the suspect transactions of an object that is removed.
     pub fn drop_suspects_of(&mut self, cx: &mut Ctx, object: ObjectId) {
         let of_it = |id: &TransactionId| self.transactions.get(*id).is_some_and(|held| held.object == object);
         for id in self.suspects.iter().filter(of_it).collect::<Vec<_>>() {
@@ -161,29 +164,28 @@ impl Ledger {
         }
     }
 
-    /// Somebody looks after it.
+    /// A host looks after the transaction.
     pub fn remove_orphan(&mut self, id: TransactionId) {
         self.orphans.remove(id);
     }
 
-    /// A host is back from a silence, and looks after its transactions again.
+    /// A host is heard again after a silence: its transactions are not orphans any more.
     pub fn remove_orphans_of(&mut self, host: Generation) {
         self.orphans.remove_of(host);
     }
 
-    /// Whoever finds commits of these hosts may have them forgotten.
+    /// Makes the commits of fenced hosts orphans, so that any host may have them forgotten.
     pub fn release_fenced(&mut self, fence: &FenceTable) {
         let kept = self.transactions.iter();
         let kept = kept.filter(|(id, held)| held.state == State::Committed && fence.refuses(id.host));
         kept.for_each(|(id, _)| self.orphans.insert(*id));
     }
 
-    /// How many transactions wait for somebody to resolve them.
+    /// The number of transactions that wait to be resolved by a host.
     pub fn orphans(&self) -> usize {
         self.orphans.len()
     }
 
-    /// How many transactions are suspect.
     pub fn suspects(&self) -> usize {
         self.suspects.len()
     }
@@ -193,7 +195,7 @@ impl Ledger {
         self.suspects.touch(object, ranges)
     }
 
-    /// Names some orphans, others each time.
+    /// Some orphans, different ones each time.
     pub fn name_orphans(&mut self, cx: &Ctx) -> Vec<Orphan> {
         let named = self.orphans.name(limits::ORPHANS_PER_ANSWER_MAX);
         let of = |id: TransactionId| {
@@ -203,18 +205,18 @@ impl Ledger {
         named.into_iter().map(of).collect()
     }
 
-    /// Names some suspects, others each time.
+    /// Some suspects, different ones each time.
     pub fn name_suspects(&mut self) -> Vec<Suspect> {
         let named = self.suspects.name(limits::ORPHANS_PER_ANSWER_MAX);
         named.into_iter().map(|id| self.describe(id)).collect()
     }
 
     fn describe(&self, id: TransactionId) -> Suspect {
-        let transaction = self.transactions.get(id).expect("what is suspect is a transaction");
+        let transaction = self.transactions.get(id).expect("every suspect is a transaction");
         let blocks = match (transaction.state, transaction.linkage) {
             (State::Suspect { written: true }, Some(linkage)) => SuspectBlocks::Written(linkage),
             _ => {
-                let first = transaction.ranges.first().expect("what was announced has blocks").start;
+                let first = transaction.ranges.first().expect("an announced write has blocks").start;
                 let end = transaction.ranges.iter().map(|range| range.end()).max().unwrap_or(first);
                 SuspectBlocks::Announced(BlockRange::between(first, end))
             }
@@ -222,28 +224,29 @@ impl Ledger {
         Suspect { transaction: id, object: transaction.object, blocks }
     }
 
-    /// True if claims were released since [`Ledger::take_released`] was last called.
+    /// True if claims on blocks were released since [`Ledger::take_released`] was last called.
     pub fn have_released(&self) -> bool {
         self.transactions.have_released()
     }
 
-    /// The same; waiting requests are looked at now.
+    /// The same; resets the mark, because waiting requests are examined now.
     pub fn take_released(&mut self) -> bool {
         self.transactions.take_released()
     }
 
-    /// The next one that is over and has yet to give back its device locks.
+    /// The next transaction that is over and whose device locks are not released yet.
     pub fn next_unlocked(&mut self) -> Option<TransactionId> {
         self.unlocked.pop()
     }
 
-    /// True if it is over, and has yet to give back its device locks.
+    /// True if the transaction is over and its device locks are not released yet.
     pub fn is_to_unlock(&self, id: TransactionId) -> bool {
         self.unlocked.contains(&id)
     }
 
-    /// Fenced hosts of which something is undecided here, in volumes with redundancy: not durably committed or aborted. Without
-    /// redundancy nobody decides without this device, so that nothing which was read can come out otherwise.
+    /// Fenced hosts with undecided transactions here, in volumes with redundancy; undecided means not durably committed
+    /// or aborted. Without redundancy no other device decides without this one, so that the outcome can't contradict
+    /// what was read.
     pub fn undecided_of_fenced(&self, objects: &dyn Objects, membership: &Membership) -> Vec<Generation> {
         if membership.fence == FenceTable::default() {
             return Vec::new();
@@ -252,7 +255,7 @@ impl Ledger {
         let undecided = self.transactions.iter().filter(|(id, held)| {
             held.state.is_written_and_undecided() && membership.fence.refuses(id.host) && redundant(held)
         });
-        // They are in the order of their hosts.
+        // Transactions are sorted by host.
         let mut hosts: Vec<Generation> = Vec::new();
         for (id, _) in undecided {
             if hosts.last() != Some(&id.host) {
@@ -265,8 +268,9 @@ impl Ledger {
         hosts
     }
 
-    /// True if a transaction on this object is undecided here that a device which has been out since has no say in: it may not be in
-    /// before all of these are decided, or decisions could outlive those who may tell of them.
+    /// True if a transaction on this object is undecided here in which `device` has no vote, because it has been out
+    /// since. The device may not be in before all these are decided; otherwise decisions could outlive the devices that
+    /// know them.
     pub fn has_undecided_before_return_of(&self, membership: &Membership, device: DeviceId, object: ObjectId) -> bool {
         self.transactions.iter().any(|(_, held)| {
             // A decision that is not durable can be lost in a restart.
@@ -275,7 +279,8 @@ impl Ledger {
         })
     }
 
-    /// True if a transaction is from before an absence of this device, and was shared with others: they need not hear of it any more.
+    /// True if a transaction is older than an absence of this device, and was shared with other devices. Those need not
+    /// hear of it any more.
     pub fn is_before_return(&self, cx: &Ctx, id: TransactionId) -> bool {
         let Some(held) = self.transactions.get(id) else { return false };
         let own = cx.view.member(cx.device);
@@ -283,19 +288,19 @@ impl Ledger {
         redundant && held.participants.len() > 1 && own.is_some_and(|own| held.epoch < own.since)
     }
 
-    /// Those in a state, by name.
+    /// The transactions in the given states, sorted.
     pub fn in_state(&self, is: impl Fn(State) -> bool) -> Vec<TransactionId> {
         self.transactions.iter().filter(|(_, held)| is(held.state)).map(|(id, _)| *id).collect()
     }
 
-    /// Asserts that orphans and suspects are transactions, and those suspect.
+    /// Asserts that orphans and suspects are transactions, and that suspects are in the state `Suspect`.
     pub fn invariants(&self) {
         self.transactions.invariants();
         for id in self.suspects.iter() {
             let state = self.transactions.get(id).map(|held| held.state);
             assert!(
                 matches!(state, Some(State::Suspect { .. })),
-                "what is suspect is a transaction: {id} is {state:?}"
+                "every suspect is a transaction in that state: {id} is {state:?}"
             );
         }
         for id in self.orphans.iter() {
@@ -304,7 +309,7 @@ impl Ledger {
     }
 }
 
-/// Those of a transaction's participants whose word counts: they have been in since it wrote.
+/// The participants of a transaction that have a vote: they have been in since it wrote.
 fn voters(cx: &Ctx, held: &Transaction) -> Vec<DeviceId> {
     let redundant = cx.object(held.object).is_some_and(|object| object.redundant);
     let counts = |device: &_| cx.view.has_a_say(*device, &held.participants, held.epoch, redundant);

@@ -1,4 +1,5 @@
-//! Device-served locks (shared array, section 4.4): each device locks its own blocks, on requests that are made anyhow.
+//! Device-served locks (shared array, section 4.4): each device locks its own blocks, on the requests that hosts send
+//! anyway.
 //!
 //! ```text
 //!   hostread                    two-phase hostwrite              single-phase hostwrite
@@ -7,14 +8,15 @@
 //!   unlock (hidden)             unlock, with the commit          unlock, with the commit
 //! ```
 //!
-//! A read is a lock request (shared), and so is a pre-write (exclusive, its reads shared). A transaction holds its locks from
-//! the grant to its end here: the commit or abort of what it wrote; for one that only read, the word that it is over, which
-//! rides on a later request like a commit. Locks that can't be had within a time-out are refused: there may be a deadlock over
-//! several devices, and the host gives up all its locks and begins again.
+//! A read is a shared lock request. A pre-write is an exclusive lock request, shared for the blocks that it reads. A
+//! transaction holds its locks from the grant to its end on this device. If it wrote, the end is its commit or abort;
+//! if it only read, the end is its host's word that it is over, which rides on a later request like a commit. A request
+//! that waits longer than a time-out is refused: there may be a deadlock across several devices. Its host then releases
+//! all locks of the transaction and begins it again.
 //!
-//! Locks live in memory. What a restart, or the end of a silent host's lease, would let through is caught by stamps: a
-//! request below the stamp of the last write of its blocks, or below the floor, is refused. So a transaction that read here,
-//! lost its lock, and reads on another device what was written since, fails there.
+//! Locks live in memory. Stamps catch what a restart, or the end of a silent host's lease, would otherwise let through:
+//! a request below the stamp of the last write of its blocks, or below the floor, is refused. So a transaction that
+//! read here and lost its lock fails on another device when it reads there what was written since.
 
 use super::Scheduler;
 use super::ctx::Ctx;
@@ -27,29 +29,30 @@ use braid_machine::Ignored;
 use braid_ordering::Policy;
 use braid_wire::{Refusal, Reply, Step};
 
-/// A read or pre-write, as a request for locks.
+/// A read or pre-write, as a lock request.
 #[derive(Clone, Debug)]
 pub(crate) struct LockRequest {
     pub stamp: Stamp,
     pub step: Step,
-    /// What to lock exclusively.
+    /// Blocks to lock exclusively.
     pub prewrites: Vec<BlockRange>,
-    /// What to lock shared, and to read once the locks are there.
+    /// Blocks to lock shared, and to read once the locks are granted.
     pub reads: ReadRequest,
 }
 
 impl Scheduler {
-    /// Lock + read, or lock: a read, or a pre-write with or without reads.
+    /// Handles a lock request: a read, or a pre-write with or without reads.
     pub(super) fn lock(&mut self, cx: &mut Ctx, id: TransactionId, policy: &'static Policy, request: LockRequest) {
         let LockRequest { stamp, step, prewrites, reads } = request;
         if let Some(transaction) = self.ledger.get(id) {
-            // Sent again: answered again, unless that is under way, or the transaction has gone on since.
+            // A repeated request is answered again, unless the answer is under way or the transaction is beyond this
+            // state.
             return match transaction.state {
                 State::Prewritten if self.locks.is_waiting(id) || self.reading.contains(&id) => {
                     cx.ignore(Ignored::InProgress);
                 }
                 State::Prewritten => self.on_locked(cx, id, step, reads),
-                // Its refusal may have been lost. If the request is a late copy, its host ignores the answer.
+                // The refusal may have been lost. If the request is a late copy, its host ignores the answer.
                 State::Aborted | State::Suspect { .. } => cx.refuse(id, step, Refusal::NoPrewrite),
                 _ => cx.ignore(Ignored::InProgress),
             };
@@ -75,10 +78,10 @@ impl Scheduler {
         }
     }
 
-    /// The locks are held: reads, or says so.
+    /// The locks are granted: reads, or answers at once if there is nothing to read.
     fn on_locked(&mut self, cx: &mut Ctx, id: TransactionId, step: Step, reads: ReadRequest) {
         let transaction = self.ledger.get(id).expect("it holds locks");
-        // Written since it asked, by one with a higher stamp: see the module's page.
+        // A transaction with a higher stamp has written since the request came: see the module comment.
         if let Some(refusal) = too_late(&self.stamps, transaction.stamp, &transaction.ranges, &reads) {
             self.promise_abort(cx, id);
             return cx.refuse(id, step, refusal);
@@ -96,12 +99,13 @@ impl Scheduler {
         self.serve(cx, id, step, reads);
     }
 
-    /// Gives back the locks of transactions that are over, or their places in the queue; on with those who can go on now.
+    /// Releases the locks of transactions that are over, or their places in the queue. Resumes the requests that are
+    /// granted their locks by that.
     pub(super) fn unlock_ended(&mut self, cx: &mut Ctx) {
         while let Some(ended) = self.ledger.next_unlocked() {
             for id in self.locks.release(ended) {
                 let (step, reads) = self.locks.take_granted(id);
-                // One that has ended meanwhile gives back at once what it was granted.
+                // A transaction that has ended meanwhile releases at once what it was granted.
                 if !self.ledger.is_to_unlock(id) {
                     self.on_locked(cx, id, step, reads);
                 }
@@ -109,9 +113,9 @@ impl Scheduler {
         }
     }
 
-    /// Refuses those who have waited for too long.
+    /// Refuses the requests that have waited for longer than the time-out.
     pub fn time_out_locks(&mut self, cx: &mut Ctx) {
-        // Whoever is over already does not wait any more.
+        // First ends the waits of transactions that are over already.
         self.resume_waiting(cx);
         while let Some((id, step)) = self.locks.pop_timed_out(cx.now.time) {
             self.counters.lock_timeouts += 1;
@@ -120,8 +124,9 @@ impl Scheduler {
         }
     }
 
-    /// Its host has declared a transaction over that holds nothing here any more. Each is remembered for a while; where there are
-    /// many, since a commit can't be confirmed while a device is unavailable, the floor refuses late copies of the oldest.
+    /// Handles the end of a transaction that holds nothing here any more. Each such transaction is remembered for a
+    /// while. There can be many while a device is unavailable, because commits can't be confirmed then. In that case
+    /// the floor refuses late copies of the oldest.
     pub(super) fn on_lock_over(&mut self, id: TransactionId) {
         for id in self.locks.remember_over(id) {
             if let Some(transaction) = self.ledger.get(id).filter(|held| held.state == State::Aborted) {

@@ -1,4 +1,4 @@
-//! Which transactions hold device-served locks, and which requests wait for theirs.
+//! The transactions that hold device-served locks, and the requests that wait for locks.
 
 use super::waiting::ReadRequest;
 use braid_base::{BlockRange, Generation, ObjectId, Stamp, Time, Timers, TransactionId};
@@ -7,7 +7,8 @@ use braid_wire::Step;
 use braid_wire::locking::{LockExtent, LockMode};
 use std::collections::{BTreeMap, VecDeque};
 
-/// The most that are remembered though their hosts have declared them over, while an earlier one keeps its host's mark back.
+/// The most transactions that are remembered after their hosts declared them over, while an earlier one holds its
+/// host's settled mark back.
 const OVER_MAX: usize = 4096;
 
 /// The locks of a device.
@@ -16,18 +17,18 @@ pub(crate) struct Locks {
     table: LockTable<TransactionId>,
     /// Requests that wait for their locks.
     waiting: BTreeMap<TransactionId, (Step, ReadRequest)>,
-    /// When they have waited for too long.
+    /// The ends of these waits.
     timeouts: Timers<TransactionId>,
-    /// Transactions that their hosts have declared over above their marks, kept to refuse late copies of their requests by. Some
-    /// have been forgotten since.
+    /// Transactions that their hosts have declared over, above the settled mark. They are kept to refuse late copies of
+    /// their requests. Some may be forgotten already.
     over: VecDeque<TransactionId>,
-    /// The highest stamp with which each host asked for locks: under the floor once its lease has run out, since nothing else would be
-    /// left to refuse late copies by.
+    /// The highest stamp with which each host requested locks. Once the host's lease has expired, the floor rises to
+    /// it, since nothing else would refuse late copies.
     highest: BTreeMap<Generation, Stamp>,
 }
 
 impl Locks {
-    /// Asks for locks: exclusive ones of `prewrites`, shared ones of `reads`.
+    /// Requests locks: exclusive ones of `prewrites`, shared ones of `reads`.
     pub fn ask(
         &mut self,
         id: TransactionId,
@@ -41,19 +42,20 @@ impl Locks {
         self.table.lock(id, object, &extents(prewrites, reads))
     }
 
-    /// Puts the request aside until its locks are granted, or its time is up.
+    /// Puts the request aside until its locks are granted or its time is up.
     pub fn wait(&mut self, id: TransactionId, step: Step, reads: ReadRequest, until: Time) {
         self.waiting.insert(id, (step, reads));
         self.timeouts.set(id, until);
     }
 
-    /// Takes the locks of an intent from before a restart.
+    /// Takes the locks of an intent that was recovered after a restart.
     pub fn hold(&mut self, id: TransactionId, object: ObjectId, ranges: &[BlockRange]) {
         let held = self.table.hold(id, object, &extents(ranges, &[]));
         assert!(held, "undecided intents do not overlap: {id}");
     }
 
-    /// Gives back what a transaction holds, or its place in the queue. Tells which are granted theirs, for [`Locks::take_granted`].
+    /// Releases the locks of a transaction, or its place in the queue. Returns the transactions whose locks are granted
+    /// by that, for [`Locks::take_granted`].
     pub fn release(&mut self, id: TransactionId) -> Vec<TransactionId> {
         self.waiting.remove(&id);
         self.timeouts.cancel(id);
@@ -65,43 +67,42 @@ impl Locks {
     /// Takes out the request that waited for these locks.
     pub fn take_granted(&mut self, id: TransactionId) -> (Step, ReadRequest) {
         self.timeouts.cancel(id);
-        self.waiting.remove(&id).expect("whoever is granted something had waited for it")
+        self.waiting.remove(&id).expect("a granted request was waiting")
     }
 
-    /// The next one whose time is up.
+    /// The next request whose time is up.
     pub fn pop_timed_out(&mut self, now: Time) -> Option<(TransactionId, Step)> {
         let id = self.timeouts.pop_due(now)?;
         Some((id, self.waiting[&id].0))
     }
 
-    /// When the next one's time is up.
+    /// When the next wait times out.
     pub fn deadline(&self) -> Option<Time> {
         self.timeouts.next().map(|(time, _)| time)
     }
 
-    /// Remembers one that is over. Tells which are to be forgotten for that.
+    /// Remembers a transaction that is over. Returns the transactions that are to be forgotten in exchange.
     pub fn remember_over(&mut self, id: TransactionId) -> Vec<TransactionId> {
         self.over.push_back(id);
         let excess = if self.over.len() > OVER_MAX { OVER_MAX / 2 } else { 0 };
         self.over.drain(..excess).collect()
     }
 
-    /// A host's lease has run out. Tells the highest stamp with which it asked for locks.
+    /// Handles the end of a host's lease. Returns the highest stamp with which the host requested locks.
     pub fn end(&mut self, host: Generation) -> Option<Stamp> {
         self.highest.remove(&host)
     }
 
-    /// How many transactions hold locks, or wait for them.
+    /// The number of transactions that hold locks or wait for them.
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// How many requests wait for locks.
+    /// The number of requests that wait for locks.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// True if the transaction waits for its locks.
     pub fn is_waiting(&self, id: TransactionId) -> bool {
         self.waiting.contains_key(&id)
     }

@@ -1,19 +1,20 @@
-//! Read, pre-write and write, and above all timestamp ordering (shared array, figure 4 and section 4.5.1). Device-served locks
-//! are in [`super::locking`].
+//! The rules for read, pre-write and write, timestamp ordering above all (shared array, figure 4 and section 4.5.1).
+//! Device-served locks are in [`super::locking`].
 //!
 //! A request with stamp `s` on blocks whose stamps are `rts` and `wts`:
 //!
 //! | request | refused if | waits for | then |
 //! | --- | --- | --- | --- |
-//! | read | `s <= wts` | undecided transactions below `s` | raises `rts`; answers the content |
+//! | read | `s <= wts` | undecided transactions below `s` | raises `rts`; answers with the content |
 //! | pre-write | `s <= rts` or `s <= wts` | nothing | claims the blocks |
 //! | read-and-pre-write | either | its read half: as a read | both |
 //! | write | its pre-write is not live | undecided transactions below `s` | raises `wts`; becomes an intent |
 //!
-//! Under a lock server's locks, a request can only meet transactions that are committed and whose commit has not arrived yet: reads and
-//! writes wait for these. Writes carry stamps there, too, so that what a lost lock would let through is refused.
+//! Under a lock server's locks, a request can only meet transactions that are committed and whose commit has not
+//! arrived yet. Reads and writes wait for these. Writes carry stamps there, too, so that a write after a lost lock is
+//! refused.
 //!
-//! Equal stamps are duplicates, and those that still matter are recognized by their transaction.
+//! Requests with equal stamps are duplicates. Where that still matters, they are recognized by their transaction.
 
 use super::Scheduler;
 use super::ctx::{Ctx, are_disjoint};
@@ -38,7 +39,7 @@ impl Scheduler {
             Err(failure) => return cx.fail(id, Step::Read, failure),
         };
         match policy.admission {
-            // Where there is data may be told without a lock: each answer is of one device, and true when it is given.
+            // Allocation is answered without a lock: each answer concerns one device, and is true when it is given.
             Admission::ByLocks if read.want != Want::Allocation => {
                 self.lock(cx, id, policy, LockRequest { stamp, step: Step::Read, prewrites: Vec::new(), reads: read });
             }
@@ -69,13 +70,14 @@ impl Scheduler {
             Admission::ByLocks => {
                 return self.lock(cx, id, policy, LockRequest { stamp, step: Step::Prewrite, prewrites, reads });
             }
-            // There is nothing to announce.
+            // These orderings have no pre-writes.
             Admission::OnArrival | Admission::BehindUndecided => {
                 return cx.fail(id, Step::Prewrite, Failure::Malformed);
             }
         }
         if let Some(transaction) = self.ledger.get(id) {
-            // Sent again: answered again, unless that is under way, or the transaction has gone on since.
+            // A repeated request is answered again, unless the answer is under way or the transaction is beyond this
+            // state.
             return match transaction.state {
                 State::Prewritten if self.is_being_read(id) => cx.ignore(Ignored::InProgress),
                 State::Prewritten if reads.extents.is_empty() => {
@@ -111,7 +113,7 @@ impl Scheduler {
             return cx.fail(id, Step::Write, Failure::Malformed);
         }
         let Some(transaction) = self.ledger.get(id) else {
-            // Of an object that is not here, the host's word is all there is.
+            // For an unknown object, the device goes by the ordering that the host names.
             let ordering = cx.object(intent.object).map_or(ordering, |object| object.ordering);
             return match ordering.policy().unannounced_write {
                 UnannouncedWrite::Apply => self.apply_at_once(cx, intent),
@@ -146,8 +148,9 @@ impl Scheduler {
         }
     }
 
-    /// A write whose host holds a lock server's lock on its blocks. It was not announced here, so that this is where it may be
-    /// too late: behind a promise never to take it, or, from a host whose lock was taken away, behind another's write.
+    /// Handles a write whose host holds a lock server's lock on its blocks. It was not announced here, so this is where
+    /// it may be refused as too late: after an abort promise, or after another host's write if its own host lost the
+    /// lock.
     fn write_under_lock(&mut self, cx: &mut Ctx, intent: Intent, policy: &'static Policy, mode: WriteMode) {
         let (id, object, stamp) = (intent.transaction, intent.object, intent.stamp);
         let ranges: Vec<_> = intent.pieces.iter().map(|piece| piece.range).collect();
@@ -168,7 +171,7 @@ impl Scheduler {
         self.write_in_order(cx, intent, mode);
     }
 
-    /// A read, or the read half of a read-and-pre-write, which has its pre-write already.
+    /// Handles a read, or the read half of a read-and-pre-write whose pre-write is accepted already.
     fn read_in_order(
         &mut self,
         cx: &mut Ctx,
@@ -201,8 +204,8 @@ impl Scheduler {
         self.refuse_reading(cx, id, step, Refusal::Busy);
     }
 
-    /// Refuses a read, and drops the pre-write that came with it. If it was granted before, this may be an old copy, of which its host
-    /// does not want to hear; then the pre-write stays until it is over.
+    /// Refuses a read, and drops the pre-write that came with it. If the transaction was granted before, this may be an
+    /// old copy whose answer the host ignores; then the pre-write stays until the transaction is over.
     fn refuse_reading(&mut self, cx: &mut Ctx, id: TransactionId, step: Step, refusal: Refusal) {
         if self.ledger.get(id).is_none_or(|transaction| !transaction.granted) {
             self.promise_abort(cx, id);
@@ -213,7 +216,7 @@ impl Scheduler {
     fn write_in_order(&mut self, cx: &mut Ctx, intent: Intent, mode: WriteMode) {
         let (id, stamp) = (intent.transaction, intent.stamp);
         let transaction = self.ledger.get(id).expect("it was pre-written");
-        let policy = transaction.policy.expect("what is written is on an object that is known");
+        let policy = transaction.policy.expect("a write is on a known object");
         let ranges = transaction.ranges.clone();
         let blockers = self.ledger.table().blockers(id, stamp, policy, intent.object, &ranges);
         if !blockers.is_empty() {
@@ -258,8 +261,9 @@ impl Scheduler {
         true
     }
 
-    /// If claims were released, on with whoever waited for them, in the order of stamps. One pass may release more: a loop
-    /// rather than a call from where claims are released, since the chain can be as long as the queue.
+    /// Resumes the requests that waited for released claims, in the order of their stamps. One pass may release more
+    /// claims. This is a loop, not a call from the place where claims are released, since the chain can be as long as
+    /// the queue.
     pub fn resume_waiting(&mut self, cx: &mut Ctx) {
         while self.ledger.take_released() {
             self.unlock_ended(cx);
@@ -270,7 +274,7 @@ impl Scheduler {
     }
 
     fn resume(&mut self, cx: &mut Ctx, id: TransactionId) {
-        // Gone, if an earlier one of this round ended it.
+        // An earlier request of this pass may have ended it.
         let Some(waiting) = self.waiting.get(id) else { return };
         let Waiting { stamp, policy, object, blocks, .. } = waiting;
         if self.ledger.table().is_blocked(id, *stamp, policy, *object, blocks) {
@@ -292,14 +296,14 @@ impl Scheduler {
 
     pub(super) fn serve(&mut self, cx: &mut Ctx, id: TransactionId, step: Step, read: ReadRequest) {
         self.counters.reads += 1;
-        // Where there is data is answered at once.
+        // Allocation is answered at once, without the store's disk.
         if read.want != Want::Allocation {
             self.reading.insert(id);
         }
         cx.decide(Decision::Serve { transaction: id, step, read });
     }
 
-    /// The store has read what was to be served.
+    /// The store has read the content for a request.
     pub fn on_content(
         &mut self,
         cx: &mut Ctx,
@@ -320,7 +324,7 @@ impl Scheduler {
         }
     }
 
-    /// A write of an object whose writes are made as they come: it claims no blocks.
+    /// Executes a write of an object whose writes take effect as they arrive: it claims no blocks.
     fn apply_at_once(&mut self, cx: &mut Ctx, intent: Intent) {
         let id = intent.transaction;
         let ranges: Vec<_> = intent.pieces.iter().map(|piece| piece.range).collect();
@@ -338,8 +342,8 @@ impl Scheduler {
         cx.decide(Decision::Apply(intent));
     }
 
-    /// A write without a live pre-write is refused, and its stamp left behind on its blocks: should a copy of its pre-write
-    /// still be on its way, that comes too late. So the host may take this refusal for final.
+    /// Refuses a write without a live pre-write, and leaves its stamp on its blocks: a copy of the pre-write that is
+    /// still on its way then comes too late. So the host may treat this refusal as final.
     fn refuse_stray_write(&mut self, cx: &mut Ctx, intent: &Intent) {
         let ranges: Vec<_> = intent.pieces.iter().map(|piece| piece.range).collect();
         if cx.check_ranges(intent.object, &ranges, false).is_ok() {
@@ -348,19 +352,20 @@ impl Scheduler {
         cx.refuse(intent.transaction, Step::Write, Refusal::NoPrewrite);
     }
 
-    /// Drops a pre-write that has no intent, and whatever waits with it; its stamp stays on its blocks, so that a late copy is
-    /// refused. Kept as aborted until it is settled. Does nothing for what was never pre-written here.
+    /// Makes an abort promise: drops a pre-write that has no intent, and the request that waits for it. The stamp stays
+    /// on its blocks, so that a late copy is refused. The transaction is kept as aborted until it is settled. Does
+    /// nothing for a transaction that was never pre-written here.
     pub(super) fn promise_abort(&mut self, cx: &mut Ctx, id: TransactionId) {
         self.waiting.take(id);
         let Some(transaction) = self.ledger.get(id) else { return };
-        assert_eq!(transaction.state, State::Prewritten, "only what has no intent is simply dropped: {id}");
+        assert_eq!(transaction.state, State::Prewritten, "only a pre-write without an intent is dropped: {id}");
         self.leave_stamp(cx, id);
         self.ledger.advance(cx, id, State::Aborted);
     }
 }
 
-/// True if the intent writes blocks that were pre-written, at the same stamp. It need not write all of them: who works out from what was
-/// there what is to change announces more than that.
+/// True if the intent writes blocks that were pre-written, with the same stamp. It need not write all of them: a host
+/// that derives the new content from the old one announces more blocks than it changes.
 fn is_as_prewritten(transaction: &Transaction, intent: &Intent) -> bool {
     let mut claimed: Vec<BlockRange> = Vec::new();
     for range in &transaction.ranges {

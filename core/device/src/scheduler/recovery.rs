@@ -1,4 +1,4 @@
-//! What the store held before a restart is taken in again.
+//! Recovery after a restart: takes in the transactions that the store has found.
 
 use super::Scheduler;
 use super::ctx::Ctx;
@@ -9,7 +9,7 @@ use braid_ordering::Policy;
 use braid_store::Recovered;
 
 impl Scheduler {
-    /// Takes in what the store has found. Stamps that may have been accepted before are below the floor.
+    /// Takes in what the store has found. The floor is at or above all stamps that may have been accepted before.
     pub fn recover(&mut self, cx: &mut Ctx, found: Recovered) {
         self.reservation.recover(cx.now.time, found.stamps_reserved);
         let floor = Stamp::last_of(found.stamps_reserved);
@@ -24,7 +24,8 @@ impl Scheduler {
             self.take_in(cx, intent.transaction, Transaction { epoch, participants, ..transaction });
         }
         for commit in found.commits {
-            // Where writes take effect on arrival, they are remembered like commits, until their hosts say that all have.
+            // Writes that took effect on arrival are remembered like commits, until their hosts say that all devwrites
+            // of the transaction have.
             let state = if cx.can_be_suspect(commit.object) { State::Applied } else { State::Committed };
             let transaction =
                 Transaction::new(commit.stamp, commit.object, policy_of(cx, commit.object), Vec::new(), state);
@@ -33,7 +34,7 @@ impl Scheduler {
         }
     }
 
-    /// A host that is not fenced has a lease's time to speak for what it had begun.
+    /// Takes in one transaction. A host that is not fenced has the length of a lease to claim its transactions.
     fn take_in(&mut self, cx: &mut Ctx, id: TransactionId, transaction: Transaction) {
         self.ledger.insert(id, transaction);
         if cx.view.refuses(id.host) {

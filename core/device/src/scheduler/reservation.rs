@@ -1,4 +1,5 @@
-//! How high stamps may be that are accepted: durably reserved, and not far ahead of the clock. So this is where requests are let in.
+//! The reservation bounds the stamps that may be accepted: they must be durably reserved, and not be far ahead of the
+//! clock. So requests are admitted here.
 
 use super::ctx::Ctx;
 use super::decision::Decision;
@@ -9,19 +10,19 @@ use braid_machine::Ignored;
 use braid_ordering::{Admission, Ordering, UnannouncedWrite};
 use braid_wire::{Command, Content, Failure, Refusal, Reply, Step, Vote};
 
-/// A reading of a clock beyond this, in the year 2200, is a fault: it lets no stamp through.
+/// A clock reading beyond this, in the year 2200, is a fault: no stamp is accepted for it.
 const CLOCK_MAX: Clock = Clock(7_258_118_400_000_000_000);
 /// The most requests that wait for a reservation.
 const DEFERRED_MAX: usize = 1024;
 
-/// Whether a command may pass.
+/// The result of the admission of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gate {
-    /// It may.
+    /// The command may proceed.
     Open,
-    /// It is answered, or ignored.
+    /// The command was answered or ignored.
     Shut,
-    /// Once more stamps are reserved.
+    /// The command may proceed once more stamps are reserved.
     NotYet,
 }
 
@@ -33,20 +34,20 @@ pub(crate) struct Reservation {
     /// The highest stamp clock that is known to be reserved, here or on another device, and since when: see [`Reservation::limit`].
     known: Clock,
     known_since: Time,
-    /// On its way to the disk.
+    /// The reservation that is being written to disk.
     asked: Option<Clock>,
-    /// Requests whose stamps need more than is durable.
+    /// Requests whose stamps are above what is durably reserved.
     deferred: Vec<(Generation, Command)>,
 }
 
 impl Reservation {
-    /// What was reserved before a restart.
+    /// Takes in the reservation from before a restart.
     pub fn recover(&mut self, now: Time, durable: Clock) {
         self.durable = durable;
         self.know(now, durable);
     }
 
-    /// True if a stamp of that clock may be accepted at once.
+    /// True if a stamp of this clock may be accepted at once.
     pub fn covers(&self, clock: Clock) -> bool {
         clock <= self.durable
     }
@@ -61,8 +62,8 @@ impl Reservation {
         self.known
     }
 
-    /// Lets a command pass if it belongs to a transaction that is not over, its stamp is near the clock, and it is durable
-    /// that stamps as high as this one may have been accepted. What is under way already passes at once, if it is the same.
+    /// Admits a command if its transaction is not over, its stamp is near the clock, and the reservation of stamps up
+    /// to it is durable. A command of a known transaction is admitted at once, if it has the same stamp.
     pub fn admit(&mut self, cx: &mut Ctx, ledger: &Ledger, host: Generation, command: &Command) -> Gate {
         let (transaction, stamp, assumed) = match command {
             Command::Read { transaction, stamp, object, ordering, .. }
@@ -82,8 +83,9 @@ impl Reservation {
             return Gate::Shut;
         }
         if let Some(known) = ledger.get(transaction) {
-            // A tombstone of an abort that came first has the stamp of the abort, which is the transaction's.
-            // One that writes under a lock server's locks, and was refused elsewhere, has gone on with a higher stamp.
+            // A transaction that is known only by an early abort has the stamp of the abort, which is the transaction's
+            // own. A transaction that writes under a lock server's locks, and was refused elsewhere, may have continued
+            // with a higher stamp.
             if known.stamp == stamp || cx.is_unannounced(known.object) {
                 return Gate::Open;
             }
@@ -105,7 +107,8 @@ impl Reservation {
         if stamp.clock > self.limit(cx.now, cx.settings) {
             let refusal = Refusal::TooFarAhead { clock: cx.now.clock };
             match command {
-                // To refuse these means a promise, which would have to be reserved: not for such a stamp.
+                // Refusing these commands means an abort promise, whose stamp would have to be reserved; a stamp this
+                // far ahead is not reserved.
                 Command::Resolve { .. } => {
                     let vote = Vote::TooFarAhead { clock: cx.now.clock };
                     cx.answer(host, Reply::Vote { transaction, vote });
@@ -121,30 +124,32 @@ impl Reservation {
         if self.covers(stamp.clock) { Gate::Open } else { Gate::NotYet }
     }
 
-    /// The highest stamp clock that is accepted now: `stamp_ahead_max` ahead of this device's clock; or, where stamps have been accepted
-    /// that are further ahead of it, here or on another device, as much as is reserved for these, and half the time since then.
+    /// The highest stamp clock that is accepted now. It is the larger of two bounds: this device's clock plus
+    /// `stamp_ahead_max`; and the highest clock that is known to be reserved, here or on another device, plus half the
+    /// time since that became known.
     ///
-    /// So a host can always go above any stamp that was accepted, though all clocks have stepped back since. Accepted stamps do not move the
-    /// limit: what is reserved is never above it. Hence nobody whose clock is wrong can carry it ahead; it moves at half the
-    /// pace of a right clock, which therefore catches up with it.
+    /// So a host can always take a stamp above all accepted ones, even if all clocks have stepped back since. Accepted
+    /// stamps do not move the limit, because the reservation is never above it. Hence no host with a wrong clock can
+    /// carry it ahead. The limit advances at half the speed of a right clock, which therefore catches up with it.
     pub fn limit(&self, now: Now, settings: &Settings) -> Clock {
         let by_clock = now.clock.min(CLOCK_MAX).ahead(settings.stamp_ahead_max);
         by_clock.max(self.known.ahead(now.time.since(self.known_since) / 2))
     }
 
-    /// Stamps up to here may be accepted already, on this device or on another.
+    /// Stamps up to this clock may already be accepted, on this device or on another.
     pub fn know(&mut self, now: Time, until: Clock) {
         if until > self.known {
             (self.known, self.known_since) = (until, now);
         }
     }
 
-    /// Up to where more stamps are to be reserved, in time, so that requests seldom wait for that; none if enough are, or that is under
-    /// way.
+    /// The clock up to which more stamps are to be reserved. It is asked early, so that requests seldom wait for a
+    /// reservation. `None` if enough are reserved, or a reservation is under way.
     pub fn reserve_ahead(&mut self, now: Now, settings: &Settings, stamp: Stamp) -> Option<Clock> {
         let most = settings.stamp_reservation;
-        // Near the clock, so that restarts in a row don't carry the floor far ahead of it; and near the stamp, so that
-        // a device's clock that is wrong once does not. Never above the limit, so that no restart raises that.
+        // Near the clock, so that repeated restarts don't carry the floor far ahead of it. Near the stamp, so that a
+        // device's clock that is wrong once does not either. Never above the limit, so that no restart raises the
+        // limit.
         let ahead = now.clock.ahead(most).since(stamp.clock).clamp(most / 10, most);
         let until = stamp.clock.ahead(ahead).min(self.limit(now, settings));
         let running_low = !self.covers(stamp.clock.ahead(ahead / 2));
@@ -155,7 +160,7 @@ impl Reservation {
         self.asked
     }
 
-    /// More stamps are reserved: tells up to where.
+    /// The reservation is durable. Returns its new bound.
     pub fn reserved(&mut self, now: Time) -> Clock {
         let until = self.asked.take().expect("one reservation at a time");
         self.durable = self.durable.max(until);
@@ -163,8 +168,8 @@ impl Reservation {
         until
     }
 
-    /// Puts a command aside until higher stamps are reserved. One that finds no room is dropped, and will be sent again; so is
-    /// a write whose pre-write should be here, and is not. False if it is dropped.
+    /// Puts a command aside until higher stamps are reserved. False if the command is dropped instead: if there is no
+    /// room (its host sends it again), or if it is a write whose pre-write should be here and is not.
     pub fn defer(&mut self, host: Generation, command: Command) -> bool {
         let again = (host, command);
         let stray = matches!(&again.1, Command::Write { ordering, .. } if !admits_unannounced(*ordering));
@@ -177,24 +182,24 @@ impl Reservation {
         is_kept
     }
 
-    /// Takes out what was put aside.
+    /// Takes out the commands that were put aside.
     pub fn take_deferred(&mut self) -> Vec<(Generation, Command)> {
         std::mem::take(&mut self.deferred)
     }
 
-    /// Drops what was put aside for a host.
+    /// Drops the commands of a host that were put aside.
     pub fn drop_deferred_of(&mut self, host: Generation) {
         self.deferred.retain(|(who, _)| *who != host);
     }
 
-    /// Asserts that no accepted stamp is above what is reserved, nor that above the limit of stamps.
+    /// Asserts that accepted stamps are reserved, and that the reservation is below the limit.
     pub fn invariants(&self, highest_accepted: Stamp) {
         assert!(highest_accepted <= Stamp::last_of(self.durable), "an accepted stamp is durably reserved");
-        assert!(self.durable <= self.known, "what is reserved is below the limit of stamps");
+        assert!(self.durable <= self.known, "the reservation is below the limit of stamps");
     }
 }
 
-/// The bytes that a command brings.
+/// The size of a command's data.
 fn bytes_of(command: &Command) -> usize {
     let data = |content: &Content| if let Content::Data(bytes) = content { bytes.len() } else { 0 };
     match command {
@@ -208,7 +213,7 @@ fn admits_unannounced(ordering: Ordering) -> bool {
     ordering.policy().unannounced_write == UnannouncedWrite::Admit
 }
 
-/// What a refusal of the command is called.
+/// The step that a refusal of the command names.
 fn step_of(command: &Command) -> Step {
     match command {
         Command::Prewrite { .. } => Step::Prewrite,

@@ -1,18 +1,19 @@
-//! The stamps of blocks: who read and wrote each last, for the last while (shared array, sections 3 and 4.5.2).
+//! The stamps of blocks: of the last read and the last write of each, for a limited time (shared array, sections 3 and
+//! 4.5.2).
 //!
-//! Stamps live in memory only. Those of two *eras* are kept: the current one takes every new stamp, and when it is old or
-//! full it becomes the previous one, whose predecessor is discarded whole. What was discarded counts as the *floor*, the
-//! highest stamp in it: a request at or below the floor is refused, for it might be too late. The floor never
-//! falls, whatever any clock does.
+//! Stamps live in memory only, in two *eras*. The current era takes every new stamp. When it is old or full it becomes
+//! the previous era, and the previous era before it is discarded as a whole. The *floor* is the highest discarded
+//! stamp. A request at or below the floor is refused, for it might be too late. The floor never falls, whatever any
+//! clock does.
 //!
-//! Deviation from the paper, which takes "now - T" for forgotten stamps: that falls when the device's clock steps back.
+//! Deviation from the paper: it takes "now - T" for forgotten stamps, which falls when the device's clock steps back.
 
 use braid_base::{BlockRange, ObjectId, Stamp, Time};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Ranges with stamps of their own that an era holds at most, so that memory is bounded: at about 70 bytes each, two full
-/// eras take some 18 MiB.
+/// The most ranges that an era holds stamps of, so that memory is bounded: at about 70 bytes each, two full eras take
+/// some 18 MiB.
 const ENTRIES_MAX: usize = 128 << 10;
 
 /// Read and write stamps by object and block.
@@ -25,7 +26,7 @@ pub struct Stamps {
     kept: Duration,
 }
 
-/// The stamps taken in some span of time.
+/// The stamps of an interval of time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Era {
     objects: BTreeMap<ObjectId, RangeStamps>,
@@ -53,17 +54,17 @@ pub enum Access {
 }
 
 impl Stamps {
-    /// No stamps, and a floor: the highest stamp that may have been accepted before memory was lost.
+    /// An empty table. `floor`: the highest stamp that may have been accepted before memory was lost.
     pub fn new(floor: Stamp, kept: Duration, now: Time) -> Stamps {
         Stamps { floor, current: Era::default(), previous: Era::default(), current_since: now, kept }
     }
 
-    /// The stamp that a read of these blocks must be above: the last write's.
+    /// The stamp that a read of these blocks must exceed: that of the last write.
     pub fn seen_by_read(&self, object: ObjectId, ranges: &[BlockRange]) -> Stamp {
         self.highest(object, ranges, |entry| entry.write)
     }
 
-    /// The stamp that a write of these blocks must be above: the last read's or write's.
+    /// The stamp that a write of these blocks must exceed: that of the last read or write.
     pub fn seen_by_write(&self, object: ObjectId, ranges: &[BlockRange]) -> Stamp {
         self.highest(object, ranges, |entry| entry.read.max(entry.write))
     }
@@ -78,17 +79,17 @@ impl Stamps {
         }
     }
 
-    /// Refuses everything at or below `stamp` from now on.
+    /// Refuses all stamps up to `stamp` from now on.
     pub fn raise_floor(&mut self, stamp: Stamp) {
         self.floor = self.floor.max(stamp);
     }
 
-    /// See the module's page.
+    /// The highest discarded stamp: see the module comment.
     pub fn floor(&self) -> Stamp {
         self.floor
     }
 
-    /// No accepted stamp is higher.
+    /// A bound: no accepted stamp is higher.
     pub fn highest_ever(&self) -> Stamp {
         self.floor.max(self.previous.highest).max(self.current.highest)
     }
@@ -123,7 +124,7 @@ impl Era {
         let before = stamps.len();
         split(stamps, range.start);
         split(stamps, range.end());
-        // Raise what is there, and remember the gaps between.
+        // Raise the entries that are there, and collect the gaps between them.
         let mut gaps = Vec::new();
         let mut reached = range.start;
         for (start, entry) in stamps.range_mut(range.blocks()) {
@@ -191,7 +192,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against one pair of stamps for each block.
+        /// Compares the table with a plain array of one pair of stamps for each block.
         #[test]
         fn knows_what_a_plain_table_knows(
             steps in prop::collection::vec((0u64..40, 1u64..9, any::<bool>(), 1u64..100), 1..60),

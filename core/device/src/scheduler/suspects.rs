@@ -1,10 +1,10 @@
-//! Which transactions are suspect, and on which blocks.
+//! The index of suspect transactions, by name and by block.
 
 use super::in_turn::InTurn;
 use braid_base::{BlockRange, ObjectId, RangeTable, TransactionId};
 use std::collections::BTreeMap;
 
-/// The transactions of a device that are suspect. They are in its table of transactions, which bounds them.
+/// The suspect transactions of a device. They are also in its table of transactions, which bounds their number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Suspects {
     ids: InTurn,
@@ -12,12 +12,11 @@ pub(crate) struct Suspects {
 }
 
 impl Suspects {
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
 
-    /// Takes one in that is suspect on these blocks.
+    /// Adds a transaction that is suspect on these blocks.
     pub fn insert(&mut self, id: TransactionId, object: ObjectId, ranges: &[BlockRange]) {
         self.ids.insert(id);
         for range in ranges {
@@ -25,7 +24,7 @@ impl Suspects {
         }
     }
 
-    /// Takes out one that may be among them.
+    /// Removes a transaction, if it is suspect.
     pub fn remove(&mut self, id: TransactionId, object: ObjectId, ranges: &[BlockRange]) {
         if !self.ids.remove(id) {
             return;
@@ -45,12 +44,11 @@ impl Suspects {
         blocks.is_some_and(|blocks| ranges.iter().any(|range| blocks.overlapping(*range).next().is_some()))
     }
 
-    /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = TransactionId> + '_ {
         self.ids.iter()
     }
 
-    /// The next ones to be named, at most so many.
+    /// The next ones to name to a host, at most `most`.
     pub fn name(&mut self, most: usize) -> Vec<TransactionId> {
         self.ids.name(most)
     }

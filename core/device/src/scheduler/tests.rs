@@ -1,4 +1,4 @@
-//! The scheduler alone: tests play the hosts, the store and the monitor, and read its decisions.
+//! Tests of the scheduler alone. They play the hosts, the store and the monitor, and check its decisions.
 
 use super::Scheduler;
 use super::ctx::{Ctx, Objects};
@@ -37,7 +37,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// One that accepts stamps near the clock.
+    /// A bench that accepts stamps near the clock.
     fn new() -> Bench {
         let mut bench = Bench::unreserved();
         assert_eq!(bench.say(read(1, bench.stamp(FIRST, 0))).len(), 1);
@@ -46,7 +46,7 @@ impl Bench {
         bench
     }
 
-    /// One that has yet to reserve stamps.
+    /// A bench without reserved stamps.
     fn unreserved() -> Bench {
         let settings = Settings::default();
         let now = Now { time: Time(SECOND), clock: Clock(1_000 * SECOND) };
@@ -72,7 +72,7 @@ impl Bench {
         }
     }
 
-    /// One step; what was decided in it.
+    /// Runs one step, and returns its decisions.
     fn decide(&mut self, step: impl FnOnce(&mut Scheduler, &mut Ctx)) -> Vec<Decision> {
         let mut decisions = VecDeque::new();
         let mut cx = Ctx {
@@ -197,10 +197,10 @@ fn a_write_waits_for_a_lower_one_and_goes_on_when_that_is_committed() {
     let transaction = id(2, low);
     let told = |reply| Decision::Answer { host: FIRST, reply };
     let written = told(Reply::Written { transaction, waited: false });
-    // Somebody has waited for it since before it was prepared.
+    // Another request has waited for it since before it was prepared.
     assert_eq!(bench.prepared(transaction), [written, told(Reply::Blocked { transaction })]);
     let decided = bench.committed(transaction);
-    assert_eq!(decided[0], Decision::Commit(transaction), "before what waits for it");
+    assert_eq!(decided[0], Decision::Commit(transaction), "the commit comes before the requests that wait for it");
     assert_eq!(to_prepare(&decided), [id(1, high)]);
 }
 
@@ -262,12 +262,12 @@ fn of_a_host_that_is_gone_what_is_prepared_is_an_orphan_and_what_was_announced_o
         assert_eq!(orphans.iter().map(|orphan| orphan.transaction).collect::<Vec<_>>(), [id(2, prepared)]);
         assert_eq!(suspects.iter().map(|suspect| suspect.transaction).collect::<Vec<_>>(), [id(4, arrived)]);
     });
-    assert!(bench.scheduler.ledger().views().all(|held| held.id != id(3, announced)), "it left nothing");
+    assert!(bench.scheduler.ledger().views().all(|held| held.id != id(3, announced)), "nothing of it is left");
 }
 
 proptest! {
-    /// However writes arrive and whenever the disk is done, intents of a block are made in the order of their stamps, and no write waits
-    /// for ever.
+    /// The intents of a block are made in the order of their stamps, and no write waits for ever, in whatever order
+    /// writes arrive and disk operations end.
     #[test]
     fn intents_of_a_block_are_made_in_the_order_of_their_stamps(
         extents in prop::collection::vec((0u64..6, 1u64..4), 2..9),
@@ -279,7 +279,7 @@ proptest! {
         let of = |n: u64| BlockRange::new(extents[n as usize].0, extents[n as usize].1);
         let first = order.index(count as usize) as u64;
         let mut to_write: Vec<u64> = (0..count).map(|n| (n + first) % count).collect();
-        // All are announced before the first is written, which would refuse those below it.
+        // All writes are announced before the first is sent, since that one would refuse lower pre-writes.
         for n in to_write.iter().copied() {
             let stamp = bench.stamp(FIRST, n + 1);
             let decided = bench.say(prewrite(STAMPED, n + 2, stamp, of(n)));

@@ -1,62 +1,60 @@
-//! What a device holds of transactions: their states, and the claims of those that are undecided on blocks.
+//! The transactions of a device: their states, and the blocks that the undecided ones claim.
 
 use braid_base::{BlockRange, DeviceId, Epoch, Generation, ObjectId, RangeTable, Stamp, TransactionId};
 use braid_ordering::{Admission, Policy};
 use braid_wire::Linkage;
 use std::collections::BTreeMap;
 
-/// One transaction, as far as this device takes part in it.
+/// A transaction, as far as this device takes part in it.
 #[derive(Clone, Debug)]
 pub struct Transaction {
-    /// Where it stands in the order.
+    /// Its place in the order of transactions.
     pub stamp: Stamp,
-    /// The object that it writes, or holds locks of.
+    /// The object that it writes or holds locks of.
     pub object: ObjectId,
-    /// What the ordering of that decides. None if the object is not known here: then nothing of the transaction is, but that it is over.
+    /// The policy of the object's ordering. `None` if the object is unknown here: then the only thing known of the
+    /// transaction is that it is over.
     pub policy: Option<&'static Policy>,
     /// The blocks that it pre-wrote: sorted, disjoint.
     pub ranges: Vec<BlockRange>,
-    /// All devices that write in it; known once there is an intent.
+    /// All devices that write in the transaction. Known once there is an intent.
     pub participants: Vec<DeviceId>,
     /// The epoch of its intent.
     pub epoch: Epoch,
-    /// The hostwrite's extent; known once it is written, where that takes effect on arrival.
+    /// The extent of the hostwrite. Known once it is written, where writes take effect on arrival.
     pub linkage: Option<Linkage>,
-    /// How far it is.
     pub state: State,
-    /// Somebody waits for its decision, or for its locks.
+    /// Another request waits for its decision or its locks.
     pub wanted: bool,
-    /// It had to wait for somebody.
+    /// It had to wait for another transaction.
     pub waited: bool,
-    /// Its host was told that it is pre-written, and what was there before.
+    /// Its host was told that the pre-write is accepted, and was sent the old content.
     pub granted: bool,
     /// Hosts to answer once something is durable.
     pub askers: Vec<(Generation, Awaited)>,
 }
 
-/// A transaction, to look at.
+/// A transaction, for inspection.
 #[derive(Clone, Copy, Debug)]
 pub struct TransactionView<'a> {
-    /// Its name.
     pub id: TransactionId,
-    /// The object that it writes, or holds locks of.
+    /// The object that it writes or holds locks of.
     pub object: ObjectId,
-    /// How far it is.
     pub state: State,
-    /// All devices that write in it; known once there is an intent.
+    /// All devices that write in it. Known once there is an intent.
     pub participants: &'a [DeviceId],
 }
 
-/// What a host waits to hear of a transaction.
+/// What a host waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaited {
-    /// Whether it is prepared.
+    /// Its vote: whether it is prepared.
     Vote,
-    /// That its outcome is durable.
+    /// Its durable outcome.
     Decision,
 }
 
-/// How far a transaction is on this device.
+/// The state of a transaction on this device.
 ///
 /// ```text
 ///   Prewritten ─► Preparing ─► Prepared ─► Committing ─► Committed ─► (settled: gone)
@@ -68,37 +66,37 @@ pub enum Awaited {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Its pre-write was accepted; ordered by device locks, it holds or waits for its locks; ordered by a lock server, its
-    /// write waits. Volatile: lost in a restart, and then no write of it is ever taken.
+    /// The pre-write was accepted. Under device locks, the transaction holds its locks or waits for them; under a lock
+    /// server, its write waits. The state is volatile: after a restart no write of the transaction is ever accepted.
     Prewritten,
-    /// Its intent is on its way to the disk.
+    /// Its intent is being written to disk.
     Preparing {
-        /// An abort came meanwhile: undo it once it is there.
+        /// An abort came meanwhile: the intent is undone once it is durable.
         abort: bool,
     },
-    /// Its intent is durable; undecided.
+    /// Its intent is durable, and undecided.
     Prepared,
-    /// Committed, and visible; the record of that is on its way to the disk.
+    /// Committed and visible. The record of the commit is being written to disk.
     Committing,
-    /// Committed, durably. Remembered until every participant has confirmed that too.
+    /// Committed durably. Remembered until every participant has confirmed that, too.
     Committed,
-    /// Aborted; the record of that is on its way to the disk.
+    /// Aborted. The record of the abort is being written to disk.
     Aborting,
-    /// Aborted, or refused for ever: whatever else comes of it is too late.
+    /// Aborted, or covered by an abort promise: all later requests of the transaction are refused.
     Aborted,
-    /// An immediate write (no decision) on its way to the disk. Without ordering it claims no blocks.
+    /// An immediate write (without a decision) that is being written to disk. Without ordering it claims no blocks.
     Applying,
     /// An immediate write that is durable.
     Applied,
-    /// Its host did not go on with it: whether all of its writes have taken effect is to be found out.
+    /// Its host did not continue with it: a host has to find out whether all of its writes have taken effect.
     Suspect {
-        /// Whether this device's has; otherwise it never will.
+        /// Whether the write on this device has taken effect. If not, it never will.
         written: bool,
     },
 }
 
 impl Transaction {
-    /// One that is not on its way to the disk, with no participants known yet.
+    /// A transaction that is not being written, with no participants known yet.
     pub fn new(
         stamp: Stamp,
         object: ObjectId,
@@ -123,51 +121,51 @@ impl Transaction {
         }
     }
 
-    /// True if it holds locks of the device, or waits for them.
+    /// True if it holds locks of this device or waits for them.
     pub fn takes_locks(&self) -> bool {
         self.policy.is_some_and(|policy| policy.admission == Admission::ByLocks)
     }
 
-    /// True if it does that, and writes nothing here.
+    /// True if it takes locks, and writes nothing here.
     pub fn only_locks(&self) -> bool {
         self.takes_locks() && self.ranges.is_empty()
     }
 }
 
 impl State {
-    /// True if the transaction may yet change its blocks: others wait for it.
+    /// True if the transaction may yet change its blocks, so that others wait for it.
     pub fn undecided(self) -> bool {
         matches!(self, State::Prewritten | State::Preparing { .. } | State::Prepared | State::Applying)
     }
 
-    /// True if it has an intent, or is about to, of which it is not durable how it ended.
+    /// True if it has an intent, or one is being written, and its outcome is not durable.
     pub fn is_written_and_undecided(self) -> bool {
         matches!(self, State::Preparing { .. } | State::Prepared | State::Committing | State::Aborting)
     }
 }
 
-/// All transactions of a device, and the blocks that the undecided ones claim.
+/// The transactions of a device. An undecided transaction *claims* its blocks: later requests on them wait.
 #[derive(Clone, Debug)]
 pub struct Transactions {
     most: usize,
     by_id: BTreeMap<TransactionId, Transaction>,
     claims: BTreeMap<ObjectId, RangeTable<TransactionId, Stamp>>,
-    /// Claims were released since waiting requests were last looked at.
+    /// Claims were released since the waiting requests were last examined.
     released: bool,
 }
 
 impl Transactions {
-    /// None yet, and never more than `most`, but for what is recovered.
+    /// An empty table for at most `most` transactions; recovered ones may exceed that.
     pub fn new(most: usize) -> Transactions {
         Transactions { most, by_id: BTreeMap::new(), claims: BTreeMap::new(), released: false }
     }
 
-    /// True if no further one can be taken.
+    /// True if no further transaction is accepted.
     pub fn is_full(&self) -> bool {
         self.by_id.len() >= self.most
     }
 
-    /// Takes in a transaction; an undecided one claims its blocks.
+    /// Adds a transaction. An undecided one claims its blocks.
     pub fn insert(&mut self, id: TransactionId, transaction: Transaction) {
         if transaction.state.undecided() {
             let claims = self.claims.entry(transaction.object).or_default();
@@ -179,19 +177,18 @@ impl Transactions {
         assert!(before.is_none(), "a transaction is taken in once");
     }
 
-    /// Looks one up.
     pub fn get(&self, id: TransactionId) -> Option<&Transaction> {
         self.by_id.get(&id)
     }
 
-    /// Looks one up to note something in it; its state is changed by [`Transactions::advance`] alone.
+    /// For notes on a transaction; only [`Transactions::advance`] changes its state.
     pub fn get_mut(&mut self, id: TransactionId) -> Option<&mut Transaction> {
         self.by_id.get_mut(&id)
     }
 
-    /// Moves a transaction on. True if that released its claims, so that others may go ahead.
+    /// Moves a transaction to another state. True if that released its claims, so that other requests may proceed.
     pub fn advance(&mut self, id: TransactionId, to: State) -> bool {
-        let transaction = self.by_id.get_mut(&id).expect("only a known transaction is moved on");
+        let transaction = self.by_id.get_mut(&id).expect("only a known transaction changes its state");
         let was = std::mem::replace(&mut transaction.state, to);
         let released = was.undecided() && !to.undecided();
         assert!(was.undecided() || !to.undecided(), "a decision is never undone: {was:?} to {to:?}");
@@ -208,7 +205,7 @@ impl Transactions {
         self.released
     }
 
-    /// The same; waiting requests are looked at now.
+    /// The same; resets the mark, because waiting requests are examined now.
     pub fn take_released(&mut self) -> bool {
         std::mem::take(&mut self.released)
     }
@@ -219,8 +216,9 @@ impl Transactions {
         assert!(!transaction.state.undecided(), "only a decided transaction is forgotten");
     }
 
-    /// The undecided transactions, other than `own`, that a request of it on these blocks waits for: by timestamps, those
-    /// below it; by locks, which keep all others away, those whose host gave its lock back before their commit came.
+    /// The undecided transactions, other than `own`, that a request on these blocks waits for. With timestamps these
+    /// are all with lower stamps. With locks, which exclude other transactions, they are those whose host released its
+    /// lock before their commit arrived.
     pub fn blockers(
         &self,
         own: TransactionId,
@@ -235,8 +233,8 @@ impl Transactions {
         blockers
     }
 
-    /// True if there is any of these. It stops at the first one: each request that waits is asked about whenever claims are released,
-    /// and thousands may wait for thousands on one block.
+    /// True if there are any blockers. It stops at the first: each waiting request is tested whenever claims are
+    /// released, and thousands of requests may wait for thousands of transactions on one block.
     pub fn is_blocked(
         &self,
         own: TransactionId,
@@ -269,7 +267,7 @@ impl Transactions {
             .map(|(_, owner, _)| owner)
     }
 
-    /// True if an undecided transaction is on `object`.
+    /// True if the object has an undecided transaction.
     pub fn touch(&self, object: ObjectId) -> bool {
         self.by_id.values().any(|held| held.state.undecided() && held.object == object)
     }
@@ -281,7 +279,7 @@ impl Transactions {
         self.by_id.range(first..last).map(|(id, _)| *id).collect()
     }
 
-    /// All of them, to look at.
+    /// All transactions, for inspection.
     pub fn views(&self) -> impl Iterator<Item = TransactionView<'_>> {
         self.by_id.iter().map(|(id, held)| {
             let Transaction { object, state, participants, .. } = held;
@@ -289,17 +287,16 @@ impl Transactions {
         })
     }
 
-    /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = (&TransactionId, &Transaction)> {
         self.by_id.iter()
     }
 
-    /// Asserts that the claims are those of the undecided transactions, and that no block has two intents.
+    /// Asserts that exactly the undecided transactions have claims, and that no block has two intents.
     pub fn invariants(&self) {
         let claimed: usize = self.claims.values().map(RangeTable::len).sum();
         let undecided = || self.by_id.iter().filter(|(_, transaction)| transaction.state.undecided());
         let expected: usize = undecided().map(|(_, transaction)| transaction.ranges.len()).sum();
-        assert_eq!(claimed, expected, "claims are those of the undecided");
+        assert_eq!(claimed, expected, "exactly the undecided transactions have claims");
         for (id, transaction) in undecided() {
             if transaction.state == State::Prewritten {
                 continue;
@@ -308,7 +305,7 @@ impl Transactions {
                 for (_, owner, _) in self.claims[&transaction.object].overlapping(*range) {
                     let other = &self.by_id[&owner];
                     let second = owner != *id && other.state != State::Prewritten;
-                    assert!(!second, "one undecided intent a block: {id} and {owner} at {range}");
+                    assert!(!second, "a block has at most one undecided intent: {id} and {owner} at {range}");
                 }
             }
         }

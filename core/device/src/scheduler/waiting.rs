@@ -1,4 +1,4 @@
-//! Requests that wait for undecided transactions, in the order of their stamps.
+//! The queue of requests that wait for undecided transactions, in the order of their stamps.
 
 use braid_base::{BlockRange, Generation, ObjectId, Stamp, TransactionId, limits};
 use braid_ordering::Policy;
@@ -6,22 +6,20 @@ use braid_store::Intent;
 use braid_wire::{Content, Want, WriteMode};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A request put aside.
+/// A request that was put aside.
 #[derive(Clone, Debug)]
 pub struct Waiting {
-    /// Where it stands in the order.
+    /// Its place in the order of transactions.
     pub stamp: Stamp,
-    /// What the ordering of its object decides.
+    /// The policy of the object's ordering.
     pub policy: &'static Policy,
-    /// On which object.
     pub object: ObjectId,
-    /// The blocks that others are to be done with: of a write all that were pre-written, though it may bring fewer.
+    /// The blocks that must be free of blockers. For a write these are all that were pre-written, even if it writes
+    /// fewer.
     pub blocks: Vec<BlockRange>,
-    /// What it is.
     pub request: WaitingRequest,
 }
 
-/// What waits.
 #[derive(Clone, Debug)]
 pub enum WaitingRequest {
     /// A read, or the read half of a read-and-pre-write.
@@ -33,13 +31,11 @@ pub enum WaitingRequest {
 /// The parts of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadRequest {
-    /// Which object.
     pub object: ObjectId,
-    /// Which blocks.
     pub extents: Vec<BlockRange>,
-    /// What of them.
+    /// The part of the blocks that is asked for: content, allocation or linkage records.
     pub want: Want,
-    /// Whether somebody was in the way.
+    /// Whether the request had to wait for a blocker.
     pub waited: bool,
 }
 
@@ -52,7 +48,7 @@ pub struct WaitingQueue {
 }
 
 impl WaitingQueue {
-    /// Puts a request aside; gives false if there is no room.
+    /// Puts a request aside. False if there is no room.
     pub fn push(&mut self, id: TransactionId, waiting: Waiting) -> bool {
         let bytes = bytes_of(&waiting);
         if self.by_transaction.len() >= limits::WAITING_MAX || self.bytes + bytes > limits::WAITING_BYTES_MAX {
@@ -65,7 +61,6 @@ impl WaitingQueue {
         true
     }
 
-    /// Takes a transaction's request out.
     pub fn take(&mut self, id: TransactionId) -> Option<Waiting> {
         let waiting = self.by_transaction.remove(&id)?;
         self.by_stamp.remove(&(waiting.stamp, id));
@@ -73,12 +68,11 @@ impl WaitingQueue {
         Some(waiting)
     }
 
-    /// A transaction's request.
     pub fn get(&self, id: TransactionId) -> Option<&Waiting> {
         self.by_transaction.get(&id)
     }
 
-    /// Who waits, by stamp.
+    /// The waiting transactions, by stamp.
     pub fn in_order(&self) -> Vec<TransactionId> {
         self.by_stamp.iter().map(|(_, id)| *id).collect()
     }
@@ -90,7 +84,6 @@ impl WaitingQueue {
         self.by_transaction.range(first..last).map(|(id, _)| *id).collect()
     }
 
-    /// How many wait.
     pub fn len(&self) -> usize {
         self.by_transaction.len()
     }
