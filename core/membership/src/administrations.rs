@@ -1,33 +1,33 @@
-//! What operators have asked for. It is checked when the next record is made, and answered when that is durable.
+//! Requests of operators. Each is checked when the next record is made, and answered when that record is durable.
 
 use braid_base::{Epoch, NodeId};
 use braid_machine::Ignored;
 use braid_wire::Administration;
 use std::collections::BTreeMap;
 
-/// The most requests of operators that wait at a time. Others are dropped, and asked again.
+/// The most requests that wait at a time. Requests beyond that are dropped; their senders repeat them.
 const REQUESTS_MAX: usize = 64;
-/// The most askers whose last refusal is remembered: the latest generations.
+/// The most senders whose last refusal is remembered: those of the latest generations.
 const ANSWERED_MAX: usize = 256;
 
-/// Names a request: who has asked, and the ticket.
+/// Identifies a request: the node that sent it, and its ticket.
 pub(crate) type AdministrationName = (NodeId, u64);
 
-/// What operators have asked for.
+/// The requests of operators.
 #[derive(Debug, Default)]
 pub(crate) struct Administrations {
     requests: BTreeMap<AdministrationName, Request>,
-    /// The last of each asker's tickets that was refused.
+    /// The last refused ticket of each sender.
     refused: BTreeMap<NodeId, u64>,
 }
 
-/// What an operator has asked for, and has not been answered.
+/// A request that is not answered yet.
 #[derive(Debug)]
 struct Request {
-    /// The epoch by which the asker lives.
+    /// The current epoch of the node that sent it.
     asker: Epoch,
     request: Administration,
-    /// It is in the record that is being written.
+    /// It is part of the record that is being written.
     decided: bool,
 }
 
@@ -37,7 +37,7 @@ impl Administrations {
         if self.requests.contains_key(&name) {
             return Err(Ignored::InProgress);
         }
-        // An asker that was refused has made other plans: a late copy of its request changes nothing any more.
+        // The sender was told of the refusal, and may have decided otherwise: a late duplicate of its request must not take effect.
         if self.refused.get(&name.0).is_some_and(|last| name.1 <= *last) {
             return Err(Ignored::Settled);
         }
@@ -48,23 +48,23 @@ impl Administrations {
         Ok(has_room)
     }
 
-    /// Those that are in no record yet.
+    /// Those that are not part of a record yet.
     pub fn undecided(&self) -> Vec<(AdministrationName, Administration)> {
         let undecided = self.requests.iter().filter(|(_, held)| !held.decided);
         undecided.map(|(name, held)| (*name, held.request)).collect()
     }
 
-    /// It is in the record that is being written.
+    /// The request is part of the record that is being written.
     pub fn decide(&mut self, name: AdministrationName) {
         self.requests.get_mut(&name).expect("it has not been answered").decided = true;
     }
 
-    /// Those that are in a record.
+    /// Those that are part of a record.
     pub fn decided(&self) -> Vec<AdministrationName> {
         self.requests.iter().filter(|(_, held)| held.decided).map(|(name, _)| *name).collect()
     }
 
-    /// It is answered. Tells by which epoch its asker lives.
+    /// Removes a request that is answered. Returns the epoch of its sender.
     pub fn end(&mut self, name: AdministrationName, is_refused: bool) -> Epoch {
         let request = self.requests.remove(&name).expect("it has not been answered");
         if is_refused {

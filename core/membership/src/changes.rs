@@ -1,4 +1,4 @@
-//! What operators ask for, made part of the next record (`docs/healing.md`).
+//! Applies operators' requests to the next record (`docs/healing.md`).
 
 use crate::draft::Draft;
 use crate::record::Recorded;
@@ -7,7 +7,7 @@ use braid_base::{DeviceId, DiskId, MemberState, limits};
 use braid_wire::{AdminError, Administration};
 
 impl Draft<'_> {
-    /// Makes what an operator asks for part of it, or says why that can't be.
+    /// Applies a request, or returns the reason why it is refused.
     pub fn change(&mut self, request: Administration) -> Result<(), AdminError> {
         match request {
             Administration::Fail { device } => {
@@ -48,7 +48,7 @@ impl Draft<'_> {
                 } else {
                     Ok(())
                 };
-                // Of one that still serves, nothing is lost yet.
+                // If the device still serves, nothing is lost yet.
                 let is_dead = !self.devices[&device].may_serve(self.now);
                 if !(lose && is_dead) {
                     harm.clone()?;
@@ -57,7 +57,7 @@ impl Draft<'_> {
                     return Err(AdminError::TooManyChanges);
                 }
                 if harm.is_err() {
-                    // Its operator gives up the stripes that can't do without it: so the others go on without it at once.
+                    // The operator gives up the stripes that need this device, so the array continues without it at once.
                     self.hold_its_wards(device)?;
                     self.take_out(device);
                     member_state = MemberState::Out;
@@ -98,13 +98,13 @@ impl Draft<'_> {
                 self.hand_over(device, disk);
             }
             Administration::RemoveDevice { device } => {
-                // Asked again, it is not there any more.
+                // A repeated request finds the device removed already.
                 if self.member_state(device).is_ok() {
                     if let Some(volume) = self.stripes.any_on(device) {
                         return Err(AdminError::HoldsVolume { volume });
                     }
                     self.next.remove(device);
-                    // It may serve on for a while: nothing lies there.
+                    // Its lease may run for a while longer, which is harmless: no volume has blocks there.
                     let known = self.devices.get_mut(&device);
                     known.into_iter().for_each(|known| known.take_out(self.now, self.settings));
                 }
@@ -113,9 +113,9 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// A device whose stripes are given up may have been the only one that knew what others had missed. Those of these that are out must not
-    /// come back with what they have, as if that were all: they are held out, until the operator replaces their disks, or readmits
-    /// them and so accepts older content. One that is returning must be held out first.
+    /// A device whose stripes are given up may have been the only one that knew what other devices had missed. If one of those is out, it
+    /// must not return with its old content as if that were complete: it is held out until the operator replaces its disk, or readmits it
+    /// and so accepts the older content. If one of them is returning, the request is refused until the operator has taken it out.
     fn hold_its_wards(&mut self, device: DeviceId) -> Result<(), AdminError> {
         let member = |other: DeviceId| self.next.membership.member(other).map(|member| member.member_state);
         let wards = self.stripes.needed_beside(device, |other| member(other) == Some(MemberState::In));

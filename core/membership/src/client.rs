@@ -1,21 +1,21 @@
-//! The monitor's client: the one of hosts, devices and lock servers alike (`docs/membership.md`).
+//! The monitor's client: the part of a host, device or lock server that talks to the monitor (`docs/membership.md`).
 //!
 //! ```text
 //!   owner ── report, fence, administer ──► MonitorClient ──► monitor
 //!   owner ◄─── Event or DeviceEvent ────── MonitorClient ◄── monitor
 //! ```
 //!
-//! The client owns the membership that its owner lives by, which devices are unavailable, the recovery throttle, a device's lease, and
-//! what was asked of the monitor and not answered. What follows from an event is its owner's business.
+//! The client owns its owner's membership, the set of unavailable devices, the recovery throttle, a device's lease, and the requests to the
+//! monitor that are not answered yet. It reports changes as events; the owner decides what to do about them.
 //!
 //! | owner | reports | adopts a membership | its fences |
 //! | --- | --- | --- | --- |
-//! | host | every heartbeat | at once | are sent with its reports, and expire |
-//! | device | as its lease needs it | once that is durable | |
-//! | lock server | never | never | are sent until they are answered |
+//! | host | every heartbeat | at once | sent with each report, until they expire |
+//! | device | as often as its lease needs | once it is durable | |
+//! | lock server | never | never | sent again until they are answered |
 //!
-//! What an answer brings is taken over piece by piece: each [`MonitorClient::next_event`], or of a device
-//! [`MonitorClient::next_device_event`], takes over one thing and tells it, so that the owner acts on that before the next.
+//! An answer is taken over in parts: each call of [`MonitorClient::next_event`] (for a device [`MonitorClient::next_device_event`]) takes
+//! over one change and returns it, so that the owner reacts to it before the next.
 
 mod lease;
 mod pending;
@@ -34,16 +34,16 @@ use pending::{Pending, PendingAdministration, PendingFence};
 use std::time::Duration;
 pub use view::MembershipView;
 
-/// The least time between two reports that are sent because something is amiss.
+/// The least time between two reports that are sent out of turn, because something is wrong.
 const REPORT_AGAIN_AFTER: Duration = Duration::from_millis(20);
-/// Before it knows a membership, a node reports so many times as often as later: it is just starting, and so perhaps is the monitor.
+/// Before it knows a membership, a node reports this many times as often: it has just started, and perhaps so has the monitor.
 const STARTING: u32 = 10;
 
 /// A node's client of the array's monitor.
 #[derive(Clone, Debug)]
 pub struct MonitorClient {
     view: MembershipView,
-    /// Whether it lives by a membership at all.
+    /// Whether it adopts memberships at all.
     adopts: bool,
     /// How fast returning devices are to be resynchronised, as the monitor last said.
     throttle: RecoveryThrottle,
@@ -52,99 +52,98 @@ pub struct MonitorClient {
     pending: Pending,
     last_report: Option<Time>,
     timers: Timers<Deadline>,
-    /// What the last answer brought and has not been taken over.
+    /// The part of the last answer that has not been taken over.
     news: Option<StatusDiff>,
 }
 
-/// What the client borrows of its owner.
+/// What the owner lends to the client for one call.
 pub struct Ctx<'a> {
-    /// The time.
     pub now: Now,
-    /// Waits and spans.
+    /// Timeouts, intervals and limits.
     pub settings: &'a Settings,
-    /// Where requests go.
+    /// Receives the requests to the monitor.
     pub out: &'a mut Effects,
 }
 
-/// What a device is told.
+/// An event for a device.
 #[derive(Clone, Debug)]
 pub enum DeviceEvent {
-    /// It is to make this membership durable, and then to call [`MonitorClient::adopted`].
+    /// The device has to make this membership durable, and then call [`MonitorClient::adopted`].
     Adopt {
         /// The next membership.
         membership: Membership,
     },
-    /// Its lease has been extended.
+    /// The lease has been extended.
     Lease {
-        /// Devices and hosts have named stamps up to this clock to the monitor.
+        /// The highest stamp clock that devices and hosts have reported to the monitor.
         stamps: Clock,
     },
-    /// It is time to report.
+    /// A report is due now.
     ReportDue,
     /// The answer had no effect.
     Ignored(Ignored),
 }
 
-/// What a host is told; of these a lock server, which asks for fences alone, hears that hosts are fenced.
+/// An event for a host or a lock server. A lock server only requests fences, so it only gets [`Event::Fenced`].
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// The view has another membership; `before` was the last one.
+    /// A membership was adopted.
     NewView {
-        /// None if this is the first.
+        /// The previous membership; none if this is the first.
         before: Option<Membership>,
     },
-    /// Other devices are unavailable than before.
+    /// The set of unavailable devices has changed.
     Unavailable,
-    /// It is time to report.
+    /// A report is due now.
     ReportDue,
-    /// Hosts are fenced.
+    /// The requested hosts are fenced.
     Fenced {
-        /// Who asked.
+        /// The requester, as given to [`MonitorClient::fence`].
         asker: u64,
-        /// Those that were named one by one.
+        /// The hosts that the request named one by one.
         also: Vec<Generation>,
     },
-    /// The monitor has changed what it was asked to, or refused.
+    /// The monitor has carried out or refused an administration.
     Administered {
-        /// Who asked.
+        /// The requester, as given to [`MonitorClient::administer`].
         asker: u64,
-        /// Why not.
+        /// The refusal, if it was refused.
         result: Result<(), AdminError>,
     },
     /// The monitor did not answer a request in time.
     Expired {
-        /// Who asked.
+        /// The requester.
         asker: u64,
-        /// How long was waited.
+        /// How long the request waited.
         waited: Duration,
     },
     /// The answer had no effect.
     Ignored(Ignored),
 }
 
-/// What a node reports of itself.
+/// A node's report to the monitor.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// Of a host: devices that do not answer it.
     pub silent: Vec<DeviceId>,
-    /// Of a device: the slots of its disk that can't be written.
+    /// Of a device: how many slots of its disk cannot be written.
     pub bad_slots: u32,
-    /// Of a device: these are so many that it is to be done without.
+    /// Of a device: so many slots are bad that the device should be marked out.
     pub failing: bool,
-    /// Of a device: fenced hosts of which it holds something undecided.
+    /// Of a device: fenced hosts of which it holds undecided intents.
     pub undecided: Vec<Generation>,
-    /// The highest stamp clock that is known to be accepted.
+    /// The highest stamp clock known to be accepted.
     pub stamps: Clock,
-    /// Of a host: how far the devices are that it resynchronises.
+    /// Of a host: the progress of the devices that it resynchronises.
     pub healing: Vec<(DeviceId, HealingProgress)>,
-    /// Of a host: those that have all that they missed, with the epochs in which they came back.
+    /// Of a host: devices that are completely resynchronised, each with the epoch in which it returned.
     pub caught_up: Vec<(DeviceId, Epoch)>,
 }
 
-/// What is left of an answer.
+/// The part of an answer that has not been taken over.
 #[derive(Clone, Debug)]
 struct StatusDiff {
-    /// The monitor was last told that it is not heard.
+    /// The last report said that the monitor's answers are not heard.
     reported_deaf: bool,
     membership: Option<Membership>,
     unavailable: Option<Vec<DeviceId>>,
@@ -153,7 +152,7 @@ struct StatusDiff {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Deadline {
-    /// A host reports.
+    /// The next report of a host.
     Report,
     /// A fence expires, or is sent again.
     Fence(u64),
@@ -162,7 +161,7 @@ enum Deadline {
 }
 
 impl MonitorClient {
-    /// That of a host, in an array whose membership is fixed, or else in one with a monitor.
+    /// The client of a host. `fixed` is the membership of an array without a monitor.
     pub fn of_host(fixed: Option<Membership>) -> MonitorClient {
         MonitorClient {
             view: MembershipView::new(fixed),
@@ -176,22 +175,22 @@ impl MonitorClient {
         }
     }
 
-    /// That of a device, which needs leases.
+    /// The client of a device, which needs leases.
     pub fn of_device(fixed: Option<Membership>, device: DeviceId) -> MonitorClient {
         MonitorClient { lease: Some(LeaseState::new(device)), ..MonitorClient::of_host(fixed) }
     }
 
-    /// That of a lock server, which lives by no epoch.
+    /// The client of a lock server, which has no epoch.
     pub fn of_lock_server() -> MonitorClient {
         MonitorClient { adopts: false, ..MonitorClient::of_host(None) }
     }
 
-    /// The membership that the owner lives by, and which devices are unavailable.
+    /// The owner's membership, and which devices are unavailable.
     pub fn view(&self) -> &MembershipView {
         &self.view
     }
 
-    /// The epoch that the owner lives by; zero before the first.
+    /// The owner's current epoch; zero before the first.
     pub fn epoch(&self) -> Epoch {
         self.view.epoch()
     }
@@ -218,7 +217,7 @@ impl MonitorClient {
         self.timers.next().map(|(time, _)| time)
     }
 
-    /// Does the first thing that is due.
+    /// Handles the first deadline that is due.
     pub fn wake(&mut self, cx: &mut Ctx) -> Option<Event> {
         match self.timers.pop_due(cx.now.time)? {
             Deadline::Report => {
@@ -244,14 +243,14 @@ impl MonitorClient {
         }
     }
 
-    /// A host is about to report: the next report is due in its time from now on.
+    /// Sets the next report one interval from now. To be called when a report is sent.
     pub fn put_off_report(&mut self, cx: &Ctx) {
         let heartbeat = cx.settings.heartbeat;
         let wait = if self.view.membership().is_some() { heartbeat } else { heartbeat / STARTING };
         self.timers.set(Deadline::Report, cx.now.time.after(wait));
     }
 
-    /// Reports to the monitor, and asks once more for what it has not answered.
+    /// Reports to the monitor, and repeats the requests that it has not answered.
     pub fn report(&mut self, cx: &mut Ctx, report: Report) {
         let (now, settings) = (cx.now.time, cx.settings);
         self.last_report = Some(now);
@@ -280,13 +279,13 @@ impl MonitorClient {
         cx.out.send(NodeId::Monitor, Message::MonitorRequest(request));
     }
 
-    /// Somebody lives by a later epoch, so there is news: true if the owner is to report at once, to be told.
+    /// Another node has a later epoch, so the membership has changed. True if the owner should report at once, to be told of it.
     pub fn seeks_news(&self, now: Time) -> bool {
         let lately = self.last_report.is_some_and(|last| now < last.after(REPORT_AGAIN_AFTER));
         self.has_monitor() && !lately
     }
 
-    /// Has hosts fenced.
+    /// Requests that hosts be fenced.
     pub fn fence(&mut self, cx: &mut Ctx, ticket: u64, asker: u64, request: FenceRequest, persistence: Persistence) {
         let resend_after = (persistence == Persistence::Forever).then_some(cx.settings.resend_min);
         let wait = resend_after.unwrap_or(cx.settings.request_timeout);
@@ -296,12 +295,12 @@ impl MonitorClient {
         self.pending.fences.insert(ticket, pending);
     }
 
-    /// True if hosts are being fenced.
+    /// True if a fence is requested and not answered.
     pub fn is_fencing(&self) -> bool {
         !self.pending.fences.is_empty()
     }
 
-    /// Has something changed that is on the monitor's record.
+    /// Requests a change of the monitor's record.
     pub fn administer(&mut self, cx: &mut Ctx, ticket: u64, asker: u64, request: Administration) {
         self.timers.set(Deadline::Administer(ticket), cx.now.time.after(cx.settings.request_timeout));
         let pending = PendingAdministration { asker, request, since: cx.now.time };
@@ -309,7 +308,7 @@ impl MonitorClient {
         self.pending.administrations.insert(ticket, pending);
     }
 
-    /// The monitor has answered. What that brings, [`MonitorClient::next_event`] tells.
+    /// Takes in an answer of the monitor. [`MonitorClient::next_event`] returns what it changes.
     pub fn on_answer(&mut self, now: Time, answer: MonitorAnswer) {
         let MonitorAnswer { membership, unavailable, reply } = answer;
         let reported_deaf = self.lease.as_mut().is_some_and(|lease| lease.hear(now));
@@ -317,7 +316,7 @@ impl MonitorClient {
         self.news = Some(StatusDiff { reported_deaf, membership, unavailable: Some(unavailable), reply: Some(reply) });
     }
 
-    /// Takes over the next thing that an answer has brought to a host or a lock server; none if that was all.
+    /// Takes over the next change of an answer, for a host or a lock server; none if that was all.
     pub fn next_event(&mut self, cx: &Ctx) -> Option<Event> {
         if self.drop_unasked() {
             return Some(Event::Ignored(Ignored::NotForUs));
@@ -353,34 +352,35 @@ impl MonitorClient {
         }
     }
 
-    /// Asserts that what an answer brought was taken over, that what was asked for has a deadline, and that the membership only goes forward.
+    /// Asserts that answers were taken over completely, that each pending request has a deadline, and that the membership only goes
+    /// forward.
     pub fn invariants(&self) {
-        assert!(self.news.is_none(), "an owner takes over all that an answer brings");
+        assert!(self.news.is_none(), "an owner takes over an answer completely");
         let asked = self.pending.fences.len() + self.pending.administrations.len();
         let reports = usize::from(self.timers.deadline_of(Deadline::Report).is_some());
-        assert_eq!(self.timers.len(), asked + reports, "what is asked of the monitor has a deadline");
+        assert_eq!(self.timers.len(), asked + reports, "each pending request has a deadline");
         let adopting = self.lease.as_ref().and_then(|lease| lease.adopting.as_ref());
         let is_later = |membership: &Membership| membership.epoch > self.view.epoch();
-        assert!(adopting.is_none_or(is_later), "a later membership alone is made durable");
+        assert!(adopting.is_none_or(is_later), "only a later membership is made durable");
     }
 
-    /// Drops what has come though nobody was asked, since the membership is fixed. True if there was anything.
+    /// Drops an unsolicited answer: with a fixed membership there is no monitor. True if there was one.
     fn drop_unasked(&mut self) -> bool {
         self.view.is_fixed() && self.news.take().is_some()
     }
 }
 
-/// What only devices need.
+/// The part that only devices need.
 impl MonitorClient {
-    /// Takes over the next thing that an answer has brought to a device; none if that was all.
+    /// Takes over the next change of an answer, for a device; none if that was all.
     pub fn next_device_event(&mut self, cx: &Ctx) -> Option<DeviceEvent> {
         if self.drop_unasked() {
             return Some(DeviceEvent::Ignored(Ignored::NotForUs));
         }
         let news = self.news.as_mut()?;
-        let lease = self.lease.as_mut().expect("it is that of a device");
+        let lease = self.lease.as_mut().expect("only devices call this");
         if std::mem::take(&mut news.reported_deaf) {
-            // It hears the monitor again; and no lease came for what it had reported.
+            // The monitor's answers arrive again; but the last report said the opposite, so it was not answered with a lease.
             return Some(DeviceEvent::ReportDue);
         }
         let Some(reply) = news.reply.take() else {
@@ -391,7 +391,8 @@ impl MonitorClient {
         let known = lease.adopting.as_ref().map_or(self.view.epoch(), |membership| membership.epoch);
         news.membership.take_if(|membership| membership.epoch <= known);
         if news.membership.is_some() && lease.adopting.is_some() {
-            // One after the other: it is told again. The lease is one for the later epoch, and must not serve the earlier.
+            // One membership at a time: the monitor will repeat this one. The lease is valid for the later epoch, and must not be used in
+            // the earlier.
             self.news = None;
             return Some(DeviceEvent::Ignored(Ignored::InProgress));
         }
@@ -411,54 +412,55 @@ impl MonitorClient {
             }
         }
     }
-    /// True if the owner may serve: it is in, or returning, and its lease runs.
+    /// True if the owner may serve: it is in or returning, and its lease has not expired.
     pub fn may_serve(&self, now: Time) -> bool {
         let Some(lease) = &self.lease else { return true };
         self.view.is_fixed() || (self.own_state().is_some_and(|state| state != MemberState::Out) && lease.runs(now))
     }
 
-    /// Its own state in the array, as far as it knows.
+    /// The device's own state in the array, as far as it knows.
     pub fn own_state(&self) -> Option<MemberState> {
         self.view.state(self.lease.as_ref()?.device)
     }
 
-    /// True if a later membership is on its way to the disk.
+    /// True while a later membership is being written to disk.
     pub fn is_adopting(&self) -> bool {
         self.lease.as_ref().is_some_and(|lease| lease.adopting.is_some())
     }
 
-    /// When to report next; never with a fixed membership.
+    /// When to report next; none with a fixed membership.
     pub fn next_report(&self, settings: &Settings) -> Option<Time> {
         let lease = self.lease.as_ref().filter(|_| self.has_monitor())?;
         Some(lease.next_renewal(settings, self.last_report, self.view.membership().is_none()))
     }
 
-    /// Takes up what the disk has on record: its name, and a membership.
+    /// Takes over what was read from the disk: its name, and a membership.
     pub fn recover(&mut self, disk: DiskId, recorded: Option<Membership>) {
         self.lease_mut().disk = Some(disk);
         self.view.recover(recorded);
     }
 
-    /// The membership of [`DeviceEvent::Adopt`] is durable, and the owner lives by it. Tells the one before.
+    /// The membership of [`DeviceEvent::Adopt`] is durable; from now on it is the owner's. Returns the previous one.
     pub fn adopted(&mut self, now: Time) -> Option<Membership> {
         let membership = self.lease_mut().adopting.take().expect("one membership at a time is on its way to the disk");
         self.view.adopt(now, membership)
     }
 
-    /// The disk could not do what it was asked to. While the device is returning, that is for the monitor to know: hosts try the same again
-    /// and again, and users wait for what others could do without the device. If it is in, users are told.
+    /// A command to the disk failed. If the device is returning, the monitor is told: otherwise the recovery coordinator would retry the
+    /// same write forever, while operations wait that could be done without the device. If it is in, the operation fails and its user is
+    /// told.
     pub fn note_disk_failure(&mut self) {
         if matches!(self.own_state(), Some(MemberState::Returning { .. })) {
             self.lease_mut().fail();
         }
     }
 
-    /// Why it may never serve as it is, if the monitor has said so.
+    /// Why the monitor refuses to let the device join, if it has said so.
     pub fn join_refused(&self) -> Option<JoinRefused> {
         self.lease.as_ref()?.join_refused
     }
 
-    /// True if it has last reported something undecided of fenced hosts.
+    /// True if the last report named fenced hosts with undecided intents.
     pub fn has_reported_undecided(&self) -> bool {
         self.lease.as_ref().is_some_and(|lease| !lease.undecided.is_empty())
     }

@@ -1,30 +1,30 @@
-//! What a monitor has done since it started.
+//! Counts of what a monitor has done since it started.
 
 braid_base::counters! {
     /// Counts of events since the start.
     pub struct MonitorCounters;
-    /// Messages that came.
+    /// Messages received.
     messages_received,
     /// Messages sent.
     messages_sent,
-    /// Messages without effect: late, or not for the monitor.
+    /// Messages without effect: late, or not addressed to the monitor.
     ignored,
-    /// Leases given to devices.
+    /// Leases granted to devices.
     leases,
-    /// Leases refused to devices whose disks are older than the record.
+    /// Leases refused to devices whose disks are older than the record says.
     outdated,
     /// Epochs begun.
     epochs,
-    /// Devices taken out.
+    /// Devices marked out.
     taken_out,
-    /// Slots that another disk was to fill from then on.
+    /// Slots to which another disk was assigned.
     handed_over,
-    /// Devices that came back.
+    /// Devices that returned.
     readmitted,
-    /// Devices that had caught up with what they missed.
+    /// Devices that were completely resynchronised.
     caught_up,
-    /// Requests to keep hosts out that were answered.
+    /// Requests to fence hosts that were answered.
     fences,
-    /// Such requests that were dropped for want of room.
+    /// Such requests that were dropped because the record or the table was full.
     fences_refused,
 }

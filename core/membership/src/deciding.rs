@@ -1,4 +1,4 @@
-//! What the next epoch is to be. All changes that are due together make one; nothing is decided while one is being written.
+//! Decides the next epoch. All changes that are due together make one epoch; nothing is decided while a record is being written.
 
 use crate::dependence::Dependence;
 use crate::draft::Draft;
@@ -8,7 +8,7 @@ use braid_base::{DeviceId, Epoch, MemberState, Membership, Now, Time};
 use braid_machine::Effects;
 
 impl Monitor {
-    /// Looks for what is due, and begins to write it.
+    /// Decides what is due, and begins to write the record.
     pub(crate) fn decide(&mut self, now: Now, out: &mut Effects) {
         if self.record.writing().is_some() {
             return;
@@ -49,7 +49,7 @@ impl Monitor {
         } else {
             membership.epoch = durable.epoch;
         }
-        // Which epochs devices live by is noted besides, and makes none.
+        // The epochs of the devices are recorded along with a change, but do not cause a new epoch.
         self.draft(now, &mut next).note_epochs();
         if !self.record.update(next, out) {
             self.on_administered(now, out);
@@ -69,7 +69,7 @@ impl Monitor {
         }
     }
 
-    /// Puts what was asked for into the next record, and answers what can't be.
+    /// Applies operators' requests to the next record, and answers those that are refused.
     fn administer(&mut self, now: Now, next: &mut Recorded, out: &mut Effects) {
         for (name, request) in self.administrations.undecided() {
             match self.draft(now, next).change(request) {
@@ -79,12 +79,12 @@ impl Monitor {
         }
     }
 
-    /// Which devices the others can do without.
+    /// Which devices can be marked out at present.
     pub(crate) fn dependence(&self, now: Time) -> Dependence<'_> {
         Dependence { now, settings: &self.config.settings, devices: &self.devices, stripes: &self.stripes }
     }
 
-    /// Both copies have the next epoch: it is told to everybody.
+    /// Both copies of the record have the next epoch: all nodes are told of it.
     pub(crate) fn on_epoch_durable(&mut self, now: Now, before: &Membership, out: &mut Effects) {
         let now_in = self.membership().devices(|member_state| member_state != MemberState::Out);
         let back = now_in
@@ -96,8 +96,9 @@ impl Monitor {
         self.tell_all(now, out);
     }
 
-    /// Sees which devices hosts can't reach, and which have disks that fail. Of one that all can do without, the lease is not renewed
-    /// while that lasts. So if it lasts for the length of a lease, the device is taken out; and if it does not, nobody notices.
+    /// Finds the devices that hosts cannot reach, and those whose disks are failing. While that lasts, the lease of such a device is not
+    /// extended, if the others can do without it. If it lasts for the length of a lease, the device is marked out; if it is shorter, there
+    /// is no effect.
     pub(crate) fn suspect(&mut self, now: Now) {
         let durable = self.membership().clone();
         let suspects = self.hosts.suspects(now.time, &durable.fence, &self.config.settings);
@@ -113,8 +114,8 @@ impl Monitor {
         }
     }
 
-    /// A recovery coordinator says that a device has what it missed. The device must have said that it lives by an epoch since its return, too: so
-    /// one that is in has that on its disk, even if there was nothing to be brought to it.
+    /// A recovery coordinator reports that a device is completely resynchronised. The device must also have reported an epoch since its
+    /// return: so a device that is in has that epoch on its disk, even if there was nothing to resynchronise.
     pub(crate) fn on_caught_up(&mut self, device: DeviceId, since: Epoch) -> bool {
         let member = self.membership().member(device);
         let is_news = member.is_some_and(|member| {

@@ -1,4 +1,4 @@
-//! The next record, as it is being made: who goes out, who comes back, which disks fill the slots. It knows neither messages nor the disk.
+//! The draft of the next record: marks devices out, lets them return, and assigns disks to slots. It uses neither messages nor the disk.
 
 use crate::MonitorCounters;
 use crate::dependence::Dependence;
@@ -12,7 +12,7 @@ use braid_base::limits::Settings;
 use braid_base::{DeviceId, DiskId, MemberState, Membership, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The next record, and what it is made by.
+/// The next record, and what its decisions are based on.
 pub(crate) struct Draft<'a> {
     pub now: Time,
     pub settings: &'a Settings,
@@ -25,12 +25,12 @@ pub(crate) struct Draft<'a> {
 }
 
 impl Draft<'_> {
-    /// Which devices the others can do without.
+    /// Which devices can be marked out at present.
     pub fn dependence(&self) -> Dependence<'_> {
         Dependence { now: self.now, settings: self.settings, devices: self.devices, stripes: self.stripes }
     }
 
-    /// Disks that were heard of in slots of which nothing was on record.
+    /// Records disks that were heard in slots without a recorded disk.
     pub fn learn(&mut self, findings: &Findings) {
         for (device, disk) in findings.learned() {
             let slot = self.next.slot_mut(device);
@@ -38,7 +38,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Devices that were on their way back, and are gone again: nobody needed them.
+    /// Marks out returning devices whose leases have expired. No other device depends on them.
     pub fn give_up_returning(&mut self) {
         for device in self.members(|member_state| matches!(member_state, MemberState::Returning { .. })) {
             if !self.devices[&device].may_serve(self.now) {
@@ -47,10 +47,10 @@ impl Draft<'_> {
         }
     }
 
-    /// Devices that have what they missed.
+    /// Marks in the devices that are completely resynchronised.
     pub fn decide_caught_up(&mut self, findings: &Findings) {
         for device in findings.caught_up() {
-            // It may just be going to be removed.
+            // The same draft may have removed it.
             let Some(member) = self.next.membership.member_mut(device) else { continue };
             if matches!(member.member_state, MemberState::Returning { .. }) {
                 member.member_state = MemberState::In;
@@ -59,8 +59,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Devices whose leases have run out, and that all others can do without; where another disk is to come, it is enough that nobody
-    /// is harmed.
+    /// Marks out devices whose leases have expired, if the remaining devices can serve without them. A device that is to get another disk
+    /// is marked out even if no redundant volume gains by that.
     pub fn take_out_absent(&mut self) {
         for device in self.members(|member_state| member_state == MemberState::In) {
             let leaves = matches!(self.durable.slot(device).change, Change::Leaving { .. });
@@ -80,7 +80,7 @@ impl Draft<'_> {
         self.counters.taken_out += 1;
     }
 
-    /// Slots that were to get another disk, and are out.
+    /// Assigns the new disk to slots that were to get one and are out now.
     pub fn hand_over_left(&mut self) {
         for device in self.members(|member_state| member_state == MemberState::Out) {
             if let Change::Leaving { to } = self.next.slot(device).change {
@@ -94,12 +94,12 @@ impl Draft<'_> {
         self.counters.handed_over += 1;
     }
 
-    /// Devices that are out, and have been heard of: for long enough, if they come and go.
+    /// Lets devices return that are out and are heard again; a device that goes out often has to wait for longer.
     pub fn let_return(&mut self) {
         let out = self.durable.membership.devices(|member_state| member_state == MemberState::Out);
         for device in out.filter(|device| self.next.membership.member(*device).is_some()).collect::<Vec<_>>() {
             let slot = self.next.slot(device);
-            // Whose disk is being changed has not been heard of.
+            // If this draft changes the disk of the slot, the new disk has not been heard yet.
             let may_return = !slot.held && slot.disk == self.durable.slot(device).disk;
             if may_return && self.devices[&device].may_return(self.now, self.settings) {
                 if let Change::Awaited { .. } = slot.change {
@@ -114,7 +114,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Spares take the slots of devices that stay out.
+    /// Assigns spares to the slots of devices that stay out.
     pub fn use_spares(&mut self) {
         if self.next.spares.is_empty() {
             return;
@@ -135,7 +135,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Sees to it that each returning device has a recovery coordinator that is there, and that reaches the devices that it has to do with.
+    /// Gives each returning device a recovery coordinator that is alive and reaches the devices that it needs for the recovery.
     pub fn appoint_recovery_coordinators(&mut self) {
         let there: BTreeSet<_> = self.members(|member_state| member_state != MemberState::Out).into_iter().collect();
         let Membership { members, fence, .. } = &mut self.next.membership;
@@ -147,10 +147,10 @@ impl Draft<'_> {
         }
     }
 
-    /// Notes of each device the latest epoch that it was heard to live by.
+    /// Records the latest epoch that each device has reported.
     pub fn note_epochs(&mut self) {
         for device in self.members(|_| true) {
-            // One that is just being added has said nothing.
+            // A device that is just being added has not been heard.
             let Some(known) = self.devices.get(&device) else { continue };
             let slot = self.next.slot_mut(device);
             slot.lived_by = slot.lived_by.max(known.said.epoch);
@@ -174,7 +174,7 @@ mod tests {
     const FIRST: DeviceId = DeviceId(0);
     const SECOND: DeviceId = DeviceId(1);
 
-    /// Two devices with two copies of a volume.
+    /// Two devices with a volume of two copies.
     struct Bench {
         settings: Settings,
         durable: Recorded,
@@ -203,7 +203,7 @@ mod tests {
             bench
         }
 
-        /// Lets time pass in which these renew.
+        /// Lets time pass, in which these devices ask for leases.
         fn pass(&mut self, span: Duration, renewing: &[DeviceId]) {
             let end = self.now.after(span);
             while self.now < end {
@@ -219,7 +219,7 @@ mod tests {
             }
         }
 
-        /// What the next record is by these decisions.
+        /// The next record after these decisions.
         fn decide<T>(&mut self, decide: impl FnOnce(&mut Draft) -> T) -> (Recorded, T) {
             let mut next = self.durable.clone();
             next.membership.epoch = next.membership.epoch.next();
@@ -236,7 +236,7 @@ mod tests {
             (next, decided)
         }
 
-        /// The devices that are out once those that are absent are taken out.
+        /// The devices that are marked out because they are absent.
         fn taken_out(&mut self) -> Vec<DeviceId> {
             let (next, ()) = self.decide(|draft| draft.take_out_absent());
             next.membership.devices(|member_state| member_state == MemberState::Out).collect()

@@ -1,57 +1,57 @@
-//! Keeping out hosts: who has asked for it, and when it is done.
+//! Requests to fence hosts: each is kept until the fence is complete.
 //!
-//! It is done when the fence is durable here, no device can serve without it any more, and nothing that the fenced hosts wrote is
-//! undecided: each device that may be serving has said that it lives by an epoch with the fence, and holds nothing undecided of theirs.
-//! Any other is out, or is being waited for by all (it is *unavailable*), and adopts an epoch with the fence before it serves again. Then the
-//! request is answered and forgotten; the same request again finds nothing to change, and is answered likewise.
+//! A fence is complete when it is durable at the monitor, no device can serve in an epoch without it, and nothing that the fenced hosts
+//! wrote is undecided. Each device that may be serving must have reported an epoch with the fence, and no undecided intents of the fenced
+//! hosts. Any other device is out or *unavailable* (operations wait for it), and adopts an epoch with the fence before it serves again.
+//! Then the request is answered and forgotten. If it is repeated, it changes nothing and is answered in the same way.
 //!
-//! What is undecided must be decided first. Else a reader could see what was there before, of a device that lacks the write, and that device
-//! could go out: then those that are left decide without it, and the write of a host that was kept out takes effect
-//! (`docs/reliability.md`).
+//! Undecided writes of the fenced hosts must be decided before the answer. Otherwise a reader could see the old content on a device that
+//! lacks the write; if that device then went out, the remaining devices would commit the write without it, and a write of a fenced host
+//! would take effect (`docs/reliability.md`).
 
 use crate::leases::Device;
 use crate::record::fits;
 use braid_base::{Epoch, FenceTable, Membership, NodeId};
 use std::collections::BTreeMap;
 
-/// The most requests that wait at a time. Others are dropped, and asked again.
+/// The most requests that wait at a time. Requests beyond that are dropped; their senders repeat them.
 const WAITING_MAX: usize = 64;
 
-/// Names a request: who has asked, and the ticket.
+/// Identifies a request: the node that sent it, and its ticket.
 pub(crate) type FenceName = (NodeId, u64);
 
-/// A request that has not been answered.
+/// A request that is not answered yet.
 #[derive(Debug)]
 struct FenceRequest {
-    /// The epoch by which the asker lives.
+    /// The current epoch of the node that sent it.
     asker: Epoch,
     wanted: FenceTable,
-    /// The first epoch, as far as is known, that has it; none if it has not been decided.
+    /// The first epoch known to have the fence; none before it is decided.
     epoch: Option<Epoch>,
 }
 
-/// What has become of a request that came.
+/// What was done with a request that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// It waits from now on.
+    /// It was added.
     New,
-    /// It has come before.
+    /// It was known already.
     Again,
-    /// There is no room.
+    /// The table is full.
     Dropped,
 }
 
-/// Requests to keep hosts out.
+/// The requests to fence hosts.
 #[derive(Debug, Default)]
 pub(crate) struct Fences {
-    /// Those that have not been answered.
+    /// Those that are not answered yet.
     waiting: BTreeMap<FenceName, FenceRequest>,
-    /// The first epoch, as far as is known, with the present fence.
+    /// The first epoch known to have the present fence.
     since: Epoch,
 }
 
 impl Fences {
-    /// An epoch has another fence than the one before it; or it is the first that is known.
+    /// The fence of this epoch differs from the previous one; or this is the first epoch that is known.
     pub fn change(&mut self, epoch: Epoch) {
         self.since = epoch;
     }
@@ -69,8 +69,8 @@ impl Fences {
         Taken::New
     }
 
-    /// Adds what was asked for to `next`. One for which there is no room is dropped: there is again when somebody who knows all hosts
-    /// that live has everyone else kept out, by one number. Tells how many are dropped.
+    /// Adds the requested fences to `next`. A request that does not fit into the record is dropped. Room is made when a node that knows all
+    /// live hosts has every other host fenced by one number (`below`). Returns how many were dropped.
     pub fn decide(&mut self, durable: &Membership, next: &mut Membership) -> u64 {
         let epoch = durable.epoch.next();
         let mut full = Vec::new();
@@ -91,12 +91,12 @@ impl Fences {
         full.len() as u64
     }
 
-    /// True if none waits.
+    /// True if no request waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Takes out those that are done, if these are the devices that may be serving: their names, and the epochs by which their askers live.
+    /// Removes the requests that are complete, given the devices that may be serving. Returns their names, and the epochs of their senders.
     pub fn take_done(&mut self, durable: Epoch, serving: &[&Device]) -> Vec<(FenceName, Epoch)> {
         let is_done = |request: &FenceRequest| {
             let epoch = request.epoch.filter(|epoch| *epoch <= durable);
@@ -116,7 +116,7 @@ impl Fences {
     }
 }
 
-/// True if whoever `before` keeps out is kept out by `after`, too.
+/// True if every host that `before` refuses is refused by `after`, too.
 pub(crate) fn never_shrinks(before: &FenceTable, after: &FenceTable) -> bool {
     let below = before.below <= after.below;
     let spared = after.except.iter().filter(|host| **host < before.below);

@@ -1,25 +1,25 @@
-//! What is new since something was last decided.
+//! What has been found out since the last decision.
 
 use braid_base::{DeviceId, DiskId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the next decision is to take up.
+/// What the next decision has to take into account.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
-    /// Returning devices of which it was said that they have what they missed.
+    /// Returning devices that were reported to be completely resynchronised.
     caught_up: BTreeSet<DeviceId>,
-    /// Disks heard of in slots of which nothing is on record.
+    /// Disks heard in slots without a recorded disk.
     learned: BTreeMap<DeviceId, DiskId>,
     is_due: bool,
 }
 
 impl Findings {
-    /// There may be something to decide.
+    /// Asks for a decision.
     pub fn demand(&mut self) {
         self.is_due = true;
     }
 
-    /// True if there may be something to decide.
+    /// True if a decision is due.
     pub fn is_due(&self) -> bool {
         self.is_due
     }
@@ -34,28 +34,28 @@ impl Findings {
         self.is_due = true;
     }
 
-    /// Forgets devices that there are no more.
+    /// Forgets devices that do not exist any more.
     pub fn retain(&mut self, exists: impl Fn(DeviceId) -> bool) {
         self.learned.retain(|device, _| exists(*device));
         self.caught_up.retain(|device| exists(*device));
     }
 
-    /// It is decided now.
+    /// Takes out all findings, for a decision.
     pub fn take(&mut self) -> Findings {
         std::mem::take(self)
     }
 
-    /// Devices that have what they missed.
+    /// Devices that are completely resynchronised.
     pub fn caught_up(&self) -> impl Iterator<Item = DeviceId> + '_ {
         self.caught_up.iter().copied()
     }
 
-    /// Disks of which nothing is on record.
+    /// Disks that are not recorded.
     pub fn learned(&self) -> impl Iterator<Item = (DeviceId, DiskId)> + '_ {
         self.learned.iter().map(|(device, disk)| (*device, *disk))
     }
 
-    /// Asserts that no more disks are known than there are devices.
+    /// Asserts that there are not more disks than devices.
     pub fn invariants(&self, devices: usize) {
         assert!(self.learned.len() <= devices);
     }

@@ -1,14 +1,15 @@
-//! Which hosts and lock servers are there, and which devices the hosts can't reach. In memory only: they say it again twice a second.
+//! Which hosts and lock servers are alive, and which devices the hosts cannot reach. Kept in memory only, since each report, twice a
+//! second, repeats it.
 
 use braid_base::limits::{self, Settings};
 use braid_base::{DeviceId, FenceTable, Generation, LockServerId, NodeId, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Lock servers that have not been heard for so long are not told of changes.
+/// A lock server that has not been heard for this long is not told of changes.
 const LOCK_SERVER_SILENT_MAX: Duration = Duration::from_secs(10);
 
-/// The hosts that have renewed within their lease, and the lock servers.
+/// The hosts that reported within their lease, and the lock servers.
 #[derive(Debug, Default)]
 pub(crate) struct Hosts {
     known: BTreeMap<Generation, Host>,
@@ -19,32 +20,32 @@ pub(crate) struct Hosts {
 #[derive(Debug)]
 struct Host {
     heard: Time,
-    /// Devices that don't answer it.
+    /// Devices that do not answer it.
     silent: BTreeSet<DeviceId>,
 }
 
 impl Host {
-    /// True if it has been heard lately.
+    /// True if it was heard recently.
     fn is_there(&self, now: Time, settings: &Settings) -> bool {
         now.since(self.heard) <= settings.heartbeat * 4
     }
 }
 
 impl Hosts {
-    /// One has renewed. One too many is answered like all others, but not remembered: it is not told of changes unasked, is nobody's
-    /// recovery coordinator, and can accuse nobody.
+    /// A host has reported. If the table is full, a new host is answered as usual, but not remembered: it is not told of changes unasked,
+    /// cannot become a recovery coordinator, and its list of silent devices does not count.
     pub fn hear(&mut self, now: Time, host: Generation, silent: BTreeSet<DeviceId>) {
         if self.known.len() < limits::HOSTS_MAX || self.known.contains_key(&host) {
             self.known.insert(host, Host { heard: now, silent });
         }
     }
 
-    /// Forgets those that have not renewed for a lease.
+    /// Forgets the hosts that have not reported for the length of a lease.
     pub fn forget_silent(&mut self, now: Time, settings: &Settings) {
         self.known.retain(|_, host| now.since(host.heard) <= settings.host_lease);
     }
 
-    /// A lock server has renewed. False if there can be none of that number.
+    /// A lock server has reported. False if its number is out of range.
     pub fn hear_lock_server(&mut self, now: Time, server: LockServerId) -> bool {
         let is_possible = usize::from(server.0) < limits::LOCK_SERVERS_MAX;
         if is_possible {
@@ -53,7 +54,7 @@ impl Hosts {
         is_possible
     }
 
-    /// All that are to hear of changes.
+    /// The nodes that are told of changes.
     pub fn all(&self, now: Time) -> impl Iterator<Item = NodeId> + '_ {
         let lately = move |heard: Time| now.since(heard) <= LOCK_SERVER_SILENT_MAX;
         let servers = self.lock_servers.iter().filter(move |(_, heard)| lately(**heard));
@@ -61,8 +62,8 @@ impl Hosts {
         self.known.keys().map(|host| NodeId::Host(*host)).chain(servers)
     }
 
-    /// Who is to help a returning device: the `present` recovery coordinator while it is there and reaches all devices that are; or the oldest host
-    /// of which that can be said. If there is none, the present one, or the oldest that is there.
+    /// Chooses the recovery coordinator of a returning device: the `present` one, while it is alive and reaches all live devices; else the
+    /// oldest host of which that holds. If there is none, the present one, or else the oldest live host.
     pub fn recovery_coordinator(
         &self,
         now: Time,
@@ -78,7 +79,7 @@ impl Hosts {
         unhindered.or_else(|| hosts().next()).map(|(host, _)| *host)
     }
 
-    /// The devices that at least half of the hosts can't reach. Hosts that are kept out, or have said nothing lately, have no say.
+    /// The devices that at least half of the hosts cannot reach. Fenced hosts, and hosts that were not heard recently, do not count.
     pub fn suspects(&self, now: Time, fence: &FenceTable, settings: &Settings) -> BTreeSet<DeviceId> {
         let live = || self.known.iter().filter(|(host, known)| known.is_there(now, settings) && !fence.refuses(**host));
         let live = || live().map(|(_, host)| host);
@@ -88,7 +89,6 @@ impl Hosts {
         accusers.into_iter().filter(|(_, count)| 2 * count >= hosts).map(|(device, _)| device).collect()
     }
 
-    /// How many.
     pub fn len(&self) -> usize {
         self.known.len()
     }
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(recovery_coordinator(&hosts, Time(later.0 + 1), Some(1), &fence), Some(2));
         let kept_out = FenceTable { below: Generation(3), ..fence.clone() };
         assert_eq!(recovery_coordinator(&hosts, later, Some(2), &kept_out), Some(3));
-        // Whoever does not reach a device helps only if nobody does; of one that is out, that is no matter.
+        // A host that does not reach a member is chosen only if every host has such a device; a device that is out does not count.
         hosts.hear(later, Generation(1), BTreeSet::from([DeviceId(2)]));
         hosts.hear(later, Generation(2), BTreeSet::from([DeviceId(7)]));
         assert_eq!(

@@ -1,4 +1,4 @@
-//! What the monitor knows of each device, and until when the device may serve.
+//! What the monitor knows of each device, and the device's lease.
 
 use braid_base::limits::{self, Settings};
 use braid_base::{DeviceId, DiskId, Epoch, FenceTable, Generation, Time};
@@ -6,66 +6,66 @@ use braid_wire::{HealingProgress, JoinRefused};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// A lease runs this part of it longer at the monitor than at the device: clocks of different machines run at rates that differ by
+/// A lease runs longer at the monitor than at the device by its length divided by this: the clock rates of different machines differ by
 /// less than that.
 pub const LEASE_MARGIN: u32 = 10;
 
-/// A device that is taken out again so soon after it came back has to wait longer the next time.
+/// A device that is marked out again within this time of its return has to stay out for longer.
 const STEADY: Duration = Duration::from_secs(60);
 
-/// What the monitor knows of a device.
+/// The state of a device, for display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceLease {
-    /// Which device.
     pub device: DeviceId,
-    /// When it was last heard; none if it never was since the monitor's start.
+    /// When it was last heard; none if not since the monitor's start.
     pub heard: Option<Time>,
-    /// The epoch that it lives by, as it last said; zero if it has not.
+    /// Its epoch, as it last reported; zero if it has not.
     pub epoch: Epoch,
-    /// Until when its lease runs, by the monitor's clock; none if it has none.
+    /// When its lease expires, by the monitor's clock; none if it has no lease.
     pub runs_until: Option<Time>,
-    /// Its disk lives by this epoch, and this device has lived by a later one: so it is an older disk, or an empty one if that is
-    /// zero. It is not let in.
+    /// Its disk has this epoch, but the device once had a later one: so the disk is an older copy, or an empty one if the epoch is zero. It
+    /// is not let in.
     pub outdated: Option<Epoch>,
-    /// How many slots of its disk can't be written, and whether it says that the disk is failing.
+    /// How many slots of its disk cannot be written.
     pub bad_slots: u32,
-    /// See there.
+    /// The device reports that its disk is failing.
     pub failing: bool,
 }
 
-/// A device, as the monitor sees it.
+/// The monitor's state of a device.
 #[derive(Clone, Debug)]
 pub(crate) struct Device {
     pub said: Said,
     lease: Option<Lease>,
-    /// Many hosts say that it does not answer them.
+    /// At least half of the hosts report that they cannot reach it.
     pub suspected: bool,
-    /// Its lease is not renewed: it is to be taken out, since hosts can't reach it.
+    /// Its lease is not extended: it is to be marked out, since hosts cannot reach it or its disk is failing.
     pub refused: bool,
     absence: Absence,
-    /// Why what was last heard in its place may not serve.
+    /// Why the disk that was last heard in its slot may not serve.
     pub join_refused: Option<JoinRefused>,
-    /// How far it is, as its recovery coordinator last said.
+    /// Its progress, as its recovery coordinator last reported it.
     pub progress: Option<HealingProgress>,
 }
 
-/// What a device has said of itself.
+/// What a device has reported of itself.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Said {
-    /// When it last renewed.
+    /// When it last asked for a lease, by the monitor's clock.
     pub heard: Option<Time>,
-    /// When it had sent that, by its own clock.
+    /// When it sent that request, by its own clock.
     sent: Time,
-    /// The highest epoch that it said it lives by: durable there, so it never goes back.
+    /// The highest epoch that it reported. The device has it durably, so this never goes back.
     pub epoch: Epoch,
-    /// Hosts kept out of that epoch of which it holds something undecided.
+    /// Hosts fenced in that epoch of which it holds undecided intents.
     undecided: Vec<Generation>,
-    /// It lately said an earlier epoch than is on record: its disk is older, or empty. It lacks what nobody would bring it.
+    /// Its last report named an earlier epoch than the record has for it: its disk is an older copy, or empty, and no device would
+    /// resynchronise what it lacks.
     pub outdated: Option<Epoch>,
-    /// It is of no use: it hears nothing of what it is answered, or it fails.
+    /// It cannot serve: it does not receive the monitor's answers, or its disk commands fail.
     pub unable: bool,
-    /// How many slots of its disk can't be written; and whether it says that the disk is about to fail. It serves on until the others can
-    /// do without it.
+    /// How many slots of its disk cannot be written, and whether it reports that the disk is about to fail. It continues to serve until the
+    /// others can do without it.
     bad_slots: u32,
     pub failing: bool,
 }
@@ -73,14 +73,14 @@ pub(crate) struct Said {
 /// How long a device has to stay out.
 #[derive(Clone, Copy, Debug)]
 struct Absence {
-    /// When it was taken out, and how long it has to stay out then.
+    /// When it was marked out, and how long it has to stay out from then on.
     taken_out: Time,
     wait: Duration,
-    /// When it last came back.
+    /// When it last returned.
     came_back: Option<Time>,
 }
 
-/// What a device says of itself.
+/// A device's request for a lease, with its report.
 #[derive(Clone, Debug)]
 pub(crate) struct Renewal {
     pub epoch: Epoch,
@@ -94,13 +94,13 @@ pub(crate) struct Renewal {
 
 #[derive(Clone, Copy, Debug)]
 struct Lease {
-    /// It has run without interruption since then.
+    /// The start of the uninterrupted series of leases.
     since: Time,
     until: Time,
 }
 
 impl Device {
-    /// One of which nothing is known.
+    /// A device that has not been heard.
     pub fn new(started: Time, settings: &Settings) -> Device {
         Device {
             said: Said::default(),
@@ -113,13 +113,13 @@ impl Device {
         }
     }
 
-    /// True if this was sent before a renewal that has just been heard: the messages have overtaken each other. (After a machine's restart
-    /// its clock begins anew, but a restart takes longer.)
+    /// True if this request was sent before one that was received shortly ago: the messages were reordered. (A device's clock restarts with
+    /// its machine, but that takes longer.)
     pub fn is_late(&self, now: Time, renewal: &Renewal, settings: &Settings) -> bool {
         renewal.sent < self.said.sent && self.was_heard_within(settings.heartbeat * 2, now)
     }
 
-    /// It renews, by an epoch that may be earlier than it should be.
+    /// Notes a request for a lease. `is_outdated`: its epoch is earlier than the record allows.
     pub fn hear(&mut self, now: Time, renewal: &Renewal, is_outdated: bool) {
         let said = &mut self.said;
         (said.sent, said.heard) = (renewal.sent, Some(now));
@@ -131,48 +131,48 @@ impl Device {
         said.outdated = is_outdated.then_some(renewal.epoch);
     }
 
-    /// True if it lives by `epoch` or a later one, and holds nothing undecided of those that are kept out by `fence`.
+    /// True if the device has `epoch` or a later one, and holds no undecided intents of hosts that `fence` refuses.
     pub fn has_done_with(&self, epoch: Epoch, fence: &FenceTable) -> bool {
         let all_are_named = self.said.undecided.len() < limits::UNDECIDED_HOSTS_MAX;
         self.said.epoch >= epoch && all_are_named && !self.said.undecided.iter().any(|host| fence.refuses(*host))
     }
 
-    /// It may serve from now on for a lease's length, as far as it knows; counted longer here.
+    /// Grants a lease. It expires later here than at the device.
     pub fn grant(&mut self, now: Time, settings: &Settings) {
         let until = now.after(settings.device_lease + settings.device_lease / LEASE_MARGIN);
         let since = self.lease.filter(|lease| now < lease.until).map_or(now, |lease| lease.since);
         self.lease = Some(Lease { since, until });
     }
 
-    /// True if it may be serving.
+    /// True if the device may be serving: its lease has not expired.
     pub fn may_serve(&self, now: Time) -> bool {
         self.lease.is_some_and(|lease| now < lease.until)
     }
 
-    /// True if it is there, and has been for a while: others may rely on it. A monitor that has been cut off hears of one device
-    /// after the other when that is over.
+    /// True if it has been serving for a while, so that others may rely on it. The delay is for a monitor that was cut off from the
+    /// network: when that ends, it hears one device after the other.
     pub fn is_steady(&self, now: Time, settings: &Settings) -> bool {
         let for_long = |lease: Lease| now.since(lease.since) >= settings.heartbeat * 2;
         let heard = self.is_able() && self.was_heard_within(settings.heartbeat * 4, now);
         heard && self.may_serve(now) && self.lease.is_some_and(for_long)
     }
 
-    /// True if it can be let in, by what it has last said.
+    /// True if its last report allows it to be let in.
     fn is_able(&self) -> bool {
         self.said.outdated.is_none() && !self.said.unable
     }
 
-    /// True if it renewed no longer ago.
+    /// True if it asked for a lease at most `span` ago.
     pub fn was_heard_within(&self, span: Duration, now: Time) -> bool {
         self.said.heard.is_some_and(|heard| now.since(heard) <= span)
     }
 
-    /// When its lease runs out.
+    /// When its lease expires.
     pub fn lease_ends(&self) -> Option<Time> {
         self.lease.map(|lease| lease.until)
     }
 
-    /// It has no lease (any longer), and gets none.
+    /// Marks it out: it loses its lease, and gets no other until it returns.
     pub fn take_out(&mut self, now: Time, settings: &Settings) {
         let absence = &mut self.absence;
         let soon = absence.came_back.is_some_and(|back| now.since(back) < STEADY);
@@ -188,13 +188,13 @@ impl Device {
         self.join_refused = None;
     }
 
-    /// True if it has been out for so long, without a word or with a disk that fails, that a spare may take its slot.
+    /// True if it has been out for long enough, silent or with a failing disk, that a spare may take its slot.
     pub fn stays_out(&self, now: Time, settings: &Settings) -> bool {
         let is_gone = self.said.failing || !self.was_heard_within(settings.heartbeat * 4, now);
         now.since(self.absence.taken_out) >= settings.spare_after && is_gone
     }
 
-    /// True if it may come back: that hosts reach it counts as much as that it is heard.
+    /// True if it may return. It must be heard by the monitor and reached by the hosts.
     pub fn may_return(&self, now: Time, settings: &Settings) -> bool {
         let heard = self.is_able()
             && !self.suspected
@@ -203,19 +203,19 @@ impl Device {
         heard && now >= self.absence.taken_out.after(self.absence.wait)
     }
 
-    /// It is back. It has no lease yet, but the time to ask for one.
+    /// It is returning. It is granted the time to ask for a lease.
     pub fn come_back(&mut self, now: Time, settings: &Settings) {
         (self.absence.came_back, self.progress) = (Some(now), None);
         self.grant(now, settings);
     }
 
-    /// True if it has, or may get, a lease.
+    /// True if it has a lease, or may get one.
     pub fn has_lease(&self) -> bool {
         self.lease.is_some()
     }
 }
 
-/// What is shown of them.
+/// The state of all devices, for display.
 pub(crate) fn shown(devices: &BTreeMap<DeviceId, Device>, now: Time) -> impl Iterator<Item = DeviceLease> + '_ {
     devices.iter().map(move |(device, known)| DeviceLease {
         device: *device,

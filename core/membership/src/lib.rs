@@ -1,38 +1,38 @@
-//! The monitor: decides which devices are in the array, which hosts are kept out, and gives devices leases (`docs/membership.md`).
-//! And its client, by which hosts, devices and lock servers speak with it.
+//! The monitor is the process that decides the membership of an array, fences hosts, and grants leases to devices (`docs/membership.md`).
+//! The crate also contains its client, through which hosts, devices and lock servers talk to it.
 //!
 //! ```text
 //!     Renew ──► leases, hosts ──┐
-//!     Fence ──► fencing ────────┼──► deciding ──► record ──► Changed, to everybody
+//!     Fence ──► fencing ────────┼──► deciding ──► record ──► Changed, to all nodes
 //!     CaughtUp ─────────────────┤    (an epoch)   (durable)
 //!     Administer ──► slots ─────┘
 //! ```
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`monitor`] | the machine: who may speak, and where each message goes |
-//! | [`leases`] | what is known of each device, and until when it may serve |
-//! | `hosts` | which hosts and lock servers are there, and what devices the hosts can't reach |
-//! | `watch` | what may not have been heard yet, and when leases are looked at again |
+//! | [`monitor`] | the machine: accepts or ignores each message, and routes it |
+//! | [`leases`] | what is known of each device, and its lease |
+//! | `hosts` | which hosts and lock servers are alive, and which devices the hosts cannot reach |
+//! | `watch` | how long to wait for messages after a start or a pause, and when to check leases next |
 //! | `stripes` | which devices depend on each other |
-//! | `dependence` | which devices the others can do without, as things stand |
-//! | `findings` | what is new since something was last decided |
-//! | `deciding` | what the next epoch is to be |
-//! | `draft` | the next record, as it is being made |
-//! | `changes` | what operators ask for, made part of the next record |
-//! | [`slot`](SlotShown) | what is on record of the disk in a slot |
-//! | `slots` | which disks fill the slots, as devices and operators hear of it |
-//! | `administrations` | what operators have asked for, and is not answered |
-//! | `fencing` | who has asked for hosts to be kept out, and when that is done |
-//! | `record` | the membership, on disk |
-//! | [`recovery`] | the record made anew from what devices know, when it is lost |
-//! | `counters` | what a monitor has done |
-//! | [`client`] | the monitor's client: the membership a node lives by, its lease, its requests |
+//! | `dependence` | which devices can be marked out at present |
+//! | `findings` | what the next decision has to take into account |
+//! | `deciding` | computes the next epoch |
+//! | `draft` | the next record, while it is being made |
+//! | `changes` | applies operators' requests to the next record |
+//! | [`slot`](SlotShown) | the record of one slot and its disk |
+//! | `slots` | which disk fills each slot, and what devices and operators are told of it |
+//! | `administrations` | operators' requests that are not answered yet |
+//! | `fencing` | requests to fence hosts that are not answered yet, and when each is done |
+//! | `record` | the format of the membership on disk |
+//! | [`recovery`] | rebuilds a lost record from what the devices know |
+//! | `counters` | counts of what a monitor has done |
+//! | [`client`] | the monitor's client: a node's membership, its lease, its requests |
 //!
-//! * What is said is durable: a membership is told to nobody before both copies of the record have it.
-//! * A device is taken out only when its lease has run out here, and with it, since the monitor counts longer, at the device. From the
-//!   decision on it gets none, until an epoch in which it is back is durable.
-//! * Memory is lost in a restart, and with it who has which lease: so the monitor takes everybody to have one then.
+//! * A membership is durable before it is announced: no node is told of it before both copies of the record have it.
+//! * A device is marked out only when its lease has expired here. The monitor counts a lease longer than the device does, so it has then
+//!   expired at the device, too. From that decision on the device gets no lease, until an epoch in which it has returned is durable.
+//! * A restart loses the memory, and with it who holds a lease: the monitor then assumes that every device holds one.
 
 mod administrations;
 mod changes;

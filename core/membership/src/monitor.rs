@@ -1,4 +1,4 @@
-//! The monitor's machine: who may speak, and where each message goes.
+//! The machine of the monitor: it accepts or ignores each message, and routes it to the module that handles it.
 
 use crate::MonitorCounters;
 use crate::administrations::Administrations;
@@ -17,19 +17,19 @@ use braid_record::{Kept, Progress};
 use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest};
 use std::collections::BTreeMap;
 
-/// How a monitor is to run.
+/// Configuration of a monitor.
 #[derive(Clone, Debug)]
 pub struct MonitorConfig {
-    /// Whose monitor it is. No two processes may be that at a time.
+    /// The array. At most one process may be its monitor at a time.
     pub array: ArrayId,
-    /// The devices that the array has at first. Later its record says which there are.
+    /// The devices of a new array. Later the record says which devices there are.
     pub devices: Vec<DeviceId>,
-    /// Waits and spans.
+    /// Timeouts, intervals and limits.
     pub settings: Settings,
 }
 
-/// The array's monitor. The volumes that there are must be adopted (`HostRequest::AdoptVolume`) at once after its start: before
-/// it takes a device out, it has to know all that the device has a part in.
+/// The array's monitor. Immediately after its start, it must be given all volumes (`HostRequest::AdoptVolume`): it must know every volume
+/// of a device before it marks the device out.
 pub struct Monitor {
     pub(crate) config: MonitorConfig,
     service: MonitorService,
@@ -37,33 +37,33 @@ pub struct Monitor {
     pub(crate) stripes: Stripes,
     pub(crate) devices: BTreeMap<DeviceId, Device>,
     pub(crate) hosts: Hosts,
-    /// Requests to keep hosts out.
+    /// Requests to fence hosts.
     pub(crate) fences: Fences,
-    /// What operators have asked for.
+    /// Requests of operators.
     pub(crate) administrations: Administrations,
-    /// What is new since something was last decided.
+    /// What the next decision has to take into account.
     pub(crate) findings: Findings,
     pub(crate) watch: Watch,
-    /// The highest stamp clock that a device or host has named. Not durable: devices keep their own, and name it again.
+    /// The highest stamp clock that a device or host has reported. Not durable: devices keep their own, and report it again.
     stamps: Clock,
     pub(crate) counters: MonitorCounters,
 }
 
-/// Whether the monitor serves.
+/// The state of a monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MonitorService {
     /// Not started.
     Off,
-    /// It reads its record.
+    /// It is reading its record.
     Reading,
-    /// It serves.
+    /// It is serving.
     Serving,
-    /// It can't.
+    /// It cannot serve.
     Unusable(MonitorError),
 }
 
 impl Monitor {
-    /// A monitor that is off.
+    /// A monitor that is not started.
     pub fn new(config: MonitorConfig) -> Monitor {
         assert!(config.devices.len() <= limits::DEVICES_MAX, "an array has no more devices");
         Monitor {
@@ -82,26 +82,26 @@ impl Monitor {
         }
     }
 
-    /// Whether it serves.
+    /// The present state.
     pub fn service(&self) -> MonitorService {
         self.service
     }
 
-    /// Who is in, as it is durable; of epoch zero until it has been read.
+    /// The durable membership; of epoch zero until it has been read.
     pub fn membership(&self) -> &Membership {
         &self.record.durable().membership
     }
 
-    /// The highest stamp clock that is known to be accepted, as far as this monitor has heard since its start.
+    /// The highest stamp clock known to be accepted, as far as this monitor has heard since its start.
     pub fn stamps(&self) -> Clock {
         self.stamps
     }
 
-    /// Devices that are in and whose leases have run out, but that can't be taken out. As of the last step. One that is just going to be
-    /// taken out is not named: whoever waits for it need wait no longer than that takes.
+    /// Devices that are in and whose leases have expired, but that cannot be marked out, as of the last step. A device that is about to be
+    /// marked out is not listed: operations that wait for it continue as soon as it is out.
     pub fn unavailable(&self) -> Vec<DeviceId> {
         let (now, membership) = (self.watch.last_step(), self.membership());
-        // Devices are known from when it serves on.
+        // The table of devices is complete only when the monitor serves.
         if !self.watch.has_heard_all(now) || self.service != MonitorService::Serving {
             return Vec::new();
         }
@@ -112,12 +112,12 @@ impl Monitor {
         membership.devices(|member_state| member_state == MemberState::In).filter(gone).collect()
     }
 
-    /// What it knows of each device of the array, ascending. As of the last step.
+    /// The lease and state of each device of the array, ascending, as of the last step.
     pub fn leases(&self) -> impl Iterator<Item = DeviceLease> + '_ {
         shown(&self.devices, self.watch.last_step())
     }
 
-    /// What it has done.
+    /// What it has counted.
     pub fn counters(&self) -> &MonitorCounters {
         &self.counters
     }
@@ -163,7 +163,7 @@ impl Monitor {
         Ok(())
     }
 
-    /// Devices whose disks were put on record wait for what comes next.
+    /// Answers the devices whose disks have just been recorded.
     fn greet_learned(&mut self, now: Now, before: &Recorded, out: &mut Effects) {
         let devices: Vec<_> = self.devices.keys().copied().collect();
         for device in devices {
@@ -173,7 +173,7 @@ impl Monitor {
         }
     }
 
-    /// What was read, or the first membership of all; if it is that of this array.
+    /// The record that was read, or the first membership of a new array; an error if it belongs to another array.
     fn adopt_record(&mut self) -> Result<Recorded, MonitorError> {
         let found = self.record.durable().clone();
         if found.membership.epoch == Epoch(0) {
@@ -194,7 +194,7 @@ impl Monitor {
             let mut known = Device::new(started, settings);
             match member.member_state {
                 MemberState::Out => known.take_out(now.time, settings),
-                // What an earlier start of the monitor granted may run for so long.
+                // A lease granted before the monitor was restarted may still be running.
                 MemberState::In | MemberState::Returning { .. } => known.grant(started, settings),
             }
             self.devices.insert(member.device, known);
@@ -260,7 +260,7 @@ impl Monitor {
         MonitorReply::Lease { sent, length, throttle, stamps: self.stamps }
     }
 
-    /// A device renews, and may say that it is of no use: then its lease is not prolonged, so that it is soon done without.
+    /// A device asks for a lease. If it reports that it cannot serve, its lease is not extended, so that it is soon marked out.
     fn on_device(&mut self, now: Now, device: DeviceId, renewal: Renewal, out: &mut Effects) {
         let Renewal { epoch, sent, disk, unable, .. } = renewal;
         let ours = self.membership().epoch;
@@ -269,7 +269,7 @@ impl Monitor {
         }
         let lived_by = self.slot(device).lived_by;
         let known = self.devices.get_mut(&device).expect("just seen");
-        // What it has said later counts: a copy that comes late does not say that its disk is an older one, or that it is of no use.
+        // A later report takes precedence: a duplicate that arrives late must not report an older disk, or a device that cannot serve.
         let is_late = known.is_late(now.time, &renewal, &self.config.settings);
         if is_late && (unable || epoch < lived_by) {
             return self.ignore(Ignored::Settled, out);
@@ -277,7 +277,7 @@ impl Monitor {
         if !is_late {
             known.said.unable = unable;
         }
-        // Another disk may have lived by any epoch.
+        // Another disk may have any epoch.
         let is_another = self.slot(device).disk.is_some_and(|expected| expected != disk);
         if (is_another || epoch <= ours) && !self.admits(now, device, disk, epoch, out) {
             return;
@@ -308,13 +308,13 @@ impl Monitor {
         self.answer(now, NodeId::Device(device), epoch, reply, out);
     }
 
-    /// True if it gives no lease before it has heard others.
+    /// True while no lease is granted, because not all devices have been heard since the start.
     fn awaits_others(&self) -> bool {
         let heard = self.devices.values().map(|known| known.said.heard.is_some());
         self.watch.awaits_others(&self.config.settings, heard)
     }
 
-    /// All have been heard, or have had the time: what they have asked for meanwhile they get.
+    /// All devices have been heard, or have had time to be heard: their deferred requests for leases are handled now.
     fn grant_deferred(&mut self, now: Now, out: &mut Effects) {
         if !self.watch.is_new() || self.awaits_others() {
             return;
@@ -334,7 +334,7 @@ impl Monitor {
         }
     }
 
-    /// Answers the fences that are done.
+    /// Answers the fences that are complete.
     fn answer_fences(&mut self, now: Now, out: &mut Effects) {
         if self.fences.is_empty() {
             return;
@@ -345,7 +345,7 @@ impl Monitor {
             .filter(|device| !unavailable.contains(device));
         let counting: Vec<_> = counting.map(|device| &self.devices[&device]).collect();
         if counting.iter().any(|device| !device.may_serve(now.time)) {
-            // It is about to be taken out; until that is durable, it could come back with all that it holds.
+            // It is about to be marked out; until that is durable, it could return with all undecided writes that it holds.
             return;
         }
         for ((asker, ticket), epoch) in self.fences.take_done(durable.epoch, &counting) {
@@ -354,7 +354,7 @@ impl Monitor {
         }
     }
 
-    /// Answers somebody who lives by `epoch`.
+    /// Answers a node whose current epoch is `epoch`.
     pub(crate) fn answer(&mut self, now: Now, to: NodeId, epoch: Epoch, reply: MonitorReply, out: &mut Effects) {
         self.watch.step(now.time);
         let durable = self.membership();
@@ -364,7 +364,7 @@ impl Monitor {
         out.send(to, Message::MonitorAnswer(answer));
     }
 
-    /// Tells everybody of a new epoch.
+    /// Tells all hosts, lock servers and devices of a new epoch.
     pub(crate) fn tell_all(&mut self, now: Now, out: &mut Effects) {
         let devices = self.devices.keys().filter(|device| self.is_to_hear(**device));
         let devices = devices.map(|device| NodeId::Device(*device));
@@ -387,7 +387,7 @@ impl Monitor {
         if volume.check().is_err() {
             return Err(HostError::NoSuchVolume);
         }
-        // Before it serves, nobody knows which there are.
+        // Before the monitor serves, it does not know which devices there are.
         let serves = self.service == MonitorService::Serving;
         if let Some(device) = volume.holders().iter().find(|device| serves && !self.devices.contains_key(device)) {
             return Err(HostError::NoSuchDevice { device: *device });
@@ -395,7 +395,7 @@ impl Monitor {
         if self.stripes.adopt(volume) { Ok(()) } else { Err(HostError::Busy) }
     }
 
-    /// Looks for leases that have run out, and what else time has brought.
+    /// Checks for expired leases, and whatever else is due.
     fn patrol(&mut self, now: Now) {
         if !self.watch.is_patrol_due(now.time, &self.config.settings) {
             return;
@@ -465,17 +465,20 @@ impl Machine for Monitor {
             durable.epoch > Epoch(0) && durable.members.iter().map(|member| &member.device).eq(self.devices.keys())
         );
         for device in self.devices.keys() {
-            assert!(self.slot(*device).lived_by <= durable.epoch, "{device} lives by what was told");
+            assert!(
+                self.slot(*device).lived_by <= durable.epoch,
+                "{device} cannot have adopted an epoch that was not announced"
+            );
             let may_serve = self.devices[device].has_lease();
             assert!(
                 !may_serve || self.is_in_for_good(*device),
-                "who is out, or is going to be, has no lease: {device}"
+                "a device that is out, or about to be, has no lease: {device}"
             );
         }
         if let Some(next) = self.record.writing().map(|next| &next.membership) {
             let same = (&next.members, &next.fence) == (&durable.members, &durable.fence);
             assert_eq!(next.epoch, if same { durable.epoch } else { durable.epoch.next() });
-            assert!(never_shrinks(&durable.fence, &next.fence), "whoever is kept out stays so");
+            assert!(never_shrinks(&durable.fence, &next.fence), "a fence never shrinks");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The membership on disk: all that a monitor keeps there.
+//! The monitor's record: the content and format of its disk.
 
 use crate::slot::{CHANGES_MAX, Change, Slot};
 use braid_base::{ArrayId, DeviceId, DiskId, Epoch, FenceTable, Generation, Member, MemberState, Membership, limits};
@@ -8,41 +8,35 @@ use braid_wire::RecoveryThrottle;
 use bytes::{Buf, BufMut};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Bytes of a monitor's disk.
+/// Size of a monitor's disk, in bytes.
 pub const DISK_BYTES: u64 = Recorded::DISK_BYTES;
 
-/// Why a monitor can't serve.
+/// Why a monitor cannot serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MonitorError {
-    /// Both copies of its record are something else.
-    #[error("the monitor's record of who is in the array is damaged in both copies: bring back a copy of its disk")]
+    /// Neither copy of its record is valid.
+    #[error("both copies of the monitor's membership record are damaged: restore a copy of its disk")]
     Damaged,
-    /// A newer release wrote it.
-    #[error("the monitor's record has format {found}, which this release does not know")]
-    NewerFormat {
-        /// Its format.
-        found: u32,
-    },
-    /// It is that of another array.
+    /// A newer release wrote the record.
+    #[error("the monitor's record has format {found}, which this release does not know: run a newer release")]
+    NewerFormat { found: u32 },
+    /// The record belongs to another array.
     #[error("the monitor's disk is that of array {found}")]
-    OtherArray {
-        /// Which.
-        found: ArrayId,
-    },
-    /// A device has lived by a later epoch than the record's.
+    OtherArray { found: ArrayId },
+    /// A device has adopted a later epoch than the record's.
     #[error(
-        "device {device} lives by epoch {theirs}, but the monitor's record ends with {ours}: its disk was lost or is an old copy, \
-         and who is in the array is not known; bring back the right one"
+        "device {device} has epoch {theirs}, but the monitor's record ends with epoch {ours}: the monitor's disk was lost or is an old copy, \
+         so the membership is not known; restore the right disk"
     )]
     Behind {
-        /// Which device.
+        /// The device that is ahead.
         device: DeviceId,
-        /// Its epoch.
+        /// The device's epoch.
         theirs: Epoch,
-        /// The record's.
+        /// The record's epoch.
         ours: Epoch,
     },
-    /// The disk can't be read or written.
+    /// The disk cannot be read or written.
     #[error("the monitor's disk: {0}")]
     Disk(DiskError),
 }
@@ -57,20 +51,20 @@ impl From<RecordError> for MonitorError {
     }
 }
 
-/// What is on disk; nothing yet if the epoch is zero.
+/// The content of the record; of epoch zero if nothing was written yet.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Recorded {
     pub array: ArrayId,
     pub membership: Membership,
-    /// What is known of the slots of its members.
+    /// The slots of its members.
     pub slots: BTreeMap<DeviceId, Slot>,
-    /// Disks that stand by, and how many blocks objects may have on each.
+    /// The spares, and how many blocks objects may have on each.
     pub spares: BTreeMap<DiskId, u64>,
     pub throttle: RecoveryThrottle,
 }
 
 impl Recorded {
-    /// One of which nothing else is known.
+    /// A record of this membership, with nothing known of slots and spares.
     pub fn of(array: ArrayId, membership: Membership) -> Recorded {
         let (slots, spares) = (BTreeMap::new(), BTreeMap::new());
         Recorded { array, membership, slots, spares, throttle: RecoveryThrottle::default() }
@@ -84,13 +78,13 @@ impl Recorded {
         self.slots.entry(device).or_default()
     }
 
-    /// Forgets a device.
+    /// Removes a device.
     pub fn remove(&mut self, device: DeviceId) {
         self.membership.members.retain(|member| member.device != device);
         self.slots.remove(&device);
     }
 
-    /// How many slots are to have another disk.
+    /// How many slots are to get another disk.
     pub fn changes(&self) -> usize {
         self.slots.values().filter(|slot| slot.change != Change::Settled).count()
     }
@@ -102,11 +96,11 @@ impl Default for Recorded {
     }
 }
 
-/// The array, the epoch, five counts, `below` and the pace.
+/// The array, the epoch, five counts, `below` and the throttle.
 const FIXED_BYTES: usize = 16 + 4 + 5 * 4 + 4 + 12;
-/// Of a member and its slot.
+/// A member and its slot.
 const MEMBER_BYTES: usize = 20 + 8;
-/// Of a slot that is to have another disk.
+/// A slot that is to get another disk.
 const CHANGE_BYTES: usize = 16;
 const SPARE_BYTES: usize = 16;
 const GENERATION_BYTES: usize = 4;
@@ -124,7 +118,7 @@ const RETURNING: u32 = 2;
 const RETURNING_WITH_COORDINATOR: u32 = 3;
 const OUT: u32 = 4;
 
-/// Flags of a slot, beside how its device stands.
+/// Flags of a slot, in the word that holds its device's state.
 const HAS_DISK: u32 = 1 << 8;
 const HELD: u32 = 2 << 8;
 const LEAVING: u32 = 1;
@@ -133,7 +127,7 @@ const AWAITED_AFTER: u32 = 3;
 
 impl Record for Recorded {
     const MAGIC: [u8; 8] = *b"BraidMon";
-    /// 1 knew no disks.
+    /// Format 1 did not name disks.
     const FORMAT: u32 = 2;
     const SLOT_BYTES: usize = 64 << 10;
 
@@ -168,7 +162,7 @@ impl Record for Recorded {
         to.put_u32_le(changing.clone().count() as u32);
         for (device, slot) in changing {
             let (kind, disk) = match slot.change {
-                Change::Settled => unreachable!("these are left out"),
+                Change::Settled => unreachable!("filtered out above"),
                 Change::Leaving { to } => (LEAVING, to),
                 Change::Awaited { before: None } => (AWAITED, DiskId::default()),
                 Change::Awaited { before: Some(before) } => (AWAITED_AFTER, before),
@@ -222,7 +216,7 @@ impl Record for Recorded {
         let count = from.try_get_u32_le().ok()? as usize;
         let members = (0..count).map(|_| take_member(from)).collect::<Option<Vec<_>>>()?;
         let slots = members.iter().map(|(member, slot)| (member.device, *slot));
-        // What nothing is known of is the same as what is not there.
+        // A slot of which nothing is known is not kept.
         let slots = slots.filter(|(_, slot)| *slot != Slot::default()).collect();
         let members: Vec<_> = members.into_iter().map(|(member, _)| member).collect();
         let ascending = members.windows(2).all(|pair| pair[0].device < pair[1].device);
@@ -233,12 +227,12 @@ impl Record for Recorded {
     }
 }
 
-/// True if there is room for so many hosts.
+/// True if the fence fits into a record.
 pub(crate) fn fits(fence: &FenceTable) -> bool {
     fence.except.len() <= limits::FENCED_MAX && fence.also.len() <= limits::FENCED_MAX
 }
 
-/// A member, and its slot; the names of disks follow later.
+/// A member and its slot; the disk's name follows later in the record.
 fn take_member(from: &mut &[u8]) -> Option<(Member, Slot)> {
     let device = DeviceId(from.try_get_u32_le().ok()?.try_into().ok()?);
     let (member_state, recovery_coordinator) = (from.try_get_u32_le().ok()?, Generation(from.try_get_u32_le().ok()?));
@@ -317,7 +311,7 @@ mod tests {
         let mut recorded = Recorded::of(ArrayId([7; 16]), Membership::first([DeviceId(1), DeviceId(2)]));
         recorded.slot_mut(DeviceId(2)).lived_by = Epoch(1);
         let bytes = bytes_of(&recorded);
-        // Two slots, two counts and the pace have come since.
+        // Two disk names, two counts and the throttle were added since.
         let older = &bytes[..bytes.len() - 2 * 8 - 2 * 4 - 12];
         let mut from = older;
         assert_eq!((Recorded::take_older(1, &mut from), from.len()), (Some(recorded), 0));
@@ -333,7 +327,7 @@ mod tests {
         for length in 0..bytes.len() {
             assert_eq!(Recorded::take(&mut &bytes[..length]), None, "cut at {length}");
         }
-        // How many members; the first one's number, too large and not ascending; its standing.
+        // The number of members; the first member's number, too large and not ascending; its state.
         for (at, value) in [(20, 3), (20, u32::MAX), (24, 70_000), (24, 2), (28, 0), (28, 5)] {
             let mut other = bytes.clone();
             other[at..at + 4].copy_from_slice(&value.to_le_bytes());

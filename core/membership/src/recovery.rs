@@ -1,8 +1,8 @@
-//! The monitor's record made anew from what the devices know, when the record is lost or is an old copy (`docs/membership.md`).
+//! Rebuilds the monitor's record from what the devices know, when the record is lost or is an old copy (`docs/membership.md`).
 //!
-//! Each device keeps the membership that it adopted last, durably, and serves in no other epoch. So the highest epoch among all devices
-//! is the last one in which anything was written, and its membership says which devices have everything. Epochs that the monitor
-//! decided afterwards, and that no device adopted, were never served in: leaving them out loses nothing.
+//! Each device durably keeps the membership that it adopted last, and serves in no other epoch. So the highest epoch among all devices is
+//! the last one in which anything was written, and its membership says which devices are complete. Later epochs, which the monitor decided
+//! but no device adopted, were never served in, so leaving them out loses nothing.
 
 use crate::record::Recorded;
 use crate::slot::{Change, Slot};
@@ -10,14 +10,13 @@ use crate::{MonitorError, record};
 use braid_base::{ArrayId, DeviceId, DiskId, Epoch, Generation, MemberState, Membership};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The new record's epoch is so far above the highest one that was found. Epochs that the lost monitor decided and no device adopted
-/// may have been told to hosts, and a device that was not heard may have adopted them: none of these is used again.
+/// The new record's epoch is this far above the highest one found. The lost monitor may have told hosts of epochs that no device adopted,
+/// and a device that was not read may have adopted them: none of these numbers is used again.
 pub const EPOCH_MARGIN: u32 = 1 << 20;
 
-/// What the disk of one device says. Nobody serves from it meanwhile.
+/// What the disk of one device says. The device does not serve meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceTestimony {
-    /// Which device.
     pub device: DeviceId,
     /// The name of its disk.
     pub disk: DiskId,
@@ -28,113 +27,104 @@ pub struct DeviceTestimony {
 /// What is known, and what the operator accepts.
 #[derive(Clone, Debug)]
 pub struct Evidence {
-    /// Which array.
     pub array: ArrayId,
-    /// The devices that the array's description names, and the disk in each; none if no disk is named there.
+    /// The devices that the array's description names, and the disk of each; none if it names no disk.
     pub devices: BTreeMap<DeviceId, Option<DiskId>>,
-    /// What the disks say that were read.
+    /// The disks that were read.
     pub heard: Vec<DeviceTestimony>,
-    /// Of devices, an epoch that each was once heard to live by, by older copies of the record or what the monitor showed.
+    /// An epoch that each device is known to have had, from older copies of the record or from what the monitor showed.
     pub lived_by: BTreeMap<DeviceId, Epoch>,
-    /// Devices that the operator does without. Their disks are never let in again.
+    /// Devices that the operator gives up. Their disks are never let in again.
     pub without: BTreeSet<DeviceId>,
-    /// All hosts below this generation are fenced: the lost monitor may have answered that some of them are.
+    /// All hosts below this generation are fenced, since the lost monitor may have fenced any of them.
     pub hosts_below: Generation,
 }
 
 /// Why no record is made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecoveryRefused {
-    /// Nobody knows who is in.
+    /// No device knows a membership.
     #[error("none of the devices that were read has ever adopted a membership")]
     NothingAdopted,
-    /// Not all devices were heard.
-    #[error("not all devices could be read, and what is missing may hold later writes: {}", list(devices))]
+    /// Not all devices were read.
+    #[error("not all devices could be read, and the missing ones may hold later writes: {}", list(devices))]
     Missing {
-        /// Those that were not.
+        /// The devices that were not read.
         devices: Vec<DeviceId>,
     },
-    /// The disk of a device is older than what the device once had.
-    #[error(
-        "the disk of device {device} is an old copy: it lives by epoch {found}, and the device has lived by epoch {known}"
-    )]
+    /// The disk of a device is older than one that the device once had.
+    #[error("the disk of device {device} is an old copy: it has epoch {found}, but the device once had epoch {known}")]
     Outdated {
-        /// The device.
         device: DeviceId,
-        /// What its disk says.
+        /// The epoch of its disk.
         found: Epoch,
-        /// What the device had.
+        /// An epoch that the device is known to have had.
         known: Epoch,
     },
-    /// Two devices know different memberships of the same epoch: their disks are not of one history.
+    /// Two devices know different memberships of the same epoch, so their disks do not belong to one history.
     #[error("devices {first} and {second} know different memberships of epoch {epoch}")]
     Disagreement {
-        /// The epoch.
         epoch: Epoch,
-        /// One of them.
+        /// One device.
         first: DeviceId,
-        /// The other.
+        /// The other device.
         second: DeviceId,
     },
-    /// Another disk fills the slot, by the array's description.
+    /// The array's description names another disk for the slot.
     #[error("the disk of device {device} is {found}, but {expected} fills its slot")]
     OtherDisk {
-        /// The device.
         device: DeviceId,
         /// The disk that was read.
         found: DiskId,
-        /// The one that should be there.
+        /// The disk that the description names.
         expected: DiskId,
     },
-    /// Two disks claim to be the same device.
-    #[error("two disks claim to be device {device}")]
-    Twice {
-        /// The device.
-        device: DeviceId,
-    },
-    /// Epochs are used up.
-    #[error("the devices live by epoch {newest}, and there are not enough epochs above it")]
+    /// Two disks say that they belong to the same device.
+    #[error("two disks were read as device {device}")]
+    Twice { device: DeviceId },
+    /// There are no epochs left.
+    #[error("the devices have epoch {newest}, and there are not enough epochs above it")]
     NoEpochs {
-        /// The highest one.
+        /// The highest epoch that was found.
         newest: Epoch,
     },
 }
 
-/// A record made anew.
+/// A rebuilt record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecoveredRecord {
     recorded: Recorded,
     /// The highest epoch that a device has adopted.
     pub newest: Epoch,
-    /// Devices that are done without: their disks are not let in again.
+    /// Devices that were given up: their disks are not let in again.
     pub left_out: Vec<DeviceId>,
 }
 
 impl RecoveredRecord {
-    /// The membership that the monitor begins with.
+    /// The membership with which the monitor begins.
     pub fn membership(&self) -> &Membership {
         &self.recorded.membership
     }
 
-    /// The epoch that the device's disk must live by at least, to be let in.
+    /// The epoch that the device's disk must at least have, to be let in.
     pub fn lived_by(&self, device: DeviceId) -> Epoch {
         self.recorded.slot(device).lived_by
     }
 
-    /// The bytes of the monitor's disk.
+    /// The content of a monitor's disk with this record.
     pub fn disk_image(&self) -> Vec<u8> {
         braid_record::disk_image(&self.recorded)
     }
 }
 
-/// What a monitor's disk says.
+/// The content of a monitor's record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordSummary {
-    /// Whose record it is.
+    /// The array that it belongs to.
     pub array: ArrayId,
-    /// The membership; of epoch zero if nothing has been written yet.
+    /// The membership; of epoch zero if nothing was written yet.
     pub membership: Membership,
-    /// The latest epoch that each device was heard to live by.
+    /// The latest epoch that each device was heard to have.
     pub lived_by: BTreeMap<DeviceId, Epoch>,
 }
 
@@ -149,7 +139,7 @@ impl RecordSummary {
         Ok(RecordSummary { array, membership, lived_by })
     }
 
-    /// True if the record is not older than what the devices say: a monitor that serves by it lets in all of these.
+    /// True if the record is not older than what the devices say: a monitor with this record lets all of them in.
     pub fn is_up_to_date<'a>(&self, heard: impl IntoIterator<Item = &'a DeviceTestimony>) -> bool {
         let newest = heard.into_iter().map(DeviceTestimony::epoch).max().unwrap_or_default();
         self.membership.epoch > Epoch(0) && self.membership.epoch >= newest
@@ -157,13 +147,13 @@ impl RecordSummary {
 }
 
 impl DeviceTestimony {
-    /// The epoch that the disk lives by; zero if it never lived by any.
+    /// The epoch of the disk; zero if it never adopted any.
     pub fn epoch(&self) -> Epoch {
         self.membership.as_ref().map_or(Epoch(0), |membership| membership.epoch)
     }
 }
 
-/// Makes the record anew, or says why that would not be safe.
+/// Rebuilds the record, or returns the reason why that would not be safe.
 pub fn recover(evidence: &Evidence) -> Result<RecoveredRecord, RecoveryRefused> {
     let heard = heard(evidence)?;
     let newest = agree(&heard)?;
@@ -172,7 +162,7 @@ pub fn recover(evidence: &Evidence) -> Result<RecoveredRecord, RecoveryRefused> 
     if !missing.is_empty() {
         return Err(RecoveryRefused::Missing { devices: missing });
     }
-    // A device that the description does not name has been removed: that is decided before its entry goes.
+    // A device that the description does not name has been removed: that is decided before its entry is deleted.
     let members = newest.members.iter().filter(|member| evidence.devices.contains_key(&member.device));
     let too_high = RecoveryRefused::NoEpochs { newest: newest.epoch };
     let epoch = newest.epoch.0.checked_add(EPOCH_MARGIN).filter(|epoch| epoch.checked_add(EPOCH_MARGIN).is_some());
@@ -183,11 +173,11 @@ pub fn recover(evidence: &Evidence) -> Result<RecoveredRecord, RecoveryRefused> 
     for member in &mut membership.members {
         let device = member.device;
         match &mut member.member_state {
-            // Nobody reads it, and nobody brings it anything any more.
+            // It is not read from, and is not resynchronised any more.
             MemberState::Returning { .. } if !heard.contains_key(&device) => {
                 (member.member_state, member.since) = (MemberState::Out, epoch);
             }
-            // It is fenced with all others.
+            // The coordinator is fenced, like all hosts before.
             MemberState::Returning { recovery_coordinator } => *recovery_coordinator = None,
             MemberState::In | MemberState::Out => {}
         }
@@ -199,14 +189,14 @@ pub fn recover(evidence: &Evidence) -> Result<RecoveredRecord, RecoveryRefused> 
                 if found < known {
                     return Err(RecoveryRefused::Outdated { device, found, known });
                 }
-                // A disk without a past that waits outside must get none from an epoch in which it is out.
+                // An empty disk that waits outside must not adopt an epoch in which it is out: it would then be refused as used.
                 let is_awaited = member.member_state == MemberState::Out && found == Epoch(0);
                 let change = if is_awaited { Change::Awaited { before: None } } else { Change::Settled };
                 Slot { disk: Some(testimony.disk), change, lived_by: found, ..Slot::default() }
             }
             None => Slot {
                 disk: evidence.devices[&device],
-                // No disk has lived by that: only one without a past, which replaces it, is let in.
+                // No disk has adopted that epoch, so only an empty disk, as a replacement, is let in.
                 lived_by: Epoch(epoch.0 - 1),
                 ..Slot::default()
             },
@@ -218,7 +208,7 @@ pub fn recover(evidence: &Evidence) -> Result<RecoveredRecord, RecoveryRefused> 
     Ok(RecoveredRecord { recorded, newest: newest.epoch, left_out })
 }
 
-/// What counts of what was read, by device.
+/// The disks that count, by device.
 fn heard(evidence: &Evidence) -> Result<BTreeMap<DeviceId, &DeviceTestimony>, RecoveryRefused> {
     let mut heard = BTreeMap::new();
     for testimony in &evidence.heard {
@@ -238,7 +228,7 @@ fn heard(evidence: &Evidence) -> Result<BTreeMap<DeviceId, &DeviceTestimony>, Re
     Ok(heard)
 }
 
-/// The newest membership that any of them has adopted, if all that know an epoch know the same of it.
+/// The newest membership that any device has adopted; an error if two devices differ about an epoch.
 fn agree<'a>(heard: &BTreeMap<DeviceId, &'a DeviceTestimony>) -> Result<&'a Membership, RecoveryRefused> {
     let mut known: BTreeMap<Epoch, (DeviceId, &'a Membership)> = BTreeMap::new();
     for (device, testimony) in heard {

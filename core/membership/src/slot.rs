@@ -1,70 +1,69 @@
-//! Which disk fills each slot, and what operators ask for (`docs/healing.md`).
+//! A slot's record: which disk fills it, and which changes an operator has requested (`docs/healing.md`).
 //!
 //! ```text
-//!              Replace, slot in              it is out                the disk renews
+//!              Replace, slot in            the slot is out              the disk asks for a lease
 //!   Settled ───────────────────► Leaving ─────────────► Awaited ─────────────────────► Settled, returning
 //!              Replace, slot out: at once ────────────► Awaited
 //! ```
 //!
-//! A disk is put on record before its first lease. What is asked for is checked when the next record is made, and answered when that
-//! is durable.
+//! A disk is recorded before it gets its first lease. An operator's request is checked when the next record is made, and answered when that
+//! record is durable.
 
 use braid_base::{DeviceId, DiskId, Epoch};
 use braid_wire::{HealingProgress, JoinRefused};
 
-/// The most slots that wait for another disk.
+/// The most slots that may wait for another disk at a time.
 pub(crate) const CHANGES_MAX: usize = 64;
 
-/// What is on record of a slot.
+/// The record of one slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Slot {
-    /// The disk that fills it; none before the first one has been heard of.
+    /// The disk that fills it; none before the first one has been heard.
     pub disk: Option<DiskId>,
-    /// An operator has taken it out.
+    /// An operator has taken the slot out.
     pub held: bool,
     pub change: Change,
-    /// The latest epoch that the disk was heard to live by; while another one is awaited, of the disk before. It has had that epoch, so
-    /// it is an older copy if it says an earlier one, or none.
+    /// The latest epoch that the disk was heard to have; while another disk is awaited, the previous disk's. The disk has adopted that
+    /// epoch durably, so a disk that reports an earlier epoch, or none, is an older copy.
     pub lived_by: Epoch,
 }
 
-/// Whether another disk is to fill a slot.
+/// Whether the slot is to get another disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Change {
     #[default]
     Settled,
-    /// This one, as soon as the slot is out.
+    /// This disk, as soon as the slot is out.
     Leaving { to: DiskId },
-    /// It fills the slot, but has never been heard of. The one before it could still come back.
+    /// The slot's disk has never been heard. The previous disk could still return.
     Awaited { before: Option<DiskId> },
 }
 
-/// A slot, as it is shown.
+/// The state of a slot, for display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotShown {
-    /// The slot.
     pub device: DeviceId,
-    /// The disk that fills it; none before the first one has been heard of.
+    /// The disk that fills it; none before the first one has been heard.
     pub disk: Option<DiskId>,
-    /// The disk that is to fill it as soon as it is out.
+    /// The disk that fills it as soon as the slot is out.
     pub leaves_to: Option<DiskId>,
-    /// The disk that should be brought there, if it is not there yet.
+    /// The disk that is recorded for the slot, if it was never heard there.
     pub awaits: Option<DiskId>,
-    /// An operator has taken it out.
+    /// An operator has taken the slot out.
     pub held: bool,
-    /// Why what was last heard there may not serve.
+    /// Why the disk that was last heard there may not serve.
     pub join_refused: Option<JoinRefused>,
-    /// How far it is, while it is returning, as its recovery coordinator last said.
+    /// The progress of its resync or rebuild while it is returning, as its recovery coordinator last reported it.
     pub progress: Option<HealingProgress>,
 }
 
 impl Slot {
-    /// True if it is to go out as soon as that can be.
+    /// True if it is to go out as soon as possible.
     pub fn is_to_leave(&self) -> bool {
         self.held || matches!(self.change, Change::Leaving { .. })
     }
 
-    /// True if it is, or is going to be, or could again become, the slot's disk.
+    /// True if the disk fills the slot, is about to fill it, or could return to it.
     pub fn involves(&self, disk: DiskId) -> bool {
         let other = match self.change {
             Change::Settled => None,
@@ -74,14 +73,14 @@ impl Slot {
         self.disk == Some(disk) || other == Some(disk)
     }
 
-    /// The slot is out: another disk fills it from now on.
+    /// The slot is out: the disk `to` fills it from now on.
     pub fn hand_over(&mut self, to: DiskId) {
-        // The one that is awaited has never been there: what was before it is still what could come back.
+        // An awaited disk has never been there, so the disk before it is still the one that could return.
         let before = if let Change::Awaited { before } = self.change { before } else { self.disk };
         *self = Slot { disk: Some(to), held: false, change: Change::Awaited { before }, ..*self };
     }
 
-    /// Why this disk, which has lived up to `epoch`, may not serve here.
+    /// Why this disk, whose latest epoch is `epoch`, may not serve here; none if it may.
     pub fn objects_to(&self, disk: DiskId, epoch: Epoch) -> Option<JoinRefused> {
         match (self.disk, self.change) {
             (Some(expected), _) if expected != disk => Some(JoinRefused::OtherDisk { expected }),

@@ -1,4 +1,4 @@
-//! Which disks fill the slots, as devices and operators hear of it: see [`Slot`].
+//! Which disk fills each slot, and what devices and operators are told of it; see [`Slot`].
 
 use crate::administrations::AdministrationName;
 use crate::leases::Device;
@@ -10,12 +10,12 @@ use braid_machine::Effects;
 use braid_wire::{AdminError, Administration, Message, MonitorAnswer, MonitorReply, RecoveryThrottle};
 
 impl Monitor {
-    /// What is on record of a slot.
+    /// The record of a slot.
     pub(crate) fn slot(&self, device: DeviceId) -> Slot {
         self.record.durable().slot(device)
     }
 
-    /// All slots, ascending: which disks fill them, or should.
+    /// All slots, ascending.
     pub fn slots(&self) -> impl Iterator<Item = SlotShown> + '_ {
         self.devices.iter().map(|(device, known)| {
             let Slot { disk, held, change, .. } = self.slot(*device);
@@ -26,7 +26,7 @@ impl Monitor {
         })
     }
 
-    /// Disks that stand by, and how many blocks objects may have on each.
+    /// The spares, and how many blocks objects may have on each.
     pub fn spares(&self) -> impl Iterator<Item = (DiskId, u64)> + '_ {
         self.record.durable().spares.iter().map(|(disk, blocks)| (*disk, *blocks))
     }
@@ -36,19 +36,20 @@ impl Monitor {
         self.record.durable().throttle
     }
 
-    /// A device renews with this disk. True if it is the right one, and can be treated like any; else it is answered here.
+    /// A device asks for a lease with this disk. True if the disk may serve, so that the request is handled as usual; otherwise it is
+    /// answered here.
     pub(crate) fn admits(&mut self, now: Now, device: DeviceId, disk: DiskId, epoch: Epoch, out: &mut Effects) -> bool {
         let slot = self.slot(device);
         let known = self.devices.get_mut(&device).expect("just seen");
         known.join_refused = slot.objects_to(disk, epoch);
         let reply = match (known.join_refused, slot) {
             (Some(why), _) => MonitorReply::JoinRefused(why),
-            // It may serve when that is on record.
+            // It may serve when the disk is recorded.
             (None, Slot { disk: None, .. }) => {
                 self.findings.learn(device, disk);
                 MonitorReply::Changed
             }
-            // It must not live by an epoch in which it is out: that would look like a past.
+            // It must not adopt an epoch in which it is out: a disk that has adopted an epoch is refused as used.
             (None, Slot { change: Change::Awaited { .. }, .. }) => {
                 known.said.heard = Some(now.time);
                 MonitorReply::Changed
@@ -61,7 +62,7 @@ impl Monitor {
         false
     }
 
-    /// True if a device is to hear of a new epoch unasked.
+    /// True if a device is to be told of new epochs without asking.
     pub(crate) fn is_to_hear(&self, device: DeviceId) -> bool {
         let awaited = matches!(self.slot(device).change, Change::Awaited { .. });
         !awaited && self.devices[&device].join_refused.is_none()
@@ -81,7 +82,7 @@ impl Monitor {
         }
     }
 
-    /// The record has what was decided.
+    /// The record with the decided requests is durable: they are answered.
     pub(crate) fn on_administered(&mut self, now: Now, out: &mut Effects) {
         for name in self.administrations.decided() {
             self.answer_administered(now, name, Ok(()), out);
@@ -100,7 +101,7 @@ impl Monitor {
         self.answer(now, name.0, asker, reply, out);
     }
 
-    /// The record says which devices there are.
+    /// Follows the record: devices that it adds or removes.
     pub(crate) fn follow_members(&mut self, now: Now) {
         let membership = self.record.durable().membership.clone();
         self.devices.retain(|device, _| membership.member(*device).is_some());
@@ -110,7 +111,7 @@ impl Monitor {
         }
     }
 
-    /// The record says that other disks fill these slots than before: what was heard there was not these.
+    /// Other disks fill these slots than before: what was heard there from the previous disks does not count.
     pub(crate) fn on_handed_over(&mut self, before: &Recorded) {
         let changed = |device: &DeviceId| before.slot(*device).disk != self.slot(*device).disk;
         let changed: Vec<_> = self.devices.keys().copied().filter(changed).collect();

@@ -1,19 +1,19 @@
-//! Which devices depend on each other: those that have units of one stripe. No more of them may be missing than the stripe has redundancy
-//! units. And what lies on each.
+//! Which devices depend on each other because they hold units of the same stripe, and what each device holds. No more devices of a stripe
+//! may be missing than the stripe has redundancy units.
 
 use braid_base::{DeviceId, VolumeId, limits};
 use braid_layout::VolumeDescription;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Blocks of a disk are taken by so many.
+/// A disk is allocated in chunks of this many blocks.
 const CHUNK_BLOCKS: u64 = 16;
 
-/// All volumes.
+/// The descriptions of all volumes.
 #[derive(Debug, Default)]
 pub(crate) struct Stripes(BTreeMap<VolumeId, VolumeDescription>);
 
 impl Stripes {
-    /// Takes in a volume, or the new description of one. False if there are too many.
+    /// Adds a volume, or replaces its description. False if there are too many.
     pub fn adopt(&mut self, volume: VolumeDescription) -> bool {
         let room = self.0.len() < limits::OBJECTS_MAX || self.0.contains_key(&volume.id);
         if room {
@@ -32,8 +32,8 @@ impl Stripes {
         self.of(device).any(|volume| volume.layout.redundancy_units() > 0)
     }
 
-    /// The devices that keep `device` from going: of each of its stripes that could not do without it as well, those that are not `present`.
-    /// A stripe does without as many devices as it has redundancy units.
+    /// The devices because of which `device` cannot be marked out: of each of its stripes that would then lack too many units, the devices
+    /// that are not `present`. A stripe may lack as many devices as it has redundancy units.
     pub fn needed_beside(&self, device: DeviceId, present: impl Fn(DeviceId) -> bool) -> Vec<DeviceId> {
         let stripes = self.stripes_of(device);
         let missing = stripes.filter_map(|(_, redundancy, others)| {
@@ -44,9 +44,9 @@ impl Stripes {
         needed.into_iter().collect()
     }
 
-    /// The stripes of redundant volumes that have a unit on `device`: of which volume, how many units it does without, and who else has one.
+    /// The stripes of redundant volumes with a unit on `device`: the volume, its redundancy units, and the other devices of the stripe.
     fn stripes_of(&self, device: DeviceId) -> impl Iterator<Item = (VolumeId, usize, Vec<DeviceId>)> {
-        // Where it moves to counts like where it lies: it may soon be all there is, and what is written is written on both sides.
+        // During a migration, both the old and the new placement count: the volume may soon have only the new one, and writes go to both.
         let placements = self.of(device).flat_map(|volume| volume.placements().map(|placed| (volume.id, placed)));
         let redundant = placements.filter(|(_, (layout, _))| layout.redundancy_units() > 0);
         redundant.flat_map(move |(volume, (layout, devices))| {
@@ -57,23 +57,23 @@ impl Stripes {
         })
     }
 
-    /// A volume that lies on `device`, too.
+    /// Some volume with blocks on `device`.
     pub fn any_on(&self, device: DeviceId) -> Option<VolumeId> {
         self.of(device).map(|volume| volume.id).next()
     }
 
-    /// A volume without redundancy that lies on `device`, too.
+    /// Some volume without redundancy with blocks on `device`.
     pub fn unprotected_on(&self, device: DeviceId) -> Option<VolumeId> {
         self.of(device).find(|volume| volume.layout.redundancy_units() == 0).map(|volume| volume.id)
     }
 
-    /// The room that a disk must have for what lies on `device`, in blocks: each component in whole chunks.
+    /// The capacity that a disk needs for the components on `device`, in blocks: each component takes whole chunks.
     pub fn blocks_on(&self, device: DeviceId) -> u64 {
         let object = |volume: &VolumeDescription| volume.object_on(device).map_or(0, |range| range.count);
         self.of(device).map(|volume| object(volume).next_multiple_of(CHUNK_BLOCKS)).sum()
     }
 
-    /// The volumes that lie on a device, or move there.
+    /// The volumes with blocks on a device, or moving there.
     fn of(&self, device: DeviceId) -> impl Iterator<Item = &VolumeDescription> {
         self.0.values().filter(move |volume| volume.object_on(device).is_some())
     }
@@ -89,7 +89,7 @@ mod tests {
         VolumeDescription {
             id: VolumeId(id),
             bytes: 1 << 20,
-            layout: Layout::new(scheme, devices.len(), 16).expect("it can be laid so"),
+            layout: Layout::new(scheme, devices.len(), 16).expect("the layout is valid"),
             devices: devices.iter().copied().map(DeviceId).collect(),
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
@@ -107,25 +107,25 @@ mod tests {
         let all = |_| true;
         let but = |gone: u16| move |device| device != DeviceId(gone);
         stripes.adopt(volume(1, Scheme::Raid0 { data: 3 }, &[0, 1, 2]));
-        assert!(!can_do_without(&stripes, DeviceId(0), all), "nothing is gained");
+        assert!(!can_do_without(&stripes, DeviceId(0), all), "no redundancy is gained");
         // Two groups of three.
         stripes.adopt(volume(2, Scheme::Raid5 { data: 2 }, &[0, 1, 2, 3, 4, 5]));
         assert!(can_do_without(&stripes, DeviceId(0), all));
         assert!(can_do_without(&stripes, DeviceId(0), but(3)) && !can_do_without(&stripes, DeviceId(0), but(2)));
-        assert!(can_do_without(&stripes, DeviceId(0), but(0)), "it is not there itself");
+        assert!(can_do_without(&stripes, DeviceId(0), but(0)), "whether the device itself is present does not matter");
         stripes.adopt(volume(3, Scheme::Raid1 { copies: 2 }, &[3, 0]));
         assert!(!can_do_without(&stripes, DeviceId(0), but(3)) && can_do_without(&stripes, DeviceId(1), but(3)));
-        assert!(!can_do_without(&stripes, DeviceId(6), all), "it has nothing");
+        assert!(!can_do_without(&stripes, DeviceId(6), all), "it has no units");
         stripes.drop(VolumeId(3));
         assert!(can_do_without(&stripes, DeviceId(0), but(3)));
         stripes.adopt(volume(2, Scheme::Raid0 { data: 6 }, &[0, 1, 2, 3, 4, 5]));
-        assert!(!can_do_without(&stripes, DeviceId(0), all), "its description is a new one");
+        assert!(!can_do_without(&stripes, DeviceId(0), all), "the new description counts");
     }
 
     #[test]
     fn what_lies_on_a_device_is_known() {
         let mut stripes = Stripes::default();
-        // Of 256 blocks: 6 stripes on the first three, 86 blocks in 96; 256 on one and the other.
+        // Volumes of 256 blocks: 6 stripes on the first three, 86 blocks in 96; 256 blocks on each of the two copies.
         stripes.adopt(volume(1, Scheme::Raid5 { data: 3 }, &[0, 1, 2, 3]));
         stripes.adopt(volume(2, Scheme::Raid1 { copies: 2 }, &[3, 4]));
         assert_eq!([0, 3, 4, 5].map(|device| stripes.blocks_on(DeviceId(device))), [96, 96 + 256, 256, 0]);

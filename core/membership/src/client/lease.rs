@@ -1,4 +1,4 @@
-//! A device's lease: until when it may serve, and what it reports of itself to get the next one.
+//! A device's lease: until when the device may serve, and what it reports to get the next lease.
 
 use super::{REPORT_AGAIN_AFTER, STARTING};
 use braid_base::limits::{HEARTBEATS_PER_LEASE, Settings};
@@ -7,48 +7,48 @@ use braid_wire::JoinRefused;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// It asks so many times as often while it has no answer.
+/// While it has no answer, the device asks this many times as often.
 const UNANSWERED: u32 = 2;
-/// Leases for whose length it reports that it is not able, once it has failed.
+/// For this many lease lengths after a failure, the device reports that it cannot serve.
 const FAILED: u32 = 2;
-/// Requests for leases that it keeps in mind.
+/// The most requests for leases that are remembered.
 const RENEWALS_MAX: usize = 1024;
 
 /// A device's lease.
 #[derive(Clone, Debug)]
 pub(super) struct LeaseState {
     pub device: DeviceId,
-    /// Which disk this is, once it has been read.
+    /// The name of the device's disk, once it has been read.
     pub disk: Option<DiskId>,
-    /// A newer membership than that of the view, on its way to the disk.
+    /// A newer membership than the view's, which is being written to disk.
     pub adopting: Option<Membership>,
-    /// How long the monitor's leases are, once one has come.
+    /// The length of the monitor's leases, once one was granted.
     length: Option<Duration>,
-    /// Until when it may serve.
+    /// When the lease expires.
     until: Option<Time>,
     renewals: Renewals,
-    /// The latest epoch that it has asked for, since it was told of it.
+    /// The latest epoch that the device was told of and has asked a lease for.
     sought: Epoch,
-    /// A write has failed here while it was returning.
+    /// A write has failed here while the device was returning.
     failed: bool,
-    /// It reports so until then.
+    /// Until then, the device reports that it cannot serve.
     unable_until: Option<Time>,
     /// Why it gets no lease.
     pub join_refused: Option<JoinRefused>,
-    /// Fenced hosts of which it has last reported that it holds something undecided.
+    /// Fenced hosts with undecided intents, as last reported.
     pub undecided: Vec<Generation>,
 }
 
-/// The requests for leases of a device's present life, and whether the monitor answers.
+/// The requests for leases since the device started, and whether the monitor answers.
 #[derive(Clone, Debug, Default)]
 struct Renewals {
     first: Option<Time>,
-    /// When it has asked for leases that would still last. An answer to anything else is one to a former life: clocks that begin anew with
-    /// the machine come by the same times again.
+    /// When it sent requests for leases that could still be running. An answer to any other time belongs to a former start of the device: a
+    /// clock that restarts with the machine shows the same times again.
     sent: BTreeSet<Time>,
     /// When the monitor was last heard.
     heard: Option<Time>,
-    /// It has last reported that it hears nothing.
+    /// The last report said that the monitor's answers are not heard.
     reported_deaf: bool,
 }
 
@@ -69,18 +69,18 @@ impl LeaseState {
         }
     }
 
-    /// True if it runs, and no other membership is being adopted.
+    /// True if the lease has not expired, and no other membership is being adopted.
     pub fn runs(&self, now: Time) -> bool {
         self.adopting.is_none() && self.until.is_some_and(|until| now < until)
     }
 
-    /// How often it renews: often enough for the leases that it gets, whatever it was told of their length.
+    /// The interval between requests: short enough for the leases that it is granted, whatever length it was configured for.
     fn heartbeat(&self, settings: &Settings) -> Duration {
         let fits = |length: Duration| settings.heartbeat.min(length / HEARTBEATS_PER_LEASE).max(REPORT_AGAIN_AFTER);
         self.length.map_or(settings.heartbeat, fits)
     }
 
-    /// When to renew next, after the renewal at `last`.
+    /// When to ask for the next lease, after the request at `last`.
     pub fn next_renewal(&self, settings: &Settings, last: Option<Time>, is_starting: bool) -> Time {
         let heartbeat = self.heartbeat(settings);
         let wait = if is_starting {
@@ -93,45 +93,45 @@ impl LeaseState {
         last.map_or(Time(0), |last| last.after(wait))
     }
 
-    /// It renews. Tells which devices it calls silent: itself, if it is of no use.
+    /// An answer that is only a little late does not count as lost.
     pub fn renew(&mut self, now: Time, settings: &Settings, undecided: &[Generation]) -> Vec<DeviceId> {
         self.undecided = undecided.to_vec();
         if std::mem::take(&mut self.failed) {
             self.unable_until = Some(now.after(settings.device_lease * FAILED));
         }
-        // An answer a little late is none that is lost.
+        // The monitor was heard. True if the last report said that it was not.
         let heartbeat = self.heartbeat(settings);
         let is_deaf = self.renewals.add(now, settings.device_lease, heartbeat + heartbeat / 4);
         let is_unable = is_deaf || self.unable_until.is_some_and(|until| now < until);
         if is_unable { vec![self.device] } else { Vec::new() }
     }
 
-    /// The monitor was heard. True if it was last told that it is not.
+    /// The monitor was heard. True if the last report said that it was not.
     pub fn hear(&mut self, now: Time) -> bool {
         self.renewals.heard = Some(now);
         self.renewals.reported_deaf
     }
 
-    /// A write has failed while it was returning.
+    /// A write has failed while the device was returning.
     pub fn fail(&mut self) {
         self.failed = true;
     }
 
-    /// It has asked for a lease at that time, in this life.
+    /// True if the device has asked for a lease at that time since it started.
     pub fn has_asked(&self, sent: Time) -> bool {
         self.renewals.sent.contains(&sent)
     }
 
-    /// It has got the lease for which it asked at `sent`. The lease counts from then, so that no delay on the way makes it longer.
+    /// The lease requested at `sent` was granted. It counts from that time, so that no delay of a message extends it.
     pub fn extend(&mut self, settings: &Settings, sent: Time, length: Duration) {
         self.join_refused = None;
         self.length = Some(length);
         self.until = self.until.max(Some(sent.after(length.min(settings.device_lease))));
     }
 
-    /// It hears of a later epoch, and has yet to ask by whose leave it lives by that: it adopts none but with a lease. The monitor
-    /// gives that to a device which has just reported what its disk has; one whose disk is older than it should be would hide that
-    /// by adopting what is told to everybody. True if it is to ask.
+    /// The device was told of a later epoch. True if it should ask for a lease at once: it adopts a membership only together with a lease.
+    /// The monitor grants a lease only to a device that has just reported which epoch its disk has. A device with an older disk would hide
+    /// that if it adopted a membership that is announced to all.
     pub fn seek(&mut self, told: Option<Epoch>) -> bool {
         let Some(epoch) = told.filter(|epoch| *epoch > self.sought) else { return false };
         self.sought = epoch;
@@ -140,7 +140,7 @@ impl LeaseState {
 }
 
 impl Renewals {
-    /// It asks for a lease. True if the monitor was not heard for longer than `patience`.
+    /// Notes a request for a lease. True if the monitor was not heard for longer than `patience`.
     fn add(&mut self, now: Time, lease: Duration, patience: Duration) -> bool {
         let first = *self.first.get_or_insert(now);
         self.sent.retain(|sent| now < sent.after(lease));

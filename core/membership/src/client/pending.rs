@@ -1,27 +1,27 @@
-//! What a node has asked the monitor for: fences and administrations. They are sent again until they are answered or expired.
+//! A node's pending requests to the monitor: fences and administrations. They are sent again until they are answered or expire.
 
 use braid_base::{Generation, Time};
 use braid_wire::{Administration, MonitorCommand};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Hosts that are to be fenced.
+/// The hosts to fence.
 #[derive(Clone, Debug, Default)]
 pub struct FenceRequest {
-    /// Every generation below this one…
+    /// Every generation below this one, …
     pub below: Generation,
-    /// …except these…
+    /// … except these, …
     pub except: Vec<Generation>,
-    /// …and these besides.
+    /// … and these as well.
     pub also: Vec<Generation>,
 }
 
-/// How long a request for a fence is sent again.
+/// How long a request for a fence is repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Persistence {
     /// With every report, until it expires after `request_timeout`.
     UntilExpired,
-    /// For ever, first after `resend_min` and then more and more slowly: its owner can't go on without.
+    /// Forever, first after `resend_min` and then with increasing back-off: its owner cannot continue without it.
     Forever,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct PendingFence {
     pub asker: u64,
     pub request: FenceRequest,
     pub since: Time,
-    /// After which it is sent again; none if that is with every report.
+    /// The delay until it is sent again; none if it is sent with every report.
     pub resend_after: Option<Duration>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct PendingAdministration {
     pub since: Time,
 }
 
-/// What has not been answered, by ticket.
+/// The pending requests, by ticket.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pending {
     pub fences: BTreeMap<u64, PendingFence>,

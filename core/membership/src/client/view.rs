@@ -1,18 +1,17 @@
-//! The membership that a node lives by, and which devices can't be used.
+//! The membership as a node has adopted it, and which devices it cannot use.
 
 use braid_base::{DeviceId, Epoch, Generation, Member, MemberState, Membership, Time};
 use braid_layout::{Absences, VolumeDescription};
 use std::collections::BTreeSet;
 
-/// The array's membership, as a node knows it.
 #[derive(Clone, Debug, Default)]
 pub struct MembershipView {
     membership: Option<Membership>,
-    /// Fixed memberships need neither monitor nor lease.
+    /// A fixed membership needs neither monitor nor lease.
     is_fixed: bool,
-    /// Devices that are in, whose leases have expired, and that the array can't do without.
+    /// Devices that are in, whose leases have expired, and that the array cannot do without.
     unavailable: BTreeSet<DeviceId>,
-    /// Counts the changes of all that.
+    /// Counts the changes of the fields above.
     version: u64,
     /// When the first membership was adopted.
     began: Option<Time>,
@@ -21,7 +20,7 @@ pub struct MembershipView {
 }
 
 impl MembershipView {
-    /// In an array whose membership is fixed, or else in one with a monitor.
+    /// The view in an array with a `fixed` membership, or else in an array with a monitor.
     pub(super) fn new(fixed: Option<Membership>) -> MembershipView {
         MembershipView { is_fixed: fixed.is_some(), membership: fixed, version: 1, ..MembershipView::default() }
     }
@@ -36,17 +35,17 @@ impl MembershipView {
         self.is_fixed
     }
 
-    /// The epoch that the node lives by; zero before the first.
+    /// The node's current epoch; zero before the first.
     pub fn epoch(&self) -> Epoch {
         self.membership.as_ref().map_or(Epoch(0), |membership| membership.epoch)
     }
 
-    /// Counts the changes; none before the first membership.
+    /// The number of changes so far; none before the first membership.
     pub fn version(&self) -> Option<u64> {
         self.membership.is_some().then_some(self.version)
     }
 
-    /// When the first membership was adopted; none before, nor of a fixed one.
+    /// When the first membership was adopted; none before that, and none if it is fixed.
     pub fn began(&self) -> Option<Time> {
         self.began
     }
@@ -56,40 +55,41 @@ impl MembershipView {
         self.since
     }
 
-    /// Devices that are in, whose leases have expired, and that the array can't do without.
+    /// Devices that are in, whose leases have expired, and that the array cannot do without.
     pub fn unavailable(&self) -> &BTreeSet<DeviceId> {
         &self.unavailable
     }
 
-    /// A device's part; none if the array does not have the device, as far as is known.
+    /// A member; none if the array does not have the device, as far as this node knows.
     pub fn member(&self, device: DeviceId) -> Option<&Member> {
         self.membership.as_ref()?.member(device)
     }
 
-    /// A device's state; none if the array does not have the device, as far as is known.
+    /// A device's state; none if the array does not have the device, as far as this node knows.
     pub fn state(&self, device: DeviceId) -> Option<MemberState> {
         Some(self.member(device)?.member_state)
     }
 
-    /// True if the device is in, so that it has all that it should have.
+    /// True if the device is in: it has everything that it should have.
     pub fn is_in(&self, device: DeviceId) -> bool {
         self.state(device) == Some(MemberState::In)
     }
 
-    /// True if the device is out, or not of this array at all.
+    /// True if the device is out, or does not belong to this array.
     pub fn is_out(&self, device: DeviceId) -> bool {
         self.state(device).is_none_or(|state| state == MemberState::Out)
     }
 
-    /// True if nobody has done without the device since `epoch`: it has been there without interruption, or the object is not `redundant`, so
-    /// that all wait for the device whatever happens.
+    /// True if no operation has been done without the device since `epoch`: it has been a member without interruption, or the object is not
+    /// `redundant`, so that all operations wait for the device.
     pub fn is_still_there(&self, device: DeviceId, epoch: Epoch, redundant: bool) -> bool {
         let has_been_in = |membership: &Membership| membership.has_been_in_since(device, epoch);
         !redundant || self.membership.as_ref().is_none_or(has_been_in)
     }
 
-    /// True if what `device` says of a transaction of that epoch counts: it is still there, or nobody else took part in the transaction,
-    /// so that nobody else can have decided it. Hosts and devices decide by this alone whom they ask, and whom they wait for.
+    /// True if `device` counts in deciding a transaction of that epoch: it has been a member since, or it is the only participant, so that
+    /// no other device can have decided the transaction. Hosts and devices use only this rule to choose which devices to ask and to wait
+    /// for.
     pub fn has_a_say<'a>(
         &self,
         device: DeviceId,
@@ -105,7 +105,7 @@ impl MembershipView {
         self.membership.as_ref().is_some_and(|membership| membership.fence.refuses(host))
     }
 
-    /// True if the host resynchronises a device that is returning.
+    /// True if the host resynchronises a returning device.
     pub fn is_recovery_coordinator(&self, host: Generation) -> bool {
         let coordinates_recovery = |member_state| matches!(member_state, MemberState::Returning { recovery_coordinator } if recovery_coordinator == Some(host));
         self.membership
@@ -113,8 +113,8 @@ impl MembershipView {
             .is_some_and(|membership| membership.members.iter().any(|member| coordinates_recovery(member.member_state)))
     }
 
-    /// Which devices of a volume can't be used; `in_need`: unavailable ones are not used either. A volume without redundancy uses the
-    /// devices that are there.
+    /// Which devices of a volume cannot be used. With `in_need`, unavailable devices are not used either. A volume without redundancy uses
+    /// every device that is present.
     pub fn absences(&self, volume: &VolumeDescription, in_need: bool) -> Absences {
         let Some(membership) = &self.membership else { return Absences::default() };
         if self.unavailable.is_empty() && membership.members.iter().all(|member| member.member_state == MemberState::In)
@@ -130,7 +130,7 @@ impl MembershipView {
         volume.absences(&lost, &membership.devices(returning).collect())
     }
 
-    /// Adopts another membership; tells the one before.
+    /// Adopts another membership. Returns the previous one.
     pub(super) fn adopt(&mut self, now: Time, membership: Membership) -> Option<Membership> {
         self.version += 1;
         self.began.get_or_insert(now);
@@ -138,14 +138,14 @@ impl MembershipView {
         self.membership.replace(membership)
     }
 
-    /// Takes up the membership that the node had on record before it started.
+    /// Takes over the membership that the node had recorded before it started.
     pub(super) fn recover(&mut self, recorded: Option<Membership>) {
         if !self.is_fixed {
             self.membership = recorded;
         }
     }
 
-    /// Other devices are unavailable. True if that is a change.
+    /// Sets the unavailable devices. True if they have changed.
     pub(super) fn set_unavailable(&mut self, devices: BTreeSet<DeviceId>) -> bool {
         let changed = devices != self.unavailable;
         if changed {

@@ -1,4 +1,4 @@
-//! A monitor on a bench: its disk is memory that does at once what it is told, the test plays devices, hosts and lock servers.
+//! A test bench for the monitor: its disk is memory that executes each command at once; the test plays devices, hosts and lock servers.
 
 use braid_base::limits::Settings;
 use braid_base::{
@@ -16,9 +16,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 pub const SECOND: Duration = Duration::from_secs(1);
-/// What a lease runs at the monitor.
+/// The length of a lease at the monitor.
 pub const LEASE: Duration = Duration::from_millis(4_400);
-/// How late the monitor may notice what time brings.
+/// The longest delay with which the monitor notices a deadline.
 pub const NOTICE: Duration = Duration::from_millis(200);
 
 pub struct Bench {
@@ -26,21 +26,21 @@ pub struct Bench {
     pub now: Now,
     disk: Vec<u8>,
     commands: VecDeque<(DiskTag, DiskCommand)>,
-    /// While set, the disk does nothing.
+    /// While set, the disk executes nothing.
     pub stalled: bool,
     /// What each node was told, in order.
     heard: BTreeMap<NodeId, VecDeque<MonitorAnswer>>,
-    /// The epoch that each node lives by.
+    /// The current epoch of each node.
     pub epochs: BTreeMap<NodeId, Epoch>,
-    /// Devices that hosts say they can't reach.
+    /// Devices that hosts report as silent.
     pub silent: Vec<DeviceId>,
-    /// Fenced hosts of which devices say that they hold something undecided.
+    /// Fenced hosts of which devices report undecided intents.
     pub undecided: BTreeMap<NodeId, Vec<Generation>>,
-    /// Devices that say that they are of no use.
+    /// Devices that report that they cannot serve.
     pub unable: Vec<DeviceId>,
-    /// Devices that say that their disks are failing.
+    /// Devices that report that their disks are failing.
     pub failing: Vec<DeviceId>,
-    /// The disks of devices that have not their first ones, which are named like them.
+    /// The disks of devices whose first disks were replaced. First disks have the numbers of their devices.
     pub disks: BTreeMap<DeviceId, DiskId>,
     outcome: Option<HostOutcome>,
 }
@@ -54,7 +54,7 @@ pub fn volume(id: u64, scheme: Scheme, devices: &[u16]) -> VolumeDescription {
     VolumeDescription {
         id: VolumeId(id),
         bytes: 1 << 20,
-        layout: Layout::new(scheme, devices.len(), 16).expect("it can be laid so"),
+        layout: Layout::new(scheme, devices.len(), 16).expect("the layout is valid"),
         devices: devices.iter().copied().map(DeviceId).collect(),
         ordering: Ordering::Timestamp,
         atomicity: Atomicity::Implied,
@@ -74,13 +74,12 @@ pub fn lock_server(number: u16) -> NodeId {
     NodeId::LockServer(LockServerId(number))
 }
 
-/// Several devices and hosts.
 pub fn nodes(devices: &[u16], hosts: &[u32]) -> Vec<NodeId> {
     devices.iter().copied().map(device).chain(hosts.iter().copied().map(host)).collect()
 }
 
 impl Bench {
-    /// Five devices with one volume that does without any one of them, all heard of.
+    /// Five devices with one volume that can do without any one of them; all devices have been heard.
     pub fn new() -> Bench {
         let mut bench = Bench::of(5);
         bench.adopt(volume(1, Scheme::Raid5 { data: 4 }, &[0, 1, 2, 3, 4]));
@@ -89,7 +88,7 @@ impl Bench {
         bench
     }
 
-    /// So many devices, without a volume.
+    /// This many devices, without a volume.
     pub fn of(devices: u16) -> Bench {
         let mut bench = Bench::off(config(devices));
         bench.take(Input::Start);
@@ -97,7 +96,7 @@ impl Bench {
         bench
     }
 
-    /// A monitor that is to be started, with an empty disk.
+    /// A monitor that is not started, with an empty disk.
     pub fn off(config: MonitorConfig) -> Bench {
         Bench {
             monitor: Monitor::new(config),
@@ -123,7 +122,7 @@ impl Bench {
         bench
     }
 
-    /// Off and on again: the disk keeps what it has.
+    /// Restarts the monitor with its disk.
     pub fn restart(&mut self, config: MonitorConfig) {
         self.monitor = Monitor::new(config);
         self.commands.clear();
@@ -132,13 +131,13 @@ impl Bench {
         self.take(Input::Start);
     }
 
-    /// The same, with what the disk had before.
+    /// Restarts the monitor with an earlier content of its disk.
     pub fn restart_with(&mut self, config: MonitorConfig, disk: Vec<u8>) {
         self.disk = disk;
         self.restart(config);
     }
 
-    /// What the disk has.
+    /// The content of the disk.
     pub fn disk(&self) -> &[u8] {
         &self.disk
     }
@@ -152,7 +151,7 @@ impl Bench {
         self.outcome.take().expect("it is answered at once")
     }
 
-    /// One step, and all that its disk commands bring about.
+    /// One step, and all disk commands that follow from it.
     pub fn take(&mut self, input: Input) {
         self.step(input);
         self.run_disk();
@@ -162,7 +161,7 @@ impl Bench {
         while !self.stalled && self.run_command() {}
     }
 
-    /// Does one disk command, if there is one.
+    /// Executes one disk command, if there is one.
     pub fn run_command(&mut self) -> bool {
         let Some((tag, command)) = self.commands.pop_front() else { return false };
         let result = match command {
@@ -196,7 +195,7 @@ impl Bench {
         }
     }
 
-    /// Lets time pass, with every timer on the way.
+    /// Lets time pass, with all timers that expire.
     pub fn pass(&mut self, span: Duration) {
         let end = self.now.time.after(span);
         while let Some(deadline) = self.monitor.deadline().filter(|deadline| *deadline <= end) {
@@ -206,7 +205,7 @@ impl Bench {
         self.now.time = end;
     }
 
-    /// Lets time pass, in which these renew often enough, and live by what they are told.
+    /// Lets time pass, in which these nodes ask for leases often enough and adopt what they are told.
     pub fn pass_with(&mut self, span: Duration, alive: &[NodeId]) {
         let end = self.now.time.after(span);
         while self.now.time < end {
@@ -215,12 +214,16 @@ impl Bench {
         }
     }
 
-    /// The node renews, and lives by what it is told.
+    /// The node asks for a lease and adopts what it is told.
     pub fn renew(&mut self, node: NodeId) {
         let epoch = self.epochs.get(&node).copied().unwrap_or_default();
         self.renew_in(epoch, node);
         let answer = self.heard.entry(node).or_default().pop_back().expect("it is answered");
-        assert_ne!(answer.membership.as_ref().map(|membership| membership.epoch), Some(epoch), "it has that");
+        assert_ne!(
+            answer.membership.as_ref().map(|membership| membership.epoch),
+            Some(epoch),
+            "the membership is not repeated to a node that has it"
+        );
         if let Some(membership) = answer.membership {
             self.epochs.insert(node, membership.epoch);
         }
@@ -263,12 +266,12 @@ impl Bench {
         self.take(Input::Message { from: node, message });
     }
 
-    /// The next thing that the node was told.
+    /// The next answer to the node.
     pub fn hear(&mut self, node: NodeId) -> Option<MonitorAnswer> {
         self.heard.get_mut(&node)?.pop_front()
     }
 
-    /// What the node is answered now, when it renews.
+    /// The answer to the node if it asks for a lease now.
     pub fn answer_to(&mut self, node: NodeId) -> MonitorAnswer {
         self.heard.remove(&node);
         let epoch = self.epochs.get(&node).copied().unwrap_or_default();
@@ -301,7 +304,7 @@ impl Bench {
         self.monitor.unavailable().into_iter().map(|device| device.0).collect()
     }
 
-    /// Bytes of the disk are others.
+    /// Damages a byte of the disk.
     pub fn damage(&mut self, at: usize) {
         self.disk[at] ^= 1;
     }

@@ -1,4 +1,4 @@
-//! Hosts that are to be kept out: answered when no device can serve them any more.
+//! Fencing hosts: a request is answered when no device can serve the hosts any more.
 
 use crate::bench::*;
 use braid_base::{DeviceId, Epoch, Generation, MemberState, limits};
@@ -16,12 +16,12 @@ fn fence(ticket: u64, below: u32, except: &[u32], also: &[u32]) -> MonitorComman
 }
 
 impl Bench {
-    /// A lock server has these kept out.
+    /// A lock server requests that these hosts be fenced.
     pub fn fence(&mut self, ticket: u64, also: &[u32]) {
         self.say(lock_server(0), fence(ticket, 0, &[], also));
     }
 
-    /// True if the lock server is told that it is done.
+    /// True if the lock server is told that the fence is complete.
     fn is_fenced(&mut self, ticket: u64) -> bool {
         std::iter::from_fn(|| self.hear(lock_server(0))).any(|answer| answer.reply == MonitorReply::Fenced { ticket })
     }
@@ -34,12 +34,12 @@ fn it_is_done_when_every_device_that_may_serve_lives_by_it() {
     bench.fence(5, &[7]);
     assert!(bench.membership().fence.refuses(Generation(7)) && !bench.is_fenced(5));
     for number in 0..4 {
-        // It is told when it renews, and lives by it when it renews the next time.
+        // The device is told of the epoch in the answer to one report, and reports that epoch in the next.
         bench.renew(device(number));
         bench.renew(device(number));
     }
     bench.renew(device(4));
-    // A late copy of what one said before.
+    // A late duplicate of an earlier report.
     bench.renew_in(Epoch(1), device(0));
     bench.fence(5, &[7]);
     assert!(!bench.is_fenced(5));
@@ -61,7 +61,7 @@ fn a_device_without_a_lease_adopts_it_before_it_serves_again() {
     assert!(!bench.is_fenced(5));
     bench.pass_with(NOTICE, &others);
     assert!(bench.is_fenced(5));
-    // One that is out is not waited for at all.
+    // A device that is out is not waited for.
     bench.fence(6, &[8]);
     others.iter().for_each(|node| bench.renew(*node));
     others.iter().for_each(|node| bench.renew(*node));
@@ -102,7 +102,7 @@ fn a_fence_that_changes_nothing_is_no_new_epoch_but_waits_for_the_first() {
     assert_eq!((bench.epoch(), bench.is_fenced(2)), (2, false));
     bench.pass_with(SECOND, &nodes(&ALL, &[]));
     assert!(bench.is_fenced(2));
-    // An epoch for another reason is not waited for.
+    // It does not wait for an epoch that began for another reason.
     bench.renew(device(4));
     bench.pass_with(LEASE + NOTICE, &nodes(&[0, 1, 2, 3], &[]));
     assert_eq!(bench.epoch(), 3);
@@ -141,7 +141,7 @@ fn what_there_is_no_room_for_is_dropped_and_room_is_made_by_a_number() {
     bench.fence(2, &[most + 1]);
     bench.pass_with(SECOND, &nodes(&ALL, &[]));
     assert!(bench.is_fenced(2));
-    // So many requests at a time.
+    // The most requests at a time.
     bench.stalled = true;
     for ticket in 100..170 {
         bench.fence(ticket, &[most + ticket as u32]);
@@ -159,15 +159,15 @@ fn what_a_fenced_host_left_undecided_is_waited_for() {
     bench.undecided.insert(device(3), generations([6, 8]));
     bench.fence(5, &[7]);
     bench.pass_with(SECOND, &nodes(&ALL, &[]));
-    assert!(bench.is_fenced(5), "of this host there is nothing");
+    assert!(bench.is_fenced(5), "nothing of this host is undecided");
     bench.fence(6, &[8]);
     bench.pass_with(SECOND, &nodes(&ALL, &[]));
     assert!(!bench.is_fenced(6));
-    // A late copy of what it said in an earlier epoch, when it knew of no fence.
+    // A late duplicate of a report in an earlier epoch, in which the device knew of no fence.
     let said = bench.undecided.remove(&device(3)).expect("it was just said");
     bench.renew_in(Epoch(2), device(3));
     assert!(!bench.is_fenced(6));
-    // So many that there may be more.
+    // So many that the list may be incomplete.
     bench.undecided.insert(device(3), generations(100..100 + limits::UNDECIDED_HOSTS_MAX as u32));
     bench.renew(device(3));
     assert!(!bench.is_fenced(6));
@@ -184,10 +184,13 @@ fn a_device_that_is_about_to_be_taken_out_is_out_when_a_fence_is_answered() {
     bench.fence(5, &[7]);
     let others = nodes(&[0, 1, 2, 4], &[]);
     bench.pass_with(SECOND, &nodes(&ALL, &[]));
-    // Its lease runs out, and the record of that is on its way to the disk.
+    // The device's lease expires, and the record of that is being written.
     bench.stalled = true;
     bench.pass_with(LEASE + NOTICE, &others);
-    assert!(!bench.is_fenced(5), "until that is durable it could come back, and decide otherwise than was read");
+    assert!(
+        !bench.is_fenced(5),
+        "until that is durable, the device could return and decide otherwise than a reader saw"
+    );
     bench.stalled = false;
     bench.pass_with(SECOND, &others);
     assert!(bench.is_fenced(5));

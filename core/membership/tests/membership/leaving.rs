@@ -1,4 +1,4 @@
-//! Devices that are silent, or that hosts can't reach: taken out if that helps.
+//! Devices that are silent, or that hosts cannot reach: marked out if the others can do without them.
 
 use crate::bench::*;
 use braid_base::{DeviceId, MemberState};
@@ -20,11 +20,11 @@ fn a_silent_device_is_taken_out_when_its_lease_has_run_out() {
     assert_eq!((bench.epoch(), bench.member_state(2), bench.since(2)), (2, MemberState::Out, 2));
     for node in nodes(&[0, 1, 2, 3, 4], &[7]) {
         let told = std::iter::from_fn(|| bench.hear(node)).find(|answer| answer.reply == MonitorReply::Changed);
-        let told = told.expect("everybody is told").membership.expect("of what");
+        let told = told.expect("all hosts are told").membership.expect("of what");
         assert_eq!(&told, bench.membership(), "{node}");
     }
     assert!(bench.unavailable().is_empty());
-    // It is told so, and does not serve.
+    // The device is told, and does not serve.
     let answer = bench.answer_to(device(2));
     assert_eq!((answer.reply, answer.membership.as_ref()), (MonitorReply::Changed, Some(bench.membership())));
     bench.epochs.insert(device(2), bench.membership().epoch);
@@ -38,7 +38,7 @@ fn nobody_hears_that_a_device_is_away_that_is_just_going_to_be_taken_out() {
     bench.pass_with(LEASE, &nodes(&[0, 1, 3, 4], &[7]));
     while bench.epoch() == 1 {
         bench.pass(SECOND / 100);
-        assert!(bench.answer_to(host(7)).unavailable.is_empty(), "whoever waits for it is not told to give up");
+        assert!(bench.answer_to(host(7)).unavailable.is_empty(), "an operation that waits for it is not failed");
     }
     assert_eq!(bench.member_state(2), MemberState::Out);
 }
@@ -64,7 +64,7 @@ fn of_two_that_fall_silent_together_none_is_taken_out() {
     assert_eq!(
         (bench.epoch(), bench.unavailable()),
         (1, vec![2, 3]),
-        "nothing is written without them, and nothing missed"
+        "nothing is written while they are silent, so they miss nothing"
     );
 }
 
@@ -75,7 +75,11 @@ fn groups_that_share_no_stripe_each_do_without_one() {
     bench.pass_with(SECOND, &nodes(&[0, 1, 2, 3, 4, 5], &[]));
     bench.pass_with(LEASE + NOTICE, &nodes(&[1, 2, 4, 5], &[]));
     assert_eq!((bench.member_state(0), bench.member_state(3)), (MemberState::Out, MemberState::Out));
-    assert_eq!((bench.epoch(), bench.since(0), bench.since(3)), (2, 2, 2), "what is due together is one epoch");
+    assert_eq!(
+        (bench.epoch(), bench.since(0), bench.since(3)),
+        (2, 2, 2),
+        "changes that are due together make one epoch"
+    );
 }
 
 #[test]
@@ -93,7 +97,7 @@ fn a_device_without_redundant_volumes_is_only_away() {
     assert_eq!((bench.member_state(1), bench.unavailable()), (MemberState::In, vec![1]));
 }
 
-/// The monitor was cut off from everybody; then it hears one after the other.
+/// The monitor was cut off from all nodes; then it hears one after the other.
 #[test]
 fn whoever_is_heard_last_after_a_long_silence_is_not_taken_out_for_it() {
     let mut bench = Bench::new();
@@ -105,13 +109,13 @@ fn whoever_is_heard_last_after_a_long_silence_is_not_taken_out_for_it() {
     }
     bench.pass_with(SECOND * 2, &nodes(&[0, 1, 2, 3, 4], &[]));
     assert_eq!((bench.epoch(), bench.unavailable()), (1, vec![]));
-    // But one that stays silent is.
+    // A device that stays silent is marked out.
     bench.pass(LEASE * 2);
     bench.pass_with(SECOND * 2, &nodes(&[0, 1, 2, 3], &[]));
     assert_eq!(bench.member_state(4), MemberState::Out);
 }
 
-/// The monitor stood still: what was said meanwhile waits to be read, and not everybody's comes first.
+/// The monitor was suspended: messages that arrived meanwhile are queued, and those of some nodes are read late.
 #[test]
 fn a_monitor_that_stood_still_listens_before_it_takes_anybody_out() {
     let mut bench = Bench::new();
@@ -121,7 +125,7 @@ fn a_monitor_that_stood_still_listens_before_it_takes_anybody_out() {
     bench.now.time = bench.now.time.after(LEASE - SECOND / 8);
     (1..5).for_each(|number| bench.renew(device(number)));
     bench.pass(SECOND / 4);
-    assert_eq!((bench.epoch(), bench.unavailable()), (1, vec![]), "nor does it say of anybody that he is unavailable");
+    assert_eq!((bench.epoch(), bench.unavailable()), (1, vec![]), "nor does it report a device as unavailable");
     bench.renew(device(0));
     bench.pass_with(SECOND * 2, &nodes(&[0, 1, 2, 3, 4], &[]));
     assert_eq!((bench.epoch(), bench.unavailable()), (1, vec![]));
@@ -142,10 +146,10 @@ fn a_device_that_hosts_cannot_reach_gets_no_more_leases_and_is_taken_out() {
     bench.silent = vec![DeviceId(3)];
     bench.pass_with(LEASE + NOTICE, &all);
     assert_eq!((bench.member_state(3), bench.monitor.counters().taken_out), (MemberState::Out, 1));
-    // It can speak to the monitor, but what would it be good for?
+    // It reaches the monitor, but that is useless to hosts.
     bench.pass_with(SECOND * 100, &all);
     assert_eq!((bench.member_state(3), bench.monitor.counters().readmitted), (MemberState::Out, 0));
-    // When hosts reach it, it comes back; each time later.
+    // When hosts reach it again, it returns; each time after a longer delay.
     let mut outs = Vec::new();
     for _ in 0..400 {
         bench.silent = if bench.member_state(3) == MemberState::Out { vec![] } else { vec![DeviceId(3)] };
@@ -173,7 +177,7 @@ fn a_device_that_says_it_is_of_no_use_is_taken_out_a_lease_later_and_returns_whe
     bench.unable.clear();
     bench.pass_with(SECOND, &all);
     assert!(bench.member_state(3) != MemberState::Out && bench.gets_lease(device(3)));
-    // What it says for a moment is no matter. Nor is anybody done without for one that says so.
+    // A single such report has no effect. Nor does it count if the others cannot do without the device.
     let mut bench = Bench::new();
     for round in 0..40 {
         bench.unable = if round % 4 == 3 { vec![] } else { vec![DeviceId(3)] };
@@ -199,7 +203,7 @@ fn a_device_whose_disk_is_failing_is_taken_out_where_the_others_can_do_without_i
     assert_eq!(bench.member_state(3), MemberState::Out);
     bench.pass_with(SECOND * 20, &all);
     assert_eq!((bench.epoch(), bench.member_state(3)), (2, MemberState::Out), "however often it is heard");
-    // Another disk is in its slot, or this one is well again.
+    // Another disk is in its slot, or this one works again.
     bench.failing.clear();
     bench.pass_with(SECOND, &all);
     assert!(bench.member_state(3) != MemberState::Out && bench.gets_lease(device(3)));
@@ -207,7 +211,7 @@ fn a_device_whose_disk_is_failing_is_taken_out_where_the_others_can_do_without_i
 
 #[test]
 fn a_device_whose_disk_is_failing_serves_on_while_the_others_need_it() {
-    // Another one is out.
+    // Another device is out.
     let mut bench = Bench::new();
     let four = nodes(&[0, 2, 3, 4], &[7]);
     bench.pass_with(SECOND * 20, &four);
@@ -216,7 +220,7 @@ fn a_device_whose_disk_is_failing_serves_on_while_the_others_need_it() {
     bench.pass_with(SECOND * 20, &four);
     assert!(bench.gets_lease(device(3)));
     assert_eq!((bench.member_state(3), bench.unavailable()), (MemberState::In, vec![]));
-    // Of two that fail, the others can do without one.
+    // If two disks fail, the others can do without one of the devices.
     let mut bench = Bench::new();
     bench.failing = vec![DeviceId(1), DeviceId(3)];
     for second in 0..20 {
@@ -224,7 +228,7 @@ fn a_device_whose_disk_is_failing_serves_on_while_the_others_need_it() {
         assert!(bench.gets_lease(device(3)) && bench.unavailable().is_empty(), "after {second} s");
     }
     assert_eq!((bench.member_state(1), bench.member_state(3)), (MemberState::Out, MemberState::In));
-    // Nothing that lies there has redundancy.
+    // No volume there has redundancy.
     let mut bench = Bench::of(2);
     bench.adopt(volume(1, Scheme::Raid0 { data: 2 }, &[0, 1]));
     bench.failing = vec![DeviceId(1)];
@@ -238,7 +242,7 @@ fn what_few_hosts_say_for_a_while_is_not_believed() {
     let mut bench = Bench::new();
     let devices = nodes(&[0, 1, 2, 3, 4], &[]);
     for round in 0..20 {
-        // One of three says so all the time, and all of them now and then.
+        // One host of three reports it all the time, and all three now and then.
         bench.silent = vec![DeviceId(3)];
         bench.renew(host(7));
         bench.silent = if round % 4 == 0 { vec![DeviceId(3)] } else { vec![] };
@@ -257,13 +261,13 @@ fn hosts_that_are_gone_or_kept_out_accuse_nobody() {
     bench.silent = vec![DeviceId(3)];
     bench.renew(host(7));
     bench.pass_with(SECOND * 12, &devices);
-    assert_eq!(bench.epoch(), 1, "it said so once, and was not heard of again");
+    assert_eq!(bench.epoch(), 1, "the host reported it once, and was not heard again");
     bench.fence(9, &[7]);
     bench.pass_with(SECOND * 12, &[devices, vec![host(7)]].concat());
-    assert_eq!((bench.epoch(), bench.unavailable()), (2, vec![]), "of the fence");
+    assert_eq!((bench.epoch(), bench.unavailable()), (2, vec![]), "the epoch of the fence");
 }
 
-/// The hosts' side of the network is cut in half.
+/// A partition cuts the network between hosts and devices in half.
 #[test]
 fn two_devices_that_hosts_cannot_reach_keep_their_leases() {
     let mut bench = Bench::new();
@@ -271,7 +275,7 @@ fn two_devices_that_hosts_cannot_reach_keep_their_leases() {
     bench.pass_with(SECOND * 20, &nodes(&[0, 1, 2, 3, 4], &[7]));
     assert!(bench.gets_lease(device(1)) && bench.gets_lease(device(3)));
     assert_eq!((bench.epoch(), bench.unavailable()), (1, vec![]));
-    // Nor is one refused that can't be missed, since another is gone.
+    // Nor is a lease refused to a device that the others need, because another device is gone.
     bench.silent = vec![];
     bench.pass_with(SECOND * 20, &nodes(&[0, 2, 3, 4], &[7]));
     bench.silent = vec![DeviceId(3)];

@@ -1,4 +1,4 @@
-//! The monitor on a bench, rule by rule, and in a swarm run.
+//! The monitor on a test bench, rule by rule, and in a swarm run.
 
 mod bench;
 mod fences;

@@ -1,4 +1,4 @@
-//! A device that comes with an older disk than it had, or with an empty one: it lacks what nobody would bring it.
+//! A device comes with an older disk than it had, or with an empty one: no other device would resynchronise what that disk lacks.
 
 use crate::bench::*;
 use braid_base::{DeviceId, Epoch, Generation, MemberState};
@@ -11,7 +11,7 @@ fn outdated(bench: &Bench, number: u16) -> Option<u32> {
     lease.expect("it is a device of the array").outdated.map(|epoch| epoch.0)
 }
 
-/// Device 2 has been out and is in again: it lives by epoch 4, since epoch 3.
+/// Device 2 was out and is in again: its epoch is 4, and it has been a member since epoch 3.
 fn back_once() -> Bench {
     let mut bench = Bench::new();
     bench.pass_with(LEASE + NOTICE, &nodes(&[0, 1, 3, 4], &[7]));
@@ -27,11 +27,11 @@ fn a_new_array_of_empty_disks_is_let_in_one_after_the_other() {
     let mut bench = Bench::of(5);
     bench.pass(SECOND * 2);
     for number in ALL {
-        assert_eq!(bench.answer_to(device(number)).reply, MonitorReply::Changed, "first its disk is put on record");
-        assert!(bench.gets_lease(device(number)), "nobody has lived by anything yet");
+        assert_eq!(bench.answer_to(device(number)).reply, MonitorReply::Changed, "its disk is recorded first");
+        assert!(bench.gets_lease(device(number)), "no device has adopted an epoch yet");
         assert!(
             bench.gets_lease(device(number)),
-            "its first answer was lost, or it died before it had adopted what it was told"
+            "its first answer was lost, or it crashed before it had adopted the membership"
         );
     }
     bench.pass_with(SECOND, &nodes(&ALL, &[]));
@@ -62,10 +62,10 @@ fn an_empty_disk_in_place_of_one_that_was_in_is_refused_and_the_rest_goes_on_wit
     assert_eq!(
         (bench.member_state(2), bench.epoch(), outdated(&bench, 2)),
         (MemberState::Out, 2, Some(0)),
-        "and so it stays"
+        "it stays out"
     );
     assert!(!bench.gets_lease(device(2)) && bench.unavailable().is_empty());
-    // The right one is brought back: it lives by what it did when it went.
+    // The right disk returns, with the epoch that it had when it left.
     bench.epochs.insert(device(2), Epoch(1));
     bench.pass_with(SECOND * 2, &nodes(&ALL, &[7]));
     assert_eq!(
@@ -82,7 +82,7 @@ fn an_older_disk_is_refused_in_whatever_standing() {
         assert_eq!(outdated(&bench, 2), Some(epoch));
     }
     assert!(bench.gets_lease(device(2)) && outdated(&bench, 2).is_none(), "it is the right one");
-    // Another that shares its stripes is out: then it is unavailable, and nothing is lost.
+    // Another device that shares its stripes is out: then it is unavailable, and nothing is lost.
     bench.pass_with(LEASE * 2, &nodes(&[0, 1, 2, 3], &[7]));
     assert_eq!(bench.member_state(4), MemberState::Out);
     for _ in 0..20 {
@@ -106,7 +106,7 @@ fn what_is_on_record_outlives_the_monitor() {
     }
 }
 
-/// Its lease still runs when another disk is put in: nobody relies on it for that.
+/// Its lease still runs when another disk is put in; the other devices must not rely on it because of that.
 #[test]
 fn others_are_not_taken_out_for_one_that_has_the_wrong_disk() {
     let mut bench = Bench::new();
@@ -121,7 +121,7 @@ fn others_are_not_taken_out_for_one_that_has_the_wrong_disk() {
     assert_eq!(bench.unavailable(), [2, 3]);
 }
 
-/// A recovery coordinator may have nothing to bring, and say so before the device has taken over the epoch of its return.
+/// A recovery coordinator may have nothing to resynchronise, and report so before the device has adopted the epoch of its return.
 #[test]
 fn nobody_is_in_who_has_not_said_that_he_lives_by_an_epoch_since_his_return() {
     let mut bench = Bench::new();
@@ -142,7 +142,7 @@ fn nobody_is_in_who_has_not_said_that_he_lives_by_an_epoch_since_his_return() {
     assert_eq!(bench.member_state(2), MemberState::In);
 }
 
-/// Messages overtake each other.
+/// Messages are reordered.
 #[test]
 fn a_late_copy_of_a_renewal_does_not_make_a_device_outdated_or_useless() {
     let mut bench = back_once();
@@ -163,7 +163,7 @@ fn a_late_copy_of_a_renewal_does_not_make_a_device_outdated_or_useless() {
         bench.say_in(epoch, device(2), late);
         assert!(steady(&bench));
     }
-    // So another can be taken out just then.
+    // So another device can be marked out at the same time.
     let others = nodes(&[0, 1, 2, 3], &[7]);
     let until = bench.now.time.after(LEASE - SECOND / 4);
     while bench.now.time < until {

@@ -1,4 +1,4 @@
-//! A record that is lost, and made anew from what the devices' disks say.
+//! A lost record is rebuilt from what the devices' disks say.
 
 use crate::bench::*;
 use braid_base::{ArrayId, DeviceId, DiskId, Epoch, Generation, MemberState, Membership, Rng};
@@ -13,11 +13,11 @@ use std::collections::{BTreeMap, BTreeSet};
 const DEVICES: u16 = 4;
 const LAST_HOST: u32 = 40;
 
-/// Devices that keep the rules, a monitor, and what both have come to.
+/// Devices that follow the rules, a monitor, and the history of both.
 struct History {
     bench: Bench,
     rng: Rng,
-    /// All that the monitor has held for durable.
+    /// All memberships that were durable at the monitor.
     decided: BTreeMap<Epoch, Membership>,
     /// All epochs that each device has adopted.
     adopted: BTreeMap<DeviceId, Vec<Epoch>>,
@@ -42,7 +42,7 @@ impl History {
         history
     }
 
-    /// So many heartbeats, in which these devices renew, and a host does.
+    /// Lets this many heartbeats pass, in which these devices and a host ask for leases.
     fn pass(&mut self, heartbeats: u32, alive: &[u16]) {
         for _ in 0..heartbeats {
             for number in alive {
@@ -58,14 +58,14 @@ impl History {
     fn renew(&mut self, number: u16) {
         let answer = self.bench.answer_to(device(number));
         let leased = matches!(answer.reply, MonitorReply::Lease { .. });
-        // A membership is adopted with a lease, and with nothing else.
+        // A membership is adopted only together with a lease.
         let Some(membership) = answer.membership.filter(|_| leased) else { return };
         self.bench.epochs.insert(device(number), membership.epoch);
         self.adopted.entry(DeviceId(number)).or_default().push(membership.epoch);
         self.decided.insert(membership.epoch, membership);
     }
 
-    /// Something happens to the array.
+    /// A random event of the array.
     fn turn(&mut self) {
         let heartbeats = self.rng.below(14) as u32 + 1;
         let unavailable = self.rng.below(2 * u64::from(DEVICES)) as u16;
@@ -77,7 +77,7 @@ impl History {
                 self.fenced.insert(also);
                 let (ticket, below, except) = (self.next_ticket, Generation(0), Vec::new());
                 self.bench.say(host(7), MonitorCommand::Fence { ticket, below, except, also: vec![also] });
-                // Some may not hear of it any more.
+                // Some devices may not hear of it before the end.
                 let reached = self.rng.below(u64::from(DEVICES) + 1) as usize;
                 alive[..reached.min(alive.len())].iter().copied().for_each(|device| self.renew(device));
             }
@@ -93,7 +93,7 @@ impl History {
         self.pass(heartbeats, &alive);
     }
 
-    /// The last things that the monitor decides may reach some devices, or none.
+    /// The last decisions of the monitor may reach some devices, or none.
     fn decide_unheard(&mut self) {
         for _ in 0..self.rng.below(3) {
             self.next_ticket += 1;
@@ -110,7 +110,7 @@ impl History {
         self.decided.insert(membership.epoch, membership);
     }
 
-    /// What the disk of a device says that lives by this epoch.
+    /// The disk of a device with this epoch.
     fn says(&self, device: DeviceId, epoch: Epoch) -> DeviceTestimony {
         DeviceTestimony { device, disk: DiskId(device.0.into()), membership: self.decided.get(&epoch).cloned() }
     }
@@ -132,10 +132,11 @@ impl History {
     }
 
     fn newest_adopted(&self) -> Epoch {
-        self.adopted.values().flatten().copied().max().expect("somebody has lived by something")
+        self.adopted.values().flatten().copied().max().expect("some device has adopted an epoch")
     }
 
-    /// A monitor that begins with the record, and hears the devices as they are; who gets a lease, and how each stands in the end.
+    /// Starts a monitor with the record and lets it hear these devices as they are. Returns which got a lease, and the membership in the
+    /// end.
     fn serve(&self, record: &RecoveredRecord, heard: &[u16]) -> (BTreeSet<u16>, Membership) {
         let mut bench = Bench::on(config(DEVICES), record.disk_image());
         assert_eq!((bench.monitor.service(), bench.membership()), (MonitorService::Serving, record.membership()));
@@ -166,7 +167,7 @@ impl History {
     }
 }
 
-/// Every device whose disk is as it was is let in, and nobody who was out is taken for in; whatever the monitor had decided and nobody heard.
+/// Every device with an unchanged disk is let in, and no device that was out counts as in, whatever the monitor had decided unheard.
 #[test]
 fn a_lost_record_is_made_anew_from_all_devices() {
     let mut lagging = 0;
@@ -180,7 +181,7 @@ fn a_lost_record_is_made_anew_from_all_devices() {
         let last = &history.decided[&history.newest_adopted()];
         lagging += u32::from(history.bench.membership().epoch > last.epoch);
         let made = record.membership();
-        assert!(made.epoch.0 > history.bench.membership().epoch.0 + EPOCH_MARGIN / 2, "no epoch is used again");
+        assert!(made.epoch.0 > history.bench.membership().epoch.0 + EPOCH_MARGIN / 2, "no epoch number is reused");
         for (a, b) in last.members.iter().zip(&made.members) {
             let readable = |member_state| member_state == MemberState::In;
             assert_eq!((a.device, a.since, readable(a.member_state)), (b.device, b.since, readable(b.member_state)));
@@ -188,7 +189,7 @@ fn a_lost_record_is_made_anew_from_all_devices() {
         }
         let kept_out = |host: &Generation| made.fence.refuses(*host);
         assert!((0..LAST_HOST + 9).map(Generation).all(|host| kept_out(&host)) && history.fenced.iter().all(kept_out));
-        assert!(!made.fence.refuses(Generation(LAST_HOST + 9)), "those to come are let in");
+        assert!(!made.fence.refuses(Generation(LAST_HOST + 9)), "new hosts are not fenced");
         let (leased, end) = history.serve(&record, &[0, 1, 2, 3]);
         assert_eq!(leased.len(), 4, "seed {seed}: all have right disks: {end:?}");
         assert!(end.members.iter().all(|member| member.member_state == MemberState::In), "seed {seed}: {end:?}");
@@ -196,7 +197,7 @@ fn a_lost_record_is_made_anew_from_all_devices() {
     assert!(lagging > 5, "the monitor had often decided what no device adopted: {lagging}");
 }
 
-/// For every set of devices that can be read, and every set that the operator does without.
+/// For every set of devices that can be read, and every set that the operator gives up.
 #[test]
 fn what_is_missing_is_named_and_what_is_done_without_never_comes_back() {
     for seed in 0..12 {
@@ -226,7 +227,7 @@ fn what_is_missing_is_named_and_what_is_done_without_never_comes_back() {
                 Err(refused) => panic!("seed {seed}, {mask:b}: {refused}"),
             };
             assert_eq!((record.newest, &record.left_out), (newest, &unread));
-            // Those that were not read may turn up again, with what they had: they lived by what this record does not know.
+            // Devices that were not read may turn up again, with an epoch that this record does not know.
             let (leased, end) = history.serve(&record, &[0, 1, 2, 3]);
             let read: BTreeSet<u16> = read.iter().map(|device| device.0).collect();
             assert!(leased.is_subset(&read), "seed {seed}, {mask:b}: {leased:?}, {end:?}");
@@ -239,7 +240,7 @@ fn what_is_missing_is_named_and_what_is_done_without_never_comes_back() {
     }
 }
 
-/// A disk that lacks what was written is never let in, as far as that can be known from what a device was heard to live by.
+/// A disk that lacks writes is never let in, as far as the epochs that its device was heard to have can tell.
 #[test]
 fn an_older_disk_is_refused() {
     let (mut refused, mut by_others) = (0, 0);
@@ -264,7 +265,7 @@ fn an_older_disk_is_refused() {
                     };
                     assert!(is_outdated(&outcome), "seed {seed}, {device} of {older}: {outcome:?}");
                     refused += 1;
-                    // The others know that it was out since.
+                    // The other devices know that it was out since.
                     let newest = &history.decided[&history.newest_adopted()];
                     let member = newest.member(device).expect("it is there");
                     if member.member_state == MemberState::In && older < member.since {
@@ -272,7 +273,7 @@ fn an_older_disk_is_refused() {
                         by_others += 1;
                     }
                     evidence.without.insert(device);
-                    let record = recover(&evidence).expect("it can be done without");
+                    let record = recover(&evidence).expect("the operator gives it up");
                     assert!(record.lived_by(device) > older);
                 }
             }
@@ -313,7 +314,7 @@ fn disks_of_two_histories_or_of_other_slots_are_refused() {
     assert_eq!(recover(&fewer).map(|record| record.membership().members.len()), Ok(3));
 }
 
-/// A disk that took the place of another, and waits outside, is let in as an empty one.
+/// An empty replacement disk that waits outside is let in as an empty one.
 #[test]
 fn an_empty_disk_that_waits_outside_is_let_in() {
     let mut history = History::new(2);
@@ -341,7 +342,7 @@ fn a_record_is_up_to_date_if_no_device_lives_by_a_later_epoch() {
     let heard = history.evidence().heard;
     let summary = |disk: &[u8]| RecordSummary::read(disk).expect("it is whole");
     assert!(summary(history.bench.disk()).is_up_to_date(&heard) && !summary(&older).is_up_to_date(&heard));
-    assert!(!summary(&vec![0; older.len()]).is_up_to_date(&heard), "nothing is on it");
+    assert!(!summary(&vec![0; older.len()]).is_up_to_date(&heard), "it is empty");
     assert_eq!(RecordSummary::read(&older[1..]), Err(MonitorError::Damaged));
     assert_eq!(RecordSummary::read(&vec![1; older.len()]), Err(MonitorError::Damaged));
     let made = recover(&history.evidence()).expect("all are heard");

@@ -1,4 +1,4 @@
-//! Devices that come back: who helps them, and when they are whole.
+//! Returning devices: who coordinates their recovery, and when they are in again.
 
 use crate::bench::*;
 use braid_base::{Epoch, Generation, MemberState};
@@ -24,19 +24,19 @@ fn a_device_that_is_heard_again_returns_is_helped_and_made_whole() {
     let mut bench = one_out(&[7, 8]);
     bench.pass_with(SECOND * 2, &nodes(&ALL, &[7, 8]));
     assert_eq!((bench.epoch(), bench.member_state(2), bench.since(2)), (3, returning(7), 3));
-    assert!(bench.gets_lease(device(2)), "it takes part in what is written");
+    assert!(bench.gets_lease(device(2)), "it takes part in writes");
     for (device, since) in [(2, 2), (1, 1), (9, 3)] {
         let command = MonitorCommand::CaughtUp { device: braid_base::DeviceId(device), since: Epoch(since) };
         bench.say(host(7), command);
     }
-    assert_eq!(bench.epoch(), 3, "that was another time, or another device");
+    assert_eq!(bench.epoch(), 3, "the report is for another return, or another device");
     let command = MonitorCommand::CaughtUp { device: braid_base::DeviceId(2), since: Epoch(3) };
     bench.say(host(7), command.clone());
     assert_eq!((bench.epoch(), bench.member_state(2), bench.since(2)), (4, MemberState::In, 3));
-    // Its answer was lost: it says so again.
+    // The answer was lost, so the report is repeated.
     while bench.hear(host(7)).is_some() {}
     bench.say_in(Epoch(3), host(7), command.clone());
-    let answer = bench.hear(host(7)).expect("it is told again");
+    let answer = bench.hear(host(7)).expect("the report is answered again");
     assert_eq!((answer.reply, answer.membership.as_ref()), (MonitorReply::Changed, Some(bench.membership())));
     bench.say_in(Epoch(4), host(7), command);
     assert_eq!((bench.epoch(), bench.hear(host(7))), (4, None));
@@ -52,11 +52,11 @@ fn it_stays_out_until_it_has_been_out_for_a_second_and_is_heard() {
     assert_eq!(
         bench.member_state(2),
         MemberState::Returning { recovery_coordinator: None },
-        "there is no host to help it"
+        "there is no host to coordinate the recovery"
     );
     let mut bench = one_out(&[]);
     bench.pass_with(SECOND * 20, &nodes(&[0, 1, 3, 4], &[]));
-    assert_eq!(bench.member_state(2), MemberState::Out, "it was last heard before");
+    assert_eq!(bench.member_state(2), MemberState::Out, "it was not heard since");
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn another_host_helps_when_the_helper_is_gone_or_kept_out() {
     bench.pass_with(SECOND, &nodes(&ALL, &[8]));
     assert_eq!((bench.epoch(), bench.member_state(2), bench.since(2)), (4, returning(8), 3));
     bench.pass_with(SECOND * 4, &nodes(&ALL, &[7, 8, 9]));
-    assert_eq!((bench.epoch(), bench.member_state(2)), (4, returning(8)), "it stays the one");
+    assert_eq!((bench.epoch(), bench.member_state(2)), (4, returning(8)), "the coordinator stays");
     bench.pass_with(SECOND, &nodes(&ALL, &[7, 9]));
     assert_eq!(bench.epoch(), 4, "it may be slow");
     bench.pass_with(SECOND * 2, &nodes(&ALL, &[7, 9]));
@@ -118,10 +118,10 @@ fn one_that_is_gone_again_is_out_again_whatever_the_others_do() {
     bench.pass_with(LEASE * 2, &nodes(&[0, 1, 3], &[7]));
     assert_eq!((bench.member_state(2), bench.unavailable()), (MemberState::Out, vec![4]));
     let since = bench.since(2);
-    // It comes back even so, and now after two seconds.
+    // It returns all the same, now after two seconds.
     bench.pass_with(SECOND * 2, &nodes(&[0, 1, 2, 3], &[7]));
     assert_eq!((bench.member_state(2), bench.since(2)), (returning(7), since + 1));
-    // Had it all when its lease ran out: it does not count.
+    // Its resync was complete when its lease expired: that does not count.
     bench.pass_with(LEASE, &nodes(&[0, 1, 3], &[7]));
     bench.now.time = bench.now.time.after(NOTICE);
     let command = MonitorCommand::CaughtUp { device: braid_base::DeviceId(2), since: Epoch(since + 1) };
@@ -129,7 +129,7 @@ fn one_that_is_gone_again_is_out_again_whatever_the_others_do() {
     assert_eq!((bench.member_state(2), bench.since(2)), (MemberState::Out, since + 2));
 }
 
-/// What was decided while the disk was busy is the next epoch.
+/// What was decided while the disk was busy makes the next epoch.
 #[test]
 fn nothing_is_told_or_granted_before_it_is_durable() {
     let mut bench = Bench::new();
@@ -140,8 +140,8 @@ fn nothing_is_told_or_granted_before_it_is_durable() {
     bench.pass_with(NOTICE, &others);
     while bench.hear(host(7)).is_some() {}
     bench.run_command();
-    assert_eq!(bench.epoch(), 1, "one copy has it, and the other not yet");
-    assert!(!bench.gets_lease(device(2)), "it is too late for it");
+    assert_eq!(bench.epoch(), 1, "only one copy has it");
+    assert!(!bench.gets_lease(device(2)), "it gets no lease from the decision on");
     assert!(bench.gets_lease(device(1)) && bench.unavailable().is_empty());
     assert_eq!((bench.hear(host(7)), bench.answer_to(host(7)).membership), (None, None));
     bench.stalled = false;

@@ -1,4 +1,5 @@
-//! Which disk fills a slot: it alone gets leases, another one takes its place as an operator says, and all of that outlives the monitor.
+//! The disks of slots: only the recorded disk gets leases, an operator's request replaces it, and the record survives a restart of the
+//! monitor.
 
 use crate::bench::*;
 use braid_base::{Clock, DeviceId, DiskId, Epoch, MemberState};
@@ -18,7 +19,7 @@ fn steady() -> Bench {
     bench
 }
 
-/// What an operator is answered; none as long as he is not.
+/// The answer to an operator's request; none while there is no answer.
 fn ask(bench: &mut Bench, request: Administration) -> Option<Result<(), AdminError>> {
     static TICKETS: AtomicU64 = AtomicU64::new(5);
     ask_again(bench, TICKETS.fetch_add(1, Ordering::Relaxed), request)
@@ -53,7 +54,7 @@ fn awaiting() -> Bench {
     bench
 }
 
-/// A disk is put into a device: it lives by no epoch.
+/// A disk is put into a device: it has no epoch.
 fn put(bench: &mut Bench, number: u16, disk: DiskId) {
     bench.disks.insert(DeviceId(number), disk);
     bench.epochs.remove(&device(number));
@@ -76,7 +77,7 @@ fn another_disk_gets_no_lease_and_hears_of_no_epoch() {
     let why = JoinRefused::OtherDisk { expected: DiskId(2) };
     assert_eq!((answer.membership, answer.reply), (None, MonitorReply::JoinRefused(why)));
     assert_eq!(slot(&bench, 2).join_refused, Some(why));
-    // However far it has come: that is another array's affair, or another time's.
+    // Whatever epoch it has: it comes from another array, or from an earlier time.
     bench.epochs.insert(device(2), Epoch(900));
     assert_eq!(bench.answer_to(device(2)).reply, MonitorReply::JoinRefused(why));
     bench.epochs.remove(&device(2));
@@ -87,21 +88,21 @@ fn another_disk_gets_no_lease_and_hears_of_no_epoch() {
     }
     bench.disks.remove(&DeviceId(2));
     bench.pass_with(SECOND * 3, &nodes(&ALL, &[HOST]));
-    assert!(matches!(bench.member_state(2), MemberState::Returning { .. }), "its own is there again");
+    assert!(matches!(bench.member_state(2), MemberState::Returning { .. }), "its own disk has returned");
 }
 
 #[test]
 fn the_old_disk_serves_until_it_is_out_and_never_again() {
     let mut bench = steady();
     assert_eq!(ask(&mut bench, replace(2, NEW)), Some(Ok(())));
-    // Nobody can do without it while another one is missing.
+    // The others need it while another device is missing.
     let mut bench_without = steady();
     bench_without.pass_with(SECOND * 3, &nodes(&[0, 1, 2, 3], &[HOST]));
     assert_eq!(
         ask(&mut bench_without, replace(2, NEW)),
         Some(Err(AdminError::NeedsOthers { others: vec![DeviceId(4)] }))
     );
-    assert!(bench.gets_lease(device(2)), "as long as it may");
+    assert!(bench.gets_lease(device(2)), "until it may go out");
     bench.pass_with(LEASE + NOTICE * 2, &nodes(&ALL, &[HOST]));
     assert_eq!(bench.member_state(2), MemberState::Out);
     bench.pass_with(SECOND * 10, &nodes(&[0, 1, 3, 4], &[HOST]));
@@ -114,7 +115,7 @@ fn a_new_disk_returns_and_lives_by_no_epoch_before_that() {
     let mut bench = awaiting();
     put(&mut bench, 2, NEW);
     bench.pass_with(SECOND / 2, &nodes(&ALL, &[HOST]));
-    assert_eq!(bench.epochs.get(&device(2)), None, "it has heard of none");
+    assert_eq!(bench.epochs.get(&device(2)), None, "it was told of none");
     bench.pass_with(SECOND * 3, &nodes(&ALL, &[HOST]));
     assert!(matches!(bench.member_state(2), MemberState::Returning { .. }));
     assert_eq!((slot(&bench, 2).disk, slot(&bench, 2).awaits), (Some(NEW), None));
@@ -138,7 +139,7 @@ fn what_was_heard_of_the_old_disk_does_not_let_the_new_one_in() {
     let mut bench = Bench::new();
     bench.pass_with(LEASE + NOTICE, &nodes(&[0, 1, 3, 4], &[HOST]));
     assert_eq!(bench.member_state(2), MemberState::Out);
-    // The old one is heard again, and in that moment another is to take its place.
+    // The old disk is heard again, and at the same moment another is assigned to its slot.
     bench.pass_with(SECOND, &nodes(&[0, 1, 3, 4], &[HOST]));
     bench.renew(device(2));
     assert_eq!(ask(&mut bench, replace(2, NEW)), Some(Ok(())));
@@ -198,12 +199,12 @@ fn volumes_without_redundancy_lose_nothing_unasked() {
     bench.adopt(volume(2, Scheme::Raid0 { data: 2 }, &[1, 2]));
     let would_lose = AdminError::WouldLose { volume: braid_base::VolumeId(2) };
     assert_eq!(ask(&mut bench, replace(2, NEW)), Some(Err(would_lose)));
-    // 256 blocks over four, and over two.
+    // 256 blocks over four devices, and over two.
     let small = Administration::Replace { device: DeviceId(2), disk: NEW, blocks: 64 + 127, lose: true };
     assert_eq!(ask(&mut bench, small), Some(Err(AdminError::TooSmall { blocks: 191, needed: 192 })));
     let fits = Administration::Replace { device: DeviceId(2), disk: NEW, blocks: 192, lose: true };
     assert_eq!(ask(&mut bench, fits), Some(Ok(())));
-    // One that holds nothing else goes as well.
+    // A device that holds nothing else is replaced as well.
     let mut bench = Bench::of(2);
     bench.adopt(volume(2, Scheme::Raid0 { data: 2 }, &[0, 1]));
     bench.pass_with(SECOND * 3, &nodes(&[0, 1], &[HOST]));
@@ -219,7 +220,7 @@ fn a_device_whose_witness_is_given_up_does_not_come_back_with_older_content_unas
     let mut bench = Bench::of(2);
     bench.adopt(volume(2, Scheme::Raid1 { copies: 2 }, &[0, 1]));
     bench.pass_with(SECOND * 3, &nodes(&[0, 1], &[HOST]));
-    // The first goes out; what is written then is on the second alone, which then dies.
+    // The first device goes out; later writes are on the second alone, which then fails for good.
     bench.pass_with(LEASE * 2, &nodes(&[1], &[HOST]));
     assert_eq!(bench.member_state(0), MemberState::Out);
     bench.pass_with(LEASE * 2, &nodes(&[], &[HOST]));
@@ -229,7 +230,7 @@ fn a_device_whose_witness_is_given_up_does_not_come_back_with_older_content_unas
     assert_eq!((bench.member_state(1), slot(&bench, 1).awaits), (MemberState::Out, Some(NEW)));
     bench.pass_with(LEASE * 4, &nodes(&[0], &[HOST]));
     assert_eq!((bench.member_state(0), slot(&bench, 0).held), (MemberState::Out, true));
-    // Its operator accepts what it has.
+    // The operator accepts the content of the first.
     assert_eq!(ask(&mut bench, Administration::Readmit { device: DeviceId(0) }), Some(Ok(())));
     bench.pass_with(SECOND * 2, &nodes(&[0], &[HOST]));
     assert!(matches!(bench.member_state(0), MemberState::Returning { .. }));
@@ -242,7 +243,7 @@ fn what_was_refused_does_not_happen_later() {
     let refused = Some(Err(AdminError::NeedsOthers { others: vec![DeviceId(4)] }));
     assert_eq!(ask_again(&mut bench, 5, replace(2, NEW)), refused);
     bench.pass_with(SECOND * 3, &nodes(&ALL, &[HOST]));
-    // A late copy of the same request; and then another one.
+    // A late duplicate of the same request; then a different one.
     assert_eq!(ask_again(&mut bench, 5, replace(2, NEW)), None);
     bench.pass_with(LEASE * 2, &nodes(&ALL, &[HOST]));
     assert_eq!((bench.member_state(2), slot(&bench, 2).leaves_to), (MemberState::In, None));
@@ -283,10 +284,10 @@ fn a_device_is_added_and_removed_while_all_goes_on() {
     assert_eq!(ask(&mut bench, remove), Some(Ok(())), "it is done already");
     assert_eq!(bench.membership().members, before.members);
     bench.renew_in(Epoch(1), device(7));
-    assert_eq!(bench.hear(device(7)), None, "nobody knows it");
+    assert_eq!(bench.hear(device(7)), None, "the device is unknown");
     bench.restart(config(5));
     assert_eq!(bench.membership().members, before.members);
-    assert_eq!(ask(&mut bench, add(7, NEW)), None, "a monitor that has just started has yet to hear who is there");
+    assert_eq!(ask(&mut bench, add(7, NEW)), None, "a monitor that has just started has not heard all devices yet");
     bench.pass_with(SECOND * 3, &nodes(&ALL, &[HOST]));
     assert_eq!(slot(&bench, 7).awaits, Some(NEW), "then it is asked again");
 }
@@ -300,7 +301,7 @@ fn a_device_that_is_awaited_or_on_its_way_back_is_removed_like_any() {
             put(&mut bench, 9, NEW);
             bench.pass_with(SECOND * 3, &nodes(&[0, 1, 2, 3, 4, 9], &[HOST]));
             let since = bench.membership().member(DeviceId(9)).map(|member| member.since).expect("it is there");
-            // What is said of it in the same moment comes too late.
+            // A report about it in the same moment comes too late.
             bench.stalled = true;
             bench.say(host(HOST), MonitorCommand::CaughtUp { device: DeviceId(9), since });
         }

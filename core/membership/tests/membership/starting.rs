@@ -1,4 +1,4 @@
-//! A monitor that starts: what it takes from its disk, and what it takes devices to have.
+//! A starting monitor: what it reads from its disk, and that it assumes leases.
 
 use crate::bench::*;
 use braid_base::{ArrayId, DeviceId, Epoch, Generation, MemberState, VolumeId};
@@ -7,7 +7,7 @@ use braid_machine::{DiskError, DiskResult, DiskTag, Effects, HostError, HostRequ
 use braid_membership::{DISK_BYTES, MonitorConfig, MonitorError, MonitorService};
 use braid_wire::MonitorReply;
 
-/// Device 2 is out, as of epoch 2; then the monitor is off.
+/// Device 2 is out, as of epoch 2; then the monitor is stopped.
 fn one_out() -> Bench {
     let mut bench = Bench::new();
     bench.pass_with(LEASE + NOTICE, &nodes(&[0, 1, 3, 4], &[]));
@@ -32,7 +32,7 @@ fn the_first_membership_is_durable_before_anybody_is_answered() {
     }
     assert!(bench.run_command());
     assert_eq!(bench.monitor.service(), MonitorService::Serving);
-    // So is which disk it has.
+    // The name of its disk is durable first, too.
     bench.renew_in(Epoch(0), device(1));
     let first = bench.hear(device(1)).expect("it is answered");
     assert_eq!((first.membership, first.reply), (None, MonitorReply::Changed));
@@ -42,7 +42,7 @@ fn the_first_membership_is_durable_before_anybody_is_answered() {
     }
     let told = bench.hear(device(1)).expect("it is told");
     assert_eq!((told.membership.as_ref(), told.reply), (Some(bench.membership()), MonitorReply::Changed));
-    assert!(!bench.gets_lease(device(1)), "others may know of a later epoch");
+    assert!(!bench.gets_lease(device(1)), "other devices may know a later epoch");
     bench.pass(SECOND * 2);
     assert!(bench.gets_lease(device(1)));
     assert_eq!((bench.epoch(), bench.membership().members.len()), (1, 3));
@@ -124,12 +124,12 @@ fn a_monitor_that_is_behind_a_device_stops() {
     let mut bench = Bench::new();
     bench.renew_in(Epoch(2), host(7));
     bench.renew_in(Epoch(2), device(9));
-    assert_eq!(bench.monitor.service(), MonitorService::Serving, "those are not its devices");
+    assert_eq!(bench.monitor.service(), MonitorService::Serving, "these devices are not in its array");
     bench.hear(device(3));
     bench.renew_in(Epoch(2), device(3));
     let behind = MonitorError::Behind { device: DeviceId(3), theirs: Epoch(2), ours: Epoch(1) };
     assert_eq!(bench.monitor.service(), MonitorService::Unusable(behind));
-    assert!(behind.to_string().contains("d3 lives by epoch e2"), "{behind}");
+    assert!(behind.to_string().contains("d3 has epoch e2"), "{behind}");
     assert_eq!((bench.hear(device(3)), bench.monitor.deadline()), (None, None));
 }
 
@@ -164,7 +164,7 @@ fn volumes_that_make_no_sense_are_not_adopted() {
     bench.adopt(more);
 }
 
-/// An older copy of the record, in which device 2 was in: it lives by that epoch still, and the others have gone on without it.
+/// An older copy of the record, in which device 2 was in: the device still has that epoch, and the others have continued without it.
 #[test]
 fn a_monitor_with_an_older_record_gives_no_lease_before_it_hears_of_the_later_epoch() {
     let mut bench = Bench::new();
@@ -173,7 +173,7 @@ fn a_monitor_with_an_older_record_gives_no_lease_before_it_hears_of_the_later_ep
     assert_eq!((bench.epoch(), bench.member_state(2)), (epoch + 1, MemberState::Out));
     bench.restart_with(config(5), older);
     bench.adopt(five());
-    assert!(!bench.gets_lease(device(2)), "it would serve what is old");
+    assert!(!bench.gets_lease(device(2)), "it would serve old content");
     bench.renew_in(Epoch(epoch + 1), device(0));
     let behind = MonitorError::Behind { device: DeviceId(0), theirs: Epoch(epoch + 1), ours: Epoch(epoch) };
     assert_eq!(bench.monitor.service(), MonitorService::Unusable(behind));
@@ -192,7 +192,7 @@ fn who_asked_before_all_were_heard_gets_a_lease_when_they_are_or_had_the_time() 
     (0..4).for_each(|number| ask(&mut bench, number));
     assert_eq!((0..4).map(|number| leased(&mut bench, number)).sum::<usize>(), 0);
     ask(&mut bench, 4);
-    assert!((0..5).all(|number| leased(&mut bench, number) == 1), "nobody has to ask again");
+    assert!((0..5).all(|number| leased(&mut bench, number) == 1), "no device has to ask again");
     bench.restart(config(5));
     bench.adopt(five());
     (0..4).for_each(|number| ask(&mut bench, number));

@@ -1,4 +1,4 @@
-//! What networks and strangers bring: ignored, never believed.
+//! Messages from unknown senders, or of the wrong kind, are ignored.
 
 use crate::bench::*;
 use braid_base::{Clock, DeviceId, Epoch, Generation, LockServerId, NodeId, Time};

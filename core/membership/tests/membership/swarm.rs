@@ -1,7 +1,7 @@
-//! A swarm run: devices, hosts and a monitor in the simulated world. Messages are lost, doubled and late, clocks run at rates of their own, nodes
-//! crash, stop and are cut off from each other; the monitor's disk stalls, tears and be corrupted.
+//! A swarm run: devices, hosts and a monitor in the simulated world. Messages are lost, duplicated and delayed; clocks run at different
+//! rates; nodes crash, are suspended and are partitioned from each other; the monitor's disk stalls, tears writes and is corrupted.
 //!
-//! What must hold all the time is in [`Swarm::check`]. And when the swarm run is over, all devices are in, and have leases.
+//! [`Swarm::check`] asserts what must hold at all times. When the faults have ended, all devices must be in and have leases.
 
 use crate::bench::{config, volume};
 use braid_base::limits::Settings;
@@ -23,17 +23,16 @@ const DEVICES: u16 = 6;
 const HOSTS: u32 = 3;
 const SLOT_BYTES: u64 = DISK_BYTES / 2;
 
-/// Alarms of the world.
 const TICKS: u64 = 0;
 const MONITOR_UP: u64 = 1;
 
-/// How bad it is: in percent, some for each tick.
+/// The rates of faults: percentages, some of them per tick.
 #[derive(Clone, Copy, Debug)]
 struct FaultRates {
     loss: u64,
     doubling: u64,
     delay_ms: u64,
-    /// Nodes that are off, or stand still, or are cut off, in a thousand.
+    /// The share of nodes that are down, suspended or cut off, per thousand.
     failure: u64,
     restart: u64,
     slow_disk: u64,
@@ -49,7 +48,7 @@ impl FaultRates {
             in_order: false,
             loss: self.loss * 100,
             double: self.doubling * 100,
-            // Now and then very late.
+            // Now and then a very long delay.
             delay: self.doubling * 25,
             delay_max: Duration::from_millis(self.delay_ms * 100),
             ..NetworkOptions::clean()
@@ -57,14 +56,13 @@ impl FaultRates {
     }
 }
 
-/// A clock that runs at a rate of its own, within 5 % of true.
+/// A clock whose rate is within 5 % of true.
 fn any_clock(rng: &mut Rng) -> LocalClock {
-    // The extremes most of the time: these are what the margin is for.
+    // Mostly the extremes, for which the margin of leases is meant.
     let ppm = *[-45_000, 0, 45_000].get(rng.below(4) as usize).unwrap_or(&0);
     LocalClock::exact(Time(rng.below(1 << 40))).drifting(ppm)
 }
 
-/// Who takes part.
 enum Actor {
     Monitor { monitor: Box<Monitor>, record: Record },
     Device(Device),
@@ -98,12 +96,12 @@ impl Machine for Actor {
     }
 }
 
-/// What the monitors have said and held for durable, over all their lives.
+/// What the monitors have announced and recorded, over all their starts.
 #[derive(Default)]
 struct Record {
-    /// All that the monitor has held for durable.
+    /// All memberships that were durable.
     history: BTreeMap<Epoch, Membership>,
-    /// The first epoch that keeps out all hosts of which the monitor has said that they are.
+    /// The first epoch that fences all hosts for which the monitor has answered that they are fenced.
     fenced: Epoch,
 }
 
@@ -126,7 +124,7 @@ impl Record {
                         self.fenced = self.fenced.max(kept_out.expect("it is durable").epoch);
                     }
                     let told = answer.membership.iter().all(|told| self.history.get(&told.epoch) == Some(told));
-                    assert!(told, "what is said is durable: {answer:?}");
+                    assert!(told, "what is announced is durable: {answer:?}");
                 }
                 Effect::Disk { .. } | Effect::Reply { .. } => {}
                 other => panic!("a monitor does not do this: {other:?}"),
@@ -134,7 +132,7 @@ impl Record {
         }
     }
 
-    /// The monitor holds this for durable: it follows from what it held before.
+    /// This membership is durable now: it must follow from the previous one.
     fn remember(&mut self, after: Membership) {
         if let Some(known) = self.history.get(&after.epoch) {
             assert_eq!(known, &after, "an epoch is one membership");
@@ -144,14 +142,16 @@ impl Record {
         if let Some((_, before)) = self.history.last_key_value() {
             assert_eq!(after.epoch, before.epoch.next());
             for host in (0..600).map(Generation).filter(|host| before.fence.refuses(*host)) {
-                assert!(after.fence.refuses(host), "whoever is kept out stays so: {host}");
+                assert!(after.fence.refuses(host), "a fence never shrinks: {host}");
             }
             for (a, b) in before.members.iter().zip(&after.members) {
                 use MemberState::{In, Out, Returning};
                 let since = match (a.member_state, b.member_state) {
                     (In, In) | (Out, Out) | (Returning { .. }, Returning { .. } | In) => a.since,
                     (In | Returning { .. }, Out) | (Out, Returning { .. }) => after.epoch,
-                    (In, Returning { .. }) | (Out, In) => panic!("nobody goes there at once: {before:?}, {after:?}"),
+                    (In, Returning { .. }) | (Out, In) => {
+                        panic!("no device changes its state like this in one step: {before:?}, {after:?}")
+                    }
                 };
                 assert_eq!((a.device, b.since), (b.device, since), "{before:?}, {after:?}");
             }
@@ -164,16 +164,16 @@ impl Record {
     }
 }
 
-/// A device as the rules ask for.
+/// A device that follows the rules.
 struct Device {
     id: DeviceId,
     rng: Rng,
     next_tick: Option<Time>,
     durable: Membership,
-    /// What is being made durable, by when it is; the lease counts from then.
+    /// Memberships that are being made durable, by the time of completion; the lease counts from then.
     adoptions: BTreeMap<(Time, u64), (Membership, Option<Time>)>,
     slow_disk: u64,
-    /// By its own clock.
+    /// By the device's own clock.
     serves_until: Time,
 }
 
@@ -195,7 +195,7 @@ impl Device {
             return;
         }
         self.next_tick = Some(now.time.after(TICK));
-        // Not so seldom that one whom nothing ails is silent for a lease.
+        // Often enough that a healthy device is not silent for a lease.
         if self.rng.chance(3, 4) {
             let request = MonitorRequest { epoch: self.durable.epoch, command: renewal(now.time, Vec::new(), true) };
             out.send(NodeId::Monitor, Message::MonitorRequest(request));
@@ -209,7 +209,7 @@ impl Device {
             MonitorReply::Lease { sent, .. } => Some(sent),
             _ => None,
         };
-        // A membership is taken over with a lease, and with nothing else. The lease counts when it is durable.
+        // A membership is adopted only together with a lease. The lease counts when the membership is durable.
         let membership = answer.membership.filter(|_| sent.is_some()).unwrap_or_default();
         let wait = if membership.epoch > self.durable.epoch { wait } else { Duration::ZERO };
         self.adoptions.insert((now.time.after(wait), self.rng.next_u64()), (membership, sent));
@@ -221,16 +221,16 @@ struct Host {
     rng: Rng,
     next_tick: Option<Time>,
     membership: Membership,
-    /// Devices that it can't reach.
+    /// Devices that it cannot reach.
     silent: Vec<DeviceId>,
-    /// How often it wants somebody fenced, in 200 ticks.
+    /// How often it requests a fence, in 200 ticks.
     failure: u64,
-    /// What it wants to have fenced: the ticket, and whom.
+    /// The requested fences: the ticket, and the host.
     fences: BTreeMap<u64, Generation>,
     tickets: u64,
 }
 
-/// Whom a ticket is to fence: its last digits say it.
+/// The host that a ticket is to fence: its last digits.
 fn wanted(ticket: u64) -> Generation {
     Generation((ticket % 1_000) as u32)
 }
@@ -255,7 +255,7 @@ impl Host {
             self.fences.insert(ticket, wanted(ticket));
         }
         for (ticket, also) in &self.fences {
-            // A number in place of names, at times.
+            // At times a number in place of names.
             let below = if ticket % 5 == 0 { also.0 + 1 } else { 0 };
             let except = (0..below).filter(|other| other % 2 == 0 && *other != also.0).map(Generation).collect();
             said.push(MonitorCommand::Fence { ticket: *ticket, below: Generation(below), except, also: vec![*also] });
@@ -290,9 +290,9 @@ struct Swarm {
     rng: Rng,
     rates: FaultRates,
     world: World<Actor>,
-    /// While the monitor is down.
+    /// Used while the monitor is down.
     record: Record,
-    /// Of hosts: which can't reach a device until when.
+    /// The devices that hosts cannot reach, and until when.
     unreachable: BTreeMap<DeviceId, Time>,
     seen: MonitorCounters,
     restarts: u64,
@@ -387,7 +387,7 @@ impl Swarm {
                     self.adopt_volume();
                 }
                 WorldEvent::Reply { .. } => {}
-                other => panic!("nobody asked: {other:?}"),
+                other => panic!("not requested: {other:?}"),
             }
         }
         self.check();
@@ -404,7 +404,7 @@ impl Swarm {
         }
         self.world.crash(NodeId::Monitor);
         if rots {
-            // One of its two slots corruption, where there is something.
+            // Corrupts one of its two slots, if there is something in it.
             let at = self.rng.below(2) * SLOT_BYTES + self.rng.below(100);
             self.world.disk_mut(NodeId::Monitor).expect("it has one").flip(at, 0);
         }
@@ -462,7 +462,7 @@ impl Swarm {
         }
     }
 
-    /// Nobody serves who is out, or was out since the epoch by which he lives; nobody serves a host that is kept out.
+    /// Asserts that no device serves that is out or was out since its epoch, and that no device serves a fenced host.
     fn check(&self) {
         let record = self.record();
         let Some((_, newest)) = record.history.last_key_value() else { return };
@@ -473,7 +473,11 @@ impl Swarm {
                 continue;
             }
             assert!(newest.has_been_in_since(id, own.epoch), "{id} serves in {}: {newest:?}", own.epoch);
-            assert!(own.epoch >= record.fenced, "{id} serves in {} who is kept out: {newest:?}", own.epoch);
+            assert!(
+                own.epoch >= record.fenced,
+                "{id} serves in {} without a fence that was announced: {newest:?}",
+                own.epoch
+            );
         }
     }
 
@@ -486,12 +490,12 @@ fn monitor(record: Record) -> Actor {
     Actor::Monitor { monitor: Box::new(Monitor::new(config(DEVICES))), record }
 }
 
-/// A swarm run, then calm; what the monitors have counted.
+/// A swarm run, then a time without faults. Returns what the monitors have counted.
 fn swarm(seed: u64, rates: FaultRates) -> (MonitorCounters, u64) {
     let mut swarm = Swarm::new(seed, rates);
     swarm.run(Duration::from_secs(120));
     swarm.calm();
-    // For up to a minute the last troubles go on; whoever has come and gone often has to wait for another.
+    // The last faults last for up to a minute; a device that has gone out often has to wait for another.
     swarm.run(Duration::from_secs(180));
     let record = swarm.record();
     let newest = record.history.last_key_value().map(|(_, membership)| membership).expect("it has served");
@@ -537,7 +541,7 @@ proptest! {
     }
 }
 
-/// The swarm run does what it is there for.
+/// Asserts that the swarm run causes every kind of event.
 #[test]
 fn everything_happens_in_storms() {
     let mut counters = MonitorCounters::default();
