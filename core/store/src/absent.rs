@@ -1,44 +1,46 @@
-//! What is not here yet: blocks of objects that were made on this device while others held what belongs there (`docs/healing.md`).
+//! Absent blocks: blocks of objects that were created on this device while the other devices held the content that belongs there
+//! (`docs/healing.md`). They can't be read here until they are rebuilt.
 //!
-//! It follows from the journal's records, live and in replay: an object is made absent as a whole, and what a transaction writes is here
-//! from its commit on. In a snapshot its room is bounded: where too many runs come together, those that lie closest become one, and
-//! what is between them is absent again. So more may be brought to this device than it lacks, and never less.
+//! The set follows from the journal's records, live and in replay. An object is created absent as a whole; a block is present from the
+//! commit of the transaction that writes it. The room for the set in a snapshot is bounded: when there are too many runs, the closest
+//! neighbours are joined, and the blocks between them become absent again. So a rebuild may write more blocks than are absent, but never
+//! fewer.
 
 use crate::record::{MISSED_PER_RECORD, Record, missed_len};
 use braid_base::{BlockRange, Extents, ObjectId};
 use std::collections::BTreeMap;
 
-/// See the module.
+/// The absent blocks of each object.
 #[derive(Debug)]
 pub(crate) struct Absent {
-    /// None of them empty. None at all, as a rule: then commits cost nothing here.
+    /// No entry is empty. As a rule there are no entries at all, and then a commit costs nothing here.
     objects: BTreeMap<ObjectId, Extents>,
-    /// What they take in a snapshot, and about the most that they may.
+    /// Bytes that the extents take in a snapshot. `budget` is about the most that they may take.
     bytes: u64,
     budget: u64,
 }
 
 impl Absent {
-    /// Nothing. Extents may take about `budget` bytes of a snapshot.
+    /// An empty set. Its extents may take about `budget` bytes of a snapshot.
     pub fn new(budget: u64) -> Absent {
         Absent { objects: BTreeMap::new(), bytes: 0, budget }
     }
 
-    /// These blocks are not here.
+    /// Marks blocks as absent.
     pub fn insert(&mut self, object: ObjectId, blocks: BlockRange) {
         if !blocks.is_empty() {
             self.change(object, |extents| extents.insert(blocks));
         }
     }
 
-    /// These blocks are here now.
+    /// Marks blocks as present.
     pub fn remove(&mut self, object: ObjectId, blocks: BlockRange) {
         if !self.objects.is_empty() && self.objects.contains_key(&object) {
             self.change(object, |extents| extents.remove(blocks));
         }
     }
 
-    /// Forgets an object that is removed.
+    /// Drops the extents of a removed object.
     pub fn drop_of_object(&mut self, object: ObjectId) {
         if let Some(extents) = self.objects.remove(&object) {
             self.bytes -= missed_len(extents.len());
@@ -47,7 +49,7 @@ impl Absent {
 
     fn change(&mut self, object: ObjectId, act: impl FnOnce(&mut Extents)) {
         let extents = self.objects.entry(object).or_default();
-        // Of none, nothing is counted.
+        // `missed_len` of no extents is zero.
         let before = missed_len(extents.len());
         act(extents);
         self.bytes = self.bytes - before + missed_len(extents.len());
@@ -63,28 +65,28 @@ impl Absent {
         }
     }
 
-    /// True if any of these blocks is not here.
+    /// True if any of these blocks is absent.
     pub fn has_any_of(&self, object: ObjectId, blocks: BlockRange) -> bool {
         self.of(object, blocks.start).next().is_some_and(|run| run.start < blocks.end() && !blocks.is_empty())
     }
 
-    /// What of an object is not here, from block `from` on; ascending and apart.
+    /// The absent runs of an object from block `from` on, in ascending order; no two touch.
     pub fn of(&self, object: ObjectId, from: u64) -> impl Iterator<Item = BlockRange> {
         self.objects.get(&object).into_iter().flat_map(move |extents| extents.from(from))
     }
 
-    /// How many blocks there are in all.
+    /// The number of absent blocks of all objects.
     pub fn blocks(&self) -> u64 {
         self.objects.values().map(Extents::blocks).sum()
     }
 
-    /// The room to be kept for them in a snapshot, whether there are any or not: when an object is made absent, the journal may be as
-    /// full as it ever is.
+    /// The room to reserve for the extents in a snapshot, even if there are none: when an object is created absent, the journal may be as
+    /// full as it ever gets.
     pub fn journal_room(&self) -> u64 {
         self.bytes.max(self.budget)
     }
 
-    /// What a snapshot says of them.
+    /// The records of the set for a snapshot.
     pub fn records(&self) -> impl Iterator<Item = Record> {
         self.objects.iter().flat_map(|(object, extents)| {
             let all: Vec<BlockRange> = extents.from(0).collect();

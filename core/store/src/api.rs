@@ -1,26 +1,26 @@
-//! What the device says to its store, and what the store says back.
+//! The types of the interface between a device and its store: what the device passes in, and the events that the store returns.
 
 use braid_base::{ArrayId, BlockRange, Clock, DeviceId, DiskId, Epoch, Membership, ObjectId, Stamp, TransactionId};
 use braid_wire::{Failure, Linkage, ObjectAnswer, Piece};
 
-/// Whose store this is to be.
+/// The identity that a store is created or opened with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreConfig {
     /// The array that the device belongs to.
     pub array: ArrayId,
-    /// Its number in there.
+    /// The device's number in the array.
     pub device: DeviceId,
-    /// Bytes of the file or disk.
+    /// Size of the file or disk, in bytes.
     pub size: u64,
 }
 
-/// What a store must know of its disk.
+/// Properties of the disk that the store depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Medium {
-    /// Bytes that the disk writes at once. Where that is more than a sector, a loss of power during a write may hurt the sectors beside
-    /// those that were written. A power of two, up to 4096.
+    /// The physical sector size in bytes: the unit that the disk writes at once. If it is larger than a logical sector, a loss of power
+    /// during a write may damage the sectors beside those that were written. A power of two, up to 4096.
     pub physical_sector: u32,
-    /// Reads and writes go through a cache that may show, after a write has failed, what is not on the disk.
+    /// True if reads and writes go through a cache that may, after a failed write, return data that is not on the disk.
     pub cached: bool,
 }
 
@@ -30,20 +30,18 @@ impl Default for Medium {
     }
 }
 
-/// A devwrite on its way into the store. Its blocks overlap no other undecided intent.
+/// A devwrite that is passed to the store. Its blocks overlap no other undecided intent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intent {
-    /// Whose it is.
     pub transaction: TransactionId,
-    /// Where that stands in the order.
+    /// The position of the transaction in the order.
     pub stamp: Stamp,
-    /// The epoch it was written in.
+    /// The epoch in which it was written.
     pub epoch: Epoch,
-    /// All devices that write in it.
+    /// All devices that write in the transaction.
     pub participants: Vec<DeviceId>,
     /// The hostwrite's extent.
     pub linkage: Linkage,
-    /// The object.
     pub object: ObjectId,
     /// The new content: holes and data.
     pub pieces: Vec<Piece>,
@@ -52,51 +50,46 @@ pub struct Intent {
 /// An undecided intent that recovery found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecoveredIntent {
-    /// Whose it is.
     pub transaction: TransactionId,
-    /// Where that stands in the order.
+    /// The position of the transaction in the order.
     pub stamp: Stamp,
-    /// The epoch it was written in.
+    /// The epoch in which it was written.
     pub epoch: Epoch,
-    /// All devices that write in it.
+    /// All devices that write in the transaction.
     pub participants: Vec<DeviceId>,
     /// The hostwrite's extent.
     pub linkage: Linkage,
-    /// The object.
     pub object: ObjectId,
-    /// Its blocks.
+    /// The blocks that the intent writes.
     pub ranges: Vec<BlockRange>,
 }
 
-/// A commit that recovery found, and that nobody has yet allowed to be forgotten.
+/// A commit that recovery found, and that the device may not forget yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecoveredCommit {
-    /// Which transaction.
     pub transaction: TransactionId,
-    /// Its stamp.
     pub stamp: Stamp,
-    /// The epoch it was written in.
+    /// The epoch in which it was written.
     pub epoch: Epoch,
-    /// All devices that wrote in it.
+    /// All devices that wrote in the transaction.
     pub participants: Vec<DeviceId>,
     /// The hostwrite's extent.
     pub linkage: Linkage,
-    /// The object.
     pub object: ObjectId,
 }
 
-/// What a start found.
+/// What recovery found on the disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// Durable and undecided.
+    /// Intents that are durable and undecided.
     pub intents: Vec<RecoveredIntent>,
-    /// Decided and not yet to be forgotten.
+    /// Commits that must still be remembered.
     pub commits: Vec<RecoveredCommit>,
     /// No stamp with a higher clock reading was ever accepted.
     pub stamps_reserved: Clock,
-    /// The last one adopted, if any was.
+    /// The membership that was adopted last, if any was.
     pub membership: Option<Membership>,
-    /// Which disk this is.
+    /// The disk's name.
     pub disk: DiskId,
 }
 
@@ -105,66 +98,44 @@ pub struct Recovered {
 pub enum StoreEvent {
     /// Recovery is over.
     Ready(Recovered),
-    /// The store can't be served from.
+    /// The store can't be served from: recovery failed, or the disk did.
     Unusable(StoreError),
-    /// To [`Store::read`](crate::Store): the pieces in the order asked for.
+    /// Answers [`Store::read`](crate::Store): the pieces in the order of the request.
     Read {
-        /// The caller's.
+        /// The caller's ticket.
         ticket: u64,
-        /// The content; or what is wrong with the first block that is damaged.
+        /// The content, or what is wrong with the first damaged block.
         result: Result<Vec<Piece>, Failure>,
     },
-    /// To a prepare: the intent is durable, or it is not there at all.
-    Prepared {
-        /// Which.
-        transaction: TransactionId,
-        /// Why not.
-        result: Result<(), Failure>,
-    },
-    /// To an immediate write: it is durable, or did not happen.
-    Applied {
-        /// Which.
-        transaction: TransactionId,
-        /// Why not.
-        result: Result<(), Failure>,
-    },
+    /// Answers a prepare: the intent is durable, or it does not exist at all.
+    Prepared { transaction: TransactionId, result: Result<(), Failure> },
+    /// Answers an immediate write: it is durable, or it did not happen.
+    Applied { transaction: TransactionId, result: Result<(), Failure> },
     /// The commit is durable.
-    Committed {
-        /// Which.
-        transaction: TransactionId,
-    },
+    Committed { transaction: TransactionId },
     /// The abort is durable.
-    Aborted {
-        /// Which.
-        transaction: TransactionId,
-    },
-    /// The membership is durable, and what follows from it; or it was no news.
+    Aborted { transaction: TransactionId },
+    /// The membership and its consequences are durable, or it was already known.
     Adopted {
-        /// The caller's.
+        /// The caller's ticket.
         ticket: u64,
-        /// Undecided intents that are gone: this device has been out since they were written. Any that was not durable by then is
-        /// refused in its own answer.
+        /// Undecided intents that were dropped, because this device has been out since they were written. An intent that was not durable
+        /// yet is refused in its own answer instead.
         dropped: Vec<TransactionId>,
     },
-    /// To [`Storage::execute`](crate::Storage::execute): it is done, durably; or refused, and [`ObjectFailure::Busy`](braid_wire::ObjectFailure::Busy) may be tried again.
-    Executed {
-        /// Which.
-        name: TransactionId,
-        /// What came of it.
-        answer: ObjectAnswer,
-    },
-    /// To [`Storage::look`](crate::Storage::look): what is told is durable.
+    /// Answers [`Storage::execute`](crate::Storage::execute): the request is done and durable, or it is refused. After
+    /// [`ObjectFailure::Busy`](braid_wire::ObjectFailure::Busy) it may be tried again.
+    Executed { name: TransactionId, answer: ObjectAnswer },
+    /// Answers [`Storage::look`](crate::Storage::look). What the answer reports is durable.
     Looked {
-        /// The caller's.
+        /// The caller's ticket.
         ticket: u64,
-        /// What there is.
         answer: ObjectAnswer,
     },
-    /// Any other request that had a ticket is done and durable.
+    /// Any other request with a ticket is done and durable, or it failed.
     Done {
-        /// The caller's.
+        /// The caller's ticket.
         ticket: u64,
-        /// Why not.
         result: Result<(), Failure>,
     },
 }
@@ -172,71 +143,71 @@ pub enum StoreEvent {
 /// Why a store can't be opened or served from.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// No superblock of ours.
+    /// There is no superblock of Braid.
     #[error("there is no Braid device here: make one with `braid device create`")]
     NotBraid,
-    /// Ours, but both copies are damaged.
+    /// There is a superblock of Braid, but both copies are damaged.
     #[error("both copies of the superblock are damaged: the device must be replaced and rebuilt")]
     SuperblockDamaged,
-    /// Made by a later release.
+    /// The device was formatted by a later release.
     #[error("the device has format {found}, this release knows up to {known}: use a newer release")]
     NewerFormat {
-        /// On disk.
+        /// The format on the disk.
         found: u32,
-        /// Ours.
+        /// The newest format that this release knows.
         known: u32,
     },
-    /// Made by an earlier release, in a format that this one does not read.
+    /// The device was formatted by an earlier release, in a format that this release does not read.
     #[error(
         "the device has format {found}, this release reads {known}: make the device anew, or use the release that made it"
     )]
     OlderFormat {
-        /// On disk.
+        /// The format on the disk.
         found: u32,
-        /// Ours.
+        /// The format that this release reads.
         known: u32,
     },
-    /// It belongs to another array.
+    /// The device belongs to another array.
     #[error("the device belongs to array {found}, not to {expected}")]
     OtherArray {
-        /// On disk.
+        /// The array in the superblock.
         found: ArrayId,
-        /// Asked for.
+        /// The array in the configuration.
         expected: ArrayId,
     },
-    /// It is another device of this array.
+    /// The disk is that of another device of this array.
     #[error("this is device {found}, not {expected}")]
     OtherDevice {
-        /// On disk.
+        /// The device in the superblock.
         found: DeviceId,
-        /// Asked for.
+        /// The device in the configuration.
         expected: DeviceId,
     },
-    /// The file is shorter than when it was made.
+    /// The file is shorter than when the device was made.
     #[error("the device was made with {expected} bytes, but only {found} are there")]
     Truncated {
-        /// On disk.
+        /// Bytes that are there.
         found: u64,
-        /// By the superblock.
+        /// Bytes in the superblock.
         expected: u64,
     },
-    /// A size that can't hold a store.
+    /// The size can't hold a store.
     #[error("a device must have at least {min} bytes")]
     TooSmall {
-        /// The least.
+        /// The smallest size, in bytes.
         min: u64,
     },
-    /// A part that had been durable is damaged, and what it said can't be known from elsewhere.
+    /// A part that had been durable is damaged, and its content is recorded nowhere else.
     #[error(
         "the {part} is damaged at byte {offset}: what it recorded is lost, and the device must be replaced and rebuilt"
     )]
     Damaged {
-        /// Journal or map.
+        /// The damaged part: journal, chunk map or index.
         part: &'static str,
-        /// Where.
+        /// The byte on the device where the part begins, or where the damage is.
         offset: u64,
     },
-    /// The disk does not read or write.
+    /// The disk failed a read or a write.
     #[error("the disk failed: {0}")]
     Disk(#[from] braid_machine::DiskError),
 }

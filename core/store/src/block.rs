@@ -1,8 +1,8 @@
-//! One block at home: 4096 bytes of data and, right behind them, the sector that says whose they are. Both move in one
-//! contiguous command of [`STRIDE`] bytes, so a header costs no I/O of its own.
+//! A block in its slot: 4096 bytes of data, followed by a header of one sector that names the object, the block and the transaction that
+//! wrote it. Both are read and written by one contiguous command of [`STRIDE`] bytes, so a header costs no I/O of its own.
 //!
-//! A *place* numbers the strides of the data area: `slot * 16 + block within the chunk`. Neighbouring places are
-//! neighbours on the disk, across slots too.
+//! A *place* is the number of a stride in the data area: `slot * 16 + block within the chunk`. Neighbouring places are neighbours on the
+//! disk, across slots too.
 
 use braid_base::checksum::crc32c;
 use braid_base::{AlignedBuffer, BLOCK_BYTES, BlockRange, Epoch, Generation, ObjectId, Stamp, TransactionId};
@@ -10,21 +10,21 @@ use braid_journal::SECTOR;
 use braid_wire::Linkage;
 use bytes::BufMut;
 
-/// A block's data and its header.
+/// Bytes of a block with its header.
 pub(crate) const STRIDE: usize = BLOCK_BYTES + SECTOR;
-/// The blocks of a chunk, and the places of a slot.
+/// Blocks of a chunk, and places of a slot.
 pub const CHUNK_BLOCKS: u64 = 16;
-/// All blocks of a chunk, one bit each.
+/// The mask of all blocks of a chunk, one bit each.
 pub(crate) const WHOLE_CHUNK: u16 = u16::MAX;
-/// The room of a chunk on the disk.
+/// Bytes of a slot: a chunk with its headers.
 pub(crate) const SLOT_BYTES: u64 = CHUNK_BLOCKS * STRIDE as u64;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"BrBl");
 const FLAG_LOST: u32 = 1;
-/// The header's fields without their checksum.
+/// Bytes of the header's fields before their checksum.
 const FIELDS: usize = 76;
 
-/// Who wrote a block, when, and as part of what.
+/// The transaction that wrote a block, its stamp and epoch, and the hostwrite that the block was part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Attribution {
     pub transaction: TransactionId,
@@ -38,7 +38,7 @@ pub(crate) fn places_of(slot: u32) -> BlockRange {
     BlockRange::new(u64::from(slot) * CHUNK_BLOCKS, CHUNK_BLOCKS)
 }
 
-/// The chunks that `range` touches, each with the bits of its blocks that are in the range.
+/// The chunks that `range` touches, each with the mask of its blocks that are in the range.
 pub(crate) fn chunks(range: BlockRange) -> impl Iterator<Item = (u32, u16)> {
     let last = range.end().div_ceil(CHUNK_BLOCKS);
     (range.start / CHUNK_BLOCKS..last).map(move |chunk| {
@@ -49,8 +49,8 @@ pub(crate) fn chunks(range: BlockRange) -> impl Iterator<Item = (u32, u16)> {
     })
 }
 
-/// Writes the header over the zeros behind the data that `stride` begins with. A `lost` block has no data: it answers so until
-/// somebody overwrites it.
+/// Writes the header into the zeros that follow the data in `stride`. A `lost` block has no data: reads of it fail until it is
+/// overwritten.
 pub(crate) fn seal(stride: &mut [u8], object: ObjectId, block: u64, by: &Attribution, lost: bool) {
     let mut header = &mut stride[BLOCK_BYTES..];
     header.put_u32_le(MAGIC);
@@ -79,7 +79,7 @@ pub(crate) fn holds(stride: &[u8], object: ObjectId, block: u64) -> bool {
         && word(FIELDS) == crc32c(&stride[..BLOCK_BYTES + FIELDS])
 }
 
-/// Who wrote the block in `stride`, which holds one, and as part of what.
+/// The transaction that wrote the block in `stride`, and the hostwrite's extent. `stride` must hold a valid block.
 pub(crate) fn source(stride: &[u8]) -> (TransactionId, Linkage) {
     let word = |at: usize| u32::from_le_bytes(stride[BLOCK_BYTES + at..][..4].try_into().expect("four bytes"));
     let long = |at: usize| u64::from_le_bytes(stride[BLOCK_BYTES + at..][..8].try_into().expect("eight bytes"));
@@ -87,7 +87,7 @@ pub(crate) fn source(stride: &[u8]) -> (TransactionId, Linkage) {
     (transaction, Linkage { first: long(48), last: long(56) })
 }
 
-/// A buffer for the blocks from `first` on, with their headers: `data` is as many blocks.
+/// A buffer for the blocks of `data`, which begin with block `first`, each followed by its header.
 pub(crate) fn interleave(data: &[u8], object: ObjectId, first: u64, by: &Attribution) -> AlignedBuffer {
     let blocks = data.len() / BLOCK_BYTES;
     let mut buffer = AlignedBuffer::with_capacity(blocks * STRIDE);

@@ -1,4 +1,4 @@
-//! Chunks that transactions on their way want to change: each is changed by many in part, or by one as a whole.
+//! Reservations of chunks by transactions under way: a chunk is changed by many transactions in part, or by one as a whole.
 
 use crate::block::{WHOLE_CHUNK, chunks};
 use crate::record::IntentRecord;
@@ -7,20 +7,20 @@ use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Claim {
-    /// How many change it in part; none: one changes it as a whole.
+    /// How many transactions change the chunk in part. Zero: one transaction changes it as a whole.
     sharers: u32,
-    /// Set aside for it, as it had none.
+    /// The slot reserved for the chunk, if it had none.
     slot: Option<u32>,
 }
 
-/// See the module.
+/// The reservations, by object and chunk.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     chunks: BTreeMap<(ObjectId, u32), Claim>,
 }
 
 impl Claims {
-    /// True if nobody on its way is at odds with `intent`.
+    /// True if no transaction under way conflicts with `intent`.
     pub fn may_claim(&self, intent: &IntentRecord) -> bool {
         let free = |(chunk, mask)| {
             let claim = self.chunks.get(&(intent.object, chunk));
@@ -29,7 +29,7 @@ impl Claims {
         intent.pieces.iter().flat_map(|part| chunks(part.range)).all(free)
     }
 
-    /// Claims the intent's chunks, and for its homes the slots.
+    /// Reserves the intent's chunks, and the slots in its `homes` for them.
     pub fn claim(&mut self, intent: &IntentRecord) {
         for (chunk, whole) in intent.claims() {
             let claim = self.chunks.entry((intent.object, chunk)).or_insert(Claim { sharers: 0, slot: None });
@@ -42,11 +42,11 @@ impl Claims {
         }
     }
 
-    /// Ends the intent's claims. Slots that were set aside go to `released`, unless the chunk was `mapped` there.
+    /// Ends the intent's reservations. Reserved slots are added to `released`, unless the chunk is `mapped` to that slot by now.
     pub fn unclaim(&mut self, intent: &IntentRecord, mapped: impl Fn(u32) -> Option<u32>, released: &mut Vec<u32>) {
         for (chunk, whole) in intent.claims() {
             let key = (intent.object, chunk);
-            let claim = self.chunks.get_mut(&key).expect("who claimed a chunk holds the claim to the end");
+            let claim = self.chunks.get_mut(&key).expect("an intent holds its chunks until it is decided");
             claim.sharers -= u32::from(!whole);
             if claim.sharers > 0 {
                 continue;
@@ -58,12 +58,12 @@ impl Claims {
         }
     }
 
-    /// The slot set aside for a chunk that has none.
+    /// The slot reserved for a chunk that has none.
     pub fn slot(&self, object: ObjectId, chunk: u32) -> Option<u32> {
         self.chunks.get(&(object, chunk)).and_then(|claim| claim.slot)
     }
 
-    /// All slots that are set aside: object, chunk, slot.
+    /// All reserved slots, as (object, chunk, slot).
     pub fn slots(&self) -> impl Iterator<Item = (ObjectId, u32, u32)> {
         self.chunks.iter().filter_map(|((object, chunk), claim)| Some((*object, *chunk, claim.slot?)))
     }

@@ -1,17 +1,18 @@
-//! Checkpoints make room in the journal.
+//! A checkpoint makes room in the journal. It writes what the journal's old part says to where it belongs, and then moves the journal's
+//! tail.
 //!
 //! ```text
 //!   snapshot     what must outlive the journal's old part is written to its head: objects, membership, undecided intents,
-//!                decisions not yet to be forgotten, what others missed. Who comes then is after the snapshot.
-//!   homing       blocks committed before it are written to their slots, then a sync
-//!   merging      what objects were given before it goes into their object index: see `merging`
-//!   pages        map pages changed before it: one copy, a sync, the other copy, a sync
-//!   superblock   now says that recovery begins with the snapshot: one copy, then the other
+//!                decisions that must be remembered, what other devices missed. Later records come after the snapshot.
+//!   homing       blocks committed before the snapshot are written to their slots, then a sync
+//!   merging      changes to objects from before the snapshot are merged into their object index: see `merging`
+//!   pages        map pages changed before the snapshot: one copy, a sync, the other copy, a sync
+//!   superblock   recovery begins with the snapshot from now on: one copy is written, then the other
 //! ```
 //!
-//! Everything written home was decided before the snapshot, and the snapshot is durable before anything goes home: so
-//! no content reaches its place before its decision is beyond doubt. Blocks overwritten since go home nevertheless, as
-//! what overwrites them may not be durable yet.
+//! Every block that is written to its slot was decided before the snapshot, and the snapshot is durable before any of them is written. So
+//! no content reaches its slot before its decision is durable. Blocks that have been overwritten since are written to their slots as
+//! well, because what overwrites them may not be durable yet.
 
 use crate::block::{CHUNK_BLOCKS, STRIDE, places_of, seal};
 use crate::disk_queue::Io;
@@ -26,12 +27,12 @@ use braid_machine::DiskCommand;
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 
-/// The most commands of a checkpoint in flight. More follow when half of them have ended, so that they go together.
+/// The most commands of a checkpoint in flight. When half of them have ended, more follow, so that they are sent together.
 const IN_FLIGHT_MAX: usize = 16;
-/// The most blocks and pages in one command.
+/// The most blocks, and the most pages, in one command.
 const RUN_BLOCKS_MAX: usize = 64;
 const RUN_PAGES_MAX: u32 = 64;
-/// Small records, and what was answered, are carried on in parts of about this size.
+/// A snapshot carries small records and answers in parts of about this size, in bytes.
 const CARRIED_BYTES: usize = 16 << 10;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,7 +48,7 @@ enum Phase {
     Superblock(u32),
 }
 
-/// A block on its way home.
+/// A block to be written to its slot.
 #[derive(Debug)]
 struct HomeBlock {
     object: ObjectId,
@@ -55,14 +56,14 @@ struct HomeBlock {
     dirty: DirtyBlock,
 }
 
-/// See the module.
+/// A checkpoint and its phase.
 #[derive(Debug)]
 pub(crate) struct Compaction {
     superblock: Superblock,
     phase: Phase,
-    /// Yet to be written, by place.
+    /// Blocks yet to be written, by place.
     home: BTreeMap<u64, HomeBlock>,
-    /// Being written, by first place.
+    /// Blocks being written, by first place.
     homing: BTreeMap<u64, Vec<HomeBlock>>,
     in_flight: usize,
     next_page: u32,
@@ -70,7 +71,6 @@ pub(crate) struct Compaction {
     pub counters: CompactionCounters,
 }
 
-/// What was done.
 #[derive(Debug, Default)]
 pub(crate) struct CompactionCounters {
     pub checkpoints: u64,
@@ -91,7 +91,7 @@ impl Compaction {
         }
     }
 
-    /// A slot is nobody's any more: nothing need go there.
+    /// Drops the blocks that were to be written to a slot which is not used any more.
     pub fn drop_slot(&mut self, slot: u32) {
         let places = places_of(slot);
         while let Some((place, _)) = self.home.range(places.blocks()).next() {
@@ -100,7 +100,8 @@ impl Compaction {
         }
     }
 
-    /// Begins a checkpoint at a moment when no batch is in flight, so that what is known here is what the journal says. True if it begins.
+    /// Begins a checkpoint if one is due. It begins only while no batch is in flight, so that the state in memory is what the journal
+    /// says. Returns true if it begins.
     pub fn begin_if_due(&mut self, view: &mut View) -> bool {
         let merging_wanted = view.slots.is_merging_wanted && view.state.object_index.pending() > 0;
         let due = view.journal.wants_snapshot() || merging_wanted;
@@ -113,7 +114,7 @@ impl Compaction {
         true
     }
 
-    /// Goes on with a checkpoint whose snapshot recovery found: all that was decided since is durable too.
+    /// Continues a checkpoint whose snapshot recovery found. Everything that was decided since is durable, too.
     pub fn resume(&mut self, state: &mut State) {
         self.freeze(Phase::Homing, state);
     }
@@ -125,14 +126,14 @@ impl Compaction {
         state.object_index.freeze();
     }
 
-    /// The snapshot is durable: blocks may go home.
+    /// The snapshot is durable: blocks may be written to their slots.
     pub fn on_snapshot_durable(&mut self, view: &mut View) {
         assert_eq!(self.phase, Phase::Snapshot);
         self.phase = Phase::Homing;
         self.send_home(view);
     }
 
-    /// Writes blocks home that nobody is reading at their old content.
+    /// Writes blocks to their slots, except where a read of the old content is in flight.
     pub fn send_home(&mut self, view: &mut View) {
         if self.phase != Phase::Homing || self.in_flight > IN_FLIGHT_MAX / 2 {
             return;
@@ -195,11 +196,11 @@ impl Compaction {
                 self.merge_on(view);
             }
             Io::MergeSync => on_round_durable(view),
-            io => panic!("{io:?} is none of a checkpoint's"),
+            io => panic!("{io:?} is not a command of a checkpoint"),
         }
     }
 
-    /// Blocks are at home: those not overwritten since are read from there from now on.
+    /// Blocks are written to their slots. Those that were not overwritten since are read from there from now on.
     fn on_home_written(&mut self, places: BlockRange, view: &mut View) {
         self.in_flight -= 1;
         let written = self.homing.remove(&places.start).expect("it was sent");
@@ -211,7 +212,7 @@ impl Compaction {
         }
     }
 
-    /// A sync or a superblock is written: the next phase.
+    /// A sync or a copy of the superblock is written: the next phase begins.
     fn on_step(&mut self, view: &mut View) {
         match self.phase {
             Phase::SyncingHome => {
@@ -223,11 +224,11 @@ impl Compaction {
             Phase::SyncingPages(_) => self.write_superblock(0, view),
             Phase::Superblock(0) => self.write_superblock(1, view),
             Phase::Superblock(_) => self.end(view.state, view.journal),
-            phase => panic!("nothing was to be done in {phase:?}"),
+            phase => panic!("no command ends in {phase:?}"),
         }
     }
 
-    /// Goes on with merging, by a small step. When all that was frozen is merged, the next phase begins.
+    /// Continues merging by one small step. When all frozen changes are merged, the next phase begins.
     pub fn merge_on(&mut self, view: &mut View) {
         if !self.merging.advance(view) {
             return;
@@ -240,7 +241,7 @@ impl Compaction {
         }
     }
 
-    /// The roots are durable.
+    /// The roots of the object index are durable.
     pub fn on_roots_durable(&mut self, view: &mut View) {
         self.merging.on_roots_durable();
         self.merge_on(view);
@@ -251,7 +252,7 @@ impl Compaction {
         self.merging.wants_slots
     }
 
-    /// True if there is more to do at once.
+    /// True if merging has more to do at once.
     pub fn goes_on(&self) -> bool {
         self.merging.goes_on
     }
@@ -280,7 +281,7 @@ impl Compaction {
         }
     }
 
-    /// Some pages are written.
+    /// Some map pages are written.
     fn on_pages(&mut self, view: &mut View) {
         self.in_flight -= 1;
         self.send_pages(view);
@@ -307,11 +308,11 @@ impl Compaction {
     }
 }
 
-/// The blocks to go home, by place.
+/// The dirty blocks, by the place where they belong.
 fn homeless(state: &State) -> BTreeMap<u64, HomeBlock> {
     let home = |((object, block), dirty): (&(ObjectId, u64), &DirtyBlock)| {
         let slot = state.chunk(*object, (block / CHUNK_BLOCKS) as u32).slot;
-        let slot = slot.expect("recovery and commits see to it that what holds anything has a slot");
+        let slot = slot.expect("recovery and commits give a slot to every chunk that has content");
         let home = HomeBlock { object: *object, block: *block, dirty: dirty.clone() };
         (u64::from(slot) * CHUNK_BLOCKS + block % CHUNK_BLOCKS, home)
     };

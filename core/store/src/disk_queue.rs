@@ -1,4 +1,4 @@
-//! Commands in flight to the disk: what each is for, and where in the data area one is at work.
+//! The disk queue: commands in flight to the disk, what each is for, and which places of the data area each one reads or writes.
 
 use crate::block::{CHUNK_BLOCKS, STRIDE, places_of};
 use crate::superblock::Geometry;
@@ -9,45 +9,45 @@ use braid_object_index::SlotRef;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-/// What a disk command was for.
+/// The purpose of a disk command.
 #[derive(Debug)]
 pub(crate) enum Io {
     /// The batch in flight.
     Batch,
-    /// Space for the slots up to this one.
+    /// Reserves disk space for the slots up to this one.
     Reserve { frontier: u32 },
-    /// Part of a read.
+    /// Reads a part of a read.
     Read { operation: u64, part: usize, places: BlockRange },
-    /// Whole chunks of an intent.
+    /// Writes whole chunks of an intent.
     Data { preparing: u64, written: Written },
-    /// Blocks on their way home, by place.
+    /// Writes dirty blocks to their slots.
     Home { places: BlockRange },
-    /// A step of the checkpoint that ends with this one command.
+    /// A step of the checkpoint that consists of this one command.
     CheckpointStep,
-    /// Map pages of the checkpoint, among others.
+    /// Writes map pages of the checkpoint; other such commands may be in flight.
     CheckpointPages,
-    /// A leaf of the object index, for a lookup; and whether that is the second try.
+    /// Reads a leaf of the object index for a lookup; `again` if that is the second attempt.
     Leaf { place: SlotRef, again: bool },
-    /// The same, for merging.
+    /// Reads a leaf of the object index for merging.
     MergeRead { place: SlotRef, again: bool },
-    /// A leaf or index node that merging has made.
+    /// Writes a leaf or index node that merging has made.
     MergeWrite { slot: u32 },
-    /// All of a round.
+    /// Syncs all writes of a round of merging.
     MergeSync,
 }
 
-/// Whole chunks that were to be written.
+/// Whole chunks that are being written.
 #[derive(Debug)]
 pub(crate) struct Written {
     pub places: BlockRange,
-    /// With headers, as on the disk.
+    /// The content with headers, as on the disk.
     pub data: Bytes,
-    /// A single one, for the second time or in another slot.
+    /// True for a single chunk that is written for the second time, or to another slot.
     pub alone: bool,
 }
 
 impl Io {
-    /// Where in the data area the command is at work.
+    /// The places that the command reads or writes, if they are in the data area.
     fn places(&self) -> Option<BlockRange> {
         match self {
             Io::Read { places, .. } | Io::Home { places } => Some(*places),
@@ -58,19 +58,19 @@ impl Io {
         }
     }
 
-    /// True if the store can't go on without it: the journal, the map or the index would be wrong.
+    /// True if the store can't continue when the command fails: the journal, the map or the index would be wrong.
     pub fn is_vital(&self) -> bool {
         !matches!(self, Io::Reserve { .. } | Io::Read { .. } | Io::Data { .. } | Io::Leaf { .. } | Io::MergeRead { .. })
     }
 }
 
-/// See the module.
+/// The commands in flight.
 #[derive(Debug)]
 pub(crate) struct DiskQueue {
     geometry: Geometry,
     next_id: u64,
     commands: BTreeMap<DiskTag, Io>,
-    /// Those to the data area.
+    /// The places of the commands to the data area.
     places: RangeTable<u64, ()>,
     pub counters: DiskCounters,
 }
@@ -81,13 +81,13 @@ impl DiskQueue {
         DiskQueue { geometry, next_id, commands, places, counters: DiskCounters::default() }
     }
 
-    /// A fresh identity for an operation.
+    /// A fresh id for an operation.
     pub fn id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id
     }
 
-    /// Gives the disk a command, and remembers what for.
+    /// Sends a command to the disk, and remembers its purpose.
     pub fn submit(&mut self, io: Io, command: DiskCommand, out: &mut Effects) {
         let tag = DiskTag(self.next_id);
         self.next_id += 1;
@@ -105,7 +105,7 @@ impl DiskQueue {
         self.submit(io, DiskCommand::Read { offset: self.offset_of(places.start), length }, out);
     }
 
-    /// Writes from this place on.
+    /// Writes from the place `first` on.
     pub fn write_places(&mut self, io: Io, first: u64, data: Bytes, durable: bool, out: &mut Effects) {
         let offset = self.offset_of(first);
         self.submit(io, DiskCommand::Write { offset, data: vec![data], durable }, out);
@@ -126,14 +126,14 @@ impl DiskQueue {
         self.submit(Io::Batch, DiskCommand::Write { offset, data: vec![batch.buffer], durable: true }, out);
     }
 
-    /// Sets space aside for the slots from `frontier` on.
+    /// Reserves disk space for `slots` slots from `frontier` on.
     pub fn reserve(&mut self, frontier: u32, slots: u32, out: &mut Effects) {
         let offset = self.offset_of(places_of(frontier).start);
         let length = self.offset_of(places_of(frontier + slots).start) - offset;
         self.submit(Io::Reserve { frontier: frontier + slots }, DiskCommand::Reserve { offset, length }, out);
     }
 
-    /// A command has ended: what it was for, and where in the data area it was at work.
+    /// A command has ended: returns its purpose, and the places of the data area that it read or wrote.
     pub fn take(&mut self, tag: DiskTag, result: &DiskResult) -> Option<(Io, Option<BlockRange>)> {
         let io = self.commands.remove(&tag)?;
         let places = io.places();
@@ -144,12 +144,12 @@ impl DiskQueue {
         Some((io, places))
     }
 
-    /// True if a command is at work there.
+    /// True if a command in flight touches these places.
     pub fn is_busy(&self, places: BlockRange) -> bool {
         self.places.overlapping(places).next().is_some()
     }
 
-    /// Where a place begins on the device.
+    /// The byte on the device where a place begins.
     fn offset_of(&self, place: u64) -> u64 {
         self.geometry.data_offset + place * STRIDE as u64
     }
@@ -160,7 +160,7 @@ pub(crate) fn slots_of(places: BlockRange) -> std::ops::Range<u32> {
     (places.start / CHUNK_BLOCKS) as u32..places.end().div_ceil(CHUNK_BLOCKS) as u32
 }
 
-/// What the disk was asked for since the store started.
+/// Counters of disk commands since the store started.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DiskCounters {
     reads: u64,
@@ -170,7 +170,7 @@ pub(crate) struct DiskCounters {
     durable_writes: u64,
     syncs: u64,
     reservations: u64,
-    /// Commands that the disk has failed, other than for want of space.
+    /// Commands that the disk failed, other than for lack of space.
     read_errors: u64,
     write_errors: u64,
     pub batches: u64,
@@ -203,7 +203,7 @@ impl DiskCounters {
         }
     }
 
-    /// Names and values of the commands, in a fixed order.
+    /// The counters of commands, with their names, in a fixed order.
     pub fn list(&self) -> [(&'static str, u64); 9] {
         [
             ("disk_reads", self.reads),

@@ -1,4 +1,4 @@
-//! What a device's journal says, read without changing anything: for tools that look at a disk which nobody serves.
+//! A read-only view of a device's journal, for tools that inspect a disk which no device serves.
 
 use crate::StoreError;
 use crate::record::Record;
@@ -20,8 +20,8 @@ pub struct JournalView {
 }
 
 impl JournalView {
-    /// Reads the whole journal that `superblock` describes, by the rules of recovery: a torn last batch does not count, and a damaged
-    /// record that had been durable is an error.
+    /// Reads the whole journal that `superblock` describes, by the rules of recovery: an incomplete last batch does not count, and a
+    /// damaged record that had been durable is an error.
     pub fn read(superblock: &Superblock, journal: &Bytes) -> Result<JournalView, StoreError> {
         let found = superblock.read_journal(journal)?;
         let mut view = JournalView { membership: None, generation: Generation(0), objects: BTreeMap::new() };
@@ -30,7 +30,7 @@ impl JournalView {
             view.follow_object(record);
             let adopted = match record {
                 Record::Adopted(membership) => membership,
-                // A later snapshot's says nothing that was not adopted before it.
+                // The membership in a later snapshot was adopted before that snapshot, so it adds nothing.
                 Record::Membership { membership, .. } if index < found.snapshot_records => membership,
                 _ => continue,
             };
@@ -67,7 +67,7 @@ fn highest_host(record: &Record) -> Generation {
         Record::Objects(executed) => executed.name.host,
         Record::Adopted(membership) | Record::Membership { membership, .. } => {
             let fence = &membership.fence;
-            // Whoever fences by a number names the one behind the last generation.
+            // A fence "below" a number fences the generation before that number.
             let below = Generation(fence.below.0.saturating_sub(1));
             fence.also.iter().chain(&fence.except).copied().fold(below, Generation::max)
         }

@@ -1,4 +1,5 @@
-//! Leaves of the object index that lookups need, and that are not in memory: they are read, and who needs them asks again.
+//! Reads of those leaves of the object index that lookups need and that are not in memory. A lookup is repeated when its leaves have
+//! arrived.
 
 use crate::disk_queue::Io;
 use crate::view::View;
@@ -6,17 +7,16 @@ use braid_object_index::SlotRef;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 
-/// The most that are read at once.
+/// The most leaves that are read at once.
 const IN_FLIGHT_MAX: usize = 64;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Leaves {
     in_flight: usize,
 }
 
 impl Leaves {
-    /// Begins to read what the last lookups wanted, as far as that may be at once. Tells which slots are being read of it.
+    /// Begins to read the leaves that the last lookups lacked, up to the limit. Returns the slots that are being read for them.
     pub fn read_wanted(&mut self, view: &mut View) -> BTreeSet<u32> {
         let mut awaited = BTreeSet::new();
         for wanted in view.state.object_index.take_wanted() {
@@ -34,8 +34,8 @@ impl Leaves {
         awaited
     }
 
-    /// A leaf has come, or can't be read. Before it counts as damaged it is read once more: on its way here, too, bits may flip. False if
-    /// it is.
+    /// A leaf has arrived, or can't be read. It is read once more before it counts as damaged, because bits may also flip on the way from
+    /// the disk. Returns false if it is read again.
     pub fn on_leaf(&mut self, place: SlotRef, again: bool, bytes: Option<Bytes>, view: &mut View) -> bool {
         let whole = bytes.is_some_and(|bytes| view.state.object_index.on_read(place.slot, Some(&bytes)));
         if !whole && !again {

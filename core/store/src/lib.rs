@@ -1,13 +1,14 @@
-//! A device's store: pure logic over disk commands, so that the simulated world can cut the power at any of them.
+//! The store of a device: the durable part of it, as pure logic over disk commands, so that the simulated world can cut the power at any
+//! command.
 //!
-//! What must hold:
-//! 1. *An answered write survives*: `Prepared`, `Applied`, `Committed`, `Aborted` and `Done` are said when durable.
-//! 2. *A devwrite is atomic*: after a crash each block is old or new, never torn; data and header agree.
-//! 3. *Old content stays until decided*, and there is always room to decide and to overwrite, also on a full disk.
-//! 4. *Corruption is noticed*: a damaged block answers `Lost`; a damaged record that had been durable makes the store unusable,
-//!    and is never taken for "was not written".
-//! 5. *The cost*: a whole chunk is written once; a small write is one journal append, shared with others; headers cost
-//!    no I/O; recovery reads the journal and the map, not the data.
+//! Guarantees:
+//! 1. *An answered write survives*: `Prepared`, `Applied`, `Committed`, `Aborted` and `Done` are sent when the change is durable.
+//! 2. *A devwrite is atomic*: after a crash each block is old or new, never torn, and data and header agree.
+//! 3. *Old content stays until the write is decided*, and there is always room to decide and to overwrite, also on a full disk.
+//! 4. *Corruption is detected*: a read of a damaged block answers `Lost`. A damaged record that had been durable makes the store
+//!    unusable, and is never mistaken for a record that was not written.
+//! 5. *Cost*: a whole chunk is written once; a small write is one journal append, shared with other writes; headers cost no I/O;
+//!    recovery reads the journal and the map, not the data.
 //!
 //! ```text
 //!   0      8K         journal                       map A     map B     data
@@ -20,25 +21,25 @@
 //!
 //! | queue | file | state that it owns |
 //! | --- | --- | --- |
-//! | writes | `write_queue` | writes that wait for room, and those whose whole chunks are on their way |
-//! | requests | `request_queue`, with `waiting_requests`, `leaves`, `object_gc` | requests for objects that hold attributes, the leaves they wait for, what removed objects left, acknowledged answers not logged yet |
+//! | writes | `write_queue` | writes that wait for room, and writes whose whole chunks are being written |
+//! | requests | `request_queue`, with `waiting_requests`, `leaves`, `object_gc` | requests for objects that hold attributes, the leaves they wait for, the garbage of removed objects, acknowledged answers not logged yet |
 //! | reads | `read_queue` | reads that wait for the disk |
-//! | compaction | `compaction`, with `merging` | the superblock; the checkpoint at work: blocks on their way home, map pages, rounds of the object index |
+//! | compaction | `compaction`, with `merging` | the superblock; the checkpoint under way: dirty blocks, map pages, rounds of the object index |
 //! | disk | `disk_queue` | commands in flight, by tag and by place |
 //!
-//! What they share (`view`: the state, the slots, the journal, the disk queue, what is to be said) is lent to the one at work; they don't
-//! know each other. `serving` routes, and tells the others what follows.
+//! The queues share the state, the slots, the journal, the disk queue and the outbox. These are lent (`view`) to one queue at a time, and the
+//! queues don't know each other. `serving` passes each call and each disk completion to its queue, and tells the other queues what follows.
 //!
-//! | file | what it knows |
+//! | file | contents |
 //! | --- | --- |
-//! | `storage`, `api`, `store` | what the device calls and hears; behind it |
-//! | `noting`, `queries` | what is put on record at once; what is said at once |
-//! | `room` | how much room there is in slots and journal, and what is kept back |
-//! | `record`, `request_record` | what the journal says; its form and its group commit are the crate `braid-journal`'s |
-//! | `journal_view` | what a journal says of the array, for tools that only look |
-//! | `state`, with `transactions`, `claims`, `missed`, `absent` | what the records amount to, live and in replay |
-//! | `objects`, `map`, `slots`, `block` | the parts of that, and their form on the disk |
-//! | `superblock`, `recovery`, `reader`, `replay` | where to begin, and how |
+//! | `storage`, `api`, `store` | the interface that the device calls, its types, and the implementation |
+//! | `noting`, `queries` | calls that are logged at once; calls that are answered at once |
+//! | `room` | the free room in slots and journal, and what is kept back of it |
+//! | `record`, `request_record` | the records of the journal; the journal's format and group commit are in the crate `braid-journal` |
+//! | `journal_view` | a read-only view of a journal, for tools |
+//! | `state`, with `transactions`, `claims`, `missed`, `absent` | the state that follows from the records, live and in replay |
+//! | `objects`, `map`, `slots`, `block` | parts of that state, and their form on the disk |
+//! | `superblock`, `recovery`, `reader`, `replay` | where recovery begins, and its steps |
 //!
 //! `docs/disk-format.md` draws the format byte by byte.
 

@@ -1,12 +1,11 @@
-//! The chunk map: where each chunk of each object is, and which of its blocks hold anything. Eight bytes for 64 KiB,
-//! all of it in memory; on the disk in pages, two copies of each.
+//! The chunk map: the slot of each chunk of each object, and which of the chunk's blocks have content. An entry is eight bytes for 64 KiB.
+//! The whole map is in memory; on the disk it is stored in pages, two copies of each.
 //!
-//! A checkpoint writes the pages as they were when it began ([`ChunkMap::freeze`]), since only what had been decided by
-//! then is certain to be in the journal. A page that changes meanwhile is copied first.
+//! A checkpoint writes the pages as they were when it began ([`ChunkMap::freeze`]), because only what was decided by then is certain to be in
+//! the journal. A page that changes meanwhile is copied first.
 //!
-//! The copies are written one after the other with a sync between. So whichever copy is damaged, torn or corrupt, the
-//! other one is at least as new as the last checkpoint; with copies written by turns, corruption in the newer one would bring
-//! back the older without anybody noticing.
+//! The copies are written one after the other, with a sync between. So whichever copy is damaged (torn or corrupt), the other one is at least
+//! as new as the last checkpoint. If the copies were written in turn, corruption in the newer one would bring back the older one undetected.
 
 use crate::superblock::PAGE;
 use braid_base::AlignedBuffer;
@@ -16,15 +15,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"BrMp");
 const HEADER: usize = 32;
-/// Chunks described by one page.
+/// Entries of a page, one for each chunk.
 pub(crate) const ENTRIES_PER_PAGE: usize = (PAGE - HEADER) / 8;
 
-/// Where a chunk is.
+/// The entry of a chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// Its slot, if it has one.
+    /// The slot, if the chunk has one.
     pub slot: Option<u32>,
-    /// Its blocks that hold anything, one bit each.
+    /// The mask of the chunk's blocks that have content.
     pub blocks: u16,
 }
 
@@ -39,18 +38,18 @@ impl Entry {
     }
 }
 
-/// The map. Entries are packed, so that those never touched cost no memory.
+/// The map in memory. Entries are packed into numbers that are zero at first, so that those never touched cost no memory.
 #[derive(Debug)]
 pub(crate) struct ChunkMap {
     entries: Vec<u64>,
     mapped: u32,
     dirty: BTreeSet<u32>,
-    /// Pages that the checkpoint at work has yet to write; with their old content if they have changed since.
+    /// Pages that the checkpoint under way has yet to write; with their old content if they have changed since.
     frozen: BTreeMap<u32, Option<Box<[u64]>>>,
 }
 
 impl ChunkMap {
-    /// A map of so many chunks, all without a slot.
+    /// A map of so many pages. No chunk has a slot.
     pub fn new(pages: u32) -> ChunkMap {
         ChunkMap {
             entries: vec![0; pages as usize * ENTRIES_PER_PAGE],
@@ -60,12 +59,10 @@ impl ChunkMap {
         }
     }
 
-    /// The entry at `index`.
     pub fn get(&self, index: usize) -> Entry {
         Entry::unpack(self.entries[index])
     }
 
-    /// Changes the entry at `index`.
     pub fn set(&mut self, index: usize, entry: Entry) {
         let (old, new) = (self.entries[index], entry.pack());
         if old == new {
@@ -77,7 +74,7 @@ impl ChunkMap {
         self.entries[index] = new;
     }
 
-    /// Has the page written by the next checkpoint, and its content kept if one is at work.
+    /// Marks a page to be written by the next checkpoint. If a checkpoint is under way, the page's content is kept for it.
     pub fn touch(&mut self, page: u32) {
         if let Some(kept @ None) = self.frozen.get_mut(&page) {
             *kept = Some(self.entries[span(page)].into());
@@ -85,12 +82,12 @@ impl ChunkMap {
         self.dirty.insert(page);
     }
 
-    /// How many chunks have a slot.
+    /// The number of chunks that have a slot.
     pub fn mapped(&self) -> u32 {
         self.mapped
     }
 
-    /// Sets the pages that have changed aside for a checkpoint; changes from now on are not part of it.
+    /// Hands the changed pages to a checkpoint. Later changes are not part of it.
     pub fn freeze(&mut self) {
         assert!(self.frozen.is_empty(), "one checkpoint at a time");
         self.frozen = std::mem::take(&mut self.dirty).into_iter().map(|page| (page, None)).collect();
@@ -101,7 +98,7 @@ impl ChunkMap {
         self.frozen.clear();
     }
 
-    /// The next run of neighbouring frozen pages from `from` on, `max` at most: the first, and how many.
+    /// The next run of neighbouring frozen pages from `from` on, at most `max` of them: the first page, and how many.
     pub fn frozen_run(&self, from: u32, max: u32) -> Option<(u32, u32)> {
         let mut pages = self.frozen.range(from..).map(|(page, _)| *page);
         let first = pages.next()?;
@@ -109,7 +106,7 @@ impl ChunkMap {
         Some((first, 1 + more as u32))
     }
 
-    /// The frozen pages `first` to `first + count`, as they go to the disk.
+    /// The frozen pages `first` to `first + count`, encoded for the disk.
     pub fn encode(&self, first: u32, count: u32, checkpoint: u64) -> AlignedBuffer {
         let mut buffer = AlignedBuffer::zeroed(count as usize * PAGE);
         for (page, bytes) in (first..).zip(buffer.chunks_exact_mut(PAGE)) {
@@ -121,7 +118,7 @@ impl ChunkMap {
         buffer
     }
 
-    /// Takes in a page from the disk.
+    /// Replaces a page by what was read from the disk.
     pub fn load(&mut self, page: &Page) {
         let entries = &mut self.entries[span(page.number)];
         self.mapped -= mapped_in(entries);
@@ -130,7 +127,7 @@ impl ChunkMap {
     }
 }
 
-/// A page as found on the disk.
+/// A page as read from the disk.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Page {
     pub number: u32,
@@ -140,7 +137,7 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// Decodes `bytes`, which should be page `number` and may refer to so many slots; nothing if it is damaged.
+    /// Decodes page `number`, whose entries may name slots below `slots`. Returns `None` if it is damaged.
     pub fn decode(bytes: &[u8], number: u32, slots: u32) -> Option<Page> {
         let mut from = bytes;
         let whole = from.get_u32_le() == MAGIC && from.get_u32_le() == crc32c(&bytes[8..]);

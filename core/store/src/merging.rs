@@ -1,4 +1,4 @@
-//! Merging: a part of a checkpoint, in which what objects were given before it goes into their object index.
+//! Merging is the part of a checkpoint that merges changes to objects into their object index.
 //!
 //! ```text
 //!   round ─► leaves and index nodes are written to free slots ─► sync ─► new roots into the journal ─► durable: the old slots are free
@@ -6,11 +6,11 @@
 //!     └────────────────────────── until all is merged; then the checkpoint goes on ◄───────────────────────┘
 //! ```
 //!
-//! The checkpoint's snapshot, and the notes with it, are durable before a round begins: so nothing is merged that might yet not have
-//! been. It ends, and the journal forgets those notes, when the last roots are durable. Merging takes its time in small steps: one
-//! each time that the store is woken, and it asks to be woken at once, so that others come in between.
+//! The checkpoint's snapshot, and the notes before it, are durable before a round begins: so nothing is merged that might yet be lost.
+//! The phase ends, and the journal may forget those notes, when the last roots are durable. Merging proceeds in small steps: one each
+//! time that the store is woken. It asks to be woken at once, so that other work comes in between.
 //!
-//! Free slots and room in the journal are kept for all that is to be merged: see `room`.
+//! Free slots and room in the journal are reserved for all that is to be merged: see `room`.
 
 use crate::block::places_of;
 use crate::disk_queue::Io;
@@ -21,17 +21,17 @@ use braid_machine::DiskCommand;
 use braid_object_index::{ROUND_SLOTS_MIN, SlotRef, Step};
 use bytes::Bytes;
 
-/// The most leaves of a round that are read, and that are written, at once.
+/// The most leaves of a round that are read at once, and the most that are written at once.
 const IN_FLIGHT_MAX: usize = 8;
 
-/// See the module.
+/// The progress of merging.
 #[derive(Debug, Default)]
 pub(crate) struct Merging {
-    /// A checkpoint waits for it.
+    /// A checkpoint waits for merging.
     is_due: bool,
     reads: usize,
     writes: usize,
-    /// All of a round is on its way to be durable, or its roots are.
+    /// The last sync of a round is in flight, or its roots are not durable yet.
     ending_round: bool,
     /// The next round waits for free slots.
     pub wants_slots: bool,
@@ -40,12 +40,12 @@ pub(crate) struct Merging {
 }
 
 impl Merging {
-    /// The checkpoint has come to it.
+    /// The checkpoint has reached this phase.
     pub fn begin(&mut self) {
         self.is_due = true;
     }
 
-    /// Does a small step. True if that was the last: all is merged.
+    /// Does a small step. Returns true if that was the last one: everything is merged.
     pub fn advance(&mut self, view: &mut View) -> bool {
         if !self.is_due || self.ending_round {
             return false;
@@ -83,13 +83,13 @@ impl Merging {
                 self.ending_round = true;
                 view.disk.submit(Io::MergeSync, DiskCommand::Sync, view.out);
             }
-            // A leaf that comes, or the last write that ends, goes on.
+            // Continues when a leaf arrives, or when the last write ends.
             Step::Waits | Step::Ended => {}
         }
         false
     }
 
-    /// A leaf has come, or can't be read. Before it counts as damaged it is read once more; false if it is.
+    /// A leaf has arrived, or can't be read. It is read once more before it counts as damaged; returns false if it is.
     pub fn on_read(&mut self, place: SlotRef, again: bool, bytes: Option<Bytes>, view: &mut View) -> bool {
         let whole = bytes.is_some_and(|bytes| view.state.object_index.on_merge_read(place.slot, Some(&bytes)));
         if !whole && !again {
@@ -103,19 +103,18 @@ impl Merging {
         true
     }
 
-    /// A leaf or an index node is written.
+    /// A leaf or index node is written.
     pub fn on_written(&mut self) {
         self.writes -= 1;
     }
 
-    /// The roots are durable.
     pub fn on_roots_durable(&mut self) {
         self.ending_round = false;
     }
 }
 
-/// All of a round is durable: from now on lookups go there, and with the next batch recovery does. What the roots no longer name is free
-/// when they are durable.
+/// All leaves of a round are durable. Lookups use them from now on, and recovery does once the next batch is durable. Slots that the
+/// roots no longer name become free then.
 pub(crate) fn on_round_durable(view: &mut View) {
     let installed = view.state.object_index.install();
     installed.unused.into_iter().for_each(|slot| view.slots.give_back(slot));
@@ -125,8 +124,8 @@ pub(crate) fn on_round_durable(view: &mut View) {
     view.journal.hurry();
 }
 
-/// Takes the slots for a round; false if there are not enough. More are set aside if the disk has them; else those must come back that
-/// others have at the moment.
+/// Takes the slots for a round. Returns false if there are not enough. More disk space is reserved if the disk has it; otherwise slots
+/// must first come back from undecided writes.
 fn begin_round(view: &mut View) -> bool {
     let (most, free) = (view.state.object_index.round_slots(), view.slots.free());
     if free < most {

@@ -1,9 +1,9 @@
-//! What other devices have missed: while one is out, the hostwrites that take effect here, by device and object, in blocks of the
-//! volume. Why, and what becomes of it: `docs/membership.md`.
+//! Missed writes: the hostwrites that took effect here while another device was out, by device and object, in blocks of the volume. A
+//! returning device is resynchronised from them: `docs/membership.md`.
 //!
-//! It follows from the journal's records alone, live and in replay, and takes none of its own but in a snapshot. There its room is
-//! bounded: where too many extents come together, close neighbours become one. So more may be brought to a device than it
-//! missed, and never less.
+//! The set follows from the journal's records alone, live and in replay, and has records of its own only in a snapshot. Its room there is
+//! bounded: when there are too many extents, close neighbours are joined. So a resync may write more than a device missed, but never
+//! less.
 
 use crate::record::{MISSED_PER_RECORD, Record, missed_len};
 use braid_base::{BlockRange, DeviceId, Epoch, Extents, Member, MemberState, Membership, ObjectId};
@@ -13,13 +13,13 @@ use std::collections::BTreeMap;
 /// The most extents for one device and object.
 const EXTENTS_MAX: usize = 16_384;
 
-/// See the module.
+/// What each device has missed of each object.
 #[derive(Debug)]
 pub(crate) struct Missed {
-    /// All members that are not in, but for the device itself. Nobody, as a rule: then commits cost nothing here.
+    /// All members other than this device that are out or returning. As a rule there are none, and then a commit costs nothing here.
     absent: Vec<Member>,
     extents: BTreeMap<(DeviceId, ObjectId), Extents>,
-    /// What they take in a snapshot, and about the most that they may.
+    /// Bytes that the extents take in a snapshot. `budget` is about the most that they may take.
     bytes: u64,
     budget: u64,
 }
@@ -39,25 +39,25 @@ fn misses(member: &Member, epoch: Epoch) -> bool {
 }
 
 impl Missed {
-    /// Nobody is out. Extents may take about `budget` bytes of a snapshot.
+    /// No device is out. Extents may take about `budget` bytes of a snapshot.
     pub fn new(budget: u64) -> Missed {
         Missed { absent: Vec::new(), extents: BTreeMap::new(), bytes: 0, budget }
     }
 
-    /// Goes by another membership, in which the device itself is `own`.
+    /// Takes over the members of another membership. The device itself is `own`.
     pub fn go_by(&mut self, membership: &Membership, own: DeviceId) {
         let is_absent = |member: &&Member| member.member_state != MemberState::In && member.device != own;
         self.absent = membership.members.iter().filter(is_absent).copied().collect();
     }
 
-    /// Drops what devices have missed that are whole again, or are no members any more.
+    /// Drops the extents of devices that are in again, or that are no members any more.
     pub fn drop_of_present(&mut self) {
         let absent = &self.absent;
         self.extents.retain(|(device, _), _| absent.iter().any(|member| member.device == *device));
         self.count();
     }
 
-    /// Drops what anybody has missed of an object that is removed.
+    /// Drops the extents of a removed object.
     pub fn drop_of_object(&mut self, object: ObjectId) {
         self.extents.retain(|(_, of), _| *of != object);
         self.count();
@@ -67,18 +67,18 @@ impl Missed {
         self.bytes = self.extents.values().map(|extents| missed_len(extents.len())).sum();
     }
 
-    /// True if nobody misses anything that takes effect.
+    /// True if all other devices are in, so that none misses anything.
     pub fn is_nobody_absent(&self) -> bool {
         self.absent.is_empty()
     }
 
-    /// A hostwrite of `epoch` has taken effect: all who are absent miss it. One that is returning since before does not, unless this device
-    /// was `alone` in it.
+    /// A hostwrite of `epoch` has taken effect: every absent device misses it. A device that has been returning since before that epoch
+    /// does not miss it, unless this device was `alone` in the hostwrite.
     pub fn add(&mut self, object: ObjectId, linkage: Linkage, epoch: Epoch, alone: bool) {
         self.add_where(object, linkage, |member| alone || misses(member, epoch));
     }
 
-    /// A hostwrite of `epoch` may yet take effect: those of its participants who are absent miss it.
+    /// A hostwrite of `epoch` may yet take effect: the absent devices among its participants miss it.
     pub fn add_of(&mut self, object: ObjectId, linkage: Linkage, epoch: Epoch, participants: &[DeviceId]) {
         self.add_where(object, linkage, |member| misses(member, epoch) && participants.contains(&member.device));
     }
@@ -92,13 +92,13 @@ impl Missed {
         }
     }
 
-    /// Takes in some blocks.
+    /// Adds blocks that a device missed.
     pub fn insert(&mut self, device: DeviceId, object: ObjectId, blocks: BlockRange) {
         if blocks.is_empty() {
             return;
         }
         let extents = self.extents.entry((device, object)).or_default();
-        // A new one counts nothing yet: `missed_len` of no extents is zero.
+        // A new entry counts nothing yet: `missed_len` of no extents is zero.
         let before = missed_len(extents.len());
         extents.insert(blocks);
         if extents.len() > EXTENTS_MAX {
@@ -114,23 +114,22 @@ impl Missed {
         }
     }
 
-    /// What a device has missed of an object from block `from` on; ascending and apart.
+    /// The extents of an object that a device has missed, from block `from` on, in ascending order; no two touch.
     pub fn of(&self, device: DeviceId, object: ObjectId, from: u64) -> impl Iterator<Item = BlockRange> {
         self.extents.get(&(device, object)).into_iter().flat_map(move |extents| extents.from(from))
     }
 
-    /// How many extents there are.
     pub fn len(&self) -> usize {
         self.extents.values().map(Extents::len).sum()
     }
 
-    /// The room to be kept for them in a snapshot. It does not depend on who is out: when somebody goes, the journal may be as full
-    /// as it ever is.
+    /// The room to reserve for the extents in a snapshot. It does not depend on which devices are out: when a device fails, the journal
+    /// may be as full as it ever gets.
     pub fn journal_room(&self) -> u64 {
         self.bytes.max(self.budget)
     }
 
-    /// What a snapshot says of them.
+    /// The records of the set for a snapshot.
     pub fn records(&self) -> impl Iterator<Item = Record> {
         self.extents.iter().flat_map(|((device, object), extents)| {
             let all: Vec<BlockRange> = extents.from(0).collect();
@@ -141,7 +140,7 @@ impl Missed {
     }
 }
 
-/// Sorts ranges, and joins those that touch or share blocks.
+/// Sorts ranges, and joins those that touch or overlap.
 pub(crate) fn merged(mut ranges: Vec<BlockRange>) -> Vec<BlockRange> {
     ranges.sort_unstable();
     let mut merged: Vec<BlockRange> = Vec::with_capacity(ranges.len());
@@ -196,7 +195,7 @@ mod tests {
     #[test]
     fn beyond_the_bound_the_closest_neighbours_are_joined() {
         let mut missed = Missed::new(1 << 20);
-        // Pairs whose halves are a block apart, each pair far from the next.
+        // Pairs of extents that are one block apart; each pair is far from the next.
         let pairs = EXTENTS_MAX as u64 / 2;
         for pair in 0..pairs {
             missed.insert(DEVICE, OBJECT, BlockRange::new(pair * 100, 1));

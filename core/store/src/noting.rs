@@ -1,4 +1,4 @@
-//! What is put on record as soon as it is asked for: decisions, objects and their form, reserved stamps, memberships.
+//! Calls that are logged at once: decisions, changes to objects, reserved stamps and memberships.
 
 use crate::StoreEvent;
 use crate::record::Record;
@@ -20,7 +20,7 @@ impl View<'_> {
         self.journal.hurry();
     }
 
-    /// The intent of a removed object is gone already: its decision is as durable as the removal.
+    /// If the intent was dropped with its object, nothing is noted: the decision is as durable as the removal.
     fn decide(&mut self, known: bool, note: Record, event: StoreEvent) {
         if known {
             self.journal.note(&note);
@@ -68,7 +68,7 @@ impl View<'_> {
         self.end(ticket, Ok(()));
     }
 
-    /// See [`Storage::adopt`](crate::Storage::adopt). True if it is news.
+    /// See [`Storage::adopt`](crate::Storage::adopt). True if the membership is new.
     pub fn adopt(&mut self, ticket: u64, membership: Membership) -> bool {
         let record = Record::Adopted(membership.clone());
         let dropped = self.state.adopt(membership, &mut self.journal.then.released);
@@ -84,7 +84,7 @@ impl View<'_> {
         self.end(ticket, Ok(()));
     }
 
-    /// What concerns an object that is there is noted.
+    /// Notes a change to an object if the object exists, and ends the request.
     fn end_if(&mut self, ticket: u64, known: bool, record: Record) {
         if known {
             self.journal.note(&record);
@@ -92,7 +92,7 @@ impl View<'_> {
         self.end(ticket, if known { Ok(()) } else { Err(Failure::NoSuchObject) });
     }
 
-    /// Refusals wait too: what they are due to may not be durable yet.
+    /// A refusal is also told when the journal is durable: the state that caused it may not be durable yet.
     fn end(&mut self, ticket: u64, result: Result<(), Failure>) {
         self.tell_when_durable(StoreEvent::Done { ticket, result });
     }

@@ -1,5 +1,5 @@
-//! The removal of what removed objects left in the object index: some at a time, when nothing else is to be done, when somebody waits for the
-//! room, and now and then.
+//! Garbage collection of removed objects: what they left in the object index is removed in small portions. A portion is collected when
+//! the store is idle, when a request waits for the room, and every few batches.
 
 use crate::leaves::Leaves;
 use crate::record::Record;
@@ -9,25 +9,24 @@ use braid_object_index::Growth;
 use braid_objects::{Collected, collect};
 use std::collections::BTreeSet;
 
-/// The most keys that go at once.
+/// The most keys that are collected at once.
 const SWEPT_AT_ONCE: usize = 256;
-/// For that, this part of the journal must be free besides.
+/// A portion is collected only if the journal's length divided by this is free besides.
 const SWEEPING_LEAVES: u64 = 8;
-/// Where there is always something else to do, some go with every so many batches.
+/// While the store is never idle, a portion is collected every so many batches.
 const BATCHES_PER_SWEEP: u64 = 8;
 
-/// See the module.
+/// The progress of garbage collection.
 #[derive(Debug)]
 pub(crate) struct ObjectGc {
-    /// There may be something left of lives from this one on.
+    /// Incarnations from this one on may have left garbage.
     pub from: Option<u64>,
-    /// Somebody waits for the room.
+    /// A request waits for the room.
     pub wanted: bool,
-    /// Leaves that it waits for, by slot.
+    /// The leaves that collection waits for, by slot.
     pub awaited: BTreeSet<u32>,
-    /// Batches when some went last.
+    /// The number of batches when a portion was last collected.
     batches: u64,
-    /// How many keys went.
     pub keys_collected: u64,
 }
 
@@ -38,7 +37,7 @@ impl Default for ObjectGc {
 }
 
 impl ObjectGc {
-    /// Has some go, if it is time; `is_idle` if no request waits.
+    /// Collects a portion if it is time. `is_idle`: no request waits.
     pub fn collect(&mut self, is_idle: bool, leaves: &mut Leaves, view: &mut View) {
         let Some(from) = self.from.filter(|_| self.awaited.is_empty()) else { return };
         let is_idle = is_idle && view.journal.noted() == 0;

@@ -1,4 +1,4 @@
-//! The objects of a device, and which entries of the chunk map are theirs.
+//! The table of a device's objects, with the entries of the chunk map that belong to each.
 
 use crate::block::CHUNK_BLOCKS;
 use crate::record::{MapExtent, ObjectRecord};
@@ -11,38 +11,36 @@ use std::ops::Range;
 #[derive(Debug)]
 pub(crate) struct Objects {
     objects: BTreeMap<ObjectId, Object>,
-    /// Entries of the map that are nobody's: first entry and count, no two runs touching.
+    /// Free entries of the map: first entry and count. No two runs touch.
     free: BTreeMap<u32, u32>,
-    /// Chunks that more objects may have.
+    /// How many chunks more objects may have.
     room: u64,
-    /// What all records take in the journal.
+    /// Bytes that all records take in the journal.
     journal_len: u64,
 }
 
 #[derive(Debug)]
 struct Object {
     record: ObjectRecord,
-    /// The first chunk of each extent.
+    /// The first chunk of each extent, counted from the object's first chunk.
     firsts: Vec<u32>,
 }
 
 impl Objects {
-    /// No objects yet: a map of so many entries, of which objects may use `room`.
+    /// An empty table for a map of `entries` entries, of which objects may use `room`.
     pub fn new(entries: u32, room: u64) -> Objects {
         Objects { objects: BTreeMap::new(), free: [(0, entries)].into(), room, journal_len: 0 }
     }
 
-    /// The object, if there is one.
     pub fn get(&self, object: ObjectId) -> Option<&ObjectRecord> {
         self.objects.get(&object).map(|object| &object.record)
     }
 
-    /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &ObjectRecord> {
         self.objects.values().map(|object| &object.record)
     }
 
-    /// Which entry of the map describes a chunk.
+    /// The index of the map entry of a chunk.
     pub fn entry(&self, object: ObjectId, chunk: u32) -> Option<usize> {
         let object = self.objects.get(&object)?;
         let chunk = chunk.checked_sub(first_chunk(&object.record.description))?;
@@ -58,7 +56,7 @@ impl Objects {
         self.objects.get(&object).is_some_and(whole)
     }
 
-    /// Chunks that more objects may have.
+    /// How many chunks more objects may have.
     pub fn room(&self) -> u64 {
         self.room
     }
@@ -68,8 +66,8 @@ impl Objects {
         self.journal_len
     }
 
-    /// Finds room for an object: the record with which to [`insert`](Objects::insert) it. Of the chunks that objects may have, so many are
-    /// not to be given away.
+    /// Finds map entries for an object, and returns the record with which to [`insert`](Objects::insert) it. `kept_back` chunks of the
+    /// room must stay free.
     pub fn place(&self, description: ObjectDescription, kept_back: u64) -> Result<ObjectRecord, Failure> {
         let chunks = description.blocks.div_ceil(CHUNK_BLOCKS);
         if self.objects.len() >= limits::OBJECTS_MAX || chunks > self.room.saturating_sub(kept_back) {
@@ -80,8 +78,8 @@ impl Objects {
         Ok(ObjectRecord { description, extents })
     }
 
-    /// Finds room for an object that is to consist of other blocks: the record to put in its place, and the entries that it has then and
-    /// had not. What it keeps keeps its entries.
+    /// Finds map entries for an object whose range of blocks changes, and returns its new record. Chunks that it keeps keep their
+    /// entries.
     pub fn place_resized(&self, object: ObjectId, range: BlockRange, kept_back: u64) -> Result<ObjectRecord, Failure> {
         let held = self.objects.get(&object).ok_or(Failure::NoSuchObject)?;
         let description = ObjectDescription { first: range.start, blocks: range.count, ..held.record.description };
@@ -92,7 +90,7 @@ impl Objects {
         if new > self.room.saturating_sub(kept_back) + (before.len() - kept.len()) as u64 {
             return Err(Failure::NoSpace);
         }
-        // What it loses is free only when this is done: the map may be too full for that, though there is room.
+        // The entries that it loses are free only after the change, so the map may be too full although there is room.
         let mut free = self.free_entries();
         let free_in_all: u64 = free.iter().map(|extent| u64::from(extent.count)).sum();
         if new > free_in_all {
@@ -104,7 +102,7 @@ impl Objects {
         Ok(ObjectRecord { description, extents })
     }
 
-    /// Puts a record in the place of the object's: those of its entries that it had not, and those that it has no more.
+    /// Replaces an object's record. Returns the entries that it gains, and those that it loses.
     pub fn resize(&mut self, record: ObjectRecord) -> Option<(Vec<u32>, Vec<u32>)> {
         let object = record.description.object;
         let before = self.objects.get(&object)?.record.clone();
@@ -121,7 +119,7 @@ impl Objects {
         self.free.iter().map(|(start, count)| MapExtent { start: *start, count: *count }).collect()
     }
 
-    /// Takes in an object; false if its entries are not free, or it is there already.
+    /// Adds an object. Returns false if its entries are not free, or if it exists already.
     pub fn insert(&mut self, record: ObjectRecord) -> bool {
         let chunks = record.description.blocks.div_ceil(CHUNK_BLOCKS);
         if self.objects.contains_key(&record.description.object) || chunks > self.room {
@@ -143,13 +141,13 @@ impl Objects {
         self.get(object).is_some_and(|record| record.description.redundant)
     }
 
-    /// Orders an object otherwise; false if there is none of that name.
+    /// Changes an object's ordering. Returns false if there is no such object.
     pub fn set_ordering(&mut self, object: ObjectId, ordering: Ordering) -> bool {
         let known = self.objects.get_mut(&object);
         known.map(|object| object.record.description.ordering = ordering).is_some()
     }
 
-    /// Takes out an object.
+    /// Removes an object.
     pub fn remove(&mut self, object: ObjectId) -> Option<ObjectRecord> {
         let record = self.objects.remove(&object)?.record;
         self.journal_len -= record.journal_len();
@@ -195,7 +193,7 @@ impl Objects {
 }
 
 impl Object {
-    /// The entries of some of its chunks, counted from its first.
+    /// The map entries of some of the object's chunks, counted from its first chunk.
     fn part(&self, chunks: Range<u32>, none: bool) -> Vec<MapExtent> {
         if none {
             return Vec::new();
@@ -213,7 +211,7 @@ fn first_chunk(description: &ObjectDescription) -> u32 {
     (description.first / CHUNK_BLOCKS) as u32
 }
 
-/// The numbers of its chunks.
+/// The numbers of an object's chunks.
 fn chunks_of(description: &ObjectDescription) -> Range<u32> {
     let first = first_chunk(description);
     first..first + description.blocks.div_ceil(CHUNK_BLOCKS) as u32
@@ -223,7 +221,7 @@ fn entries_of(record: &ObjectRecord) -> BTreeSet<u32> {
     record.extents.iter().flat_map(|extent| extent.start..extent.start + extent.count).collect()
 }
 
-/// Takes the first of these entries.
+/// Takes the first `missing` of these entries.
 fn take(free: &mut VecDeque<MapExtent>, mut missing: u32) -> Vec<MapExtent> {
     let mut extents = Vec::new();
     while missing > 0 {

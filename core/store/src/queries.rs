@@ -1,4 +1,4 @@
-//! What the store can say at once, without the disk: which blocks hold anything, which are absent, what others have missed.
+//! Queries that the store answers at once, without the disk: allocated blocks, absent blocks, and what other devices have missed.
 
 use crate::block::{CHUNK_BLOCKS, chunks};
 use crate::missed::{extent_of, merged};
@@ -8,7 +8,8 @@ use braid_base::{BlockRange, DeviceId, ObjectId, limits};
 use braid_wire::{Content, Piece};
 
 impl State {
-    /// See [`Storage::missed`](crate::Storage::missed). What is still on its way into the journal may be decided after this answer as well.
+    /// See [`Storage::missed`](crate::Storage::missed). Intents that are still being written into the journal may be decided after this
+    /// answer, so they count as well.
     pub fn missed_by<'a>(
         &'a self,
         device: DeviceId,
@@ -22,7 +23,7 @@ impl State {
         let unheard = |intent: &&IntentRecord| {
             is_redundant && intent.object == object && !membership.has_been_in_since(device, intent.by.epoch)
         };
-        // Of the recorded ones no more than can be answered; the answer ends where the next one begins.
+        // Of the recorded extents, no more than one answer can carry. The answer ends where the next one begins.
         let mut extents: Vec<BlockRange> = self.missed.of(device, object, from).take(limits::EXTENTS_MAX + 1).collect();
         let end = extents.get(limits::EXTENTS_MAX).map(|extent| extent.start);
         extents.truncate(limits::EXTENTS_MAX);
@@ -44,7 +45,7 @@ impl State {
         let Some(record) = self.objects.get(object) else { return (Vec::new(), None) };
         let range = range.intersection(record.description.range());
         let mut chunks = chunks(range).map(|(chunk, _)| chunk).peekable();
-        // Neighbours together.
+        // Neighbouring chunks are joined.
         let runs = std::iter::from_fn(|| {
             let holds = |chunk: &u32| self.chunk(object, *chunk).blocks != 0;
             let first = chunks.find(holds)?;
@@ -87,7 +88,7 @@ impl State {
     }
 }
 
-/// As many as an answer may name, and where to ask on.
+/// As many extents as one answer may carry, and the block from which to ask next.
 fn some_of(mut extents: impl Iterator<Item = BlockRange>) -> (Vec<BlockRange>, Option<u64>) {
     let some = extents.by_ref().take(limits::EXTENTS_MAX).collect();
     (some, extents.next().map(|extent| extent.start))

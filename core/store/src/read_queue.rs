@@ -1,5 +1,5 @@
-//! Reads: committed content as of the call. Each block comes from the journal's blocks in memory, from home, or is a
-//! hole; what lies side by side at home is one command. Where the disk can't read that, each block is read alone: so one
+//! Reads. A read returns the committed content as of the call. A block is taken from the dirty blocks in memory or from its slot, or it
+//! is a hole. Blocks that lie side by side in slots are read by one command. If the disk can't read them, each block is read alone: so an
 //! unreadable sector costs one block, which is lost, and not its neighbours.
 
 use crate::StoreEvent;
@@ -15,13 +15,13 @@ use std::collections::BTreeMap;
 /// The most blocks that one command reads.
 const RUN_MAX: u64 = 256;
 
-/// What of the blocks a read is to bring.
+/// What a read returns of its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Of {
     Data,
-    /// Who wrote them.
+    /// The transaction that wrote each block, and its hostwrite.
     Header,
-    /// The content; of blocks that are damaged, that they are.
+    /// The content, where damaged blocks are reported as lost instead of failing the read.
     Salvage,
 }
 
@@ -31,7 +31,6 @@ pub(crate) struct ReadQueue {
     reads: BTreeMap<u64, ReadOperation>,
 }
 
-/// One of them.
 #[derive(Debug)]
 struct ReadOperation {
     ticket: u64,
@@ -41,16 +40,16 @@ struct ReadOperation {
     outstanding: usize,
 }
 
-/// Some of a read's blocks.
+/// A part of a read's blocks.
 #[derive(Debug)]
 enum ReadPart {
     Ready(Piece),
-    /// At home, at these places.
+    /// In a slot, at these places.
     Home {
         blocks: BlockRange,
         places: BlockRange,
     },
-    /// At home from this place on, each block read alone, as all together could not be.
+    /// In a slot from this place on; each block is read alone, because they could not be read together.
     Apart(u64, Vec<ReadPart>),
     Arrived(Vec<Piece>),
     Failed(Failure),
@@ -83,7 +82,7 @@ impl ReadQueue {
         self.reads.insert(id, operation);
     }
 
-    /// What is at `places`, a part of a read, has come from the disk, or can't be read.
+    /// A part of a read has arrived from the disk, or can't be read.
     pub fn on_read(&mut self, operation: u64, part: usize, places: BlockRange, bytes: Option<Bytes>, view: &mut View) {
         let reading = self.reads.get_mut(&operation).expect("a read lasts until its last part has come");
         let (object, of) = (reading.object, reading.of);
@@ -105,7 +104,7 @@ impl ReadQueue {
         let is_apart = matches!(found, ReadPart::Apart(..));
         reading.outstanding -= 1;
         if is_apart {
-            // All at once, before anybody else may have the places.
+            // Sent at once, before any other command may change these places.
             reading.outstanding += places.count as usize;
             for place in places.blocks() {
                 let places = BlockRange::new(place, 1);
@@ -128,7 +127,7 @@ fn check(state: &State, object: ObjectId, extents: &[BlockRange]) -> Result<(), 
     }
 }
 
-/// Adds where the blocks of `extent` are to `parts`.
+/// Appends to `parts` where the blocks of `extent` are.
 fn locate(
     state: &State,
     object: ObjectId,
@@ -166,7 +165,7 @@ fn locate(
                 }
             }
         } else {
-            let slot = entry.slot.expect("recovery and commits see to it that what holds anything has a slot");
+            let slot = entry.slot.expect("recovery and commits give a slot to every chunk that has content");
             let place = u64::from(slot) * CHUNK_BLOCKS + block % CHUNK_BLOCKS;
             match last {
                 Some(ReadPart::Home { blocks, places }) if places.end() == place && places.count < RUN_MAX => {
@@ -208,7 +207,7 @@ fn one_by_one(blocks: BlockRange, places: BlockRange) -> Vec<ReadPart> {
     blocks.blocks().zip(places.blocks()).map(one).collect()
 }
 
-/// The data of `blocks` without their headers, or the headers' linkage without the data; each verified.
+/// The data of `blocks` without their headers, or the headers' linkage without the data. Each block is verified.
 fn strip(bytes: &Bytes, object: ObjectId, blocks: BlockRange, of: Of) -> Result<Vec<Piece>, Failure> {
     let one = |(block, at): (u64, usize)| {
         let range = BlockRange::new(block, 1);

@@ -1,5 +1,5 @@
-//! Reads of a start. What can't be read is read again in halves, down to the sector; an unreadable sector counts as zeros, which no
-//! checksum takes for anything. So it costs no more than corruption in the same place would.
+//! The reader of a recovery. A part that can't be read is read again in halves, down to the sector. An unreadable sector counts as zeros,
+//! which no checksum accepts. So it costs no more than corruption in the same place would.
 
 use crate::StoreError;
 use braid_journal::SECTOR;
@@ -7,14 +7,14 @@ use braid_machine::{DiskCommand, DiskError, DiskTag, Effects};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Bytes that one command reads, and commands in flight.
+/// Bytes that one command reads at most, and the most commands in flight.
 pub(crate) const READ_MAX: usize = 1 << 20;
 const IN_FLIGHT_MAX: usize = 8;
 
-/// More sectors than this that can't be read are a disk that does not read.
+/// The most unreadable sectors. If there are more, the disk has failed.
 const UNREADABLE_MAX: usize = 64;
 
-/// A part to be read: where on the device, and how long.
+/// A part of the device to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Span {
     pub offset: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// A long one, in parts that one command reads.
+    /// Splits a long span into parts that one command reads.
     pub fn cut(offset: u64, length: usize) -> impl Iterator<Item = Span> {
         let part = move |at| Span { offset: offset + at as u64, length: READ_MAX.min(length - at) };
         (0..length).step_by(READ_MAX).map(part)
@@ -33,15 +33,15 @@ impl Span {
 #[derive(Debug)]
 struct Salvage {
     bytes: Vec<u8>,
-    /// Bytes of which it is not yet known whether they can be read.
+    /// Bytes that have not been read yet, and are not known to be unreadable.
     missing: usize,
 }
 
-/// See the module.
+/// The reads of a recovery.
 #[derive(Debug)]
 pub(crate) struct Reader {
     last_tag: u64,
-    /// What is read, and the span that it is all or a part of.
+    /// The span that each command reads, and the requested span that it belongs to.
     reading: BTreeMap<DiskTag, (Span, Span)>,
     to_read: VecDeque<(Span, Span)>,
     salvages: BTreeMap<Span, Salvage>,
@@ -62,7 +62,7 @@ impl Reader {
         DiskTag(self.last_tag)
     }
 
-    /// The first tag that was not used.
+    /// The first unused tag.
     pub fn next_tag(&self) -> u64 {
         self.last_tag + 1
     }
@@ -83,17 +83,17 @@ impl Reader {
         }
     }
 
-    /// True if all has come.
+    /// True if no read is in flight.
     pub fn is_idle(&self) -> bool {
         self.reading.is_empty()
     }
 
-    /// True if some of it could not be read.
+    /// True if some sector could not be read.
     pub fn has_unreadable(&self) -> bool {
         self.unreadable > 0
     }
 
-    /// A read has ended: gives a span that was asked for, when all of it is there as far as it can be read; and reads on.
+    /// A read has ended. Returns a requested span when all of its readable sectors have arrived, and sends the next reads.
     pub fn take(
         &mut self,
         tag: DiskTag,

@@ -1,4 +1,4 @@
-//! What the journal says, record by record. Decoding trusts nothing: a record that makes no sense is damage.
+//! The records of the journal. Decoding trusts nothing: a record that makes no sense counts as damaged.
 
 mod fields;
 mod intent;
@@ -24,7 +24,7 @@ use fields::{
 use intent::{APPLIED, INTENT};
 use object::{put_object, take_object};
 
-/// A commit to be remembered.
+/// A commit that must be remembered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Decision {
     pub by: Attribution,
@@ -33,41 +33,41 @@ pub(crate) struct Decision {
 }
 
 impl Decision {
-    /// Its room in the journal.
+    /// Bytes that it takes in the journal.
     pub fn journal_len(&self) -> u64 {
         (1 + ATTRIBUTION + 2 + 2 * self.participants.len() + 8) as u64
     }
 }
 
-/// The room of a membership in the journal.
+/// Bytes that a membership takes in the journal.
 pub(crate) fn membership_len(membership: &Membership) -> u64 {
     let fence = &membership.fence;
     (1 + 4 + 4 + 4 + MEMBER_MAX * membership.members.len() + 12 + 4 * (fence.except.len() + fence.also.len())) as u64
 }
 
-/// The room of so many retired slots.
+/// Bytes that a record of so many retired slots takes in the journal.
 pub(crate) fn retired_len(slots: usize) -> u64 {
     (1 + 4 + 4 * slots) as u64
 }
 
-/// The most extents in one record of what was missed, or is absent.
+/// The most extents in one record of missed or absent blocks.
 pub(crate) const MISSED_PER_RECORD: usize = 512;
 
-/// The room of so many extents that were missed, or are absent.
+/// Bytes that so many missed or absent extents take in the journal.
 pub(crate) fn missed_len(extents: usize) -> u64 {
     (extents.div_ceil(MISSED_PER_RECORD) * (1 + 2 + 8 + 4) + 16 * extents) as u64
 }
 
-/// One record.
+/// A record of the journal. Records marked "snapshot" repeat, at the journal's head, what earlier records said.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Record {
-    /// Undecided.
+    /// An undecided intent.
     Intent(IntentRecord),
-    /// Written and in force at once.
+    /// A write that took effect at once, without a decision.
     Applied(IntentRecord),
     Commit(TransactionId),
     Abort(TransactionId),
-    /// A commit of old, carried along until it may be forgotten.
+    /// Snapshot: a commit that must still be remembered.
     Decided(Decision),
     Forget(TransactionId),
     /// All commits of the host below this sequence may be forgotten.
@@ -76,34 +76,34 @@ pub(crate) enum Record {
         sequence: u64,
     },
     Stamps(Clock),
-    /// A membership, adopted here.
+    /// A membership that was adopted.
     Adopted(Membership),
-    /// The one adopted last, carried along; and the epoch in which this device was last found to have returned.
+    /// Snapshot: the membership that was adopted last, and the epoch in which this device last returned.
     Membership {
         membership: Membership,
         returned: Epoch,
     },
-    /// What a device that is out has missed, carried along; in blocks of the volume.
+    /// Snapshot: what a device that is out has missed, in blocks of the volume.
     Missed {
         device: DeviceId,
         object: ObjectId,
         extents: Vec<BlockRange>,
     },
-    /// An object made just now: its map entries are to be emptied. So many of its first blocks are absent.
+    /// A new object: its map entries are to be emptied, and its first `absent` blocks are absent.
     Created {
         object: ObjectRecord,
         absent: u64,
     },
-    /// An object carried along: its map entries are on the disk.
+    /// Snapshot: an object. Its map entries are on the disk.
     Object(ObjectRecord),
-    /// What of an object is not here yet, carried along.
+    /// Snapshot: the absent blocks of an object.
     Absent {
         object: ObjectId,
         extents: Vec<BlockRange>,
     },
     Removed(ObjectId),
-    /// An object that consists of other blocks from now on: the map entries that it had not are to be emptied, those that it has no more
-    /// given back. So much of what it had not is absent.
+    /// An object whose range of blocks changes. Map entries that it gains are to be emptied, entries that it loses are freed. `absent`:
+    /// the absent part of the blocks that it gains.
     Resized {
         object: ObjectRecord,
         absent: BlockRange,
@@ -112,25 +112,25 @@ pub(crate) enum Record {
         object: ObjectId,
         ordering: Ordering,
     },
-    /// A request for objects, done.
+    /// A request for objects was executed.
     Objects(Executed),
-    /// Answers to a host's requests, carried along.
+    /// Snapshot: answers to a host's requests.
     Answers {
         host: Generation,
         settled: u64,
         kept: Vec<(u64, Bytes)>,
     },
-    /// A host's requests that are over: all below its mark, and stretches above, by where each begins and what is behind it.
+    /// A host's requests that are over: all below its mark, and intervals above it, each as its first sequence and the first behind it.
     Over {
         host: Generation,
         settled: u64,
         stretches: Vec<(u64, u64)>,
     },
-    /// What removed objects had left, and is gone now.
+    /// Keys that garbage collection of removed objects has removed.
     Collected(Vec<Change>),
-    /// Where the index of all that objects hold is from now on.
+    /// The new roots of the object index.
     Rooted(Vec<Root>),
-    /// Slots that could not be written, and are never used again; also carried along.
+    /// Slots that could not be written and are never used again. Also part of a snapshot.
     Retired(Vec<u32>),
 }
 
@@ -157,7 +157,7 @@ const SWEPT: u8 = 22;
 const OVER: u8 = 23;
 const RETIRED: u8 = 24;
 
-/// Bytes of an attribution, and the most of a member.
+/// Bytes of an attribution, and the most bytes of a member.
 const ATTRIBUTION: usize = 12 + 12 + 4 + 16;
 const MEMBER_MAX: usize = 2 + 1 + 4 + 4;
 
@@ -309,7 +309,7 @@ impl braid_journal::Record for Record {
 }
 
 impl Record {
-    /// True for the kinds that a snapshot is made of.
+    /// True for the kinds of records that a snapshot consists of.
     pub fn may_be_carried(&self) -> bool {
         use Record::{Absent, Answers, Decided, Intent, Membership, Missed, Object, Over, Retired, Rooted, Stamps};
         matches!(

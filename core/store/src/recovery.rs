@@ -1,9 +1,9 @@
-//! Starting: the superblock says where the journal's tail is; the journal names the objects; their pages of the chunk
-//! map are read, and the index of the object index of what objects hold; the journal is replayed over them.
+//! Recovery: the steps from an opened disk to a store in service. The superblock says where the journal's tail is. The journal names the
+//! objects; the pages of the chunk map that describe them are read, and the index nodes of the object index. Then the journal is replayed
+//! over both.
 //!
-//! Before the store serves, damaged copies (of the superblock, of map pages) are made good from the other copy, since
-//! the next checkpoint may tear that one; and an empty batch puts on record which batches counted, so that what a torn
-//! one left behind can never count later.
+//! Before the store serves, damaged copies of the superblock and of map pages are repaired from the other copy, because the next checkpoint
+//! may tear that one. And an empty batch records which batches counted, so that what a torn batch left behind can never count later.
 
 use crate::block::SLOT_BYTES;
 use crate::map::{ENTRIES_PER_PAGE, Page};
@@ -27,13 +27,13 @@ enum Stage {
     Reserving,
     Journal(Vec<u8>),
     Map,
-    /// The index of what objects hold; by offset, which of its nodes is there.
+    /// The index nodes of the object index, and the node at each offset that is being read.
     Index(Box<Opening>, BTreeMap<u64, usize>),
     Repairing,
     Marking(Box<Journal>),
 }
 
-/// A start on its way.
+/// A recovery under way.
 #[derive(Debug)]
 pub(crate) struct Recovery {
     config: StoreConfig,
@@ -45,14 +45,14 @@ pub(crate) struct Recovery {
     state: Option<State>,
     records: Vec<Record>,
     journal: Option<Journal>,
-    /// A checkpoint's snapshot is there already.
+    /// The journal holds the snapshot of a checkpoint that did not end.
     resumes: bool,
-    /// Runs of map pages whose first copy has come and whose second has not, or the other way round.
+    /// Runs of map pages of which only one copy has been read.
     half: BTreeMap<u32, Bytes>,
     repairs: VecDeque<(u64, Bytes)>,
 }
 
-/// How far a start has come.
+/// The state of a recovery after a step.
 pub(crate) enum Progress {
     Goes,
     Ready(Box<Serving>, DiskId),
@@ -60,7 +60,7 @@ pub(crate) enum Progress {
 }
 
 impl Recovery {
-    /// Reads the superblock.
+    /// Begins with reading the superblock.
     pub fn start(config: StoreConfig, object_memory: u64, medium: Medium, out: &mut Effects) -> Recovery {
         let mut recovery = Recovery {
             config,
@@ -137,13 +137,14 @@ impl Recovery {
 
     fn on_superblock(&mut self, start: &[u8], out: &mut Effects) -> Result<(), StoreError> {
         let superblock = match Superblock::read(start) {
-            // What can't be read may well be ours.
+            // An unreadable superblock may well be one of Braid.
             Err(StoreError::NotBraid) if self.reader.has_unreadable() => return Err(DiskError::Failed.into()),
             read => read?,
         };
         superblock.belongs_to(&self.config)?;
         for offset in [0, PAGE] {
-            // One of an older format, too: a release that knows no newer one must not read what is written from now on.
+            // A copy in an older format is rewritten as well: a release that only knows that format must not read what is written from
+            // now on.
             let copy = superblock.encode();
             if start.get(offset..offset + SECTOR) != Some(&copy[..SECTOR]) || self.medium.cached {
                 self.repairs.push_back((offset as u64, copy));
@@ -163,15 +164,16 @@ impl Recovery {
         self.reader.read(Span::cut(geometry.journal_offset, length), out);
     }
 
-    /// What was read through a cache may not be on the disk: it is what a write has brought that failed. It was never answered, so it may
-    /// be there or not; but nothing may follow from it before it is. It is written again, durably, before the store is ready.
+    /// Data that was read through a cache may not be on the disk: it may come from a write that failed. Such a write was never answered,
+    /// so it may take effect or not; but nothing may follow from it before it is durable. It is therefore written again, durably, before
+    /// the store is ready.
     fn secure(&mut self, offset: u64, bytes: &Bytes) {
         if self.medium.cached {
             self.repairs.push_back((offset, bytes.clone()));
         }
     }
 
-    /// The journal is here: what it says, and which pages of the map are needed.
+    /// The journal has been read: decodes it, and finds the pages of the map that are needed.
     fn on_journal(&mut self, out: &mut Effects) -> Result<(), StoreError> {
         let Stage::Journal(buffer) = std::mem::replace(&mut self.stage, Stage::Map) else {
             panic!("the journal was being read");
@@ -198,8 +200,8 @@ impl Recovery {
 
         let mut state = State::new(&geometry, superblock.device, self.object_memory);
         let mut pages = BTreeSet::new();
-        // The snapshot that the journal begins with names the objects whose pages are on the disk. Another snapshot may
-        // follow, of a checkpoint that did not end: it says nothing new.
+        // The snapshot that the journal begins with names the objects whose pages are on the disk. A later snapshot, of a checkpoint that
+        // did not end, says nothing new.
         let mut in_snapshot = true;
         for (index, record) in self.records.iter().enumerate() {
             in_snapshot &= record.may_be_carried();
@@ -234,7 +236,7 @@ impl Recovery {
         Ok(())
     }
 
-    /// A copy of a run of pages is here. When the other one is too, the better of each page is taken.
+    /// One copy of a run of pages has been read. When both copies are there, the better copy of each page is taken.
     fn on_pages(&mut self, span: Span, bytes: Bytes) -> Result<(), StoreError> {
         let geometry = self.superblock.as_ref().expect("it was read first").geometry;
         let copy_length = geometry.page_offset(1, 0) - geometry.page_offset(0, 0);
@@ -270,14 +272,14 @@ impl Recovery {
             };
             state.map.load(&chosen);
             if raw[0] != raw[1] {
-                // A checkpoint did not end: the next one must not leave an old copy behind.
+                // A checkpoint did not end. The next one must write both copies of this page.
                 state.map.touch(page);
             }
         }
         Ok(())
     }
 
-    /// The last roots of the object index that are on record count.
+    /// Reads the index nodes of the object index, from the last roots in the journal.
     fn read_index(&mut self, out: &mut Effects) -> Result<(), StoreError> {
         let geometry = self.superblock.as_ref().expect("it was read first").geometry;
         let roots = |record: &Record| if let Record::Rooted(roots) = record { Some(roots.clone()) } else { None };
@@ -298,7 +300,7 @@ impl Recovery {
         Ok(())
     }
 
-    /// All nodes of the index are here.
+    /// All index nodes have been read.
     fn open_object_index(&mut self) -> Result<(), StoreError> {
         let geometry = self.superblock.as_ref().expect("it was read first").geometry;
         let Stage::Index(opening, _) = std::mem::replace(&mut self.stage, Stage::Map) else {
@@ -320,13 +322,13 @@ impl Recovery {
             return Err(StoreError::Damaged { part: "chunk map", offset: geometry.map_offset });
         }
         self.stage = Stage::Repairing;
-        // What was read may be in the disk's own cache only, as a write brought it that was never answered.
+        // What was read may be only in the disk's cache, from a write that was never answered.
         let tag = self.reader.tag();
         out.disk(tag, DiskCommand::Sync);
         Ok(())
     }
 
-    /// Writes the next copy that is to be made good; after the last, the mark.
+    /// Writes the next copy that needs a repair; after the last one, the mark.
     fn repair(&mut self, out: &mut Effects) {
         let tag = self.reader.tag();
         if let Some((offset, bytes)) = self.repairs.pop_front() {
@@ -367,7 +369,7 @@ fn pages_of(extent: &MapExtent) -> std::ops::Range<u32> {
     extent.start / entries..extent.start.saturating_add(extent.count).div_ceil(entries)
 }
 
-/// Neighbouring pages together, as many as one command reads.
+/// Runs of neighbouring pages, each as long as one command reads at most.
 fn runs(pages: &BTreeSet<u32>) -> Vec<(u32, u32)> {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for page in pages {

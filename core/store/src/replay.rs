@@ -1,4 +1,4 @@
-//! A start: the journal's records are replayed, and the device is told what came of it.
+//! Replay of the journal's records at the start, and the report of the recovered state to the device.
 
 use crate::record::{Decision, IntentRecord, Part, Record};
 use crate::state::State;
@@ -8,7 +8,7 @@ use braid_base::{BlockRange, DiskId};
 impl State {
     /// Replays a record.
     pub fn replay(&mut self, record: Record) {
-        // Which slots are free is found out at the end.
+        // Free slots are determined after replay.
         let mut released = Vec::new();
         match record {
             Record::Intent(intent)
@@ -23,8 +23,8 @@ impl State {
                 self.claims.claim(&intent);
                 self.apply_at_once(&intent, &mut released);
             }
-            // Of an object that has been removed since, or of a time before this device was out; or an intent that was carried
-            // along while still in the journal.
+            // The object has been removed since, or the intent is from before this device was out, or the intent was carried along in a
+            // snapshot while it was still in the journal.
             Record::Intent(_) | Record::Applied(_) => {}
             Record::Commit(transaction) => {
                 self.commit(transaction, &mut released);
@@ -43,7 +43,8 @@ impl State {
             }
             Record::Objects(executed) => self.executed(executed),
             Record::Collected(changes) => self.object_index.apply(&changes),
-            // The last of them was looked up before replay: changes of old go over what they were merged into, and say the same.
+            // The last roots were looked up before replay. Older changes are applied over what they were merged into, with the same
+            // result.
             Record::Rooted(_) => {}
             Record::Answers { host, settled, kept } => self.answers.carry_on(host, settled, kept),
             Record::Over { host, settled, stretches } => self.answers.over(host, settled, &stretches),
@@ -61,8 +62,8 @@ impl State {
             Record::Created { object, absent } => {
                 self.create(object, absent);
             }
-            // Taken in before replay, so that the map could be loaded; and a membership of a later snapshot comes too early: what was
-            // decided before it may follow.
+            // Objects were taken in before replay, so that the map could be loaded. The membership of a later snapshot would come too
+            // early: records of decisions made before it may follow.
             Record::Object(_) | Record::Membership { .. } => {}
             Record::Resized { object, absent } => {
                 self.resize(object, absent, &mut released);
@@ -76,7 +77,7 @@ impl State {
         }
     }
 
-    /// True if, after replay, everything that holds anything has a slot.
+    /// True if, after replay, every chunk that has content has a slot.
     pub fn is_sound(&self) -> bool {
         let extents = self.objects.iter().flat_map(|object| &object.extents);
         let mut indices = extents.flat_map(|extent| extent.start..extent.start + extent.count);
@@ -86,7 +87,7 @@ impl State {
         })
     }
 
-    /// What the device is told after recovery from this disk.
+    /// The state that recovery from this disk reports to the device.
     pub fn recovered(&self, disk: DiskId) -> Recovered {
         let ranges = |pieces: &[Part]| {
             let mut ranges: Vec<BlockRange> = Vec::new();

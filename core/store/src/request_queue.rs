@@ -1,13 +1,14 @@
-//! Requests for objects: evaluated one after the other, put on record with their answers, and answered when that is durable.
+//! The queue of requests for objects: they are executed one after the other, logged with their answers, and answered when that is
+//! durable.
 //!
 //! ```text
 //!   execute ─► waiting ───────────────► noted, with its answer ─► in a batch ─► durable: answered
-//!                 │  leaves that it looks at, slots, room in the journal
+//!                 │  waits for leaves, for slots, or for room in the journal
 //! ```
 //!
-//! First come, first served, so that what a host sends one after the other is done in that order. While the first waits for leaves of the
-//! object index, those that the others will need are read as well. A request that only asks is
-//! not put on record: it may be done again. It is answered when all that it may have seen is durable.
+//! Requests are served first come, first served, so that requests that a host sends one after the other are executed in that order. While
+//! the first one waits for leaves of the object index, the leaves that the others will need are read as well. A request that only reads
+//! is not logged, because it may be executed again. It is answered when all that it may have seen is durable.
 
 use crate::StoreEvent;
 use crate::leaves::Leaves;
@@ -26,21 +27,21 @@ use braid_wire::{ObjectAnswer, ObjectFailure, ObjectRefusal, ObjectRequest, deco
 use bytes::Bytes;
 use std::collections::BTreeSet;
 
-/// Requests that are looked at while the first waits.
+/// How many requests are looked at while the first waits.
 const AHEAD: usize = 64;
 
-/// See the module.
+/// The queue, and what it waits for.
 #[derive(Debug, Default)]
 pub(crate) struct RequestQueue {
     waiting: WaitingRequests,
     leaves: Leaves,
-    /// Leaves that the first waits for, by slot.
+    /// The leaves that the first request waits for, by slot.
     awaited: BTreeSet<u32>,
     pub object_gc: ObjectGc,
     unlogged: Unlogged,
-    /// How often the disk refused space to those who want the object index to grow.
+    /// How often the disk refused space for the growth of the object index since a request was last executed.
     pub refusals: u32,
-    /// How many were done.
+    /// How many requests were executed.
     pub done: u64,
 }
 
@@ -55,13 +56,13 @@ impl RequestQueue {
         view: &mut View,
     ) -> bool {
         if view.state.is_fenced(name.host) {
-            // Its answers are gone already: it would be done again.
+            // Its answers are forgotten already, so the request would be executed again.
             return false;
         }
         match view.state.answers.get(name) {
             Known::Over => return false,
             Known::Answer(answer) => {
-                // It may not be durable yet. What it says was given up was put on record before it.
+                // The answer may not be durable yet. What the request declares abandoned was logged before the answer.
                 let answer = decode_answer(&answer).expect("it was encoded here, and what the journal says is checked");
                 view.tell_when_durable(StoreEvent::Executed { name, answer });
             }
@@ -83,8 +84,8 @@ impl RequestQueue {
         self.waiting.push_back(requested);
     }
 
-    /// Does what can be done: requests, and the garbage collection, before the requests, who may leave no room, and after, when they have left nothing
-    /// else to do.
+    /// Executes the requests that can be executed, and collects garbage: before the requests, because they may leave no room for it, and
+    /// after them, because the store may be idle then.
     pub fn advance(&mut self, view: &mut View) {
         self.collect(view);
         self.execute_waiting(view);
@@ -95,7 +96,7 @@ impl RequestQueue {
         self.object_gc.collect(self.waiting.is_empty(), &mut self.leaves, view);
     }
 
-    /// Does as many requests as there is room for.
+    /// Executes as many requests as there is room for.
     fn execute_waiting(&mut self, view: &mut View) {
         while let Some(requested) = self.waiting.pop_front() {
             let executed = match self.awaited.is_empty() {
@@ -126,7 +127,7 @@ impl RequestQueue {
         }
     }
 
-    /// Has leaves read that requests will need.
+    /// Reads the leaves that waiting requests will need.
     fn look_ahead(&mut self, view: &mut View) {
         for requested in self.waiting.first(AHEAD).filter(|requested| !requested.looked) {
             requested.looked = true;
@@ -138,11 +139,11 @@ impl RequestQueue {
     fn try_execute(&mut self, requested: &Requested, view: &mut View) -> Result<(), Wait> {
         if let Asker::Host { name, settled } = requested.asker {
             if self.waiting.is_over(requested) || view.state.answers.get(name) != Known::No {
-                // Settled meanwhile: nobody waits for it.
+                // The host has settled the request meanwhile, and does not wait for it.
                 view.tell(refusal(requested.asker, ObjectFailure::Busy));
                 return Ok(());
             }
-            // What was before it in the queue has happened. Of what comes behind it, nothing will.
+            // Requests before it in the queue were executed. Abandoned requests that come after it will not be.
             self.note_abandoned(name.host, settled, &requested.abandoned, view)?;
         }
         let Evaluation { mut answer, mut changes, only_asks } =
@@ -165,7 +166,7 @@ impl RequestQueue {
             }
         };
         let encoded = Bytes::from(encode_answer(&answer));
-        // What its host has said meanwhile goes on record with it.
+        // The host's latest mark is logged with the answer.
         let settled = settled.max(view.state.answers.settled(name.host));
         let executed = Executed { name, settled, answer: encoded, changes };
         let length = executed.journal_len();
@@ -173,18 +174,18 @@ impl RequestQueue {
         let most = bytes_max(view.journal.capacity());
         let answers = view.state.answers.room(name.host, executed.answer.len(), most);
         if answers == AnswerRoom::NotForHost {
-            // Others don't wait for what only this one can settle.
+            // Other hosts do not wait for room that only this host can free, by settling its requests.
             view.tell(refusal(requested.asker, ObjectFailure::Busy));
             return Ok(());
         }
         if is_crowded || answers == AnswerRoom::None {
-            // Batches without anything in them make no room.
+            // An empty batch makes no room.
             if is_crowded {
                 view.journal.hurry();
             }
             return Err(Wait::Room);
         }
-        // What is longer than batches are may waste as much at the journal's end.
+        // A record longer than a batch may waste as much at the journal's end.
         let wasted = length.saturating_sub(view.journal.batch_max());
         let kept = view.kept_room(needs) + executed.answer.len() as u64 + 64 + wasted;
         if !view.has_room(length, false, kept) {
@@ -202,8 +203,8 @@ impl RequestQueue {
         Ok(())
     }
 
-    /// Puts on record which requests for objects a host has given up, unless it is there. None of these happens any more; nor, after a crash,
-    /// if what is answered from now on has outlived that.
+    /// Logs which requests for objects a host has abandoned, unless that is logged already. None of these is executed any more; nor after
+    /// a crash, if any later answer has survived it.
     fn note_abandoned(
         &mut self,
         host: Generation,
@@ -217,7 +218,7 @@ impl RequestQueue {
             view.journal.hurry();
             return Err(Wait::Room);
         }
-        // It may be of a host of which nothing was known.
+        // The record may be the first of its host.
         let kept = view.kept_room(view.state.merging_needs()) + 2 * length;
         if !view.has_room(length, false, kept) {
             return Err(Wait::Room);
@@ -252,32 +253,32 @@ impl RequestQueue {
         }
     }
 
-    /// A membership was adopted.
+    /// A membership was adopted: drops the requests of fenced hosts.
     pub fn drop_fenced(&mut self, state: &State) {
         self.waiting.drop_fenced(|name| state.is_fenced(name.host));
     }
 
-    /// The clock has been looked at.
+    /// Tells the current time.
     pub fn observe(&mut self, now: Time) {
         self.unlogged.observe(now);
     }
 
-    /// True if a batch is to be written for what is not logged yet.
+    /// True if a batch is due for answers whose end is not logged yet.
     pub fn is_due(&self, now: Time) -> bool {
         self.unlogged.is_due(now)
     }
 
-    /// Adds to the next batch what is not logged yet.
+    /// Adds unlogged acknowledgements of answers to the next batch.
     pub fn log_what_is_over(&mut self, state: &State, journal: &mut Journal) {
         self.unlogged.take(&state.answers).for_each(|record| journal.hint(&Record::from(record)));
     }
 
-    /// A snapshot begins, which says all.
+    /// A snapshot begins, and carries everything that was not logged.
     pub fn on_snapshot(&mut self) {
         self.unlogged.clear();
     }
 
-    /// When something is to be done though nothing else happens.
+    /// When the queue must be woken if nothing else happens.
     pub fn deadline(&self, now: Time) -> Option<Time> {
         [self.unlogged.deadline(now), self.waiting.patience_ends()].into_iter().flatten().min()
     }
@@ -300,7 +301,7 @@ impl RequestQueue {
     }
 }
 
-/// Says what was asked, when all that may have been seen is durable.
+/// Sends the answer of a read-only request when everything that it may have seen is durable.
 fn tell_what_is_durable(event: StoreEvent, view: &mut View) {
     let in_flight = view.journal.flight().is_some_and(|flight| flight.then.has_changes);
     if in_flight || view.journal.then.has_changes {
@@ -310,7 +311,7 @@ fn tell_what_is_durable(event: StoreEvent, view: &mut View) {
     }
 }
 
-/// True if there is something to be garbage-collected from now on.
+/// True if the change leaves something to be garbage-collected.
 fn ends_a_life(change: &Change) -> bool {
     change.key.kind == Kind::Ended && change.value.is_some()
 }

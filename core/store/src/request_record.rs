@@ -1,4 +1,4 @@
-//! What the journal says of requests for objects: what they changed, what was answered, and where all that is found.
+//! Records of requests for objects: what they changed, what was answered, and the roots of the object index.
 
 use crate::block::SLOT_BYTES;
 use braid_base::TransactionId;
@@ -9,13 +9,13 @@ use braid_objects::{Change, Key};
 use braid_wire::decode_answer;
 use bytes::{Buf, BufMut, Bytes};
 
-/// A request for objects that was done.
+/// An executed request for objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Executed {
     pub name: TransactionId,
-    /// The host's mark by then.
+    /// The host's mark when the request was executed.
     pub settled: u64,
-    /// What is answered, encoded.
+    /// The encoded answer.
     pub answer: Bytes,
     pub changes: Vec<Change>,
 }
@@ -24,13 +24,13 @@ pub(crate) struct Executed {
 const CHANGE_BYTES: usize = KEY_BYTES + 4;
 
 impl Executed {
-    /// Its room in the journal; a little more than the truth.
+    /// Bytes that it takes in the journal. An upper bound, close to the exact number.
     pub fn journal_len(&self) -> u64 {
         40 + self.answer.len() as u64 + changes_len(&self.changes)
     }
 }
 
-/// The room of changes in the journal; a little more than the truth.
+/// Bytes that changes take in the journal. An upper bound, close to the exact number.
 pub(crate) fn changes_len(changes: &[Change]) -> u64 {
     let value = |change: &Change| CHANGE_BYTES + change.value.as_ref().map_or(0, Bytes::len);
     8 + changes.iter().map(value).sum::<usize>() as u64
@@ -39,12 +39,12 @@ pub(crate) fn changes_len(changes: &[Change]) -> u64 {
 /// Bytes of a root in a record.
 const ROOT_BYTES: u64 = KEY_BYTES as u64 + 12;
 
-/// The room of so many roots in the journal.
+/// Bytes that so many roots take in the journal.
 pub(crate) fn roots_len(roots: u64) -> u64 {
     5 + roots * ROOT_BYTES
 }
 
-/// What follows the name of a request that was done.
+/// Encodes what follows the name of the request.
 pub(crate) fn put_executed(to: &mut Vec<u8>, executed: &Executed) {
     to.put_u64_le(executed.settled);
     put_value(to, Some(&executed.answer));
@@ -103,7 +103,7 @@ pub(crate) fn take_roots(from: &mut &[u8]) -> Result<Vec<Root>, DecodeError> {
     (0..from.try_get_u32_le()?).map(|_| take(from)).collect()
 }
 
-/// A value, or that there is none.
+/// Encodes a value, or its absence.
 fn put_value(to: &mut Vec<u8>, value: Option<&Bytes>) {
     to.put_u32_le(value.map_or(0, |value| value.len() as u32 + 1));
     to.put_slice(value.map_or(&[], |value| value));

@@ -1,5 +1,5 @@
-//! How much room there is in the slots and in the journal, and what of both is kept back: for merging, for overwrites, for the removal of
-//! objects. Nothing is let in that these would not do for.
+//! Free room in slots and journal, and the room that is kept back: for merging, for overwrites, for the removal of objects. Nothing is
+//! admitted that would use the room kept back for these.
 
 use crate::block::CHUNK_BLOCKS;
 use crate::request_record::roots_len;
@@ -9,41 +9,41 @@ use crate::view::View;
 use braid_object_index::{Growth, Needs};
 use braid_objects::{Change, Kind, Obstacle};
 
-/// Slots for which space is set aside at once.
+/// Slots for which disk space is reserved at once.
 pub(crate) const RESERVE_STEP: u32 = 64;
-/// Slots that are kept for what goes on record when objects are removed: that must be possible on a full device.
+/// Slots that are kept for the records of removed objects: removal must be possible on a full device.
 const REMOVALS_KEPT: u64 = 16;
-/// The roots may take this part of the journal.
+/// The journal's length divided by this is the most that the roots may take.
 const ROOTS_SHARE: u64 = 64;
-/// The most bytes of notes before a batch goes, as a part of the most that a batch should have.
+/// A batch is written before its notes exceed the usual limit of a batch divided by this.
 const NOTES_PART: u64 = 2;
 
-/// What a request waits for.
+/// The reason why a request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// Of the object index.
+    /// Leaves of the object index are being read.
     Leaves,
-    /// In the journal, or slots.
+    /// There is no room in the journal, or there are too few slots.
     Room,
-    /// What removed objects left goes first.
+    /// The garbage of removed objects must be collected first.
     Sweep,
 }
 
-/// Whether there are slots for changes.
+/// Whether the object index has slots for changes.
 pub(crate) enum Growable {
-    /// This is what merging needs with them, and it has it.
+    /// There are enough slots. Merging will need this much.
     Enough(Needs),
-    /// It can't grow so much.
+    /// The object index can't grow so much.
     TooFew,
 }
 
 impl State {
-    /// What merging needs if nothing more comes.
+    /// The needs of merging if no further changes come.
     pub fn merging_needs(&self) -> Needs {
         self.object_index.needs(0, Growth::default())
     }
 
-    /// Slots that the object index has, or is to have: volumes can't be promised these.
+    /// Slots that the object index has, or will need: they can't be promised to volumes.
     pub fn claimed_slots(&self) -> u64 {
         let needs = self.merging_needs();
         needs.slots + kept_for_removals(needs)
@@ -54,12 +54,12 @@ impl State {
         self.objects.room().saturating_sub(self.claimed_slots()) * CHUNK_BLOCKS
     }
 
-    /// Slots that hold something, or never will.
+    /// Slots that hold something, and bad slots.
     pub fn held_slots(&self) -> u64 {
         u64::from(self.map.mapped()) + self.bad.len() as u64 + self.object_index.used_slots()
     }
 
-    /// Free slots that are kept for overwrites of whole chunks. Bad ones are taken from these, so that there are as many for objects as
+    /// Free slots that are kept for overwrites of whole chunks. Bad slots are taken from these, so that objects get as many slots as they
     /// were promised.
     pub fn spare_kept(&self) -> u32 {
         SPARE_MIN.saturating_sub(self.bad.len() as u32).max(SPARE_MIN / 2)
@@ -73,18 +73,18 @@ impl View<'_> {
         u64::from(self.slots.free()).saturating_sub(needs.free + kept_for_removals(needs)) as u32
     }
 
-    /// Slots that are neither free nor held: they come back when something is decided or durable.
+    /// Slots that are neither free nor held: they are freed when a decision or a batch is durable.
     pub fn slots_on_their_way(&self) -> u64 {
         u64::from(self.slots.frontier() - self.slots.free()) - self.state.held_slots()
     }
 
-    /// Room in the journal that must be kept for the next snapshot, and for the roots that merging notes.
+    /// Bytes in the journal that must be kept for the next snapshot, and for the roots that merging notes.
     pub fn kept_room(&self, needs: Needs) -> u64 {
         let each = self.journal.padded(roots_len(needs.nodes));
         self.state.snapshot_len() + needs.rounds * each
     }
 
-    /// Whether the journal has room for a record of `length` while so much is kept. If not, a checkpoint is to make some.
+    /// True if the journal has room for a record of `length` bytes beside the `kept` bytes. If it has not, a checkpoint is requested.
     pub fn has_room(&mut self, length: u64, is_carried: bool, kept: u64) -> bool {
         let has_room = self.journal.has_room(length, is_carried, self.state.transactions.undecided(), kept);
         if !has_room {
@@ -93,24 +93,25 @@ impl View<'_> {
         has_room
     }
 
-    /// True if a note of this length is to wait until those that are there have gone.
+    /// True if a note of this length must wait until the notes before it are written.
     pub fn is_crowded(&self, length: u64) -> bool {
         self.journal.noted() > 0 && self.journal.noted() + length > self.journal.batch_max() / NOTES_PART
     }
 
-    /// Sets space aside for so many slots more.
+    /// Reserves disk space for `slots` more slots.
     pub fn reserve(&mut self, slots: u32) {
         self.disk.reserve(self.slots.frontier(), slots, self.out);
         self.slots.is_reserving = true;
     }
 
-    /// Sets space aside for those that are missing, after so many refusals: where a generous step is refused, the bare need may still do.
+    /// Reserves disk space for the slots that are missing, after so many refusals. The first request is for a generous step; if the disk
+    /// refuses that, the next one is for the bare need.
     pub fn reserve_missing(&mut self, missing: u32, refusals: u32) {
         let step = if refusals == 0 { missing.max(RESERVE_STEP) } else { missing };
         self.reserve(step.min(self.slots.left()));
     }
 
-    /// Keeps space set aside ahead of need.
+    /// Reserves disk space ahead of need.
     pub fn extend_ahead(&mut self) {
         let is_short = self.free_slots() < self.state.spare_kept() + RESERVE_STEP && self.slots.left() > 0;
         if is_short && !self.slots.is_reserving && !self.slots.is_refused {
@@ -118,8 +119,8 @@ impl View<'_> {
         }
     }
 
-    /// Whether there are slots for changes to the object index. What does not make it grow needs none. The disk has refused space so many
-    /// times to those who want it to grow; `may_collect`: there may be something left of removed objects.
+    /// Finds out whether there are slots for changes to the object index. Changes that do not make it grow need none. `refusals`: how
+    /// often the disk has refused space for that growth. `may_collect`: removed objects may have left garbage.
     pub fn find_slots(&mut self, changes: &[Change], may_collect: bool, refusals: u32) -> Result<Growable, Wait> {
         let growth = self.state.object_index.growth_of(changes);
         let needs = self.state.object_index.needs(changes.len(), growth);
@@ -130,7 +131,7 @@ impl View<'_> {
             Ok(growth) => growth,
             Err(Obstacle::NotHere | Obstacle::Lost) => return Err(Wait::Leaves),
         };
-        // That a life is over is put on record, which takes a little room; it will give more.
+        // A record that ends an incarnation takes a little room, and will free more.
         let others = changes.iter().filter(|change| change.key.kind != Kind::Ended);
         let kept = if self.state.object_index.growth_of(others).is_none() { 0 } else { REMOVALS_KEPT };
         let needs = self.state.object_index.needs(changes.len(), growth);
@@ -141,7 +142,7 @@ impl View<'_> {
             return Err(Wait::Sweep);
         }
         if self.state.object_index.may_need_less() {
-            // Merging shows how few slots that takes.
+            // Merging shows how few slots the object index takes.
             self.slots.is_merging_wanted = true;
             return Err(Wait::Room);
         }
@@ -157,7 +158,7 @@ impl View<'_> {
             self.reserve_missing(missing, refusals);
             return Err(Wait::Room);
         }
-        // Overwrites give back as many as they hold: enough for what is removed.
+        // Overwrites free as many slots as they hold: enough for a removal.
         let may_come = self.slots_on_their_way() > 0 && (left == 0 || kept == 0);
         if may_come { Err(Wait::Room) } else { Ok(Growable::TooFew) }
     }
@@ -171,7 +172,7 @@ impl View<'_> {
         needs.slots + kept <= self.state.objects.room() && roots_len(needs.nodes) <= roots_max
     }
 
-    /// What is kept for overwrites of whole chunks stays.
+    /// Free slots that these needs require, beside those kept for overwrites of whole chunks.
     fn free_slots_for(&self, needs: Needs, kept: u64) -> u64 {
         needs.free + kept + u64::from(self.state.spare_kept())
     }

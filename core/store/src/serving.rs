@@ -1,4 +1,5 @@
-//! A store in service: routes what comes from the device and from the disk to the queue that it is for, and tells the others what follows.
+//! A store in service: it passes calls of the device and completions of the disk to the queue that they are for, and tells the other
+//! queues what follows.
 //!
 //! ```text
 //!             ┌─ write queue ──┐
@@ -23,14 +24,13 @@ use braid_journal::Flight;
 use braid_machine::{DiskError, DiskResult, DiskTag, Effects};
 use bytes::Bytes;
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Serving {
     pub shared: Shared,
     queues: Queues,
 }
 
-/// The queues. Each is handed what all share, and nothing of the others.
+/// The queues. A queue is lent what all of them share, and sees nothing of the others.
 #[derive(Debug)]
 pub(crate) struct Queues {
     pub reads: ReadQueue,
@@ -40,7 +40,7 @@ pub(crate) struct Queues {
 }
 
 impl Serving {
-    /// Takes over from recovery, which may have found a checkpoint to be ended.
+    /// Takes over from recovery. `resumes`: recovery found a checkpoint that did not end.
     pub fn new(superblock: Superblock, mut state: State, journal: Journal, next_tag: u64, resumes: bool) -> Serving {
         let slots = Slots::new(superblock.geometry.slots, state.used_slots());
         let mut compaction = Compaction::new(superblock);
@@ -53,17 +53,17 @@ impl Serving {
         Serving { shared, queues: Queues { reads, writes, requests, compaction } }
     }
 
-    /// Lets the clock run.
+    /// Sets the current time.
     pub fn observe(&mut self, now: Now) {
         self.shared.now = now.time;
     }
 
-    /// Has a queue do something.
+    /// Lets a queue act.
     pub fn with<R>(&mut self, out: &mut Effects, act: impl FnOnce(&mut Queues, &mut View) -> R) -> R {
         act(&mut self.queues, &mut self.shared.view(out))
     }
 
-    /// Has a queue do something; then all do whatever can be done.
+    /// Lets a queue act; then all queues do whatever can be done.
     pub fn with_all<R>(&mut self, out: &mut Effects, act: impl FnOnce(&mut Queues, &mut View) -> R) -> R {
         let mut view = self.shared.view(out);
         let result = act(&mut self.queues, &mut view);
@@ -71,13 +71,13 @@ impl Serving {
         result
     }
 
-    /// The clock has been looked at: all queues do whatever can be done.
+    /// A deadline has passed: all queues do whatever can be done.
     pub fn wake(&mut self, now: Now, out: &mut Effects) {
         self.observe(now);
         self.queues.advance(true, &mut self.shared.view(out));
     }
 
-    /// When there is something to do though nothing else happens.
+    /// When the store must be woken if nothing else happens.
     pub fn deadline(&self) -> Option<Time> {
         let Shared { journal, outbox, now, .. } = &self.shared;
         let Queues { writes, requests, compaction, .. } = &self.queues;
@@ -85,7 +85,7 @@ impl Serving {
             return None;
         }
         if compaction.goes_on() {
-            // At once, but others come in between.
+            // At once, so that other inputs come in between.
             return Some(*now);
         }
         if journal.flight().is_some() {
@@ -136,7 +136,7 @@ impl Serving {
         queues.advance(false, &mut view);
     }
 
-    /// Names and values, in a fixed order.
+    /// The store's counters with their names, in a fixed order.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         let Shared { state, slots, journal, disk, .. } = &self.shared;
         let object_index = state.object_index.statistics();
@@ -184,11 +184,11 @@ impl Serving {
         let held = state.held_slots() + u64::from(slots.free());
         assert!(held <= u64::from(slots.frontier()), "a slot is used or free, not both");
         assert!(slots.frontier() <= slots.total());
-        assert!(slots.released.is_empty(), "what is nobody's was given back");
-        assert!(state.is_whole_if_in(), "what is in has nothing absent");
+        assert!(slots.released.is_empty(), "released slots were given back");
+        assert!(state.is_whole_if_in(), "a device that is in has no absent blocks");
     }
 
-    /// Asserts that every slot is accounted for, once. Takes as long as the device is large: for tests.
+    /// Asserts that every slot has exactly one owner. Takes time in proportion to the size of the device: for tests.
     pub fn audit(&self) {
         let Shared { state, slots, journal, .. } = &self.shared;
         let mut owners = vec![0u32; slots.frontier() as usize];
@@ -205,7 +205,7 @@ impl Serving {
 }
 
 impl Queues {
-    /// Whatever can be done is done; `awake` if the clock has been looked at for that.
+    /// Lets all queues do whatever can be done. `awake`: the store was woken, so that merging may do a step.
     fn advance(&mut self, awake: bool, view: &mut View) {
         if view.outbox.is_broken {
             return;
@@ -227,7 +227,7 @@ impl Queues {
         view.extend_ahead();
     }
 
-    /// Puts something on record that is none of the queues'.
+    /// Logs something that belongs to none of the queues.
     pub fn note(&mut self, view: &mut View, act: impl FnOnce(&mut View)) {
         view.others_wait = self.writes.waiting() > 0 || !self.requests.is_empty();
         act(view);
@@ -240,7 +240,7 @@ impl Queues {
         }
     }
 
-    /// A command has ended.
+    /// A disk command has ended.
     fn on_done(&mut self, io: Io, done: Result<(), DiskError>, bytes: Option<Bytes>, view: &mut View) {
         match io {
             Io::Read { operation, part, places } => self.reads.on_read(operation, part, places, bytes, view),
@@ -260,7 +260,7 @@ impl Queues {
         }
     }
 
-    /// A command to these places has ended: others may have waited for that.
+    /// A command to these places has ended; slots and dirty blocks may have waited for that.
     fn on_places_quiet(&mut self, places: BlockRange, view: &mut View) {
         view.slots.settle(slots_of(places), |slot| view.disk.is_busy(places_of(slot)));
         self.compaction.send_home(view);
@@ -301,7 +301,7 @@ impl Queues {
         }
     }
 
-    /// Gives slots back that are nobody's any more, as soon as nothing is in flight to them.
+    /// Frees the released slots, each as soon as no command to it is in flight.
     fn release_slots(&mut self, view: &mut View) {
         while let Some(slot) = view.slots.released.pop() {
             self.compaction.drop_slot(slot);

@@ -1,13 +1,14 @@
-//! Which slots are free. Slots below the frontier have their space set aside on the disk; the frontier moves ahead of
-//! need, and where the disk has no more to give, what is below it goes on being used.
+//! The free slots. Disk space is reserved for the slots below the frontier. The frontier moves ahead of need; when the disk has no more
+//! space, the slots below it stay in use.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// A set of small numbers that finds the next member in a few steps, however many there are.
+/// A set of small numbers. It finds the next member in a few steps, whatever its size.
 #[derive(Debug)]
 struct Bits {
-    /// A bit a number; above it, a bit for each word below that is not empty; and so on up to a single word.
+    /// The lowest level has a bit for each number; each level above has a bit for each word of the level below that is not empty, up to a
+    /// single word.
     levels: Vec<Vec<u64>>,
     count: u32,
 }
@@ -77,42 +78,42 @@ pub(crate) struct Slots {
     total: u32,
     frontier: u32,
     cursor: u32,
-    /// Nobody's any more, but with a command still in flight.
+    /// Released slots to which a command is still in flight.
     releasing: BTreeSet<u32>,
-    /// Nobody's any more, just now.
+    /// Slots that were released during this step.
     pub released: Vec<u32>,
-    /// The disk is setting space aside.
+    /// A reservation of disk space is in flight.
     pub is_reserving: bool,
-    /// It had none when it was asked last.
+    /// The last reservation was refused.
     pub is_refused: bool,
-    /// Somebody waits for what merging shows: how few slots it takes.
+    /// A request or write waits for merging, which shows how few slots the object index takes.
     pub is_merging_wanted: bool,
 }
 
-/// Slots that objects can't have: room for undecided overwrites of whole chunks.
+/// The least and the most number of slots that objects can't have: they are room for undecided overwrites of whole chunks.
 pub(crate) const SPARE_MIN: u32 = 64;
 const SPARE_MAX: u32 = 1024;
 
-/// A disk may lose this part of these slots before it is given up.
+/// A disk counts as failed when it has lost one in so many of these slots.
 const BAD_SHARE: u32 = 4;
 
-/// Of so many slots, those that objects can't have.
+/// The number of slots, of so many in all, that objects can't have.
 pub(crate) fn spare_slots(slots: u32) -> u32 {
     (slots / 16).clamp(SPARE_MIN, SPARE_MAX)
 }
 
-/// Of so many slots, those that may turn bad before the disk is given up.
+/// The number of bad slots, of so many in all, at which the disk counts as failed.
 pub(crate) fn bad_slots_max(slots: u32) -> u32 {
     spare_slots(slots) / BAD_SHARE
 }
 
-/// With so many bad ones, the disk is said to be failing: others take over while it still serves.
+/// The number of bad slots from which the disk is reported to be failing, so that it can be replaced while it still serves.
 pub(crate) fn failing_from(slots: u32) -> u32 {
     bad_slots_max(slots) / 2
 }
 
 impl Slots {
-    /// All slots: those that `used` names are taken, and space is set aside for them and those below.
+    /// The slots that `used` names are taken. Disk space is reserved for all slots up to the highest of them.
     pub fn new(total: u32, used: impl Iterator<Item = u32>) -> Slots {
         let mut taken = Bits::new(total);
         let mut frontier = 0;
@@ -137,7 +138,7 @@ impl Slots {
         }
     }
 
-    /// Takes a free slot; neighbours one after the other where it can.
+    /// Takes a free slot; if possible, the neighbour of the slot taken before.
     pub fn take(&mut self) -> u32 {
         let slot = self.free.next(self.cursor).or_else(|| self.free.next(0)).expect("the caller made sure of a slot");
         self.free.remove(slot);
@@ -145,13 +146,13 @@ impl Slots {
         slot
     }
 
-    /// Gives a slot back.
+    /// Frees a slot.
     pub fn give_back(&mut self, slot: u32) {
         assert!(slot < self.frontier, "slot {slot} was never set aside");
         self.free.insert(slot);
     }
 
-    /// Gives a slot back as soon as nothing is at work there.
+    /// Frees a slot as soon as no command to it is in flight.
     pub fn release(&mut self, slot: u32, is_busy: bool) {
         if is_busy {
             self.releasing.insert(slot);
@@ -160,7 +161,7 @@ impl Slots {
         }
     }
 
-    /// Something has ended in these slots: gives back those of them that wait for that.
+    /// Commands to these slots have ended: frees the released slots that waited for that.
     pub fn settle(&mut self, slots: Range<u32>, is_busy: impl Fn(u32) -> bool) {
         if self.releasing.is_empty() {
             return;
@@ -172,7 +173,7 @@ impl Slots {
         }
     }
 
-    /// The disk has set space aside, or has none.
+    /// A reservation of disk space has ended.
     pub fn on_reserved(&mut self, frontier: u32, is_done: bool) {
         self.is_reserving = false;
         self.is_refused = !is_done;
@@ -181,34 +182,34 @@ impl Slots {
         }
     }
 
-    /// Slots that are nobody's: free, or about to be.
+    /// Slots that are free, or will be.
     pub fn unused(&self) -> impl Iterator<Item = u32> {
         let free = (0..self.frontier).filter(|slot| self.free.contains(*slot));
         free.chain(self.releasing.iter().copied())
     }
 
-    /// Slots for which no space is set aside.
+    /// The number of slots without reserved disk space.
     pub fn left(&self) -> u32 {
         self.total - self.frontier
     }
 
-    /// Space for every slot below `frontier` is set aside now.
+    /// Disk space for every slot below `frontier` is reserved now.
     fn extend(&mut self, frontier: u32) {
         (self.frontier..frontier).for_each(|slot| self.free.insert(slot));
         self.frontier = frontier;
     }
 
-    /// Slots that can be taken.
+    /// The number of free slots.
     pub fn free(&self) -> u32 {
         self.free.count
     }
 
-    /// Space is set aside for all slots below this one.
+    /// Disk space is reserved for all slots below this one.
     pub fn frontier(&self) -> u32 {
         self.frontier
     }
 
-    /// All slots of the device.
+    /// The number of slots of the device.
     pub fn total(&self) -> u32 {
         self.total
     }

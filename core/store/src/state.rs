@@ -1,10 +1,9 @@
-//! What the journal's records amount to: objects, the chunk map, blocks that are in the journal still, undecided
-//! intents, decisions that may not yet be forgotten. The same code runs when a transaction is decided and when recovery
-//! replays that, so the two can't differ.
+//! The state that follows from the journal's records: objects, the chunk map, dirty blocks, undecided intents, decisions that must be
+//! remembered. The same code runs when a transaction is decided and when recovery replays the record, so the two can't differ.
 //!
-//! Replay begins with a map that may be newer than the first records: pages of a checkpoint that did not end. That does
-//! no harm, since every change since is replayed over it, in order; but in between, things may look odd (a block without
-//! a slot), so only the end result is checked.
+//! Replay begins with a map that may be newer than the first records, because it may hold pages of a checkpoint that did not end. That
+//! does no harm: every later change is replayed over it, in order. In between, the state may look inconsistent (a block without a slot),
+//! so only the end result is checked.
 
 use crate::absent::Absent;
 use crate::block::{Attribution, CHUNK_BLOCKS, SLOT_BYTES, WHOLE_CHUNK, chunks};
@@ -25,43 +24,43 @@ use braid_object_index::{ObjectIndex, ROUND_SLOTS_MIN, Settings};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Slots that a round of merging gets at most, as far as there are enough.
+/// The most slots that a round of merging gets.
 const ROUND_SLOTS_MAX: u32 = 256;
 
-/// Extents that others have missed may take this part of the journal in a snapshot.
+/// The journal's length divided by this is the most that missed extents take in a snapshot.
 const MISSED_SHARE: u64 = 32;
-/// Extents that are absent may take this part.
+/// The journal's length divided by this is the most that absent extents take in a snapshot.
 const ABSENT_SHARE: u64 = 64;
 
-/// A committed block that is not at home yet.
+/// A committed block that is not written to its slot yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DirtyBlock {
-    /// Its content; none if that was lost.
+    /// The content, or none if it was lost.
     pub data: Option<Bytes>,
     pub by: Attribution,
 }
 
-/// What there was to forget of what a host has declared over.
+/// What the store forgot when a host declared a transaction or request over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Forgotten {
-    /// That a transaction was committed.
+    /// A commit was forgotten.
     pub decision: bool,
-    /// What was answered to a request for objects.
+    /// An answer to a request for objects was forgotten.
     pub answer: bool,
 }
 
-/// Whether this device is in, and since when.
+/// Whether this device is in, and since which epoch.
 #[derive(Debug)]
 pub(crate) struct Presence {
     own: DeviceId,
-    /// The last one adopted.
+    /// The membership that was adopted last.
     pub membership: Option<Membership>,
-    /// The first epoch of this device's presence, if it has ever been out: the others have decided without it what was written
-    /// before.
+    /// The first epoch of this device's presence, if it has ever been out. The other devices have decided without it about anything
+    /// written in earlier epochs.
     returned: Epoch,
 }
 
-/// See the module.
+/// The state of a store.
 #[derive(Debug)]
 pub(crate) struct State {
     pub objects: Objects,
@@ -69,21 +68,21 @@ pub(crate) struct State {
     pub dirty: BTreeMap<(ObjectId, u64), DirtyBlock>,
     pub transactions: Transactions,
     pub claims: Claims,
-    /// What objects hold: bytes and attributes.
+    /// The index of bytes and attributes of objects.
     pub object_index: ObjectIndex,
-    /// Of requests for these.
+    /// The answers to requests for objects.
     pub answers: Answers,
     pub stamps_reserved: Clock,
     pub presence: Presence,
-    /// What others have missed.
+    /// What other devices have missed.
     pub missed: Missed,
-    /// What is not here yet of objects that others hold.
+    /// Blocks that are absent here, while other devices hold what belongs there.
     pub absent: Absent,
-    /// Slots that could not be written: nobody's, for good.
+    /// Slots that could not be written. They are never used again.
     pub bad: BTreeSet<u32>,
 }
 
-/// How the map of what objects hold lies on a device.
+/// The settings of the object index on a device of this geometry.
 pub(crate) fn index_settings(geometry: &Geometry, memory: u64) -> Settings {
     let round_slots = (geometry.slots / 32).clamp(ROUND_SLOTS_MIN, ROUND_SLOTS_MAX);
     let cache_bytes = usize::try_from(memory).unwrap_or(usize::MAX);
@@ -109,32 +108,32 @@ impl State {
         }
     }
 
-    /// Where a chunk is; nowhere if there is no such object.
+    /// The map entry of a chunk; an empty one if there is no such object.
     pub fn chunk(&self, object: ObjectId, chunk: u32) -> Entry {
         self.objects.entry(object, chunk).map_or(Entry::default(), |index| self.map.get(index))
     }
 
-    /// True if all of the intent's blocks exist.
+    /// True if all blocks of the intent exist.
     pub fn fits(&self, intent: &IntentRecord) -> bool {
         intent.pieces.iter().all(|part| self.objects.contains(intent.object, part.range))
     }
 
-    /// True if the others may have decided about the intent without this device: then it must not be made.
+    /// True if the other devices may have decided about the intent without this one. Such an intent must be refused.
     pub fn is_stale(&self, intent: &IntentRecord) -> bool {
-        // What nobody else took part in, nobody else can have decided.
+        // If no other device takes part, no other device can have decided.
         intent.by.epoch < self.presence.returned
             && intent.participants.len() > 1
             && self.objects.is_redundant(intent.object)
     }
 
-    /// An undecided intent, now durable.
+    /// Adds an undecided intent, which is durable now.
     pub fn insert_intent(&mut self, intent: IntentRecord) {
-        // It may have been on its way while a membership was adopted.
+        // A membership may have been adopted while the intent was being written.
         note_unheard(&self.objects, &mut self.missed, &intent.by, intent.object, &intent.participants);
         self.transactions.insert(intent);
     }
 
-    /// The intent takes effect and the decision is remembered; slots that are nobody's any more go to `released`.
+    /// The intent takes effect, and the decision is remembered. Slots that it frees are added to `released`.
     pub fn commit(&mut self, transaction: TransactionId, released: &mut Vec<u32>) -> bool {
         let Some(intent) = self.transactions.take(transaction) else { return false };
         self.apply(&intent, released);
@@ -142,14 +141,14 @@ impl State {
         true
     }
 
-    /// The intent never was.
+    /// Drops the intent as if it had never been.
     pub fn abort(&mut self, transaction: TransactionId, released: &mut Vec<u32>) -> bool {
         let Some(intent) = self.transactions.take(transaction) else { return false };
         self.discard(&intent, released);
         true
     }
 
-    /// The intent takes effect without a decision. Where others may find that it was cut short, it is remembered.
+    /// The write takes effect without a decision. It is remembered if other devices may find that the hostwrite was interrupted.
     pub fn apply_at_once(&mut self, intent: &IntentRecord, released: &mut Vec<u32>) {
         self.apply(intent, released);
         if self.can_be_suspect(intent.object) {
@@ -161,26 +160,26 @@ impl State {
         self.objects.get(object).is_some_and(|record| record.description.can_be_suspect())
     }
 
-    /// Tells what there was to forget.
+    /// Forgets a transaction or answer, and returns what was forgotten.
     pub fn forget(&mut self, transaction: TransactionId) -> Forgotten {
         Forgotten { decision: self.transactions.forget(transaction), answer: self.answers.forget(transaction) }
     }
 
-    /// Tells what there was to forget.
+    /// Forgets everything of the host below `sequence`, and returns what was forgotten.
     pub fn settle(&mut self, host: Generation, sequence: u64) -> Forgotten {
         let answer = self.answers.settle(host, sequence);
         Forgotten { decision: self.transactions.settle(host, sequence), answer }
     }
 
-    /// A request for objects was done.
+    /// Applies an executed request for objects.
     pub fn executed(&mut self, executed: Executed) {
         let Executed { name, settled, answer, changes } = executed;
         self.object_index.apply(&changes);
-        // A copy of its own: what it came with may be a small part of something large.
+        // Copied, because the answer may be a small part of a large buffer.
         self.answers.keep(name, settled, Bytes::copy_from_slice(&answer));
     }
 
-    /// Takes in a new object: so many blocks absent, then holes.
+    /// Adds a new object: its first `absent` blocks are absent, the others are holes.
     pub fn create(&mut self, record: ObjectRecord, absent: u64) -> bool {
         let extents = record.extents.clone();
         let (object, BlockRange { start: first, count: blocks }) =
@@ -191,7 +190,7 @@ impl State {
         for index in extents.iter().flat_map(|extent| extent.start..extent.start + extent.count) {
             self.map.set(index as usize, Entry::default());
         }
-        // Whatever the disk holds there, the next checkpoint writes the object's pages, both copies of each.
+        // The next checkpoint writes both copies of the object's pages, whatever the disk holds there.
         for extent in extents.iter().filter(|extent| extent.count > 0) {
             let pages = ENTRIES_PER_PAGE as u32;
             (extent.start / pages..=(extent.start + extent.count - 1) / pages).for_each(|page| self.map.touch(page));
@@ -200,7 +199,8 @@ impl State {
         true
     }
 
-    /// Has an object consist of other blocks; of those that it had not, some are absent. Nothing is under way about it.
+    /// Changes an object's range of blocks. Blocks that it gains are absent if they are in `absent`. No request for the object may be
+    /// under way.
     pub fn resize(&mut self, record: ObjectRecord, absent: BlockRange, released: &mut Vec<u32>) -> bool {
         let object = record.description.object;
         let Some(before) = self.objects.get(object).map(|record| record.description.range()) else { return false };
@@ -225,7 +225,7 @@ impl State {
         true
     }
 
-    /// Removes an object, with what is undecided about it.
+    /// Removes an object, with its undecided intents.
     pub fn remove(&mut self, object: ObjectId, released: &mut Vec<u32>) -> bool {
         let doomed = |intent: &&IntentRecord| intent.object == object;
         let doomed: Vec<_> = self.transactions.intents().filter(doomed).map(|intent| intent.by.transaction).collect();
@@ -246,22 +246,22 @@ impl State {
         true
     }
 
-    /// Lives by a membership that recovery found in a snapshot, with all that followed from it.
+    /// Adopts the membership that recovery found in a snapshot. Its consequences are recorded in the snapshot as well.
     pub fn carry_on(&mut self, membership: Membership, returned: Epoch) {
         self.missed.go_by(&membership, self.presence.own);
         self.presence.membership = Some(membership);
         self.presence.returned = returned;
     }
 
-    /// What a snapshot says of the membership.
+    /// The membership's record for a snapshot.
     pub fn membership_record(&self) -> Option<Record> {
         let membership = self.presence.membership.clone()?;
         Some(Record::Membership { membership, returned: self.presence.returned })
     }
 
-    /// Lives by a membership from now on. What is undecided, or committed and unconfirmed, is missed by those of its devices that have
-    /// been out since. If this device itself has, the others have decided without it. Nothing if it is no news; else which
-    /// undecided intents are gone.
+    /// Adopts a membership. Participants that have been out since miss the transactions that are undecided here, or committed and not
+    /// confirmed. If this device itself has been out, the others have decided without it. Returns `None` if the membership is not new;
+    /// else the undecided intents that were dropped.
     pub fn adopt(&mut self, membership: Membership, released: &mut Vec<u32>) -> Option<Vec<TransactionId>> {
         let before = self.presence.membership.as_ref().map(|membership| membership.epoch);
         if before.is_some_and(|before| membership.epoch <= before) {
@@ -279,7 +279,8 @@ impl State {
         }
     }
 
-    /// This device has been out until `since`: what was undecided goes as by an abort, and nobody asks it for older decisions.
+    /// This device has been out until `since`. Its undecided intents are dropped as by an abort, and older decisions are forgotten,
+    /// because no device will ask for them.
     fn return_in(&mut self, since: Epoch, released: &mut Vec<u32>) -> Vec<TransactionId> {
         self.presence.returned = since;
         let stale = self.transactions.intents().filter(|intent| self.is_stale(intent));
@@ -287,7 +288,7 @@ impl State {
         for transaction in &dropped {
             self.abort(*transaction, released);
         }
-        // What took effect on arrival may be here alone: that is found out when the device is whole again.
+        // A write that took effect on arrival may have reached this device alone. That is found out during the resync.
         let decided = |object| self.objects.is_redundant(object) && !self.can_be_suspect(object);
         let old = |decision: &&Decision| {
             let shared = decision.participants.len() > 1;
@@ -311,18 +312,18 @@ impl State {
         }
     }
 
-    /// The intent takes effect, and those who are out miss it.
+    /// The intent takes effect, and devices that are out miss it.
     pub fn apply(&mut self, intent: &IntentRecord, released: &mut Vec<u32>) {
         self.take_effect(intent, released);
         if !self.missed.is_nobody_absent() && self.objects.is_redundant(intent.object) {
-            // What this device alone is brought it had missed itself. Others may have missed it as well, and be on their way back, too: this
-            // is where it comes to know that of them.
+            // A write in which this device is the only participant is part of its own resync. Other returning devices may have missed the
+            // same hostwrite, and this is where this device learns of it.
             let is_alone = intent.participants.len() == 1;
             self.missed.add(intent.object, intent.by.linkage, intent.by.epoch, is_alone);
         }
     }
 
-    /// The intent's content becomes the committed one.
+    /// The intent's content becomes the committed content.
     fn take_effect(&mut self, intent: &IntentRecord, released: &mut Vec<u32>) {
         for home in &intent.homes {
             let Some(index) = self.objects.entry(intent.object, home.chunk) else { continue };
@@ -385,7 +386,7 @@ impl State {
         }
     }
 
-    /// An intent that will not take effect gives its slots back.
+    /// Drops an intent that will not take effect, and frees its slots.
     pub fn discard(&mut self, intent: &IntentRecord, released: &mut Vec<u32>) {
         for part in &intent.pieces {
             if let Body::Slots(first) = part.body {
@@ -401,19 +402,20 @@ impl State {
         claims.unclaim(intent, mapped, released);
     }
 
-    /// All slots that hold, or are to hold, anything: of the map, and of those on their way; and those that never will. For recovery and tests.
+    /// All slots in use: slots of the map, slots reserved for chunks or written by undecided intents, slots of the object index, and bad
+    /// slots. For recovery and tests.
     pub fn used_slots(&self) -> impl Iterator<Item = u32> {
         let extents = self.objects.iter().flat_map(|object| &object.extents);
         let mapped = extents.flat_map(|extent| extent.start..extent.start + extent.count);
         let mapped = mapped.filter_map(|index| self.map.get(index as usize).slot);
-        // A chunk has its slot from its claim as soon as the first that shares it has committed.
+        // When the first of the intents that share a chunk has committed, the map names the reserved slot.
         let apart = |(object, chunk, slot)| (self.chunk(object, chunk).slot != Some(slot)).then_some(slot);
         let claimed = self.claims.slots().filter_map(apart);
         let held = self.transactions.intents().flat_map(|intent| intent.slots());
         mapped.chain(claimed).chain(held).chain(self.object_index.slots()).chain(self.bad.iter().copied())
     }
 
-    /// Bytes that a snapshot of all this takes in the journal; a little more than the truth.
+    /// Bytes that a snapshot of the state takes in the journal. An upper bound, close to the exact number.
     pub fn snapshot_len(&self) -> u64 {
         let membership = self.presence.membership.as_ref().map_or(0, membership_len);
         let extents = self.missed.journal_room() + self.absent.journal_room();
@@ -422,26 +424,26 @@ impl State {
         256 + self.objects.journal_len() + membership + extents + self.transactions.journal_len()
     }
 
-    /// True if a host does nothing any more.
+    /// True if the host is fenced.
     pub fn is_fenced(&self, host: Generation) -> bool {
         self.presence.membership.as_ref().is_some_and(|membership| membership.fence.refuses(host))
     }
 
-    /// True unless this device is in, and yet lacks something.
+    /// False only if this device is in, and yet has absent blocks.
     pub fn is_whole_if_in(&self) -> bool {
         let own = self.presence.membership.as_ref().and_then(|membership| membership.member(self.presence.own));
         self.absent.blocks() == 0 || own.is_none_or(|own| own.member_state != MemberState::In)
     }
 }
 
-/// Puts on record that those participants miss the transaction that have been out since.
+/// Records that participants that have been out since the transaction's epoch miss it.
 fn note_unheard(objects: &Objects, missed: &mut Missed, by: &Attribution, object: ObjectId, participants: &[DeviceId]) {
     if !missed.is_nobody_absent() && objects.is_redundant(object) {
         missed.add_of(object, by.linkage, by.epoch, participants);
     }
 }
 
-/// What lies in `range` and not in `other`.
+/// The parts of `range` that are not in `other`.
 fn outside(range: BlockRange, other: BlockRange) -> [BlockRange; 2] {
     let (start, end) = (other.start.clamp(range.start, range.end()), other.end().clamp(range.start, range.end()));
     [BlockRange::between(range.start, start), BlockRange::between(end.max(start), range.end())]

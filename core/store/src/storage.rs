@@ -1,14 +1,13 @@
-//! What a device needs of whatever keeps its blocks. [`Store`](crate::Store) is the one that real disks have; the simulator also
-//! measures protocols over a model of the disks of another time, which keeps nothing.
+//! The interface between a device and its store. Real disks have a [`Store`](crate::Store). The simulator also measures protocols over a
+//! model of old disks, which stores nothing.
 
 use crate::{Intent, StoreEvent};
 use braid_base::{BlockRange, Clock, DeviceId, Generation, Membership, Now, ObjectId, Time, TransactionId};
 use braid_machine::{DiskResult, DiskTag, Effects};
 use braid_wire::{ObjectDescription, ObjectRequest, Ordering, Piece};
 
-/// Blocks by object, durable, with intents. Requests are answered by events ([`Storage::pop_event`]); until
-/// [`StoreEvent::Ready`], and after [`StoreEvent::Unusable`], they are ignored. See [`Store`](crate::Store), whose methods
-/// these are.
+/// Durable blocks by object, with intents. Requests are answered by events ([`Storage::pop_event`]). They are ignored before
+/// [`StoreEvent::Ready`] and after [`StoreEvent::Unusable`]. [`Store`](crate::Store) is the implementation on a disk.
 pub trait Storage {
     /// Reads what is on the disk; ends with [`StoreEvent::Ready`] or [`StoreEvent::Unusable`].
     fn start(&mut self, out: &mut Effects);
@@ -18,37 +17,37 @@ pub trait Storage {
     fn wake(&mut self, now: Now, out: &mut Effects);
     /// When to wake the store, if nothing else happens.
     fn deadline(&self) -> Option<Time>;
-    /// What the store has to say.
+    /// The next event, if there is one.
     fn pop_event(&mut self) -> Option<StoreEvent>;
-    /// An object, if there is one of that name.
+    /// The description of an object, if it exists.
     fn object(&self, object: ObjectId) -> Option<&ObjectDescription>;
-    /// All objects, by name.
+    /// All objects, by number.
     fn objects(&self) -> Vec<ObjectDescription>;
     /// Reads the committed content of the blocks of `extents`. Event: `Read`.
     fn read(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects);
-    /// Reads what is left of the content: of blocks that are damaged, that they are. Event: `Read`.
+    /// Reads what is left of the content: damaged blocks are reported as lost. Event: `Read`.
     fn salvage(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects);
-    /// Reads who wrote the blocks last, and as part of what. Event: `Read`, with headers and holes.
+    /// Reads which transaction wrote the blocks last, and its hostwrite's extent. Event: `Read`, with headers and holes.
     fn linkage(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects);
-    /// Which blocks hold anything.
+    /// Which of the blocks have content.
     fn allocation(&self, object: ObjectId, extents: &[BlockRange]) -> Vec<Piece>;
-    /// Makes an intent durable; the old content stays until it is decided. Event: `Prepared`.
+    /// Makes an intent durable. The old content stays until the intent is decided. Event: `Prepared`.
     fn prepare(&mut self, now: Now, intent: Intent, out: &mut Effects);
-    /// Writes at once, without a decision: atomic on this device. Event: `Applied`. Where what is cut short leaves stripes suspect, it
-    /// is remembered like a commit.
+    /// Writes at once, without a decision. The write is atomic on this device. Event: `Applied`. If an interrupted hostwrite would leave
+    /// stripes of the object suspect, the write is remembered like a commit.
     fn apply(&mut self, now: Now, intent: Intent, out: &mut Effects);
-    /// Decides a prepared intent: its content is there for reads from now on. Event, not at once: `Committed`.
+    /// Commits a prepared intent: reads return its content from now on. Event, not at once: `Committed`.
     fn commit(&mut self, now: Now, transaction: TransactionId, out: &mut Effects);
-    /// Decides a prepared intent: it never was. Event: `Aborted`.
+    /// Aborts a prepared intent. Event: `Aborted`.
     fn abort(&mut self, now: Now, transaction: TransactionId, out: &mut Effects);
-    /// A durable commit need not be remembered any longer, nor an answer.
+    /// A durable commit, or an answer, need not be remembered any longer.
     fn forget(&mut self, transaction: TransactionId);
     /// No commit or answer of `host` below `sequence` need be remembered any longer.
     fn settle(&mut self, host: Generation, sequence: u64);
-    /// Has commands done on the objects that hold bytes and attributes, once for each name, and after all that came before. `settled` is the
-    /// mark below which the host knows all answers; `abandoned` are stretches of its requests of which nothing comes any more, if they have
-    /// not happened by then, which is as durable as the answer. False if the host does not wait for this any more, and nothing will come of
-    /// it. Event: `Executed`.
+    /// Executes commands on objects that hold bytes and attributes: once for each name, and after all earlier requests. `settled` is the
+    /// mark below which the host knows all answers. `abandoned` are intervals of its requests: none of these is executed any more, if it
+    /// has not been by then; that is as durable as the answer. Returns false if the host does not wait for this request any more; then
+    /// there is no event. Event: `Executed`.
     fn execute(
         &mut self,
         now: Now,
@@ -58,14 +57,15 @@ pub trait Storage {
         request: ObjectRequest,
         out: &mut Effects,
     ) -> bool;
-    /// Has commands done that only ask. Event: `Looked`.
+    /// Executes commands that only read. Event: `Looked`.
     fn look(&mut self, now: Now, ticket: u64, request: ObjectRequest, out: &mut Effects);
-    /// Makes an object: so many blocks absent until they are written, as others hold what belongs there; then holes. Event: `Done`.
+    /// Creates an object. Its first `absent` blocks are absent until they are written, because other devices hold what belongs there; the
+    /// others are holes. Event: `Done`.
     fn create_object(&mut self, ticket: u64, description: ObjectDescription, absent: u64, out: &mut Effects);
-    /// Records another ordering for an object that exists. Event: `Done`.
+    /// Records another ordering for an existing object. Event: `Done`.
     fn set_ordering(&mut self, ticket: u64, object: ObjectId, ordering: Ordering, out: &mut Effects);
-    /// Has an object consist of other blocks, while nothing is under way about it: what it had not is holes, or absent; what it loses is
-    /// given back. Event: `Done`.
+    /// Changes an object's range of blocks, while no request for it is under way. Blocks that it gains are holes, or absent; blocks that
+    /// it loses are freed. Event: `Done`.
     fn resize_object(
         &mut self,
         ticket: u64,
@@ -74,31 +74,31 @@ pub trait Storage {
         absent: BlockRange,
         out: &mut Effects,
     );
-    /// Removes an object and what is undecided about it. Event: `Done`.
+    /// Removes an object and its undecided intents. Event: `Done`.
     fn remove_object(&mut self, ticket: u64, object: ObjectId, out: &mut Effects);
-    /// Puts on record that stamps up to `until` may have been accepted. Event: `Done`.
+    /// Records that stamps up to `until` may have been accepted. Event: `Done`.
     fn reserve_stamps(&mut self, ticket: u64, until: Clock, out: &mut Effects);
-    /// Lives by a membership from now on, with what follows from it for what is undecided and for what others miss. One that is no
-    /// later than the last changes nothing. Event: `Adopted`.
+    /// Adopts a membership, with its consequences for undecided intents and for what other devices miss. A membership that is not later
+    /// than the last one changes nothing. Event: `Adopted`.
     fn adopt(&mut self, ticket: u64, membership: Membership, out: &mut Effects);
-    /// The last one adopted.
+    /// The membership that was adopted last.
     fn membership(&self) -> Option<&Membership>;
-    /// Which blocks of the object's volume were written while `device` was out, or may be yet by what is undecided here: from block
-    /// `from` on, ascending and apart, at most [`limits::EXTENTS_MAX`](braid_base::limits::EXTENTS_MAX) extents; and where to ask on
-    /// if these were not all. It may be more than was written, never less.
+    /// The blocks of the object's volume that were written while `device` was out, or that undecided intents here may yet write. From
+    /// block `from` on, in ascending order and not touching, at most [`limits::EXTENTS_MAX`](braid_base::limits::EXTENTS_MAX) extents;
+    /// and the block from which to ask next, if there are more. The answer may cover more than was written, never less.
     fn missed(&self, device: DeviceId, object: ObjectId, from: u64) -> (Vec<BlockRange>, Option<u64>);
-    /// Which blocks of an object are absent: from block `from` on, ascending and apart, at most
-    /// [`limits::EXTENTS_MAX`](braid_base::limits::EXTENTS_MAX) extents; and where to ask on if these were not all.
+    /// The absent blocks of an object from block `from` on, in ascending order and not touching, at most
+    /// [`limits::EXTENTS_MAX`](braid_base::limits::EXTENTS_MAX) extents; and the block from which to ask next, if there are more.
     fn absent(&self, object: ObjectId, from: u64) -> (Vec<BlockRange>, Option<u64>);
-    /// Which of these blocks of an object may hold something, in whole chunks; told like what is absent.
+    /// The blocks of `range` that may have content, in whole chunks. The form of the answer is that of [`Storage::absent`].
     fn allocated(&self, object: ObjectId, range: BlockRange) -> (Vec<BlockRange>, Option<u64>);
-    /// Everything asked before is durable. Event: `Done`.
+    /// Ends when everything requested before is durable. Event: `Done`.
     fn flush(&mut self, ticket: u64, out: &mut Effects);
-    /// How many slots of the disk can't be written, and whether that is so many that the disk is about to fail.
+    /// The number of slots that can't be written, and whether there are so many that the disk is about to fail.
     fn bad_slots(&self) -> (u32, bool) {
         (0, false)
     }
-    /// Names and values of what it counted.
+    /// The store's counters, with their names.
     fn counters(&self) -> Vec<(&'static str, u64)>;
     /// Asserts what must hold between steps.
     fn invariants(&self);

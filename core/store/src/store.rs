@@ -1,4 +1,4 @@
-//! The store as its device sees it.
+//! The implementation of [`Storage`] on a disk.
 
 use crate::read_queue::Of;
 use crate::recovery::{Progress, Recovery};
@@ -30,7 +30,7 @@ pub struct Store {
     object_memory: u64,
     medium: Medium,
     phase: Phase,
-    /// Of phases that have no queue of their own.
+    /// Events of phases that have no outbox of their own.
     events: VecDeque<StoreEvent>,
 }
 
@@ -43,14 +43,14 @@ enum Phase {
 }
 
 impl Store {
-    /// What to write, in any order, and then to sync, so that the device is an empty store. Its size decides the
-    /// journal's. `disk` and `nonce` are drawn by the caller, and nobody who writes blocks may know the latter: see
+    /// The writes that make the device an empty store: in any order, followed by a sync. The journal's length follows from the size.
+    /// `disk` and `nonce` are drawn at random by the caller. The nonce must stay unknown to everything that writes blocks: see
     /// [`Superblock::nonce`].
     pub fn format(config: &StoreConfig, disk: DiskId, nonce: u64) -> Result<Vec<(u64, Bytes)>, StoreError> {
         Store::format_with(config, disk, nonce, None)
     }
 
-    /// The same, with a journal of `journal` bytes.
+    /// Like [`Store::format`], with a journal of `journal` bytes.
     pub fn format_with(
         config: &StoreConfig,
         disk: DiskId,
@@ -68,8 +68,8 @@ impl Store {
             nonce,
             disk,
         };
-        // The map needs no wiping: an object's pages are written before they are read. What an earlier store left in the
-        // journal could be taken for ours.
+        // The map need not be wiped: an object's pages are written before they are read. The journal must be, because batches of an
+        // earlier store could be taken for valid ones.
         let first = first_batch(superblock.seal());
         let zeros = AlignedBuffer::zeroed(WIPE_BYTES).freeze();
         let length = geometry.journal_length as usize;
@@ -92,14 +92,14 @@ impl Store {
         Store { config, object_memory, medium: Medium::default(), phase: Phase::New, events: VecDeque::new() }
     }
 
-    /// The same, on such a disk.
+    /// Sets the properties of the disk.
     pub fn on(self, medium: Medium) -> Store {
         let bytes = medium.physical_sector as usize;
         assert!(bytes.is_power_of_two() && (SECTOR..=PAGE).contains(&bytes), "{medium:?}");
         Store { medium, ..self }
     }
 
-    /// The same, which keeps at most so many bytes of what its objects hold in memory.
+    /// Sets the most bytes of the object index to cache in memory.
     pub fn with_object_memory(self, object_memory: u64) -> Store {
         Store { object_memory, ..self }
     }
@@ -109,7 +109,7 @@ impl Store {
         self.serving().map_or(0, |serving| serving.shared.state.free_blocks())
     }
 
-    /// Asserts that every slot has exactly one owner. Takes as long as the device is large.
+    /// Asserts that every slot has exactly one owner. Takes time in proportion to the size of the device.
     pub fn audit(&self) {
         if let Some(serving) = self.serving() {
             serving.audit();
@@ -133,7 +133,7 @@ impl Store {
         }
     }
 
-    /// Has a queue do something; then all do whatever can be done.
+    /// Lets a queue act; then all queues do whatever can be done.
     fn act<R: Default>(
         &mut self,
         now: Option<Now>,

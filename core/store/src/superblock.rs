@@ -1,5 +1,5 @@
-//! The superblock: whose device this is, where its parts lie, and where recovery begins. Two copies, written one after
-//! the other; what they free is used only when both are written, so either of them is good enough to start from.
+//! The superblock: the identity of the device, the layout of its parts, and where recovery begins. There are two copies, written one
+//! after the other. What a checkpoint frees is used only when both are written, so recovery can start from either of them.
 
 use crate::block::{CHUNK_BLOCKS, SLOT_BYTES};
 use crate::map::ENTRIES_PER_PAGE;
@@ -11,32 +11,32 @@ use braid_base::{AlignedBuffer, ArrayId, DeviceId, DiskId};
 use braid_journal::{Damaged, Found, SECTOR};
 use bytes::{Buf, BufMut, Bytes};
 
-/// The format that this release writes. A device of a newer one is refused, never guessed at.
+/// The format that this release writes. A device of a newer format is refused.
 pub const FORMAT: u32 = 5;
-/// The oldest one that it reads.
+/// The oldest format that this release reads.
 const OLDEST: u32 = 2;
-/// Bytes of a copy of the superblock, of a map page, and what all parts are aligned to.
+/// Bytes of a copy of the superblock and of a map page. All parts are aligned to it.
 pub(crate) const PAGE: usize = 4096;
-/// The least that a device can have.
+/// The smallest size of a device, in bytes.
 pub const SIZE_MIN: u64 = 16 << 20;
 
 const MAGIC: [u8; 8] = *b"BraidDev";
-/// Where the checksum stands, in this format and in all to come.
+/// The offset of the checksum, in this format and all later ones.
 const CHECKSUM_AT: usize = SECTOR - 4;
 const JOURNAL_MIN: u64 = 4 << 20;
 const JOURNAL_MAX: u64 = 32 << 20;
 const JOURNAL_OFFSET: u64 = 2 * PAGE as u64;
-/// The least journal that still holds a batch of each kind at once.
+/// The smallest journal that can hold a batch of each kind at once.
 const JOURNAL_LEAST: u64 = 256 << 10;
 
-/// Where the parts of a device lie, in bytes.
+/// The layout of a device: offsets and lengths of its parts, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Bytes of the file or disk when it was made.
+    /// Size of the file or disk when it was formatted.
     pub size: u64,
     /// The first byte of the journal.
     pub journal_offset: u64,
-    /// Its length.
+    /// Bytes of the journal.
     pub journal_length: u64,
     /// The first byte of the chunk map's first copy; the second follows it.
     pub map_offset: u64,
@@ -44,34 +44,34 @@ pub struct Geometry {
     pub map_pages: u32,
     /// The first byte of slot 0.
     pub data_offset: u64,
-    /// How many slots there are.
+    /// The number of slots.
     pub slots: u32,
 }
 
-/// A device's description of itself.
+/// The superblock of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Superblock {
-    /// The array that it belongs to.
+    /// The array that the device belongs to.
     pub array: ArrayId,
-    /// Its number in there.
+    /// The device's number in the array.
     pub device: DeviceId,
-    /// Where its parts lie.
     pub geometry: Geometry,
-    /// Counts checkpoints.
+    /// The number of checkpoints, which tells the newer copy.
     pub checkpoint: u64,
-    /// Where in the journal, counted from its start, recovery begins.
+    /// The offset in the journal where recovery begins.
     pub tail_offset: u64,
-    /// The sequence of the batch there.
+    /// The sequence of the batch at that offset.
     pub tail_sequence: u64,
-    /// Drawn when the device was made, and told to nobody: part of every batch's seal, so that no content of a block can pass
-    /// for a batch.
+    /// A secret random number, drawn when the device was formatted. It is part of every batch's seal, so that no content of a block can
+    /// be taken for a batch.
     pub nonce: u64,
-    /// Which disk this is: drawn when the device was made, too, but no secret. Zero if it was made before disks had names.
+    /// The disk's name, drawn at random when the device was formatted; not a secret. Zero if the disk was formatted before disks had
+    /// names.
     pub disk: DiskId,
 }
 
 impl Geometry {
-    /// Cuts up `size` bytes, with a journal of the usual length or of the given one.
+    /// Divides `size` bytes, with a journal of the default length or of the given one.
     pub(crate) fn new(size: u64, journal: Option<u64>) -> Result<Geometry, StoreError> {
         let journal_length = journal.unwrap_or((size / 16).clamp(JOURNAL_MIN, JOURNAL_MAX)) / PAGE as u64 * PAGE as u64;
         if size < SIZE_MIN || journal_length < JOURNAL_LEAST || journal_length > size / 2 {
@@ -99,7 +99,7 @@ impl Geometry {
         Ok(u64::from(slots.saturating_sub(spare_slots(slots))) * CHUNK_BLOCKS)
     }
 
-    /// Where a page of the chunk map is, in either copy.
+    /// The offset of a page of the chunk map, in the given copy.
     pub(crate) fn page_offset(&self, copy: u32, page: u32) -> u64 {
         let page = u64::from(copy) * u64::from(self.map_pages) + u64::from(page);
         self.map_offset + page * PAGE as u64
@@ -111,8 +111,8 @@ impl Geometry {
 }
 
 impl Superblock {
-    /// A number that all batches of one store carry, and nothing else does but by a rare chance: it depends on what only the
-    /// superblock knows.
+    /// A number that all batches of one store carry. Other content matches it only by a rare chance, because it depends on the nonce,
+    /// which is in the superblock only.
     pub(crate) fn seal(&self) -> u32 {
         let mut bytes = self.array.0.to_vec();
         bytes.put_u16_le(self.device.0);
@@ -120,20 +120,20 @@ impl Superblock {
         crc32c(&bytes)
     }
 
-    /// What the journal says from its tail on.
+    /// Reads the journal's records from its tail on.
     pub(crate) fn read_journal(&self, journal: &Bytes) -> Result<Found<Record>, StoreError> {
         let damaged = |Damaged(at)| StoreError::Damaged { part: "journal", offset: self.geometry.journal_offset + at };
         braid_journal::read(journal, self.seal(), self.tail_offset, self.tail_sequence).map_err(damaged)
     }
 
-    /// Finds the superblock in a device's first 8 KiB.
+    /// Finds the superblock in the first 8 KiB of a device.
     pub fn read(start: &[u8]) -> Result<Superblock, StoreError> {
         let copies = [Superblock::decode(start, 0), Superblock::decode(start, PAGE)];
         match copies {
             [Ok(first), Ok(second)] if second.checkpoint > first.checkpoint => Ok(second),
             [Ok(first), _] => Ok(first),
             [_, Ok(second)] => Ok(second),
-            // What says most about why comes first.
+            // The most specific error is returned.
             [Err(first), Err(second)] => Err(match (&first, &second) {
                 (StoreError::NewerFormat { .. }, _) => first,
                 (_, StoreError::NewerFormat { .. }) => second,
@@ -145,7 +145,7 @@ impl Superblock {
         }
     }
 
-    /// The copy at `offset`.
+    /// Decodes the copy at `offset`.
     pub(crate) fn decode(start: &[u8], offset: usize) -> Result<Superblock, StoreError> {
         let sector = start.get(offset..offset + SECTOR).ok_or(StoreError::NotBraid)?;
         if sector[..8] != MAGIC {
@@ -193,7 +193,7 @@ impl Superblock {
         Ok(superblock)
     }
 
-    /// One copy.
+    /// Encodes one copy.
     pub(crate) fn encode(&self) -> Bytes {
         let mut page = AlignedBuffer::zeroed(PAGE);
         let mut to = &mut page[..];
@@ -219,7 +219,7 @@ impl Superblock {
         page.freeze()
     }
 
-    /// Refuses a device that is not the one asked for.
+    /// Refuses a device that is not the configured one.
     pub(crate) fn belongs_to(&self, config: &StoreConfig) -> Result<(), StoreError> {
         if self.array != config.array {
             return Err(StoreError::OtherArray { found: self.array, expected: config.array });

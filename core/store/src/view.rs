@@ -1,4 +1,4 @@
-//! What the queues of a store share, lent to the one at work: they know each other only by this.
+//! The state that a store's queues share. It is lent to one queue at a time; the queues have no other access to each other.
 
 use crate::disk_queue::DiskQueue;
 use crate::record::Queued;
@@ -12,36 +12,36 @@ use std::collections::VecDeque;
 /// The journal of a store.
 pub(crate) type Journal = braid_journal::Journal<Queued, Due>;
 
-/// What follows when a batch is durable.
+/// What to do when a batch is durable.
 #[derive(Debug, Default)]
 pub(crate) struct Due {
-    /// What may be said.
+    /// Events to be sent.
     pub events: Vec<StoreEvent>,
-    /// Slots that are free.
+    /// Slots to be freed.
     pub released: Vec<u32>,
-    /// New roots of the object index are in it.
+    /// The batch holds new roots of the object index.
     pub has_roots: bool,
-    /// Changes of objects are in it: until then, answers that may show them wait.
+    /// The batch holds changes of objects: answers that may show them wait for it.
     pub has_changes: bool,
 }
 
-/// What the store has to say.
+/// Events for the device.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     pub events: VecDeque<StoreEvent>,
-    /// The store can't go on.
+    /// The store has failed.
     pub is_broken: bool,
 }
 
 impl Outbox {
-    /// Without its journal or its map a store is none.
+    /// Ends the store: it can't continue without its journal or its map.
     pub fn give_up(&mut self, error: DiskError) {
         self.is_broken = true;
         self.events.push_back(StoreEvent::Unusable(StoreError::Disk(error)));
     }
 }
 
-/// What the queues share.
+/// The shared state.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub state: State,
@@ -52,7 +52,7 @@ pub(crate) struct Shared {
     pub now: Time,
 }
 
-/// The same, as long as a queue is at work.
+/// The shared state, while it is lent to a queue.
 pub(crate) struct View<'a> {
     pub now: Time,
     pub state: &'a mut State,
@@ -61,7 +61,7 @@ pub(crate) struct View<'a> {
     pub disk: &'a mut DiskQueue,
     pub outbox: &'a mut Outbox,
     pub out: &'a mut Effects,
-    /// Somebody waits for room in another queue: known to whoever may be told to [linger](View::linger).
+    /// Requests in another queue wait for room: see [`View::linger`].
     pub others_wait: bool,
 }
 
@@ -73,18 +73,18 @@ impl Shared {
 }
 
 impl View<'_> {
-    /// Says something at once.
+    /// Sends an event at once.
     pub fn tell(&mut self, event: StoreEvent) {
         self.outbox.events.push_back(event);
     }
 
-    /// Says something when all that has happened is durable.
+    /// Sends an event when everything noted before is durable.
     pub fn tell_when_durable(&mut self, event: StoreEvent) {
         self.journal.then.events.push(event);
         self.journal.hurry();
     }
 
-    /// What was noted is in no hurry; unless somebody waits, as slots and room come back with decisions.
+    /// The last notes need not be written at once, unless requests wait: decisions free slots and room.
     pub fn linger(&mut self, somebody_waits: bool) {
         self.journal.linger(self.now);
         if somebody_waits || self.others_wait {
@@ -92,7 +92,7 @@ impl View<'_> {
         }
     }
 
-    /// Whatever is decided gives room when it is durable: somebody waits for that.
+    /// Decisions free slots and room when they are durable: has them written at once, because a request waits for that.
     pub fn hurry_decisions(&mut self) {
         if !self.journal.then.events.is_empty() {
             self.journal.hurry();

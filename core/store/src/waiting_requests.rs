@@ -1,4 +1,4 @@
-//! Requests for objects that wait for room, and who asked.
+//! The queue of requests for objects that wait for room.
 
 use braid_base::{Generation, Time, TransactionId, limits};
 use braid_wire::ObjectRequest;
@@ -7,15 +7,15 @@ use std::time::Duration;
 
 /// The most requests that wait for room.
 const WAITING_MAX: usize = 8192;
-/// How long one may wait for room before it is refused.
+/// How long a request may wait for room before it is refused.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Who asked.
+/// The sender of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asker {
-    /// A host, and its mark when it asked.
+    /// A host, with its mark when it sent the request.
     Host { name: TransactionId, settled: u64 },
-    /// The device itself, which only asks.
+    /// The device itself, whose requests only read.
     Device { ticket: u64 },
 }
 
@@ -23,9 +23,9 @@ pub(crate) enum Asker {
 #[derive(Debug, Default)]
 pub(crate) struct WaitingRequests {
     queue: VecDeque<Requested>,
-    /// Those of hosts among them that are to be done. The others are over, and leave when it is their turn.
+    /// The requests of hosts that are to be executed. Other requests of hosts are over, and are dropped at their turn.
     wanted: BTreeSet<TransactionId>,
-    /// What they hold.
+    /// Bytes of memory that the requests take.
     bytes: usize,
 }
 
@@ -34,12 +34,12 @@ impl WaitingRequests {
         self.queue.is_empty()
     }
 
-    /// The first that wait.
+    /// The first requests of the queue.
     pub fn first(&mut self, count: usize) -> impl Iterator<Item = &mut Requested> {
         self.queue.iter_mut().take(count)
     }
 
-    /// When the first has waited long enough.
+    /// When the first request has waited too long.
     pub fn patience_ends(&self) -> Option<Time> {
         self.queue.front().map(|requested| requested.since.after(PATIENCE))
     }
@@ -56,7 +56,7 @@ impl WaitingRequests {
         self.queue.push_back(requested);
     }
 
-    /// One that was taken out is put back. It has been looked at.
+    /// Puts a request back that was taken out. It has been looked at.
     pub fn push_front(&mut self, requested: Requested) {
         self.bytes += requested.bytes;
         self.queue.push_front(Requested { looked: true, ..requested });
@@ -68,19 +68,19 @@ impl WaitingRequests {
         Some(requested)
     }
 
-    /// One that was taken out will not be put back.
+    /// Ends a request that was taken out.
     pub fn end(&mut self, requested: &Requested) {
         if let Asker::Host { name, .. } = requested.asker {
             self.wanted.remove(&name);
         }
     }
 
-    /// What its host says is over is not done any more.
+    /// Drops a request that its host has declared over.
     pub fn drop_one(&mut self, name: TransactionId) {
         self.wanted.remove(&name);
     }
 
-    /// The same of all of a host below its mark.
+    /// Drops all requests of a host below its mark.
     pub fn drop_below(&mut self, host: Generation, sequence: u64) {
         let (from, below) = (TransactionId { host, sequence: 0 }, TransactionId { host, sequence });
         while let Some(name) = self.wanted.range(from..below).next().copied() {
@@ -97,7 +97,7 @@ impl WaitingRequests {
         assert!(self.wanted.len() <= self.queue.len(), "what is wanted waits");
     }
 
-    /// Who is fenced does nothing any more, not even what waits here already.
+    /// Drops all requests of fenced hosts.
     pub fn drop_fenced(&mut self, is_fenced: impl Fn(TransactionId) -> bool) {
         self.wanted.retain(|name| !is_fenced(*name));
         self.queue.retain(|requested| {
@@ -112,13 +112,13 @@ impl WaitingRequests {
 #[derive(Debug)]
 pub(crate) struct Requested {
     pub asker: Asker,
-    /// What its host had given up when it began it.
+    /// The intervals of requests that the host had abandoned when it sent this one.
     pub abandoned: Vec<(u64, u64)>,
     pub request: ObjectRequest,
-    /// What it holds.
+    /// Bytes of memory that it takes.
     bytes: usize,
     since: Time,
-    /// The leaves that it needs are being read, or were.
+    /// The leaves that it needs are being read, or were read.
     pub looked: bool,
 }
 
@@ -128,7 +128,7 @@ impl Requested {
         Requested { asker, abandoned, request, bytes, since, looked: false }
     }
 
-    /// It has waited long enough.
+    /// True if it has waited too long.
     pub fn is_too_old(&self, now: Time) -> bool {
         now.since(self.since) >= PATIENCE
     }

@@ -1,16 +1,16 @@
-//! Writes on their way in: waiting for room, their whole chunks going to fresh slots, then into the journal.
+//! The queue of writes: they wait for room, their whole chunks are written to free slots, and their records go into the journal.
 //!
 //! ```text
-//!   prepare ─► waiting ──────────────► in the journal's queue ─► in a batch ─► durable: answered
-//!                 │ room, slots              ▲
-//!                 └─► whole chunks written ──┘
+//!   prepare ─► waiting ────────────────► in the journal's queue ─► in a batch ─► durable: answered
+//!                 │ for room and slots         ▲
+//!                 └─► whole chunks written ────┘
 //! ```
 //!
-//! Whole chunks are written durably before the record that refers to them, rather than together with it under one sync:
-//! a record whose batch survived a crash is then as good as answered, and recovery need not read the slots to know. The
-//! latency is that of two flushes either way, and batches never wait for bulk data.
+//! Whole chunks are written durably before the record that refers to them, instead of together with it under one sync. So a record whose
+//! batch survived a crash is as good as answered, and recovery need not read the slots to find out. The latency is that of two flushes
+//! either way, and batches never wait for bulk data.
 //!
-//! First come, first served: who needs more room than there is holds up the others, and so gets it.
+//! Writes are served first come, first served: a write that needs more room than there is holds up the others, and so gets it.
 
 use crate::block::{Attribution, CHUNK_BLOCKS, SLOT_BYTES, WHOLE_CHUNK, chunks, interleave, places_of};
 use crate::disk_queue::{Io, Written, slots_of};
@@ -27,29 +27,28 @@ use std::time::Duration;
 
 /// The most slots that one command writes.
 const RUN_MAX: u64 = 16;
-/// So many bad slots one write may find; then its host has to try again.
+/// The most bad slots that one write may find. After that, its host has to try again.
 const BAD_PER_WRITE_MAX: u32 = 4;
 
-/// How long a write may wait for room before it is refused. Two devices may each hold what the other waits for; then a
-/// host must abort one of the two, and try again.
+/// How long a write may wait for room before it is refused. Two devices may each hold room that the other one's write waits for; then a
+/// host must abort one of the two writes and try again.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// See the module.
+/// The queue, and the writes whose chunks are being written.
 #[derive(Debug, Default)]
 pub(crate) struct WriteQueue {
     waiting: VecDeque<Waiting>,
-    /// The records of those, in bytes.
+    /// Bytes of the records of waiting writes.
     waiting_bytes: u64,
     preparing: BTreeMap<u64, Preparing>,
-    /// How often the disk refused space to the first that waits.
+    /// How often the disk refused space to the first waiting write.
     pub refusals: u32,
     pub counters: WriteCounters,
 }
 
-/// What was written.
 #[derive(Debug, Default)]
 pub(crate) struct WriteCounters {
-    /// Of the blocks that writes brought; what the disk writes for them is more.
+    /// Bytes of the blocks in accepted writes. The disk writes more than that for them.
     pub bytes_accepted: u64,
     pub chunks_written: u64,
 }
@@ -57,35 +56,35 @@ pub(crate) struct WriteCounters {
 /// A write that waits for room.
 #[derive(Debug)]
 struct Waiting {
-    /// All its data in one place, not yet split.
+    /// All its data is inline, not yet split.
     intent: IntentRecord,
     applied: bool,
     since: Time,
 }
 
-/// A write whose whole chunks are on their way to their slots.
+/// A write whose whole chunks are being written to their slots.
 #[derive(Debug)]
 struct Preparing {
     queued: Queued,
     outstanding: usize,
     failure: Option<Failure>,
-    /// Bad slots that it has found.
+    /// The number of bad slots that it has found.
     bad: u32,
 }
 
-/// What a write needs.
+/// The slots and the room that a write needs.
 #[derive(Debug, Default)]
 struct Needs {
     /// Slots for chunks that have none.
     new: u32,
-    /// Slots for whole chunks to be overwritten; without them, these go through the journal.
+    /// Slots for whole chunks that are overwritten. Without these slots the chunks go through the journal.
     over: u32,
-    /// Room in the journal, with and without those slots.
+    /// Bytes in the journal, with and without the slots for overwritten chunks.
     length: u64,
     length_inline: u64,
 }
 
-/// What became of the first that waits.
+/// The outcome of an attempt to admit the first waiting write.
 enum Admission {
     Admitted,
     Waits,
@@ -107,7 +106,7 @@ impl WriteQueue {
         view.tell(answer(transaction, applied, Err(refused)));
     }
 
-    /// Lets in as many as there is room for.
+    /// Admits as many writes as there is room for.
     pub fn admit(&mut self, view: &mut View) {
         while let Some(waiting) = self.waiting.pop_front() {
             let length = waiting.intent.journal_len();
@@ -146,7 +145,7 @@ impl WriteQueue {
         if needs.length > view.journal.batch_max() {
             return Admission::Fails(Failure::NoSpace);
         }
-        // What is kept back is for overwrites: they must not fail for want of a slot.
+        // The slots kept back are for overwrites, which must not fail for lack of a slot.
         let new = if needs.new == 0 { 0 } else { needs.new + view.state.spare_kept() };
         let in_slots = view.free_slots() >= new + needs.over;
         if !in_slots && (view.free_slots() < new || needs.length_inline > view.journal.batch_max()) {
@@ -154,7 +153,7 @@ impl WriteQueue {
         }
         let length = if in_slots { needs.length } else { needs.length_inline };
         if !applied && !view.journal.is_within_quota(length, view.state.transactions.intent_bytes()) {
-            // No checkpoint gives more: only decisions do.
+            // A checkpoint does not help here: only decisions give room under this quota.
             return Admission::Waits;
         }
         let kept = view.kept_room(view.state.merging_needs());
@@ -165,7 +164,7 @@ impl WriteQueue {
         Admission::Admitted
     }
 
-    /// Writes that are not durable yet, and not yet in the journal's hands.
+    /// Writes that are not durable yet, and that the journal has not taken over.
     pub fn on_their_way(&self) -> impl Iterator<Item = &IntentRecord> {
         let waiting = self.waiting.iter().map(|waiting| &waiting.intent);
         waiting.chain(self.preparing.values().map(|preparing| &preparing.queued.intent))
@@ -176,17 +175,17 @@ impl WriteQueue {
         self.preparing.values().flat_map(|preparing| preparing.queued.intent.slots())
     }
 
-    /// How many wait for room.
+    /// The number of writes that wait for room.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// When the first in the queue has waited long enough.
+    /// When the first waiting write has waited too long.
     pub fn patience_ends(&self) -> Option<Time> {
         self.waiting.front().map(|waiting| waiting.since.after(PATIENCE))
     }
 
-    /// There are too few free slots: more space is set aside, or some come back, or the write fails.
+    /// There are too few free slots: reserves more disk space, waits for slots to be freed, or fails the write.
     fn await_slots(&mut self, new: u32, over: u32, view: &mut View) -> Admission {
         if view.slots.is_reserving {
             return Admission::Waits;
@@ -194,7 +193,7 @@ impl WriteQueue {
         let missing = (new + over).saturating_sub(view.free_slots());
         let left = view.slots.left();
         if (left == 0 || view.slots.is_refused) && view.state.object_index.may_need_less() {
-            // Merging shows how few slots the object index takes: after a start that is not known of any change.
+            // Merging shows how few slots the object index takes. After a start that is not known, because of the replayed changes.
             view.slots.is_merging_wanted = true;
             return Admission::Waits;
         }
@@ -208,7 +207,7 @@ impl WriteQueue {
         Admission::Fails(Failure::NoSpace)
     }
 
-    /// A write goes in: it gets its slots, and its whole chunks go there.
+    /// Admits a write: gives it its slots, and writes its whole chunks there.
     fn enter(&mut self, intent: &IntentRecord, applied: bool, in_slots: bool, view: &mut View) {
         let Entering { intent, writes, .. } = Entering::new(intent, in_slots, view);
         view.state.claims.claim(&intent);
@@ -228,7 +227,7 @@ impl WriteQueue {
         self.preparing.insert(preparing, Preparing { queued, outstanding: writes.len(), failure: None, bad: 0 });
     }
 
-    /// Whole chunks are written, or could not be.
+    /// A write of whole chunks has ended, or failed.
     pub fn on_data_written(&mut self, preparing: u64, written: Written, done: Result<(), DiskError>, view: &mut View) {
         let waiting = self.preparing.get_mut(&preparing).expect("it waits for all its writes");
         waiting.outstanding -= 1;
@@ -247,8 +246,8 @@ impl WriteQueue {
         view.tell(answer(queued.intent.by.transaction, queued.applied, Err(failure)));
     }
 
-    /// The disk has failed a write of whole chunks. Each is written alone, once more. A slot that fails then is retired, and its chunk
-    /// goes to another one.
+    /// The disk has failed a write of whole chunks. Each chunk is written alone, once more. If that fails, the slot is retired and the
+    /// chunk is written to another slot.
     fn write_again(&mut self, preparing: u64, written: Written, view: &mut View) {
         let Written { places, data, alone } = written;
         let slots = slots_of(places);
@@ -273,13 +272,14 @@ impl WriteQueue {
                 waiting.outstanding += 1;
                 write_data(preparing, places_of(other), data, true, view);
             }
-            // Its host tries again, and finds other slots.
+            // The host tries again, and gets other slots then.
             None => waiting.failure = waiting.failure.take().or(Some(Failure::Busy)),
         }
         self.retire(bad, view);
     }
 
-    /// The slot is never used again. The last of those that a disk may lose ends the store: it is not one bad place, then.
+    /// Retires a slot: it is never used again. When as many slots are bad as a disk may lose, the store fails, because the damage is not
+    /// local then.
     fn retire(&mut self, slot: u32, view: &mut View) {
         view.state.bad.insert(slot);
         view.journal.note(&Record::Retired(vec![slot]));
@@ -290,14 +290,13 @@ impl WriteQueue {
     }
 }
 
-/// An intent's record is durable: what to say.
+/// An intent's record is durable: returns the answer.
 pub(crate) fn on_intent_durable(queued: Queued, view: &mut View) -> StoreEvent {
     let Queued { intent, applied } = queued;
     let transaction = intent.by.transaction;
     let is_stale = !applied && view.state.is_stale(&intent);
     if is_stale || !view.state.fits(&intent) {
-        // Its object was removed meanwhile, or this device was found to have been out. Its slots are free when that is durable,
-        // too.
+        // The object was removed meanwhile, or this device was found to have been out. The slots are free when that is durable, too.
         view.state.discard(&intent, &mut view.journal.then.released);
         view.journal.hurry();
         let failure = if is_stale { Failure::Absent } else { Failure::NoSuchObject };
@@ -328,7 +327,7 @@ fn accept(intent: Intent, view: &View) -> Result<IntentRecord, Failure> {
     if view.state.fits(&intent) { Ok(intent) } else { Err(Failure::OutOfRange) }
 }
 
-/// What a write needs; lengths are a little more than the truth.
+/// The needs of a write. The lengths are upper bounds, close to the exact numbers.
 fn needs(intent: &IntentRecord, view: &View) -> Needs {
     let mut needs = Needs { length: intent.journal_len(), length_inline: 0, ..Needs::default() };
     let mut homed = None;
@@ -343,7 +342,7 @@ fn needs(intent: &IntentRecord, view: &View) -> Needs {
             if mask == WHOLE_CHUNK && brings_data {
                 needs.new += u32::from(slot.is_none());
                 needs.over += u32::from(slot.is_some());
-                // Its payload, for a part of its own.
+                // The chunk's payload leaves the journal, and a part of its own is added.
                 needs.length -= CHUNK_BLOCKS * (BLOCK_BYTES as u64 + 4);
                 needs.length += 64;
             } else if slot.is_none() && homed.replace(chunk) != Some(chunk) {
@@ -357,11 +356,11 @@ fn needs(intent: &IntentRecord, view: &View) -> Needs {
     needs
 }
 
-/// A write that goes in: an intent that names its slots, and what goes there.
+/// A write that is admitted: the intent with its slots, and the chunks to be written there.
 struct Entering {
     intent: IntentRecord,
     writes: Vec<(BlockRange, Bytes)>,
-    /// There are slots for overwrites, too.
+    /// There are slots for overwritten chunks, too.
     in_slots: bool,
 }
 
@@ -388,9 +387,9 @@ impl Entering {
         entering
     }
 
-    /// Splits data into what goes to slots of its own and what goes through the journal.
+    /// Splits data into whole chunks, which are written to slots, and the rest, which goes through the journal.
     fn split(&mut self, range: BlockRange, data: &Bytes, view: &mut View) {
-        // What goes through the journal, from here on, is not yet in the intent.
+        // The first block that goes through the journal and is not in the intent yet.
         let mut inline = range.start;
         let slice = |from: u64, to: u64| {
             data.slice((from - range.start) as usize * BLOCK_BYTES..(to - range.start) as usize * BLOCK_BYTES)
@@ -436,7 +435,7 @@ impl Entering {
         flush(&mut self.intent, inline, range.end());
     }
 
-    /// Sets a slot aside for a chunk that has none, unless that was done.
+    /// Reserves a slot for a chunk that has none, unless one is reserved already.
     fn find_home(&mut self, chunk: u32, view: &mut View) {
         let slot = view.state.chunk(self.intent.object, chunk).slot;
         if slot.is_none() && self.intent.homes.last().is_none_or(|home| home.chunk != chunk) {
@@ -465,9 +464,9 @@ fn part_of(piece: Piece) -> Result<Part, Failure> {
     if range.is_empty() { Err(Failure::Malformed) } else { Ok(Part { range, body }) }
 }
 
-/// Joins data that meets within a chunk. A hostwrite comes in a piece for each stripe unit: where units are smaller than
-/// chunks, only together do they show which chunks are whole and go to slots. All of a large write would not fit into the
-/// journal.
+/// Joins data that meets within a chunk. A hostwrite arrives as one piece for each stripe unit. If units are smaller than chunks, only
+/// the joined pieces show which chunks are whole and can go to slots. Without that, all of a large write would go through the journal,
+/// and it might not fit.
 fn joined(pieces: &[Part]) -> Vec<Part> {
     let data = |part: &Part| match &part.body {
         Body::Inline(data) => Some(data.clone()),

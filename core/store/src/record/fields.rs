@@ -1,4 +1,4 @@
-//! Parts of records, as they are encoded.
+//! Encoding of fields that several records share.
 
 use crate::block::Attribution;
 use braid_base::{
@@ -80,7 +80,7 @@ pub(super) fn put_membership(to: &mut Vec<u8>, kind: u8, membership: &Membership
 pub(super) fn take_membership(from: &mut &[u8]) -> Result<Membership, DecodeError> {
     let epoch = Epoch(from.try_get_u32_le()?);
     let members: Vec<Member> = (0..from.try_get_u32_le()?).map(|_| take_member(from)).collect::<Result<_, _>>()?;
-    // They are looked up by halving.
+    // Members are looked up by binary search.
     if !members.is_sorted_by(|one, next| one.device < next.device) {
         return Err(DecodeError);
     }

@@ -1,4 +1,4 @@
-//! A devwrite as the journal keeps it.
+//! The journal's record of a devwrite.
 
 use super::fields::{put_attribution, put_devices, take_attribution, take_devices};
 use crate::block::{Attribution, CHUNK_BLOCKS, WHOLE_CHUNK, chunks};
@@ -7,15 +7,15 @@ use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, ObjectId};
 use braid_journal::{DecodeError, Entry, Payload};
 use bytes::{Buf, BufMut, Bytes};
 
-/// A devwrite as the journal keeps it.
+/// A devwrite, as the journal records it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct IntentRecord {
     pub by: Attribution,
     pub participants: Vec<DeviceId>,
     pub object: ObjectId,
-    /// By first block; no two share one.
+    /// In the order of their first blocks; no two share a block.
     pub pieces: Vec<Part>,
-    /// Slots set aside for chunks that have none and are written in part only.
+    /// Slots reserved for chunks that have none and are written only in part.
     pub homes: Vec<Home>,
 }
 
@@ -29,17 +29,17 @@ pub(crate) struct Part {
 /// Where the new content of some blocks is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Body {
-    /// There is none.
+    /// A hole has no content.
     Hole,
-    /// In the journal, and here.
+    /// In the journal, and in memory.
     Inline(Bytes),
     /// In whole slots, from this one on.
     Slots(u32),
-    /// Nowhere: it was in the journal, and was corrupted there.
+    /// Nowhere: the content was in the journal, and was corrupted there.
     Lost,
 }
 
-/// A slot for a chunk.
+/// The slot reserved for a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Home {
     pub chunk: u32,
@@ -55,13 +55,13 @@ const PART_SLOTS: u8 = 2;
 const PART_LOST: u8 = 3;
 
 impl IntentRecord {
-    /// The bytes that travel in the journal as payload.
+    /// Bytes of payload in the journal.
     pub fn payload_len(&self) -> usize {
         let inline = |part: &Part| if let Body::Inline(data) = &part.body { data.len() } else { 0 };
         self.pieces.iter().map(inline).sum()
     }
 
-    /// Its room in the journal, description and payload; a little more than the truth.
+    /// Bytes that it takes in the journal, description and payload. An upper bound, close to the exact number.
     pub fn journal_len(&self) -> u64 {
         let payload = self.payload_len();
         let description = 96
@@ -72,7 +72,7 @@ impl IntentRecord {
         (description + payload) as u64
     }
 
-    /// Appends the record; `as_applied` says which kind.
+    /// Appends the record: as an applied write if `as_applied`, else as an intent.
     pub fn encode(&self, as_applied: bool, to: &mut Vec<u8>) {
         to.put_u8(if as_applied { APPLIED } else { INTENT });
         put_attribution(to, &self.by);
@@ -138,7 +138,7 @@ impl IntentRecord {
         Ok(IntentRecord { by, participants, object, pieces, homes })
     }
 
-    /// Its whole chunk in the slot `from` is in the slot `to` from now on; without one, it is a hole, of an intent that is given up.
+    /// Moves the whole chunk in the slot `from` to the slot `to`. Without a slot it becomes a hole; the intent is then abandoned.
     pub fn move_chunk(&mut self, from: u32, to: Option<u32>) {
         let holds = |part: &Part| match part.body {
             Body::Slots(first) => (first..first + (part.range.count / CHUNK_BLOCKS) as u32).contains(&from),
@@ -157,7 +157,7 @@ impl IntentRecord {
         self.pieces.splice(index..index, parts);
     }
 
-    /// The slots that its whole chunks are in.
+    /// The slots that hold its whole chunks.
     pub fn slots(&self) -> impl Iterator<Item = u32> {
         self.pieces.iter().flat_map(|part| match part.body {
             Body::Slots(first) => first..first + (part.range.count / CHUNK_BLOCKS) as u32,
@@ -165,7 +165,7 @@ impl IntentRecord {
         })
     }
 
-    /// The chunks that an intent changes, each once, and whether as a whole.
+    /// The chunks that the intent changes, each once, and whether it replaces the chunk as a whole.
     pub fn claims(&self) -> impl Iterator<Item = (u32, bool)> {
         let mut last = None;
         self.pieces
@@ -178,11 +178,11 @@ impl IntentRecord {
     }
 }
 
-/// An intent on its way into the journal.
+/// An intent to be written into the journal.
 #[derive(Debug)]
 pub(crate) struct Queued {
     pub intent: IntentRecord,
-    /// In force at once: snapshots do not repeat it.
+    /// The write takes effect at once: snapshots do not repeat it.
     pub applied: bool,
 }
 
@@ -213,7 +213,7 @@ impl Entry for Queued {
     }
 }
 
-/// Takes the payload of an inline part: its whole blocks in one piece where they can be, the damaged ones apart.
+/// Takes the payload of an inline part. Blocks that are whole stay together as far as possible; damaged blocks become lost parts.
 fn take_inline(
     range: BlockRange,
     from: &mut &[u8],

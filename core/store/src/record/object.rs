@@ -1,4 +1,4 @@
-//! An object of blocks as the journal keeps it.
+//! The journal's record of an object of blocks.
 
 use super::fields::{put_ordering, take_ordering};
 use crate::block::CHUNK_BLOCKS;
@@ -7,7 +7,7 @@ use braid_journal::DecodeError;
 use braid_wire::{Atomicity, ObjectDescription};
 use bytes::{Buf, BufMut};
 
-/// An object, and where in the chunk map it is described.
+/// An object, with the entries of the chunk map that describe its chunks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ObjectRecord {
     pub description: ObjectDescription,
@@ -15,13 +15,13 @@ pub(crate) struct ObjectRecord {
 }
 
 impl ObjectRecord {
-    /// Its room in the journal.
+    /// Bytes that it takes in the journal.
     pub fn journal_len(&self) -> u64 {
         (1 + 8 + 8 + 8 + 1 + 1 + 1 + 4 + 8 * self.extents.len()) as u64
     }
 }
 
-/// Neighbouring entries of the chunk map; an object's extents follow each other by chunk.
+/// Neighbouring entries of the chunk map. An object's extents are in the order of its chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MapExtent {
     pub start: u32,

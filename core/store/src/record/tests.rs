@@ -1,4 +1,4 @@
-//! Records are read as they were written, and garbage is noticed.
+//! Tests: records are read as they were written, and damage is detected.
 
 use super::*;
 use crate::request_record::{changes_len, roots_len};
