@@ -1,4 +1,4 @@
-//! What the host lends to its requests to devices, and why it wakes.
+//! The context that the host passes to its requests to devices, and the host's timers.
 
 use crate::counters::HostCounters;
 use braid_base::limits::Settings;
@@ -7,12 +7,11 @@ use braid_healing::StepId;
 use braid_machine::{Effects, HostOutcome};
 use braid_transactions::{LinkTimer, OperationId, Outbound, Timer as TransactionTimer};
 
-/// What a part needs of its host, and no more.
+/// The parts of the host that a request to a device may use.
 pub(crate) struct Ctx<'a> {
     pub now: Now,
-    /// This host.
     pub host: Generation,
-    /// The epoch that it lives by.
+    /// The epoch of the host's membership.
     pub epoch: Epoch,
     pub settings: &'a Settings,
     pub rng: &'a mut Rng,
@@ -23,7 +22,7 @@ pub(crate) struct Ctx<'a> {
 }
 
 impl Ctx<'_> {
-    /// Answers whoever asked: a front end, or a background job.
+    /// Answers the front end or the background job that asked.
     pub fn reply(&mut self, op: OperationId, outcome: HostOutcome) {
         match op {
             OperationId::User(op) => self.out.reply(op, outcome),
@@ -31,36 +30,37 @@ impl Ctx<'_> {
         }
     }
 
-    /// What the links need.
+    /// The context of the links.
     pub fn outbound(&mut self) -> Outbound<'_> {
         Outbound { now: self.now, host: self.host, epoch: self.epoch, settings: self.settings, out: self.out }
     }
 }
 
-/// Why the host wakes.
+/// The timers of a host. Timers that are due at the same time fire in this order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Timer {
-    /// The coordinator has something to do.
+    /// A timer of the coordinator.
     Transactions(TransactionTimer),
-    /// A link has something to do.
+    /// A timer of a link.
     Link(LinkTimer),
-    /// The coordinator asks again how a transaction ended: after what links do at the same time.
+    /// The coordinator asks again how a transaction ended. This comes after timers of links that are due at the same
+    /// time.
     Resolution(TransactionTimer),
     /// A device or lock server has not answered.
     Request(RequestTimer),
-    /// The client of the lock servers has something to do.
+    /// A timer of the client of the lock servers.
     Locks,
-    /// The monitor's client has something to do.
+    /// A timer of the monitor's client.
     Monitor,
 }
 
-/// Which request to a device, that is no storage transaction, is looked at.
+/// The timers of requests to devices that are not storage transactions.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum RequestTimer {
     /// A device has not answered a task.
     Task(u64),
     /// A device has not answered a request for objects.
     ObjectRequest(u64),
-    /// Devices or lock servers have not confirmed that it leaves.
+    /// Devices or lock servers have not confirmed the disconnect.
     Leave,
 }

@@ -1,15 +1,15 @@
-//! Graceful disconnect: a host that ends leaves nothing behind.
+//! Graceful disconnect: a host ends in good order, and leaves nothing behind at devices and lock servers.
 //!
 //! ```text
 //!   wait for what is under way ─► confirmations of all commits ─► tell each device that all is over ─► answered: gone
 //!                                                                 give back every lock             ─► confirmed
 //! ```
 //!
-//! A device keeps commits and answers of a host until the host says that they are over; that mark rides on requests, and a host that ends
-//! has no further ones. A lock server keeps cached locks until they are given back, or their host is fenced. So a host says both before it
-//! ends. It waits for no device or lock server for long: what stays behind is removed when the control plane fences all generations that
-//! have ended. The same holds for commits that a device finds in its journal when it restarts: a mark reaches the disk with the next batch
-//! only.
+//! A device keeps the commits and answers of a host until the host declares them over. That mark rides on requests, and
+//! a host that ends sends no more of them. A lock server keeps cached locks until they are released or their host is
+//! fenced. So a host sends both before it ends. It waits for no device or lock server for long: what stays behind is
+//! removed when the control plane fences all generations that have ended. The same removes commits that a device finds
+//! in its journal after a restart, since a settled mark reaches the disk only with the next batch.
 
 use crate::ctx::Ctx;
 use braid_base::{DeviceId, Time, TransactionId};
@@ -19,41 +19,42 @@ use braid_wire::Command;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// A host that is about to end.
+/// A disconnect under way.
 #[derive(Debug)]
 pub(crate) struct Disconnect {
-    /// Who asked; none once that is answered: the host has disconnected.
+    /// The front end's request. `None` once it is answered: the host has disconnected.
     op: Option<OpId>,
     until: Time,
-    /// Until devices and lock servers are told again.
+    /// The time until devices and lock servers are told again.
     again_after: Duration,
-    /// When they are.
+    /// When they are told again.
     again_at: Option<Time>,
-    /// All that was under way has ended.
+    /// All operations of users have ended.
     is_quiet: bool,
-    /// Names what devices are told. Their answers must not be taken for those to earlier messages.
+    /// Names the message to devices that all is over. Answers to earlier messages must not be taken for its answers.
     ticket: Option<u64>,
 }
 
-/// What it waits for beside requests to devices.
+/// The rest of the host that a disconnect waits for, beside requests to devices.
 pub(crate) struct Rest {
     pub operations: bool,
     pub transactions: bool,
     pub locks: bool,
-    /// The array serves this host no more, so that there is nothing left to wait for.
+    /// The array refuses this host for good, so that there is nothing left to wait for.
     pub fenced: bool,
-    /// Of these nothing is expected.
+    /// The devices that are out: no answers are expected of them.
     pub devices_out: BTreeSet<DeviceId>,
 }
 
-/// The longest wait for what is under way,
+/// The longest wait for operations of users to end.
 const QUIET_WITHIN: Duration = Duration::from_secs(4);
-/// and then for what devices and lock servers have yet to confirm.
+/// The longest wait after that for devices and lock servers to confirm.
 const CONFIRM_WITHIN: Duration = Duration::from_secs(1);
-/// The longest wait until they are told again.
+/// The longest interval at which they are told again.
 const AGAIN_MAX: Duration = Duration::from_millis(100);
 
-/// True of what a host that is about to end refuses. The rest takes effect at once, and leaves nothing under way.
+/// True for a request that a disconnecting host refuses. Other requests take effect at once and leave nothing under
+/// way.
 pub(crate) fn begins_something(request: &HostRequest) -> bool {
     !matches!(
         request,
@@ -67,7 +68,7 @@ pub(crate) fn begins_something(request: &HostRequest) -> bool {
 }
 
 impl Disconnect {
-    /// What users ask for from now on is refused.
+    /// Begins a disconnect. From now on the host refuses new operations.
     pub fn new(ctx: &Ctx, op: OpId) -> Disconnect {
         let until = ctx.now.time.after(QUIET_WITHIN);
         Disconnect {
@@ -80,7 +81,7 @@ impl Disconnect {
         }
     }
 
-    /// True until it is answered.
+    /// True until the disconnect is answered.
     pub fn is_awaited(&self) -> bool {
         self.op.is_some()
     }
@@ -90,12 +91,12 @@ impl Disconnect {
         self.again_at
     }
 
-    /// They are told now.
+    /// The timer has fired.
     pub fn take_timer(&mut self) {
         self.again_at = None;
     }
 
-    /// Asserts that it ends.
+    /// Asserts that the disconnect ends.
     pub fn invariants(&self) {
         assert_eq!(self.is_awaited(), self.again_at.is_some(), "a disconnect has a deadline until it is answered");
     }
@@ -104,7 +105,8 @@ impl Disconnect {
         self.ticket
     }
 
-    /// Goes on as far as it can; not while `requests` to devices are under way that front ends wait for. True if all is over only now.
+    /// Continues the disconnect as far as possible. `requests`: requests to devices are under way that front ends wait
+    /// for. Returns true at the moment when everything is over.
     pub fn go_on(&mut self, ctx: &mut Ctx, links: &mut Links, rest: &Rest, requests: bool) -> bool {
         if !self.is_awaited() {
             return false;
@@ -115,7 +117,8 @@ impl Disconnect {
             self.until = self.until.min(ctx.now.time.after(CONFIRM_WITHIN));
         }
         if !over {
-            // What a scrub or a migration has begun since must end too, and be told of.
+            // A scrub or a migration may have begun something since. That must end, too, and devices must be told of
+            // it.
             self.ticket = None;
         } else if self.ticket.is_none() {
             self.ticket = Some(links.take_sequence());
@@ -133,7 +136,8 @@ impl Disconnect {
         false
     }
 
-    /// Says what has to be said, once more if it was said before; but not what a ticket later than `before` has just said.
+    /// Tells devices what the host has to say before it ends, again if it was said before. Does nothing if a ticket
+    /// later than `before` has just been sent.
     pub fn tell(&mut self, ctx: &mut Ctx, links: &mut Links, before: Option<u64>) {
         if !self.is_awaited() || (self.ticket.is_some() && self.ticket != before) {
             return;

@@ -1,4 +1,4 @@
-//! The host's side of its background jobs: what it lends to them, and what it does when they ask for something ([`braid_healing`]).
+//! The host's side of its background jobs: it runs them, and does what they ask for ([`braid_healing`]).
 
 use crate::host::Host;
 use braid_base::{DeviceId, Now, VolumeId};
@@ -8,7 +8,7 @@ use braid_transactions::OperationId;
 use braid_wire::{Command, HealingProgress, Suspect};
 
 impl Host {
-    /// Has jobs do something, and then does what they ask for, in that order.
+    /// Runs `what` on the background jobs, and then executes the events that they emitted, in order.
     pub(crate) fn heal(&mut self, now: Now, out: &mut Effects, what: impl FnOnce(&mut Healing, &mut Ctx)) {
         let Host { config, monitor, volumes, coordinator, healing, .. } = self;
         let mut ctx = Ctx {
@@ -41,7 +41,8 @@ impl Host {
         }
     }
 
-    /// A device names transactions that were interrupted. One of our own that is still under way may yet be whole.
+    /// A device names interrupted transactions. This host's own that are still under way are skipped: they may yet
+    /// complete.
     pub(crate) fn on_suspects(&mut self, now: Now, device: DeviceId, mut suspects: Vec<Suspect>, out: &mut Effects) {
         suspects.retain(|Suspect { transaction, .. }| {
             transaction.host != self.config.generation || !self.coordinator.has(transaction.sequence)
@@ -51,27 +52,29 @@ impl Host {
         }
     }
 
-    /// The first device that this host recovers, and how many blocks of it are still to be looked at, once that is known.
+    /// The first device whose recovery this host coordinates, and the number of blocks left to examine, once that is
+    /// known.
     pub fn coordinates_recovery(&self) -> Option<(DeviceId, Option<u64>)> {
         self.healing.recovers()
     }
 
-    /// The devices that this host recovers, and how far that is, in blocks of the device.
+    /// The devices whose recovery this host coordinates, with the progress in blocks of the device.
     pub fn healing(&self) -> impl Iterator<Item = (DeviceId, HealingProgress)> + '_ {
         self.healing.progress()
     }
 
-    /// Blocks of volumes that could not be restored on devices that this host recovers, since too much of their rows is lost.
+    /// The blocks of volumes that could not be restored on devices that this host recovers, because too much of their
+    /// rows is lost.
     pub fn not_restored(&self) -> impl Iterator<Item = (VolumeId, u64)> + '_ {
         self.healing.not_restored()
     }
 
-    /// What is being scrubbed, the first stripe that has not been begun, and where that ends.
+    /// The scrubs under way: volume, first stripe that has not been begun, and end.
     pub fn scrubbing(&self) -> impl Iterator<Item = (VolumeId, u64, u64)> + '_ {
         self.healing.scrubbing()
     }
 
-    /// What is being copied.
+    /// The migrations under way.
     pub fn migrating(&self) -> impl Iterator<Item = MigrationProgress> + '_ {
         self.healing.migrating()
     }

@@ -1,4 +1,5 @@
-//! The host's machine: requests of front ends in, answers of devices in, timers.
+//! The host's machine. It takes requests of front ends, answers of devices, and timers, and routes each to the part
+//! that handles it.
 
 use crate::counters::HostCounters;
 use crate::ctx::{Ctx, RequestTimer, Timer};
@@ -19,31 +20,30 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// How a host is to run.
+/// Configuration of a host.
 #[derive(Clone, Debug)]
 pub struct HostConfig {
-    /// Fresh from the control plane, used by no other host ever.
+    /// A new generation from the control plane, never used by another host.
     pub generation: Generation,
-    /// Who is in, if that never changes; none if a monitor says who is.
+    /// The membership, if it never changes. `None` if a monitor decides it.
     pub membership: Option<Membership>,
     /// All devices of the array.
     pub devices: Vec<DeviceId>,
-    /// All lock servers of the array; none if no volume needs one.
+    /// All lock servers of the array. Empty if no volume needs one.
     pub lock_servers: Vec<LockServerId>,
     /// How locks of several lock servers are acquired.
     pub acquisition: Acquisition,
-    /// The volumes known at the start; more can be adopted.
+    /// The volumes known at the start. More can be adopted.
     pub volumes: Vec<VolumeDescription>,
-    /// Waits and spans.
+    /// Time-outs, intervals and limits.
     pub settings: Settings,
-    /// For the random source of the back-off.
+    /// Seed of the random source for the back-off.
     pub seed: u64,
 }
 
-/// The part of a host whose holders of locks are transactions.
+/// The part of the host whose lock holders are transactions.
 const TRANSACTIONS: Part = Part(0);
 
-/// A host.
 pub struct Host {
     pub(crate) config: HostConfig,
     rng: Rng,
@@ -60,7 +60,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// A host that has not started.
+    /// Creates a host that has not started.
     pub fn new(config: HostConfig) -> Host {
         let volumes = config.volumes.iter().map(|volume| (volume.id, Rc::new(volume.clone()))).collect();
         Host {
@@ -82,7 +82,7 @@ impl Host {
         }
     }
 
-    /// What it has done so far.
+    /// The counters since the start.
     pub fn counters(&self) -> HostCounters {
         let (jobs, locks) = (self.healing.counters(), self.locks.counters());
         let (links, transactions) = (self.links.counters(), self.coordinator.counters());
@@ -120,22 +120,23 @@ impl Host {
         self.requests.has_no_objects() && self.coordinator.is_idle() && self.locks.is_settled()
     }
 
-    /// The same for one volume alone.
+    /// The same for one volume.
     pub fn is_idle_for(&self, volume: VolumeId) -> bool {
         self.coordinator.is_idle_for(volume)
     }
 
-    /// True if the array serves this host no more.
+    /// True if the array refuses this host for good.
     pub fn is_fenced(&self) -> bool {
         self.coordinator.is_fenced()
     }
 
-    /// What it holds of lock servers, as far as it knows, to look at. No other host may hold that, unless devices keep this host out.
+    /// The locks of lock servers that this host holds, as far as it knows, for inspection. No other host may hold them,
+    /// unless this host is fenced.
     pub fn held_locks(&self) -> impl Iterator<Item = (ObjectId, LockExtent)> + '_ {
         self.locks.held()
     }
 
-    /// Locks held, asked for or being released, to look at.
+    /// The number of locks held, requested or being released, for inspection.
     pub fn lock_ids(&self) -> usize {
         self.locks.len()
     }
@@ -192,13 +193,13 @@ impl Host {
                     self.tell_disconnect(now, out);
                 }
             }
-            // Every write is durable when it is answered.
+            // Nothing to do: every write is durable when it is answered.
             HostRequest::Flush { .. } => out.reply(op, Ok(HostSuccess::Done)),
             request => self.start(now, OperationId::User(op), request, out),
         }
     }
 
-    /// Starts what users and background jobs may ask for: a storage transaction, or a task for a device.
+    /// Starts an operation that users and background jobs may ask for: a storage transaction, or a task for a device.
     pub(crate) fn start(&mut self, now: Now, op: OperationId, request: HostRequest, out: &mut Effects) {
         let volume = match &request {
             HostRequest::Manage { device, task } => {
@@ -270,7 +271,7 @@ impl Host {
         if let Reply::Rejected { rejection } = reply {
             return self.on_rejected(now, device, rejection, out);
         }
-        // What is no storage transaction is of no epoch.
+        // These replies belong to no transaction, and so to no epoch.
         if matches!(reply, Reply::Objects { .. } | Reply::Changed { .. } | Reply::Managed { .. }) {
             let (requests, links, mut ctx) = self.requests(now, out);
             return requests.on_reply(&mut ctx, links, device, reply);
@@ -306,29 +307,31 @@ impl Host {
         }
     }
 
-    /// A device does not serve us: for ever, since we are fenced; or in our epoch, which is over; or for want of room, for now.
+    /// A device has rejected a request: because this host is fenced, because its epoch is another, or because the
+    /// device has no room for another host at present.
     fn on_rejected(&mut self, now: Now, device: DeviceId, rejection: Rejection, out: &mut Effects) {
         match rejection {
             Rejection::Fenced => self.on_fenced(now, out),
-            // A device that lives by an earlier epoch asks for news itself.
+            // A device with an earlier epoch asks for the newer membership itself.
             Rejection::WrongEpoch { current } if current < self.monitor.epoch() => {
                 self.await_adoption(now, device, out);
             }
             Rejection::WrongEpoch { current } if current > self.monitor.epoch() => self.ask_for_news(now, out),
             Rejection::WrongEpoch { .. } => {}
-            // There is room again when others have ended: what waits for this device is sent again, for as long as it has time.
+            // There is room again when other hosts have ended. Requests to this device are sent again until their time
+            // is up.
             Rejection::TooManyHosts => self.links.turned_away(device),
         }
     }
 
-    /// The array serves us no more, and never will.
+    /// This host is fenced: the array refuses it for good.
     pub(crate) fn on_fenced(&mut self, now: Now, out: &mut Effects) {
         let (requests, links, mut ctx) = self.requests(now, out);
         requests.on_fenced(&mut ctx, links);
         self.coordinate(now, out, Coordinator::on_fenced);
     }
 
-    /// What is to be done next, and when: the least of the host's own deadlines and those of its parts.
+    /// The next timer of the host or its parts.
     fn next_timer(&self) -> Option<(Time, Timer)> {
         let of_coordinator = |timer| match timer {
             TransactionTimer::Resolve(_) => Timer::Resolution(timer),
@@ -344,7 +347,7 @@ impl Host {
 
     fn on_wake(&mut self, now: Now, out: &mut Effects) {
         loop {
-            // Background jobs come last among those whose time is the same.
+            // Background jobs come after other timers that are due at the same time.
             let (own, jobs) = (self.next_timer(), self.healing.deadline());
             if jobs.is_some_and(|jobs| jobs <= now.time && own.is_none_or(|(own, _)| jobs < own)) {
                 self.heal(now, out, |healing, ctx| healing.wake(ctx));
@@ -359,7 +362,7 @@ impl Host {
                     let (_, links, mut ctx) = self.requests(now, out);
                     links.wake(&mut ctx.outbound(), timer);
                 }
-                // It needs to know what else is under way.
+                // Handled here, since a disconnect depends on what else is under way.
                 Timer::Request(RequestTimer::Leave) => {
                     self.requests.take_disconnect_timer();
                     self.tell_disconnect(now, out);
@@ -377,7 +380,7 @@ impl Host {
         }
     }
 
-    /// Has the coordinator do something, and then does what follows for the rest of the host.
+    /// Runs `what` on the coordinator, and then handles the events that it emitted.
     pub(crate) fn coordinate(
         &mut self,
         now: Now,
@@ -414,14 +417,15 @@ impl Host {
         }
     }
 
-    /// Has the client of the lock servers do something that is no part's own business. What it tells, each part asks for.
+    /// Runs `act` on the client of the lock servers, for events that belong to no part. Each part asks for its own
+    /// results.
     fn lock<R>(&mut self, now: Now, out: &mut Effects, act: impl FnOnce(&mut LockClient, &mut LockCtx) -> R) -> R {
         let Host { config, links, locks, .. } = self;
         let mut number = || links.take_sequence();
         act(locks, &mut LockCtx { now, settings: &config.settings, number: &mut number, out })
     }
 
-    /// Goes on with holders of locks whose turn has come among this host's own.
+    /// Continues with lock holders of this host whose turn has come.
     fn take_turns(&mut self, now: Now, out: &mut Effects) {
         while self.lock(now, out, LockClient::take_turn) {
             self.lend_to_coordinator(now, out, Coordinator::on_lock_events);
@@ -429,7 +433,7 @@ impl Host {
         self.on_transaction_events(now, out);
     }
 
-    /// Requests to devices, and what they need of the rest of the host.
+    /// The requests to devices, and the context that they need.
     pub(crate) fn requests<'a>(
         &'a mut self,
         now: Now,
@@ -456,7 +460,7 @@ impl Host {
         requests.start_objects(&mut ctx, links, op, device, asks, patience);
     }
 
-    /// Goes on with a graceful disconnect as far as it can; to be called whenever something has ended.
+    /// Continues a graceful disconnect as far as possible. Called whenever something has ended.
     fn go_on_disconnecting(&mut self, now: Now, out: &mut Effects) {
         if !self.requests.awaits_disconnect() {
             return;
@@ -487,7 +491,7 @@ impl Host {
         links.send_heartbeat(&mut ctx.outbound(), device);
     }
 
-    /// Answers whoever asked: a front end, or a background job.
+    /// Answers the front end or the background job that asked.
     pub(crate) fn reply(&mut self, op: OperationId, outcome: HostOutcome, out: &mut Effects) {
         match op {
             OperationId::User(op) => out.reply(op, outcome),
@@ -508,7 +512,7 @@ impl Machine for Host {
             Input::DiskDone { .. } => panic!("a host has no disk"),
             Input::Wake => {}
         }
-        // One may bring about the next.
+        // Ended steps can lead to timers that are due now, and these to more ended steps.
         loop {
             for (step, outcome) in std::mem::take(&mut self.steps_done) {
                 self.heal(now, out, |healing, ctx| healing.answered(ctx, step, outcome));

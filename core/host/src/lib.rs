@@ -1,14 +1,14 @@
-//! A host: its own RAID controller. Its coordinator turns hostreads and hostwrites into storage transactions on the devices
-//! ([`braid_transactions`]).
+//! A host is a process that turns hostreads and hostwrites into storage transactions on devices
+//! ([`braid_transactions`]): it is its own RAID controller.
 //!
 //! | module | what |
 //! | --- | --- |
-//! | `host` | the machine: requests and answers in, timers; it owns the parts, and passes on what they tell |
-//! | `membership` | who is in, and what follows when that changes |
-//! | `healing` | what the host lends to its background jobs, and does for them ([`braid_healing`]) |
-//! | `requests` | what goes to one device and is no storage transaction: `tasks`, `object_requests`, and the graceful `disconnect` |
-//! | `ctx` | what the host lends to its parts while they work |
-//! | `counters` | what a host has done |
+//! | `host` | the machine: routes requests, answers and timers to the parts that it owns, and handles their events |
+//! | `membership` | the host's view of the membership, and its reaction to changes |
+//! | `healing` | the host's side of its background jobs ([`braid_healing`]) |
+//! | `requests` | requests to one device that are not storage transactions: `tasks`, `object_requests`, and the graceful `disconnect` |
+//! | `ctx` | the context that the host passes to its parts |
+//! | `counters` | the counters of a host |
 
 mod counters;
 mod ctx;

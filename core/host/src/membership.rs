@@ -1,4 +1,4 @@
-//! Who is in the array, as this host knows it, and what it does when that changes (`docs/membership.md`).
+//! The host's view of the membership, and its reaction to changes (`docs/membership.md`).
 
 use crate::host::Host;
 use braid_base::{DeviceId, Generation, MemberState, Membership, Now};
@@ -9,27 +9,28 @@ use braid_wire::{Administration, MonitorAnswer};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// A device that may not have adopted the epoch is asked again so soon.
+/// The interval at which a device is asked again that may not have adopted the epoch.
 const REPORT_AGAIN_AFTER: Duration = Duration::from_millis(20);
-/// A device that has not been heard for so many heartbeats is reported to the monitor.
+/// The number of heartbeats of silence after which the host reports a device to the monitor.
 const HEARTBEATS_MISSED: u32 = 2;
 
 impl Host {
-    /// The membership that it lives by, once it has heard of one.
+    /// The adopted membership, once there is one.
     pub fn membership(&self) -> Option<&Membership> {
         self.monitor.view().membership()
     }
 
-    /// The membership that it lives by, and which devices are unavailable.
+    /// The adopted membership, and the devices that are unavailable.
     pub(crate) fn view(&self) -> &MembershipView {
         self.monitor.view()
     }
 
-    /// Reports to the monitor that this host is there, and which devices are not.
+    /// Reports to the monitor: that this host is alive, and which devices it can't reach.
     fn report(&mut self, now: Now, out: &mut Effects) {
         let settings = &self.config.settings;
         let patience = settings.heartbeat * HEARTBEATS_MISSED;
-        // All are asked whether they are there, those that are out as well: nobody lets in one that hosts can't reach.
+        // Heartbeats go to all devices, also to those that are out: the monitor admits no device that hosts can't
+        // reach.
         let heard = |device: &DeviceId| self.links.last_heard(*device).or(self.view().began());
         let silent = |device: &DeviceId| heard(device).is_some_and(|heard| now.time.since(heard) > patience);
         let report = Report {
@@ -42,20 +43,20 @@ impl Host {
         self.monitor.report(&mut Ctx { now, settings: &self.config.settings, out }, report);
     }
 
-    /// There is something to tell the monitor at once.
+    /// Reports to the monitor at once.
     pub(crate) fn report_at_once(&mut self, now: Now, out: &mut Effects) {
         self.monitor.put_off_report(&Ctx { now, settings: &self.config.settings, out });
         self.report(now, out);
     }
 
-    /// Somebody lives by a later epoch: so there is news.
+    /// Asks the monitor for a newer membership, after a device has answered with a later epoch.
     pub(crate) fn ask_for_news(&mut self, now: Now, out: &mut Effects) {
         if self.monitor.seeks_news(now.time) {
             self.report(now, out);
         }
     }
 
-    /// A front end wants hosts kept out.
+    /// A front end asks to fence hosts.
     pub(crate) fn start_fence(
         &mut self,
         now: Now,
@@ -72,7 +73,7 @@ impl Host {
         self.monitor.fence(cx, ticket, op.0, request, Persistence::UntilExpired);
     }
 
-    /// A front end wants something changed that is on the monitor's record.
+    /// A front end asks to change the monitor's record.
     pub(crate) fn start_administration(&mut self, now: Now, op: OpId, request: Administration, out: &mut Effects) {
         if !self.monitor.has_monitor() {
             return out.reply(op, Err(HostError::NoMonitor));
@@ -109,8 +110,8 @@ impl Host {
         }
     }
 
-    /// A device lives by an earlier epoch, and so took nothing of what it was sent in this one. It is asked again soon, while the epoch is
-    /// new: what it did not take need not wait until it is sent again anyhow.
+    /// A device is in an earlier epoch, and so has dropped the requests of this epoch. While the epoch is new, the
+    /// device is asked again soon, so that these requests need not wait for their ordinary repetition.
     pub(crate) fn await_adoption(&mut self, now: Now, device: DeviceId, out: &mut Effects) {
         let is_new = now.time.since(self.view().since()) <= self.config.settings.resend_max;
         if is_new && self.view().state(device).is_some_and(|member_state| member_state != MemberState::Out) {
@@ -119,13 +120,13 @@ impl Host {
         }
     }
 
-    /// A device that was behind has taken over the epoch: now it takes what waits for it.
+    /// A device that was behind has adopted the epoch: the requests that wait for it are sent again.
     pub(crate) fn on_adoption(&mut self, now: Now, device: DeviceId) {
         self.coordinator.on_adoption(now, device);
         self.requests.hurry(now, |asked| asked == device);
     }
 
-    /// Another epoch begins.
+    /// A new epoch has begun.
     fn on_new_view(&mut self, now: Now, before: Option<Membership>, out: &mut Effects) {
         self.counters.epochs += 1;
         let membership = self.membership().expect("just adopted");
@@ -143,11 +144,11 @@ impl Host {
         members.into_iter().for_each(|device| self.send_heartbeat(now, device, out));
     }
 
-    /// Makes links to devices that are new in the array. Those that are gone from it are forgotten, as soon as nothing here has to do with
-    /// them any more.
+    /// Creates links to devices that are new in the array. Links to devices that have left it are dropped as soon as
+    /// nothing in this host needs them.
     fn follow_members(&mut self) {
         let members: BTreeSet<_> =
-            self.membership().expect("just taken over").members.iter().map(|member| member.device).collect();
+            self.membership().expect("just adopted").members.iter().map(|member| member.device).collect();
         let mut needed = members.clone();
         needed.extend(self.volumes.values().flat_map(|volume| volume.holders()));
         needed.extend(self.coordinator.devices());
@@ -155,7 +156,8 @@ impl Host {
         self.links.follow(&members, &needed);
     }
 
-    /// Other devices than before are unavailable. What waits for them is tried otherwise, or fails.
+    /// The set of unavailable devices has changed. Operations that wait for such devices are tried without them, or
+    /// fail.
     fn on_unavailable(&mut self, now: Now, out: &mut Effects) {
         self.coordinate(now, out, Coordinator::on_unavailable);
         self.heal(now, out, |healing, ctx| healing.on_availability(ctx));

@@ -1,8 +1,10 @@
-//! Requests for objects that hold bytes and attributes: sent to their device until it answers, or their time is up.
+//! Requests for objects that hold bytes and attributes. Each is sent to its device until the device answers or the
+//! request's time is up.
 //!
-//! A request has a sequence, as a transaction has, by which the device does it once however often it is sent. It is *over* when it is
-//! answered, or given up: then the mark that rides on later requests passes it, and the device need not keep the answer. What was given up
-//! is named by all that is begun later ([`Links::abandoned_before`]), until something of that is answered: by then it has happened, or never will.
+//! A request has a sequence, like a transaction. By it the device executes the request once, however often it is sent.
+//! A request is *over* when it is answered or abandoned. Then the settled mark that rides on later requests passes it,
+//! and the device need not keep the answer. Every later request names the abandoned ones ([`Links::abandoned_before`]),
+//! until one of these later requests is answered: by then an abandoned request has been executed, or never will be.
 
 use crate::ctx::Ctx;
 use braid_base::{DeviceId, Now, ObjectId, Time, Timers, limits};
@@ -13,15 +15,15 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long a device that was not heard while somebody waited for a change may take to say how things are, before the wait is
-/// [`HostError::TimedOut`].
+/// How long a device that was silent during a wait for a change may take to answer with the present value, before the
+/// wait ends with [`HostError::TimedOut`].
 const CHANGE_GRACE: Duration = Duration::from_secs(1);
 
-/// The requests that devices have not answered, by their sequences.
+/// The requests that devices have not answered, by sequence.
 #[derive(Debug, Default)]
 pub(crate) struct ObjectRequests {
     pending: BTreeMap<u64, PendingRequest>,
-    /// When each is sent again, or its time is up.
+    /// When each is sent again or its time is up.
     timers: Timers<u64>,
 }
 
@@ -35,18 +37,16 @@ struct PendingRequest {
     resend_after: Duration,
 }
 
-/// What it asks for.
+/// The content of a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Asks {
-    /// Commands to be done.
+    /// Commands to execute.
     Commands(ObjectRequest),
-    /// That an attribute changes.
+    /// A wait for an attribute to change.
     Change {
-        /// Of which object.
         object: ObjectId,
-        /// Which.
         name: AttributeName,
-        /// The value that is known.
+        /// The value that the host knows.
         seen: Bytes,
     },
 }
@@ -74,7 +74,7 @@ impl ObjectRequests {
         asks: Asks,
         patience: Duration,
     ) -> Result<(), HostError> {
-        // What no device takes may not even fit into a frame.
+        // A request that no device accepts may not even fit into a frame.
         asks.check().map_err(HostError::Objects)?;
         if self.pending.len() >= limits::OPERATIONS_MAX {
             return Err(HostError::Busy);
@@ -87,7 +87,7 @@ impl ObjectRequests {
             return Err(HostError::Busy);
         }
         let sequence = links.take_sequence();
-        // A wait for a change is answered when that time is up, unless the device is silent.
+        // A device answers a wait for a change when that time is up, unless the device is silent.
         let mut until = ctx.now.time.after(patience);
         if !is_change {
             links.begin_request(device, sequence);
@@ -111,7 +111,8 @@ impl ObjectRequests {
         let Some(pending) = self.pending.get(&sequence).filter(|pending| pending.device == device) else {
             return;
         };
-        // This copy did nothing, and nothing is kept: the same later will do. Whether another copy does something is not known yet.
+        // The device executed nothing of this copy and keeps nothing, so the same request may be sent later. It is not
+        // known yet whether another copy is executed.
         let busy = matches!(answer, Err(ObjectRefusal { failure: ObjectFailure::Busy, .. }));
         if !busy {
             links.acknowledge_request(device, sequence);
@@ -127,7 +128,7 @@ impl ObjectRequests {
         self.end(ctx, links, sequence, answer.map(HostSuccess::Objects).map_err(HostError::Objects));
     }
 
-    /// A device has said that an attribute has changed.
+    /// A device has reported that an attribute has changed.
     pub fn on_changed(
         &mut self,
         ctx: &mut Ctx,
@@ -143,17 +144,18 @@ impl ObjectRequests {
         self.end(ctx, links, sequence, value.map(HostSuccess::Value).map_err(refused));
     }
 
-    /// What is looked at next, and when.
+    /// The next timer.
     pub fn next_timer(&self) -> Option<(Time, u64)> {
         self.timers.next()
     }
 
-    /// Asserts that each has a deadline.
+    /// Asserts that each request has a deadline.
     pub fn invariants(&self) {
         assert_eq!(self.pending.len(), self.timers.len(), "a request that is not answered has a deadline");
     }
 
-    /// The device has not answered for a while, or there was no room: it is asked again, or the request is abandoned.
+    /// Sends a request again that the device has not answered for a while, or had no room for. When its time is up, the
+    /// request is abandoned.
     pub fn resend(&mut self, ctx: &mut Ctx, links: &mut Links, sequence: u64) {
         let (now, pending) = (ctx.now.time, &self.pending[&sequence]);
         if now < pending.until {
@@ -164,11 +166,11 @@ impl ObjectRequests {
         let silent = HostError::TimedOut { devices: vec![pending.device], waited: now.since(pending.since) };
         let outcome = match &pending.asks {
             Asks::Commands(_) => Err(silent),
-            // It lives, and has not said that something has changed.
+            // The device was heard, and has not reported a change.
             Asks::Change { seen, .. } if heard.is_some_and(|heard| heard >= pending.since) => {
                 Ok(HostSuccess::Value(seen.clone()))
             }
-            // It is asked how things are: there is no time left to wait.
+            // The device is asked for the present value: there is no time left to wait.
             Asks::Change { .. } if now < pending.until.after(CHANGE_GRACE) => {
                 ctx.counters.resent += 1;
                 return self.send(ctx, links, sequence);
@@ -178,21 +180,21 @@ impl ObjectRequests {
         self.end(ctx, links, sequence, outcome);
     }
 
-    /// Ends all that is under way.
+    /// Ends all requests with an error.
     pub fn end_all(&mut self, ctx: &mut Ctx, links: &mut Links, error: &HostError) {
         while let Some((sequence, _)) = self.pending.first_key_value() {
             self.end(ctx, links, *sequence, Err(error.clone()));
         }
     }
 
-    /// Has requests sent again at once that these devices have not answered.
+    /// Sends unanswered requests to these devices again at once.
     pub fn hurry(&mut self, now: Now, of: impl Fn(DeviceId) -> bool) {
         for (sequence, _) in self.pending.iter().filter(|(_, pending)| of(pending.device)) {
             self.timers.set(*sequence, now.time);
         }
     }
 
-    /// The devices that have something to answer.
+    /// The devices with unanswered requests.
     pub fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
         self.pending.values().map(|pending| pending.device)
     }
@@ -236,7 +238,8 @@ impl ObjectRequests {
                 Command::Await { ticket: sequence, object, name, seen, patience }
             }
         };
-        // It is answered only when something happens, but the device may have lost it: it is told again now and then.
+        // A device answers such a wait only when something happens. But the device may have lost it, so it is sent
+        // again now and then.
         let most = if now < until { until } else { until.after(CHANGE_GRACE) };
         self.timers.set(sequence, now.after(wait).min(most));
         links.send(&mut ctx.outbound(), device, command);

@@ -1,4 +1,4 @@
-//! Everything that goes to one device and is no storage transaction: tasks, requests for objects, and the graceful disconnect.
+//! Requests to one device that are not storage transactions: tasks, requests for objects, and the graceful disconnect.
 
 use crate::ctx::{Ctx, RequestTimer};
 use crate::disconnect::{Disconnect, Rest};
@@ -10,7 +10,7 @@ use braid_transactions::{Links, OperationId};
 use braid_wire::{Reply, Task};
 use std::time::Duration;
 
-/// See the module.
+/// The requests of a host to devices, outside of transactions.
 #[derive(Debug, Default)]
 pub(crate) struct DeviceRequests {
     tasks: Tasks,
@@ -37,7 +37,7 @@ impl DeviceRequests {
         }
     }
 
-    /// A device has answered something.
+    /// A device has answered.
     pub fn on_reply(&mut self, ctx: &mut Ctx, links: &mut Links, device: DeviceId, reply: Reply) {
         match reply {
             Reply::Managed { ticket, result } => self.tasks.on_answer(ctx, links, device, ticket, result),
@@ -53,11 +53,11 @@ impl DeviceRequests {
             | Reply::Decided { .. }
             | Reply::Vote { .. }
             | Reply::Forgotten { .. }
-            | Reply::Rejected { .. } => unreachable!("the others are of transactions"),
+            | Reply::Rejected { .. } => unreachable!("these replies belong to transactions"),
         }
     }
 
-    /// What is looked at next, and when.
+    /// The next timer.
     pub fn next_timer(&self) -> Option<(Time, RequestTimer)> {
         let task = self.tasks.next_timer().map(|(time, ticket)| (time, RequestTimer::Task(ticket)));
         let objects = self.objects.next_timer().map(|(time, sequence)| (time, RequestTimer::ObjectRequest(sequence)));
@@ -66,7 +66,7 @@ impl DeviceRequests {
         task.into_iter().chain(objects).chain(leave).min()
     }
 
-    /// Looks at what is due.
+    /// A timer has fired.
     pub fn wake(&mut self, ctx: &mut Ctx, links: &mut Links, timer: RequestTimer) {
         match timer {
             RequestTimer::Task(ticket) => self.tasks.resend(ctx, links, ticket),
@@ -75,24 +75,24 @@ impl DeviceRequests {
         }
     }
 
-    /// It is time to say again that the host disconnects.
+    /// The timer of the disconnect has fired.
     pub fn take_disconnect_timer(&mut self) {
         if let Some(disconnect) = &mut self.disconnect {
             disconnect.take_timer();
         }
     }
 
-    /// The array serves this host no more.
+    /// This host is fenced.
     pub fn on_fenced(&mut self, ctx: &mut Ctx, links: &mut Links) {
         self.objects.end_all(ctx, links, &HostError::Fenced);
     }
 
-    /// Requests for objects that these devices have not taken in another epoch are sent again at once.
+    /// Sends requests for objects to these devices again at once, which they have dropped in another epoch.
     pub fn hurry(&mut self, now: Now, of: impl Fn(DeviceId) -> bool) {
         self.objects.hurry(now, of);
     }
 
-    /// The devices that have something to answer.
+    /// The devices with unanswered requests.
     pub fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
         self.tasks.devices().chain(self.objects.devices())
     }
@@ -102,12 +102,12 @@ impl DeviceRequests {
         self.objects.is_empty()
     }
 
-    /// True once the host was told to disconnect: it begins nothing for users or other hosts any more.
+    /// True once a disconnect was requested: the host begins nothing for users or other hosts any more.
     pub fn is_disconnecting(&self) -> bool {
         self.disconnect.is_some()
     }
 
-    /// Begins to disconnect; false if that has begun before.
+    /// Begins to disconnect. False if that has begun before.
     pub fn disconnect(&mut self, ctx: &mut Ctx, op: OpId) -> bool {
         if self.disconnect.is_some() {
             ctx.out.reply(op, Ok(HostSuccess::Done));
@@ -117,41 +117,42 @@ impl DeviceRequests {
         true
     }
 
-    /// True if the host is waiting for its disconnect to end.
+    /// True if a disconnect is under way and not answered yet.
     pub fn awaits_disconnect(&self) -> bool {
         self.disconnect.as_ref().is_some_and(Disconnect::is_awaited)
     }
 
-    /// Goes on with the disconnect as far as it can. True if all is over only now: then cached locks are given back, and devices told.
+    /// Continues the disconnect as far as possible. Returns true at the moment when everything is over: then cached
+    /// locks are released, and devices are told.
     pub fn go_on_disconnecting(&mut self, ctx: &mut Ctx, links: &mut Links, rest: &Rest) -> bool {
         let requests = self.objects.has_commands() || self.tasks.has_users();
         let is_over = self.disconnect.as_mut().is_some_and(|disconnect| disconnect.go_on(ctx, links, rest, requests));
         if is_over {
-            // The mark that devices are told of would stay below what they have not answered.
+            // The settled mark, which devices are told, would stay below unanswered tasks.
             self.tasks.drop_all(links);
         }
         is_over
     }
 
-    /// What devices are told that all is over by.
+    /// The ticket of the message to devices that all is over.
     pub fn disconnect_ticket(&self) -> Option<u64> {
         self.disconnect.as_ref().and_then(Disconnect::ticket)
     }
 
-    /// Tells devices what they have to know before the host ends, unless a ticket later than `before` has just done so.
+    /// Tells devices what the host has to say before it ends, unless a ticket later than `before` has just been sent.
     pub fn tell_disconnect(&mut self, ctx: &mut Ctx, links: &mut Links, before: Option<u64>) {
         if let Some(disconnect) = &mut self.disconnect {
             disconnect.tell(ctx, links, before);
         }
     }
 
-    /// A device has heard that all is over.
+    /// A device has confirmed that it knows that all is over.
     pub fn on_forgotten(&self, links: &mut Links, device: DeviceId, ticket: u64) {
         if self.disconnect_ticket() == Some(ticket) {
             links.keeps_nothing(device);
         }
     }
-    /// Asserts that whatever is asked has a deadline.
+    /// Asserts that each request has a deadline.
     pub fn invariants(&self) {
         self.tasks.invariants();
         self.objects.invariants();

@@ -1,4 +1,5 @@
-//! Tasks for one device: objects, what others missed, counters. Each is sent until it is answered or its time is up.
+//! Tasks: requests to one device about its objects, about missed writes, and for counters. Each is sent until it is
+//! answered or its time is up.
 
 use crate::ctx::Ctx;
 use braid_base::{DeviceId, Time, Timers, limits};
@@ -8,11 +9,11 @@ use braid_wire::{Command, Failure, Managed, Task};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The tasks that devices have not answered, by their tickets.
+/// The tasks that devices have not answered, by ticket.
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
     pending: BTreeMap<u64, PendingTask>,
-    /// When each is sent again, or its time is up.
+    /// When each is sent again or its time is up.
     timers: Timers<u64>,
 }
 
@@ -34,7 +35,7 @@ impl Tasks {
             return ctx.reply(op, Err(HostError::Busy));
         }
         let ticket = links.take_sequence();
-        // Once it is over, late copies of it are dropped by the settled mark.
+        // Once the task is over, the settled mark makes the device drop late copies of it.
         links.begin(device, ticket);
         let (since, resend_after) = (ctx.now.time, ctx.settings.resend_min);
         self.pending.insert(ticket, PendingTask { op, device, task, since, resend_after });
@@ -57,17 +58,17 @@ impl Tasks {
         ctx.reply(task.op, outcome);
     }
 
-    /// What is looked at next, and when.
+    /// The next timer.
     pub fn next_timer(&self) -> Option<(Time, u64)> {
         self.timers.next()
     }
 
-    /// Asserts that each has a deadline.
+    /// Asserts that each task has a deadline.
     pub fn invariants(&self) {
         assert_eq!(self.pending.len(), self.timers.len(), "a task that is not answered has a deadline");
     }
 
-    /// The device has not answered for a while.
+    /// Sends a task again that the device has not answered for a while. When its time is up, the task fails.
     pub fn resend(&mut self, ctx: &mut Ctx, links: &mut Links, ticket: u64) {
         let waited = ctx.now.time.since(self.pending[&ticket].since);
         if waited < ctx.settings.request_timeout {
@@ -83,14 +84,14 @@ impl Tasks {
         self.pending.values().any(|task| matches!(task.op, OperationId::User(_)))
     }
 
-    /// The host is about to end: what its background jobs have asked is over, unanswered.
+    /// The host is about to end: the tasks of its background jobs end unanswered.
     pub fn drop_all(&mut self, links: &mut Links) {
         while let Some((ticket, _)) = self.pending.first_key_value() {
             self.end(links, *ticket);
         }
     }
 
-    /// The devices that have something to answer.
+    /// The devices with unanswered tasks.
     pub fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
         self.pending.values().map(|task| task.device)
     }

@@ -1,4 +1,4 @@
-//! A device on a bench: its disk is memory that does at once what it is told, the test plays the hosts.
+//! A bench for one device. Its disk is memory that executes commands at once; the test plays the hosts.
 
 use braid_base::limits::Settings;
 use braid_base::{
@@ -20,12 +20,12 @@ pub const OBJECT: ObjectId = ObjectId(1);
 pub const UNORDERED: ObjectId = ObjectId(2);
 pub const LOCKED: ObjectId = ObjectId(3);
 pub const SERVED: ObjectId = ObjectId(4);
-/// Ordered by timestamps and by device locks; writes take effect on arrival.
+/// Objects ordered by timestamps and by device locks, whose writes take effect on arrival.
 pub const ARRIVING: ObjectId = ObjectId(5);
 pub const LOCKED_ARRIVING: ObjectId = ObjectId(6);
 pub const BLOCKS: u64 = 256;
 pub const EPOCH: Epoch = Epoch(1);
-/// The array's devices; the one on the bench is the first.
+/// The devices of the array. The device on the bench is the first.
 pub const DEVICES: [DeviceId; 4] = [DeviceId(0), DeviceId(1), DeviceId(2), DeviceId(3)];
 const SIZE: u64 = 64 << 20;
 
@@ -33,36 +33,37 @@ pub struct Bench {
     pub device: Device,
     pub now: Now,
     disk: Vec<u8>,
-    /// Disk commands not yet done; those to hold back stay here.
+    /// Disk commands that are not done yet. Those that a test holds back stay here.
     commands: VecDeque<(DiskTag, DiskCommand)>,
-    /// While set, the disk does nothing.
+    /// While set, the disk executes nothing.
     pub stalled: bool,
-    /// Unset where a test takes very many steps: the invariants look at everything.
+    /// Unset in tests with very many steps: the check of the invariants examines everything.
     pub check_every_step: bool,
-    /// What each host was told, in order, heartbeats aside.
+    /// The answers to each host, in order.
     pub heard: BTreeMap<Generation, VecDeque<Answer>>,
     settled: BTreeMap<Generation, u64>,
-    /// By which epoch hosts live.
+    /// The epoch that hosts put into their requests.
     pub epoch: Epoch,
-    /// A test plays the monitor; otherwise the membership never changes.
+    /// The test plays the monitor. Otherwise the membership never changes.
     has_monitor: bool,
-    /// What the monitor was told.
+    /// The requests to the monitor.
     pub renewals: VecDeque<MonitorRequest>,
-    /// When it was last asked for a lease.
+    /// When the device last asked for a lease.
     pub asked: Time,
-    /// The highest stamp clock that the monitor names.
+    /// The highest stamp clock that the monitor tells.
     pub told_stamps: Clock,
 }
 
 impl Bench {
-    /// A device with an object for each way of ordering.
+    /// A device with an object for each ordering.
     pub fn new() -> Bench {
         let mut bench = Bench::started(false);
         bench.create_objects();
         bench
     }
 
-    /// The same in an array with a monitor, which tests play; it has a lease and lives by epoch 1, in which four devices are in.
+    /// The same in an array with a monitor, played by the test. The device has a lease and is in epoch 1, in which four
+    /// devices are in.
     pub fn with_monitor() -> Bench {
         let mut bench = Bench::started(true);
         bench.tell(Some(Membership::first(DEVICES)));
@@ -70,11 +71,11 @@ impl Bench {
         bench
     }
 
-    /// A device that was just switched on for the first time.
+    /// A device that is started for the first time.
     pub fn started(has_monitor: bool) -> Bench {
         let config = StoreConfig { array: ArrayId([7; 16]), device: DeviceId(0), size: SIZE };
         let mut disk = vec![0; SIZE as usize];
-        for (offset, bytes) in Store::format(&config, DiskId(1), 77).expect("the size will do") {
+        for (offset, bytes) in Store::format(&config, DiskId(1), 77).expect("the size is valid") {
             disk[offset as usize..offset as usize + bytes.len()].copy_from_slice(&bytes);
         }
         let second = 1_000_000_000;
@@ -95,7 +96,7 @@ impl Bench {
         };
         bench.take(Input::Start);
         if has_monitor {
-            // What is due now: it asks who is in.
+            // The device asks for the membership, which is due.
             bench.take(Input::Wake);
         }
         bench
@@ -124,7 +125,7 @@ impl Bench {
         }
     }
 
-    /// The monitor gives the lease that was last asked for, and tells a membership if there is news.
+    /// The monitor grants the lease that was last asked for, and sends the membership if it has changed.
     pub fn tell(&mut self, membership: Option<Membership>) {
         if let Some(membership) = &membership {
             self.epoch = membership.epoch;
@@ -132,12 +133,12 @@ impl Bench {
         self.tell_late(membership, self.asked);
     }
 
-    /// The same, in answer to what was sent then.
+    /// The same, as the answer to a request that was sent at `sent`.
     pub fn tell_late(&mut self, membership: Option<Membership>, sent: Time) {
         self.tell_lease(membership, sent, Settings::default().device_lease);
     }
 
-    /// The same with a lease of another length.
+    /// The same, with a lease of the given length.
     pub fn tell_lease(&mut self, membership: Option<Membership>, sent: Time, length: Duration) {
         let reply =
             MonitorReply::Lease { sent, length, throttle: RecoveryThrottle::default(), stamps: self.told_stamps };
@@ -145,14 +146,14 @@ impl Bench {
         self.take(Input::Message { from: NodeId::Monitor, message: Message::MonitorAnswer(answer) });
     }
 
-    /// The monitor tells a membership without a lease: to everybody, or to one that gets none.
+    /// The monitor sends a membership without a lease.
     pub fn tell_only(&mut self, membership: &Membership) {
         let membership = Some(membership.clone());
         let answer = MonitorAnswer { membership, unavailable: Vec::new(), reply: MonitorReply::Changed };
         self.take(Input::Message { from: NodeId::Monitor, message: Message::MonitorAnswer(answer) });
     }
 
-    /// Lets time pass in which the monitor renews the lease, again and again.
+    /// Lets time pass while the monitor keeps renewing the lease.
     pub fn pass_with_lease(&mut self, span: Duration) {
         let end = self.now.time.after(span);
         while self.now.time < end {
@@ -161,12 +162,12 @@ impl Bench {
         }
     }
 
-    /// The epoch by which the device has last said that it lives.
+    /// The epoch in the device's last report.
     pub fn epoch_told(&self) -> Option<Epoch> {
         self.renewals.back().map(|request| request.epoch)
     }
 
-    /// Power off, power on: the disk keeps what it has, and the device its own again.
+    /// Power cycle: the disk keeps its content, and the device recovers from it.
     pub fn restart(&mut self) {
         self.device = device(self.has_monitor);
         self.commands.clear();
@@ -180,13 +181,13 @@ impl Bench {
         }
     }
 
-    /// One step, and all that its disk commands bring about.
+    /// Takes one step, and executes the disk commands that follow from it.
     pub fn take(&mut self, input: Input) {
         self.step(input);
         self.run_disk();
     }
 
-    /// Lets the disk work off what it has been told.
+    /// Executes the disk commands.
     pub fn run_disk(&mut self) {
         while !self.stalled
             && let Some((tag, command)) = self.commands.pop_front()
@@ -213,7 +214,7 @@ impl Bench {
                     self.asked = sent;
                     self.renewals.push_back(request);
                 }
-                other => panic!("a device does not do this: {other:?}"),
+                other => panic!("not an effect of a device: {other:?}"),
             }
         }
     }
@@ -235,7 +236,7 @@ impl Bench {
         }
     }
 
-    /// Lets time pass, with every timer on the way.
+    /// Lets time pass, and fires every timer that becomes due.
     pub fn pass(&mut self, span: Duration) {
         let end = self.now.time.after(span);
         while let Some(deadline) = self.device.deadline().filter(|deadline| *deadline <= end) {
@@ -258,12 +259,12 @@ impl Bench {
         self.send(host, Vec::new(), commits, command);
     }
 
-    /// Says that these transactions are over, above the settled mark.
+    /// Says that these transactions above the settled mark are over.
     pub fn say_over(&mut self, host: Generation, over: Vec<u64>) {
         self.send(host, over, Vec::new(), Command::Heartbeat);
     }
 
-    /// What the host says next was said before it had settled anything.
+    /// The host's next requests are late copies, from before it settled anything.
     pub fn forget_mark(&mut self, host: Generation) {
         self.settled.remove(&host);
     }
@@ -274,13 +275,13 @@ impl Bench {
         self.take(Input::Message { from: NodeId::Host(host), message: Message::Request(request) });
     }
 
-    /// From now on the host's requests say that its transactions below `sequence` are over.
+    /// Raises the settled mark in the host's requests: its transactions below `sequence` are over.
     pub fn settle(&mut self, host: Generation, sequence: u64) {
         self.settled.insert(host, sequence);
         self.say(host, Command::Heartbeat);
     }
 
-    /// The next thing the host was told, heartbeats aside.
+    /// The next answer to the host, heartbeats aside.
     pub fn hear(&mut self, host: Generation) -> Option<Reply> {
         let heard = self.heard.get_mut(&host)?;
         loop {
@@ -291,7 +292,7 @@ impl Bench {
         }
     }
 
-    /// A stamp so many microseconds from now.
+    /// A stamp `micros` microseconds from now.
     pub fn stamp(&self, host: Generation, micros: i64) -> Stamp {
         Stamp { clock: Clock(self.now.clock.0.saturating_add_signed(micros * 1_000)), host }
     }
@@ -309,7 +310,7 @@ fn device(has_monitor: bool) -> Device {
     Device::new(DeviceConfig { store, membership, settings: Settings::default() })
 }
 
-/// A transaction under test: what it would say.
+/// A transaction under test; it makes the requests of its host.
 #[derive(Clone, Copy)]
 pub struct Actor {
     pub id: TransactionId,
@@ -323,7 +324,7 @@ impl Actor {
         Actor { id: TransactionId { host, sequence }, stamp, object: OBJECT, ordering: Ordering::Timestamp }
     }
 
-    /// The same on an object that is ordered otherwise.
+    /// The same on an object with another ordering.
     pub fn on(self, object: ObjectId, ordering: Ordering) -> Actor {
         Actor { object, ordering, ..self }
     }
@@ -380,7 +381,7 @@ impl Actor {
     }
 }
 
-/// What a data reply brought, a byte for each block; zero for holes.
+/// The content in a data reply: one byte for each block, zero for holes.
 pub fn fills(reply: &Reply) -> Vec<u8> {
     let Reply::Data { pieces, .. } = reply else { panic!("not data: {reply:?}") };
     let of = |piece: &Piece| match &piece.content {

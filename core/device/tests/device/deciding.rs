@@ -1,4 +1,4 @@
-//! How transactions end on one device, across restarts and with their hosts gone (atomicity `implied`).
+//! The end of transactions on one device, across restarts and after the loss of their hosts (atomicity `implied`).
 
 use crate::bench::{Actor, Bench, fills};
 use braid_base::{BlockRange, Generation};
@@ -29,7 +29,7 @@ fn vote_on(bench: &mut Bench, actor: Actor) -> Vote {
 }
 
 fn read_now(bench: &mut Bench, sequence: u64) -> Vec<u8> {
-    // Well above what a restart makes the floor.
+    // Well above the floor after a restart.
     let reader = actor(bench, B, sequence, 3_000_000 + sequence as i64);
     bench.say(B, reader.read(BLOCK));
     fills(&bench.hear(B).expect("an answer"))
@@ -44,7 +44,7 @@ fn a_promise_never_to_prepare_is_kept() {
         if restarted {
             bench.restart();
         }
-        // The pre-write was late, not lost.
+        // The pre-write was delayed, not lost.
         bench.say(A, writer.prewrite(BLOCK));
         assert!(matches!(
             bench.hear(A),
@@ -63,7 +63,7 @@ fn a_promise_for_a_stamp_of_next_year_would_keep_everybody_away_and_is_not_made(
     assert!(matches!(vote_on(&mut bench, writer), Vote::TooFarAhead { .. }));
     let other = actor(&bench, A, 2, 0);
     bench.say(A, other.prewrite(BLOCK));
-    assert!(matches!(bench.hear(A), Some(Reply::Accepted { .. })), "nobody else is kept away");
+    assert!(matches!(bench.hear(A), Some(Reply::Accepted { .. })), "other writers are still admitted");
 }
 
 #[test]
@@ -84,7 +84,8 @@ fn a_write_refused_for_want_of_its_prewrite_is_refused_for_ever() {
     for restarted in [false, true] {
         let mut bench = Bench::new();
         let writer = actor(&bench, A, 1, 0);
-        // The first copy only lets the device reserve such stamps, without which its refusal would not outlive a restart.
+        // The first copy only makes the device reserve such stamps. Without the reservation, the refusal would not
+        // outlive a restart.
         bench.say(A, writer.write(BLOCK, 1));
         assert_eq!(bench.hear(A), None);
         bench.say(A, writer.write(BLOCK, 1));
@@ -109,14 +110,14 @@ fn an_intent_outlives_a_restart_and_can_be_decided_either_way() {
         bench.restart();
         let reader = actor(&bench, B, 1, 2_900_000);
         bench.say(B, reader.read(BLOCK));
-        assert_eq!(bench.hear(B), None, "undecided, it still holds off those above it");
+        assert_eq!(bench.hear(B), None, "the undecided intent still blocks higher stamps");
         bench.say(B, writer.decide(outcome));
         let answers: Vec<_> = std::iter::from_fn(|| bench.hear(B)).collect();
         let data = answers.iter().find(|reply| matches!(reply, Reply::Data { .. }));
         assert_eq!(fills(data.expect("released")), [expected]);
         bench.pass(Duration::from_millis(50));
         bench.restart();
-        assert_eq!(read_now(&mut bench, 9), [expected], "and so it stays");
+        assert_eq!(read_now(&mut bench, 9), [expected], "the decision outlives another restart");
     }
 }
 
@@ -154,7 +155,7 @@ fn a_decision_is_remembered_until_it_is_settled() {
     bench.restart();
     assert_eq!(vote_on(&mut bench, writer), Vote::Committed);
     bench.settle(A, 2);
-    assert_eq!(bench.device.transactions().count(), 0, "settled is forgotten");
+    assert_eq!(bench.device.transactions().count(), 0, "settled transactions are forgotten");
 }
 
 #[test]
@@ -189,7 +190,7 @@ fn what_a_silent_host_left_is_named_to_the_others() {
         let answers = bench.heard.entry(B).or_default().drain(..);
         for answer in answers {
             if let Reply::Heartbeat { orphans, .. } = answer.reply {
-                assert!(heartbeat >= 7 || orphans.is_empty(), "not before its lease is over");
+                assert!(heartbeat >= 7 || orphans.is_empty(), "not named before the host's lease expires");
                 named = orphans;
             }
         }
@@ -197,7 +198,7 @@ fn what_a_silent_host_left_is_named_to_the_others() {
     let [Orphan { transaction, stamp, participants }] = &named[..] else { panic!("{named:?}") };
     assert_eq!((*transaction, *stamp), (writer.id, writer.stamp));
     assert_eq!(participants.len(), 2);
-    // Somebody resolves it.
+    // Another host resolves it.
     bench.say(B, writer.decide(Outcome::Commit));
     bench.pass(Duration::from_millis(50));
     bench.say(B, Command::Forget { transaction: writer.id });

@@ -1,4 +1,4 @@
-//! Locks: those that the device serves, and writes under those of a lock server.
+//! Device-served locks, and writes under the locks of a lock server.
 
 use crate::bench::{Actor, BLOCKS, Bench, LOCKED, LOCKED_ARRIVING, SERVED, UNORDERED, fills};
 use braid_base::{BlockRange, Generation};
@@ -36,10 +36,10 @@ fn readers_share_and_a_writer_waits_for_the_last_of_them() {
     assert_eq!(fills(&bench.hear(A).expect("shared")), [0]);
     assert_eq!(fills(&bench.hear(B).expect("shared")), [0]);
     bench.say(C, writer.prewrite(BLOCK));
-    assert_eq!(bench.hear(C), None, "two hold it");
-    assert_eq!(bench.hear(A), Some(Reply::Blocked { transaction: first.id }), "so that it hurries to unlock");
+    assert_eq!(bench.hear(C), None, "two readers hold the lock");
+    assert_eq!(bench.hear(A), Some(Reply::Blocked { transaction: first.id }), "told to unlock soon");
     bench.say_with(A, vec![1], Command::Heartbeat);
-    assert_eq!(bench.hear(C), None, "one holds it");
+    assert_eq!(bench.hear(C), None, "one reader holds the lock");
     bench.say_with(B, vec![1], Command::Heartbeat);
     assert_eq!(bench.hear(C), Some(Reply::Accepted { transaction: writer.id, waited: true }));
 }
@@ -52,11 +52,11 @@ fn nobody_overtakes_one_who_waits_for_the_same_blocks() {
     bench.say(B, writer.prewrite(BLOCK));
     bench.say(C, late.read(BLOCK));
     bench.hear(A);
-    assert_eq!(bench.hear(C), None, "or writers would starve");
+    assert_eq!(bench.hear(C), None, "a late reader waits behind the writer");
     bench.say_with(A, vec![1], Command::Heartbeat);
     assert_eq!(bench.hear(B), Some(Reply::Accepted { transaction: writer.id, waited: true }));
     bench.say(B, writer.decide(Outcome::Abort));
-    assert_eq!(fills(&bench.hear(C).expect("its turn")), [0]);
+    assert_eq!(fills(&bench.hear(C).expect("granted after the writer")), [0]);
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_late_copy_of_a_read_does_not_lock_again() {
 #[test]
 fn reads_that_are_over_are_not_remembered_without_end_while_an_earlier_transaction_is_not() {
     let mut bench = Bench::new();
-    // The host's mark stays below all of them.
+    // The host's settled mark stays below all of them.
     let readers: Vec<_> = (1..=5_000).map(|sequence| locker(&bench, A, sequence, sequence as i64)).collect();
     for some in readers.chunks(100) {
         for reader in some {
@@ -108,7 +108,7 @@ fn reads_that_are_over_are_not_remembered_without_end_while_an_earlier_transacti
     assert_eq!(bench.device.locks(), 0);
     for copy in [readers[0], readers[3_000], readers[4_999]] {
         bench.say(A, copy.read(BLOCK));
-        // What is remembered as over is refused once more: its first refusal may have been lost.
+        // A transaction that is remembered as over is refused again: its first refusal may have been lost.
         let refused = |refusal| matches!(refusal, Refusal::TooLate { .. } | Refusal::NoPrewrite);
         let answer = bench.hear(A).expect("each copy is answered");
         assert!(matches!(answer, Reply::Refused { refusal, .. } if refused(refusal)), "{answer:?}");
@@ -148,14 +148,14 @@ fn after_a_restart_intents_hold_their_locks_and_nobody_else_does() {
     let later = 2_000_000;
     let (blocked, free) = (locker(&bench, C, 1, later), locker(&bench, C, 2, later + 1));
     bench.say(C, blocked.read(BLOCK));
-    assert_eq!(bench.hear(C), None, "the intent holds its lock");
+    assert_eq!(bench.hear(C), None, "the recovered intent holds its lock");
     bench.say(C, free.prewrite(BlockRange::new(9, 1)));
     assert_eq!(bench.hear(C), Some(Reply::Accepted { transaction: free.id, waited: false }));
     bench.say_with(A, vec![1], Command::Heartbeat);
     assert_eq!(fills(&bench.hear(C).expect("it is committed")), [5]);
 }
 
-/// It read on another device, lost that lock in a restart, and would see here what was written since.
+/// A transaction that read on another device and lost that lock in a restart would see here what was written since.
 #[test]
 fn a_read_below_the_last_write_is_refused() {
     let mut bench = Bench::new();
@@ -202,14 +202,14 @@ fn under_a_servers_lock_a_write_needs_no_announcement_but_must_be_above_the_last
     let refusal = Refusal::TooLate { seen: first.stamp };
     assert_eq!(bench.hear(B), Some(Reply::Refused { transaction: late.id, step: Step::Write, refusal }));
     bench.say(C, next.write(BLOCK, 3));
-    assert_eq!(bench.hear(C), None, "the first is committed, but this device has not heard of it");
+    assert_eq!(bench.hear(C), None, "the commit of the first has not arrived");
     assert_eq!(bench.hear(A), Some(Reply::Blocked { transaction: first.id }));
     bench.say_with(A, vec![1], Command::Heartbeat);
     assert_eq!(bench.hear(C), Some(Reply::Written { transaction: next.id, waited: true }));
     bench.say_with(C, vec![1], Command::Heartbeat);
     let reader = served(&bench, B, 2, 0);
     bench.say(B, reader.read(BLOCK));
-    assert_eq!(fills(&bench.hear(B).expect("its lock, not its stamp, is its right to read")), [3]);
+    assert_eq!(fills(&bench.hear(B).expect("reads are admitted by lock, not by stamp")), [3]);
 }
 
 #[test]

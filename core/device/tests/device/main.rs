@@ -1,4 +1,4 @@
-//! A device on a bench, rule by rule.
+//! Tests of a device on a bench, rule by rule.
 
 mod bench;
 mod deciding;

@@ -1,4 +1,4 @@
-//! Leases, epochs and what they do to what is under way (`docs/membership.md`), with a monitor that the tests play.
+//! Leases and epochs, and their effects on transactions under way (`docs/membership.md`). The tests play the monitor.
 
 use crate::bench::*;
 use braid_base::{BlockRange, DeviceId, Epoch, Generation, MemberState, Membership, ObjectId};
@@ -12,7 +12,7 @@ const B: Generation = Generation(2);
 const RANGE: BlockRange = BlockRange { start: 3, count: 2 };
 const LEASE: Duration = Duration::from_secs(4);
 const MOMENT: Duration = Duration::from_millis(1);
-/// Without redundancy: nobody does without it.
+/// An object without redundancy: the other devices can't decide without this one.
 const PLAIN: ObjectId = ObjectId(9);
 
 #[test]
@@ -25,41 +25,47 @@ fn stamps_that_others_have_accepted_are_accepted() {
     let refused = bench.hear(A);
     assert!(matches!(refused, Some(Reply::Refused { refusal: Refusal::TooFarAhead { .. }, .. })), "{refused:?}");
     bench.say(B, Actor::new(B, 1, braid_base::Stamp { clock: told, host: B }).resolve());
-    assert!(matches!(bench.hear(B), Some(Reply::Vote { vote: Vote::TooFarAhead { .. }, .. })), "no promise is made");
+    assert!(
+        matches!(bench.hear(B), Some(Reply::Vote { vote: Vote::TooFarAhead { .. }, .. })),
+        "no abort promise is made"
+    );
     bench.told_stamps = told;
     bench.pass_with_lease(Duration::from_millis(500));
     bench.say(A, reader(2, told).read(RANGE));
     assert!(matches!(bench.hear(A), Some(Reply::Data { .. })));
     bench.say(B, Actor::new(B, 1, braid_base::Stamp { clock: told, host: B }).resolve());
-    assert!(matches!(bench.hear(B), Some(Reply::Vote { vote: Vote::NeverPrepared, .. })), "now it can promise");
+    assert!(
+        matches!(bench.hear(B), Some(Reply::Vote { vote: Vote::NeverPrepared, .. })),
+        "now an abort promise is made"
+    );
     bench.say(A, reader(3, told.ahead(hour)).read(RANGE));
     let refused = bench.hear(A);
     assert!(matches!(refused, Some(Reply::Refused { refusal: Refusal::TooFarAhead { .. }, .. })), "{refused:?}");
-    // And it goes on telling what it has accepted, after a restart, too.
+    // After a restart, too, the device reports what it has accepted.
     bench.restart();
-    let last = bench.renewals.back().expect("it asks for a lease");
+    let last = bench.renewals.back().expect("the device asks for a lease");
     assert!(matches!(last.command, MonitorCommand::Renew { stamps, .. } if stamps >= told), "{last:?}");
 }
 
 /// The next epoch after the device's, with some changes.
 fn next(bench: &Bench, change: impl FnOnce(&mut Membership)) -> Membership {
-    let mut membership = bench.device.membership().expect("it lives by one").clone();
+    let mut membership = bench.device.membership().expect("a membership is adopted").clone();
     membership.epoch = membership.epoch.next();
     change(&mut membership);
     membership
 }
 
-/// A device comes to stand so, from this epoch on if that begins a presence or an absence.
+/// Sets the state of a member, from this epoch on if that begins a presence or an absence.
 fn stands(membership: &mut Membership, number: u16, member_state: MemberState) {
     let epoch = membership.epoch;
-    let member = membership.member_mut(DeviceId(number)).expect("it is a member");
+    let member = membership.member_mut(DeviceId(number)).expect("the device is a member");
     if member_state != MemberState::In {
         member.since = epoch;
     }
     member.member_state = member_state;
 }
 
-/// The others have gone on without the device, and now it is back.
+/// The other devices have continued without the device, and now it is back.
 fn return_from_absence(bench: &mut Bench) {
     let out = next(bench, |membership| stands(membership, 0, MemberState::Out));
     let mut back = out.clone();
@@ -79,7 +85,7 @@ fn vote(bench: &mut Bench, actor: Actor) -> Vote {
     bench.say(B, actor.resolve());
     match bench.hear(B) {
         Some(Reply::Vote { vote, .. }) => vote,
-        other => panic!("it is asked what it knows: {other:?}"),
+        other => panic!("not an answer about missed writes: {other:?}"),
     }
 }
 
@@ -91,12 +97,13 @@ fn a_lease_runs_from_when_it_was_asked_for_however_late_the_answer_is() {
     assert!(bench.device.has_lease(bench.now.time));
     bench.tell_late(None, asked);
     bench.pass(MOMENT);
-    assert!(!bench.device.has_lease(bench.now.time), "the monitor has counted from before");
+    assert!(!bench.device.has_lease(bench.now.time), "the lease counts from the request");
     bench.pass(Duration::from_secs(1));
     let later = bench.asked;
     bench.pass(Duration::from_secs(1));
     bench.tell_late(None, later);
-    // Answers overtake each other, and some are of another life of the device, whose clock counted otherwise, or came by the same times.
+    // Answers may overtake each other. Some may be for an earlier run of the device, with another clock, or with the
+    // same times.
     bench.tell_late(None, asked);
     bench.tell_late(None, later.after(Duration::from_secs(1_000)));
     bench.tell_late(None, later.after(MOMENT));
@@ -115,11 +122,15 @@ fn a_lease_is_as_long_as_the_monitor_says_and_is_renewed_in_time() {
     let (asked, short) = (bench.asked, LEASE / 4);
     bench.tell_lease(None, asked, short);
     assert!(bench.device.has_lease(asked.after(short - Duration::from_nanos(1))));
-    assert!(!bench.device.has_lease(asked.after(short)), "its own settings say more");
+    assert!(!bench.device.has_lease(asked.after(short)), "the monitor's length counts, though the settings allow more");
     let renewals = bench.renewals.len();
     bench.pass(short);
-    assert!(bench.renewals.len() >= renewals + 4, "several may be lost: {renewals} to {}", bench.renewals.len());
-    // Nor longer than its own settings say.
+    assert!(
+        bench.renewals.len() >= renewals + 4,
+        "several requests for a lease may be lost: {renewals} to {}",
+        bench.renewals.len()
+    );
+    // The lease is not longer than the device's own settings allow.
     let asked = bench.asked;
     bench.tell_lease(None, asked, 9 * LEASE);
     assert!(!bench.device.has_lease(asked.after(LEASE)));
@@ -145,12 +156,12 @@ fn without_a_lease_nobody_is_served_and_nothing_is_changed() {
         bench.say_with(A, vec![1], command.clone());
         assert_eq!(bench.hear(A), None, "{command:?}");
     }
-    assert!(!bench.renewals.is_empty(), "it asks for its lease");
+    assert!(!bench.renewals.is_empty(), "the device asks for a lease");
     bench.say_with(A, vec![1], Command::Heartbeat);
     let rejection = Rejection::WrongEpoch { current: EPOCH };
-    assert_eq!(bench.hear(A), Some(Reply::Rejected { rejection }), "it can be reached, and that is all");
+    assert_eq!(bench.hear(A), Some(Reply::Rejected { rejection }), "the device shows only that it is reachable");
     bench.tell(None);
-    assert_eq!(vote(&mut bench, writer), Vote::Prepared, "not even the commits that rode were heard");
+    assert_eq!(vote(&mut bench, writer), Vote::Prepared, "commits that rode on requests are ignored, too");
 }
 
 #[test]
@@ -176,12 +187,13 @@ fn a_new_device_asks_who_is_in_and_serves_nobody_before_it_knows() {
     assert!(bench.heard.is_empty() && !bench.device.has_lease(bench.now.time));
     bench.renewals.clear();
     bench.pass(Duration::from_millis(100));
-    assert!(!bench.renewals.is_empty(), "it asks soon again");
+    assert!(!bench.renewals.is_empty(), "the device soon asks again");
     bench.tell(Some(Membership::first(DEVICES)));
     assert!(bench.device.has_lease(bench.now.time));
 }
 
-/// Its disk may be older than it should be: the monitor, which is told what it has, has to say whether it may.
+/// The disk may be an older one: the monitor compares what it holds with the record, and decides whether the device may
+/// serve.
 #[test]
 fn a_membership_is_taken_over_with_a_lease_that_was_asked_for_in_this_life_and_with_nothing_else() {
     let mut bench = Bench::with_monitor();
@@ -193,20 +205,24 @@ fn a_membership_is_taken_over_with_a_lease_that_was_asked_for_in_this_life_and_w
     third.epoch = second.epoch.next();
     for (news, renewals) in [(&second, 1), (&second, 1), (&third, 2), (&second, 2)] {
         bench.tell_only(news);
-        assert_eq!((bench.epoch_told(), bench.renewals.len()), (Some(EPOCH), renewals), "it asks, once for each");
+        assert_eq!(
+            (bench.epoch_told(), bench.renewals.len()),
+            (Some(EPOCH), renewals),
+            "one report for each newer membership"
+        );
     }
     bench.pass(MOMENT);
     bench.restart();
     bench.tell_late(Some(third.clone()), before);
     assert_eq!(bench.device.membership().map(|membership| membership.epoch), Some(EPOCH));
-    assert!(!bench.device.has_lease(bench.now.time), "that was granted to its last life");
+    assert!(!bench.device.has_lease(bench.now.time), "the lease was granted before the restart");
     bench.tell(Some(third.clone()));
     assert_eq!(bench.device.membership(), Some(&third));
     assert!(bench.device.has_lease(bench.now.time));
 }
 
 fn says_it_is_of_no_use(bench: &Bench) -> bool {
-    let last = bench.renewals.back().expect("it renews");
+    let last = bench.renewals.back().expect("the device renews its lease");
     matches!(&last.command, MonitorCommand::Renew { silent, .. } if *silent == [DeviceId(0)])
 }
 
@@ -216,18 +232,18 @@ fn one_that_hears_nothing_of_the_monitor_says_so_and_when_it_does_at_once() {
     bench.pass_with_lease(Duration::from_secs(10));
     assert!(!says_it_is_of_no_use(&bench));
     bench.pass(Duration::from_millis(600));
-    assert!(!says_it_is_of_no_use(&bench), "the answer may come yet");
+    assert!(!says_it_is_of_no_use(&bench), "an answer may still arrive");
     bench.pass(Duration::from_millis(200));
     assert!(says_it_is_of_no_use(&bench));
     bench.pass(Duration::from_secs(2));
     assert!(says_it_is_of_no_use(&bench));
     let renewals = bench.renewals.len();
-    bench.tell_only(&bench.device.membership().expect("it lives by one").clone());
+    bench.tell_only(&bench.device.membership().expect("a membership is adopted").clone());
     assert!(
         bench.renewals.len() == renewals + 1 && !says_it_is_of_no_use(&bench),
-        "no lease came for what it had said"
+        "the device reports once, and not as unreachable: no lease came for the last report"
     );
-    // So it is from its start.
+    // The same holds from its start.
     bench.restart();
     assert!(!says_it_is_of_no_use(&bench));
     bench.pass(Duration::from_millis(800));
@@ -248,15 +264,18 @@ fn it_lives_by_an_epoch_when_that_is_durable_and_serves_nobody_meanwhile() {
         assert_eq!(bench.hear(A), None, "{epoch}");
     }
     assert!(!bench.device.has_lease(bench.now.time));
-    assert!(bench.renewals.iter().all(|request| request.epoch == EPOCH), "nobody is told before");
+    assert!(
+        bench.renewals.iter().all(|request| request.epoch == EPOCH),
+        "the epoch is not reported before it is durable"
+    );
     bench.stalled = false;
     bench.run_disk();
-    assert_eq!(bench.epoch_told(), Some(membership.epoch), "and then at once");
+    assert_eq!(bench.epoch_told(), Some(membership.epoch), "and is reported at once then");
     bench.say(A, reader.read(RANGE));
     assert!(matches!(bench.hear(A), Some(Reply::Data { .. })));
     bench.restart();
     assert_eq!(bench.device.membership(), Some(&membership));
-    assert!(!bench.device.has_lease(bench.now.time), "a lease is not kept");
+    assert!(!bench.device.has_lease(bench.now.time), "a lease does not outlive a restart");
 }
 
 #[test]
@@ -274,7 +293,7 @@ fn an_epoch_that_was_not_durable_when_power_failed_is_heard_of_again() {
 #[test]
 fn news_of_an_earlier_epoch_or_the_same_is_no_news() {
     let mut bench = Bench::with_monitor();
-    let first = bench.device.membership().expect("it has one").clone();
+    let first = bench.device.membership().expect("a membership is adopted").clone();
     let second = next(&bench, |membership| stands(membership, 3, MemberState::Out));
     bench.tell(Some(second.clone()));
     let mut other = second.clone();
@@ -300,7 +319,7 @@ fn requests_of_another_epoch_are_refused_with_the_right_one() {
             bench.say_with(A, vec![1], command);
             assert_eq!(bench.hear(A), Some(wrong.clone()));
         }
-        assert_eq!(bench.renewals.len(), usize::from(epoch > 2), "a later one is news: {epoch}");
+        assert_eq!(bench.renewals.len(), usize::from(epoch > 2), "a later epoch makes the device ask: {epoch}");
     }
 }
 
@@ -311,7 +330,7 @@ fn what_was_only_announced_is_dropped_when_others_are_in() {
         let one = Actor::new(A, 1, bench.stamp(A, 0)).on(object, ordering);
         bench.say(A, one.prewrite(RANGE));
         assert!(matches!(bench.hear(A), Some(Reply::Accepted { .. })));
-        // Another one waits for it, to write or to read.
+        // Another transaction waits for it, to write or to read.
         let waits = Actor::new(B, 1, bench.stamp(B, 10)).on(object, ordering);
         bench.say(B, waits.read(RANGE));
         assert_eq!(bench.hear(B), None);
@@ -323,7 +342,7 @@ fn what_was_only_announced_is_dropped_when_others_are_in() {
         assert_eq!((bench.hear(B), bench.device.waiting(), bench.device.locks()), (None, 0, 0), "{ordering}");
         let again = Actor::new(B, 2, bench.stamp(B, 20)).on(object, ordering);
         bench.say(B, again.read(RANGE));
-        assert!(matches!(bench.hear(B), Some(Reply::Data { .. })), "{ordering}: nothing is in its way");
+        assert!(matches!(bench.hear(B), Some(Reply::Data { .. })), "{ordering}: it is not blocked any more");
     }
 }
 
@@ -360,7 +379,7 @@ fn a_host_that_is_kept_out_is_refused_now_and_after_a_restart_and_holds_up_nobod
     assert!(matches!(bench.hear(A), Some(Reply::Accepted { .. })));
     let reader = Actor::new(B, 1, bench.stamp(B, 10));
     bench.say(B, reader.read(RANGE));
-    assert_eq!(bench.hear(B), None, "it waits for the write that was announced");
+    assert_eq!(bench.hear(B), None, "the read waits for the announced write");
     let second = next(&bench, |membership| membership.fence.also.extend([A]));
     bench.tell(Some(second));
     assert!(matches!(bench.hear(B), Some(Reply::Data { .. })));
@@ -370,7 +389,7 @@ fn a_host_that_is_kept_out_is_refused_now_and_after_a_restart_and_holds_up_nobod
             bench.tell(None);
         }
         assert!(bench.device.keeps_out(A) && !bench.device.keeps_out(B));
-        // Whatever it says, and in whichever epoch.
+        // Every request in every epoch is rejected.
         for (epoch, command) in [(1, one.write(RANGE, 1)), (2, one.write(RANGE, 1)), (2, Command::Heartbeat)] {
             bench.epoch = Epoch(epoch);
             bench.say(A, command);
@@ -382,7 +401,7 @@ fn a_host_that_is_kept_out_is_refused_now_and_after_a_restart_and_holds_up_nobod
 #[test]
 fn a_returning_device_is_written_and_not_read_until_it_is_in() {
     let mut bench = Bench::with_monitor();
-    // It has served before.
+    // The device has served before.
     let before = Actor::new(B, 1, bench.stamp(B, 0));
     bench.say(B, before.read(RANGE));
     assert!(bench.hear(B).is_some());
@@ -400,7 +419,10 @@ fn a_returning_device_is_written_and_not_read_until_it_is_in() {
     bench.tell(None);
     let late = Actor::new(A, 2, bench.stamp(A, 2_000_000));
     bench.say(A, late.read(RANGE));
-    assert!(matches!(bench.hear(A), Some(Reply::Failed { failure: Failure::Absent, .. })), "it has not forgotten");
+    assert!(
+        matches!(bench.hear(A), Some(Reply::Failed { failure: Failure::Absent, .. })),
+        "the device remembers across a restart that it is returning"
+    );
     let whole = next(&bench, |membership| stands(membership, 0, MemberState::In));
     bench.tell(Some(whole));
     let reader = Actor::new(A, 3, bench.stamp(A, 3_000_000));
@@ -438,9 +460,9 @@ fn after_an_absence_what_was_undecided_is_gone_but_for_what_nobody_else_could_de
     prepare(&mut bench, one, 7);
     prepare(&mut bench, plain, 8);
     return_from_absence(&mut bench);
-    assert_eq!(vote(&mut bench, one), Vote::NeverPrepared, "the others have decided it");
-    assert_eq!(vote(&mut bench, plain), Vote::Prepared, "nobody has, without it");
-    // A late commit of what is gone changes nothing.
+    assert_eq!(vote(&mut bench, one), Vote::NeverPrepared, "the other devices have decided it");
+    assert_eq!(vote(&mut bench, plain), Vote::Prepared, "no device decides it without this one");
+    // A late commit of a forgotten transaction changes nothing.
     bench.say(B, one.decide(Outcome::Commit));
     bench.hear(B);
     let whole = next(&bench, |membership| stands(membership, 0, MemberState::In));
@@ -476,26 +498,26 @@ fn a_device_names_fenced_hosts_until_nothing_of_theirs_is_undecided() {
     };
     bench.say(A, Command::Manage { ticket: 50, task });
     assert!(matches!(bench.hear(A), Some(Reply::Managed { result: Ok(_), .. })));
-    let named = |bench: &Bench| match &bench.renewals.back().expect("it renews").command {
+    let named = |bench: &Bench| match &bench.renewals.back().expect("the device renews its lease").command {
         MonitorCommand::Renew { undecided, .. } => undecided.clone(),
-        other => panic!("it only renews: {other:?}"),
+        other => panic!("not a renewal: {other:?}"),
     };
     let (one, other) = (Actor::new(A, 101, bench.stamp(A, 0)), Actor::new(B, 101, bench.stamp(B, 0)));
     let plain = Actor::new(A, 102, bench.stamp(A, 1)).on(PLAIN, Ordering::Timestamp);
     prepare(&mut bench, one, 7);
-    // Nobody decides without this device what has no redundancy.
+    // No other device decides a transaction without redundancy.
     prepare(&mut bench, plain, 8);
     prepare(&mut bench, other.on(LOCKED, Ordering::DeviceLock), 9);
     assert_eq!(named(&bench), []);
     let fenced = next(&bench, |membership| membership.fence.also.extend([A]));
     bench.tell(Some(fenced));
     assert_eq!((named(&bench), bench.epoch_told()), (vec![A], Some(bench.epoch)));
-    // Not before it is durable how it ended.
+    // It is reported until the decision is durable.
     bench.stalled = true;
     bench.say(B, one.decide(Outcome::Commit));
     bench.pass(Duration::from_millis(500));
     assert_eq!(named(&bench), [A]);
     bench.stalled = false;
     bench.run_disk();
-    assert_eq!(named(&bench), [], "it says so at once");
+    assert_eq!(named(&bench), [], "the decision is reported at once");
 }

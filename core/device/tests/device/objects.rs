@@ -1,4 +1,4 @@
-//! Requests for objects that hold attributes, and those who wait for one to change: how much they may take.
+//! Requests for objects that hold attributes, and limits on the hosts that wait for an attribute to change.
 
 use crate::bench::Bench;
 use braid_base::{Generation, ObjectId, limits};
@@ -23,7 +23,7 @@ fn set(sequence: u64, value: &Bytes) -> Command {
     objects(sequence, ObjectCommand { sets, ..command(Action::Nothing) })
 }
 
-/// Waits until it is another one.
+/// Waits until the attribute has another value.
 fn wait(ticket: u64, seen: &Bytes) -> Command {
     Command::Await { ticket, object: ObjectId(1), name: NAME, seen: seen.clone(), patience: 20_000 }
 }
@@ -46,7 +46,7 @@ fn what_no_device_would_take_waits_for_nothing() {
     let mut bench = with_object();
     bench.stalled = true;
     bench.say(A, set(2, &Bytes::from_static(b"x")));
-    assert_eq!(bench.hear(A), None, "it is not durable");
+    assert_eq!(bench.hear(A), None, "the change is not durable");
     let data = Bytes::from(vec![1; 4 << 20]);
     bench.say(A, objects(3, command(Action::Write { offset: 0, data })));
     let answer = Err(ObjectRefusal { command: 0, failure: ObjectFailure::Malformed });
@@ -62,7 +62,7 @@ fn one_host_leaves_others_room_to_wait() {
     assert_eq!(bench.hear(A), None);
     bench.say(A, wait(u64::MAX, &Bytes::new()));
     assert!(is_busy(bench.hear(A)));
-    // What is asked for again takes the place of the former.
+    // A repeated wait replaces the earlier one.
     bench.say(A, wait(0, &Bytes::new()));
     bench.say(B, wait(0, &Bytes::new()));
     assert_eq!((bench.hear(A), bench.hear(B)), (None, None));
@@ -83,7 +83,7 @@ fn those_who_wait_hold_no_more_than_they_may() {
     bench.say(B, wait(0, &value));
     assert!(is_busy(bench.hear(B)));
     bench.say(B, wait(1, &Bytes::new()));
-    assert!(matches!(bench.hear(B), Some(Reply::Changed { value: Ok(_), .. })), "that is not what is known");
+    assert!(matches!(bench.hear(B), Some(Reply::Changed { value: Ok(_), .. })), "the value differs from the known one");
     bench.say(A, set(3, &Bytes::new()));
     for _ in 0..most {
         let reply = bench.hear(A);
@@ -92,7 +92,7 @@ fn those_who_wait_hold_no_more_than_they_may() {
     bench.say(B, wait(2, &Bytes::new()));
     assert_eq!(bench.hear(B), None, "there is room again");
     drop(value);
-    // Of the frame that a value came with, nothing is kept.
+    // The frame that a value came with is not kept.
     bench.say(B, set(4, &Bytes::from_static(b"y")));
     bench.say(B, wait(3, &frame.slice(1..4)));
     bench.say(B, wait(4, &Bytes::from_static(b"y")));

@@ -1,4 +1,4 @@
-//! Timestamp ordering on one device, rule by rule (shared array, figure 4, and what the paper leaves open).
+//! Timestamp ordering on one device, rule by rule (shared array, figure 4, and where the paper leaves a choice).
 
 use crate::bench::{Actor, Bench, OBJECT, UNORDERED, fills};
 use braid_base::{BlockRange, Clock, Generation, Stamp};
@@ -14,7 +14,7 @@ fn actor(bench: &Bench, host: Generation, sequence: u64, micros: i64) -> Actor {
     Actor::new(host, sequence, bench.stamp(host, micros))
 }
 
-/// Brings a transaction to a durable intent.
+/// Makes a transaction's durable intent.
 fn prepare(bench: &mut Bench, actor: Actor, fill: u8) {
     bench.say(actor.id.host, actor.prewrite(BLOCK));
     assert_eq!(bench.hear(actor.id.host), Some(Reply::Accepted { transaction: actor.id, waited: false }));
@@ -42,7 +42,7 @@ fn a_read_below_the_last_write_is_refused_and_told_above_what_to_try() {
     let mut bench = Bench::new();
     let (late, writer) = (actor(&bench, B, 1, 0), actor(&bench, A, 1, 10));
     prepare(&mut bench, writer, 7);
-    // Undecided or not: its host may have answered its user already.
+    // The intent counts though it is undecided: its host may have answered its user already.
     bench.say(B, late.read(BLOCK));
     assert_eq!(bench.hear(B), refused(late, Step::Read, writer));
     bench.say_with(A, vec![1], Command::Heartbeat);
@@ -73,10 +73,10 @@ fn a_read_above_a_prewrite_waits_for_it_and_sees_its_outcome() {
         assert_eq!(bench.hear(B), None);
         bench.say(A, writer.write(BLOCK, 9));
         assert_eq!(bench.hear(A), Some(Reply::Written { transaction: writer.id, waited: false }));
-        assert_eq!(bench.hear(A), Some(Reply::Blocked { transaction: writer.id }), "somebody waits");
+        assert_eq!(bench.hear(A), Some(Reply::Blocked { transaction: writer.id }), "told that a request waits");
         assert_eq!(bench.hear(B), None, "an intent still counts as its pre-write");
         bench.say(C, writer.decide(outcome));
-        assert_eq!(fills(&bench.hear(B).expect("it goes on")), [expected]);
+        assert_eq!(fills(&bench.hear(B).expect("resumed")), [expected]);
     }
 }
 
@@ -106,7 +106,7 @@ fn a_write_waits_for_lower_prewrites_and_they_take_effect_in_order() {
     bench.hear(A);
     bench.hear(B);
     bench.say(B, second.write(BLOCK, 2));
-    assert_eq!(bench.hear(B), None, "the lower one is not decided");
+    assert_eq!(bench.hear(B), None, "the lower transaction is undecided");
     bench.say(A, first.write(BLOCK, 1));
     assert_eq!(bench.hear(A), Some(Reply::Written { transaction: first.id, waited: false }));
     bench.say_with(A, vec![1], Command::Heartbeat);
@@ -128,9 +128,9 @@ fn those_who_wait_are_served_in_the_order_of_their_stamps() {
     bench.say(B, middle.read_and_prewrite(BLOCK));
     bench.say(A, writer.decide(Outcome::Abort));
     assert_eq!(fills(&bench.hear(B).expect("the lower stamp is served")), [0]);
-    assert_eq!(bench.hear(C), None, "the higher one now waits for that one's pre-write");
+    assert_eq!(bench.hear(C), None, "the higher request waits for the lower pre-write");
     bench.say(B, middle.decide(Outcome::Abort));
-    assert_eq!(fills(&bench.hear(C).expect("and is served then")), [0]);
+    assert_eq!(fills(&bench.hear(C).expect("served after the lower one")), [0]);
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn a_write_is_not_answered_before_its_intent_is_durable() {
     bench.say(A, writer.write(BLOCK, 3));
     assert_eq!(bench.hear(A), None);
     bench.say(B, writer.resolve());
-    assert_eq!(bench.hear(B), None, "nor is a resolver told");
+    assert_eq!(bench.hear(B), None, "the vote waits, too");
     bench.stalled = false;
     bench.run_disk();
     assert_eq!(bench.hear(A), Some(Reply::Written { transaction: writer.id, waited: false }));
@@ -208,7 +208,7 @@ fn a_stamp_far_ahead_of_the_clock_is_refused() {
     assert!(matches!(bench.hear(A), Some(Reply::Data { .. })));
 }
 
-/// Reads by a host whose stamps come from elsewhere than its clock.
+/// Reads by a host whose stamps do not come from its clock.
 fn read_at(bench: &mut Bench, sequence: u64, clock: Clock) -> Option<Reply> {
     let actor = Actor::new(A, sequence, Stamp { clock, host: A });
     bench.say(A, actor.read(BLOCK));
@@ -242,10 +242,10 @@ fn whatever_was_accepted_before_the_clock_stepped_back_can_be_gone_above() {
         let (now, mut sequence) = (actor(&bench, A, 1, 0), 1);
         bench.say(A, now.read(BLOCK));
         let Some(Reply::Refused { refusal: Refusal::TooLate { mut seen }, .. }) = bench.hear(A) else {
-            panic!("the write has a later stamp")
+            panic!("not refused, though the write has a later stamp")
         };
         for _ in 0..20 {
-            // Just above what it lost to, as hosts do it; a moment later.
+            // A stamp just above the refusing one, as hosts take it, a moment later.
             bench.pass(Duration::from_micros(10));
             sequence += 1;
             let clock = Clock(seen.clock.0 + 1);
@@ -254,7 +254,7 @@ fn whatever_was_accepted_before_the_clock_stepped_back_can_be_gone_above() {
             seen.clock = clock;
         }
         let beyond = right.ahead(hour * 2);
-        assert!(is_too_far_ahead(read_at(&mut bench, sequence + 1, beyond)), "a clock that is wrong is still refused");
+        assert!(is_too_far_ahead(read_at(&mut bench, sequence + 1, beyond)), "a wrong clock is still refused");
     }
 }
 
@@ -284,7 +284,7 @@ fn a_clock_that_goes_on_catches_up_with_the_limit() {
     let second = Duration::from_secs(1);
     assert!(!is_too_far_ahead(read_ahead(&mut bench, 2, second * 60)));
     bench.pass(second * 120);
-    assert!(is_too_far_ahead(read_ahead(&mut bench, 3, second * 6)), "half as fast as the clock");
+    assert!(is_too_far_ahead(read_ahead(&mut bench, 3, second * 6)), "the limit advances half as fast as the clock");
     assert!(!is_too_far_ahead(read_ahead(&mut bench, 4, second * 5)));
 }
 
@@ -331,7 +331,7 @@ fn a_silent_hosts_prewrites_end_with_its_lease() {
     assert_eq!(
         bench.hear(A),
         Some(Reply::Refused { transaction: writer.id, step: Step::Write, refusal }),
-        "back from its silence, it is told to try again"
+        "a late write is refused after the host's silence"
     );
 }
 
@@ -346,12 +346,12 @@ fn a_part_of_what_was_prewritten_may_be_written_and_the_rest_stays_as_it_was() {
     assert_eq!(fills(&bench.hear(A).expect("an answer")), [0, 7, 0, 0]);
     bench.say(A, part.write(BlockRange::new(6, 1), 9));
     assert_eq!(bench.hear(A), Some(Reply::Written { transaction: part.id, waited: false }));
-    // What was announced and not written counts as visited.
+    // Blocks that were announced and not written count as accessed.
     bench.say(B, late.prewrite(BlockRange::new(7, 1)));
     assert_eq!(bench.hear(B), refused(late, Step::Prewrite, part));
     let reader = actor(&bench, C, 1, 30);
     bench.say(C, reader.read(BlockRange::new(4, 4)));
-    assert_eq!(bench.hear(C), None, "it waits for the decision on all of it");
+    assert_eq!(bench.hear(C), None, "the read waits for the decision on all announced blocks");
     bench.say_with(A, vec![2], Command::Heartbeat);
     assert_eq!(fills(&bench.hear(C).expect("an answer")), [0, 7, 9, 0]);
 }
@@ -364,9 +364,9 @@ fn a_write_of_a_part_waits_for_whoever_is_before_it_anywhere_in_what_was_prewrit
     assert_eq!(bench.hear(A), Some(Reply::Accepted { transaction: lower.id, waited: false }));
     bench.say(B, part.prewrite(BlockRange::new(4, 4)));
     assert_eq!(bench.hear(B), Some(Reply::Accepted { transaction: part.id, waited: false }));
-    // The invariants are looked at while it waits.
+    // The invariants are checked while it waits.
     bench.say(B, part.write(BlockRange::new(4, 1), 9));
-    assert_eq!(bench.hear(B), None, "one of the blocks that it announced is another's first");
+    assert_eq!(bench.hear(B), None, "a lower transaction holds one of the announced blocks");
     bench.say(A, lower.write(BlockRange::new(7, 1), 1));
     assert_eq!(bench.hear(A), Some(Reply::Written { transaction: lower.id, waited: false }));
     bench.say_with(A, vec![1], Command::Heartbeat);
@@ -396,13 +396,13 @@ fn bad_requests_get_a_clear_no() {
         },
     );
     assert_eq!(bench.hear(A), fail(Failure::NoSuchObject));
-    // Other blocks than were pre-written.
+    // A write of other blocks than were pre-written.
     bench.say(A, whole.prewrite(BLOCK));
     bench.hear(A);
     bench.say(A, whole.write(BlockRange::new(5, 2), 1));
     let failure = Failure::Malformed;
     assert_eq!(bench.hear(A), Some(Reply::Failed { transaction: whole.id, step: Step::Write, failure }));
-    // In part, or none of them.
+    // A write without pieces.
     let partly = actor(&bench, A, 3, 5);
     bench.say(A, partly.prewrite(BLOCK));
     bench.hear(A);
@@ -416,7 +416,7 @@ fn bad_requests_get_a_clear_no() {
     bench.say(A, nothing);
     let failure = Failure::Malformed;
     assert_eq!(bench.hear(A), Some(Reply::Failed { transaction: partly.id, step: Step::Write, failure }));
-    // A host that takes the object to be ordered otherwise.
+    // A host that assumes another ordering of the object.
     let other = actor(&bench, A, 2, 10);
     bench.say(A, other.on(UNORDERED, Ordering::Timestamp).write_as(WriteMode::Immediate, BLOCK, 1));
     let failure = Failure::WrongOrdering;

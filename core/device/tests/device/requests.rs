@@ -1,4 +1,4 @@
-//! Requests for objects: what hosts say is over, and what they have given up.
+//! Requests for objects that their hosts declare over or have abandoned.
 
 use crate::bench::Bench;
 use braid_base::{Generation, ObjectId};
@@ -18,7 +18,7 @@ fn asks(sequence: u64, action: Action, sets: Vec<SetAttribute>) -> Command {
     asks_knowing(sequence, Vec::new(), action, sets)
 }
 
-/// The same of a host that has given others up.
+/// The same of a host that has abandoned other requests.
 fn asks_knowing(sequence: u64, abandoned: Vec<(u64, u64)>, action: Action, sets: Vec<SetAttribute>) -> Command {
     let (when, sets_when) = (When::Always, When::Always);
     let command = ObjectCommand { object: HERE, when, action, sets, sets_when, gets: Vec::new() };
@@ -29,7 +29,7 @@ fn addition(sequence: u64) -> Command {
     asks(sequence, Action::FetchAndAdd { name: COUNTER, add: 1, original: true }, Vec::new())
 }
 
-/// A swap that fails, and tells what it found.
+/// A compare-and-swap that does not match, and returns what it found.
 fn swap(sequence: u64) -> Command {
     let (compare, swap) = (Bytes::from_static(b"other"), Bytes::from_static(b"mine"));
     let undefined = Undefined::IsEmpty;
@@ -70,7 +70,7 @@ fn answers_to_requests_that_are_over_are_not_kept_for_the_sake_of_one_that_is_no
         assert_eq!(kept(&bench), 0);
     }
     bench.say(A, addition(100));
-    assert_eq!(bench.hear(A), None, "it is over");
+    assert_eq!(bench.hear(A), None, "the request is over");
     bench.say(A, addition(7));
     assert_eq!(added(&mut bench, A), 0);
 }

@@ -1,5 +1,5 @@
-//! Hosts that do not keep to the protocol, copies that come late, and tables that fill: nothing that comes off the wire may stop
-//! a device, fill it up, or block others for ever.
+//! Hosts that break the protocol, copies that come late, and tables that fill up: no message may stop a device, fill it
+//! up, or block other hosts for ever.
 
 use crate::bench::{Actor, Bench, OBJECT, fills};
 use braid_base::{BlockRange, Clock, DeviceId, Generation, Stamp, limits};
@@ -43,10 +43,10 @@ fn a_known_transaction_passes_only_with_its_own_stamp() {
     bench.hear(A);
     let stamp = Stamp { clock: Clock(u64::MAX - 1), host: A };
     bench.say(A, Actor { stamp, ..writer }.read_and_prewrite(BLOCK));
-    assert_eq!(bench.hear(A), None, "else the stamps of the block would run away");
+    assert_eq!(bench.hear(A), None, "a stamp of the far future is ignored");
     let stamp = Stamp { host: B, ..bench.stamp(A, 5) };
     bench.say(A, Actor::new(A, 2, stamp).read(BLOCK));
-    assert_eq!(bench.hear(A), None, "nor with the stamp of another host");
+    assert_eq!(bench.hear(A), None, "the stamp of another host is ignored");
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn two_transactions_with_one_stamp_still_have_one_intent_a_block() {
     }
     assert_eq!(bench.hear(A), Some(Reply::Written { transaction: twins[0].id, waited: false }));
     assert_eq!(bench.hear(A), Some(Reply::Blocked { transaction: twins[0].id }));
-    assert_eq!(bench.hear(A), None, "the second waits for the first");
+    assert_eq!(bench.hear(A), None, "the second write waits for the first");
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn a_chain_of_waiting_requests_as_long_as_the_queue_is_released_at_once() {
     };
     let first = actor(&bench, A, 1, 0);
     bench.say(A, prewrite(first, BlockRange::new(0, 1), Vec::new()));
-    // Each waits for the one before, and will be refused for the contended block.
+    // Each waits for the previous one, and will be refused for the contended block.
     bench.check_every_step = false;
     for link in 0..links {
         let waiting = actor(&bench, A, 2 + link, 1 + link as i64);
@@ -227,7 +227,7 @@ fn orphans_are_named_in_turn() {
             }
         }
     }
-    assert_eq!(named.len(), 70, "those in front must not hide the rest");
+    assert_eq!(named.len(), 70, "all orphans are named in turn");
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn what_is_over_is_forgotten_though_an_older_one_is_not() {
     assert_eq!(bench.device.transactions().count(), 0);
 }
 
-/// As many hosts as there is room for have spoken, and one of the first keeps something.
+/// The limit of hosts have spoken, and the device holds something of one of the first.
 fn full() -> Bench {
     let mut bench = Bench::new();
     bench.check_every_step = false;
@@ -264,15 +264,15 @@ fn is_turned_away(bench: &mut Bench, host: Generation) -> bool {
 #[test]
 fn a_full_table_of_hosts_forgets_those_that_are_silent_and_of_which_it_keeps_nothing() {
     let mut bench = full();
-    // The host that made the objects has spoken, too.
-    assert!(is_turned_away(&mut bench, A), "all others may live");
+    // The host that created the objects has spoken, too.
+    assert!(is_turned_away(&mut bench, A), "all other hosts may be alive");
     bench.pass(Duration::from_millis(1_600));
     for host in 2..limits::HOSTS_MAX as u32 - 1 {
         bench.say(Generation(1_000 + host), Command::Heartbeat);
     }
     bench.say(Generation(99), Command::Heartbeat);
-    assert!(!is_turned_away(&mut bench, A), "one has been silent for some heartbeats");
-    assert!(is_turned_away(&mut bench, B), "the other one that has been silent wrote something");
+    assert!(!is_turned_away(&mut bench, A), "a host that was silent for some heartbeats is forgotten");
+    assert!(is_turned_away(&mut bench, B), "the other silent host has written something");
     assert!(bench.device.sessions().any(|host| host == Generation(1_000)));
     assert!(bench.device.sessions().all(|host| host != Generation(1_001)));
 }
@@ -284,7 +284,7 @@ fn hosts_of_which_something_is_recovered_turn_nobody_away() {
     let hosts = limits::HOSTS_MAX as u32 + 10;
     for host in 0..hosts {
         if host == hosts / 2 {
-            // Those before fall silent, and their leases end.
+            // The earlier hosts fall silent, and their leases expire.
             bench.pass(Duration::from_secs(5));
         }
         let block = BlockRange::new(u64::from(host) % 256, 1);
@@ -295,9 +295,9 @@ fn hosts_of_which_something_is_recovered_turn_nobody_away() {
     bench.pass(Duration::from_millis(20));
     bench.restart();
     assert_eq!(bench.device.transactions().count(), hosts as usize);
-    assert!(!is_turned_away(&mut bench, A), "the others may have ended long ago");
+    assert!(!is_turned_away(&mut bench, A), "recovered hosts do not count");
     for host in 0..limits::HOSTS_MAX as u32 - 1 {
         assert!(!is_turned_away(&mut bench, Generation(1_000 + host)), "{host}");
     }
-    assert!(is_turned_away(&mut bench, B), "now there are too many that speak");
+    assert!(is_turned_away(&mut bench, B), "the limit of hosts have spoken");
 }

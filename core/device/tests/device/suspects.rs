@@ -1,4 +1,4 @@
-//! What is cut short where writes take effect on arrival (atomicity `consistent`), on one device.
+//! Interrupted writes on one device, where writes take effect on arrival (atomicity `consistent`).
 
 use crate::bench::{ARRIVING, Actor, BLOCKS, Bench, LOCKED_ARRIVING, OBJECT, fills};
 use braid_base::{BlockRange, Generation};
@@ -17,7 +17,7 @@ fn actor(bench: &Bench, host: Generation, sequence: u64, micros: i64) -> Actor {
     Actor::new(host, sequence, bench.stamp(host, micros)).on(ARRIVING, Ordering::Timestamp)
 }
 
-/// Well above what a restart makes the floor.
+/// Well above the floor after a restart.
 fn late(bench: &Bench, sequence: u64) -> Actor {
     actor(bench, B, sequence, 3_000_000 + sequence as i64)
 }
@@ -33,7 +33,7 @@ fn write(bench: &mut Bench, actor: Actor, range: BlockRange, fill: u8) {
     assert_eq!(bench.hear(actor.id.host), Some(Reply::Written { transaction: actor.id, waited: false }));
 }
 
-/// Six seconds in which only host B says anything; what it is told of suspects at their end.
+/// Lets six seconds pass in which only host B speaks. Returns the suspects that it is told at their end.
 fn outlive_a(bench: &mut Bench) -> Vec<Suspect> {
     let mut named = Vec::new();
     for _ in 0..12 {
@@ -69,7 +69,7 @@ fn what_a_silent_host_wrote_or_announced_is_named_until_it_is_forgotten() {
         Suspect { transaction: announced.id, object: ARRIVING, blocks: SuspectBlocks::Announced(OTHER) },
     ];
     assert_eq!(outlive_a(&mut bench), expected);
-    // Nobody computes parity from them. Plain reads go on, and writes that need nothing old.
+    // Reads to compute parity are refused. Plain reads continue, and so do writes that need no old content.
     for (sequence, range) in [(2, BLOCK), (3, OTHER)] {
         let small = late(&bench, sequence);
         assert_eq!(refusal(&mut bench, small, small.read_and_prewrite(range)), Some(Refusal::Suspect));
@@ -81,7 +81,7 @@ fn what_a_silent_host_wrote_or_announced_is_named_until_it_is_forgotten() {
     assert_eq!(fills(&bench.hear(B).expect("an answer")), [7]);
     let blind = late(&bench, 6);
     write(&mut bench, blind, OTHER, 9);
-    // A late write is taken no more.
+    // A late write is refused.
     let stray = refusal(&mut bench, announced, announced.write_as(WriteMode::Immediate, OTHER, 1));
     assert_eq!(stray, Some(Refusal::NoPrewrite));
     for transaction in [written.id, announced.id] {
@@ -100,7 +100,7 @@ fn what_was_written_outlives_a_restart_and_what_is_over_is_not_suspect() {
     write(&mut bench, open, BLOCK, 7);
     write(&mut bench, over, OTHER, 8);
     bench.say_over(A, vec![2]);
-    // What only rides along is durable with whatever comes next.
+    // A request that only rides along becomes durable with the next batch.
     let next = actor(&bench, B, 1, 5);
     write(&mut bench, next, BlockRange::new(20, 1), 1);
     bench.pass(Duration::from_millis(200));
@@ -120,7 +120,7 @@ fn a_host_says_that_it_is_torn_or_that_nothing_was_written() {
         assert_eq!(bench.hear(A), Some(Reply::Decided { transaction: actor.id, outcome: Outcome::Abort }));
         assert_eq!(bench.device.suspects(), suspects, "{outcome:?}");
     }
-    // Said too soon, and taken back.
+    // The host's lease expired too soon; the host then says that nothing was written.
     let silent = actor(&bench, A, 3, 9);
     announce(&mut bench, silent, OTHER);
     outlive_a(&mut bench);
