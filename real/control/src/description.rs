@@ -1,4 +1,4 @@
-//! What an array is: its devices and volumes, and how it was created.
+//! The array's description: its devices and volumes, and the parameters it was created with.
 
 use crate::leases::{LEASE_MILLIS_DEFAULT, Leases};
 use braid_base::{ArrayId, DiskId, LockServerId};
@@ -6,33 +6,30 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// The array's description, as it stands in `array.json`.
+/// The array's description: the content of `array.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ArrayDescription {
     pub(crate) schema: u64,
-    /// Names the array.
     #[serde(serialize_with = "write_array_id", deserialize_with = "read_array_id")]
     pub array: ArrayId,
-    /// Rises with every change of this description.
+    /// Incremented by every change of this description.
     pub revision: u64,
-    /// False until every device was made: nothing has been served from them yet, and they may be made again.
+    /// False until every device has been made. Until then no data has been served, and the devices may be made again.
     pub created: bool,
-    /// False until the volumes that it was created with were made.
+    /// False until the volumes requested at creation have been made.
     pub populated: bool,
-    /// The number of the next volume. Numbers are never used again.
+    /// The number of the next volume. Numbers are never reused.
     pub next_volume: u64,
-    /// The number of the next device, unless one that is there has a higher one. Numbers are never used again.
+    /// The number of the next device, unless a device of the array has a higher number. Numbers are never reused.
     #[serde(default)]
     pub next_device: u16,
-    /// The devices.
     pub devices: Vec<DeviceEntry>,
-    /// Disks that stand by for the slot of a device that stays out.
+    /// Spares: disks that stand by to fill the slot of a device that stays out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spares: Vec<DiskEntry>,
-    /// The volumes.
     pub volumes: Vec<VolumeEntry>,
-    /// What was asked for when the array was created.
+    /// The parameters of the array's creation.
     pub creation: Creation,
 }
 
@@ -40,42 +37,41 @@ pub struct ArrayDescription {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceEntry {
-    /// Its number.
     pub id: u16,
     /// Its file or raw disk; relative to the array's folder unless it begins with `/`.
     pub file: PathBuf,
     /// Its raw size in bytes.
     pub size: u64,
-    /// The name of the disk in that file; none before it has been made.
+    /// The name of the disk in that file; absent until the disk has been made.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "disk_or_none")]
     pub disk: Option<DiskId>,
-    /// What fails together with it. No two units of a stripe are on one of these.
+    /// The failure domain: devices in one domain fail together. No two units of a stripe lie in the same domain.
     pub domain: String,
-    /// Where it listens when `braid up` does not run it.
+    /// Its address, if it is not started by `braid up`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
-    /// Whether the monitor knows of it.
     #[serde(default)]
     pub state: DeviceState,
-    /// Disks that are to take its place, or had it before: the device is started on the one of which the monitor says that it fills the slot.
+    /// Disks that are to fill its slot, or that filled it before. The device is started on the disk that fills the slot according to the
+    /// monitor.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<DiskEntry>,
 }
 
-/// Whether a device is on the monitor's record, or is going to be.
+/// Whether the monitor's membership contains a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeviceState {
-    /// It may not be, yet. Its disk has been made.
+    /// Being added: its disk has been made, and the membership may not contain it yet.
     Adding,
-    /// It is.
+    /// The membership contains it.
     #[default]
     Ready,
-    /// It may not be, any more. No volume lies on it.
+    /// Being removed: no volume lies on it, and the membership may no longer contain it.
     Removing,
 }
 
-/// A disk without a slot of its own.
+/// A disk that does not fill a slot: a spare, or another disk of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiskEntry {
@@ -83,7 +79,6 @@ pub struct DiskEntry {
     pub file: PathBuf,
     /// Its raw size in bytes.
     pub size: u64,
-    /// Its name.
     #[serde(with = "disk_name")]
     pub disk: DiskId,
 }
@@ -92,64 +87,63 @@ pub struct DiskEntry {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VolumeEntry {
-    /// What people call it.
     pub name: String,
     /// Its number; its component on each device is the object of the same number.
     pub id: u64,
-    /// Its usable size.
+    /// Its usable size in bytes.
     pub bytes: u64,
-    /// Such as `raid5:4+1`.
+    /// The layout, such as `raid5:4+1`.
     pub layout: String,
-    /// Bytes of a stripe unit.
+    /// Bytes in a stripe unit.
     pub unit: u64,
     /// The devices that it lies on, in ring order.
     pub devices: Vec<u16>,
-    /// How its requests are ordered: `timestamp`, `device-lock`, …
+    /// The ordering of its requests: `timestamp`, `device-lock`, …
     pub ordering: String,
-    /// What a failure may leave of a write: `implied` or `consistent`.
+    /// Its atomicity, which determines what a failure may leave of a write: `implied` or `consistent`.
     #[serde(default = "implied")]
     pub atomicity: String,
-    /// It is an attribute volume: it keeps attributes of objects, and nobody's blocks.
+    /// True for an attribute volume: it holds attributes of objects, and no blocks of users.
     #[serde(default, alias = "mirror", skip_serializing_if = "is_false")]
     pub attribute_volume: bool,
-    /// Where its components begin in their objects, in blocks.
+    /// The first block of its components within their objects.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub first_block: u64,
-    /// Where it moves to, while it does.
+    /// The target of its migration, while one is under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moving: Option<PlacementEntry>,
-    /// Whether its components are there, and all ordered so.
+    /// Whether its components exist on all devices and have the same ordering.
     pub state: VolumeState,
 }
 
-/// Where a volume moves to, and how far it is.
+/// The target of a migration, and its progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlacementEntry {
-    /// As of a volume.
+    /// The layout, as in [`VolumeEntry`].
     pub layout: String,
-    /// As of a volume.
+    /// Bytes in a stripe unit.
     pub unit: u64,
-    /// As of a volume.
+    /// The devices, in ring order.
     pub devices: Vec<u16>,
-    /// As of a volume.
+    /// The first block of the components within their objects.
     pub first_block: u64,
-    /// What is before this block of the volume was copied; from time to time.
+    /// All blocks of the volume below this one have been copied. Updated from time to time.
     #[serde(default)]
     pub copied_to: u64,
 }
 
-/// What is changed while a volume is on hold.
+/// A change that is made while a volume is on hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Change {
-    /// How its requests are ordered.
+    /// Sets the ordering of its requests.
     Ordering(String),
-    /// From now on it moves.
+    /// Begins a migration.
     Move(PlacementEntry),
-    /// It lies where it has moved to, and nowhere else.
+    /// Ends a migration: the volume lies at the target alone.
     EndMove,
-    /// It lies where it was, and nowhere else.
+    /// Abandons a migration: the volume lies at its source alone.
     GiveUpMove,
 }
 
@@ -165,7 +159,7 @@ impl fmt::Display for Change {
 }
 
 impl VolumeEntry {
-    /// The same after a change, ready.
+    /// The entry after this change, in state ready.
     pub fn changed(&self, change: &Change) -> VolumeEntry {
         let mut changed = VolumeEntry { state: VolumeState::Ready, ..self.clone() };
         match change {
@@ -182,7 +176,7 @@ impl VolumeEntry {
         changed
     }
 
-    /// True if it lies on this device, moves there, or is going to.
+    /// True if the volume lies on this device, or is migrating or about to migrate to it.
     pub fn has_to_do_with(&self, device: u16) -> bool {
         let target = match &self.state {
             VolumeState::Draining { to: Change::Move(target), .. }
@@ -193,7 +187,7 @@ impl VolumeEntry {
         self.devices.iter().chain(targets).any(|other| *other == device)
     }
 
-    /// Its state in a word, for programs.
+    /// The name of its state, for programs.
     pub fn state_name(&self) -> &'static str {
         match self.state {
             VolumeState::Ready if self.moving.is_some() => "moving",
@@ -202,45 +196,45 @@ impl VolumeEntry {
     }
 }
 
-/// Whether a volume's components are on all its devices, and ordered in one way.
+/// The life cycle of a volume.
 ///
 /// ```text
-///   Creating ──► Ready ──► Draining ──► Reordering ──► Ready         Draining ──► Ready: it was given up
+///   Creating ──► Ready ──► Draining ──► Reordering ──► Ready         Draining ──► Ready: the change was abandoned
 ///                  └─────► Deleting
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VolumeState {
-    /// Some may not be there yet.
+    /// Components may be missing on some devices.
     Creating,
-    /// All are there.
+    /// All components exist.
     Ready,
-    /// Hosts are to end what they have begun, and to begin nothing: its ordering, or where it lies, is going to change. Nothing
+    /// The volume is on hold for a change of its ordering or placement: hosts end their operations on it and begin none. Nothing
     /// has changed yet.
     Draining {
-        /// What is going to change.
+        /// The change that will be made.
         to: Change,
-        /// The generation of the host that is changing it. If that dies, whoever runs the array takes it back.
+        /// The generation of the host that makes the change. If that host dies, the process that runs the array reverts to `Ready`.
         by: u32,
     },
-    /// All hosts have drained. Some devices may have been changed already.
+    /// All hosts have drained. The change may have been applied on some devices.
     Reordering {
-        /// What changes.
+        /// The change that is being made.
         to: Change,
-        /// As in `Draining`; but what has begun is brought to its end.
+        /// As in `Draining`; but if that host dies, the change is completed.
         by: u32,
     },
-    /// Some may be gone already.
+    /// Components may be gone from some devices.
     Deleting,
 }
 
 impl VolumeState {
-    /// True if hosts are to begin nothing until it is ready again.
+    /// True if hosts must not begin an operation until the volume is ready again.
     pub fn is_on_hold(&self) -> bool {
         matches!(self, VolumeState::Draining { .. } | VolumeState::Reordering { .. })
     }
 
-    /// In a word, for programs.
+    /// The name of the state, for programs.
     pub fn name(&self) -> &'static str {
         match self {
             VolumeState::Creating => "creating",
@@ -252,27 +246,27 @@ impl VolumeState {
     }
 }
 
-/// What an array was created with; what is asked for later must not differ.
+/// The parameters of the array's creation. Later invocations of `braid up` must not ask for different ones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Creation {
-    /// How many devices.
+    /// The number of devices.
     pub devices: u16,
-    /// Bytes of each.
+    /// The size of each device in bytes.
     pub size: u64,
-    /// Of the volumes.
+    /// The layout of the volumes.
     pub layout: String,
-    /// Bytes of a stripe unit.
+    /// Bytes in a stripe unit.
     pub unit: u64,
-    /// Name and bytes of each volume.
+    /// Name and size in bytes of each volume.
     pub volumes: Vec<(String, u64)>,
-    /// How many lock servers share the work, if a volume's ordering needs any.
+    /// The number of lock servers, which are started if a volume's ordering needs them.
     #[serde(default = "one")]
     pub lock_servers: u16,
-    /// How hosts get locks at several of them: `ordered` or `timeout`.
+    /// How hosts acquire locks from several lock servers: `ordered` or `timeout`.
     #[serde(default = "ordered")]
     pub lock_acquisition: String,
-    /// How long a node may be silent until the others go on without it, in milliseconds.
+    /// The lease in milliseconds: a node that is silent for longer is presumed dead.
     #[serde(default = "default_lease")]
     pub lease_millis: u64,
 }
@@ -302,7 +296,7 @@ fn ordered() -> String {
 }
 
 impl ArrayDescription {
-    /// A new array with a name of its own, whose devices are still to be made.
+    /// A new array with a fresh name, whose devices are still to be made.
     pub fn new(devices: Vec<DeviceEntry>, creation: Creation) -> ArrayDescription {
         ArrayDescription {
             schema: crate::file::SCHEMA,
@@ -319,7 +313,7 @@ impl ArrayDescription {
         }
     }
 
-    /// How long its nodes may be silent.
+    /// The leases of its nodes.
     pub fn leases(&self) -> Leases {
         Leases::of_millis(self.creation.lease_millis)
     }
@@ -329,7 +323,6 @@ impl ArrayDescription {
         self.volumes.iter().find(|volume| volume.name == name)
     }
 
-    /// The same, to change it.
     pub fn volume_mut(&mut self, name: &str) -> Option<&mut VolumeEntry> {
         self.volumes.iter_mut().find(|volume| volume.name == name)
     }
@@ -339,12 +332,11 @@ impl ArrayDescription {
         self.devices.iter().find(|device| device.id == id)
     }
 
-    /// The same, to change it.
     pub fn device_mut(&mut self, id: u16) -> Option<&mut DeviceEntry> {
         self.devices.iter_mut().find(|device| device.id == id)
     }
 
-    /// The devices that new volumes can lie on.
+    /// The devices that new volumes may lie on.
     pub fn ready_devices(&self) -> impl Iterator<Item = &DeviceEntry> {
         self.devices.iter().filter(|device| device.state == DeviceState::Ready)
     }
@@ -355,8 +347,8 @@ impl ArrayDescription {
         self.next_device.max(above)
     }
 
-    /// Another disk fills a device's slot: one that it knows as its own, or a spare. The one before it is kept in mind. False if no such disk
-    /// is known.
+    /// Records that another disk fills a device's slot: one of the device's other disks, or a spare. The previous disk joins the device's
+    /// other disks. Returns false if no such disk is known.
     pub fn fill_slot(&mut self, id: u16, disk: DiskId) -> bool {
         let spare = self.spares.iter().position(|spare| spare.disk == disk);
         let Some(device) = self.devices.iter_mut().find(|device| device.id == id) else { return false };
@@ -372,35 +364,38 @@ impl ArrayDescription {
         true
     }
 
-    /// The lock servers, whether or not they are needed.
+    /// The lock servers, whether or not an ordering needs them.
     pub fn lock_servers(&self) -> impl Iterator<Item = LockServerId> + use<> {
         (0..self.creation.lock_servers).map(LockServerId)
     }
 
-    /// What is wrong with it, if anything: the file may have been edited by hand.
+    /// Checks the description for contradictions, because the file may have been edited by hand. Returns what is wrong.
     pub(crate) fn check(&self) -> Result<(), String> {
         for (index, device) in self.devices.iter().enumerate() {
             if self.devices[..index].iter().any(|other| other.id == device.id) {
-                return Err(format!("device {} is there twice", device.id));
+                return Err(format!("device {} appears twice", device.id));
             }
         }
         let disks =
             self.devices.iter().filter_map(|device| device.disk).chain(self.spares.iter().map(|spare| spare.disk));
         let disks: Vec<_> = disks.collect();
         if let Some(twice) = disks.iter().enumerate().find(|(index, disk)| disks[..*index].contains(disk)) {
-            return Err(format!("disk {} is there twice", twice.1));
+            return Err(format!("disk {} appears twice", twice.1));
         }
         for (index, volume) in self.volumes.iter().enumerate() {
             if self.volumes[..index].iter().any(|other| other.name == volume.name || other.id == volume.id) {
-                return Err(format!("volume '{}' is there twice", volume.name));
+                return Err(format!("volume '{}' appears twice", volume.name));
             }
             if volume.id >= self.next_volume {
-                return Err(format!("volume '{}' has a number that was not given out", volume.name));
+                return Err(format!(
+                    "volume '{}' has number {}, but next_volume is {}",
+                    volume.name, volume.id, self.next_volume
+                ));
             }
             let target = volume.moving.iter().flat_map(|target| &target.devices);
             let mut devices = volume.devices.iter().chain(target);
             if let Some(stranger) = devices.find(|id| !self.devices.iter().any(|device| device.id == **id)) {
-                return Err(format!("volume '{}' lies on device {stranger}, which is not there", volume.name));
+                return Err(format!("volume '{}' lies on device {stranger}, which does not exist", volume.name));
             }
         }
         Ok(())
@@ -408,7 +403,7 @@ impl ArrayDescription {
 }
 
 impl DeviceEntry {
-    /// One of its disks beside that which it has. So many are kept in mind that a change can be taken back.
+    /// Adds a disk to the device's other disks. A bounded number is kept, enough to revert a replacement.
     pub fn remember(&mut self, disk: DiskEntry) {
         self.others.retain(|other| other.disk != disk.disk);
         self.others.push(disk);
@@ -416,33 +411,33 @@ impl DeviceEntry {
         self.others.drain(..surplus);
     }
 
-    /// Its file, seen from anywhere.
+    /// Its file, resolved against the array's folder.
     pub fn path(&self, folder: &Path) -> PathBuf {
         folder.join(&self.file)
     }
 }
 
 impl DiskEntry {
-    /// Its file, seen from anywhere.
+    /// Its file, resolved against the array's folder.
     pub fn path(&self, folder: &Path) -> PathBuf {
         folder.join(&self.file)
     }
 }
 
-/// The most disks of a device that are known besides the one that it has.
+/// The most other disks that are kept for a device.
 const OTHERS_MAX: usize = 4;
 
-/// Where a lock server keeps what it must not forget: a file in the array's folder.
+/// The file, relative to the array's folder, that holds a lock server's durable state.
 pub fn lock_server_file(server: LockServerId) -> PathBuf {
     format!("lockd{}.state", server.0).into()
 }
 
-/// Reads the form that [`ArrayId`] is written in.
+/// Parses the text form of an [`ArrayId`].
 pub fn parse_array_id(text: &str) -> Option<ArrayId> {
     uuid::Uuid::parse_str(text).ok().map(|uuid| ArrayId(uuid.into_bytes()))
 }
 
-/// Reads the form in which a disk's name is written.
+/// Parses the text form of a disk's name.
 pub fn parse_disk(text: &str) -> Option<DiskId> {
     u64::from_str_radix(text, 16).ok().filter(|_| text.len() == 16).map(DiskId)
 }
@@ -516,7 +511,7 @@ mod tests {
     #[test]
     fn a_slot_is_filled_by_its_own_next_disk_or_by_a_spare_and_the_one_before_is_kept_in_mind() {
         let mut array = description();
-        assert!(!array.fill_slot(3, DiskId(70)), "nobody knows that disk");
+        assert!(!array.fill_slot(3, DiskId(70)), "the disk is unknown");
         array.device_mut(3).unwrap().remember(disk(70));
         array.spares = vec![disk(80), disk(90)];
         assert!(array.fill_slot(3, DiskId(70)) && array.fill_slot(3, DiskId(90)));
@@ -533,7 +528,7 @@ mod tests {
         (10..20).for_each(|number| array.device_mut(3).unwrap().remember(disk(number)));
         assert_eq!(names(&array.device(3).unwrap().others), [16, 17, 18, 19]);
         array.spares.push(disk(1));
-        assert!(array.check().is_err(), "it is that of device 0");
+        assert!(array.check().is_err(), "device 0 has the same disk");
     }
 
     #[test]

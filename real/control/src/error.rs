@@ -1,93 +1,71 @@
-//! What can go wrong with the array's folder, and what to do about it.
+//! Errors of the array's folder, with what to do about each.
 
 use braid_base::Generation;
 use std::path::{Path, PathBuf};
 
-/// Why the control plane could not do what it was asked.
+/// Why the control plane could not carry out a request.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// No array there.
     #[error("there is no array in {}", .dir.display())]
     NoArray {
-        /// Where it was looked for.
+        /// The folder that was searched.
         dir: PathBuf,
     },
-    /// An array is there already.
-    #[error("there is an array in {} already", .dir.display())]
-    ArrayExists {
-        /// Where.
-        dir: PathBuf,
-    },
-    /// Written by a later release.
+    #[error("there is already an array in {}", .dir.display())]
+    ArrayExists { dir: PathBuf },
+    /// The file was written by a later release.
     #[error("{} has schema {found}, this release knows up to {known}: use a newer release", .file.display())]
     NewerSchema {
-        /// Which file.
         file: PathBuf,
-        /// What it says.
+        /// The schema of the file.
         found: u64,
-        /// What we know.
+        /// The latest schema of this release.
         known: u64,
     },
-    /// Not what we wrote.
-    #[error("{} can't be understood ({reason}); it was left as it is: put it right, or bring back a copy", .file.display())]
+    /// The content of the file is not valid.
+    #[error("{} can't be parsed ({reason}); it was left unchanged: correct it or restore a copy", .file.display())]
     Damaged {
-        /// Which file.
         file: PathBuf,
-        /// What the parser says.
+        /// The parser's message.
         reason: String,
     },
-    /// The counter of generations is gone. To begin again would give two hosts the same name.
+    /// The counter of generations is missing. Starting again at zero could give two hosts the same generation.
     #[error(
-        "{} is missing: `braid monitor recover` makes it anew, above every generation that the devices know of",
+        "{} is missing: run `braid monitor recover`, which recreates it above every generation known to the devices",
         .file.display()
     )]
-    GenerationsMissing {
-        /// Which file.
-        file: PathBuf,
-    },
-    /// Every generation has been used.
+    GenerationsMissing { file: PathBuf },
     #[error("all host generations of this array have been used")]
     GenerationsExhausted,
-    /// Another process holds the folder's lock too long.
+    /// Another process has held the lock of the folder for too long.
     #[error("{} has held {} for more than {seconds} s", holder_name(*.holder), .file.display())]
     Locked {
-        /// Which file.
         file: PathBuf,
-        /// Who holds it, as far as the system says.
+        /// The process that holds it, if the system tells.
         holder: Option<u32>,
         /// How long we waited.
         seconds: u64,
     },
-    /// `braid up` runs on this folder already.
+    /// `braid up` is already running on this folder.
     #[error("the array in {} is up already{}", .dir.display(), .pid.map(|pid| format!(" (process {pid})")).unwrap_or_default())]
     AlreadyUp {
-        /// Which folder.
         dir: PathBuf,
-        /// Whose process it is, as far as it has said.
+        /// The process that runs it, if known.
         pid: Option<u32>,
     },
-    /// The host was taken for dead, and its lease removed.
-    #[error("the lease of host {generation} had run out, and the host was shut out: start it again")]
-    LeaseLost {
-        /// Which host.
-        generation: Generation,
-    },
-    /// The description says something that can't be.
+    /// The host's lease expired, and the host was fenced.
+    #[error("the lease of host {generation} expired, and the host was fenced: start it again")]
+    LeaseLost { generation: Generation },
+    /// The description contradicts itself.
     #[error("{}: {reason}", .file.display())]
-    Inconsistent {
-        /// Which file.
-        file: PathBuf,
-        /// What.
-        reason: String,
-    },
-    /// The file system said no.
+    Inconsistent { file: PathBuf, reason: String },
+    /// The operating system reported an error.
     #[error("can't {doing} {}: {source}", .path.display())]
     File {
-        /// What was tried.
+        /// The action that failed.
         doing: &'static str,
-        /// On what.
+        /// The file or folder.
         path: PathBuf,
-        /// What the system said.
         source: std::io::Error,
     },
 }

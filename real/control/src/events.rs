@@ -1,8 +1,8 @@
-//! What has happened to the array: a log that people read, and that programs follow.
+//! The event log: changes in the array, recorded for operators to read and for tools to follow. No protocol depends on it.
 //!
-//! One JSON object a line, in `events.jsonl`. Each line is appended whole, under the folder's lock; what a power loss cut short is
-//! skipped by readers, and whoever writes next begins a line of his own. When the file has grown large it becomes `events.1.jsonl`, in
-//! the place of the one before: so the log is bounded, and its latest part is always there.
+//! The log is the file `events.jsonl`, with one JSON object a line. Each line is appended as a whole, under the folder's lock. A power
+//! loss may cut a line short: readers skip it, and the next writer starts a new line. When the file is full it is renamed to
+//! `events.1.jsonl`, which replaces the previous file of that name. Therefore the log is bounded and always contains the latest events.
 
 use crate::{ArrayFolder, ControlError};
 use serde::{Deserialize, Serialize};
@@ -12,78 +12,77 @@ use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Something that has happened.
+/// An entry of the event log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// Of this line's form.
+    /// The version of this line's format.
     schema: u64,
-    /// When, in universal time: `2030-01-31T23:59:59.123Z`.
+    /// The time in UTC: `2030-01-31T23:59:59.123Z`.
     pub time: String,
-    /// The same in milliseconds since 1970.
+    /// The same time in milliseconds since 1970.
     pub unix_millis: u64,
-    /// What kind of thing.
     pub kind: EventKind,
-    /// The device that it is about.
+    /// The device concerned, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<u16>,
-    /// The volume that it is about.
+    /// The volume concerned, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<String>,
-    /// In a sentence.
+    /// The event as a sentence.
     pub words: String,
-    /// In numbers, by name.
+    /// Numbers that belong to the event, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub figures: BTreeMap<String, u64>,
 }
 
-/// What may happen.
+/// The kinds of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EventKind {
-    /// The others do without a device.
+    /// A device is out: the others serve without it.
     DeviceOut,
-    /// A device does not answer, and the others can't do without it.
+    /// A device does not answer, and the others can't serve without it.
     #[serde(alias = "device-away")]
     DeviceUnavailable,
-    /// A device is back, and being resynchronised.
+    /// A device is back, and is being resynchronised.
     DeviceReturning,
-    /// A device has everything, and serves.
+    /// A device is completely resynchronised, and serves.
     DeviceIn,
-    /// What is in a device's place may not serve.
+    /// The disk in a device's slot is not allowed to serve.
     DeviceRefused,
-    /// A device's disk fails to write, here and there or so much that the device is to be done without.
+    /// Writes to a device's disk fail, for some blocks or so often that the device must be taken out.
     DiskErrors,
-    /// An operator has taken a device out, or lets it come back.
+    /// An operator took a device out, or allowed it to return.
     DeviceHeld,
-    /// Another disk is to fill a device's slot, or does so.
+    /// Another disk is about to fill a device's slot, or fills it now.
     DiskReplaced,
-    /// The same, and the disk is one that stood by.
+    /// A spare is about to fill a device's slot, or fills it now.
     SpareTaken,
-    /// A device whose disk is a new one is being brought all of its content.
+    /// The rebuild of a new disk began.
     RebuildBegun,
-    /// It has it, or is out again.
+    /// The rebuild of a new disk ended, or its device is out again.
     RebuildEnded,
-    /// How fast devices are resynchronised has changed.
+    /// The recovery throttle changed.
     #[serde(alias = "pace-changed")]
     ThrottleChanged,
-    /// A read met blocks with checksum errors.
+    /// A read found blocks with checksum errors.
     #[serde(alias = "rot-found")]
     ChecksumErrorFound,
-    /// Blocks that had checksum errors were written anew.
+    /// Blocks with checksum errors were repaired.
     #[serde(alias = "rot-repaired")]
     ChecksumErrorRepaired,
-    /// Blocks can't be worked out any more.
+    /// Blocks can no longer be reconstructed.
     DataLost,
-    /// Somebody goes through a volume, to see whether all is right.
+    /// A scrub of a volume began.
     ScrubBegun,
-    /// He is through, or has stopped.
+    /// A scrub of a volume was completed or stopped.
     ScrubEnded,
-    /// Something that this release does not know.
+    /// A kind that this release does not know.
     #[serde(other)]
     Other,
 }
 
-/// How far somebody has read.
+/// A reader's position in the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventCursor {
     inode: u64,
@@ -91,7 +90,7 @@ pub struct EventCursor {
 }
 
 impl Event {
-    /// Something that happens now.
+    /// An event that happens now.
     pub fn now(kind: EventKind, words: impl Into<String>) -> Event {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Event::at(u64::try_from(since.as_millis()).unwrap_or(u64::MAX), kind, words)
@@ -103,17 +102,17 @@ impl Event {
         Event { schema, time, unix_millis, kind, device: None, volume: None, words, figures: BTreeMap::new() }
     }
 
-    /// The same, about a device.
+    /// The same event, concerning this device.
     pub fn of_device(self, device: u16) -> Event {
         Event { device: Some(device), ..self }
     }
 
-    /// The same, about a volume.
+    /// The same event, concerning this volume.
     pub fn of_volume(self, volume: &str) -> Event {
         Event { volume: Some(volume.to_string()), ..self }
     }
 
-    /// The same, with a number.
+    /// The same event with another number.
     pub fn with(mut self, name: &str, value: u64) -> Event {
         self.figures.insert(name.to_string(), value);
         self
@@ -121,14 +120,14 @@ impl Event {
 }
 
 impl EventKind {
-    /// As it stands in the log.
+    /// The name of the kind in the log.
     pub fn name(self) -> String {
         serde_json::to_value(self).ok().and_then(|name| Some(name.as_str()?.to_string())).unwrap_or_default()
     }
 }
 
 impl ArrayFolder {
-    /// Puts something on the log.
+    /// Appends an event to the log.
     pub fn record_event(&self, event: &Event) -> Result<(), ControlError> {
         let mut line = serde_json::to_vec(event).expect("our own types have a JSON form");
         line.push(b'\n');
@@ -148,17 +147,17 @@ impl ArrayFolder {
         append().map_err(ControlError::file("write", &path))
     }
 
-    /// All that is still on the log, in the order in which it was put there; and from where to go on.
+    /// All events that the log still contains, in the order in which they were appended, and the position after the last.
     pub fn events(&self) -> Result<(Vec<Event>, EventCursor), ControlError> {
         let mut events = Vec::new();
-        // Under the lock, so that no file is seen twice, or not at all.
+        // Under the lock, because otherwise a file that is renamed meanwhile could be read twice or missed.
         let _lock = self.lock()?;
         self.read_events(EVENTS_BEFORE, 0, &mut events)?;
         let cursor = self.read_events(EVENTS, 0, &mut events)?;
         Ok((events, cursor.unwrap_or_default()))
     }
 
-    /// What has come since `cursor`, which goes on with it.
+    /// The events appended since `cursor`, which is advanced past them.
     pub fn events_since(&self, cursor: &mut EventCursor) -> Result<Vec<Event>, ControlError> {
         let mut events = Vec::new();
         let there = |name: &str| std::fs::metadata(self.path(name)).ok();
@@ -177,7 +176,8 @@ impl ArrayFolder {
         Ok(events)
     }
 
-    /// Reads whole lines from `offset` on; those that are no events are skipped. Returns how far that was, if the file is there.
+    /// Reads whole lines from `offset` on, and skips lines that are no events. Returns the position reached, or none if the file is
+    /// missing.
     fn read_events(
         &self,
         name: &str,
@@ -190,7 +190,7 @@ impl ArrayFolder {
             let inode = file.metadata()?.ino();
             let mut text = Vec::new();
             file.seek(SeekFrom::Start(offset))?;
-            // Nobody lets it grow beyond that.
+            // No writer lets the file grow larger.
             file.take(2 * FILE_BYTES_MAX).read_to_end(&mut text)?;
             Ok((inode, text))
         };
@@ -204,7 +204,7 @@ impl ArrayFolder {
     }
 }
 
-/// True unless its last line was cut short.
+/// True unless the last line of the file was cut short.
 fn ends_well(file: &mut File) -> std::io::Result<bool> {
     if file.seek(SeekFrom::End(0))? == 0 {
         return Ok(true);
@@ -215,18 +215,18 @@ fn ends_well(file: &mut File) -> std::io::Result<bool> {
     Ok(last == [b'\n'])
 }
 
-/// A moment as `2030-01-31T23:59:59.123Z`.
+/// Formats a time as `2030-01-31T23:59:59.123Z`.
 fn universal_time(unix_millis: u64) -> String {
-    // No year has more than four digits.
+    // Years have four digits in this format.
     let since = Duration::from_millis(unix_millis.min(253_402_300_799_999));
     humantime::format_rfc3339_millis(UNIX_EPOCH + since).to_string()
 }
 
 pub(crate) const EVENTS: &str = "events.jsonl";
 pub(crate) const EVENTS_BEFORE: &str = "events.1.jsonl";
-/// Thousands of events.
+/// About four thousand events fit.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Letters of a sentence.
+/// Characters of a sentence.
 const WORDS_MAX: usize = 1000;
 
 #[cfg(test)]
@@ -265,7 +265,7 @@ mod tests {
         assert_eq!(words(&events), ["whole"]);
         folder.record_event(&Event::now(EventKind::ScrubEnded, "next")).unwrap();
         assert_eq!(words(&folder.events_since(&mut cursor).unwrap()), ["next"]);
-        // What a later release knows besides is no reason to be silent.
+        // A kind or a field added by a later release does not make the line unreadable.
         file.write_all(b"{\"schema\":1,\"time\":\"\",\"unix_millis\":1,\"kind\":\"new\",\"words\":\"w\",\"x\":1}\n")
             .unwrap();
         assert_eq!(folder.events_since(&mut cursor).unwrap()[0].kind, EventKind::Other);

@@ -1,4 +1,4 @@
-//! One small JSON file: read with its schema checked, replaced as a whole; and locks with a deadline.
+//! Small JSON files that are replaced as a whole, with a check of their schema on reading; and lock files with a time limit.
 
 use crate::ControlError;
 use rustix::fs::{FlockOperation, flock};
@@ -13,18 +13,18 @@ use std::time::{Duration, Instant};
 /// The schema of every file in the folder, as this release writes it.
 pub(crate) const SCHEMA: u64 = 2;
 
-/// How long to wait for a lock that is only ever held for a few file operations.
+/// How long to wait for a lock that is held only for a few file operations at a time.
 const LOCK_WAIT: Duration = Duration::from_secs(10);
 
 /// Whether a file must outlive a power loss.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Durability {
     Durable,
-    /// Only of use within this boot.
+    /// The content is useful within this boot only.
     ThisBoot,
 }
 
-/// What `path` holds; none if there is no such file.
+/// The content of `path`; none if there is no such file.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, ControlError> {
     let text = match std::fs::read(path) {
         Ok(text) => text,
@@ -32,7 +32,7 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Contro
         Err(error) => return Err(ControlError::file("read", path)(error)),
     };
     let damaged = |reason: String| ControlError::Damaged { file: path.to_path_buf(), reason };
-    // The schema first: what a later release wrote need not make sense to us otherwise.
+    // The schema is checked first, because this release may not be able to parse what a later release wrote.
     let value: serde_json::Value = serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
     match value.get("schema").and_then(serde_json::Value::as_u64) {
         None => return Err(damaged("it has no schema number".to_string())),
@@ -44,12 +44,12 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Contro
     serde_json::from_value(value).map(Some).map_err(|error| damaged(error.to_string()))
 }
 
-/// Puts `value` in the place of `path`. Needs a lock that keeps other writers of the same path away.
+/// Replaces the content of `path` with `value`. The caller holds a lock that excludes other writers of this path.
 pub(crate) fn replace<T: Serialize>(path: &Path, value: &T, durability: Durability) -> Result<(), ControlError> {
     let mut text = serde_json::to_vec_pretty(value).expect("our own types have a JSON form");
     text.push(b'\n');
     let temporary = temporary(path);
-    // A file of its own: one that is suspended while it prepares another never writes into what this one puts there.
+    // A new temporary file: a process that was suspended while it prepared another one never writes into this one.
     remove(&temporary)?;
     let new = OpenOptions::new().write(true).create_new(true).open(&temporary);
     let mut file = new.map_err(ControlError::file("create", &temporary))?;
@@ -64,7 +64,7 @@ pub(crate) fn replace<T: Serialize>(path: &Path, value: &T, durability: Durabili
     Ok(())
 }
 
-/// Removes `path` if it is there.
+/// Removes `path` if it exists.
 pub(crate) fn remove(path: &Path) -> Result<(), ControlError> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(ControlError::file("remove", path)(error)),
@@ -77,27 +77,27 @@ pub(crate) fn sync_folder(dir: &Path) -> Result<(), ControlError> {
     File::open(dir).and_then(|folder| folder.sync_all()).map_err(ControlError::file("sync", dir))
 }
 
-/// Where a new content is prepared. Always the same name, so that crashes leave at most one behind.
+/// The temporary file in which new content is prepared. The name is always the same, so that crashes leave at most one behind.
 pub(crate) fn temporary(path: &Path) -> PathBuf {
     let name = path.file_name().expect("a file has a name").to_string_lossy();
     path.with_file_name(format!(".{name}.new"))
 }
 
-/// Holds a lock file until dropped; the system lets go of it when the process dies.
+/// A lock file, held until dropped. The system releases it when the process dies.
 #[derive(Debug)]
 pub(crate) struct Lock {
     file: File,
 }
 
 impl Lock {
-    /// Takes the lock, waiting for others to finish what they do.
+    /// Takes the lock, and waits up to `LOCK_WAIT` for other processes to release it.
     pub(crate) fn take(path: &Path) -> Result<Lock, ControlError> {
         let (file, seconds) = (path.to_path_buf(), LOCK_WAIT.as_secs());
         let locked = || ControlError::Locked { holder: holder(&file), file, seconds };
         Lock::take_within(path, LOCK_WAIT)?.ok_or_else(locked)
     }
 
-    /// Takes the lock if that is possible within `wait`.
+    /// Takes the lock if it becomes free within `wait`.
     pub(crate) fn take_within(path: &Path, wait: Duration) -> Result<Option<Lock>, ControlError> {
         let begun = Instant::now();
         loop {
@@ -109,14 +109,14 @@ impl Lock {
         }
     }
 
-    /// True if `path` still names the file that is locked.
+    /// True if `path` still names the locked file.
     pub(crate) fn is_at(&self, path: &Path) -> bool {
         let name = |found: Metadata| (found.dev(), found.ino());
         let ours = self.file.metadata().ok().map(name);
         ours.is_some() && ours == std::fs::metadata(path).ok().map(name)
     }
 
-    /// Takes the lock if nobody holds it.
+    /// Takes the lock if it is free.
     pub(crate) fn try_take(path: &Path) -> Result<Option<Lock>, ControlError> {
         let file = OpenOptions::new()
             .create(true)
@@ -125,7 +125,7 @@ impl Lock {
             .open(path)
             .map_err(ControlError::file("open", path))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            // If the file was removed meanwhile, others lock its successor.
+            // If the file was removed meanwhile, other processes lock the file that replaces it.
             Ok(()) => Ok(Some(Lock { file }).filter(|lock| lock.is_at(path))),
             Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) => Ok(None),
             Err(error) => Err(ControlError::file("lock", path)(error)),
@@ -133,21 +133,21 @@ impl Lock {
     }
 }
 
-/// Whether a process has this file open, or had opened it before it was removed; none if the system does not tell us.
+/// Whether a process has this file open, possibly after the file was removed; none if the system does not tell.
 pub(crate) fn has_open(pid: u32, path: &Path) -> Option<bool> {
     let path = path.parent()?.canonicalize().ok()?.join(path.file_name()?);
     let removed = PathBuf::from(format!("{} (deleted)", path.display()));
-    // It may be in another namespace of processes, or of another user.
+    // The process may be in another PID namespace, or belong to another user.
     let open = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
     let mut targets = open.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok());
     Some(targets.any(|target| target == path || target == removed))
 }
 
-/// The process that holds a lock file, if the system says so.
+/// The process that holds a lock file, if the system tells.
 fn holder(path: &Path) -> Option<u32> {
     let inode = std::fs::metadata(path).ok()?.ino();
     let locks = std::fs::read_to_string("/proc/locks").ok()?;
-    // Number, FLOCK, ADVISORY, WRITE, process, device and inode. Those who wait have an arrow behind the number.
+    // Fields: number, FLOCK, ADVISORY, WRITE, process, device and inode. For a waiting process an arrow follows the number.
     locks.lines().find_map(|line| {
         let mut words = line.split_whitespace().skip(1);
         let (kind, pid, file) = (words.next()?, words.nth(2)?, words.next()?);
@@ -173,7 +173,7 @@ mod tests {
         let new = serde_json::json!({"schema": 1, "n": 2});
         replace(&path, &new, Durability::Durable).unwrap();
         assert_eq!(read::<serde_json::Value>(&path).unwrap(), Some(new));
-        assert!(!temporary(&path).exists(), "what a crash left is used up by the next change");
+        assert!(!temporary(&path).exists(), "the next change uses up what a crash left");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The array's folder: opening it, changing the description, and who runs it.
+//! The array's folder: opening it, changing the description, and the supervision lock of the process that runs the array.
 
 use crate::events::{EVENTS, EVENTS_BEFORE};
 use crate::file::{self, Durability, Lock};
@@ -12,24 +12,24 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// An array's folder. Cheap to open and to clone: it keeps nothing in memory, so that what another process
-/// changed is seen at the next call.
+/// An array's folder. It is cheap to open and to clone. Nothing is cached in memory, so that every call sees changes made by other
+/// processes.
 #[derive(Clone, Debug)]
 pub struct ArrayFolder {
     dir: PathBuf,
 }
 
-/// Held by the one process that runs the array's devices; ends with the process, however that ends.
+/// The supervision lock: held by the one process that runs the array's devices, and released when that process ends in any way.
 #[derive(Debug)]
 pub struct Supervision {
     pub(crate) folder: ArrayFolder,
     lock: Lock,
-    /// The supervisor that this run has published; zero before.
+    /// The supervisor that this run has published; zero until it has published one.
     published: AtomicU32,
 }
 
 impl ArrayFolder {
-    /// The folder of the array at `path`: the folder itself, or the description in it. Nothing is read yet.
+    /// The folder of the array at `path`, which is the folder itself or the description in it. Nothing is read.
     pub fn at(path: &Path) -> ArrayFolder {
         let is_description = path.file_name().is_some_and(|name| name == DESCRIPTION) && !path.is_dir();
         let dir = match path.parent() {
@@ -40,17 +40,17 @@ impl ArrayFolder {
         ArrayFolder { dir: dir.to_path_buf() }
     }
 
-    /// Where it is.
+    /// The path of the folder.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Where it is, seen from anywhere.
+    /// The absolute path of the folder.
     pub fn absolute(&self) -> PathBuf {
         self.dir.canonicalize().unwrap_or_else(|_| self.dir.clone())
     }
 
-    /// Makes the folder, if need be, and puts a new array into it.
+    /// Creates the folder if it is missing, and puts a new array into it.
     pub fn create(&self, description: &ArrayDescription) -> Result<(), ControlError> {
         std::fs::create_dir_all(self.path(HOSTS)).map_err(ControlError::file("create", &self.path(HOSTS)))?;
         let _lock = self.lock()?;
@@ -60,11 +60,11 @@ impl ArrayFolder {
         self.consistent(description)?;
         reserve::fill(&self.path(RESERVE))?;
         self.begin_generations()?;
-        // Last, since the array exists from here on.
+        // The description is written last, because the array exists from then on.
         self.replace(&self.path(DESCRIPTION), description, Durability::Durable)
     }
 
-    /// The description as it stands.
+    /// Reads the description.
     pub fn describe(&self) -> Result<ArrayDescription, ControlError> {
         let description: Option<ArrayDescription> = file::read(&self.path(DESCRIPTION))?;
         let description = description.ok_or_else(|| ControlError::NoArray { dir: self.dir.clone() })?;
@@ -72,7 +72,7 @@ impl ArrayFolder {
         Ok(description)
     }
 
-    /// Changes the description: `change` sees it as it stands, with no other writer at the same time. If it fails,
+    /// Changes the description: `change` gets its current content, under the lock that excludes other writers. If `change` fails,
     /// nothing is changed. Returns what `change` returns.
     pub fn update<T, E: From<ControlError>>(
         &self,
@@ -88,29 +88,29 @@ impl ArrayFolder {
         Ok(returned)
     }
 
-    /// What `braid up` runs at present; none if nobody does.
+    /// What `braid up` is running at present; none if it does not run.
     pub fn running(&self) -> Result<Option<RunningSet>, ControlError> {
         let lock = self.path(SUPERVISION);
         if !lock.exists() || Lock::try_take(&lock)?.is_some() {
             return Ok(self.running_without_lock());
         }
-        // Whoever holds the lock may not have written it yet; what is there may be of another array, or damaged, and is made anew.
+        // The process that holds the lock may not have written the file yet. A file of another array, or a damaged one, is ignored.
         let running: Option<RunningSet> = file::read(&self.path(RUN)).ok().flatten();
         let is_holder = |running: &RunningSet| file::has_open(running.supervisor, &lock) != Some(false);
         Ok(Some(running.filter(is_holder).unwrap_or_else(|| RunningSet::begun(0))))
     }
 
-    /// What is run by a process that holds the lock file's older self, since somebody has removed the file.
+    /// What is run by a process whose lock file was removed: it holds the lock of the removed file.
     fn running_without_lock(&self) -> Option<RunningSet> {
-        // What can't be read was left by a power loss.
+        // An unreadable file was left by a power loss.
         let running: Option<RunningSet> = file::read(&self.path(RUN)).ok().flatten();
         running.filter(|running| file::has_open(running.supervisor, &self.path(SUPERVISION)) == Some(true))
     }
 
-    /// Becomes the one that runs the array, which need not have been created yet.
+    /// Takes the supervision lock. The array need not exist yet.
     pub fn supervise(&self) -> Result<Supervision, ControlError> {
         std::fs::create_dir_all(&self.dir).map_err(ControlError::file("create", &self.dir))?;
-        // Those who ask what runs hold the lock for a moment, too.
+        // Processes that ask what is running hold the lock for a moment, too.
         let Some(lock) = Lock::take_within(&self.path(SUPERVISION), Duration::from_millis(200))? else {
             let running: Option<RunningSet> = file::read(&self.path(RUN)).ok().flatten();
             return Err(ControlError::AlreadyUp {
@@ -121,16 +121,16 @@ impl ArrayFolder {
         if let Some(running) = self.running_without_lock() {
             return Err(ControlError::AlreadyUp { dir: self.dir.clone(), pid: Some(running.supervisor) });
         }
-        // What an earlier run left when it was killed is of no use to anybody.
+        // What a killed run has left is obsolete.
         file::remove(&self.path(RUN))?;
         if self.path(DESCRIPTION).exists() {
-            // What was given up while the disk was full, if it is so no longer.
+            // Space that was released while the disk was full is reserved again, if the disk has room now.
             let _ = reserve::fill(&self.path(RESERVE));
         }
         Ok(Supervision { folder: self.clone(), lock, published: AtomicU32::new(0) })
     }
 
-    /// Puts `value` in the place of `path`, a file of the folder: on a full disk, with the room kept back for this.
+    /// Replaces the content of `path`, a file of the folder. On a full disk it uses the reserved space.
     pub(crate) fn replace<T: Serialize>(
         &self,
         path: &Path,
@@ -147,8 +147,8 @@ impl ArrayFolder {
                 Err(ControlError::File { source, .. }) if source.kind() == ErrorKind::StorageFull && gave_up => {}
                 done => return done,
             }
-            // Devices that ask for room just now, as they do when they start, took what was given up. They are soon refused
-            // for good; the rest is not thrown after it before.
+            // A device that asks for space at this moment, as devices do when they start, took what was released. Its next
+            // requests are refused; until then the rest of the reserve is not released.
             std::thread::sleep(NEIGHBOURS_SETTLE);
         }
     }
@@ -164,13 +164,13 @@ impl ArrayFolder {
         Lock::take(&self.path(LOCK))
     }
 
-    /// Fails if the lock's file was removed while it was held: another process may have changed what this one has read.
+    /// Fails if the lock's file was removed while the lock was held: another process may have changed what this one has read.
     pub(crate) fn require_lock(&self, lock: &Lock) -> Result<(), ControlError> {
         let path = self.path(LOCK);
         if lock.is_at(&path) {
             return Ok(());
         }
-        let lost = "it was removed while this process held it, and nothing has changed: try again";
+        let lost = "it was removed while this process held it; nothing was changed: try again";
         Err(ControlError::file("keep", &path)(std::io::Error::other(lost)))
     }
 
@@ -180,13 +180,13 @@ impl ArrayFolder {
 }
 
 impl Supervision {
-    /// Lets others see what runs.
+    /// Publishes the processes of this run.
     pub fn publish(&self, running: &RunningSet) -> Result<(), ControlError> {
         self.published.store(running.supervisor, Ordering::Relaxed);
         self.folder.replace(&self.folder.path(RUN), running, Durability::ThisBoot)
     }
 
-    /// False if somebody has removed or replaced what was published, and no other run has taken the lock.
+    /// False if the published file was removed or replaced while no other run has taken the lock.
     pub fn is_published(&self) -> bool {
         if !self.lock.is_at(&self.folder.path(SUPERVISION)) {
             return true;
@@ -195,33 +195,33 @@ impl Supervision {
         there.is_some_and(|running| running.supervisor == self.published.load(Ordering::Relaxed))
     }
 
-    /// Takes the lock again if somebody has removed its file. True if that had happened.
+    /// Takes the lock again if its file was removed. Returns true if it was.
     pub fn keep_lock(&mut self) -> Result<bool, ControlError> {
         let path = self.folder.path(SUPERVISION);
         if self.lock.is_at(&path) {
             return Ok(false);
         }
-        // Those who ask what runs hold the new one for a moment, too.
+        // Processes that ask what is running hold the new lock for a moment, too.
         let Some(lock) = Lock::try_take(&path)? else { return Ok(false) };
         self.lock = lock;
         Ok(true)
     }
 
-    /// Gives up a folder that was made for this run, and in which no array was made.
+    /// Removes a folder that was created for this run, if no array was made in it.
     pub fn leave_no_trace(self) -> Result<(), ControlError> {
         file::remove(&self.folder.path(SUPERVISION))?;
-        // If somebody else has put something there, it stays.
+        // It stays if it contains anything else.
         let _ = std::fs::remove_dir(&self.folder.dir);
         Ok(())
     }
 
-    /// Takes back an array that no volume was made in: its files go, and with `and_folder` the folder, unless there is
-    /// something else in it. Its devices must have ended.
+    /// Undoes the creation of an array without volumes: removes its files, and with `and_folder` the folder, unless the folder contains
+    /// anything else. The devices must have ended.
     pub fn discard(self, and_folder: bool) -> Result<(), ControlError> {
         let folder = &self.folder;
         let (devices, lock_servers) = folder.update(|description| {
             assert!(!description.populated && description.volumes.is_empty(), "an array with volumes is not discarded");
-            // If this is cut short, the next start makes the devices anew.
+            // If this is interrupted, the next start makes the devices again.
             description.created = false;
             Ok::<_, ControlError>((description.devices.clone(), description.lock_servers()))
         })?;
@@ -248,7 +248,7 @@ impl Supervision {
 
 impl Drop for Supervision {
     fn drop(&mut self) {
-        // Only tidiness: without the lock nobody believes it. What another run has published stays.
+        // For tidiness only: without the lock the file is ignored. What another run has published stays.
         let there: Option<RunningSet> = file::read(&self.folder.path(RUN)).ok().flatten();
         if there.is_some_and(|running| running.supervisor == *self.published.get_mut()) {
             let _ = file::remove(&self.folder.path(RUN));
@@ -261,7 +261,7 @@ const LOCK: &str = "lock";
 const SUPERVISION: &str = "up.lock";
 const RUN: &str = "run.json";
 const RESERVE: &str = "reserve";
-/// Between two attempts to write on a full disk.
+/// The wait between two attempts to write on a full disk.
 const NEIGHBOURS_SETTLE: Duration = Duration::from_millis(20);
 pub(crate) const HOSTS: &str = "hosts";
 
@@ -270,7 +270,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::{Creation, DeviceEntry, DeviceState, VolumeEntry, VolumeState};
 
-    /// A folder of a test's own, removed at its end.
+    /// A folder for one test, removed at its end.
     pub(crate) struct Scratch {
         dir: PathBuf,
     }
@@ -441,7 +441,7 @@ pub(crate) mod tests {
         let refused = folder.supervise();
         assert!(matches!(refused, Err(ControlError::AlreadyUp { pid, .. }) if pid == Some(set.supervisor)));
 
-        // What is there of another array, or is no such file at all, is not believed, and made anew.
+        // A file of another array, or one that can't be parsed, is ignored and written again.
         let beginning = Some(RunningSet::begun(0));
         let other = RunningSet::begun(1);
         file::replace(&folder.path(RUN), &other, Durability::ThisBoot).unwrap();
@@ -455,7 +455,7 @@ pub(crate) mod tests {
         drop(supervision);
         assert_eq!(folder.running().unwrap(), None);
 
-        // A run that was killed leaves its file behind.
+        // A killed run leaves its file behind.
         let set = RunningSet::begun(u32::MAX);
         file::replace(&folder.path(RUN), &set, Durability::ThisBoot).unwrap();
         assert_eq!(folder.running().unwrap(), None);
@@ -470,7 +470,7 @@ pub(crate) mod tests {
         let before = folder.describe().unwrap();
         let update = folder.update(|description| {
             std::fs::remove_file(folder.path(LOCK)).unwrap();
-            // Another process makes a change meanwhile.
+            // Another process changes the description meanwhile.
             let other = |description: &mut ArrayDescription| {
                 description.populated = true;
                 Ok::<_, ControlError>(())
@@ -494,7 +494,7 @@ pub(crate) mod tests {
         std::fs::remove_file(folder.path(SUPERVISION)).unwrap();
         let refused = folder.supervise();
         assert!(matches!(refused, Err(ControlError::AlreadyUp { pid, .. }) if pid == Some(set.supervisor)));
-        assert_eq!(folder.running().unwrap(), Some(set.clone()), "what it has published is there");
+        assert_eq!(folder.running().unwrap(), Some(set.clone()), "the published file is there");
         assert!(supervision.keep_lock().unwrap());
         assert!(!supervision.keep_lock().unwrap());
         assert!(Lock::try_take(&folder.path(SUPERVISION)).unwrap().is_none(), "it has the lock again");
@@ -507,7 +507,7 @@ pub(crate) mod tests {
         drop(others);
         assert!(supervision.keep_lock().unwrap() && !supervision.is_published());
 
-        // What another run has published stays at the end of this one.
+        // At its end, a run leaves what another run has published.
         let other = RunningSet::begun(42);
         file::replace(&folder.path(RUN), &other, Durability::ThisBoot).unwrap();
         drop(supervision);

@@ -1,13 +1,13 @@
-//! Hosts: a fresh generation for each start, and the lease that says it lives.
+//! Host leases: each start of a host takes a fresh generation, with a lease that the host renews while it is alive.
 //!
-//! A lease ends when it is released, when it was not renewed for its length, or with the boot it was taken in. A
-//! generation without a live lease may be fenced: [`ArrayFolder::expire`] first ends the lease, so that its host can't renew it
-//! any more, and then says whom the devices are to refuse.
+//! A lease ends when it is released, when it was not renewed for its length, or at the next boot of the machine. A generation
+//! without a live lease may be fenced: [`ArrayFolder::expire`] first ends the lease durably, so that its host can no longer renew
+//! it, and then returns the generations that the devices must refuse.
 //!
-//! A lease is two files. `17.json` says that host 17 has a lease, and whether that has expired; it changes only under the folder's
-//! lock. `17.heartbeat` says when the host renewed the lease last and what it reports; only the host writes it, without the lock. So a process
-//! that is suspended while it holds the lock keeps no host from renewing its lease. A renewal that was suspended itself, and
-//! comes late, brings no lease back: `17.json` decides.
+//! A lease consists of two files. `17.json` says that host 17 has a lease, and whether the lease has expired; it is changed only under
+//! the folder's lock. `17.heartbeat` contains the time of the last renewal and the host's report; only the host writes it, without the
+//! lock. Therefore a process that is suspended while it holds the lock does not prevent renewals. A renewal that was itself
+//! suspended, and completes late, does not revive an expired lease, because `17.json` decides.
 
 use crate::file::{self, Durability};
 use crate::folder::HOSTS;
@@ -18,88 +18,84 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A host that has a lease, live or not.
+/// A host that has a lease, live or expired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostEntry {
-    /// The host.
     pub generation: Generation,
-    /// Its process.
     pub pid: u32,
-    /// What it is there for, in words.
+    /// Its role, for display.
     pub what: String,
-    /// False if it has not renewed its lease within the length that was asked about.
+    /// True if it has renewed its lease within the length given by the caller.
     pub live: bool,
-    /// How long ago it renewed its lease; none if in another boot.
+    /// The time since it last renewed its lease; none if that was in another boot.
     pub silent: Option<Duration>,
-    /// What it had told when it last renewed its lease.
+    /// The report that it published with its last renewal.
     pub report: LeaseReport,
 }
 
-/// What a host lets others know with its lease.
+/// What a host reports with each renewal of its lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseReport {
-    /// What it has counted.
+    /// Its metrics, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub counters: BTreeMap<String, u64>,
-    /// The newest revision of the description that it lives by: of the volumes on hold there, it has nothing under way.
+    /// The newest revision of the description that it has applied: it has no operation under way on volumes that are on hold there.
     #[serde(default)]
     pub revision: u64,
-    /// The device that it brings what that missed, if it does.
+    /// The resynchronisation that it coordinates, if any.
     #[serde(default, alias = "helps", skip_serializing_if = "Option::is_none")]
     pub coordinates_recovery: Option<RecoveryReport>,
-    /// If it is a lock server: which, and where.
+    /// The number and address, if it is a lock server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock_server: Option<LockService>,
 }
 
-/// What a host does for a device that has come back.
+/// Progress of a host that resynchronises a returning device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecoveryReport {
-    /// Which device.
+    /// The returning device.
     pub device: u16,
-    /// Bytes of volumes that are still to be looked at; none while that is being found out.
+    /// Bytes of volumes that are still to be examined; none while that is being determined.
     pub left: Option<u64>,
-    /// What of which volume can't be restored, as far as it has come; the first ranges of each.
+    /// Ranges that can't be restored, by volume, as far as known; the first ranges of each volume.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub lost: BTreeMap<u64, Vec<ByteRange>>,
 }
 
-/// A lock server that serves.
+/// A lock server that is running.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockService {
-    /// Its number.
     pub id: u16,
-    /// Where it listens: `HOST:PORT` or `unix:PATH`.
+    /// Its address: `HOST:PORT` or `unix:PATH`.
     pub address: String,
 }
 
-/// The leases that have run out.
+/// Leases that have expired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expired {
-    /// Whose they were: none of them can renew it any more.
+    /// The generations that held them, and that can no longer renew them.
     pub gone: Vec<Generation>,
-    /// Whom the devices are to refuse. That need be told only if somebody is gone: hosts that have ended by themselves have left
-    /// nothing that could come late and do harm.
+    /// The generations that the devices must refuse. The devices need to be told only if `gone` is not empty: a host that
+    /// disconnected gracefully has left no request that could arrive late.
     pub fence: Fence,
 }
 
-/// What has become of one host.
+/// The outcome of [`ArrayFolder::expire_one`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// It renews its lease.
+    /// The host renews its lease.
     Lives,
-    /// It has no lease: it has ended by itself, or is fenced already.
+    /// The host has no lease: it has disconnected, or has been fenced already.
     Ended,
-    /// It has been silent, and can't renew its lease any more.
+    /// The lease expired, and can no longer be renewed.
     Expired(Expired),
 }
 
-/// Whom the devices are to refuse: every generation below a number, except those that live.
+/// The generations that devices must refuse: every generation below a number, except live ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fence {
-    /// Below this one.
     pub below: Generation,
-    /// Except these, in order.
+    /// The live generations, ascending.
     pub except: Vec<Generation>,
 }
 
@@ -120,13 +116,13 @@ struct Lease {
     renewed_nanos: u64,
     #[serde(default)]
     report: LeaseReport,
-    /// It has run out, and can't be renewed any more.
+    /// The lease has expired, and can no longer be renewed.
     #[serde(default)]
     expired: bool,
 }
 
-/// The last renewal of a lease. Without one, the lease itself says when it began; so it does for a host of an earlier
-/// release, which renews it there.
+/// The last renewal of a lease. Until the first renewal, and for a host of an earlier release, which renews in the lease file, the lease
+/// file holds the time.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Heartbeat {
@@ -137,7 +133,7 @@ struct Heartbeat {
 }
 
 impl ArrayFolder {
-    /// Takes a generation that nobody had before and nobody will have again, with a lease from `now` on.
+    /// Takes a generation that was never used before, with a lease that starts at `now`.
     pub fn take_generation(&self, what: &str, now: &Moment) -> Result<Generation, ControlError> {
         let lock = self.lock()?;
         let hosts = self.path(HOSTS);
@@ -159,17 +155,18 @@ impl ArrayFolder {
             report: LeaseReport::default(),
             expired: false,
         };
-        // Under the same lock, so that nobody sees the generation without its lease and fences it.
+        // Under the same lock: otherwise another process could see the generation without its lease, and fence it.
         self.replace(&self.lease_path(Generation(generation)), &lease, Durability::ThisBoot)?;
         Ok(Generation(generation))
     }
 
-    /// Extends a lease, unless it was taken away, and shows what its host has to tell. Needs no lock: only the host itself calls this, and not
-    /// twice at a time.
+    /// Renews a lease, unless it has expired, and publishes the host's report. This needs no lock, because only the host itself calls
+    /// it, and
+    /// never twice concurrently.
     pub fn renew(&self, generation: Generation, now: &Moment, report: LeaseReport) -> Result<(), ControlError> {
         self.require_lease(generation)?;
         self.write_heartbeat(generation, now, report)?;
-        // If the lease has ended meanwhile, nobody looks at the heartbeat any more.
+        // If the lease has expired meanwhile, the heartbeat is ignored.
         self.require_lease(generation).inspect_err(|_| drop(file::remove(&self.heartbeat_path(generation))))
     }
 
@@ -179,19 +176,19 @@ impl ArrayFolder {
         self.replace(&self.heartbeat_path(generation), &heartbeat, Durability::ThisBoot)
     }
 
-    /// Refuses if a host has no lease, or one that has expired.
+    /// Fails if a host has no lease, or an expired one.
     fn require_lease(&self, generation: Generation) -> Result<(), ControlError> {
         let lease = file::read::<Lease>(&self.lease_path(generation))?.filter(|lease| !lease.expired);
         lease.map(drop).ok_or(ControlError::LeaseLost { generation })
     }
 
-    /// Gives a lease back: the host has ended, and all it began is decided.
+    /// Releases a lease: the host has ended, and all its transactions are decided.
     pub fn release(&self, generation: Generation) -> Result<(), ControlError> {
         let _lock = self.lock()?;
         self.remove_lease(generation)
     }
 
-    /// The hosts that have leases, in order.
+    /// The hosts that have leases, ascending by generation.
     pub fn hosts(&self, now: &Moment, length: Duration) -> Result<Vec<HostEntry>, ControlError> {
         let dir = self.path(HOSTS);
         let mut hosts = Vec::new();
@@ -200,11 +197,11 @@ impl ArrayFolder {
             let name = entry.file_name();
             let number = name.to_str().and_then(|name| name.strip_suffix(".json"));
             let Some(generation) = number.and_then(|number| number.parse().ok()).map(Generation) else { continue };
-            // A copy under another form of its number is nobody's.
+            // A file whose name has the number in another form is a copy, and ignored.
             if number != Some(generation.0.to_string().as_str()) {
                 continue;
             }
-            // Not synced, so a power loss may leave it empty. Then its boot is over, and so is the lease.
+            // The file is not synced, so a power loss may leave it empty. Then its boot is over, and the lease has expired.
             match file::read::<Lease>(&entry.path()) {
                 Ok(None) => {}
                 Ok(Some(mut lease)) => {
@@ -227,7 +224,7 @@ impl ArrayFolder {
         Ok(hosts)
     }
 
-    /// When a lease was last renewed, and what its host told then.
+    /// Takes the time of the last renewal, and the report, from the heartbeat file.
     fn take_in_heartbeat(&self, generation: Generation, lease: &mut Lease) -> Result<(), ControlError> {
         if lease.expired {
             return Ok(());
@@ -237,15 +234,17 @@ impl ArrayFolder {
                 (lease.boot, lease.renewed_nanos, lease.report) = (boot, renewed_nanos, report);
                 Ok(())
             }
-            // A power loss may leave it empty. Then the lease is of an earlier boot, too.
+            // A power loss may leave the file empty. Then the lease is of an earlier boot, too.
             Ok(None) | Err(ControlError::Damaged { .. }) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Ends the leases that have run out, for good, and says whom the devices are to refuse from now on. Until somebody has seen
-    /// to that, and [forgets](ArrayFolder::forget) the hosts, they are named again. The host `by` decides: it lives, even if it has just
-    /// been asleep and could not renew its lease. If its own lease was taken away, it decides nothing.
+    /// Ends the leases that have expired, durably, and returns the generations that the devices must refuse. Expired hosts are returned
+    /// again
+    /// by every call until the caller has fenced them and [forgets](ArrayFolder::forget) them. The calling host `by` counts as live,
+    /// even if
+    /// it was suspended and could not renew its lease. If its own lease has been ended, the call fails.
     pub fn expire(&self, by: Generation, now: &Moment, length: Duration) -> Result<Expired, ControlError> {
         let _lock = self.lock()?;
         self.require_lease(by)?;
@@ -258,7 +257,7 @@ impl ArrayFolder {
         Ok(Expired { gone: generations(gone), fence: Fence { below, except: generations(live) } })
     }
 
-    /// Removes heartbeats without a lease: of hosts that were suspended or killed while they renewed it. The folder is locked.
+    /// Removes heartbeat files without a lease, left by hosts that were suspended or killed during a renewal. The folder is locked.
     fn sweep(&self) -> Result<(), ControlError> {
         let dir = self.path(HOSTS);
         for entry in std::fs::read_dir(&dir).map_err(ControlError::file("list", &dir))? {
@@ -267,14 +266,14 @@ impl ArrayFolder {
             let of = name.trim_start_matches('.').trim_end_matches(".new").strip_suffix(".heartbeat");
             let Some(of) = of.and_then(|of| of.parse().ok()).map(Generation) else { continue };
             if !self.lease_path(of).exists() {
-                // Only tidiness.
+                // For tidiness only.
                 let _ = file::remove(&path);
             }
         }
         Ok(())
     }
 
-    /// Ends the lease of one host for good, if that has not been renewed for `length`, and says whom the devices are to refuse from now on.
+    /// Ends the lease of one host durably if it was not renewed for `length`, and returns the generations that the devices must refuse.
     pub fn expire_one(&self, host: Generation, now: &Moment, length: Duration) -> Result<Ending, ControlError> {
         let _lock = self.lock()?;
         let hosts = self.hosts(now, length)?;
@@ -288,7 +287,7 @@ impl ArrayFolder {
         Ok(Ending::Expired(Expired { gone: vec![host], fence }))
     }
 
-    /// Marks a lease as one that can't be renewed. The folder is locked.
+    /// Marks a lease as expired. The folder is locked.
     fn end_lease(&self, host: &HostEntry, now: &Moment) -> Result<(), ControlError> {
         let path = self.lease_path(host.generation);
         if file::read::<Lease>(&path).is_ok_and(|lease| lease.is_some_and(|lease| lease.expired)) {
@@ -301,13 +300,13 @@ impl ArrayFolder {
         file::remove(&self.heartbeat_path(host.generation))
     }
 
-    /// Removes leases that have ended: their hosts are kept out.
+    /// Removes the leases of hosts that have been fenced.
     pub fn forget(&self, gone: &[Generation]) -> Result<(), ControlError> {
         let _lock = self.lock()?;
         gone.iter().try_for_each(|host| self.remove_lease(*host))
     }
 
-    /// The lease first: without it a heartbeat says nothing. The folder is locked.
+    /// Removes the lease file first, because a heartbeat without a lease is ignored. The folder is locked.
     fn remove_lease(&self, generation: Generation) -> Result<(), ControlError> {
         file::remove(&self.lease_path(generation))?;
         file::remove(&self.heartbeat_path(generation))
@@ -315,7 +314,7 @@ impl ArrayFolder {
 
     pub(crate) fn begin_generations(&self) -> Result<(), ControlError> {
         let path = self.path(GENERATIONS);
-        // A creation that was cut short, or an array whose description was removed, may have left one: it goes on.
+        // An interrupted creation, or an array whose description was removed, may have left a counter: it is continued.
         if file::read::<Generations>(&path)?.is_none() {
             self.replace(&path, &Generations { schema: file::SCHEMA, last: 0 }, Durability::Durable)?;
         }
@@ -385,7 +384,7 @@ mod tests {
             folder.release(*generation).unwrap();
         }
         let next = folder.take_generation("test", &at(1)).unwrap();
-        assert!(taken.iter().all(|earlier| *earlier < next), "not even those given back come again");
+        assert!(taken.iter().all(|earlier| *earlier < next), "released generations are not reused");
     }
 
     #[test]
@@ -432,13 +431,13 @@ mod tests {
         let Expired { gone, fence } = folder.expire(alive, &at(15), LEASE).unwrap();
         assert_eq!((gone, &fence), (vec![dead], &Fence { below: Generation(4), except: vec![alive] }));
         let again = folder.expire(alive, &at(15), LEASE).unwrap();
-        assert_eq!((again.gone, &again.fence), (vec![dead], &fence), "until somebody has seen to it");
+        assert_eq!((again.gone, &again.fence), (vec![dead], &fence), "returned until it is forgotten");
         assert!(
             matches!(folder.renew(dead, &at(15), told()), Err(ControlError::LeaseLost { generation }) if generation == dead)
         );
         folder.forget(&[dead]).unwrap();
         assert_eq!(folder.expire(alive, &at(15), LEASE).unwrap().gone, []);
-        assert!(folder.renew(dead, &at(15), told()).is_err(), "nor can it after that");
+        assert!(folder.renew(dead, &at(15), told()).is_err(), "it can't be renewed after that either");
         assert!(folder.take_generation("new", &at(15)).unwrap() >= fence.below, "a new host is never fenced");
     }
 
@@ -454,7 +453,7 @@ mod tests {
         assert_eq!(folder.expire_one(changer, &at(15), LEASE).unwrap(), expired);
         assert!(matches!(folder.renew(changer, &at(15), told()), Err(ControlError::LeaseLost { .. })));
         folder.renew(silent, &at(15), told()).unwrap();
-        // Until somebody has seen to it.
+        // It is returned until it is forgotten.
         assert_eq!(folder.expire_one(changer, &at(15), LEASE).unwrap(), expired);
         folder.forget(&[changer]).unwrap();
         assert_eq!(folder.expire_one(changer, &at(15), LEASE).unwrap(), Ending::Ended);
@@ -482,7 +481,7 @@ mod tests {
         let scratch = Scratch::new("suspended");
         let folder = scratch.array();
         let generation = folder.take_generation("test", &at(10)).unwrap();
-        // As a process does that was suspended while it changed something.
+        // A process may be suspended while it holds the lock.
         let _lock = folder.lock().unwrap();
         folder.renew(generation, &at(14), told()).unwrap();
         let host = &folder.hosts(&at(18), LEASE).unwrap()[0];
@@ -498,7 +497,7 @@ mod tests {
         folder.renew(judge, &at(15), told()).unwrap();
         folder.renew(ended, &at(15), told()).unwrap();
         folder.release(ended).unwrap();
-        // Both had looked at their leases before.
+        // Both had checked their leases before they were suspended.
         let live =
             || folder.hosts(&at(15), LEASE).unwrap().into_iter().filter(|host| host.live).map(|host| host.generation);
         assert_eq!(folder.expire(judge, &at(15), LEASE).unwrap().gone, [late]);
@@ -513,7 +512,7 @@ mod tests {
         std::fs::write(file::temporary(&folder.heartbeat_path(ended)), "{").unwrap();
         assert_eq!(folder.expire(judge, &at(15), LEASE).unwrap().gone, []);
         let left = std::fs::read_dir(folder.path(HOSTS)).unwrap().count();
-        assert_eq!(left, 2, "what came late is removed: the judge's lease and heartbeat stay");
+        assert_eq!(left, 2, "late heartbeats are removed: the judge's lease and heartbeat stay");
     }
 
     #[test]

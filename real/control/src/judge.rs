@@ -1,34 +1,35 @@
-//! Judging leases by a clock that also runs while the machine sleeps.
+//! Deciding which leases have expired, with a clock that also advances while the machine sleeps.
 //!
-//! After a sleep, or when all processes were stopped together, every lease looks expired, though nobody has had a chance to renew it. So a judge
-//! notes when it last looked. A long gap between two looks is time in which it stood still itself, and it grants that time to
-//! everybody.
+//! After the machine slept, or after all processes were suspended together, every lease looks expired although no host had a chance to
+//! renew it. Therefore a judge records when it last checked. A long gap between two checks means that the judge itself was
+//! suspended, and the judge extends all leases by that time.
 
 use crate::Moment;
 use std::time::Duration;
 
-/// Who decides whose lease has expired, over all of its looks.
+/// Decides which leases have expired, over a sequence of checks.
 #[derive(Clone, Debug)]
 pub struct LeaseJudge {
-    /// A longer gap between two looks means that the judge stood still.
+    /// A longer gap between two checks means that the judge was suspended.
     longest: Duration,
     last: Option<Moment>,
-    /// When each gap ended, and how long it was; oldest first.
+    /// When each gap ended and how long it was, oldest first.
     gaps: Vec<(Duration, Duration)>,
 }
 
 impl LeaseJudge {
-    /// A judge that has not looked yet, and is to look at least once in a heartbeat.
+    /// A judge that has not checked yet, and will check at least once per heartbeat.
     pub fn new(heartbeat: Duration) -> LeaseJudge {
         LeaseJudge { longest: heartbeat * 2, last: None, gaps: Vec::new() }
     }
 
-    /// To be called at every look. How long a host may be silent at this moment if leases last for `length`: longer by what the judge itself
-    /// stood still, until a whole lease has passed since. At most twice as long, and a gap, however often it stands still.
+    /// How long a host may be silent now if leases last for `length`. To be called at every check. The result is longer than `length` by
+    /// the time for which the judge was suspended within the last `length`: it is at most twice `length` plus one gap, however often the
+    /// judge is suspended.
     pub fn allowed(&mut self, now: &Moment, length: Duration) -> Duration {
         match self.last.replace(now.clone()).map(|last| now.since(&last)) {
             Some(Some(gap)) if gap > self.longest => self.gaps.push((now.elapsed, gap)),
-            // Leases of another boot are over anyhow.
+            // Leases of another boot have expired anyhow.
             Some(None) => self.gaps.clear(),
             _ => {}
         }
@@ -48,7 +49,7 @@ mod tests {
         Moment { boot: "this".into(), elapsed: Duration::from_millis(millis) }
     }
 
-    /// Looks every half second in between, and returns what is allowed at the end.
+    /// Checks every half second, and returns what is allowed at the end.
     fn look(judge: &mut LeaseJudge, from: u64, to: u64) -> Duration {
         (from..=to)
             .step_by(500)

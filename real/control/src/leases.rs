@@ -1,46 +1,46 @@
-//! Leases of an array: how long its nodes may be silent until the others go on without them.
+//! Leases of an array: how long its nodes may be silent before the others continue without them.
 
 use braid_base::limits::{HEARTBEATS_PER_LEASE, Settings};
 use std::time::Duration;
 
-/// The lease of an array, and the spans that follow from it.
+/// The lease of an array, and the durations derived from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leases {
     lease: Duration,
 }
 
-/// Leases of an array that was created without a word about them, in milliseconds.
+/// The default lease, in milliseconds.
 pub const LEASE_MILLIS_DEFAULT: u64 = 4_000;
-/// The shortest leases, in milliseconds: a node that is busy, or swaps, must not be taken for gone.
+/// The shortest lease, in milliseconds: a node that is busy or swapping must not be presumed dead.
 pub const LEASE_MILLIS_MIN: u64 = 1_000;
-/// The longest leases, in milliseconds: users wait for so long when a device has failed.
+/// The longest lease, in milliseconds: users wait for so long when a device fails.
 pub const LEASE_MILLIS_MAX: u64 = 60_000;
-/// Leases for which a host may be silent until it is fenced. That costs its users their connections, and nobody waits for it: devices
-/// resolve its writes after one lease, and lock servers have it fenced when it holds what somebody wants.
+/// Leases for which a host may be silent before it is fenced. Fencing costs its users their connections, and nothing waits for it: devices
+/// resolve the host's writes after one lease, and lock servers have the host fenced earlier if it holds a lock that another host requests.
 const LEASES_OF_A_HOST: u32 = 15;
 
 impl Leases {
-    /// Leases of so many milliseconds.
+    /// A lease of `millis` milliseconds, limited to the permitted range.
     pub fn of_millis(millis: u64) -> Leases {
         Leases { lease: Duration::from_millis(millis.clamp(LEASE_MILLIS_MIN, LEASE_MILLIS_MAX)) }
     }
 
-    /// A node that has been silent for longer is taken for gone.
+    /// A node that is silent for longer is presumed dead.
     pub fn lease(self) -> Duration {
         self.lease
     }
 
-    /// How often leases are renewed.
+    /// The interval at which leases are renewed.
     pub fn heartbeat(self) -> Duration {
         self.lease / HEARTBEATS_PER_LEASE
     }
 
-    /// A host that has been silent for longer is fenced for good.
+    /// A host that is silent for longer is fenced.
     pub fn host(self) -> Duration {
         self.lease * LEASES_OF_A_HOST
     }
 
-    /// The settings of a node of such an array.
+    /// The settings of the array's nodes.
     pub fn settings(self) -> Settings {
         Settings {
             host_lease: self.lease,

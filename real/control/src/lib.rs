@@ -1,27 +1,27 @@
-//! The embedded control plane: what an array is, and who is using it, durable in the array's folder.
+//! The embedded control plane: a folder of files that durably holds an array's description, its host generations and its host leases.
 //!
 //! ```text
 //!   array.json            the description: devices, volumes, how it was created     changed by compare-and-swap
 //!   generations           the last host generation given out                        only ever rises
-//!   hosts/17.json         the lease of host 17                                      removed at a clean end
-//!   hosts/17.heartbeat    when host 17 renewed it last, and what it reports         written by host 17 alone, without the lock
-//!   lockd0.state          what lock server 0 must not forget
-//!   monitor.state         what the monitor must not forget: who is in the array
-//!   monitor.json          where the monitor listens, and what it says of the devices       not durable
-//!   events.jsonl          what has happened, for people and for programs that follow it           bounded
-//!   scrubs/1.json         how far a scrub of volume 1 is, and what it has found                      not durable
-//!   run.json              what `braid up` has started: processes and addresses      not durable, one run's
-//!   lock, up.lock         held while something changes; held while `braid up` runs
-//!   reserve               room on the file system, kept back for the others         given up when the disk is full
+//!   hosts/17.json         the lease of host 17                                      removed when the host disconnects
+//!   hosts/17.heartbeat    when host 17 last renewed its lease, and its report       written by host 17 alone, without the lock
+//!   lockd0.state          durable state of lock server 0
+//!   monitor.state         durable state of the monitor: the membership
+//!   monitor.json          the monitor's address and its report on the devices       not durable
+//!   events.jsonl          log of events, for operators and tools                    bounded
+//!   scrubs/1.json         progress and findings of the last scrub of volume 1       not durable
+//!   run.json              processes and addresses started by `braid up`             not durable, of one run
+//!   lock, up.lock         held while a file changes; held while `braid up` runs
+//!   reserve               file system space reserved for the other files            released when the disk is full
 //! ```
 //!
-//! What is asked of it is what a key-value store with compare-and-swap and leases can do as well, so that another
-//! control plane can stand behind the same calls: read and [update](ArrayFolder::update) the description,
-//! [take a generation](ArrayFolder::take_generation), renew and release its lease, list
-//! [hosts](ArrayFolder::hosts), and say [whom to fence](ArrayFolder::expire).
+//! The interface asks only for what a key-value store with compare-and-swap and leases offers, so that another control plane can
+//! implement the same calls: read and [update](ArrayFolder::update) the description,
+//! [take a generation](ArrayFolder::take_generation), renew and release its lease, list the
+//! [hosts](ArrayFolder::hosts), and end [expired leases](ArrayFolder::expire), which returns the generations to fence.
 //!
-//! Each file is replaced as a whole (a temporary file, sync, rename, sync of the folder): a crash leaves the old one or
-//! the new one. A file that can't be read is never written over.
+//! Each file is replaced as a whole (write a temporary file, sync it, rename it, sync the folder): a crash leaves either the old
+//! or the new content. A file that can't be read is never overwritten.
 
 mod description;
 mod error;

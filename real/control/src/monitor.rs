@@ -1,7 +1,7 @@
-//! What the array's monitor lets others know: where it listens, and who is in the array.
+//! The monitor's report: its address, and how it sees the devices. Hosts use it to find the monitor, and tools to show the state.
 //!
-//! It is for those who look for the monitor, and for people. Whoever goes by the membership asks the monitor itself: what
-//! stands here may be half a second old.
+//! No protocol depends on the report beyond the address: hosts and devices ask the monitor itself for the membership, because the report
+//! may be half a second old.
 
 use crate::file::{self, Durability};
 use crate::{ArrayFolder, ControlError, Moment};
@@ -10,155 +10,150 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Where the monitor keeps what it must not forget: a file in the array's folder.
+/// The file, relative to the array's folder, that holds the monitor's durable state.
 pub fn monitor_file() -> PathBuf {
     "monitor.state".into()
 }
 
-/// What the monitor shows.
+/// The content of the monitor's report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MonitorReport {
-    /// Where it listens: `HOST:PORT` or `unix:PATH`.
+    /// The monitor's address: `HOST:PORT` or `unix:PATH`.
     pub address: String,
-    /// The newest revision of the description whose volumes it knows. It takes no device out that a volume of that revision
-    /// can't do without.
+    /// The newest revision of the description whose volumes the monitor knows. The monitor takes no device out without which a volume of
+    /// that revision could not be served.
     pub revision: u64,
-    /// The epoch that rules.
+    /// The current epoch.
     pub epoch: u32,
-    /// How each device stands.
     pub devices: Vec<DeviceReport>,
-    /// Disks that stand by.
+    /// The spares.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spares: Vec<SpareReport>,
-    /// How fast devices are resynchronised.
+    /// The recovery throttle.
     #[serde(default, alias = "pace")]
     pub throttle: ThrottleReport,
-    /// How far the array's stamps are ahead of the monitor's wall clock, in milliseconds; absent where they are not.
+    /// How far the array's stamps are ahead of the monitor's wall clock, in milliseconds; absent if they are not ahead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stamps_ahead_millis: Option<u64>,
-    /// What it has counted.
+    /// Its metrics, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub counters: BTreeMap<String, u64>,
 }
 
-/// A disk that stands by for a slot whose device stays out.
+/// A spare.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SpareReport {
-    /// Its name.
     pub disk: String,
-    /// What volumes may take of it, in bytes.
+    /// Its capacity for volumes, in bytes.
     pub bytes: u64,
 }
 
-/// How fast devices are resynchronised, and volumes gone through.
+/// The recovery throttle: how fast devices are resynchronised and volumes scrubbed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ThrottleReport {
-    /// Zero: as fast as it goes.
+    /// The limit; zero means unlimited.
     pub bytes_per_second: u64,
-    /// Per cent of the time while users would feel it; zero: what is usual, 100: it gives way to nobody.
+    /// The share of the time, in per cent, while users are active; zero means the default, and 100 means that jobs do not yield to users.
     #[serde(default)]
     pub share: u8,
-    /// Not at all, for now.
+    /// True while background jobs are paused.
     pub paused: bool,
 }
 
-/// How the monitor sees a device.
+/// The state of a device as seen by the monitor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceReport {
-    /// Its number.
     pub id: u16,
-    /// Whether it is in.
     #[serde(alias = "standing")]
     pub member_state: ReportedState,
-    /// The first epoch of its presence, or that in which it was taken out.
+    /// The first epoch of its uninterrupted presence, or the epoch in which it was taken out.
     pub since: u32,
-    /// The host that resynchronises it while it was out.
+    /// The host that resynchronises it while it is returning.
     #[serde(default, alias = "helper", skip_serializing_if = "Option::is_none")]
     pub recovery_coordinator: Option<u32>,
-    /// How long ago the monitor heard it; none if it has not since its own start.
+    /// Milliseconds since the monitor last heard from it; none if it has not since the monitor's start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heard_millis: Option<u64>,
-    /// The epoch that it lives by, as far as the monitor has heard.
+    /// The epoch that the device reported last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lives_by: Option<u32>,
-    /// It is not let in, since its disk is older than it should be: the disk has this epoch, and the device has lived by a later one. Zero is
-    /// an empty disk.
+    /// The epoch of its disk, if the device is refused because that epoch is older than the one in which the device last served. Zero
+    /// means an empty disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outdated: Option<u32>,
-    /// Slots of its disk that can't be written, and are not used any more.
+    /// Slots of its disk that can't be written and are no longer used.
     #[serde(default)]
     pub bad_slots: u32,
-    /// These are so many that it is done without as soon as the others can.
+    /// True if there are so many bad slots that the device is taken out as soon as the others can serve without it.
     #[serde(default)]
     pub failing: bool,
-    /// When its standing last changed, in milliseconds since 1970, as far as this monitor knows.
+    /// When `member_state` last changed, in milliseconds since 1970, as far as this monitor knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed: Option<u64>,
     /// The disk that fills its slot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<String>,
-    /// The disk that is to fill it as soon as it is out.
+    /// The disk that will fill the slot as soon as the device is out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leaves_to: Option<String>,
-    /// The disk that fills it, and has not been heard of yet.
+    /// The disk that fills the slot, but has not been heard from yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub awaits: Option<String>,
-    /// An operator has taken it out.
+    /// True if an operator has taken it out.
     #[serde(default)]
     pub held: bool,
-    /// Why what was last heard in its place may not serve.
+    /// Why the disk that was last heard from in its slot is refused.
     #[serde(default, alias = "unwelcome", skip_serializing_if = "Option::is_none")]
     pub join_refused: Option<String>,
-    /// Its disk is another than when it was last in, so that it lacks all that lies on it.
+    /// True if its disk is new since it was last in, so that it must be rebuilt.
     #[serde(default)]
     pub blank: bool,
-    /// What it is being brought, while it is returning; or was, when it last was.
+    /// The progress of its resynchronisation: the current one while it is returning, otherwise the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healing: Option<HealingReport>,
 }
 
-/// How far a returning device is, as its recovery coordinator said.
+/// The progress of a resynchronisation, as reported by the recovery coordinator.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HealingReport {
-    /// Bytes of it that this recovery coordinator has brought.
+    /// Bytes that this recovery coordinator has restored.
     pub done: u64,
-    /// Bytes that it lacks, as far as its recovery coordinator knows.
+    /// Bytes that are still to be restored, as far as the recovery coordinator knows.
     pub left: u64,
-    /// Blocks that can't be restored: too much of their rows is lost.
+    /// Blocks that can't be restored, because too many blocks of their rows are lost.
     pub lost: u64,
-    /// How fast it went lately; none if that is not known yet.
+    /// The recent speed; none if it is not known yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_per_second: Option<u64>,
 }
 
-/// Whether a device is in the array.
+/// The membership state of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ReportedState {
-    /// It has everything, and a lease.
+    /// It is resynchronised and has a lease.
     In,
-    /// It is in, but its lease has run out, and the others can't do without it.
+    /// It is in, but its lease has expired, and the others can't serve without it.
     #[serde(alias = "away")]
     Unavailable,
     /// It is back, and being resynchronised.
     Returning,
-    /// The others do without it.
+    /// The others serve without it.
     Out,
 }
 
-/// The monitor, as it was when it last said so.
+/// The last report of the monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MonitorEntry {
-    /// Its process.
+    /// The monitor's process.
     pub pid: u32,
-    /// How long ago that was; none if in another boot.
+    /// The time since the report was made; none if in another boot.
     pub age: Option<Duration>,
-    /// What it said.
     pub report: MonitorReport,
 }
 
@@ -173,27 +168,27 @@ struct Shown {
 }
 
 impl ArrayFolder {
-    /// The monitor that runs, or that did and was killed.
+    /// The last report of the monitor that runs, or that was killed.
     pub fn monitor(&self, now: &Moment) -> Result<Option<MonitorEntry>, ControlError> {
         match file::read::<Shown>(&self.path(MONITOR)) {
             Ok(shown) => Ok(shown.map(|Shown { pid, boot, said_nanos, report, .. }| {
                 let age = now.since(&Moment { boot, elapsed: Duration::from_nanos(said_nanos) });
                 MonitorEntry { pid, age, report }
             })),
-            // Not synced, so a power loss may leave it empty; or an earlier release wrote it. It is soon written anew.
+            // The file is not synced, so a power loss may leave it empty; or an earlier release wrote it. The monitor soon replaces it.
             Err(ControlError::Damaged { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Lets others see the monitor. Only the process that has its state file locked may call this.
+    /// Publishes the monitor's report. Only the process that holds the lock of the monitor's state file may call this.
     pub fn publish_monitor(&self, now: &Moment, report: MonitorReport) -> Result<(), ControlError> {
         let said_nanos = u64::try_from(now.elapsed.as_nanos()).unwrap_or(u64::MAX);
         let shown = Shown { schema: file::SCHEMA, pid: std::process::id(), boot: now.boot.clone(), said_nanos, report };
         self.replace(&self.path(MONITOR), &shown, Durability::ThisBoot)
     }
 
-    /// The monitor has ended. Only the process that has its state file locked may call this.
+    /// Removes the report when the monitor ends. Only the process that holds the lock of the monitor's state file may call this.
     pub fn withdraw_monitor(&self) -> Result<(), ControlError> {
         file::remove(&self.path(MONITOR))
     }
@@ -202,21 +197,21 @@ impl ArrayFolder {
 pub(crate) const MONITOR: &str = "monitor.json";
 
 impl DeviceReport {
-    /// Why it is not let in, if it is not.
+    /// Why the device is refused, and what to do; none if it is not refused.
     pub fn refusal(&self) -> Option<String> {
         if let Some(why) = &self.join_refused {
             return Some(why.clone());
         }
         let what = match self.outdated? {
-            0 => "its disk is empty, and was not".to_string(),
+            0 => "its disk is empty, but the array has a record of its content".to_string(),
             epoch => format!("its disk is older than the array's record of it: it has epoch {epoch}"),
         };
-        Some(format!("{what}; bring the right one back"))
+        Some(format!("{what}; bring back the right disk"))
     }
 }
 
 impl Default for DeviceReport {
-    /// A device that is in, of which nothing else is known.
+    /// A device that is in and about which nothing else is known.
     fn default() -> DeviceReport {
         DeviceReport {
             bad_slots: 0,
@@ -241,7 +236,7 @@ impl Default for DeviceReport {
 }
 
 impl ReportedState {
-    /// In a word.
+    /// The name of the state, for programs.
     pub fn name(self) -> &'static str {
         match self {
             ReportedState::In => "in",

@@ -1,4 +1,4 @@
-//! Putting back what the folder has lost. Whoever calls this holds the supervision lock, so that nobody runs the array.
+//! Restoring files that the folder has lost. The caller holds the supervision lock, so that no process runs the array.
 
 use crate::file::{self, Durability};
 use crate::folder::{DESCRIPTION, HOSTS};
@@ -7,7 +7,7 @@ use crate::{ArrayDescription, ArrayFolder, ControlError, Supervision, monitor_fi
 use std::io::Write;
 
 impl ArrayFolder {
-    /// The last generation that was given out; none if the file that says so is missing.
+    /// The last generation that was taken; none if the counter's file is missing.
     pub fn known_generation(&self) -> Result<Option<u32>, ControlError> {
         Ok(file::read::<Generations>(&self.path(GENERATIONS))?.map(|generations| generations.last))
     }
@@ -24,7 +24,7 @@ impl ArrayFolder {
 }
 
 impl Supervision {
-    /// Puts back the description of an array whose folder has none.
+    /// Restores the description of an array whose folder has none.
     pub fn restore_description(&self, description: &ArrayDescription) -> Result<(), ControlError> {
         let (folder, hosts) = (&self.folder, self.folder.path(HOSTS));
         std::fs::create_dir_all(&hosts).map_err(ControlError::file("create", &hosts))?;
@@ -37,7 +37,7 @@ impl Supervision {
         folder.replace(&folder.path(DESCRIPTION), description, Durability::Durable)
     }
 
-    /// The next generation that is given out is above `last`. It never goes back.
+    /// Raises the counter of generations to at least `last`. The counter never decreases.
     pub fn restore_generations(&self, last: u32) -> Result<(), ControlError> {
         let folder = &self.folder;
         let _lock = folder.lock()?;
@@ -45,7 +45,7 @@ impl Supervision {
         folder.replace(&folder.path(GENERATIONS), &Generations { schema: file::SCHEMA, last }, Durability::Durable)
     }
 
-    /// Puts another state in the place of the monitor's. What was there before is kept as `monitor.state.old`.
+    /// Replaces the monitor's state. The previous state is kept as `monitor.state.old`.
     pub fn restore_monitor_state(&self, bytes: &[u8]) -> Result<(), ControlError> {
         let path = self.folder.dir().join(monitor_file());
         let temporary = file::temporary(&path);

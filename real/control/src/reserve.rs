@@ -1,5 +1,5 @@
-//! Room kept back on the file system of the folder. Device files there may take all the rest; leases are still to be
-//! renewed and generations taken then, or a full disk would shut out hosts that only overwrite what they have.
+//! Space reservation on the folder's file system. Device files in the folder may fill the file system; leases must still be renewed and
+//! generations taken then, because otherwise a full disk would fence even hosts that only overwrite existing data.
 
 use crate::ControlError;
 use rustix::fs::{FallocateFlags, fallocate};
@@ -7,23 +7,23 @@ use rustix::io::Errno;
 use std::fs::OpenOptions;
 use std::path::Path;
 
-/// Enough for many hosts at a time: each needs a block or two for a moment.
+/// Enough for many hosts at a time: each needs one or two blocks for a moment.
 const RESERVE_BYTES: u64 = 1 << 20;
-/// What is given up at once: enough for a small file, and less than a device takes, so that none snatches it away.
+/// The space released at once: enough for a small file, and less than a device allocates at once, so that no device takes it first.
 const STEP_BYTES: u64 = 16 << 10;
 
-/// Sets the room aside in the file `path`, or what is missing of it.
+/// Reserves the space in the file `path`, or the missing part of it.
 pub(crate) fn fill(path: &Path) -> Result<(), ControlError> {
     let open = OpenOptions::new().create(true).truncate(false).write(true).open(path);
     let file = open.map_err(ControlError::file("create", path))?;
     match fallocate(&file, FallocateFlags::empty(), 0, RESERVE_BYTES) {
-        // A file system that can't set room aside has none to keep back.
+        // A file system that can't reserve space is not an error.
         Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
-        Err(error) => Err(ControlError::file("set room aside in", path)(error)),
+        Err(error) => Err(ControlError::file("reserve space in", path)(error)),
     }
 }
 
-/// Gives up a part of the room. False if nothing is left.
+/// Releases a part of the reserved space. Returns false if none is left.
 pub(crate) fn give_up(path: &Path) -> bool {
     let give_up = || {
         let file = OpenOptions::new().write(true).open(path)?;

@@ -1,5 +1,5 @@
-//! What one run of `braid up` has started, for `status`, `down`, and for hosts that look for devices whose addresses
-//! change from start to start. Lock servers are found by their leases.
+//! The processes and addresses of one run of `braid up`. Used by `status`, by `down`, and by hosts to find devices, whose addresses
+//! change from run to run. Lock servers are found by their leases.
 
 use braid_base::{DeviceId, LockServerId};
 use serde::{Deserialize, Serialize};
@@ -9,44 +9,41 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields)]
 pub struct RunningSet {
     schema: u64,
-    /// The process that keeps the others running.
+    /// The process that supervises the others.
     pub supervisor: u32,
-    /// True once everything was started and served.
+    /// True once all daemons have been started and serve.
     pub ready: bool,
-    /// The monitor that runs.
     #[serde(default)]
     pub monitor: Option<RunningDaemon>,
-    /// The devices that run.
     pub devices: Vec<RunningDaemon>,
-    /// The lock servers that run.
     pub lock_servers: Vec<RunningDaemon>,
-    /// Where the supervisor's own NBD server listens.
+    /// The address of the supervisor's own NBD server.
     pub nbd: Option<Endpoint>,
 }
 
-/// The monitor, a device or a lock server of this run.
+/// A monitor, device or lock server of this run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunningDaemon {
-    /// Its number among its kind.
+    /// Its number among daemons of its kind.
     pub id: u16,
-    /// `HOST:PORT` or `unix:PATH`.
+    /// Its address: `HOST:PORT` or `unix:PATH`.
     pub address: String,
-    /// Its process; the supervisor's own if it runs inside it. None while it is down.
+    /// Its process, which is the supervisor's if it runs inside it; none while it is down.
     pub pid: Option<u32>,
-    /// How often it had to be started again.
+    /// How often it was restarted.
     pub restarts: u64,
-    /// Why it is down, if it is.
+    /// Why it is down; none while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub down: Option<String>,
 }
 
-/// Where something listens: `HOST:PORT` or `unix:PATH`.
+/// An address: `HOST:PORT` or `unix:PATH`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint(pub String);
 
 impl RunningSet {
-    /// A run that has begun and started nothing yet.
+    /// A run that has begun but started nothing.
     pub fn begun(supervisor: u32) -> RunningSet {
         RunningSet {
             schema: crate::file::SCHEMA,
@@ -59,12 +56,10 @@ impl RunningSet {
         }
     }
 
-    /// A device of this run.
     pub fn device(&self, id: DeviceId) -> Option<&RunningDaemon> {
         self.devices.iter().find(|device| device.id == id.0)
     }
 
-    /// A lock server of this run.
     pub fn lock_server(&self, id: LockServerId) -> Option<&RunningDaemon> {
         self.lock_servers.iter().find(|server| server.id == id.0)
     }

@@ -1,63 +1,62 @@
-//! What scrubs have found, and how far they are: so that one that was interrupted goes on, and what is lost stays known.
+//! Records of scrubs: progress, so that an interrupted scrub can continue, and findings, so that lost ranges stay known.
 //!
-//! One file a volume, `scrubs/NUMBER.json`, replaced as a whole. Losing one costs a scrub from the beginning.
+//! Each volume has one file, `scrubs/NUMBER.json`, which is replaced as a whole. If it is lost, the scrub starts from the beginning.
 
 use crate::file::{self, Durability};
 use crate::{ArrayFolder, ControlError};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// The last scrub of a volume.
+/// The record of a volume's last scrub.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrubRecord {
-    /// The first stripe that has not been looked at.
+    /// The first stripe that has not been checked.
     pub next_stripe: u64,
-    /// Stripes of the volume.
+    /// The number of stripes of the volume.
     pub stripes: u64,
-    /// When it began, in milliseconds since 1970.
+    /// When the scrub began, in milliseconds since 1970.
     pub begun: u64,
-    /// When it was through; none if it was not yet.
+    /// When it was completed, in milliseconds since 1970; none while it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<u64>,
-    /// Whether what was lost was written again.
+    /// True if blocks with checksum errors were repaired.
     pub repair: bool,
-    /// Whether redundancy that did not match was computed anew.
+    /// True if redundancy that did not match was computed anew.
     pub recompute: bool,
-    /// What it has found so far.
+    /// The findings so far.
     pub found: ScrubFindings,
-    /// What is lost for good, as far as is known: by this scrub, the last one where this has not yet come, and by rebuilds.
+    /// Ranges known to be lost for good: found by this scrub, by the previous one where this one has not come yet, and by rebuilds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<ByteRange>,
 }
 
-/// What a scrub has found.
+/// The findings of a scrub.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrubFindings {
     /// Rows that were checked.
     pub rows: u64,
-    /// Blocks that had checksum errors.
+    /// Blocks with checksum errors.
     pub lost: u64,
-    /// How many of them were written again.
+    /// Blocks among them that were repaired.
     pub repaired: u64,
-    /// Rows in which more is lost than can be worked out.
+    /// Rows in which too much is lost to reconstruct it.
     pub unrepairable: u64,
-    /// Stripes, or parts of some, whose redundancy did not match.
+    /// Stripes, or parts of stripes, whose redundancy did not match.
     pub mismatched: u64,
-    /// How often it was computed anew.
+    /// Stripes, or parts of stripes, whose redundancy was computed anew.
     pub recomputed: u64,
-    /// Stripes, or parts of some, that could not be checked.
+    /// Stripes, or parts of stripes, that could not be checked.
     pub skipped: u64,
-    /// Where redundancy did not match and was not computed anew; the first of them.
+    /// Ranges whose redundancy did not match and was not computed anew; the first [`RANGES_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mismatches: Vec<ByteRange>,
 }
 
-/// Some bytes of a volume.
+/// A byte range of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ByteRange {
-    /// The first.
     pub offset: u64,
-    /// How many.
+    /// Bytes.
     pub length: u64,
 }
 
@@ -68,17 +67,17 @@ struct Stored {
 }
 
 impl ArrayFolder {
-    /// What is known of the last scrub of a volume. None if there was none, or if nobody can tell.
+    /// The record of a volume's last scrub; none if there is none, or if it can't be read.
     pub fn scrub(&self, volume: u64) -> Result<Option<ScrubRecord>, ControlError> {
         match file::read::<Stored>(&self.scrub_path(volume)) {
             Ok(stored) => Ok(stored.map(|stored| stored.scrub)),
-            // Not synced, so a power loss may leave it empty.
+            // The file is not synced, so a power loss may leave it empty.
             Err(ControlError::Damaged { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Remembers how far a scrub is.
+    /// Records the progress of a scrub.
     pub fn note_scrub(&self, volume: u64, scrub: &ScrubRecord) -> Result<(), ControlError> {
         let dir = self.path(SCRUBS);
         std::fs::create_dir_all(&dir).map_err(ControlError::file("create", &dir))?;
@@ -87,7 +86,7 @@ impl ArrayFolder {
         self.replace(&self.scrub_path(volume), &stored, Durability::ThisBoot)
     }
 
-    /// Remembers bytes that are lost, besides what a scrub has found.
+    /// Records lost ranges that something other than a scrub has found.
     pub fn note_lost(&self, volume: u64, lost: &[ByteRange]) -> Result<(), ControlError> {
         let mut scrub = self.scrub(volume)?.unwrap_or_default();
         scrub.lost = merged(scrub.lost.iter().chain(lost).copied());
@@ -99,7 +98,7 @@ impl ArrayFolder {
     }
 }
 
-/// The same bytes in as few ranges as can be, ascending; the first [`RANGES_MAX`] of them.
+/// The union of the ranges, as the fewest ranges possible, ascending; the first [`RANGES_MAX`] of them.
 pub fn merged(ranges: impl Iterator<Item = ByteRange>) -> Vec<ByteRange> {
     let mut ranges: Vec<ByteRange> = ranges.collect();
     ranges.sort_unstable();
@@ -116,7 +115,7 @@ pub fn merged(ranges: impl Iterator<Item = ByteRange>) -> Vec<ByteRange> {
 }
 
 pub(crate) const SCRUBS: &str = "scrubs";
-/// Ranges that are remembered.
+/// The maximal number of ranges in a record.
 pub const RANGES_MAX: usize = 1024;
 
 #[cfg(test)]
