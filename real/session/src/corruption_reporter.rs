@@ -1,37 +1,38 @@
-//! What a host puts on the log of events: corruption that it met or repaired, and what it could not restore.
+//! A corruption reporter records in the event log the checksum errors that a host found or repaired, and the ranges that it could not
+//! restore.
 
 use crate::metrics::Metrics;
 use braid_control::{ArrayFolder, ByteRange, ControlError, Event, EventKind, RecoveryReport};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Corruption is told of together, no more often than this.
+/// The minimal interval between two reports; what is found in between is reported together.
 const TELL_EVERY: Duration = Duration::from_secs(5);
-/// Ranges that an event of their own tells of.
+/// Ranges for which an event of their own is recorded.
 const RANGES_TOLD: usize = 16;
 
-/// What has been told.
+/// What has been reported so far.
 #[derive(Debug, Default)]
 pub struct CorruptionReporter {
     found: u64,
     repaired: u64,
     told: Option<Instant>,
-    /// By volume, of the device that is being helped.
+    /// Lost ranges by volume, of the device that this host resynchronises.
     lost: BTreeMap<u64, Vec<ByteRange>>,
     helped: Option<u16>,
 }
 
-/// What is to be told now.
+/// What has not been reported yet.
 #[derive(Debug, Default)]
 pub struct StatusDiff {
-    /// Of corruption.
+    /// Events about checksum errors.
     events: Vec<Event>,
-    /// By volume, and the device that lacks it.
+    /// Lost ranges, with their volume and the device that is resynchronised.
     lost: Vec<(u64, u16, Vec<ByteRange>)>,
 }
 
 impl CorruptionReporter {
-    /// Looks what is new.
+    /// Compares the host's metrics and progress with what was reported, and returns the difference.
     pub fn take(
         &mut self,
         counts: &Metrics,
@@ -44,11 +45,11 @@ impl CorruptionReporter {
         if !waits && (found, repaired) != (self.found, self.repaired) {
             let (met, repaired) = (found - self.found.min(found), repaired - self.repaired.min(repaired));
             if met > 0 {
-                let words = format!("{met} requests met blocks with checksum errors, and did without them them");
+                let words = format!("{met} requests found blocks with checksum errors, and reconstructed them");
                 diff.events.push(Event::now(EventKind::ChecksumErrorFound, words).with("requests", met));
             }
             if repaired > 0 {
-                let words = format!("{repaired} blocks with checksum errors were rewritten");
+                let words = format!("{repaired} blocks with checksum errors were repaired");
                 diff.events.push(Event::now(EventKind::ChecksumErrorRepaired, words).with("blocks", repaired));
             }
             (self.found, self.repaired, self.told) = (found, repaired, Some(now));
@@ -72,12 +73,12 @@ impl CorruptionReporter {
 }
 
 impl StatusDiff {
-    /// True if there is nothing to tell.
+    /// True if there is nothing to report.
     pub fn is_empty(&self) -> bool {
         self.events.is_empty() && self.lost.is_empty()
     }
 
-    /// Puts it on the log, and remembers what is lost.
+    /// Appends the events to the log, and records the lost ranges.
     pub fn tell(self, folder: &ArrayFolder) -> Result<(), ControlError> {
         self.events.iter().try_for_each(|event| folder.record_event(event))?;
         let description = folder.describe()?;
@@ -86,8 +87,9 @@ impl StatusDiff {
             let name = description.volumes.iter().find(|entry| entry.id == volume).map(|entry| entry.name.as_str());
             for range in ranges.iter().take(RANGES_TOLD) {
                 let (first, last) = (range.offset, range.offset + range.length - 1);
-                let words =
-                    format!("bytes {first} to {last} could not be restored: more of their rows has checksum errors");
+                let words = format!(
+                    "bytes {first} to {last} could not be restored: other blocks of their rows have checksum errors"
+                );
                 let event =
                     Event::now(EventKind::DataLost, words).of_device(device).of_volume(name.unwrap_or_default());
                 folder.record_event(&event.with("offset", range.offset).with("length", range.length))?;
@@ -112,7 +114,7 @@ mod tests {
         };
         assert!(take(0, 0, None, 0).is_empty());
         assert_eq!(take(3, 1, None, 1).events.len(), 2);
-        assert!(take(4, 1, None, 2).is_empty(), "it waits");
+        assert!(take(4, 1, None, 2).is_empty(), "the interval has not passed");
         let later = take(5, 1, None, 7).events;
         assert_eq!((later.len(), later[0].figures["requests"]), (1, 2));
         let range = |offset| ByteRange { offset, length: 4096 };

@@ -1,4 +1,4 @@
-//! Why a host can't be started or told something, and why it can't go on.
+//! Errors of a host: why it can't be started or can't find a volume, and why it can't go on.
 
 use braid_control::ControlError;
 use braid_layout::{LayoutError, SchemeError, VolumeError};
@@ -7,83 +7,70 @@ use braid_wire::{UnknownAtomicity, UnknownOrdering};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Why a host can't be started, or does not find what was asked for.
+/// Why a host can't be started, or can't find a volume.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
-    /// The array's folder.
+    /// An error of the array's folder.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// The host itself.
+    /// An error of the host itself.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// Nobody runs the array's devices.
+    /// The array's devices are not running.
     #[error("the array in {} is not up", .dir.display())]
-    NotUp {
-        /// Its folder.
-        dir: PathBuf,
-    },
+    NotUp { dir: PathBuf },
     /// The array has no volume of this name.
     #[error("there is no volume '{name}'")]
     NoSuchVolume {
-        /// As asked.
         name: String,
-        /// Those that there are.
+        /// The volumes of the array.
         others: Vec<String>,
     },
-    /// It can't be used yet, or creating it was cut short.
-    #[error("volume '{name}' is not wholly made")]
-    VolumeCreating {
-        /// Which.
-        name: String,
-    },
-    /// It can't be used any more.
+    /// The volume can't be used yet: its creation is under way, or was interrupted.
+    #[error("volume '{name}' is not completely created")]
+    VolumeCreating { name: String },
+    /// The volume can no longer be used.
     #[error("volume '{name}' is being deleted")]
-    VolumeDeleting {
-        /// Which.
-        name: String,
-    },
-    /// No stripe unit can have so many bytes.
+    VolumeDeleting { name: String },
+    /// The size of the stripe unit is invalid.
     #[error("a stripe unit can't have {bytes} bytes: choose a power of two from 4 KiB to 1 MiB, such as 64KiB")]
-    Unit {
-        /// So many.
-        bytes: u64,
-    },
-    /// A layout that nobody knows.
+    Unit { bytes: u64 },
+    /// The layout is not a known one.
     #[error(transparent)]
     Scheme(#[from] SchemeError),
-    /// One that can't be had on these devices.
+    /// The layout is not possible on these devices.
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    /// A volume that can't be.
+    /// The volume's parameters contradict one another.
     #[error(transparent)]
     Volume(#[from] VolumeError),
-    /// The description names an ordering that nobody knows.
+    /// The description names an unknown ordering.
     #[error(transparent)]
     Ordering(#[from] UnknownOrdering),
-    /// The description names an atomicity that nobody knows.
+    /// The description names an unknown atomicity.
     #[error(transparent)]
     Atomicity(#[from] UnknownAtomicity),
-    /// The description names a way to get locks that nobody knows.
+    /// The description names an unknown way to acquire locks.
     #[error("the array's lock_acquisition is '{found}', not ordered or timeout")]
     Acquisition {
-        /// As it stands there.
+        /// The name in the description.
         found: String,
     },
 }
 
-/// Why a host is refused by its array from now on, or soon will be.
+/// Why the array refuses a host from now on, or soon will.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Loss {
-    /// By a lock server, which did not hear it for a lease, or with its lease in the folder.
-    #[error("the array serves this host no more: it was taken for dead")]
+    /// The host was fenced: a lock server did not hear from it for a lease, or its lease in the folder expired.
+    #[error("the array refuses this host: it was presumed dead and fenced")]
     Fenced,
-    /// Its lease was taken away.
+    /// The host's lease was ended by another process.
     #[error("{0}")]
     LeaseLost(Arc<ControlError>),
-    /// Its lease has run out, since it can't be written.
+    /// The host's lease expired because it could not be written.
     #[error("the host's lease could not be renewed: {0}")]
     Unrenewed(Arc<ControlError>),
-    /// A mistake of ours.
-    #[error("nobody looks after the host's lease any more")]
+    /// A bug: the task that renews the lease has ended.
+    #[error("the task that renews the host's lease has ended")]
     Unattended,
 }

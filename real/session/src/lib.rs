@@ -1,14 +1,14 @@
-//! A host in a process: its generation and lease in the array's folder, the machine, its connections to monitor, devices and lock
-//! servers, and the volumes that it knows. The command line and the client library run their hosts with it.
+//! A session runs a host in this process: its generation and lease in the array's folder, the host's state machine, its connections to
+//! monitor, devices and lock servers, and the volumes that it knows. The command line and the client library use it to run their hosts.
 //!
 //! | module | what |
 //! | --- | --- |
-//! | `session` | the host: started, looked after, ended |
-//! | `observed` | the machine, so that it can be looked at while it runs, and begins nothing on volumes that are on hold |
-//! | `registry` | the volumes that a host serves, and their being on hold |
-//! | `corruption_reporter` | what a host puts on the log of events |
-//! | `volumes` | volumes from their entries to what a host needs |
-//! | `metrics` | counters by their names |
+//! | `session` | starts a host, renews its lease, ends it |
+//! | `observed` | wraps the host's state machine: lets other tasks read its state, and starts no operation on volumes that are on hold |
+//! | `registry` | the volumes that a host knows, and which of them are on hold |
+//! | `corruption_reporter` | records checksum errors and lost ranges in the event log |
+//! | `volumes` | converts entries of the description to what a host needs |
+//! | `metrics` | counters by name |
 //! | `error` | why a host can't be started, or can't go on |
 
 mod corruption_reporter;

@@ -1,42 +1,42 @@
-//! Counters by their names.
+//! Metrics: counters by name.
 
 use std::collections::BTreeMap;
 
-/// What somebody has counted since its start, or within a span. What is not known (an older program does not count it) is
-/// not taken for zero.
+/// Counters since the start of a process, or within an interval. A counter that is missing, because an older program does not have it,
+/// is unknown rather than zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metrics(BTreeMap<String, u64>);
 
 impl Metrics {
-    /// One of them.
+    /// The value of a counter, if known.
     pub fn get(&self, name: &str) -> Option<u64> {
         self.0.get(name).copied()
     }
 
-    /// Some of them together, if all are known.
+    /// The sum of some counters, if all are known.
     pub fn total(&self, names: &[&str]) -> Option<u64> {
         names.iter().map(|name| self.get(name)).sum()
     }
 
-    /// Some of them together, for each of `count`; none if something is not known or there was nothing to divide by.
+    /// The sum of some counters, divided by `count`; none if a counter is unknown or `count` is zero or unknown.
     pub fn per(&self, names: &[&str], count: Option<u64>) -> Option<f64> {
         ratio(self.total(names)?, count?)
     }
 
-    /// By name, as leases hold them.
+    /// The counters by name, as a lease contains them.
     pub fn into_map(self) -> BTreeMap<String, u64> {
         self.0
     }
 
-    /// Adds what somebody else has counted.
+    /// Adds the counters of another process.
     pub fn add(&mut self, other: &Metrics) {
         for (name, value) in &other.0 {
             *self.0.entry(name.clone()).or_default() += value;
         }
     }
 
-    /// What was counted since `before`; none if something fell, as it does when its owner starts anew. Sizes, which may
-    /// fall, are not counts: only names that `counted` accepts are looked at.
+    /// The increase since `before`; none if a counter decreased, which happens when its process was restarted. Only names that
+    /// `counted` accepts are compared, because sizes may decrease.
     pub fn since(&self, before: &Metrics, counted: impl Fn(&str) -> bool) -> Option<Metrics> {
         let both = self.0.iter().filter(|(name, _)| counted(name));
         let both = both.filter_map(|(name, now)| Some((name, now, before.get(name)?)));
@@ -50,7 +50,7 @@ impl FromIterator<(String, u64)> for Metrics {
     }
 }
 
-/// `part / whole`, where there is a whole.
+/// `part / whole`; none if `whole` is zero.
 pub fn ratio(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
@@ -68,7 +68,7 @@ mod tests {
         let counts = counts(&[("a", 3), ("b", 0)]);
         assert_eq!(counts.total(&["a", "b"]), Some(3));
         assert_eq!(counts.total(&["a", "c"]), None);
-        assert_eq!(counts.per(&["a"], counts.get("b")), None, "nothing to divide by");
+        assert_eq!(counts.per(&["a"], counts.get("b")), None, "the divisor is zero");
         assert_eq!(counts.per(&["a"], Some(2)), Some(1.5));
     }
 

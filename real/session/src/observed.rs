@@ -1,4 +1,4 @@
-//! A host that can be looked at while it runs: what it, its shell and its process have counted, and what it is at.
+//! A host whose state other tasks can read while it runs: the metrics of the host, its shell and its process, and its jobs.
 
 use crate::metrics::Metrics;
 use braid_base::{BLOCK_BYTES, FenceTable, Now, Time, VolumeId};
@@ -12,23 +12,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A host that runs in a task of this thread, and begins nothing on volumes that are on hold.
+/// A host that runs in a task of this thread, and starts no operation on volumes that are on hold.
 pub struct ObservedHost {
     host: Rc<RefCell<Host>>,
     holds: Holds,
-    /// What waits for volumes on hold, in the order in which it came.
+    /// Requests for volumes on hold, in the order of their arrival.
     held: Vec<(VolumeId, Input)>,
 }
 
-/// Volumes on which a host is to begin nothing for now. A hold ends when the host is told anew how the volume is, or that
-/// it has gone.
+/// The volumes on hold: a host must start no operation on them for now. A hold ends when the host adopts the volume's new description,
+/// or is told that the volume has been deleted.
 #[derive(Clone, Debug, Default)]
 pub struct Holds(Arc<Mutex<BTreeSet<VolumeId>>>);
 
-/// Ranges of a volume that are named with a lease.
+/// The most ranges of a volume that a lease lists.
 const LOST_SHOWN_MAX: usize = 64;
 
-/// The way to look at an [`ObservedHost`]. It needs no message, and wakes nobody.
+/// Read access to an [`ObservedHost`]. It needs no message, and wakes no task.
 #[derive(Clone)]
 pub struct HostView {
     host: Rc<RefCell<Host>>,
@@ -37,14 +37,14 @@ pub struct HostView {
 }
 
 impl ObservedHost {
-    /// A host, and the way to look at it.
+    /// Wraps a host, and returns it with its view.
     pub fn new(host: Host, shell: Arc<Counters>) -> (ObservedHost, HostView) {
         let (host, holds) = (Rc::new(RefCell::new(host)), Holds::default());
         let view = HostView { host: host.clone(), holds: holds.clone(), shell };
         (ObservedHost { host, holds, held: Vec::new() }, view)
     }
 
-    /// Lets what has waited for a volume begin.
+    /// Starts the requests that have waited for a volume.
     fn release(&mut self, now: Now, volume: VolumeId, out: &mut Effects) {
         self.holds.end(volume);
         for (_, input) in self.held.extract_if(.., |(held, _)| *held == volume) {
@@ -90,22 +90,21 @@ impl Machine for ObservedHost {
 }
 
 impl Holds {
-    /// Holds a volume from now on.
+    /// Puts a volume on hold.
     pub fn begin(&self, volume: VolumeId) {
         self.lock().insert(volume);
     }
 
-    /// True if the volume is on hold.
     pub fn contains(&self, volume: VolumeId) -> bool {
         self.lock().contains(&volume)
     }
 
-    /// All that are on hold.
+    /// All volumes on hold.
     pub fn all(&self) -> Vec<VolumeId> {
         self.lock().iter().copied().collect()
     }
 
-    /// Holds the volume no longer.
+    /// Ends a volume's hold.
     pub fn end(&self, volume: VolumeId) {
         self.lock().remove(&volume);
     }
@@ -121,17 +120,17 @@ impl HostView {
         &self.holds
     }
 
-    /// True if the array has said that it serves this host no more.
+    /// True if a device or the monitor has told this host that it is fenced.
     pub fn is_fenced(&self) -> bool {
         self.host.borrow().is_fenced()
     }
 
-    /// Which hosts the array keeps out, as this host last heard.
+    /// The hosts that are fenced, as this host last heard.
     pub fn fence(&self) -> Option<FenceTable> {
         self.host.borrow().membership().map(|membership| membership.fence.clone())
     }
 
-    /// What it does for a device that has come back.
+    /// The resynchronisation that this host coordinates, if any.
     pub fn coordinates_recovery(&self) -> Option<RecoveryReport> {
         let host = self.host.borrow();
         let (device, left) = host.coordinates_recovery()?;
@@ -140,7 +139,7 @@ impl HostView {
         for (volume, block) in host.not_restored() {
             lost.entry(volume.0).or_default().push(ByteRange { offset: block * bytes, length: bytes });
         }
-        // A lease is read twice a second by everybody.
+        // Every host reads every lease twice a second.
         let named = |(volume, ranges): (u64, Vec<ByteRange>)| {
             (volume, merged(ranges.into_iter()).into_iter().take(LOST_SHOWN_MAX).collect())
         };
@@ -148,24 +147,24 @@ impl HostView {
         Some(RecoveryReport { device: device.0, left: left.map(|blocks| blocks * bytes), lost })
     }
 
-    /// How far it is with the scrub of a volume: the first stripe that has not been begun.
+    /// The progress of this host's scrub of a volume: the first stripe that has not been started.
     pub fn scrubs(&self, volume: VolumeId) -> Option<u64> {
         let host = self.host.borrow();
         host.scrubbing().find(|(scrubbed, ..)| *scrubbed == volume).map(|(_, next, _)| next)
     }
 
-    /// How far it is with copying a volume that moves.
+    /// The progress of this host's migration of a volume.
     pub fn migrating(&self, volume: VolumeId) -> Option<MigrationProgress> {
         self.host.borrow().migrating().find(|progress| progress.volume == volume)
     }
 
-    /// True if nothing is under way on any volume that is on hold.
+    /// True if no operation is under way on any volume that is on hold.
     pub fn has_drained(&self) -> bool {
         let host = self.host.borrow();
         self.holds.all().into_iter().all(|volume| host.is_idle_for(volume))
     }
 
-    /// What the host, its shell and this whole process have counted since their start.
+    /// The metrics of the host, its shell and this process since their start.
     pub fn counters(&self) -> Metrics {
         let host = self.host.borrow().counters().list();
         let host = host.into_iter().map(|(name, value)| (name.to_string(), value));
@@ -173,13 +172,13 @@ impl HostView {
     }
 }
 
-/// CPU time that this process has used, all its threads and both modes together, in microseconds.
+/// CPU time that this process has used, with all its threads in user and kernel mode, in microseconds.
 pub fn cpu_micros() -> u64 {
     let used = clock_gettime(ClockId::ProcessCPUTime);
     used.tv_sec as u64 * 1_000_000 + used.tv_nsec as u64 / 1000
 }
 
-/// What volume a request begins something on.
+/// The volume on which a request starts an operation; none if the request does not have to wait for a hold.
 fn volume_of(request: &HostRequest) -> Option<VolumeId> {
     match request {
         HostRequest::Read { volume, .. }
@@ -189,7 +188,7 @@ fn volume_of(request: &HostRequest) -> Option<VolumeId> {
         | HostRequest::Check { volume, .. }
         | HostRequest::CheckRows { volume, .. }
         | HostRequest::Reconstruct { volume, .. }
-        // Who scrubs a volume asks for a few stripes at a time, so that it may be on hold in between.
+        // A scrub is requested for a few stripes at a time, so that the volume can be put on hold in between.
         | HostRequest::Scrub { volume, .. }
         | HostRequest::Restore { volume, .. }
         | HostRequest::Copy { volume, .. }
@@ -204,7 +203,7 @@ fn volume_of(request: &HostRequest) -> Option<VolumeId> {
         | HostRequest::Disconnect
         | HostRequest::Abandon { .. }
         | HostRequest::Fence { .. }
-        // Long, and made of requests of the host's own.
+        // A migration takes long, and consists of the host's own requests.
         | HostRequest::Migrate { .. }
         | HostRequest::StopMigrating { .. }
         | HostRequest::Administer { .. }
@@ -212,19 +211,19 @@ fn volume_of(request: &HostRequest) -> Option<VolumeId> {
     }
 }
 
-/// What a shell has counted.
+/// The counters of a shell.
 pub fn of_shell(shell: &Counters) -> impl Iterator<Item = (String, u64)> {
     shell.values().into_iter().map(|(name, value)| (name.to_string(), value))
 }
 
-/// What this process has used.
+/// The resource usage of this process.
 pub fn of_process() -> impl Iterator<Item = (String, u64)> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let resident = resident_bytes(&status).map(|bytes| ("resident_bytes".to_string(), bytes));
     std::iter::once(("cpu_micros".to_string(), cpu_micros())).chain(resident)
 }
 
-/// Memory that a process holds, in bytes, from what the kernel says of it.
+/// The resident memory in bytes, from the content of `/proc/PID/status`.
 fn resident_bytes(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
@@ -273,14 +272,18 @@ mod tests {
         let read = |volume: u64| HostRequest::Read { volume: VolumeId(volume), offset: 0, length: 4096 };
         assert_eq!(ask(1, read(1)), 1);
         view.holds().begin(VolumeId(1));
-        assert!(!view.has_drained(), "what had begun is not over");
+        assert!(!view.has_drained(), "an operation is still under way");
         assert_eq!(ask(2, read(1)), 0, "it waits");
-        assert_eq!(ask(3, read(2)), 1, "another volume's does not");
-        assert_eq!(ask(4, HostRequest::AdoptVolume { volume: volume(2, Ordering::None) }), 0, "nor is it for that");
+        assert_eq!(ask(3, read(2)), 1, "a request for another volume does not wait");
+        assert_eq!(
+            ask(4, HostRequest::AdoptVolume { volume: volume(2, Ordering::None) }),
+            0,
+            "its volume is not on hold"
+        );
         assert_eq!(ask(5, HostRequest::AdoptVolume { volume: volume(1, Ordering::None) }), 1, "now it begins");
         assert!(!view.holds().contains(VolumeId(1)));
         view.holds().begin(VolumeId(7));
-        assert!(view.has_drained(), "of that one nothing is under way");
+        assert!(view.has_drained(), "no operation is under way on the volume on hold");
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! The volumes of the array, as a host knows them: taken in, put on hold and dropped as the array's description has them.
+//! The volume registry keeps a host's volumes in step with the array's description: it adopts them, puts them on hold and drops them.
 //!
-//! A volume whose ordering changes, or where it lies, is on hold: the host begins nothing on it, and tells with its lease when all that it had
-//! begun is over. Once the volume is ready again, the host takes it in as it then is, and what has waited begins. So users
-//! see a pause, and no error.
+//! A volume whose ordering or placement changes is on hold: the host starts no operation on it, and reports with its lease when all its
+//! operations have ended. Once the volume is ready again, the host adopts the new description, and the requests that have waited
+//! start. Users see a pause, and no error.
 
 use crate::error::SessionError;
 use crate::observed::Holds;
@@ -15,7 +15,7 @@ use braid_shell::HostClient;
 use std::sync::Arc;
 use tokio::sync::Mutex;
 
-/// What a host knows of volumes. Clones are of the same.
+/// The volumes of one host. Clones share the same registry.
 #[derive(Clone, Debug)]
 pub struct VolumeRegistry {
     client: HostClient,
@@ -25,20 +25,20 @@ pub struct VolumeRegistry {
 
 #[derive(Debug)]
 struct State {
-    /// Descriptions of lower revisions are past.
+    /// The revision that was applied last. Lower revisions are ignored.
     revision: u64,
-    /// As the host knows them.
+    /// The volumes as the host knows them.
     taken: Vec<VolumeDescription>,
 }
 
-/// The volumes that can be used. A host must know all of them before it says its first word, whether or not it serves them: the
-/// monitor may name any host to resynchronises a device, and what the host does not know would not be brought.
+/// The usable volumes. A host must know all of them before it sends its first message, whether or not it serves them: the monitor may
+/// choose any host to resynchronise a device, and a volume unknown to that host would not be resynchronised.
 pub fn usable(description: &ArrayDescription) -> Result<Vec<VolumeDescription>, SessionError> {
     description.volumes.iter().filter(|entry| is_usable(entry)).map(volumes::describe).collect()
 }
 
 impl VolumeRegistry {
-    /// Of a host that was started with the [`usable`] volumes of `description`.
+    /// The registry of a host that was started with the [`usable`] volumes of `description`.
     pub fn new(
         client: HostClient,
         holds: Holds,
@@ -51,18 +51,18 @@ impl VolumeRegistry {
         Ok(VolumeRegistry { client, holds, state: Arc::new(Mutex::new(state)) })
     }
 
-    /// The volume of this name, as it is now; the host knows it from then on.
+    /// The current description of the volume of this name, which the host knows from then on.
     pub async fn take_in(&self, folder: &ArrayFolder, name: &str) -> Result<VolumeDescription, SessionError> {
-        // Read now: whoever changes its ordering after this waits for our lease.
+        // Read now: a process that changes the volume's ordering after this waits for our lease.
         let description = folder.describe()?;
         let volume = volumes::describe(volumes::find(&description, name)?)?;
         self.follow(&description).await?;
         Ok(volume)
     }
 
-    /// Does what has changed since the last time. One that was read before the last one was is ignored.
+    /// Applies the changes since the last call. A description older than the last one is ignored.
     pub async fn follow(&self, description: &ArrayDescription) -> Result<(), SessionError> {
-        // Held to the end, so that the host is told of changes in their order.
+        // Held until the end, so that the host is told of changes in their order.
         let mut state = self.state.lock().await;
         if description.revision < state.revision {
             return Ok(());
@@ -71,13 +71,13 @@ impl VolumeRegistry {
         for entry in description.volumes.iter().filter(|entry| entry.state.is_on_hold()) {
             let volume = VolumeId(entry.id);
             self.holds.begin(volume);
-            // A hold keeps users away; this is the host's own.
+            // A hold only holds back users' operations; the migration is the host's own.
             self.client.call(HostRequest::StopMigrating { volume }).await?;
         }
         for entry in description.volumes.iter().filter(|entry| entry.state == VolumeState::Ready) {
             let volume = volumes::describe(entry)?;
             if self.holds.contains(volume.id) || !state.taken.contains(&volume) {
-                // This ends the hold, too.
+                // Adopting the volume also ends its hold.
                 self.client.call(HostRequest::AdoptVolume { volume: volume.clone() }).await?;
                 state.taken.retain(|other| other.id != volume.id);
                 state.taken.push(volume);
@@ -90,14 +90,14 @@ impl VolumeRegistry {
         let on_hold =
             |id: VolumeId| description.volumes.iter().any(|entry| entry.id == id.0 && entry.state.is_on_hold());
         for other in self.holds.all().into_iter().filter(|id| !on_hold(*id)) {
-            // Gone while it was on hold: nothing waits for it.
+            // The volume was deleted while it was on hold: no request waits for it.
             self.holds.end(other);
         }
         Ok(())
     }
 }
 
-/// True if a volume can be used, though perhaps not at this moment.
+/// True if a volume is usable, though it may be on hold.
 pub fn is_usable(entry: &VolumeEntry) -> bool {
     entry.state == VolumeState::Ready || entry.state.is_on_hold()
 }

@@ -1,4 +1,4 @@
-//! A host in this process: its generation and lease, the machine and its connections to the monitor, devices and lock servers.
+//! A running host: its generation and lease, its state machine, and its connections to the monitor, devices and lock servers.
 
 use crate::corruption_reporter::CorruptionReporter;
 use crate::error::{Loss, SessionError};
@@ -16,9 +16,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-/// What a host is there for that scrubs.
+/// The role of a host that scrubs, as its lease states it.
 pub const SCRUB: &str = "scrub";
-/// How often the folder is looked at, where nobody waits for it.
+/// How often the folder is read while no user waits for it.
 pub const HEARTBEAT: Duration = Duration::from_millis(500);
 /// How often leases are renewed while users wait for a volume that is on hold.
 const HOLD_HEARTBEAT: Duration = Duration::from_millis(25);
@@ -37,9 +37,9 @@ pub struct Session {
 }
 
 impl Session {
-    /// Takes a generation for `what`, and starts a host that knows all volumes.
+    /// Takes a generation for the role `what`, and starts a host that knows all volumes.
     pub async fn start(folder: &ArrayFolder, what: &str) -> Result<Session, SessionError> {
-        // In this order: whoever puts a volume on hold either sees this host, and waits for it, or is seen by it.
+        // The order matters: a process that puts a volume on hold either sees this host and waits for it, or this host sees the hold.
         let generation = folder.take_generation(what, &Moment::now())?;
         let description = folder.describe().inspect_err(|_| release(folder, generation))?;
         let host = Host::new(HostConfig {
@@ -68,7 +68,7 @@ impl Session {
             leases: description.leases(),
             view: view.clone(),
             registry: registry.clone(),
-            // A scrub tells of itself.
+            // A scrub reports its findings itself.
             corruption_reporter: (what != SCRUB).then(CorruptionReporter::default),
         };
         let renewer = tokio::task::spawn_local(renewer.keep(addresses, losing));
@@ -86,37 +86,35 @@ impl Session {
         })
     }
 
-    /// The folder of its array.
     pub fn folder(&self) -> &ArrayFolder {
         &self.folder
     }
 
-    /// As which host it speaks.
+    /// The generation of this host.
     pub fn generation(&self) -> Generation {
         self.generation
     }
 
-    /// The way to ask the host.
+    /// The handle for requests to the host.
     pub fn client(&self) -> &HostClient {
         &self.client
     }
 
-    /// What the host is at.
+    /// The state of the host.
     pub fn view(&self) -> &HostView {
         &self.view
     }
 
-    /// The volumes that it knows.
     pub fn registry(&self) -> &VolumeRegistry {
         &self.registry
     }
 
-    /// The volume of this name, as it is now.
+    /// The current description of the volume of this name.
     pub async fn take_in(&self, name: &str) -> Result<VolumeDescription, SessionError> {
         self.registry.take_in(&self.folder, name).await
     }
 
-    /// What the host has counted; as others see it in its lease, but of this moment.
+    /// The current metrics of the host; its lease contains those of the last renewal.
     pub fn counters(&self) -> Metrics {
         self.view.counters()
     }
@@ -126,12 +124,12 @@ impl Session {
         self.lost.borrow().is_some()
     }
 
-    /// How far it is with the scrub of a volume: the first stripe that has not been begun.
+    /// The progress of this host's scrub of a volume: the first stripe that has not been started.
     pub fn scrubs(&self, volume: VolumeId) -> Option<u64> {
         self.view.scrubs(volume)
     }
 
-    /// Ends when the lease is lost: the array refuses this host from then on, or soon will.
+    /// Returns when the lease is lost: from then on the array refuses this host, or soon will.
     pub async fn lost(&self) -> Loss {
         let mut lost = self.lost.clone();
         match lost.wait_for(Option::is_some).await {
@@ -140,12 +138,12 @@ impl Session {
         }
     }
 
-    /// Finishes what is under way, has devices and lock servers drop what they keep for this host, and gives the lease back.
+    /// Ends the operations under way, has devices and lock servers drop their state of this host, and releases the lease.
     pub async fn end(self) {
         let Session { folder, generation, client, stop, driver, renewer, .. } = self;
-        // It would take the host's end for a failure.
+        // The renewer would take the host's end for a failure.
         renewer.abort();
-        // It has its own time limits. What it could not tell anybody goes with the next fence of all that have ended.
+        // Disconnect has its own time limits. State on nodes that it could not reach is dropped with the next fence of hosts that ended.
         let _ = client.call(HostRequest::Disconnect).await;
         let _ = stop.send(());
         let ended = driver.await;
@@ -155,7 +153,7 @@ impl Session {
         release(&folder, generation);
     }
 
-    /// For a host that has written nothing: gives the lease back, whatever is still unanswered.
+    /// Releases the lease at once, even with requests unanswered. For a host that has written nothing.
     pub fn leave(self) {
         self.driver.abort();
         self.renewer.abort();
@@ -163,7 +161,7 @@ impl Session {
     }
 }
 
-/// Refuses an array whose devices nobody runs, before anything waits for them. One that is just being started will do.
+/// Fails if the array's devices are not running, before anything waits for them. An array that is starting is accepted.
 pub fn require_up(folder: &ArrayFolder) -> Result<(), SessionError> {
     let elsewhere = folder.describe()?.devices.iter().any(|device| device.address.is_some());
     if elsewhere || folder.running()?.is_some() {
@@ -178,7 +176,7 @@ fn release(folder: &ArrayFolder, generation: Generation) {
     }
 }
 
-/// Looks after a host's lease.
+/// A lease renewer keeps a host's lease, and follows the array's description and addresses.
 struct LeaseRenewer {
     folder: ArrayFolder,
     generation: Generation,
@@ -189,23 +187,23 @@ struct LeaseRenewer {
 }
 
 impl LeaseRenewer {
-    /// Renews the lease, which also tells what the host has counted and by which revision of the description it lives;
-    /// follows devices and lock servers to where they listen, and the volumes.
+    /// Renews the lease, and with it reports the host's metrics and the revision of the description that it has applied; follows the
+    /// addresses of devices and lock servers, and the volumes.
     async fn keep(self, follow: watch::Sender<Addresses>, losing: watch::Sender<Option<Loss>>) {
         let LeaseRenewer { folder, generation, leases, view, registry, mut corruption_reporter } = self;
-        // By the clock that leases are measured with, which also counts while the machine sleeps.
+        // By the clock that leases are measured with, which also advances while the machine sleeps.
         let mut renewed = Moment::now();
         let mut revision = 0;
         let mut telling: Option<JoinHandle<()>> = None;
         loop {
             if view.is_fenced() {
-                // By a lock server, which did not hear it for a lease, or with its lease in the folder.
+                // A lock server did not hear from the host for a lease, or its lease in the folder expired.
                 losing.send_replace(Some(Loss::Fenced));
                 return;
             }
             let now = Moment::now();
             let (counters, coordinates_recovery) = (view.counters(), view.coordinates_recovery());
-            // The log needs the folder's lock, which somebody may hold for long; the lease does not wait for that.
+            // The log needs the folder's lock, which another process may hold for long; the renewal does not wait for it.
             let is_told = telling.as_ref().is_none_or(JoinHandle::is_finished);
             let diff = corruption_reporter.as_mut().filter(|_| is_told);
             let diff = diff.map(|corruption_reporter| {
@@ -232,7 +230,7 @@ impl LeaseRenewer {
                 let folder = folder.clone();
                 telling = Some(tokio::spawn(async move {
                     if let Err(error) = blocking(&folder, |folder| diff.tell(folder)).await {
-                        tracing::warn!("can't put on the log what host {generation} has met: {error}");
+                        tracing::warn!("can't record events of host {generation} in the log: {error}");
                     }
                 }));
             }
@@ -253,7 +251,7 @@ impl LeaseRenewer {
     }
 }
 
-/// Where the monitor, each device and each lock server listen, as far as is known.
+/// The addresses of the monitor, the devices and the lock servers, as far as known.
 pub fn addresses(folder: &ArrayFolder) -> Result<Addresses, ControlError> {
     let description = folder.describe()?;
     let running = folder.running()?;
@@ -263,13 +261,13 @@ pub fn addresses(folder: &ArrayFolder) -> Result<Addresses, ControlError> {
         Some((NodeId::Device(id), started.or_else(|| device.address.clone())?.parse().ok()?))
     });
     let mut found: Addresses = devices.collect();
-    // One that stands still is at its place; one that was killed will be.
+    // A monitor that was suspended or killed is included: it is, or will be, at the same address.
     if let Some(monitor) = folder.monitor(&Moment::now())?
         && let Ok(address) = monitor.report.address.parse()
     {
         found.insert(NodeId::Monitor, address);
     }
-    // In the order of their generations: of two starts of a lock server the later one stands.
+    // In the order of generations: the later start of a lock server replaces the earlier one.
     for host in folder.hosts(&Moment::now(), description.leases().lease())?.into_iter().filter(|host| host.live) {
         if let Some(service) = host.report.lock_server
             && let Ok(address) = service.address.parse()
@@ -280,7 +278,7 @@ pub fn addresses(folder: &ArrayFolder) -> Result<Addresses, ControlError> {
     Ok(found)
 }
 
-/// Lets whoever keeps connections know of addresses, if they are others than before.
+/// Passes addresses on to the tasks that keep connections, if they have changed.
 pub fn tell(follow: &watch::Sender<Addresses>, found: Addresses) {
     follow.send_if_modified(|known| {
         let changed = *known != found;
@@ -289,7 +287,7 @@ pub fn tell(follow: &watch::Sender<Addresses>, found: Addresses) {
     });
 }
 
-/// How hosts of the array get locks at several lock servers.
+/// How hosts of the array acquire locks from several lock servers.
 fn acquisition(description: &ArrayDescription) -> Result<Acquisition, SessionError> {
     match description.creation.lock_acquisition.as_str() {
         "ordered" => Ok(Acquisition::Ordered),
@@ -298,7 +296,7 @@ fn acquisition(description: &ArrayDescription) -> Result<Acquisition, SessionErr
     }
 }
 
-/// Does something with the folder where it may wait for the disk.
+/// Runs an operation on the folder in a thread that may wait for the disk.
 pub async fn blocking<T: Send + 'static>(
     folder: &ArrayFolder,
     work: impl FnOnce(&ArrayFolder) -> Result<T, ControlError> + Send + 'static,

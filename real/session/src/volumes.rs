@@ -1,4 +1,4 @@
-//! Volumes: from their names and entries to what a host needs.
+//! Volumes: from their names and entries in the description to what a host needs.
 
 use crate::error::SessionError;
 use braid_base::{BLOCK_BYTES, DeviceId, VolumeId};
@@ -22,7 +22,7 @@ pub fn describe(entry: &VolumeEntry) -> Result<VolumeDescription, SessionError> 
     Ok(description)
 }
 
-/// The volume of an entry, with all that it lies on, or is about to.
+/// The volume of an entry, including the target of a migration that is under way or about to begin.
 pub fn describe_widest(entry: &VolumeEntry) -> Result<VolumeDescription, SessionError> {
     match &entry.state {
         VolumeState::Draining { to: to @ Change::Move(_), .. }
@@ -37,21 +37,21 @@ fn placement(entry: &PlacementEntry) -> Result<Placement, SessionError> {
     Ok(Placement { layout: layout.beginning_at(entry.first_block), devices })
 }
 
-/// The volume of this name, if it can be used.
+/// The volume of this name, if it is usable.
 pub fn find<'a>(description: &'a ArrayDescription, name: &str) -> Result<&'a VolumeEntry, SessionError> {
     let entry = description.volume(name).ok_or_else(|| SessionError::NoSuchVolume {
         name: name.to_string(),
         others: description.volumes.iter().map(|volume| volume.name.clone()).collect(),
     })?;
     match entry.state {
-        // Whoever uses it while it is on hold waits.
+        // Requests wait while the volume is on hold.
         VolumeState::Ready | VolumeState::Draining { .. } | VolumeState::Reordering { .. } => Ok(entry),
         VolumeState::Creating => Err(SessionError::VolumeCreating { name: name.to_string() }),
         VolumeState::Deleting => Err(SessionError::VolumeDeleting { name: name.to_string() }),
     }
 }
 
-/// A layout of `scheme` on so many devices with units of so many bytes.
+/// The layout of `scheme` on this many devices, with units of `unit` bytes.
 pub fn layout(scheme: Scheme, devices: usize, unit: u64) -> Result<Layout, SessionError> {
     let block = BLOCK_BYTES as u64;
     if !unit.is_multiple_of(block) {
