@@ -1,6 +1,6 @@
-//! What a message and a disk command cost: `cargo run --release -p braid-shell --example measure [FOLDER]`.
+//! Measures the cost of a message and of a disk command: `cargo run --release -p braid-shell --example measure [FOLDER]`.
 //!
-//! Host and device each have a thread, in one process; the CPU time is that of both together.
+//! Host and device have a thread each, in one process; the CPU time reported is the sum of both.
 
 #[allow(clippy::duplicate_mod)]
 #[path = "../tests/toy/mod.rs"]
@@ -46,7 +46,7 @@ fn fill(file: &Path) {
     disk.perform(DiskCommand::Sync);
 }
 
-/// Keeps so many disk commands in flight until it has done enough.
+/// Keeps this many disk commands in flight until it has completed enough.
 struct LoadGenerator {
     seed: u64,
     left: u64,
@@ -59,7 +59,7 @@ struct LoadGenerator {
 impl LoadGenerator {
     fn next(&mut self, tag: DiskTag, out: &mut Effects) {
         self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        // Each tag has its own part of the disk: no two commands in flight overlap.
+        // Each tag has its own part of the disk, so that no two commands in flight overlap.
         let part = BLOCKS / 32;
         let offset = (tag.0 * part + (self.seed >> 33) % part) * 4096;
         let command = match &self.write {

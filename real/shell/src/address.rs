@@ -1,24 +1,23 @@
-//! Where a node listens: `HOST:PORT` or `unix:PATH`.
+//! Addresses of nodes: `HOST:PORT` or `unix:PATH`.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// A place to listen at or to connect to.
+/// An address to listen on or to connect to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Address {
-    /// A TCP port. Port 0, where one listens, lets the system choose.
+    /// A TCP port. A listener on port 0 lets the system choose the port.
     Tcp {
-        /// A name, an IPv4 address or, without its brackets, an IPv6 address.
+        /// A name, an IPv4 address, or an IPv6 address without its brackets.
         host: String,
-        /// The port.
         port: u16,
     },
     /// A Unix socket.
     Unix(PathBuf),
 }
 
-/// What is wrong with an address that somebody wrote.
+/// An address that can't be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{text}' is not an address: write HOST:PORT, such as 127.0.0.1:7000, or unix:PATH, such as unix:/run/braid/d0"
@@ -28,7 +27,7 @@ pub struct AddressError {
 }
 
 impl Address {
-    /// A port of this machine that other machines can't reach.
+    /// A TCP port of this machine that is unreachable from other machines.
     pub fn loopback(port: u16) -> Address {
         Address::Tcp { host: "127.0.0.1".into(), port }
     }

@@ -1,12 +1,12 @@
-//! The disk alone, one command after the other: for tools that make, inspect and check a device without serving it.
+//! Disk commands performed one after the other, for tools that create, inspect and check a device without serving it.
 
 use crate::clock;
 use crate::disk::Disk;
 use braid_base::Now;
 use braid_machine::{DiskResult, DiskTag, Effect, Effects};
 
-/// Performs the disk commands in `effects`, and those that `on_done` answers with, until there are none left. Each
-/// command's end is told before the next is begun.
+/// Performs the disk commands in `effects`, and those that `on_done` returns, until none are left. `on_done` is called with the result of
+/// each command before the next command is performed.
 pub fn perform_all(
     disk: &Disk,
     effects: &mut Effects,

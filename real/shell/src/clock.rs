@@ -1,13 +1,13 @@
-//! The two clocks that the system has for a machine.
+//! The two clocks of a machine.
 
 use braid_base::{Clock, Now, Time};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Reads both clocks. The one for timers and leases runs while the computer sleeps.
+/// Reads both clocks. The clock for timers and leases also advances while the computer sleeps.
 pub fn now() -> Now {
-    // By way of the C library, so that tests can give a process another wall clock. One before 1970 reads as 1970: the protocols
-    // take it for a clock that lags.
+    // Read through the C library, so that tests can give a process another wall clock. A time before 1970 is reported as 1970, which the
+    // protocols treat like any clock that is slow.
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Now {
         time: Time(nanoseconds(clock_gettime(ClockId::Boottime))),

@@ -1,4 +1,4 @@
-//! One connection: its socket, what has come and is not yet cut, and what waits to be written.
+//! A connection: its socket, the received bytes that are not yet decoded, and the frames that wait to be written.
 
 use crate::counters::{Counters, add};
 use crate::inbox::{Inbox, Refused};
@@ -11,26 +11,27 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
-/// A peer that has begun a frame, or not said who it is, must go on within this.
+/// How long a peer may pause within a frame, or before it has identified itself.
 const STALL_MAX: Duration = Duration::from_secs(10);
 
-/// A connection that was just made.
+/// A new connection.
 pub(crate) struct Arrival {
     pub stream: Stream,
-    /// What it is called in the log.
+    /// Its name in the log.
     pub name: String,
-    /// Who is at the other end, as far as is known.
+    /// The node at the other end, if known.
     pub peer: Option<NodeId>,
-    /// Between frames, a silence of this length ends it; one that we made is silent only if we have asked something.
+    /// Longest silence between frames before the connection is closed. On a connection that we made, silence counts only while an answer
+    /// is due.
     pub silence_max: Duration,
     pub slot: Slot,
 }
 
-/// What the end of a connection gives back.
+/// What the end of a connection releases.
 pub(crate) enum Slot {
-    /// Room for another one.
+    /// Accepted: a permit to accept another connection.
     Accepted { _permit: OwnedSemaphorePermit },
-    /// Word to whoever made it: false if the peer was asked and had nothing valid to say.
+    /// Made by us: a notice to the connector, false if the peer owed an answer and sent nothing valid.
     Made { ended: oneshot::Sender<bool> },
 }
 
@@ -41,29 +42,29 @@ pub(crate) struct Connection {
     outbox: Outbox,
     silence_max: Duration,
     last_read: Instant,
-    /// When something was first asked since the last read.
+    /// When the first message since the last read was sent.
     asked: Option<Instant>,
-    /// It has brought a valid frame.
+    /// True once it has received a valid frame.
     spoke: bool,
     slot: Slot,
 }
 
-/// What became of a frame.
+/// The result of pushing a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pushed {
-    /// It is in the outbox.
+    /// The frame is in the outbox, behind others.
     Behind,
-    /// It is, and it is the only one there.
+    /// The frame is in the outbox, which was empty.
     First,
-    /// It was dropped: the outbox is full.
+    /// The frame was dropped, because the outbox is full.
     Full,
 }
 
-/// Why a connection is over.
+/// Why a connection has ended.
 pub(crate) enum Ended {
-    /// It broke or was closed. No news: the protocols notice silence.
+    /// It broke or was closed. Nothing is reported, because the protocols notice silence.
     Quietly,
-    /// We close it.
+    /// We close it, for this reason.
     Refused(Refused),
 }
 
@@ -74,17 +75,16 @@ impl Connection {
         Connection { name, stream, inbox, outbox, silence_max, last_read: now, asked: None, spoke: false, slot }
     }
 
-    /// What it is called in the log.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Who is at the other end, once known.
+    /// The node at the other end, if known.
     pub fn peer(&self) -> Option<NodeId> {
         self.inbox.peer()
     }
 
-    /// Puts a frame into the outbox; [`Connection::poll_flush`] writes it.
+    /// Puts a frame into the outbox. [`Connection::poll_flush`] writes it.
     pub fn push(&mut self, frame: EncodedFrame) -> Pushed {
         let first = self.outbox.is_empty();
         if matches!(self.slot, Slot::Made { .. }) {
@@ -97,7 +97,7 @@ impl Connection {
         }
     }
 
-    /// Writes what waits, as far as the socket takes it.
+    /// Writes as much of the outbox as the socket accepts.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>, counters: &Counters) -> Poll<Result<(), Ended>> {
         let Connection { outbox, stream, .. } = self;
         let flushed = outbox.poll_flush(|slices| {
@@ -111,7 +111,7 @@ impl Connection {
         flushed.map_err(|_| Ended::Quietly)
     }
 
-    /// Reads once, and tells `take` each message that is whole.
+    /// Reads once, and passes each complete message to `take`.
     pub fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -139,7 +139,7 @@ impl Connection {
         }
     }
 
-    /// Whether it has been silent for too long, or is not wanted any more.
+    /// Fails if the connection has been silent for too long, or is no longer wanted.
     pub fn check(&self, now: Instant) -> Result<(), Ended> {
         if let Slot::Made { ended } = &self.slot
             && ended.is_closed()
@@ -151,7 +151,7 @@ impl Connection {
         let since = match (&self.slot, waiting) {
             (Slot::Made { .. }, false) => match self.asked {
                 Some(asked) => asked,
-                // Nobody has to speak unasked.
+                // No answer is due, so silence is normal.
                 None => return Ok(()),
             },
             _ => self.last_read,
@@ -159,15 +159,14 @@ impl Connection {
         match now.saturating_duration_since(since) >= patience {
             false => Ok(()),
             true if waiting && self.spoke => Err(Ended::Refused(Refused::Stalled { seconds: STALL_MAX.as_secs() })),
-            // A stranger without a word, or a silence: not worth a warning.
+            // A peer that never identified itself, or silence: not worth a warning.
             true => Err(Ended::Quietly),
         }
     }
 
-    /// Closes it.
     pub fn end(self) {
         if let Slot::Made { ended } = self.slot {
-            // Whoever made it may have gone.
+            // The connector may have ended.
             let _ = ended.send(self.spoke || self.asked.is_none());
         }
     }

@@ -1,4 +1,4 @@
-//! Makes and takes connections, and hands them over to the [`Transport`](crate::transport::Transport).
+//! The connector makes and accepts connections, and passes them to the [`Transport`](crate::transport::Transport).
 
 use crate::address::Address;
 use crate::connection::{Arrival, Slot};
@@ -11,27 +11,27 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
-/// The most connections at once: a new one of a host may come before its old one is seen to be gone.
+/// The most connections at once. A host may reconnect before the end of its previous connection has been noticed.
 const CONNECTIONS_MAX: usize = 2 * limits::HOSTS_MAX;
-/// The first pause before connecting again; doubles up to `RECONNECT_MAX`.
+/// The first back-off before reconnecting; it doubles up to `RECONNECT_MAX`.
 const RECONNECT_MIN: Duration = Duration::from_millis(10);
 const RECONNECT_MAX: Duration = Duration::from_millis(500);
-/// How long a connection may take to be made.
+/// Time limit for establishing a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
-/// A host that says nothing for so long is gone; living ones speak twice a second.
+/// A host that is silent for so long is presumed dead; live hosts send something twice a second.
 const HOST_SILENCE_MAX: Duration = Duration::from_secs(60);
-/// Who was asked and says nothing for so long may be behind a connection that is dead without knowing: a new one finds it
-/// sooner than the system's own patience would.
+/// Silence that ends a connection on which an answer is due: the connection may be dead without the system having noticed. A new
+/// connection finds that out sooner than the system's own time-outs.
 const ANSWER_SILENCE_MAX: Duration = Duration::from_secs(5);
 
-/// Where nodes listen.
+/// Addresses of nodes.
 pub type Addresses = BTreeMap<NodeId, Address>;
 
-/// Takes connections from whoever comes.
+/// Accepts connections.
 pub(crate) async fn accept(mut listener: Listener, arrivals: mpsc::Sender<Arrival>, warning: Arc<Warning>) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
-        let permit = room.clone().acquire_owned().await.expect("nobody closes it");
+        let permit = room.clone().acquire_owned().await.expect("the semaphore is never closed");
         match listener.accept().await {
             Ok((stream, name)) => {
                 let slot = Slot::Accepted { _permit: permit };
@@ -41,15 +41,15 @@ pub(crate) async fn accept(mut listener: Listener, arrivals: mpsc::Sender<Arriva
                 }
             }
             Err(error) => {
-                warning.say(|| format!("can't take a connection at {}: {error}", listener.address()));
-                // Out of file descriptors, most likely: some must be given back first.
+                warning.say(|| format!("can't accept a connection at {}: {error}", listener.address()));
+                // Most likely the process has no free file descriptors: wait until some are released.
                 tokio::time::sleep(RECONNECT_MAX).await;
             }
         }
     }
 }
 
-/// Stays connected to each of `nodes`, anew when its address changes.
+/// Stays connected to each of `nodes`, and reconnects when an address changes.
 pub(crate) async fn keep_connected(mut nodes: watch::Receiver<Addresses>, arrivals: mpsc::Sender<Arrival>) {
     let mut connectors = JoinSet::new();
     let mut running: BTreeMap<NodeId, (Address, AbortHandle)> = BTreeMap::new();
@@ -70,7 +70,7 @@ pub(crate) async fn keep_connected(mut nodes: watch::Receiver<Addresses>, arriva
         }
         while connectors.try_join_next().is_some() {}
         if nodes.changed().await.is_err() {
-            // Nobody can change the addresses any more.
+            // The sender is gone, so that addresses can no longer change.
             std::future::pending().await
         }
     }
@@ -78,7 +78,7 @@ pub(crate) async fn keep_connected(mut nodes: watch::Receiver<Addresses>, arriva
 
 async fn stay_connected(node: NodeId, address: Address, arrivals: mpsc::Sender<Arrival>) {
     let mut pause = RECONNECT_MIN;
-    // Said once, until the node has spoken again.
+    // The failure is logged once, until the node has sent something again.
     let mut complained = false;
     loop {
         let failure = match tokio::time::timeout(CONNECT_MAX, stream::connect(&address)).await {
@@ -96,9 +96,9 @@ async fn stay_connected(node: NodeId, address: Address, arrivals: mpsc::Sender<A
                 }
                 if end.await == Ok(true) {
                     (pause, complained) = (RECONNECT_MIN, false);
-                    "the connection has ended".to_string()
+                    "the connection was closed".to_string()
                 } else {
-                    "it ends the connection without a word: does it belong to this array? Its log says".to_string()
+                    "it closes the connection without an answer: does it belong to this array? See its log".to_string()
                 }
             }
             Ok(Err(error)) => error.to_string(),

@@ -1,10 +1,10 @@
-//! What the shell has done, for whoever wants to see what an operation costs.
+//! Counters of the shell, which show the cost of operations.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counts since the start. The shell adds; the owner may read at any time, from any thread.
+        /// Counters since the start. The shell increments them; any thread may read them at any time.
         #[derive(Debug, Default)]
         pub struct Counters {
             $($(#[$doc])* pub(crate) $name: AtomicU64,)*
@@ -20,42 +20,42 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Rounds of the driver: each takes all that is ready, then flushes.
+    /// Rounds of the driver: each takes all input that is ready, then flushes.
     rounds,
-    /// Inputs stepped.
+    /// Inputs passed to the machine.
     inputs,
-    /// Frames that came in whole and valid.
+    /// Valid frames received.
     frames_received,
     /// Bytes read from sockets.
     bytes_received,
-    /// Frames handed to a connection.
+    /// Frames passed to a connection.
     frames_sent,
     /// Bytes written to sockets.
     bytes_sent,
-    /// Messages dropped for want of a connection.
+    /// Messages dropped because there was no connection.
     dropped_unconnected,
     /// Messages dropped because a connection's queue was full.
     dropped_full,
-    /// Connections closed because of what came over them.
+    /// Connections closed because of invalid input.
     connections_refused,
     /// System calls that read from sockets.
     socket_reads,
     /// System calls that write to sockets.
     socket_writes,
-    /// Disk commands taken.
+    /// Disk commands accepted.
     disk_commands,
-    /// System calls that hand disk commands to the kernel's ring.
+    /// System calls that pass disk commands to io_uring.
     ring_enters,
 }
 
 impl Counters {
-    /// The value of one counter; zero if there is none of that name.
+    /// The value of one counter; zero if there is no counter of this name.
     pub fn value(&self, name: &str) -> u64 {
         self.values().into_iter().find(|(known, _)| *known == name).map_or(0, |(_, value)| value)
     }
 }
 
-/// Adds to a counter.
+/// Increments a counter.
 pub(crate) fn add(counter: &AtomicU64, amount: usize) {
     counter.fetch_add(amount as u64, Relaxed);
 }

@@ -1,8 +1,8 @@
-//! The one disk that a machine may have: a file or a whole disk, locked, read and written past the page cache where
-//! the file system allows it.
+//! The disk of a machine: a file or a whole disk that is locked, and is read and written with direct I/O where the file system
+//! supports it.
 //!
-//! [`Disk`] itself performs one command after the other, as tools need it. A running machine has many commands in
-//! flight, through an [`Engine`]: [`ring`] where the kernel has io_uring, else [`threads`].
+//! [`Disk`] itself performs one command after the other, which is what tools need. A running machine has many commands in flight, through
+//! an [`Engine`]: [`ring`] if the kernel supports io_uring, otherwise [`threads`].
 
 mod engine;
 mod read_buffer;
@@ -26,17 +26,17 @@ use std::path::{Path, PathBuf};
 
 /// Offsets and lengths of all disk commands are multiples of this.
 const SECTOR_BYTES: usize = 512;
-/// What file systems, and most disks, write at once.
+/// The block size of most file systems and disks.
 const PAGE_BYTES: u32 = 4096;
-/// The most buffers that the kernel takes in one write.
+/// The most buffers that the kernel accepts in one write.
 const PARTS_MAX: usize = 1024;
 
 /// How to open a disk.
 #[derive(Clone, Copy, Debug)]
 pub struct DiskOptions {
-    /// Makes a new file of so many bytes, sparse; fails if there is one already.
+    /// Creates a sparse file of this many bytes; fails if the file exists.
     pub create: Option<u64>,
-    /// Goes past the page cache where the file system allows it.
+    /// Uses direct I/O (bypasses the page cache) where the file system supports it.
     pub direct: bool,
     /// Allows writing.
     pub write: bool,
@@ -51,26 +51,15 @@ impl Default for DiskOptions {
 /// Why a disk can't be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum DiskOpenError {
-    /// Somebody else has it.
-    #[error("{path} is in use, by another process or as a mounted disk: end that first")]
-    InUse {
-        /// Which.
-        path: PathBuf,
-    },
+    /// Another process has the disk open.
+    #[error("{path} is in use, by another process or as a mounted disk: stop that use first")]
+    InUse { path: PathBuf },
     /// A directory, a pipe, or the like.
     #[error("{path} is neither a file nor a disk")]
-    NotADisk {
-        /// Which.
-        path: PathBuf,
-    },
-    /// The system refuses.
+    NotADisk { path: PathBuf },
+    /// The system reported an error.
     #[error("can't open {path}")]
-    System {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    System { path: PathBuf, source: io::Error },
 }
 
 /// An open, locked disk.
@@ -80,7 +69,7 @@ pub struct Disk {
     path: PathBuf,
     size: u64,
     whole_disk: bool,
-    /// What direct I/O asks of addresses in memory; none where the page cache is used.
+    /// The alignment of memory that direct I/O requires; none where the page cache is used.
     memory_alignment: Option<usize>,
 }
 
@@ -91,7 +80,7 @@ impl Disk {
         let mut open = File::options();
         open.read(true).write(options.write).create_new(options.create.is_some());
         if options.write && path.metadata().is_ok_and(|facts| facts.file_type().is_block_device()) {
-            // Keeps a disk that is mounted, or part of something else, from being overwritten.
+            // Prevents writing to a disk that is mounted, or is part of another device.
             open.custom_flags(OFlags::EXCL.bits() as i32);
         }
         let mut file = open.open(path).map_err(|error| match Errno::from_io_error(&error) {
@@ -119,30 +108,30 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Bytes of the file or disk when it was opened.
+    /// The size in bytes of the file or disk when it was opened.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Bytes that what is under the file writes at once, as far as that is known: for sectors beside those that are written, that matters
-    /// when power fails. Of a file, the pages of its file system; the disk under it may write less at once, which does no harm.
+    /// The size in bytes of the unit that the storage below writes at once, as far as known: a power loss during a write may damage the
+    /// other
+    /// sectors of that unit. For a file it is the page size of the file system; the disk below may write smaller units, which is harmless.
     pub fn physical_sector(&self) -> u32 {
         let of_disk = || rustix::fs::ioctl_blkpbszget(&self.file).ok().filter(|bytes| bytes.is_power_of_two());
         let bytes = if self.whole_disk { of_disk() } else { None };
         bytes.map_or(PAGE_BYTES, |bytes| bytes.clamp(SECTOR_BYTES as u32, PAGE_BYTES))
     }
 
-    /// True if reads and writes go past the page cache.
+    /// True if direct I/O is used.
     pub fn is_direct(&self) -> bool {
         self.memory_alignment.is_some()
     }
 
-    /// Performs one command to its end.
+    /// Performs one command.
     pub fn perform(&self, command: DiskCommand) -> DiskResult {
         match command {
             DiskCommand::Read { offset, length } => {
@@ -192,14 +181,14 @@ impl Disk {
         Ok(())
     }
 
-    /// After a read of `count` bytes, `filled` in all: whether the file ends here, so that the rest is zeros.
+    /// After a read of `count` bytes, `filled` in total: returns whether the file ends here, so that the rest of the buffer is zeros.
     fn ends_after(&self, count: usize, filled: usize) -> Result<bool, Errno> {
-        // Past the cache, the kernel stops amid a sector only where the file does.
+        // With direct I/O, the kernel stops within a sector only at the end of the file.
         let ends = count == 0 || (self.is_direct() && !filled.is_multiple_of(SECTOR_BYTES));
         if ends && self.whole_disk { Err(Errno::IO) } else { Ok(ends) }
     }
 
-    /// Takes `count` written bytes off the front of `parts`.
+    /// Removes `count` written bytes from the front of `parts`.
     fn advance(&self, parts: &mut Vec<Bytes>, count: usize) -> Result<(), Errno> {
         if count == 0 || (self.is_direct() && !count.is_multiple_of(SECTOR_BYTES)) {
             return Err(Errno::IO);
@@ -218,7 +207,7 @@ impl Disk {
         Ok(())
     }
 
-    /// The same bytes in buffers that this disk takes, none of them empty: as they are if possible, else copied.
+    /// The same bytes in buffers that this disk accepts, none of them empty: the given ones if possible, otherwise copies.
     fn writable(&self, mut data: Vec<Bytes>) -> Vec<Bytes> {
         data.retain(|part| !part.is_empty());
         let aligned = |part: &Bytes| match self.memory_alignment {
@@ -233,12 +222,12 @@ impl Disk {
         vec![joined.freeze()]
     }
 
-    /// A whole disk has its space; a file may have holes.
+    /// True if space need not be allocated: a whole disk has its space, while a file may have holes.
     fn needs_no_reserve(&self, offset: u64, length: u64) -> bool {
         length == 0 || (self.whole_disk && offset.saturating_add(length) <= self.size)
     }
 
-    /// Tells the log what happened, and the machine what it can use of it.
+    /// Logs a failure, and converts it to the error that the machine sees.
     fn error(&self, what: &str, offset: u64, error: Errno) -> DiskError {
         let path = self.path.display();
         match error {
@@ -248,7 +237,7 @@ impl Disk {
             }
             Errno::OPNOTSUPP if what == "reserve" => {
                 tracing::error!(
-                    "{path}: this file system can't set space aside: move the file to ext4, xfs, btrfs or tmpfs"
+                    "{path}: this file system can't reserve space: move the file to ext4, xfs, btrfs or tmpfs"
                 );
                 DiskError::Failed
             }
@@ -259,7 +248,7 @@ impl Disk {
         }
     }
 
-    /// Goes past the page cache if this file can be read so by the sector; says so if not.
+    /// Switches to direct I/O if this file supports it with sector granularity; otherwise logs that it does not.
     fn go_direct(&mut self) {
         let flags = rustix::fs::fcntl_getfl(&self.file).unwrap_or(OFlags::empty());
         let alignment = direct_memory_alignment(&self.file);
@@ -272,26 +261,29 @@ impl Disk {
                 return;
             }
         }
-        // Taking the flag away again can't fail; if it did, the first read would say so.
+        // Clearing the flag can't fail; if it did, the first read would report an error.
         let _ = rustix::fs::fcntl_setfl(&self.file, flags);
-        tracing::info!("{}: no direct I/O by the sector here: using the page cache", self.path.display());
+        tracing::info!(
+            "{}: direct I/O is not supported with sector granularity: using the page cache",
+            self.path.display()
+        );
     }
 }
 
-/// Makes a new file durable together with its name, so that a power loss does not take it away.
+/// Makes a new file and its name durable, so that it survives a power loss.
 fn sync_name(file: &File, path: &Path) -> io::Result<()> {
     file.sync_all()?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(folder)?.sync_all()
 }
 
-/// Takes the lock that keeps other processes out, and other openers in this one.
+/// Locks the file against other processes, and against other openers in this process.
 fn lock(file: &File) -> Result<(), Errno> {
     rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)
 }
 
-/// What direct I/O on this file asks of addresses in memory; none if it asks for more than sectors on disk, or is
-/// known not to be there.
+/// The alignment of memory that direct I/O on this file requires; none if direct I/O requires offsets aligned to more than sectors, or is
+/// known to be unsupported.
 fn direct_memory_alignment(file: &File) -> Option<usize> {
     let known = rustix::fs::statx(file, c"", rustix::fs::AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
     match known {
@@ -300,7 +292,7 @@ fn direct_memory_alignment(file: &File) -> Option<usize> {
             (memory > 0 && memory <= AlignedBuffer::ALIGNMENT && SECTOR_BYTES.is_multiple_of(sector.max(1)))
                 .then_some(memory)
         }
-        // An older kernel does not tell: the strictest, and the trial read decides.
+        // An older kernel does not tell: assume the strictest alignment, and let the trial read decide.
         _ => Some(AlignedBuffer::ALIGNMENT),
     }
 }

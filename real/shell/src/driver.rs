@@ -1,10 +1,10 @@
-//! The loop: one task owns one machine, and feeds it everything that happens.
+//! The driver: one task that owns one machine and passes every input to it.
 //!
 //! ```text
-//!     wait for anything ─► step all that is ready ─► one write per connection, one system call for the disk ─► …
+//!     wait for any input ─► step all that is ready ─► one write per connection, one system call for the disk ─► …
 //! ```
 //!
-//! All that is ready goes before the flush, so that the busier a node is, the less each message costs.
+//! All input that is ready is processed before the flush. Therefore the busier a node is, the less each message costs.
 
 use crate::clock;
 use crate::counters::{Counters, add};
@@ -25,19 +25,20 @@ use std::time::Duration;
 use tokio::task::unconstrained;
 use tokio::time::{Instant, Sleep};
 
-/// Requests taken before a flush at most, so that the first answers need not wait for the last questions.
+/// The most requests taken before a flush, so that the first answers do not wait for the last requests.
 const ROUND_CALLS_MAX: usize = 1024;
-/// Rounds before others on this thread, such as a front end, have their turn.
+/// Rounds before other tasks of this thread, such as a front end, run.
 const ROUNDS_MAX: usize = 8;
-/// A host whose devices run in its own thread looks again for so long before it sleeps: to be woken by the disk or by a
-/// client costs more than to find out by oneself, and nobody else of the array needs this processor.
+/// How long a host keeps polling before it sleeps, if its devices run in its own thread: being woken by the disk or by a client costs more
+/// than polling, and no other part of the array needs this processor.
 const LOOK_AGAIN: Duration = Duration::from_micros(200);
-/// The longest sleep. The timer's clock stands still while the computer sleeps, the machine's does not: after waking,
-/// a deadline is noticed this late at most.
+/// The longest sleep. The clock of the runtime's timers stops while the computer sleeps; the machine's clock does not. After waking, a
+/// deadline
+/// is noticed this late at most.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
-/// Unoptimized and test builds check the invariants after every input, others after one in so many.
+/// Inputs between two checks of the invariants: every input in unoptimized and test builds, otherwise one in 4096.
 const INVARIANTS_EVERY: u64 = if cfg!(debug_assertions) { 1 } else { 4096 };
-/// A machine that is told to stop has so long to end what it has begun.
+/// How long a machine that is told to stop may take to end its operations.
 const STOP_MAX: Duration = Duration::from_secs(5);
 
 pub(crate) struct Driver<M> {
@@ -51,7 +52,7 @@ pub(crate) struct Driver<M> {
     completions: Vec<(DiskTag, DiskResult)>,
     timer: Timer,
     inputs: u64,
-    /// When stopping: a device hears no more messages.
+    /// True for a device that is stopping: it receives no more messages.
     deaf: bool,
     awake_until: Instant,
     counters: Arc<Counters>,
@@ -94,7 +95,7 @@ impl<M: Machine> Driver<M> {
         }
     }
 
-    /// Runs the machine until `stop` ends, then lets it end what it has begun.
+    /// Runs the machine until `stop` completes, then lets it end its operations.
     pub async fn run(mut self, stop: impl Future<Output = ()>) -> io::Result<()> {
         let mut stop = pin!(stop);
         self.step(clock::now(), Input::Start);
@@ -104,10 +105,10 @@ impl<M: Machine> Driver<M> {
             }
             self.poll(cx).map(|never| never.map(|never| match never {}))
         });
-        // What is done in one turn is bounded by rounds.
+        // The number of rounds bounds the work in one poll.
         unconstrained(running).await?;
-        // What waits to be heard is not begun yet. A device has only its disk to wait for; a host's requests need
-        // the devices' answers.
+        // Messages that were not yet received start no operation. A device waits only for its disk; a host's requests need answers of
+        // devices.
         self.deaf = self.disk.is_some();
         self.calls = None;
         let until_idle = poll_fn(|cx| match self.poll(cx)? {
@@ -125,7 +126,7 @@ impl<M: Machine> Driver<M> {
         !self.pending.is_empty() || self.disk.as_ref().is_some_and(|disk| disk.in_flight() > 0)
     }
 
-    /// Does all that can be done now. Never ready but with an error; `cx` is woken when there is more to do.
+    /// Does everything that can be done now. Ready only with an error; `cx` is woken when there is more to do.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Infallible>> {
         for round in 0..ROUNDS_MAX {
             if !self.round(cx)? {
@@ -139,7 +140,7 @@ impl<M: Machine> Driver<M> {
         Poll::Pending
     }
 
-    /// Has `cx` woken though nothing has happened, for a while after something did.
+    /// Has `cx` woken without any event, for a while after the last event.
     fn look_again(&mut self, cx: &mut Context<'_>, has_worked: bool) {
         let now = Instant::now();
         if has_worked {
@@ -147,18 +148,19 @@ impl<M: Machine> Driver<M> {
         }
         if now < self.awake_until {
             std::thread::yield_now();
-            // Woken after the runtime has looked for events, not at once.
+            // Woken after the runtime has polled for events, not immediately.
             let _ = pin!(tokio::task::yield_now()).poll(cx);
         }
     }
 
-    /// Steps all that is ready, then flushes. False if nothing was.
+    /// Steps all input that is ready, then flushes. Returns false if no input was ready.
     fn round(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
         let before = self.inputs;
         let mut received = std::mem::take(&mut self.received);
         let mut more = self.transport.poll_receive(cx, &mut received);
-        // One reading serves all that one wake-up brought. It comes after what was received: should the process stand still in
-        // between, a lease must not seem to run when a message is served that was sent after it had run out.
+        // One clock reading serves all input of a wake-up. It is taken after receiving: if the process is suspended in between, a lease
+        // must
+        // not seem valid when a message is processed that was sent after the lease expired.
         let now = clock::now();
         for (from, message) in received.drain(..) {
             if !self.deaf {
@@ -182,7 +184,7 @@ impl<M: Machine> Driver<M> {
             }
             let Some(Poll::Ready(Some(Call { request, answer, session }))) = call else { break };
             if session.as_ref().is_some_and(|abandoned| abandoned.load(Ordering::SeqCst)) {
-                // Whoever waits for it, if anybody does, is gone.
+                // The caller, if any, has gone.
                 let _ = answer.send(Err(HostError::Abandoned));
                 continue;
             }
@@ -195,7 +197,7 @@ impl<M: Machine> Driver<M> {
         more |= self.inputs != before;
         add(&self.counters.inputs, (self.inputs - before) as usize);
         add(&self.counters.rounds, usize::from(more));
-        // The disk first: it works while the messages are written.
+        // The disk first, so that it works while the messages are written.
         if let Some(disk) = &mut self.disk {
             disk.submit()?;
         }
@@ -204,7 +206,7 @@ impl<M: Machine> Driver<M> {
         Ok(more | self.timer.poll(cx).is_ready())
     }
 
-    /// Has the machine begin nothing more for these sessions.
+    /// Tells the machine to start nothing more for these sessions, and to abandon their requests.
     fn abandon(&mut self, now: Now, sessions: &[Arc<AtomicBool>]) {
         let ops = self.pending.of(sessions);
         if !ops.is_empty() {
@@ -231,17 +233,17 @@ impl<M: Machine> Driver<M> {
         match effect {
             Effect::Send { to, message } => self.transport.send(to, message),
             Effect::Disk { tag, command } => {
-                self.disk.as_mut().expect("only a machine with a disk commands one").push(tag, command);
+                self.disk.as_mut().expect("only a machine with a disk has disk commands").push(tag, command);
             }
             Effect::Reply { op, outcome } => self.pending.answer(op, outcome),
         }
     }
 }
 
-/// Wakes at the machine's deadline or somewhat before; the round looks whether it has come.
+/// Wakes at the machine's deadline or somewhat earlier; the round checks whether the deadline has passed.
 struct Timer {
     sleep: Pin<Box<Sleep>>,
-    /// What the sleep is set to.
+    /// The time for which the sleep is set.
     set: Option<Time>,
 }
 
@@ -250,7 +252,7 @@ impl Timer {
         Timer { sleep: Box::pin(tokio::time::sleep(SLEEP_MAX)), set: None }
     }
 
-    /// A deadline that moves back, as most do, costs nothing until the earlier one has come.
+    /// A deadline that moves later, as most do, costs nothing until the earlier one has passed.
     fn set(&mut self, now: Time, deadline: Option<Time>) {
         let latest = now.after(SLEEP_MAX);
         let deadline = deadline.map_or(latest, |deadline| deadline.min(latest));
@@ -260,10 +262,10 @@ impl Timer {
         }
     }
 
-    /// Ready when there may be a deadline to look at.
+    /// Ready when a deadline may have passed.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         ready!(self.sleep.as_mut().poll(cx));
-        // It may have ended a little early by the machine's clock: what is left is slept then.
+        // By the machine's clock the sleep may have ended slightly early: the rest is slept next.
         self.set = None;
         Poll::Ready(())
     }

@@ -1,4 +1,4 @@
-//! The way for front ends to a host that runs in a task of its own, and to any other machine that takes requests.
+//! Handles for requests to a host, or to any other machine that takes requests, which runs in a task of its own.
 
 use braid_machine::{HostError, HostOutcome, HostRequest, OpId};
 use std::collections::HashMap;
@@ -7,33 +7,33 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use tokio::sync::{mpsc, oneshot};
 
-/// Requests that wait for the driver at most; more wait in their callers.
+/// The most requests that wait for the driver; further callers wait.
 const CALLS_MAX: usize = 1024;
 
-/// Asks a host, or another machine, for something. Cheap to clone; usable from any thread.
+/// A handle for requests to a machine. It is cheap to clone, and usable from any thread.
 #[derive(Clone, Debug)]
 pub struct HostClient {
     calls: mpsc::Sender<Call>,
     abandoned: mpsc::UnboundedSender<Arc<AtomicBool>>,
 }
 
-/// What one client of a front end asks. All of it can be abandoned at once, from any thread.
+/// The requests of one client of a front end. All of them can be abandoned at once, from any thread.
 #[derive(Clone, Debug)]
 pub struct ClientSession {
     client: HostClient,
     abandoned: Arc<AtomicBool>,
 }
 
-/// A request, where its outcome goes, and for whom it is.
+/// A request, the receiver of its outcome, and its session.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub request: HostRequest,
     pub answer: oneshot::Sender<HostOutcome>,
-    /// Of a session, whether that is abandoned.
+    /// For a request of a session: true once the session is abandoned.
     pub session: Option<Arc<AtomicBool>>,
 }
 
-/// The driver's ends.
+/// The driver's ends of the channels.
 pub(crate) struct Calls {
     calls: mpsc::Receiver<Call>,
     abandoned: mpsc::UnboundedReceiver<Arc<AtomicBool>>,
@@ -46,12 +46,12 @@ impl HostClient {
         (HostClient { calls, abandoned: abandon }, Calls { calls: receiver, abandoned })
     }
 
-    /// Waits for a request to end. Dropped before, the request still runs, and its outcome is lost.
+    /// Waits for a request to complete. If the future is dropped earlier, the request still runs, and its outcome is discarded.
     pub async fn call(&self, request: HostRequest) -> HostOutcome {
         self.call_for(request, None).await
     }
 
-    /// A session of its own for a client.
+    /// A new session for a client.
     pub fn session(&self) -> ClientSession {
         ClientSession { client: self.clone(), abandoned: Arc::default() }
     }
@@ -66,26 +66,26 @@ impl HostClient {
 }
 
 impl ClientSession {
-    /// Waits for a request to end. Dropped before, the request still runs, and its outcome is lost.
+    /// Waits for a request to complete. If the future is dropped earlier, the request still runs, and its outcome is discarded.
     pub async fn call(&self, request: HostRequest) -> HostOutcome {
         self.client.call_for(request, Some(self.abandoned.clone())).await
     }
 
-    /// The client is gone: what the machine has not begun is not begun, and what it has, it is told to abandon. It hears of that before
-    /// it hears of any request that anybody makes after this.
+    /// Abandons all requests of the client, which has gone: the machine starts none that it has not started, and is told to abandon the
+    /// others. It is told so before it gets any request that is made after this call, by any client.
     pub fn abandon(&self) {
         if !self.abandoned.swap(true, Ordering::SeqCst) {
-            // A machine that has stopped does nothing more.
+            // A machine that has stopped needs no notice.
             let _ = self.client.abandoned.send(self.abandoned.clone());
         }
     }
 }
 
 impl Calls {
-    /// The next request. What was abandoned before it was made is with `abandoned` then.
+    /// The next request. Sessions that were abandoned before the request was made have been added to `abandoned` by then.
     pub fn poll_next(&mut self, cx: &mut Context<'_>, abandoned: &mut Vec<Arc<AtomicBool>>) -> Poll<Option<Call>> {
         let call = self.calls.poll_recv(cx);
-        // Looked at behind the request: whoever makes one has abandoned others before.
+        // Checked after the request was taken, because a caller abandons a session before it makes its next request.
         while let Poll::Ready(Some(session)) = self.abandoned.poll_recv(cx) {
             abandoned.push(session);
         }
@@ -93,7 +93,7 @@ impl Calls {
     }
 }
 
-/// Requests that the machine has and has not answered.
+/// Requests that the machine has not answered yet.
 #[derive(Default)]
 pub(crate) struct Pending {
     answers: HashMap<OpId, Waiting>,
@@ -101,13 +101,13 @@ pub(crate) struct Pending {
 }
 
 struct Waiting {
-    /// None if nobody waits.
+    /// None if no caller waits.
     answer: Option<oneshot::Sender<HostOutcome>>,
     session: Option<Arc<AtomicBool>>,
 }
 
 impl Pending {
-    /// Names a request.
+    /// Gives a request its number.
     pub fn add(&mut self, answer: Option<oneshot::Sender<HostOutcome>>, session: Option<Arc<AtomicBool>>) -> OpId {
         self.last += 1;
         let op = OpId(self.last);
@@ -115,7 +115,7 @@ impl Pending {
         op
     }
 
-    /// The requests of these sessions.
+    /// The numbers of these sessions' requests.
     pub fn of(&self, sessions: &[Arc<AtomicBool>]) -> Vec<OpId> {
         let is_of = |waiting: &Waiting| {
             waiting.session.as_ref().is_some_and(|own| sessions.iter().any(|session| Arc::ptr_eq(own, session)))
@@ -125,9 +125,9 @@ impl Pending {
         ops
     }
 
-    /// Hands an outcome to who awaits it, if anybody still does.
+    /// Passes an outcome to the caller, if the caller still waits.
     pub fn answer(&mut self, op: OpId, outcome: HostOutcome) {
-        let waiting = self.answers.remove(&op).expect("a machine answers what it was asked, once");
+        let waiting = self.answers.remove(&op).expect("a machine answers each request once");
         if let Some(answer) = waiting.answer {
             let _ = answer.send(outcome);
         }

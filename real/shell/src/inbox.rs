@@ -1,22 +1,20 @@
-//! Cuts what a connection brings into frames. Bulk data is shared with the receive buffer, not copied.
+//! The inbox of a connection divides the received bytes into frames. Bulk data shares the receive buffer and is not copied.
 
 use braid_base::{ArrayId, NodeId};
 use braid_wire::frame::HEADER_BYTES;
 use braid_wire::{Frame, Message, WireError};
 use bytes::BytesMut;
 
-/// Bytes of a receive buffer: large enough that many small frames come in one system call, small enough that a
-/// payload that is kept for long does not hold too much beside itself.
+/// Bytes of a receive buffer: large enough for many small frames per system call, small enough that a payload that is kept for long does
+/// not keep too much unused memory alive.
 const RECEIVE_BYTES: usize = 64 << 10;
-/// With less room than this, a new buffer is better than another short read.
+/// If less room than this is left, a new buffer is better than another short read.
 const ROOM_MIN: usize = 8 << 10;
 
-/// Who we are: what an incoming frame must name.
+/// This node, as incoming frames must address it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// The array we belong to.
     pub array: ArrayId,
-    /// Our name in it.
     pub id: NodeId,
 }
 
@@ -25,17 +23,17 @@ pub struct Node {
 pub(crate) enum Refused {
     #[error(transparent)]
     Wire(#[from] WireError),
-    #[error("it speaks for array {theirs}, this node belongs to {ours}: check the address")]
+    #[error("it belongs to array {theirs}, this node to {ours}: check the address")]
     OtherArray { theirs: ArrayId, ours: ArrayId },
-    #[error("it speaks to {meant}, this is {us}: check the address")]
+    #[error("it addresses {meant}, this is {us}: check the address")]
     NotUs { meant: NodeId, us: NodeId },
-    #[error("{found} speaks where {expected} was expected: check the address")]
+    #[error("it is {found}, but {expected} was expected: check the address")]
     OtherPeer { found: NodeId, expected: NodeId },
-    #[error("it began a frame and did not go on within {seconds} s")]
+    #[error("it stalled within a frame for {seconds} s")]
     Stalled { seconds: u64 },
 }
 
-/// The bytes of one connection that are not yet cut, and who speaks on it.
+/// The received bytes of one connection that are not yet decoded, and the node at its other end.
 pub(crate) struct Inbox {
     us: Node,
     peer: Option<NodeId>,
@@ -43,22 +41,22 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// For a connection to `peer`, or to whoever speaks first.
+    /// For a connection to `peer`, or to whichever node sends the first frame.
     pub fn new(us: Node, peer: Option<NodeId>) -> Inbox {
         Inbox { us, peer, buffer: BytesMut::new() }
     }
 
-    /// Who speaks, once known.
+    /// The node at the other end, once known.
     pub fn peer(&self) -> Option<NodeId> {
         self.peer
     }
 
-    /// True if it waits for the rest of a frame, or for the very first one.
+    /// True if it waits for the rest of a frame, or for the first frame.
     pub fn is_waiting(&self) -> bool {
         self.peer.is_none() || !self.buffer.is_empty()
     }
 
-    /// The buffer, with room for the rest of the frame that has begun, or for many small ones.
+    /// The receive buffer, with room for the rest of the current frame, or for many small frames.
     pub fn room(&mut self) -> &mut BytesMut {
         let missing = match Frame::header(&self.buffer) {
             Ok(Some(header)) => header.frame_bytes.saturating_sub(self.buffer.len()),
@@ -71,7 +69,7 @@ impl Inbox {
         &mut self.buffer
     }
 
-    /// The next whole message, if there is one, and who sent it.
+    /// The next complete message and its sender, if there is one.
     pub fn next(&mut self) -> Result<Option<(NodeId, Message)>, Refused> {
         let Some(header) = Frame::header(&self.buffer)? else { return Ok(None) };
         if header.array != self.us.array {
@@ -120,8 +118,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// However the network cuts the stream, the frames come out as they went in, and no buffer grows beyond the
-        /// frame that it is for.
+        /// However the network divides the stream, the frames are decoded as they were encoded, and no buffer grows beyond the frame that
+        /// it is for.
         #[test]
         fn frames_come_out_as_they_went_in(
             sizes in prop::collection::vec((0..40_usize, any::<u8>()), 1..20),
@@ -151,7 +149,7 @@ mod tests {
             prop_assert!(!inbox.is_waiting());
         }
 
-        /// Whatever is done to one byte of a frame, it is refused or it waits for more; it is never taken.
+        /// If any byte of a frame is changed, the frame is refused or more bytes are awaited; it is never accepted.
         #[test]
         fn a_damaged_frame_is_never_taken(at in any::<prop::sample::Index>(), flip in 1..=255_u8) {
             let mut bytes = encode(message(2, 9)).to_vec();
@@ -162,7 +160,7 @@ mod tests {
             prop_assert!(!matches!(inbox.next(), Ok(Some(_))));
         }
 
-        /// Bytes from anywhere are refused or wait for more, and set little aside.
+        /// Arbitrary bytes are refused or more are awaited, and they allocate little memory.
         #[test]
         fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..300), honest in 0..64_usize) {
             let good = encode(message(1, 1));

@@ -1,13 +1,13 @@
-//! The real world for any [`Machine`]: sockets, one disk, timers. It knows no protocol: it moves frames and performs
-//! disk commands.
+//! The shell runs any [`Machine`] in the real world: with sockets, one disk and timers. It knows no protocol: it transfers frames and
+//! performs disk commands.
 //!
-//! * [`run_device`] drives a machine that has a disk and is connected to by hosts.
-//! * [`run_server`] drives one that connects to others besides, and may be asked through a [`HostClient`].
-//! * [`run_host`] drives a machine that connects to others and is asked through a [`HostClient`].
+//! * [`run_device`] runs a machine that has a disk, and accepts connections.
+//! * [`run_server`] runs a machine that also connects to others, and may be sent requests through a [`HostClient`].
+//! * [`run_host`] runs a machine that connects to others, and is sent requests through a [`HostClient`].
 //!
-//! All are futures that own everything; run each in a tokio runtime of one thread (`new_current_thread`), or in one
-//! that it shares with its front end. What a caller must know of the losses: messages are datagrams. One that can't be
-//! sent at once, because no connection is there or its queue is full, is dropped and counted.
+//! All are futures that own everything they use. Run each in a single-threaded tokio runtime (`new_current_thread`), alone or together
+//! with its front end. Messages are datagrams: a message that can't be sent at once, because there is no connection or its queue is full,
+//! is dropped and counted.
 
 mod address;
 pub mod blocking;
@@ -43,9 +43,9 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use transport::Transport;
 
-/// Serves a device until `stop` ends. Then it hears no more messages, lets its disk finish, and returns.
+/// Serves a device until `stop` completes. Then it receives no more messages, waits for its disk commands, and returns.
 ///
-/// An error means that the system no longer lets it work; the disk is as after a crash.
+/// An error means that the operating system failed; the disk is then as after a crash.
 pub async fn run_device<M: Machine>(
     machine: M,
     us: Node,
@@ -60,9 +60,8 @@ pub async fn run_device<M: Machine>(
     Driver::device(machine, transport, engine, counters).run(stop).await
 }
 
-/// The same for a machine that also speaks to others of its own accord: it keeps a connection to each of `nodes`, and
-/// when an address changes, it connects there. The future drives it until `stop` ends; the client asks it, if it is a machine
-/// that takes requests.
+/// Runs a machine that also sends to others of its own accord: it keeps a connection to each of `nodes`, and reconnects when an address
+/// changes. The future runs the machine until `stop` completes; the client sends it requests, if it is a machine that takes any.
 pub fn run_server<M: Machine>(
     machine: M,
     us: Node,
@@ -81,10 +80,10 @@ pub fn run_server<M: Machine>(
     (client, running)
 }
 
-/// A host to be run: the future drives it until `stop` ends; the client asks it. Then it takes no more requests,
-/// finishes those it has, and the client's calls end with `HostError::Stopped`.
+/// Prepares a host. The future runs it until `stop` completes; the client sends it requests. Then it accepts no more requests, completes
+/// those it has, and further calls of the client end with `HostError::Stopped`.
 ///
-/// The host keeps a connection to each of `nodes`; when an address changes, it connects there.
+/// The host keeps a connection to each of `nodes`, and reconnects when an address changes.
 pub fn run_host<M: Machine>(
     machine: M,
     us: Node,

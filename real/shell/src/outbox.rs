@@ -1,4 +1,4 @@
-//! What waits to be written to one connection: bounded, and written many frames at a time.
+//! The outbox of a connection: frames that wait to be written. It is bounded, and writes many frames at a time.
 
 use braid_wire::EncodedFrame;
 use bytes::{Buf, Bytes};
@@ -6,9 +6,9 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::task::{Poll, ready};
 
-/// Bytes that wait for one connection at most. Beyond them messages are dropped, and sent again by the protocols.
+/// The most bytes that wait for one connection. Further messages are dropped; the protocols send them again.
 pub(crate) const OUTBOX_BYTES_MAX: usize = 32 << 20;
-/// Parts in one system call: some hundred frames, fewer than the kernel takes.
+/// Buffers in one system call: some hundred frames, and fewer than the kernel's limit.
 const PARTS_PER_WRITE: usize = 256;
 
 #[derive(Default)]
@@ -18,7 +18,7 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// Takes a frame, or refuses it for want of room.
+    /// Adds a frame. Returns false if there is no room.
     #[must_use]
     pub fn push(&mut self, frame: EncodedFrame) -> bool {
         let length = frame.len();
@@ -31,12 +31,12 @@ impl Outbox {
         true
     }
 
-    /// True if nothing waits.
+    /// True if no frame waits.
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
 
-    /// Lets `write` have what waits, until nothing does. Pending, or an error, loses nothing.
+    /// Calls `write` with the waiting bytes until none are left. Nothing is lost if `write` is pending or fails.
     pub fn poll_flush(
         &mut self,
         mut write: impl FnMut(&[IoSlice<'_>]) -> Poll<io::Result<usize>>,
@@ -82,7 +82,7 @@ mod tests {
     }
 
     proptest! {
-        /// However much the socket takes at a time, and however often nothing, the bytes leave in their order.
+        /// However much the socket accepts at a time, the bytes are written in their order.
         #[test]
         fn bytes_leave_in_order(
             frames in prop::collection::vec((1..50_usize, prop::collection::vec(0..3000_usize, 0..4)), 0..200),
@@ -101,7 +101,7 @@ mod tests {
             loop {
                 let flushed = outbox.poll_flush(|slices| {
                     let all: Vec<u8> = slices.iter().flat_map(|slice| slice.to_vec()).collect();
-                    match takes.next().expect("without end").min(all.len()) {
+                    match takes.next().expect("the iterator is endless").min(all.len()) {
                         0 => Poll::Pending,
                         count => {
                             left.extend_from_slice(&all[..count]);

@@ -1,5 +1,5 @@
-//! Connections within this process: who connects to a listener that is open to them gets a pipe in memory, where
-//! others get a socket.
+//! Connections within this process: a connection to a listener that is open to this process uses a pipe in memory instead of
+//! a socket.
 
 use crate::address::Address;
 use std::collections::BTreeMap;
@@ -7,15 +7,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 
-/// Bytes that a pipe holds in each direction.
+/// The capacity of a pipe in each direction, in bytes.
 const PIPE_BYTES: usize = 256 << 10;
-/// Connections that wait to be accepted.
+/// The most connections that wait to be accepted.
 const BACKLOG: usize = 64;
 
-/// The listeners of this process that are open to it.
+/// The listeners that are open to this process.
 static OPEN: Mutex<BTreeMap<Address, mpsc::Sender<DuplexStream>>> = Mutex::new(BTreeMap::new());
 
-/// Where connections from within the process come in. Closed when dropped.
+/// A listener for connections from within this process. It is closed when dropped.
 #[derive(Debug)]
 pub(crate) struct PipeListener {
     address: Address,
@@ -23,7 +23,7 @@ pub(crate) struct PipeListener {
 }
 
 impl PipeListener {
-    /// Opens what listens at `address`.
+    /// Opens the listener at `address` to this process.
     pub fn open(address: Address) -> PipeListener {
         let (sender, pipes) = mpsc::channel(BACKLOG);
         open().insert(address.clone(), sender);
@@ -31,7 +31,7 @@ impl PipeListener {
     }
 
     pub async fn accept(&mut self) -> DuplexStream {
-        self.pipes.recv().await.expect("its sender is kept until it is dropped")
+        self.pipes.recv().await.expect("the listener keeps a sender until it is dropped")
     }
 }
 
@@ -41,7 +41,7 @@ impl Drop for PipeListener {
     }
 }
 
-/// A pipe to what listens at `address`, if that is in this process and open to it.
+/// A pipe to the listener at `address`, if it is in this process and open to it.
 pub(crate) fn connect(address: &Address) -> Option<DuplexStream> {
     let listener = open().get(address)?.clone();
     let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);

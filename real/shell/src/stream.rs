@@ -1,4 +1,4 @@
-//! TCP and Unix sockets, and pipes within the process, under one name.
+//! Streams: TCP sockets, Unix sockets, and pipes within the process, behind one type.
 
 use crate::address::Address;
 use crate::pipe::{self, PipeListener};
@@ -10,10 +10,10 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncReadExt, AsyncWrite, DuplexStream};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
-/// Where connections come in. A Unix socket's file goes away with it.
+/// A listener. Dropping it removes the file of a Unix socket.
 #[derive(Debug)]
 pub struct Listener {
-    /// Closed before the address is free for another.
+    /// Closed before the address becomes free for another listener.
     within: Option<PipeListener>,
     socket: ListenerSocket,
     address: Address,
@@ -26,7 +26,6 @@ enum ListenerSocket {
 }
 
 impl Listener {
-    /// Listens at `address`.
     pub async fn bind(address: &Address) -> io::Result<Listener> {
         match address {
             Address::Tcp { host, port } => {
@@ -48,17 +47,17 @@ impl Listener {
         }
     }
 
-    /// Where it listens; with the port that the system chose, if it was to choose.
+    /// The address, with the port that the system has chosen if port 0 was requested.
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// Lets those in this process connect without the network: same address, less to pay.
+    /// Lets connections from this process bypass the network: the address is the same, the cost is lower.
     pub fn open_to_this_process(&mut self) {
         self.within = Some(PipeListener::open(self.address.clone()));
     }
 
-    /// The next connection, and what its other end is called.
+    /// The next connection, and the name of its other end.
     pub(crate) async fn accept(&mut self) -> io::Result<(Stream, String)> {
         let Listener { socket, address, within } = self;
         let piped = async {
@@ -87,13 +86,13 @@ async fn accept_socket(socket: &ListenerSocket, address: &Address) -> io::Result
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Address::Unix(path) = &self.address {
-            // Somebody may have removed it already.
+            // The file may have been removed already.
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
-/// Connects to whoever listens at `address`.
+/// Connects to the listener at `address`.
 pub(crate) async fn connect(address: &Address) -> io::Result<Stream> {
     if let Some(pipe) = pipe::connect(address) {
         return Ok(Stream::Pipe(pipe));
@@ -104,7 +103,6 @@ pub(crate) async fn connect(address: &Address) -> io::Result<Stream> {
     }
 }
 
-/// A connection's socket or pipe.
 pub(crate) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
@@ -113,7 +111,7 @@ pub(crate) enum Stream {
 
 impl Stream {
     fn tcp(stream: TcpStream) -> io::Result<Stream> {
-        // The driver coalesces by itself; waiting for more would only add delay.
+        // The driver combines small writes itself; Nagle's algorithm would only add delay.
         stream.set_nodelay(true)?;
         Ok(Stream::Tcp(stream))
     }
@@ -123,7 +121,7 @@ impl Stream {
         matches!(self, Stream::Pipe(_))
     }
 
-    /// Reads what there is, once there is something, into the room that `buffer` has; zero at the end.
+    /// Reads available bytes into the free capacity of `buffer`, once there are any. Returns zero at the end of the stream.
     pub fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut BytesMut) -> Poll<io::Result<usize>> {
         match self {
             Stream::Tcp(stream) => pin!(stream.read_buf(buffer)).poll(cx),
@@ -132,7 +130,7 @@ impl Stream {
         }
     }
 
-    /// Writes as much as fits, once something does.
+    /// Writes as many bytes as the stream accepts, once it accepts any.
     pub fn poll_write(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         match self {
             Stream::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
@@ -142,7 +140,7 @@ impl Stream {
     }
 }
 
-/// A pipe takes one slice at a time.
+/// Writes to a pipe, which accepts one slice at a time.
 fn poll_write_each(pipe: &mut DuplexStream, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
     let mut written = 0;
     for slice in slices {
@@ -153,7 +151,7 @@ fn poll_write_each(pipe: &mut DuplexStream, cx: &mut Context<'_>, slices: &[IoSl
                     break;
                 }
             }
-            // What was written counts; how it goes on is seen the next time.
+            // Report the bytes written so far; the next call reports what follows.
             _ if written > 0 => break,
             other => return other,
         }
@@ -161,7 +159,7 @@ fn poll_write_each(pipe: &mut DuplexStream, cx: &mut Context<'_>, slices: &[IoSl
     Poll::Ready(Ok(written))
 }
 
-/// True if the socket's file is there and nobody listens.
+/// True if the socket's file exists and no process listens on it.
 async fn is_left_over(path: &PathBuf) -> bool {
     matches!(UnixStream::connect(path).await, Err(error) if error.kind() == io::ErrorKind::ConnectionRefused)
 }

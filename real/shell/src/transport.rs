@@ -1,8 +1,8 @@
-//! Messages to and from other nodes, as datagrams: connections come and go behind this, and what can't be sent is
-//! dropped.
+//! The transport sends and receives messages as datagrams: it makes, replaces and drops connections internally, and drops messages that
+//! can't be sent.
 //!
-//! Established connections are polled by the driver itself, all in one go, rather than by a task each: a wake-up then
-//! brings what all of them have, and costs one pass.
+//! The driver polls established connections itself, all of them together, instead of one task per connection: one wake-up then handles
+//! the input of all connections in one pass.
 
 use crate::connection::{Arrival, Connection, Ended, Pushed};
 use crate::connector::{self, Addresses};
@@ -20,50 +20,50 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// How often silent connections are looked for.
+/// The interval of the check for silent connections.
 const PATROL_EVERY: Duration = Duration::from_millis(500);
-/// While the first connections are being made, what is sent waits for them: a program that asks one thing and ends would else
-/// wait longer to ask again than for all the rest.
+/// How long messages may wait for the first connection to their node. Otherwise a short program would lose its first request, and wait
+/// longer to send it again than for everything else.
 const EARLY: Duration = Duration::from_secs(1);
-/// Messages to one node that wait so at most.
+/// The most messages to one node that wait for its first connection.
 const EARLY_MAX: usize = 64;
 
 pub(crate) struct Transport {
     us: Node,
-    /// By a number that is never used twice.
+    /// By number; numbers are never reused.
     connections: BTreeMap<u64, Connection>,
     next_connection: u64,
     routes: HashMap<NodeId, u64>,
-    /// Connections with something to write.
+    /// Connections with frames to write.
     dirty: Vec<u64>,
     ended: Vec<(u64, Ended)>,
     arrivals: mpsc::Receiver<Arrival>,
-    /// What waits for first connections, until then.
+    /// Messages that wait for the first connection to their node.
     early: BTreeMap<NodeId, Vec<EncodedFrame>>,
     early_until: Instant,
     next_patrol: Instant,
     within_process: bool,
     warning: Arc<Warning>,
     counters: Arc<Counters>,
-    /// Ends when this is dropped.
+    /// The tasks of the connector, which end when this is dropped.
     _connector: JoinSet<()>,
 }
 
 impl Transport {
-    /// Takes connections from whoever comes. Call it within a tokio runtime.
+    /// Accepts connections. To be called within a tokio runtime.
     pub fn listen(us: Node, listener: Listener, counters: Arc<Counters>) -> Transport {
         let warning = Arc::<Warning>::default();
         Transport::new(us, counters, warning.clone(), |arrivals| connector::accept(listener, arrivals, warning))
     }
 
-    /// Keeps connections to `nodes`. Call it within a tokio runtime.
+    /// Keeps connections to `nodes`. To be called within a tokio runtime.
     pub fn connect(us: Node, nodes: watch::Receiver<Addresses>, counters: Arc<Counters>) -> Transport {
         let transport =
             Transport::new(us, counters, Arc::default(), |arrivals| connector::keep_connected(nodes, arrivals));
         Transport { early_until: Instant::now() + EARLY, ..transport }
     }
 
-    /// Does both.
+    /// Accepts connections, and keeps connections to `nodes`.
     pub fn listen_and_connect(
         us: Node,
         listener: Listener,
@@ -125,7 +125,7 @@ impl Transport {
         }
     }
 
-    /// Has a message wait for the first connection to its node, or drops it.
+    /// Lets a message wait for the first connection to its node, or drops it.
     fn send_early(&mut self, to: NodeId, message: Message) {
         let waiting = self.early.get(&to).map_or(0, Vec::len);
         if waiting >= EARLY_MAX || Instant::now() >= self.early_until {
@@ -135,12 +135,12 @@ impl Transport {
         self.early.entry(to).or_default().push(frame.encode());
     }
 
-    /// True if a peer is in this very process.
+    /// True if a peer is in this process.
     pub fn is_within_process(&self) -> bool {
         self.within_process
     }
 
-    /// Writes what was sent. What a socket does not take at once is written by a later call: it wakes `cx`.
+    /// Writes the messages that were sent. A later call writes what a socket does not accept at once; the socket then wakes `cx`.
     pub fn flush(&mut self, cx: &mut Context<'_>) {
         let Transport { dirty, connections, counters, ended, .. } = self;
         dirty.retain(|number| {
@@ -157,8 +157,9 @@ impl Transport {
         self.bury();
     }
 
-    /// Moves what has come in to the back of `received`: from each connection what one read brings. True if there may
-    /// be more; otherwise `cx` is woken when there is.
+    /// Appends received messages to `received`, from each connection those of one read. Returns true if there may be more; otherwise
+    /// `cx` is
+    /// woken when there are more.
     pub fn poll_receive(&mut self, cx: &mut Context<'_>, received: &mut Vec<(NodeId, Message)>) -> bool {
         let now = Instant::now();
         let mut more = false;
@@ -170,7 +171,7 @@ impl Transport {
             let known = connection.peer();
             let read = connection.poll_read(cx, now, counters, |from, message| {
                 if known.is_none() {
-                    // The newest way to a peer is the one to use.
+                    // The newest connection to a peer is used.
                     routes.insert(from, *number);
                 }
                 received.push((from, message));

@@ -1,9 +1,9 @@
-//! Warnings that others can cause again and again, so that they can't fill the log.
+//! Warnings that peers can cause repeatedly, limited in rate so that they can't fill the log.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// One warning in so long.
+/// The minimal interval between two warnings.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// One kind of warning.
@@ -19,7 +19,7 @@ struct Said {
 }
 
 impl Warning {
-    /// Logs the text, unless another was logged a moment ago.
+    /// Logs the text, unless a warning of this kind was logged within the last interval.
     pub fn say(&self, text: impl FnOnce() -> String) {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if said.last.is_some_and(|last| last.elapsed() < PAUSE) {
@@ -29,7 +29,7 @@ impl Warning {
         said.last = Some(Instant::now());
         match std::mem::take(&mut said.kept_back) {
             0 => tracing::warn!("{}", text()),
-            more => tracing::warn!("{} (and {more} more like it before)", text()),
+            more => tracing::warn!("{} ({more} similar warnings were suppressed)", text()),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Machines over real sockets: what arrives, what is refused, what is repaired.
+//! Machines over real sockets: which messages arrive, which connections are refused, and how connections are re-established.
 
 mod toy;
 
@@ -26,11 +26,11 @@ async fn what_is_written_over_tcp_is_read_back() {
 async fn what_is_written_over_a_unix_socket_is_read_back() {
     let folder = Folder::new("unix-socket");
     let path = folder.0.join("socket");
-    // One that a killed process left behind does not matter.
+    // A socket file left by a killed process does not matter.
     drop(std::os::unix::net::UnixListener::bind(&path));
     assert!(path.exists());
     written_is_read_back(Address::Unix(path.clone()), "unix").await;
-    assert!(!path.exists(), "the socket's file goes with its listener");
+    assert!(!path.exists(), "dropping the listener removes the socket's file");
 }
 
 async fn written_is_read_back(address: Address, name: &str) {
@@ -48,14 +48,14 @@ async fn written_is_read_back(address: Address, name: &str) {
         }));
     }
     for call in calls {
-        timeout(LONG, call).await.expect("in time").expect("right");
+        timeout(LONG, call).await.expect("in time").expect("success");
     }
     host.stop().await;
     assert_eq!(echo(&client, 3).await, Err(HostError::Stopped));
     device.stop().await;
 }
 
-/// Large writes are many times what a pipe holds.
+/// The large writes are many times the capacity of a pipe.
 #[tokio::test]
 async fn what_is_written_within_the_process_is_read_back_without_a_socket() {
     let folder = Folder::new("read-back-pipe");
@@ -63,7 +63,7 @@ async fn what_is_written_within_the_process_is_read_back_without_a_socket() {
     let mut address = Address::loopback(0);
     let mut host = None;
     for round in 1..=2 {
-        // The second time at the same address: the host finds its way there again.
+        // The second listener has the same address: the host reconnects to it.
         let mut listener = Listener::bind(&address).await.expect("a place to listen at");
         listener.open_to_this_process();
         let (at, device) = start_device_behind(listener, 3, &file, EngineChoice::Automatic);
@@ -100,7 +100,7 @@ async fn a_host_finds_its_device_again_after_a_restart_at_another_address() {
     assert!(timeout(LONG, echo(&client, 0)).await.expect("in time").is_ok());
     device.stop().await;
 
-    // In the same place: by trying again.
+    // At the same address, by trying again.
     let waiting = tokio::spawn({
         let client = client.clone();
         async move { echo(&client, 0).await }
@@ -109,7 +109,7 @@ async fn a_host_finds_its_device_again_after_a_restart_at_another_address() {
     assert!(timeout(LONG, waiting).await.expect("in time").expect("no panic").is_ok());
     device.stop().await;
 
-    // In another place: by being told.
+    // At another address, by following the new address.
     let (elsewhere, device) = start_device(0, &file, &Address::loopback(0), EngineChoice::Automatic).await;
     addresses.send_replace([(NodeId::Device(DeviceId(0)), elsewhere)].into());
     assert!(timeout(LONG, echo(&client, 0)).await.expect("in time").is_ok());
@@ -189,7 +189,7 @@ async fn half_a_frame_and_silence_hold_up_nobody() {
     for _ in 0..50 {
         assert!(timeout(LONG, echo(&client, 0)).await.expect("in time").is_ok());
     }
-    // Said to its end, however slowly, it is heard.
+    // A slow frame that is completed is answered.
     let mut slow = stalled.pop().expect("the last");
     slow.write_all(&good[good.len() - 1..]).await.expect("sent");
     let mut header = [0; HEADER_BYTES];
@@ -219,7 +219,7 @@ async fn a_host_that_has_fallen_silent_is_given_up() {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await.expect("closed");
     assert!(answer.len() >= HEADER_BYTES);
-    assert!(begun.elapsed() >= Duration::from_secs(30), "living hosts may be silent for a while");
+    assert!(begun.elapsed() >= Duration::from_secs(30), "live hosts may be silent for a while");
     assert_eq!(device.counters.value("connections_refused"), 0);
     device.stop().await;
 }
@@ -230,7 +230,7 @@ async fn a_device_that_does_not_answer_is_connected_to_anew_and_one_that_was_not
     let address = Address::loopback(silent.local_addr().expect("bound").port());
     let (client, _addresses, host) = start_host(ARRAY, 1, [(0, address)]);
     let (_first, _) = timeout(LONG, silent.accept()).await.expect("in time").expect("the host connects");
-    assert!(timeout(LONG, silent.accept()).await.is_err(), "nobody has to speak unasked");
+    assert!(timeout(LONG, silent.accept()).await.is_err(), "silence is normal while no answer is due");
     let call = tokio::spawn(async move { echo(&client, 0).await });
     timeout(LONG, silent.accept()).await.expect("in time").expect("the host connects again");
     call.abort();
@@ -268,7 +268,7 @@ async fn a_device_of_another_array_is_not_listened_to() {
     device.stop().await;
 }
 
-/// One host reads nothing of what it asks for: the device drops answers to it at last, and serves the other as ever.
+/// One host does not read its answers: eventually the device drops answers to it, and serves the other host as before.
 #[tokio::test]
 async fn a_reader_that_stalls_does_not_stall_others() {
     let folder = Folder::new("stalled-reader");
@@ -290,7 +290,7 @@ async fn a_reader_that_stalls_does_not_stall_others() {
     device.stop().await;
 }
 
-/// What the socket did not take at once follows when the reader has made room, with nothing else to set it off.
+/// The part of an answer that the socket does not accept at once is written when the reader has made room, without another event.
 #[tokio::test]
 async fn a_large_answer_arrives_whole() {
     let folder = Folder::new("large-answer");
@@ -306,7 +306,7 @@ async fn a_large_answer_arrives_whole() {
     device.stop().await;
 }
 
-/// A device that takes a connection and reads nothing from it does not hold up what goes to others.
+/// A device that accepts a connection and does not read from it does not delay messages to others.
 #[tokio::test]
 async fn a_device_that_reads_nothing_does_not_stall_requests_to_others() {
     let folder = Folder::new("deaf-device");
@@ -369,7 +369,7 @@ async fn a_socket_in_use_is_left_alone() {
     device.stop().await;
 }
 
-/// A request for an echo from host 77.
+/// An echo request from host 77.
 fn frame(array: ArrayId, to: NodeId) -> Vec<u8> {
     frame_of(array, NodeId::Host(Generation(77)), to)
 }
@@ -402,16 +402,16 @@ async fn connect(address: &Address) -> TcpStream {
     TcpStream::connect((host.as_str(), *port)).await.expect("connected")
 }
 
-/// Sends the bytes; true if the other side then closes the connection.
+/// Sends the bytes; returns true if the other side then closes the connection.
 async fn closed_after(address: &Address, bytes: &[u8]) -> bool {
     let mut stream = connect(address).await;
-    // It may be closed before all is sent.
+    // The connection may be closed before all is sent.
     let _ = stream.write_all(bytes).await;
     let mut rest = Vec::new();
     timeout(LONG, stream.read_to_end(&mut rest)).await.is_ok()
 }
 
-/// Lets everything else run until it is so.
+/// Lets other tasks run until the condition holds.
 async fn wait_until(so: impl Fn() -> bool) {
     let waiting = async {
         while !so() {
@@ -426,7 +426,7 @@ trait StopAtOnce {
 }
 
 impl StopAtOnce for Running {
-    /// Without waiting for its requests, as a killed process would.
+    /// Stops it without waiting for its requests, as if the process had been killed.
     fn stop_at_once(self) {
         drop(self);
     }

@@ -1,4 +1,4 @@
-//! Many disk commands in flight: one of two engines, chosen once.
+//! A disk engine keeps many disk commands in flight. There are two engines; one is chosen at the start.
 
 use super::Disk;
 use super::ring::Ring;
@@ -9,19 +9,19 @@ use std::io;
 use std::sync::Arc;
 use std::task::Context;
 
-/// Which engine to use.
+/// The choice of the engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EngineChoice {
-    /// The ring; threads if the kernel refuses it.
+    /// io_uring; threads if the kernel refuses it.
     #[default]
     Automatic,
-    /// The ring, or an error.
+    /// io_uring, or an error.
     Ring,
-    /// Threads.
+    /// A pool of threads.
     Threads,
 }
 
-/// A disk at work. Commands are collected by [`Engine::push`] and started by [`Engine::submit`].
+/// A disk with commands in flight. [`Engine::push`] collects commands, [`Engine::submit`] starts them.
 pub(crate) struct Engine {
     kind: Kind,
     in_flight: usize,
@@ -34,7 +34,7 @@ enum Kind {
 }
 
 impl Engine {
-    /// Starts an engine. Call it within a tokio runtime.
+    /// Starts an engine. To be called within a tokio runtime.
     pub fn start(disk: Disk, choice: EngineChoice, counters: Arc<Counters>) -> io::Result<Engine> {
         let path = disk.path().display().to_string();
         let disk = Arc::new(disk);
@@ -45,20 +45,20 @@ impl Engine {
                 Ok(ring) => Kind::Ring(Box::new(ring)),
                 Err(error) => {
                     tracing::warn!(
-                        "{path}: disk commands go through a pool of threads: the kernel refuses io_uring ({error})"
+                        "{path}: disk commands use a pool of threads, because the kernel refuses io_uring ({error})"
                     );
                     Kind::Threads(Threads::start(disk)?)
                 }
             },
         };
         match &kind {
-            Kind::Ring(_) => tracing::info!("{path}: disk commands go through io_uring"),
-            Kind::Threads(_) => tracing::info!("{path}: disk commands go through a pool of threads"),
+            Kind::Ring(_) => tracing::info!("{path}: disk commands use io_uring"),
+            Kind::Threads(_) => tracing::info!("{path}: disk commands use a pool of threads"),
         }
         Ok(Engine { kind, in_flight: 0, counters })
     }
 
-    /// Takes a command; [`Engine::submit`] starts it.
+    /// Adds a command; [`Engine::submit`] starts it.
     pub fn push(&mut self, tag: DiskTag, command: DiskCommand) {
         self.in_flight += 1;
         add(&self.counters.disk_commands, 1);
@@ -68,7 +68,7 @@ impl Engine {
         }
     }
 
-    /// Starts what was pushed.
+    /// Starts the commands that were pushed.
     pub fn submit(&mut self) -> io::Result<()> {
         match &mut self.kind {
             Kind::Ring(ring) => ring.submit(),
@@ -79,7 +79,7 @@ impl Engine {
         }
     }
 
-    /// Moves what has ended to the back of `done`; wakes `cx` when more has.
+    /// Appends completed commands to `done`; wakes `cx` when more have completed.
     pub fn poll_take(&mut self, cx: &mut Context<'_>, done: &mut Vec<(DiskTag, DiskResult)>) -> io::Result<()> {
         let before = done.len();
         match &mut self.kind {
@@ -90,7 +90,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Commands pushed and not yet taken.
+    /// Commands pushed and not yet completed.
     pub fn in_flight(&self) -> usize {
         self.in_flight
     }

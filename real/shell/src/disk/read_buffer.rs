@@ -1,15 +1,15 @@
-//! A buffer that the kernel fills: aligned for direct I/O, and not zeroed before.
+//! A read buffer is filled by the kernel: aligned for direct I/O, and not zeroed first.
 
 use braid_base::AlignedBuffer;
 use bytes::Bytes;
 use std::mem::MaybeUninit;
 
-/// Room for what is read, and how much of it is filled.
+/// A buffer, and how much of it is filled.
 pub(super) struct ReadBuffer {
-    /// The bytes before the aligned address, and what is filled.
+    /// The padding before the aligned address, and the bytes filled so far.
     memory: Vec<u8>,
     skip: usize,
-    /// How much is to be filled.
+    /// The length to be filled.
     wanted: usize,
 }
 
@@ -21,7 +21,7 @@ impl ReadBuffer {
         ReadBuffer { memory, skip, wanted }
     }
 
-    /// Bytes that are filled.
+    /// The number of bytes filled.
     pub fn len(&self) -> usize {
         self.memory.len() - self.skip
     }
@@ -30,25 +30,25 @@ impl ReadBuffer {
         self.len() == self.wanted
     }
 
-    /// What is yet to be filled.
+    /// The part that is not filled yet.
     pub fn rest(&mut self) -> &mut [MaybeUninit<u8>] {
         let missing = self.wanted - self.len();
         &mut self.memory.spare_capacity_mut()[..missing]
     }
 
-    /// So many more bytes are filled.
+    /// Marks `count` more bytes as filled.
     ///
     /// # Safety
     ///
-    /// Somebody has written them, from the beginning of [`ReadBuffer::rest`] on.
+    /// These bytes have been written, starting at the beginning of [`ReadBuffer::rest`].
     #[allow(unsafe_code)]
     pub unsafe fn filled(&mut self, count: usize) {
-        assert!(count <= self.wanted - self.len(), "the kernel fills no more than it was asked to");
-        // SAFETY: the caller has seen to the bytes; the capacity holds all that is wanted.
+        assert!(count <= self.wanted - self.len(), "the kernel fills no more than was requested");
+        // SAFETY: the caller guarantees that the bytes are initialised; the capacity covers the length to be filled.
         unsafe { self.memory.set_len(self.memory.len() + count) };
     }
 
-    /// What is behind the end of the file reads as zeros.
+    /// Fills the rest with zeros, as reads beyond the end of the file do.
     pub fn fill_with_zeros(&mut self) {
         self.memory.resize(self.skip + self.wanted, 0);
     }

@@ -1,5 +1,5 @@
-//! Disk commands through io_uring, in the thread of whoever drives the machine: one system call hands over all the
-//! commands of a wake-up, and the ring itself wakes the driver.
+//! Disk commands through io_uring, in the thread of the machine's driver: one system call submits all commands of a wake-up, and
+//! completions wake the driver.
 
 use super::Disk;
 use super::read_buffer::ReadBuffer;
@@ -18,16 +18,16 @@ use std::task::{Context, Poll};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Commands handed over in one system call at most.
+/// The most commands submitted in one system call.
 const SUBMISSIONS: u32 = 256;
-/// Commands that the kernel has at the same time at most; more wait here.
+/// The most commands in the kernel at the same time; further commands wait here.
 const IN_KERNEL_MAX: usize = 1024;
 
 pub(super) struct Ring {
     ring: IoUring,
-    /// Becomes readable when there are completions, or some to be asked for.
+    /// Readable when there are completions, or when the kernel must be entered to process some.
     event: AsyncFd<OwnedFd>,
-    /// What the kernel has, by the number that its completions carry. Owns every buffer that the kernel may touch.
+    /// The commands in the kernel, by the number that their completions carry. Owns every buffer that the kernel may access.
     operations: Vec<Option<Operation>>,
     vacant: Vec<usize>,
     in_kernel: usize,
@@ -37,7 +37,7 @@ pub(super) struct Ring {
     counters: Arc<Counters>,
 }
 
-/// One command, and how far it has come. Its buffers keep their place in memory when it is moved.
+/// A command and its progress. Its buffers do not move in memory when the operation is moved.
 struct Operation {
     tag: DiskTag,
     work: Work,
@@ -61,7 +61,7 @@ impl Ring {
         if !needed.iter().all(|code| known.is_supported(*code)) {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "this kernel's io_uring is too old"));
         }
-        // SAFETY: it names the same descriptor all its life, and closes it only when it is itself dropped.
+        // SAFETY: the descriptor is valid for the lifetime of this object, which alone closes it when dropped.
         #[allow(unsafe_code)]
         let event = unsafe { AsyncFd::register_with_interest(event, Interest::READABLE) }?;
         Ok(Ring {
@@ -112,17 +112,17 @@ impl Ring {
             if self.ring.submission().is_full() {
                 self.enter(0)?;
             }
-            // SAFETY: the descriptor is `self.disk`'s; every buffer that the entry points to is owned by
-            // `self.operations[number]`, which stays until the kernel has completed it (see `take` and `drop`).
+            // SAFETY: the descriptor belongs to `self.disk`; every buffer that the entry points to is owned by `self.operations[number]`,
+            // which stays until the kernel has completed it (see `take` and `drop`).
             #[allow(unsafe_code)]
             let pushed = unsafe { self.ring.submission().push(&entry) };
-            pushed.expect("there is room after entering");
+            pushed.expect("entering the kernel has made room");
         }
         if self.ring.submission().is_empty() { Ok(()) } else { self.enter(0) }
     }
 
     pub fn poll_take(&mut self, cx: &mut Context<'_>, done: &mut Vec<(DiskTag, DiskResult)>) -> io::Result<()> {
-        // Forgetting the readiness before looking, not after, so that no completion falls in between.
+        // The readiness is cleared before the completions are read, so that no completion is missed in between.
         while let Poll::Ready(ready) = self.event.poll_read_ready(cx) {
             ready?.clear_ready();
         }
@@ -133,8 +133,10 @@ impl Ring {
         let mut asked = false;
         loop {
             let Some(completion) = self.ring.completion().next() else {
-                // One call finishes only so many. The kernel says that there are more after it has put them where we find them, so that we
-                // may have taken them before: then it goes on saying so, until there are others. Whatever comes rings the event.
+                // One system call processes a limited number of completions. The kernel sets the flag that there are more after it has
+                // posted them, so that we may have taken them already; the flag then stays set until the next ones. Every completion
+                // signals
+                // the event descriptor.
                 if asked || !self.ring.submission().taskrun() {
                     break;
                 }
@@ -144,7 +146,7 @@ impl Ring {
             };
             asked = false;
             let number = completion.user_data() as usize;
-            let mut operation = self.operations[number].take().expect("the kernel completes what it was given, once");
+            let mut operation = self.operations[number].take().expect("the kernel completes each command once");
             self.vacant.push(number);
             self.in_kernel -= 1;
             let progress = match completion.result() {
@@ -161,14 +163,14 @@ impl Ring {
         Ok(())
     }
 
-    /// Hands over the submissions, and waits for `completions`.
+    /// Submits the pending commands, and waits for `completions`.
     fn enter(&mut self, completions: usize) -> io::Result<()> {
         loop {
             add(&self.counters.ring_enters, 1);
             match self.ring.submit_and_wait(completions) {
                 Ok(_) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // The kernel is short of memory, or wants its completions taken: nothing is lost, so again.
+                // The kernel is short of memory, or its completion queue is full: nothing is lost, so retry.
                 Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::AGAIN | Errno::BUSY)) => {
                     std::thread::yield_now();
                 }
@@ -194,13 +196,13 @@ impl Ring {
 }
 
 impl Drop for Ring {
-    /// Waits until the kernel has let go of every buffer.
+    /// Waits until the kernel no longer accesses any buffer.
     fn drop(&mut self) {
         let mut ended = Vec::new();
         self.waiting.clear();
         while self.in_kernel > 0 {
             if let Err(error) = self.enter(1) {
-                tracing::error!("the ring can't be drained, its buffers are given up: {error}");
+                tracing::error!("io_uring can't be drained; its buffers are leaked: {error}");
                 std::mem::forget(std::mem::take(&mut self.operations));
                 return;
             }
@@ -210,8 +212,8 @@ impl Drop for Ring {
     }
 }
 
-/// Where the kernel knows how (6.1 and later), completions are finished by this thread when it asks for them, instead of
-/// interrupting it.
+/// Where the kernel supports it (6.1 and later), this thread processes completions when it enters the kernel, and is not interrupted
+/// by them.
 fn build() -> io::Result<IoUring> {
     let plain = || {
         let mut builder = IoUring::builder();
@@ -223,7 +225,7 @@ fn build() -> io::Result<IoUring> {
 }
 
 impl Work {
-    /// True if there is nothing left to ask of the kernel.
+    /// True if no part of the command is left to do.
     fn is_finished(&self) -> bool {
         match self {
             Work::Read { buffer, .. } => buffer.is_full(),
@@ -233,11 +235,11 @@ impl Work {
         }
     }
 
-    /// Takes in what the kernel has done. True if that was all.
+    /// Records that the kernel has transferred `count` bytes. Returns true if the command is complete.
     fn advance(&mut self, disk: &Disk, count: usize) -> Result<bool, Errno> {
         match self {
             Work::Read { buffer, .. } => {
-                // SAFETY: the kernel has written so many bytes where `entry` had it begin.
+                // SAFETY: the kernel has written this many bytes, starting at the address in `entry`.
                 #[allow(unsafe_code)]
                 unsafe {
                     buffer.filled(count);
@@ -257,7 +259,7 @@ impl Work {
         Ok(self.is_finished())
     }
 
-    /// The rest of the work, as the kernel wants it put.
+    /// The io_uring entry for the rest of the command.
     fn entry(&mut self, disk: Fd) -> squeue::Entry {
         match self {
             Work::Read { offset, buffer } => {
@@ -275,11 +277,11 @@ impl Work {
                 }
                 slices.clear();
                 slices.extend(parts.iter().map(|part| {
-                    // SAFETY: the slice lives as long as `parts` beside it, which is let go only with it.
+                    // SAFETY: the slice lives as long as `parts` beside it; both are released together.
                     #[allow(unsafe_code)]
                     IoSlice::new(unsafe { std::slice::from_raw_parts(part.as_ptr(), part.len()) })
                 }));
-                // An `IoSlice` is promised to be laid out as the system's own.
+                // `IoSlice` is guaranteed to have the layout of the system's `iovec`.
                 opcode::Writev::new(disk, slices.as_ptr().cast(), slices.len() as u32)
                     .offset(*offset)
                     .rw_flags(flags)

@@ -1,4 +1,4 @@
-//! What a disk promises, asked of both engines, past the page cache and through it.
+//! Tests of the guarantees of a disk, with both engines, and with and without direct I/O.
 
 use super::*;
 use crate::counters::Counters;
@@ -11,7 +11,7 @@ use std::task::Poll;
 
 const BLOCK: usize = 4096;
 
-/// A file that goes away.
+/// A file that is removed at the end of the test.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -34,7 +34,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Runs the same test body over every way to a disk.
+/// Runs the same test body with every combination of engine and I/O mode.
 fn for_each_way(content: &[u8], body: impl AsyncFn(&Scratch, &mut Engine)) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     for choice in [EngineChoice::Ring, EngineChoice::Threads] {
@@ -50,7 +50,7 @@ fn for_each_way(content: &[u8], body: impl AsyncFn(&Scratch, &mut Engine)) {
     }
 }
 
-/// Has all commands in flight together; their results in the same order.
+/// Runs all commands concurrently, and returns their results in the same order.
 async fn perform(engine: &mut Engine, commands: impl IntoIterator<Item = DiskCommand>) -> Vec<DiskResult> {
     let mut results = Vec::new();
     for (number, command) in commands.into_iter().enumerate() {
@@ -66,10 +66,10 @@ async fn perform(engine: &mut Engine, commands: impl IntoIterator<Item = DiskCom
         })
         .await;
         for (tag, result) in done.drain(..) {
-            assert!(results[tag.0 as usize].replace(result).is_none(), "a command ends once");
+            assert!(results[tag.0 as usize].replace(result).is_none(), "a command completes once");
         }
     }
-    results.into_iter().map(|result| result.expect("each command ends")).collect()
+    results.into_iter().map(|result| result.expect("each command completes")).collect()
 }
 
 async fn read(engine: &mut Engine, offset: u64, length: usize) -> Bytes {
@@ -79,7 +79,7 @@ async fn read(engine: &mut Engine, offset: u64, length: usize) -> Bytes {
     }
 }
 
-/// Bytes that tell where they belong.
+/// Bytes that identify their position.
 fn pattern(offset: u64, length: usize) -> Vec<u8> {
     (offset..offset + length as u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
@@ -201,7 +201,7 @@ fn an_engine_that_is_dropped_first_ends_what_it_began() {
             engine.submit().expect("submitted");
         });
         assert!(std::fs::read(&scratch.0).expect("the file") == pattern(0, 200 * 8192), "{choice:?}");
-        // The lock has gone, too.
+        // The lock is released, too.
         scratch.open(true);
     }
 }
@@ -233,7 +233,7 @@ fn only_files_and_disks_are_disks() {
     }
 }
 
-/// What a random command does, to one of 64 sectors' worth of places each.
+/// A random command on one of 64 positions, a sector each.
 #[derive(Clone, Debug)]
 enum Act {
     Read { sector: usize, sectors: usize },
@@ -293,7 +293,7 @@ impl Act {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Against a plain array of bytes; commands that do not overlap are in flight together.
+    /// Compared with a plain array of bytes. Commands that do not overlap are in flight together.
     #[test]
     fn a_disk_is_an_array_of_bytes(acts in prop::collection::vec(act(), 1..40)) {
         for_each_way(&[], async |scratch, engine| {
@@ -328,7 +328,7 @@ proptest! {
         });
     }
 
-    /// A write that the kernel ends early goes on where it stopped, at whatever place that is.
+    /// A write that the kernel completes only in part is continued where it stopped, at any position.
     #[test]
     fn what_is_left_of_a_short_write_is_its_end(lengths in prop::collection::vec(1..2000_usize, 1..6), share in 1..1000_usize) {
         let scratch = Scratch::new(&[]);

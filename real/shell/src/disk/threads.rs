@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Context;
 use std::thread::JoinHandle;
 
-/// Commands at work at the same time.
+/// Commands executed at the same time.
 const THREADS: usize = 8;
 
 pub(super) struct Threads {
@@ -23,7 +23,7 @@ struct Shared {
     disk: Arc<Disk>,
     queue: Mutex<Queue>,
     work: Condvar,
-    /// With what was written: memory goes back to the thread that made it, which uses it again.
+    /// Completed commands, with the written buffers: their memory is returned to the thread that allocated it, which reuses it.
     done: Mutex<Vec<(DiskTag, DiskResult, Vec<Bytes>)>>,
     driver: AtomicWaker,
 }
@@ -65,19 +65,19 @@ impl Threads {
     }
 
     pub fn poll_take(&mut self, cx: &mut Context<'_>, done: &mut Vec<(DiskTag, DiskResult)>) {
-        // Known before looking, so that nothing falls in between.
+        // Registered before the check, so that no completion is missed in between.
         self.shared.driver.register(cx.waker());
         done.extend(held(&self.shared.done).drain(..).map(|(tag, result, _)| (tag, result)));
     }
 }
 
 impl Drop for Threads {
-    /// What was submitted is performed to its end.
+    /// Performs all submitted commands.
     fn drop(&mut self) {
         held(&self.shared.queue).closed = true;
         self.shared.work.notify_all();
         for worker in self.workers.drain(..) {
-            // A worker that panicked has said so already.
+            // A worker that panicked has logged it.
             let _ = worker.join();
         }
     }

@@ -1,5 +1,5 @@
-//! The smallest machines that use all of the shell: a device that keeps blocks without any order, a host that asks it and
-//! asks again until it is answered, and a relay between the two.
+//! The smallest machines that use the whole shell: a device that stores blocks without any ordering, a host that sends it requests and
+//! resends them until they are answered, and a relay between the two.
 
 #![allow(dead_code, missing_docs)]
 
@@ -27,7 +27,7 @@ use tokio::sync::{oneshot, watch};
 pub const ARRAY: ArrayId = ArrayId([7; 16]);
 const RESEND: Duration = Duration::from_millis(20);
 
-/// Reads and writes blocks where they are asked for.
+/// Reads and writes blocks at the requested offsets.
 #[derive(Default)]
 pub struct ToyDevice {
     last_tag: u64,
@@ -57,7 +57,7 @@ impl Machine for ToyDevice {
                 _ => {}
             },
             Input::DiskDone { tag, result } => {
-                let (host, transaction, range) = self.at_work.remove(&tag).expect("a command ends once");
+                let (host, transaction, range) = self.at_work.remove(&tag).expect("a command completes once");
                 let reply = match result {
                     DiskResult::Read(Ok(data)) => Reply::Data {
                         transaction,
@@ -94,7 +94,7 @@ fn answer(out: &mut Effects, to: NodeId, reply: Reply) {
     out.send(to, Message::Answer(Answer { epoch: Epoch(1), confirmed: Vec::new(), reply }));
 }
 
-/// Passes what hosts ask on to a device, and its answers back.
+/// Passes requests of hosts on to a device, and returns its answers.
 pub struct ToyRelay {
     device: NodeId,
     asked: BTreeMap<u64, NodeId>,
@@ -124,7 +124,7 @@ impl Machine for ToyRelay {
     fn invariants(&self) {}
 }
 
-/// Passes each request to the device that its volume's number names.
+/// Sends each request to the device whose number is the volume's number.
 pub struct ToyHost {
     generation: Generation,
     asked: BTreeMap<u64, (NodeId, Command)>,
@@ -212,7 +212,7 @@ impl Machine for ToyHost {
                 }
             }
             Input::Wake => {
-                assert!(self.resend_at.is_some_and(|at| at <= now.time), "a wake comes at the deadline, not before");
+                assert!(self.resend_at.is_some_and(|at| at <= now.time), "a wake comes no earlier than the deadline");
                 for (to, command) in self.asked.values() {
                     self.ask(*to, command.clone(), out);
                 }
@@ -227,11 +227,11 @@ impl Machine for ToyHost {
     }
 
     fn invariants(&self) {
-        assert!(self.asked.is_empty() || self.resend_at.is_some(), "what is asked is asked again");
+        assert!(self.asked.is_empty() || self.resend_at.is_some(), "an unanswered request is resent");
     }
 }
 
-/// A machine at work, until it is stopped.
+/// A machine that runs until it is stopped.
 pub struct Running {
     pub counters: Arc<Counters>,
     stop: oneshot::Sender<()>,
@@ -239,20 +239,20 @@ pub struct Running {
 }
 
 impl Running {
-    /// Stops it and waits for its end.
+    /// Stops it and waits for it to end.
     pub async fn stop(self) {
         let _ = self.stop.send(());
-        self.task.await.expect("the machine did not panic").expect("the system let it work");
+        self.task.await.expect("the machine did not panic").expect("the system reported no error");
     }
 }
 
-/// Starts a toy device; answers where it listens.
+/// Starts a toy device and returns its address.
 pub async fn start_device(id: u16, file: &Path, address: &Address, engine: EngineChoice) -> (Address, Running) {
     let listener = Listener::bind(address).await.expect("a place to listen at");
     start_device_behind(listener, id, file, engine)
 }
 
-/// The same, with the listener already there.
+/// Starts a toy device on an existing listener.
 pub fn start_device_behind(listener: Listener, id: u16, file: &Path, engine: EngineChoice) -> (Address, Running) {
     let disk = Disk::open(file, &DiskOptions::default()).expect("a disk");
     let address = listener.address().clone();
@@ -265,7 +265,7 @@ pub fn start_device_behind(listener: Listener, id: u16, file: &Path, engine: Eng
     (address, Running { counters, stop, task: tokio::spawn(running) })
 }
 
-/// Starts a relay that hosts know as device `id`, to device `to`.
+/// Starts a relay to device `to`, which hosts know as device `id`.
 pub async fn start_relay(id: u16, file: &Path, to: u16, address: Address) -> (Address, Running) {
     let listener = Listener::bind(&Address::loopback(0)).await.expect("a place to listen at");
     let disk = Disk::open(file, &DiskOptions::default()).expect("a disk");
@@ -313,12 +313,12 @@ pub async fn write(client: &HostClient, device: u16, offset: u64, data: Bytes) -
     client.call(HostRequest::Write { volume: VolumeId(device.into()), offset, data }).await
 }
 
-/// Goes to the device and back without touching its disk.
+/// Goes to the device and back without using its disk.
 pub async fn echo(client: &HostClient, device: u16) -> HostOutcome {
     client.call(HostRequest::Manage { device: DeviceId(device), task: Task::Flush }).await
 }
 
-/// A folder of its own that goes away.
+/// A folder that is removed at the end of the test.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
@@ -329,7 +329,7 @@ impl Folder {
         Folder(path)
     }
 
-    /// A sparse file of so many bytes.
+    /// Creates a sparse file of this size.
     pub fn file(&self, name: &str, bytes: u64) -> PathBuf {
         let path = self.0.join(name);
         std::fs::File::create(&path).and_then(|file| file.set_len(bytes)).expect("a file");
