@@ -1,5 +1,5 @@
-//! What all servers of an array have in common: a file that no other process has open, a place to listen at, others whose
-//! addresses they follow, and an end when they can't go on.
+//! The common parts of an array's daemons: the locked state file, the listener, following the addresses of others, and the end
+//! when the daemon can't continue.
 
 use braid_admin::device_file::{open_failure, open_once_free};
 use braid_admin::failure::Failure;
@@ -12,8 +12,8 @@ use std::path::Path;
 use std::pin::pin;
 use tokio::sync::watch;
 
-/// Opens and locks the small disk of a server that is not a device: a file in the array's folder, which is made if there is
-/// none yet. If another process has it, that is the failure `in_use`.
+/// Opens and locks the state file of a lock server or monitor: a file in the array's folder, which is created if it is missing. If another
+/// process has locked it, the failure `in_use` is returned.
 pub fn open_state(folder: &ArrayFolder, file: &Path, bytes: u64, in_use: Failure) -> Result<Disk, Failure> {
     let path = folder.dir().join(file);
     if !path.exists() {
@@ -23,7 +23,7 @@ pub fn open_state(folder: &ArrayFolder, file: &Path, bytes: u64, in_use: Failure
     open_once_free(&path).map_err(|failure| if failure.code == "device-in-use" { in_use } else { failure })
 }
 
-/// Listens. If this process is not the server's own, others in it need no network to get here.
+/// Binds the listener. If other nodes share this process (`own_process` is false), their connections bypass the network.
 pub async fn bind(listen: &Address, own_process: bool) -> Result<Listener, Failure> {
     let bound = Listener::bind(listen).await;
     let mut listener = bound.map_err(|error| Failure::from(error).of(format!("can't listen on {listen}")))?;
@@ -33,19 +33,19 @@ pub async fn bind(listen: &Address, own_process: bool) -> Result<Listener, Failu
     Ok(listener)
 }
 
-/// How far a server has come.
+/// How far a daemon has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// It will serve.
+    /// It does not serve yet.
     Starting,
     /// It serves.
     Serving,
-    /// It can't.
+    /// It can't serve.
     Unusable(Failure),
 }
 
-/// Runs a server to its end: `running` is the machine, `keeping` what goes on beside it and ends only when the server must end,
-/// too. Calls `serving` once the service that `seen` shows is one that `stage` takes for serving.
+/// Runs a daemon until it ends: `running` is the machine, and `keeping` a task beside it that returns only if the daemon must end. Calls
+/// `serving` once `stage` says that the service observed through `seen` is serving.
 pub async fn run<S>(
     running: impl Future<Output = io::Result<()>>,
     keeping: impl Future<Output = Failure>,
@@ -68,17 +68,17 @@ pub async fn run<S>(
     }
 }
 
-/// Where a device or lock server finds the array's monitor.
+/// How a device or lock server finds the array's monitor.
 #[derive(Clone, Debug)]
 pub enum MonitorAt {
-    /// Where the array's folder says, from moment to moment.
+    /// By the address in the array's folder, which may change.
     Folder(ArrayFolder),
-    /// There, always.
+    /// By a fixed address.
     Address(Address),
 }
 
 impl MonitorAt {
-    /// Where it is now, as far as is known.
+    /// The current address, if known.
     pub fn known(&self) -> Addresses {
         match self {
             MonitorAt::Address(address) => [(NodeId::Monitor, address.clone())].into(),
@@ -86,13 +86,13 @@ impl MonitorAt {
         }
     }
 
-    /// Keeps `follow` up to date. Never ends.
+    /// Keeps `follow` up to date. Never returns.
     pub async fn follow(self, follow: watch::Sender<Addresses>) -> Failure {
         let MonitorAt::Folder(folder) = self else { return std::future::pending().await };
         loop {
             match blocking(&folder, look_up).await {
                 Ok(found) => tell(&follow, found),
-                Err(error) => tracing::warn!("can't look up where the monitor is: {error}"),
+                Err(error) => tracing::warn!("can't look up the monitor's address: {error}"),
             }
             tokio::time::sleep(HEARTBEAT).await;
         }

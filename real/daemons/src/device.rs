@@ -1,4 +1,4 @@
-//! The daemon of one device: serving its file or disk.
+//! The device daemon: serves the file or disk of one device.
 
 use crate::daemon::{self, MonitorAt, Stage};
 use crate::observed::ObservedDevice;
@@ -11,21 +11,22 @@ use braid_shell::{Address, Counters, EngineChoice, Node, run_server};
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// A device that is to be served.
+/// A device that is about to be served.
 pub struct DeviceDaemon {
     file: DeviceFile,
-    /// Bytes of what its objects hold that it keeps in memory; none: as many as usual.
+    /// Bytes of memory in which objects' content is cached; none for the default.
     object_memory: Option<u64>,
 }
 
 impl DeviceDaemon {
-    /// Of a file or disk that was opened. It keeps `object_memory` bytes of what its objects hold in memory, if that is said.
+    /// A device on an open file or disk. `object_memory` is the size of the cache for objects' content in bytes; none for the default.
     pub fn new(file: DeviceFile, object_memory: Option<u64>) -> DeviceDaemon {
         DeviceDaemon { file, object_memory }
     }
 
-    /// Serves the device at `listen`, whenever the monitor lets it, until `stop` ends. Calls `serving` with the address once its
-    /// store has recovered. `own_process` says that this process does nothing else; otherwise hosts in it need no network to get here.
+    /// Serves the device at `listen`, whenever it has the monitor's lease, until `stop` completes. Calls `serving` with the address once
+    /// the
+    /// store has recovered. `own_process` says that the process runs nothing else; otherwise hosts in the process bypass the network.
     pub async fn serve(
         self,
         listen: &Address,
@@ -41,7 +42,7 @@ impl DeviceDaemon {
         let disk = self.file.into_disk();
         let path = disk.path().display().to_string();
         let us = Node { array: superblock.array, id: NodeId::Device(superblock.device) };
-        // One that sees no folder learns from the monitor how long its own lease is.
+        // A device without access to the folder is told the length of its lease by the monitor.
         let leases = match &monitor {
             MonitorAt::Folder(folder) => folder.describe()?.leases().settings(),
             MonitorAt::Address(_) => Settings::default(),

@@ -1,4 +1,4 @@
-//! The array's volumes as an NBD server shows them.
+//! The array's volumes as exports of an NBD server.
 
 use braid_admin::failure::Failure;
 use braid_control::ArrayFolder;
@@ -6,26 +6,26 @@ use braid_nbd::{Backend, Export, HostBackend, HostVolume, ServedVolume};
 use braid_session::{Session, VolumeRegistry, describe, is_usable};
 use tokio::sync::watch;
 
-/// The array's volumes as exports of an NBD server. The description is read again whenever a client asks, so that
-/// volumes made while the server runs are served, too.
+/// The array's volumes as exports of an NBD server. The description is read again for each request of a client, so that volumes that are
+/// created while the server runs are served, too.
 pub struct Exports {
     folder: ArrayFolder,
     registry: VolumeRegistry,
-    /// Served are those of these names; all, if there are none.
+    /// The names of the volumes that are served; if empty, all are.
     only: Vec<String>,
     served: watch::Sender<Vec<ServedVolume>>,
     backend: HostBackend,
 }
 
 impl Exports {
-    /// The volumes called `only`, or all if none are named, through the host of `session`.
+    /// The volumes named in `only`, or all if it is empty, through the host of `session`.
     pub fn new(session: &Session, only: Vec<String>) -> Exports {
         let (served, seen) = watch::channel(Vec::new());
         let (folder, registry) = (session.folder().clone(), session.registry().clone());
         Exports { folder, registry, only, served, backend: HostBackend::new(session.client().clone(), seen) }
     }
 
-    /// Takes in what is new and drops what is gone. If the description can't be read, all stays as it was.
+    /// Adopts new volumes and drops deleted ones. If the description can't be read, nothing changes.
     async fn refresh(&self) {
         if let Err(failure) = self.try_refresh().await {
             tracing::warn!("can't look up the volumes: {failure}");

@@ -1,4 +1,4 @@
-//! An NBD server and the host behind it.
+//! An NBD front end: an NBD server and the host behind it.
 
 use crate::exports::Exports;
 use braid_admin::failure::Failure;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// A running server. Its host is its own; so any number of them may serve the same volumes.
+/// A running NBD server with a host of its own; any number of front ends may serve the same volumes.
 pub struct NbdFrontEnd {
     session: Session,
     address: Address,
@@ -18,7 +18,7 @@ pub struct NbdFrontEnd {
 }
 
 impl NbdFrontEnd {
-    /// Serves the volumes called `only` (all, if none are named) through `server`, by way of a host.
+    /// Serves the volumes named in `only` (all, if it is empty) through `server`, with the host of `session`.
     pub fn start(session: Session, server: Server, only: Vec<String>) -> NbdFrontEnd {
         let address = server.address().clone();
         let exports = Arc::new(Exports::new(&session, only));
@@ -29,17 +29,16 @@ impl NbdFrontEnd {
         NbdFrontEnd { session, address, stop, server }
     }
 
-    /// The host.
     pub fn session(&self) -> &Session {
         &self.session
     }
 
-    /// Where it listens.
+    /// The address of the server.
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// Lets clients' requests end, then the host.
+    /// Waits for clients' requests, then ends the host.
     pub async fn stop(self) {
         let _ = self.stop.send(());
         let _ = self.server.await;
@@ -47,13 +46,13 @@ impl NbdFrontEnd {
     }
 }
 
-/// Listens already, so that a port which is taken is known of before anything is made.
+/// Binds the server early, so that a port in use is reported before anything is created.
 pub async fn bind(address: &Address) -> Result<Server, Failure> {
     Server::bind(address, Settings::default()).await.map_err(|error| match error {
         BindError::InUse { address: Address::Unix(_) } => Failure::failed("port-taken", error.to_string())
-            .hint("a server listens on that socket: end it, or name another path"),
+            .hint("another server listens on that socket: stop it, or choose another path"),
         BindError::InUse { .. } => Failure::failed("port-taken", error.to_string())
-            .hint("--port 0 (or an address with port 0) takes any free one"),
+            .hint("use --port 0 (or an address with port 0) to take any free port"),
         BindError::Io { source, .. } => Failure::from(source).of(format!("can't listen on {address}")),
     })
 }

@@ -1,17 +1,17 @@
-//! What the processes of an array run. Nothing here prints or parses arguments.
+//! The daemons of an array. Nothing here prints, or parses arguments.
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`device`] | the daemon of one device |
-//! | [`lockd`] | the daemon of one lock server: its state, its lease |
-//! | [`monitord`] | the daemon of the monitor: its state, the volumes that it must know |
+//! | [`device`] | the device daemon |
+//! | [`lockd`] | the lock server daemon: its state, its lease |
+//! | [`monitord`] | the monitor daemon: its state, the volumes that it must know |
 //! | [`front_end`] | an NBD server and the host behind it |
-//! | [`exports`] | the volumes that it shows |
+//! | [`exports`] | the volumes that the NBD server exports |
 //! | [`supervisor`] | keeps the monitor, devices and lock servers running, each in a process or a task |
 //! | [`up`] | a whole array on this machine: what `braid up` runs |
-//! | [`daemon`] | what devices, lock servers and the monitor have in common |
-//! | [`membership_events`] | what the monitor's reports tell one after the other: events, rates, since when |
-//! | [`observed`] | devices and servers that can be looked at while they run |
+//! | [`daemon`] | the common parts of devices, lock servers and the monitor |
+//! | [`membership_events`] | derives events and rates from successive reports of the monitor |
+//! | [`observed`] | devices and servers whose state other tasks can read while they run |
 
 pub mod daemon;
 pub mod device;

@@ -1,4 +1,4 @@
-//! A lock server: its state in the array's folder, its generation and lease, and serving it.
+//! The lock server daemon: its state in the array's folder, its generation and lease, and serving it.
 
 use crate::daemon::{self, MonitorAt, Stage};
 use crate::observed::{ObservedServer, ServerView};
@@ -14,42 +14,43 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// A lock server of an array, which no other process can be at the same time.
+/// A lock server. The lock on its state file keeps other processes from running the same lock server.
 pub struct LockDaemon {
     folder: ArrayFolder,
     array: ArrayId,
     id: LockServerId,
     disk: Disk,
-    /// Nothing was ever written to the disk: the array is new, or the file was lost.
+    /// True if the state file was never written: the array is new, or the file was lost.
     is_blank: bool,
 }
 
-/// Before the list of hosts is made anew, it is waited so many heartbeats for hosts to show that they hold nothing.
+/// Heartbeats to wait for hosts to show that they hold nothing, before the list of hosts is rebuilt.
 const HEARTBEATS: u32 = 3;
 
 impl LockDaemon {
-    /// Opens and locks its state, which is made if there is none yet.
+    /// Opens and locks the state file, which is created if it is missing.
     pub fn open(folder: &ArrayFolder, id: LockServerId) -> Result<LockDaemon, Failure> {
         let description = folder.describe()?;
         let servers = description.creation.lock_servers;
         if id.0 >= servers {
             let message = format!("the array has no lock server {}: its lock servers are 0 to {}", id.0, servers - 1);
             return Err(Failure::usage("no-such-lock-server", message)
-                .hint("`braid up --lock-servers` says at creation how many there are"));
+                .hint("their number was set at creation by `braid up --lock-servers`"));
         }
-        let message = format!("lock server {} runs already, in another process", id.0);
-        let in_use = Failure::failed("lock-server-in-use", message).hint("`braid status` shows which");
+        let message = format!("lock server {} is already running, in another process", id.0);
+        let in_use = Failure::failed("lock-server-in-use", message).hint("`braid status` shows which process it is");
         let file = lock_server_file(id);
         let disk = daemon::open_state(folder, &file, DISK_BYTES, in_use)?;
-        // A file that was made anew and not written before a crash is as good as none.
+        // A file that was created but not written before a crash counts as missing.
         let content = std::fs::read(folder.dir().join(&file))
             .map_err(|error| Failure::from(error).of(folder.dir().join(&file).display()))?;
         let is_blank = content.iter().all(|byte| *byte == 0);
         Ok(LockDaemon { folder: folder.clone(), array: description.array, id, disk, is_blank })
     }
 
-    /// Serves at `listen` until `stop` ends. Calls `serving` with the address once it hears hosts. `own_process` says that this
-    /// process does nothing else; otherwise hosts in it need no network to get here.
+    /// Serves at `listen` until `stop` completes. Calls `serving` with the address once it accepts requests of hosts. `own_process` says
+    /// that
+    /// the process runs nothing else; otherwise hosts in the process bypass the network.
     pub async fn serve(
         self,
         listen: &Address,
@@ -61,7 +62,7 @@ impl LockDaemon {
         let listener = daemon::bind(listen, own_process).await?;
         let address = listener.address().clone();
         let path = disk.path().display().to_string();
-        // After the disk is locked: of two processes only the one that has it may be the later start.
+        // Taken after the state file is locked: otherwise another process could take a later generation without holding the file.
         let start = folder.take_generation(&format!("lock server {}", id.0), &Moment::now())?;
         let leases = folder.describe()?.leases();
         let settings = leases.settings();
@@ -70,7 +71,7 @@ impl LockDaemon {
         let counters = Arc::new(Counters::default());
         let (machine, view, seen) = ObservedServer::new(server, counters.clone(), own_process);
         let us = Node { array, id: NodeId::LockServer(id) };
-        // Hosts are fenced by way of the monitor.
+        // The lock server has hosts fenced by the monitor.
         let monitor = MonitorAt::Folder(folder.clone());
         let (follow, nodes) = watch::channel(monitor.known());
         let (_, running) = run_server(machine, us, (disk, EngineChoice::Automatic), listener, nodes, counters, stop);
@@ -96,8 +97,10 @@ impl LockDaemon {
     }
 }
 
-/// The hosts that may hold something of a lock server of which nothing is known: all that have leases, but for those that have renewed them
-/// since and had never asked a lock server for anything by then. No other process is the server meanwhile, so that nothing is granted.
+/// The hosts that may hold locks of a lock server whose state was lost: all hosts with leases, except those that have renewed them
+/// since, and
+/// reported that they had never sent a lock server a request. No locks are granted meanwhile, because this process has locked the state
+/// file.
 async fn may_hold(folder: &ArrayFolder, start: Generation, leases: Leases) -> Result<BTreeSet<Generation>, Failure> {
     let begun = Moment::now();
     loop {
@@ -113,11 +116,14 @@ async fn may_hold(folder: &ArrayFolder, start: Generation, leases: Leases) -> Re
         let left: BTreeSet<_> = left.collect();
         if left.is_empty() || waited > leases.heartbeat() * HEARTBEATS {
             if left.len() > limits::HOSTS_MAX {
-                let message = format!("{} hosts may hold locks of a lock server that has lost its list", left.len());
-                return Err(Failure::failed("lock-state-lost", message).hint("end some of them"));
+                let message =
+                    format!("the lock server has lost its list of hosts, and {} hosts may hold locks", left.len());
+                return Err(
+                    Failure::failed("lock-state-lost", message).hint("end some of the hosts, then start it again")
+                );
             }
             if !left.is_empty() {
-                tracing::warn!("the lock server's list of hosts is lost: {} hosts may hold locks", left.len());
+                tracing::warn!("the lock server has lost its list of hosts: {} hosts may hold locks", left.len());
             }
             return Ok(left);
         }
@@ -125,7 +131,7 @@ async fn may_hold(folder: &ArrayFolder, start: Generation, leases: Leases) -> Re
     }
 }
 
-/// Renews the lease, which tells where the server listens and what it has counted. Ends when the lease is lost.
+/// Renews the lease, with the lock server's address and metrics. Returns when the lease is lost.
 async fn keep(
     folder: &ArrayFolder,
     start: Generation,

@@ -1,5 +1,5 @@
-//! What one report of the monitor after the other tells: since when a device is as it is, how fast it is resynchronised, and what
-//! is worth an entry in the log of events.
+//! Events and rates derived from successive reports of the monitor: since when a device has been in its state, how fast it is
+//! resynchronised, and which changes to record in the event log.
 
 use braid_admin::device_condition::throttle_words;
 use braid_base::DeviceId;
@@ -8,32 +8,32 @@ use braid_control::{DeviceReport, Event, EventKind, HealingReport, MonitorReport
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Rates are of so long.
+/// The interval over which rates are averaged.
 const RATE_SPAN: Duration = Duration::from_secs(10);
-/// And of no less than this.
+/// The shortest interval over which a rate is computed.
 const RATE_SPAN_MIN: Duration = Duration::from_secs(1);
 
-/// The last report, and how far each device has been of late.
+/// The last report, and the recent progress of each device.
 #[derive(Debug, Default)]
 pub struct MembershipEvents {
     last: Option<MonitorReport>,
     rates: BTreeMap<u16, Rate>,
 }
 
-/// How far something was, and when.
+/// Recent progress, from which a rate is computed.
 #[derive(Debug, Default)]
 pub struct Rate {
-    /// Ascending in both.
+    /// Times and amounts, both ascending.
     looks: VecDeque<(Instant, u64)>,
 }
 
 impl MembershipEvents {
-    /// Goes on from the last report of a monitor before this one, if that is known.
+    /// Continues from the last report of the previous monitor, if there is one.
     pub fn after(last: Option<MonitorReport>) -> MembershipEvents {
         MembershipEvents { last, rates: BTreeMap::new() }
     }
 
-    /// Puts into a report what only follows from those before it. Returns what has happened.
+    /// Completes a report with values that depend on earlier reports. Returns the events that happened since the last report.
     pub fn take(&mut self, report: &mut MonitorReport, now: Instant) -> Vec<Event> {
         let mut events = Vec::new();
         let millis = Event::now(EventKind::Other, "").unix_millis;
@@ -49,7 +49,7 @@ impl MembershipEvents {
         if let Some(last) = last.filter(|last| last.throttle != report.throttle) {
             let kind = EventKind::ThrottleChanged;
             let words = format!(
-                "devices were healed {}; now {}",
+                "the recovery throttle was {}; it is now {}",
                 throttle_words(&last.throttle),
                 throttle_words(&report.throttle)
             );
@@ -86,7 +86,7 @@ impl MembershipEvents {
 }
 
 impl Rate {
-    /// It is so far now.
+    /// Records the amount done so far.
     pub fn look(&mut self, now: Instant, done: u64) {
         if self.looks.back().is_some_and(|(_, last)| done < *last) {
             self.looks.clear();
@@ -97,7 +97,7 @@ impl Rate {
         self.looks.push_back((now, done));
     }
 
-    /// By how much it went on in a second; none if it was not looked at for long enough.
+    /// The amount per second; none if the time observed is too short.
     pub fn per_second(&self) -> Option<u64> {
         let (first, last) = (self.looks.front()?, self.looks.back()?);
         let span = last.0 - first.0;
@@ -105,56 +105,56 @@ impl Rate {
     }
 }
 
-/// What has become of a device's disk.
+/// Events about the disk in a device's slot.
 fn of_slot(before: &DeviceReport, device: &DeviceReport, last: &MonitorReport) -> Vec<Event> {
     let id = DeviceId(device.id);
     let mut events = Vec::new();
     let mut happened = |kind, words: String| events.push(Event::now(kind, words).of_device(device.id));
     match (before.held, device.held) {
-        (false, true) => happened(EventKind::DeviceHeld, format!("device {id} is to stay out, as an operator asked")),
+        (false, true) => {
+            happened(EventKind::DeviceHeld, format!("device {id} was taken out by an operator, and stays out"))
+        }
         (true, false) if device.awaits.is_none() => {
-            happened(EventKind::DeviceHeld, format!("device {id} may come back, as an operator asked"));
+            happened(EventKind::DeviceHeld, format!("device {id} was allowed to return by an operator"));
         }
         _ => {}
     }
     if device.failing && !before.failing {
         let words = format!(
-            "the disk of device {id} is failing: {} slots can't be written; the others go on without it as soon as they can",
+            "the disk of device {id} is failing: {} slots can't be written; the device is taken out as soon as the others can serve without it",
             device.bad_slots
         );
         happened(EventKind::DiskErrors, words);
     } else if device.bad_slots > before.bad_slots && before.disk == device.disk {
-        let words = format!(
-            "{} slots of the disk of device {id} can't be written, and are not used any more",
-            device.bad_slots
-        );
+        let words =
+            format!("{} slots of the disk of device {id} can't be written, and are no longer used", device.bad_slots);
         happened(EventKind::DiskErrors, words);
     }
     if let Some(disk) = device.leaves_to.as_ref().filter(|_| before.leaves_to != device.leaves_to) {
-        let words = format!("disk {disk} is to fill the slot of device {id} as soon as the others can do without it");
+        let words = format!("disk {disk} will fill the slot of device {id} as soon as the others can serve without it");
         happened(EventKind::DiskReplaced, words);
     }
     if let Some(disk) = device.awaits.as_ref().filter(|_| before.awaits != device.awaits) {
         let is_spare = last.spares.iter().any(|spare| spare.disk == *disk);
         let kind = if is_spare { EventKind::SpareTaken } else { EventKind::DiskReplaced };
         let what = if is_spare { "spare" } else { "disk" };
-        happened(kind, format!("{what} {disk} fills the slot of device {id} from now on"));
+        happened(kind, format!("{what} {disk} now fills the slot of device {id}"));
     }
-    // Of the disk before, that was told already: another one fills its slot.
+    // While another disk is awaited, the refusal is that of the previous disk, which was reported already.
     let is_news = |why: &String| device.awaits.is_none() && before.refusal().as_ref() != Some(why);
     if let Some(why) = device.refusal().filter(is_news) {
-        happened(EventKind::DeviceRefused, format!("device {id} is not let in: {why}"));
+        happened(EventKind::DeviceRefused, format!("device {id} is refused: {why}"));
     }
     events
 }
 
-/// Whether a device is in.
+/// Events about the membership state of a device.
 fn of_state(before: &DeviceReport, device: &DeviceReport, millis: u64) -> Vec<Event> {
     use ReportedState::{In, Out, Returning, Unavailable};
     let id = DeviceId(device.id);
     let event = |kind, words: String| Event::now(kind, words).of_device(device.id);
-    let out = || event(EventKind::DeviceOut, format!("device {id} is out: the others do without it"));
-    // Its recovery coordinator's last word comes just before it is in.
+    let out = || event(EventKind::DeviceOut, format!("device {id} is out: the others serve without it"));
+    // The recovery coordinator's last report comes just before the device is in.
     let healed = device.healing.as_ref().or(before.healing.as_ref()).cloned().unwrap_or_default();
     let seconds = before.changed.map_or(0, |changed| millis.saturating_sub(changed) / 1000);
     let figures = |event: Event| {
@@ -163,25 +163,26 @@ fn of_state(before: &DeviceReport, device: &DeviceReport, millis: u64) -> Vec<Ev
     };
     let lost = match healed.lost {
         0 => String::new(),
-        lost => format!("; {lost} blocks could not be worked out, and are lost"),
+        lost => format!("; {lost} blocks could not be reconstructed, and are lost"),
     };
     match (before.member_state, device.member_state) {
         (In | Unavailable | Returning, Out) => {
             let mut events = vec![out()];
             if before.member_state == Returning && before.blank {
-                let words =
-                    format!("the rebuild of device {id} has stopped, since it is out; it will go on from there");
+                let words = format!(
+                    "the rebuild of device {id} has stopped, because the device is out; it will continue when the device returns"
+                );
                 events.push(figures(event(EventKind::RebuildEnded, words)));
             }
             events
         }
         (In, Unavailable) => {
-            let words = format!("device {id} does not answer, and the others can't do without it");
+            let words = format!("device {id} does not answer, and the others can't serve without it");
             vec![event(EventKind::DeviceUnavailable, words)]
         }
         (Unavailable, In) => vec![event(EventKind::DeviceIn, format!("device {id} answers again"))],
         (In | Unavailable | Out, Returning) if device.blank => {
-            let words = format!("device {id} has another disk than before, and is brought all that lies on it");
+            let words = format!("device {id} has another disk than before, and is rebuilt");
             let begun = event(EventKind::RebuildBegun, format!("the rebuild of device {id} begins"));
             vec![event(EventKind::DeviceReturning, words), begun]
         }
@@ -190,21 +191,21 @@ fn of_state(before: &DeviceReport, device: &DeviceReport, millis: u64) -> Vec<Ev
             vec![event(EventKind::DeviceReturning, words)]
         }
         (Returning, In) => {
-            let brought = match healed.done {
-                0 => format!("nothing had to be brought{lost}"),
-                done => format!("{} were brought in {seconds} s{lost}", format_size(done)),
+            let restored = match healed.done {
+                0 => format!("nothing had to be restored{lost}"),
+                done => format!("{} were restored in {seconds} s{lost}", format_size(done)),
             };
             let mut events = Vec::new();
             if before.blank {
-                let words = format!("the rebuild of device {id} has ended: {brought}");
+                let words = format!("the rebuild of device {id} has ended: {restored}");
                 events.push(figures(event(EventKind::RebuildEnded, words)));
             }
-            let words = format!("device {id} is in and has everything: {brought}");
+            let words = format!("device {id} is in and up to date: {restored}");
             events.push(figures(event(EventKind::DeviceIn, words)));
             events
         }
-        // Nobody looked in between.
-        (Out, In) => vec![event(EventKind::DeviceIn, format!("device {id} is in and has everything"))],
+        // The returning state was not observed.
+        (Out, In) => vec![event(EventKind::DeviceIn, format!("device {id} is in and up to date"))],
         (In, In) | (Returning, Returning) if before.since != device.since => {
             let words = format!("device {id} was out for a moment, and is back");
             vec![out(), event(EventKind::DeviceReturning, words)]
@@ -238,7 +239,7 @@ mod tests {
         DeviceReport { member_state, since, disk: Some("a".into()), healing, ..DeviceReport::default() }
     }
 
-    /// What follows on each other, and what that gives.
+    /// The kinds of events for a sequence of reports on one device.
     fn kinds(devices: Vec<DeviceReport>) -> Vec<EventKind> {
         let mut membership_events = MembershipEvents::default();
         let take = |device| membership_events.take(&mut report(device), Instant::now());
@@ -251,8 +252,12 @@ mod tests {
         let went = kinds(vec![stands(In, 1), stands(In, 1), stands(Out, 2), stands(Returning, 3), stands(In, 3)]);
         assert_eq!(went, [DeviceOut, DeviceReturning, DeviceIn]);
         assert_eq!(kinds(vec![stands(In, 1), stands(Unavailable, 1), stands(In, 1)]), [DeviceUnavailable, DeviceIn]);
-        assert_eq!(kinds(vec![stands(In, 1), stands(In, 4)]), [DeviceOut, DeviceReturning], "nobody looked meanwhile");
-        assert_eq!(kinds(vec![stands(Out, 2)]), [], "of the first look nothing follows");
+        assert_eq!(
+            kinds(vec![stands(In, 1), stands(In, 4)]),
+            [DeviceOut, DeviceReturning],
+            "the monitor missed the state in between"
+        );
+        assert_eq!(kinds(vec![stands(Out, 2)]), [], "the first report causes no events");
     }
 
     #[test]
@@ -292,17 +297,17 @@ mod tests {
         let healing = |done| HealingReport { done, ..HealingReport::default() };
         let returning =
             |done| DeviceReport { healing: Some(healing(done)), recovery_coordinator: Some(1), ..stands(Returning, 2) };
-        assert_eq!(take(stands(In, 1), 0).changed, None, "nobody knows");
+        assert_eq!(take(stands(In, 1), 0).changed, None, "it is unknown");
         let first = take(returning(0), 1);
         assert!(first.changed.is_some() && first.healing.is_some_and(|healing| healing.bytes_per_second.is_none()));
         let rate = |device: DeviceReport| device.healing.and_then(|healing| healing.bytes_per_second);
         assert_eq!(rate(take(returning(1000), 3)), Some(500));
         assert_eq!(rate(take(returning(9000), 5)), Some(2250));
-        assert_eq!(rate(take(returning(9000), 100)), Some(0), "nothing happens any more");
+        assert_eq!(rate(take(returning(9000), 100)), Some(0), "no progress");
         assert_eq!(
             rate(take(DeviceReport { recovery_coordinator: Some(2), ..returning(10) }, 101)),
             None,
-            "another one helps"
+            "another recovery coordinator"
         );
     }
 

@@ -1,4 +1,4 @@
-//! The array's monitor: its state in the array's folder, the volumes that it must know, and serving it.
+//! The monitor daemon: its state in the array's folder, the volumes that it must know, and serving it.
 
 use crate::daemon::{self, Stage};
 use crate::membership_events::MembershipEvents;
@@ -23,22 +23,23 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// Stamps may be ahead of a clock by as much as two clocks differ that are nearly right, and by what devices reserve. Beyond this, somebody's
-/// clock is wrong, or was.
+/// How far stamps may be ahead of a clock in normal operation: the difference between two roughly correct clocks, plus what devices
+/// reserve.
+/// Beyond this, some clock of the array is or was wrong.
 const STAMPS_AHEAD_USUAL: Duration = Duration::from_secs(10);
 
-/// How far stamps are ahead, if that is worth telling.
+/// How far stamps are ahead, if it is more than usual.
 fn stamps_ahead(ahead: Duration) -> Option<u64> {
     (ahead > STAMPS_AHEAD_USUAL).then_some(ahead.as_millis() as u64)
 }
 
-/// How often the monitor looks what has changed: whoever makes a volume waits until the monitor knows it.
+/// The interval at which the monitor checks for changes: the creation of a volume waits until the monitor knows it.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// So many events wait at most to be put on the log.
+/// The most events that wait to be written to the log.
 const UNTOLD_MAX: usize = 1024;
 
-/// The monitor of an array, which no other process can be at the same time.
+/// The monitor of an array. The lock on its state file keeps other processes from running it.
 pub struct MonitorDaemon {
     folder: ArrayFolder,
     array: ArrayId,
@@ -48,16 +49,17 @@ pub struct MonitorDaemon {
 }
 
 impl MonitorDaemon {
-    /// Opens and locks its state, which is made if there is none yet. Spares take the slots of devices that have been out for `spare_after`.
+    /// Opens and locks the state file, which is created if it is missing. Spares fill the slots of devices that have been out for
+    /// `spare_after`.
     pub fn open(folder: &ArrayFolder, spare_after: Option<Duration>) -> Result<MonitorDaemon, Failure> {
         let description = folder.describe()?;
-        let in_use = Failure::failed("monitor-in-use", "the array's monitor runs already, in another process")
-            .hint("`braid status` shows which");
+        let in_use = Failure::failed("monitor-in-use", "the array's monitor is already running, in another process")
+            .hint("`braid status` shows which process it is");
         let path = folder.dir().join(monitor_file());
         if description.populated && !path.exists() {
-            // An empty one would say that all devices have everything.
+            // An empty state would mean that all devices are completely resynchronised.
             let message = format!("{}: the monitor's state is missing", path.display());
-            let hint = format!("end `braid up` if it runs, then: {}", recovery::advice(folder));
+            let hint = format!("stop `braid up` if it is running, then: {}", recovery::advice(folder));
             return Err(Failure::data_lost("monitor-state-lost", message).hint(hint));
         }
         let disk = daemon::open_state(folder, &monitor_file(), DISK_BYTES, in_use)?;
@@ -67,8 +69,8 @@ impl MonitorDaemon {
         Ok(MonitorDaemon { folder: folder.clone(), array: description.array, devices, settings, disk })
     }
 
-    /// Serves at `listen` until `stop` ends. Calls `serving` with the address once it hears devices and hosts. `own_process` says
-    /// that this process does nothing else; otherwise those in it need no network to get here.
+    /// Serves at `listen` until `stop` completes. Calls `serving` with the address once it accepts requests. `own_process` says that the
+    /// process runs nothing else; otherwise devices and hosts in the process bypass the network.
     pub async fn serve(
         self,
         listen: &Address,
@@ -84,11 +86,11 @@ impl MonitorDaemon {
         let counters = Arc::new(Counters::default());
         let (machine, view, seen) = ObservedServer::new(monitor, counters.clone(), own_process);
         let us = Node { array, id: NodeId::Monitor };
-        // All others come to the monitor.
+        // The monitor makes no connections: all others connect to it.
         let (_, nobody) = watch::channel(Addresses::new());
         let (client, running) =
             run_server(machine, us, (disk, EngineChoice::Automatic), listener, nobody, counters, stop);
-        // One that was killed has left its last word.
+        // A killed monitor has left its last report.
         let last = folder.monitor(&Moment::now())?.map(|entry| entry.report);
         let renewer = LeaseRenewer {
             folder: folder.clone(),
@@ -106,7 +108,9 @@ impl MonitorDaemon {
             MonitorService::Serving => Stage::Serving,
             MonitorService::Unusable(error) => {
                 let failure = Failure::data_lost("monitor-state-damaged", error.to_string()).of(&path);
-                Stage::Unusable(failure.hint(format!("end `braid up` if it runs, then: {}", recovery::advice(&folder))))
+                Stage::Unusable(
+                    failure.hint(format!("stop `braid up` if it is running, then: {}", recovery::advice(&folder))),
+                )
             }
         };
         let outcome = daemon::run(running, renewer.keep(), seen, stage, || serving(&address)).await;
@@ -117,25 +121,25 @@ impl MonitorDaemon {
     }
 }
 
-/// Looks after what the monitor knows, and what others know of it.
+/// Keeps the monitor's knowledge of volumes up to date, and publishes its report.
 struct LeaseRenewer {
     folder: ArrayFolder,
     view: ServerView<Monitor>,
     client: HostClient,
     address: String,
-    /// As the monitor knows them.
+    /// The volumes as the monitor knows them.
     known: BTreeMap<VolumeId, VolumeDescription>,
-    /// Devices that are not let in, and why, as was last said.
+    /// Devices that are refused, with the reason that was logged last.
     refused: BTreeMap<u16, String>,
     membership_events: MembershipEvents,
-    /// What is to be put on the log, oldest first.
+    /// Events that wait to be written to the log, oldest first.
     untold: Vec<Event>,
-    /// Puts something there. It may wait for the folder's lock; nothing else waits for it.
+    /// The task that writes to the log. It may wait for the folder's lock; nothing else waits for the task.
     telling: Option<JoinHandle<()>>,
 }
 
 impl LeaseRenewer {
-    /// Tells the monitor of volumes that come and go, and others how the monitor sees the devices. Never ends.
+    /// Tells the monitor about new and deleted volumes, and publishes how it sees the devices. Never returns.
     async fn keep(mut self) -> Failure {
         let mut revision = None;
         let mut shown: Option<(Instant, (u64, Epoch, usize))> = None;
@@ -148,20 +152,20 @@ impl LeaseRenewer {
                 },
                 Err(error) => tracing::warn!("the monitor can't look up the volumes: {error}"),
             }
-            // Somebody waits for each of these.
+            // Other processes wait for each of these to be published.
             let now = self.view.look(|monitor| {
                 let leases = monitor.leases().filter(|lease| lease.runs_until.is_some()).count();
                 (revision.unwrap_or_default(), monitor.membership().epoch, leases)
             });
             let diff = shown.is_none_or(|(when, last)| when.elapsed() >= HEARTBEAT || last != now);
-            // Before the membership has been read there is nothing to show.
+            // Until the membership has been read there is nothing to publish.
             if diff && now.1 != Epoch(0) {
                 let mut report = self.report(now.0);
                 self.warn(&report);
                 let events = self.membership_events.take(&mut report, Instant::now());
                 match blocking(&self.folder, |folder| folder.publish_monitor(&Moment::now(), report)).await {
                     Ok(()) => shown = Some((Instant::now(), now)),
-                    Err(error) => tracing::warn!("the monitor can't let others see it: {error}"),
+                    Err(error) => tracing::warn!("the monitor can't publish its report: {error}"),
                 }
                 self.untold.extend(events);
             }
@@ -170,11 +174,11 @@ impl LeaseRenewer {
         }
     }
 
-    /// Puts on the log what has happened, unless that goes on already.
+    /// Starts writing the waiting events to the log, unless that is under way.
     fn tell(&mut self) {
         let surplus = self.untold.len().saturating_sub(UNTOLD_MAX);
         if surplus > 0 {
-            tracing::warn!("{surplus} events could not be put on the log in time, and are not there");
+            tracing::warn!("{surplus} events could not be written to the log in time, and were discarded");
             self.untold.drain(..surplus);
         }
         if self.untold.is_empty() || self.telling.as_ref().is_some_and(|telling| !telling.is_finished()) {
@@ -185,12 +189,12 @@ impl LeaseRenewer {
         self.telling = Some(tokio::spawn(async move {
             let record = move |folder: &ArrayFolder| events.iter().try_for_each(|event| folder.record_event(event));
             if let Err(error) = blocking(&folder, record).await {
-                tracing::warn!("the monitor can't put on the log what has happened: {error}");
+                tracing::warn!("the monitor can't write events to the log: {error}");
             }
         }));
     }
 
-    /// Tells the monitor what has changed. Volumes that are being made count: they may have content a moment later.
+    /// Tells the monitor which volumes have changed. Volumes whose creation is under way count, because they may soon have content.
     async fn follow(&mut self, description: &ArrayDescription) -> Result<(), Failure> {
         let mut there = BTreeMap::new();
         for entry in description.volumes.iter().filter(|entry| entry.state != VolumeState::Deleting) {
@@ -207,12 +211,12 @@ impl LeaseRenewer {
         Ok(())
     }
 
-    /// Says once of each device that is not let in, why.
+    /// Logs once for each refused device why it is refused.
     fn warn(&mut self, report: &MonitorReport) {
         let refused = |device: &DeviceReport| Some((device.id, device.refusal()?));
         let refused: BTreeMap<_, _> = report.devices.iter().filter_map(refused).collect();
         for (device, why) in refused.iter().filter(|(device, why)| self.refused.get(device) != Some(why)) {
-            tracing::error!("device {} is not let in: {why}", DeviceId(*device));
+            tracing::error!("device {} is refused: {why}", DeviceId(*device));
         }
         self.refused = refused;
     }
@@ -260,7 +264,7 @@ impl LeaseRenewer {
                         lost: progress.lost,
                         bytes_per_second: None,
                     }),
-                    // What follows from the reports before is put in by the chronicle.
+                    // `MembershipEvents` fills in what depends on earlier reports.
                     ..DeviceReport::default()
                 })
             };

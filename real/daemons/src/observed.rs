@@ -1,4 +1,4 @@
-//! Machines that can be looked at while they run: what they, their shell and their process have counted.
+//! Machines whose state other tasks can read while they run: the metrics of the machine, its shell and its process.
 
 use braid_admin::snapshot::LEASE_COUNTER;
 use braid_base::{Now, Time};
@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// A device that shows whether it serves, and whose answers to [`Task::Inspect`] also tell what is counted around it.
+/// A device that publishes whether it serves, and adds the metrics of its shell and process to answers to [`Task::Inspect`].
 pub struct ObservedDevice {
     device: Device,
     seen: watch::Sender<Service>,
@@ -23,13 +23,13 @@ pub struct ObservedDevice {
 }
 
 impl ObservedDevice {
-    /// `own_process` says that the process is there for this device alone, so that its figures are the device's.
+    /// `own_process` says that the process runs this device alone, so that the process's metrics are the device's.
     pub fn new(device: Device, shell: Arc<Counters>, own_process: bool) -> (Self, watch::Receiver<Service>) {
         let (seen, service) = watch::channel(Service::Off);
         (ObservedDevice { device, seen, shell, own_process }, service)
     }
 
-    /// Steps through a request to inspect, and adds to the answer.
+    /// Steps the machine with a request to inspect, and adds metrics to the answer.
     fn inspect(&mut self, now: Now, input: Input, out: &mut Effects) {
         let mut effects = Effects::new();
         self.device.step(now, input, &mut effects);
@@ -80,15 +80,15 @@ impl Machine for ObservedDevice {
     }
 }
 
-/// A machine that serves others, and counts what it does.
+/// A machine that serves others, and has metrics.
 pub trait Server: Machine {
-    /// Whether it serves.
+    /// The state of its service.
     type Service: Copy + PartialEq;
 
-    /// Whether it serves.
+    /// The state of its service.
     fn service(&self) -> Self::Service;
 
-    /// What it has counted.
+    /// Its metrics.
     fn counted(&self) -> Vec<(&'static str, u64)>;
 }
 
@@ -116,13 +116,13 @@ impl Server for Monitor {
     }
 }
 
-/// A server that shows whether it serves, and what it has counted.
+/// A server that publishes the state of its service and its metrics.
 pub struct ObservedServer<S: Server> {
     server: Rc<RefCell<S>>,
     seen: watch::Sender<S::Service>,
 }
 
-/// The way to look at an [`ObservedServer`].
+/// Read access to an [`ObservedServer`].
 pub struct ServerView<S> {
     server: Rc<RefCell<S>>,
     shell: Arc<Counters>,
@@ -130,7 +130,7 @@ pub struct ServerView<S> {
 }
 
 impl<S: Server> ObservedServer<S> {
-    /// `own_process` says that the process is there for this server alone, so that its figures are the server's.
+    /// `own_process` says that the process runs this server alone, so that the process's metrics are the server's.
     pub fn new(
         server: S,
         shell: Arc<Counters>,
@@ -160,7 +160,7 @@ impl<S: Server> Machine for ObservedServer<S> {
 }
 
 impl<S: Server> ServerView<S> {
-    /// What the server and its shell have counted since their start; and its process, if that is its own.
+    /// The metrics of the server and its shell since their start, and of its process if the server runs there alone.
     pub fn counters(&self) -> Metrics {
         let server = self.server.borrow().counted();
         let server = server.into_iter().map(|(name, value)| (name.to_string(), value));
@@ -168,7 +168,7 @@ impl<S: Server> ServerView<S> {
         server.chain(of_shell(&self.shell)).chain(process).collect()
     }
 
-    /// Something else of it.
+    /// Reads any other state of the server.
     pub fn look<T>(&self, at: impl FnOnce(&S) -> T) -> T {
         at(&self.server.borrow())
     }

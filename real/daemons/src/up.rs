@@ -1,4 +1,4 @@
-//! A whole array on this machine: what `braid up` runs.
+//! `braid up`: runs a whole array on this machine.
 
 use crate::front_end::{self, NbdFrontEnd};
 use crate::supervisor::{self, Placement, Report, Supervised, Tuning};
@@ -17,44 +17,45 @@ use std::pin::{Pin, pin};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// How long all devices together may take to serve.
+/// How long all devices together may take until they serve.
 const READY_WAIT: Duration = Duration::from_secs(120);
-/// How long device files may be in use by somebody else at the start.
+/// How long device files may be in use by another process at the start.
 const IN_USE_WAIT: Duration = Duration::from_secs(3);
-/// So many leases devices may take to get their first one, before the array is ready without.
+/// How many leases devices may take to get their first lease, before the array is declared ready without them.
 const LEASES_AWAITED: u32 = 3;
-/// The wait before another look whether they have.
+/// The wait before checking again whether they have leases.
 const LEASES_PAUSE: Duration = Duration::from_millis(10);
-/// The wait before another try to serve, when the host was shut out and can't start again.
+/// The wait before retrying to start a host after the previous one was fenced.
 const FRONT_PAUSE: Duration = Duration::from_secs(1);
 
-/// How an array is run.
+/// How to run an array.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where its monitor, devices and lock servers run.
+    /// Where the monitor, devices and lock servers run.
     pub placement: Placement,
-    /// How they run, where that is not the default.
+    /// Non-default parameters of the daemons.
     pub tuning: Tuning,
-    /// Devices that can't be served are done without, as far as the others can.
+    /// Continue without devices that can't be started, as far as the others can serve without them.
     pub degraded: bool,
-    /// Where NBD clients are served.
+    /// The address for NBD clients.
     pub listen: Address,
 }
 
-/// An array that is up.
+/// An array that serves.
 pub struct Ready<'a> {
-    /// Its folder.
     pub folder: &'a ArrayFolder,
-    /// What it is.
+    /// Its description.
     pub description: &'a ArrayDescription,
-    /// What runs.
+    /// The processes that run.
     pub running: &'a RunningSet,
-    /// Where NBD clients are served.
+    /// The address for NBD clients.
     pub address: &'a Address,
 }
 
-/// Opens the array in `folder`, which is made as `asked` if there is none, and runs it until `stop` ends. Calls `ready` once its volumes are
-/// served. Must be awaited in a `LocalSet`. What the folder can't be, or runs already, is refused before anything is made.
+/// Opens the array in `folder`, which is created as `asked` if it does not exist, and runs it until `stop` completes. Calls `ready` once
+/// its
+/// volumes are served. Must be awaited in a `LocalSet`. Invalid requests, and an array that is already running, are refused before anything
+/// is created.
 pub async fn run(
     folder: ArrayFolder,
     asked: &CreateOptions,
@@ -62,7 +63,7 @@ pub async fn run(
     ready: impl FnOnce(&Ready),
     stop: impl Future<Output = ()>,
 ) -> Result<(), Failure> {
-    // Nothing is left behind by an array that can't be.
+    // An array that can't be created leaves nothing behind.
     if !folder.dir().join("array.json").exists() {
         asked.creation()?;
     }
@@ -90,7 +91,7 @@ pub async fn run(
         folder,
     };
     let outcome = array.run(&description, server, ready, pin!(stop)).await;
-    // Whatever happened, nobody stays behind.
+    // Whatever happened, no daemon stays behind.
     array.supervised.stop().await;
     if outcome.as_ref().is_err_and(|failure| failure.code == volumes::NO_ROOM) {
         array.supervision.discard(new_folder)?;
@@ -98,20 +99,20 @@ pub async fn run(
     outcome
 }
 
-/// What runs, and what is known of it.
+/// The running daemons, and their state.
 struct Array {
     folder: ArrayFolder,
     supervised: Supervised,
     running: RunningSet,
     lock_servers_started: bool,
-    /// Devices that can't be served are done without.
+    /// Continue without devices that can't be started.
     may_be_degraded: bool,
-    /// Given up last of all: from then on another may run the array.
+    /// Released last: from then on another process may run the array.
     supervision: Supervision,
 }
 
 impl Array {
-    /// Brings the array up, says so, and keeps it up until it is asked to end.
+    /// Starts the array, announces that it is ready, and runs it until it is asked to end.
     async fn run(
         &mut self,
         description: &ArrayDescription,
@@ -145,21 +146,21 @@ impl Array {
                 _ = ticks.tick() => match blocking(&self.folder, ArrayFolder::describe).await {
                     Ok(description) => {
                         if !self.supervision.is_published() {
-                            tracing::warn!("run.json is gone from the array's folder, and is made anew");
+                            tracing::warn!("run.json is missing from the array's folder, and is written again");
                             self.publish();
                         }
                         match self.supervision.keep_lock() {
                             Ok(false) => {}
-                            Ok(true) => tracing::warn!("up.lock is gone from the array's folder, and is made anew"),
-                            Err(error) => tracing::warn!("can't make up.lock anew: {error}"),
+                            Ok(true) => tracing::warn!("up.lock was removed from the array's folder, and is created again"),
+                            Err(error) => tracing::warn!("can't create up.lock again: {error}"),
                         }
                         self.start_lock_servers_if_needed(&description);
                         self.follow_devices(description).await;
                     }
-                    Err(error) => tracing::warn!("can't see what is to run: {error}"),
+                    Err(error) => tracing::warn!("can't read which daemons to run: {error}"),
                 },
                 loss = front.session().lost() => {
-                    tracing::warn!("the host is shut out, and starts again: {loss}");
+                    tracing::warn!("the host was fenced, and starts again: {loss}");
                     watching.shutdown().await;
                     front.stop().await;
                     front = tokio::select! {
@@ -175,19 +176,19 @@ impl Array {
         Ok(())
     }
 
-    /// Waits for the devices, and makes what volumes are to be there.
+    /// Waits for the devices, and creates the volumes that are missing.
     async fn bring_up(&mut self, description: &ArrayDescription) -> Result<Session, Failure> {
         self.start_lock_servers_if_needed(description);
         let ours = description.devices.iter().filter(|device| device.address.is_none());
         let all_serve = self.all_serve(ours.count(), description.populated);
         tokio::time::timeout(READY_WAIT, all_serve).await.unwrap_or_else(|_| {
-            Err(Failure::unreachable("device-slow", format!("the devices did not all serve within {READY_WAIT:?}")))
+            Err(Failure::unreachable("device-slow", format!("some devices did not serve within {READY_WAIT:?}")))
         })?;
         let session = Session::start(&self.folder, "up").await?;
         let volumes = async {
             match volumes::settle(&session).await {
                 Err(failure) if self.may_be_degraded => {
-                    tracing::warn!("what was begun with a volume can't be ended now: {failure}");
+                    tracing::warn!("an unfinished volume operation can't be completed now: {failure}");
                 }
                 settled => settled?,
             }
@@ -205,8 +206,8 @@ impl Array {
         }
     }
 
-    /// Waits until every device that is in, and was started, has a lease from the monitor: the monitor soon takes those for away that have none,
-    /// and requests that need them would fail. One that gets none for some leases is left to the monitor.
+    /// Waits until every device that is in, and was started, has a lease from the monitor. Otherwise the monitor would soon consider those
+    /// without a lease unavailable, and requests that need them would fail. A device that gets none for some leases is left to the monitor.
     async fn await_leases(&self, lease: Duration) {
         let begun = Instant::now();
         let pid = self.running.monitor.as_ref().and_then(|monitor| monitor.pid);
@@ -219,7 +220,7 @@ impl Array {
         };
         loop {
             let shown = blocking(&self.folder, |folder| folder.monitor(&Moment::now())).await.ok().flatten();
-            // A monitor that was killed has left its last word.
+            // A killed monitor has left its last report.
             let shown = shown.filter(|entry| pid.is_none_or(|pid| pid == entry.pid));
             let lacking = shown.map(|entry| entry.report.devices.into_iter().filter(lacks_lease).collect::<Vec<_>>());
             if lacking.as_ref().is_some_and(Vec::is_empty) {
@@ -233,23 +234,23 @@ impl Array {
         }
     }
 
-    /// Waits until the monitor and every device that is ours to run serve.
+    /// Waits until the monitor and every device that this process runs serve.
     async fn all_serve(&mut self, devices: usize, populated: bool) -> Result<(), Failure> {
         let begun = Instant::now();
         while self.running.devices.len() < devices || self.running.monitor.is_none() {
             let report = self.supervised.report().await;
             match &report.state {
                 Ok(_) => self.note(&report),
-                // A run that was just killed may not have let go of its files yet.
+                // A run that was just killed may not have released its files yet.
                 Err(failure) if is_in_use(failure) && begun.elapsed() < IN_USE_WAIT => {}
-                // Only some volumes need one, and those wait.
+                // Only some volumes need a lock server, and requests for those wait.
                 Err(_) if matches!(report.node, NodeId::LockServer(_)) => self.note(&report),
-                // Somebody else runs it, which will do.
+                // Another process runs the monitor, which is just as good.
                 Err(failure) if report.node == NodeId::Monitor && is_in_use(failure) => self.note(&report),
-                // Until all has been made that is to be there from the start, all are needed.
+                // Until the initial volumes have been created, all devices are needed.
                 Err(_) if self.may_be_degraded && populated => self.note(&report),
                 Err(failure) if populated && failure.hint.is_none() => {
-                    let hint = "`braid up --degraded` does without it, as far as the others can";
+                    let hint = "`braid up --degraded` continues without it, as far as the others can serve without it";
                     return Err(failure.clone().hint(hint));
                 }
                 Err(failure) => return Err(failure.clone()),
@@ -258,7 +259,7 @@ impl Array {
         Ok(())
     }
 
-    /// Once they run they go on, whether or not they are needed any longer: it costs little.
+    /// Once started, lock servers keep running whether or not they are still needed: they cost little.
     fn start_lock_servers_if_needed(&mut self, description: &ArrayDescription) {
         if !self.lock_servers_started && description.volumes.iter().any(ordering::needs_lock_server) {
             self.lock_servers_started = true;
@@ -266,11 +267,11 @@ impl Array {
         }
     }
 
-    /// Runs the devices that the array has, each on the disk that fills its slot.
+    /// Runs the array's devices, each on the disk that fills its slot.
     async fn follow_devices(&mut self, description: ArrayDescription) {
         let description = match blocking(&self.folder, move |folder| slots::fill(folder, description)).await {
             Ok(description) => description,
-            Err(error) => return tracing::warn!("can't see which disks fill the slots of devices: {error}"),
+            Err(error) => return tracing::warn!("can't determine which disks fill the slots of devices: {error}"),
         };
         self.supervised.follow(&description);
         let there = self.running.devices.len();
@@ -280,15 +281,15 @@ impl Array {
         }
     }
 
-    /// Lets others know of the fate of the monitor, a device or a lock server.
+    /// Records and publishes a change of the monitor, a device or a lock server.
     fn note(&mut self, report: &Report) {
         if let Err(failure) = &report.state {
-            tracing::warn!("{} is down, and will be started again: {failure}", supervisor::name(report.node));
+            tracing::warn!("{} is down, and will be restarted: {failure}", supervisor::name(report.node));
         }
         if let NodeId::Device(device) = report.node
             && !self.supervised.keeps(device)
         {
-            // It is gone from the array.
+            // The device was removed from the array.
             return;
         }
         let among = match report.node {
@@ -308,12 +309,12 @@ impl Array {
 
     fn publish(&self) {
         if let Err(error) = self.supervision.publish(&self.running) {
-            // Hosts that run already go on; it is tried again with the next report.
-            tracing::warn!("can't let others know where devices are: {error}");
+            // Hosts that are already running continue; publishing is retried with the next report.
+            tracing::warn!("can't publish the addresses of devices: {error}");
         }
     }
 
-    /// What keeps the array in order, by way of the front's host.
+    /// The background tasks of the array, which use the front end's host.
     fn watching(&self, front: &NbdFrontEnd, leases: Leases) -> JoinSet<()> {
         let mut watching = JoinSet::new();
         let session = front.session();
@@ -327,12 +328,12 @@ impl Array {
     }
 }
 
-/// True if another process has it.
+/// True if another process has the file or disk open.
 fn is_in_use(failure: &Failure) -> bool {
     ["device-in-use", "monitor-in-use"].contains(&failure.code.as_str())
 }
 
-/// Serves at the same address as before, as a new host.
+/// Serves at the same address as before, with a new host.
 async fn reopen(folder: &ArrayFolder, address: &Address) -> NbdFrontEnd {
     loop {
         let front = async {
@@ -343,7 +344,7 @@ async fn reopen(folder: &ArrayFolder, address: &Address) -> NbdFrontEnd {
             Ok(front) => return front,
             Err(failure) => {
                 let failure: Failure = failure;
-                tracing::error!("can't serve volumes, and will try again: {failure}");
+                tracing::error!("can't serve volumes; trying again: {failure}");
                 tokio::time::sleep(FRONT_PAUSE).await;
             }
         }

@@ -1,8 +1,8 @@
-//! Keeps the monitor, the devices and the lock servers of an array running: each has a keeper, which starts it, notices its end, and
-//! starts it again. One that stands still has not ended, and is left alone: it may go on at any moment.
+//! The supervisor keeps the monitor, the devices and the lock servers of an array running: each has a keeper, a task that starts it,
+//! notices its end, and restarts it. A suspended process has not ended, and is left alone, because it may continue at any moment.
 //!
-//! Each runs in a process of its own, or in a task of this one ([`Placement`]). Its address stays the same from start
-//! to start wherever the port can be had again.
+//! Each daemon runs in a process of its own, or in a task of this process ([`Placement`]). Its address stays the same across restarts
+//! if the port is still free.
 
 mod process;
 mod task;
@@ -17,53 +17,52 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-/// How long one may take to open its store and listen.
+/// How long a daemon may take to open its store and listen.
 const START_WAIT: Duration = Duration::from_secs(60);
-/// How long one may take to end.
+/// How long a daemon may take to end.
 const STOP_WAIT: Duration = Duration::from_secs(10);
-/// The first wait before one that ended is started again; doubles up to [`BACKOFF_MAX`].
+/// The first back-off before a daemon is restarted; it doubles up to [`BACKOFF_MAX`].
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
-/// One that ran so long has shown that it can run.
+/// A daemon that ran for so long resets the back-off.
 const STEADY: Duration = Duration::from_secs(10);
 
-/// Where they run.
+/// Where daemons run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// In a process of its own, that can be killed without the others.
+    /// In a process each, so that one can be killed without the others.
     Process,
-    /// In a task of this process, in the thread of the host: messages between them cost no system calls.
+    /// In a task of this process, in the thread of the host: messages between them need no system calls.
     Task,
 }
 
-/// How they run, where that is not the default.
+/// Non-default parameters of daemons.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tuning {
-    /// A spare takes the slot of a device that has been out for so long.
+    /// How long a device must be out before a spare fills its slot.
     pub spare_after: Option<Duration>,
-    /// Bytes of memory in which each device keeps what its objects hold.
+    /// Bytes of memory in which each device caches objects' content.
     pub object_memory: Option<u64>,
 }
 
-/// What a keeper says of its monitor, device or lock server.
+/// A report of a keeper on its daemon.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Which one.
+    /// The daemon.
     pub node: NodeId,
-    /// Where and how it runs, or why it does not.
+    /// Where it runs, or why it does not run.
     pub state: Result<Running, Failure>,
 }
 
-/// One that serves.
+/// A daemon that serves.
 #[derive(Clone, Debug)]
 pub struct Running {
-    /// Where.
     pub address: Address,
-    /// In which process.
+    /// Its process.
     pub pid: u32,
 }
 
-/// What a keeper keeps running.
+/// The daemon that a keeper keeps running.
 #[derive(Clone, Debug)]
 enum Assignment {
     Monitor { folder: ArrayFolder, spare_after: Option<Duration> },
@@ -71,7 +70,7 @@ enum Assignment {
     LockServer { folder: ArrayFolder, id: LockServerId },
 }
 
-/// What a keeper is to keep running; none when it is to end.
+/// A keeper's assignment; none tells the keeper to end.
 type Wanted = Option<Assignment>;
 
 /// The keepers of an array.
@@ -79,11 +78,11 @@ pub struct Supervised {
     folder: ArrayFolder,
     placement: Placement,
     tuning: Tuning,
-    /// What each device's keeper is to keep running, and on which file.
+    /// The file of each device, and the assignment of its keeper.
     devices: BTreeMap<DeviceId, (PathBuf, watch::Sender<Wanted>)>,
     lock_servers: Vec<watch::Sender<Wanted>>,
     tasks: JoinSet<()>,
-    /// Of the monitor, which ends last: devices that ended before it in its sight would be taken out.
+    /// The monitor ends last: it would take out devices that ended while it runs.
     stop_monitor: watch::Sender<Wanted>,
     monitor: JoinSet<()>,
     reporter: mpsc::Sender<Report>,
@@ -91,7 +90,8 @@ pub struct Supervised {
 }
 
 impl Supervised {
-    /// Starts the monitor and every device of the array, but those that somebody else runs, at an address of their own. What becomes of them is told by [`Supervised::report`].
+    /// Starts the monitor and every device of the array, except devices with an address, which are started elsewhere.
+    /// [`Supervised::report`] reports on them.
     pub fn start(
         folder: &ArrayFolder,
         description: &ArrayDescription,
@@ -118,7 +118,7 @@ impl Supervised {
         supervised
     }
 
-    /// Starts the devices that have come to the array, stops those that are gone from it, and moves those that have another disk now.
+    /// Starts devices that were added to the array, stops devices that were removed, and restarts those whose slot another disk fills now.
     pub fn follow(&mut self, description: &ArrayDescription) {
         let ours = description.devices.iter().filter(|device| device.address.is_none());
         let ours: BTreeMap<_, _> = ours.map(|device| (DeviceId(device.id), device.path(self.folder.dir()))).collect();
@@ -168,12 +168,12 @@ impl Supervised {
         self.tasks.spawn_local(keep(node, wanted.subscribe(), self.placement, self.reporter.clone()));
     }
 
-    /// The next thing that happens to one of them.
+    /// The next report of a keeper.
     pub async fn report(&mut self) -> Report {
         self.reports.recv().await.expect("keepers report until they are stopped")
     }
 
-    /// Ends all, and returns when they have ended.
+    /// Ends all daemons, and returns when they have ended.
     pub async fn stop(mut self) {
         self.reports.close();
         let senders = self.devices.values().map(|(_, wanted)| wanted).chain(&self.lock_servers);
@@ -184,7 +184,7 @@ impl Supervised {
     }
 }
 
-/// One start of one of them, wherever it runs.
+/// A started daemon, in a process or a task.
 enum Started {
     Process(Box<process::ServerProcess>),
     Task(task::ServerTask),
@@ -208,7 +208,7 @@ impl Started {
         }
     }
 
-    /// Ends when what was started does, which it is not expected to.
+    /// Returns when the daemon ends, which is not expected, with the reason.
     async fn ended(&mut self) -> Failure {
         match self {
             Started::Process(process) => process.ended().await,
@@ -229,17 +229,17 @@ async fn keep(node: NodeId, mut wanted: watch::Receiver<Wanted>, placement: Plac
     let mut listen = any.clone();
     let mut backoff = BACKOFF_MIN;
     loop {
-        // The sender's end is an end, too.
+        // A dropped sender is an instruction to end, too.
         let is_over = wanted.has_changed().is_err();
         let Some(assignment) = wanted.borrow_and_update().clone().filter(|_| !is_over) else { return };
         let begun = Instant::now();
         let starting = tokio::time::timeout(START_WAIT, Started::start(&assignment, placement, &listen));
         let started = tokio::select! {
             started = starting => started.unwrap_or_else(|_| {
-                let message = format!("{} did not begin to serve within {START_WAIT:?}", assignment.name());
+                let message = format!("{} did not serve within {START_WAIT:?}", assignment.name());
                 Err(Failure::unreachable("device-slow", message))
             }),
-            // A start that is cut short takes its process or task with it.
+            // Dropping an unfinished start kills its process or task.
             _ = wanted.changed() => continue,
         };
         let failure = match started {
@@ -259,7 +259,7 @@ async fn keep(node: NodeId, mut wanted: watch::Receiver<Wanted>, placement: Plac
                 failure
             }
             Err(failure) => {
-                // If it was the port, another will do: hosts look up where everybody is.
+                // If the port was the problem, another one will do: hosts look up addresses.
                 listen = any.clone();
                 failure
             }
@@ -290,13 +290,13 @@ impl Assignment {
         }
     }
 
-    /// As people know it.
+    /// The daemon's name for messages.
     fn name(&self) -> String {
         name(self.node())
     }
 }
 
-/// As people know it.
+/// The name of a node for messages.
 pub fn name(node: NodeId) -> String {
     match node {
         NodeId::Monitor => "the monitor".to_string(),
@@ -306,18 +306,18 @@ pub fn name(node: NodeId) -> String {
     }
 }
 
-/// Its number among its kind.
+/// The number of a node among nodes of its kind.
 pub fn number(node: NodeId) -> u16 {
     match node {
         NodeId::Monitor => 0,
         NodeId::Device(id) => id.0,
         NodeId::LockServer(id) => id.0,
-        NodeId::Host(_) => unreachable!("hosts are not kept running"),
+        NodeId::Host(_) => unreachable!("hosts are not supervised"),
     }
 }
 
 impl Report {
-    /// As others are told of it.
+    /// The entry that is published for this daemon.
     pub fn entry(&self, before: Option<&RunningDaemon>) -> RunningDaemon {
         let restarts = before.map_or(0, |before| before.restarts);
         match &self.state {

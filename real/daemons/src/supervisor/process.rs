@@ -1,4 +1,5 @@
-//! A monitor, device or lock server in a process of its own: `braid monitord`, `braid device serve` or `braid lockd`, bound to this one for life and death.
+//! A monitor, device or lock server in a process of its own (`braid monitord`, `braid device serve` or `braid lockd`), which dies with
+//! this process.
 
 use super::{Assignment, Running, STOP_WAIT};
 use braid_admin::failure::Failure;
@@ -10,13 +11,13 @@ use tokio::process::{Child, ChildStdout, Command};
 /// The process.
 pub struct ServerProcess {
     child: Child,
-    /// What it says after it has begun to serve: why it ends, if it can tell.
+    /// Its standard output: after the announcement that it serves, the reason for its end, if it reports one.
     output: BufReader<ChildStdout>,
     name: String,
 }
 
 impl ServerProcess {
-    /// Starts it, and waits until it serves.
+    /// Starts the process, and waits until it serves.
     pub async fn start(assignment: &Assignment, listen: &Address) -> Result<(ServerProcess, Running), Failure> {
         let name = assignment.name();
         let program = std::env::current_exe()?;
@@ -43,7 +44,7 @@ impl ServerProcess {
             .kill_on_drop(true)
             .spawn()?;
         let pid = child.id().expect("it was just started");
-        let mut output = BufReader::new(child.stdout.take().expect("it was asked for"));
+        let mut output = BufReader::new(child.stdout.take().expect("standard output is a pipe"));
         let mut line = String::new();
         output.read_line(&mut line).await?;
         let said: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
@@ -53,14 +54,14 @@ impl ServerProcess {
             if let Some(failure) = Failure::from_json(&said, status.code()) {
                 return Err(failure.of(name));
             }
-            // It died without a word, or wrote something else.
+            // It ended without an announcement, or wrote something else.
             return Err(Failure::failed("device-ended", format!("{name} ended before it served: {status}"))
                 .hint("its own messages are on standard error"));
         };
         Ok((ServerProcess { child, output, name }, Running { address, pid }))
     }
 
-    /// Ends when the process does.
+    /// Returns when the process ends.
     pub async fn ended(&mut self) -> Failure {
         let (status, how) = match self.child.wait().await {
             Ok(status) => (status.code(), status.to_string()),
@@ -76,11 +77,11 @@ impl ServerProcess {
         Failure::failed("device-ended", format!("{} ended: {how}", self.name))
     }
 
-    /// Asks the process to end, and after a while makes it.
+    /// Asks the process to end, and kills it after a while.
     pub async fn stop(mut self) {
         let pid = self.child.id().and_then(|pid| rustix::process::Pid::from_raw(pid as i32));
         if let Some(pid) = pid {
-            // It may have ended meanwhile; until it is waited for, its number is not given to another.
+            // The process may have ended meanwhile; its PID is not reused until it is waited for.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
         if tokio::time::timeout(STOP_WAIT, self.child.wait()).await.is_err() {

@@ -11,7 +11,7 @@ use braid_shell::Address;
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, JoinError, JoinHandle, spawn_local};
 
-/// The task. Dropped, it ends at once.
+/// The task. It ends at once when dropped.
 pub struct ServerTask {
     stop: oneshot::Sender<()>,
     task: JoinHandle<Failure>,
@@ -28,7 +28,7 @@ impl Drop for AbortOnDrop {
 }
 
 impl ServerTask {
-    /// Starts it, and waits until it serves.
+    /// Starts the task, and waits until it serves.
     pub async fn start(assignment: &Assignment, listen: &Address) -> Result<(ServerTask, Running), Failure> {
         let name = assignment.name();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -39,7 +39,7 @@ impl ServerTask {
                 let _ = serving.send(address.clone());
             };
             let stopped = async {
-                // Dropped: whoever started us has gone.
+                // The sender is dropped if the supervisor has ended.
                 let _ = stopped.await;
             };
             let outcome = async {
@@ -71,7 +71,7 @@ impl ServerTask {
         }
     }
 
-    /// Ends when the task does.
+    /// Returns when the task ends.
     pub async fn ended(&mut self) -> Failure {
         how_it_ended(&self.name, (&mut self.task).await)
     }
