@@ -1,4 +1,4 @@
-//! What the host lends to its jobs, and what they tell it.
+//! The interface between a host and its jobs: the view of the host that is lent to them, and the events that they return.
 
 use crate::sides::Side;
 use braid_base::{DeviceId, Generation, MemberState, Membership, Time, TransactionId, VolumeId};
@@ -9,37 +9,35 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Names a step among those of this host.
+/// The number of a step, unique in its host.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StepId(pub u64);
 
-/// All volumes that a host knows.
 pub type Volumes = BTreeMap<VolumeId, Rc<VolumeDescription>>;
 
-/// What jobs see of their host.
+/// A job's view of its host, for the duration of one call.
 #[derive(Debug)]
 pub struct Ctx<'a> {
-    /// When it is.
+    /// The current time.
     pub now: Time,
-    /// This host.
+    /// The generation of this host.
     pub host: Generation,
-    /// Who is in; none before the first membership.
+    /// The latest membership; none before the first one has arrived.
     pub membership: Option<&'a Membership>,
     /// Devices that are in, but unavailable: their lease has expired.
     pub unavailable: &'a BTreeSet<DeviceId>,
-    /// The volumes that this host knows.
     pub volumes: &'a Volumes,
-    /// How fast jobs may go, as the monitor last said.
+    /// The recovery throttle that the monitor sent last.
     pub throttle: RecoveryThrottle,
-    /// How often hosts and devices tell each other that they are there.
+    /// The interval of heartbeats between hosts and devices.
     pub heartbeat: Duration,
-    /// A request of a user is under way here.
+    /// True while a request of a user is under way at this host.
     pub has_users: bool,
-    /// The array serves this host no more.
+    /// The host is fenced: the array does not serve it any more.
     pub fenced: bool,
-    /// The host disconnects: it begins nothing for others any more.
+    /// The host disconnects: its recoveries begin no further steps.
     pub leaving: bool,
-    /// What the jobs tell the host, to be taken up in this order.
+    /// The events of this call, for the host to process in this order.
     pub events: Vec<Event>,
 }
 
@@ -47,37 +45,22 @@ pub struct Ctx<'a> {
 #[derive(Clone, Debug)]
 pub enum Event {
     /// Execute a step, and hand its outcome to [`Healing::answered`](crate::Healing::answered).
-    Ask {
-        /// Which step.
-        step: StepId,
-        /// What to do.
-        request: HostRequest,
-    },
+    Ask { step: StepId, request: HostRequest },
     /// A request of a front end has ended.
-    Ended {
-        /// Which.
-        op: OpId,
-        /// How.
-        outcome: HostOutcome,
-    },
-    /// These devices need not remember any more that a write was interrupted.
-    Forget {
-        /// Whose write.
-        transaction: TransactionId,
-        /// Which devices.
-        devices: Vec<DeviceId>,
-    },
-    /// A parity resync is over, or was given up: what waits for it may go on.
+    Ended { op: OpId, outcome: HostOutcome },
+    /// These devices may forget that a write was interrupted.
+    Forget { transaction: TransactionId, devices: Vec<DeviceId> },
+    /// A parity resync has ended or was abandoned: operations that wait for it may continue.
     Resynced {
-        /// After which transaction.
+        /// The interrupted transaction.
         transaction: TransactionId,
     },
-    /// A device has everything that it missed: the monitor is to hear of it.
+    /// A device has everything that it missed: report it to the monitor.
     Recovered,
 }
 
 impl Ctx<'_> {
-    /// The membership, where there must be one.
+    /// The membership, which must have arrived.
     pub(crate) fn members(&self) -> &Membership {
         self.membership.expect("one has come")
     }
@@ -86,17 +69,17 @@ impl Ctx<'_> {
         Some(self.membership?.member(device)?.member_state)
     }
 
-    /// True if a device is in, so that it has all that it should have.
+    /// True if a device is in, so that it has everything that it should have.
     pub(crate) fn is_in(&self, device: DeviceId) -> bool {
         self.member_state(device) == Some(MemberState::In)
     }
 
-    /// True if a device is out, or not of this array.
+    /// True if a device is out, or not a member.
     pub(crate) fn is_out(&self, device: DeviceId) -> bool {
         self.member_state(device).is_none_or(|member_state| member_state == MemberState::Out)
     }
 
-    /// True if a device is in, and is not known to have no lease.
+    /// True if a device is in, and its lease is not known to have expired.
     pub(crate) fn is_available(&self, device: DeviceId) -> bool {
         self.is_in(device) && !self.unavailable.contains(&device)
     }
@@ -106,13 +89,13 @@ impl Ctx<'_> {
         self.members().devices(|member_state| member_state == MemberState::In)
     }
 
-    /// A side of a volume, as a volume of its own; none if the volume is not known, or does not move.
+    /// A side of a volume as a volume of its own; none if the volume is not known, or if it does not move.
     pub(crate) fn side(&self, side: Side) -> Option<Rc<VolumeDescription>> {
         let volume = self.volumes.get(&side.volume)?;
         if side.target { volume.target().map(Rc::new) } else { Some(volume.clone()) }
     }
 
-    /// The sides of redundant volumes that lie on a device, or are to.
+    /// The sides of redundant volumes that lie on a device, or will.
     pub(crate) fn sides_on(&self, device: DeviceId) -> Vec<(Side, Rc<VolumeDescription>)> {
         let redundant = self.volumes.values().filter(|volume| volume.layout.redundancy_units() > 0);
         let sides = redundant.flat_map(|volume| [false, true].map(|target| Side { volume: volume.id, target }));

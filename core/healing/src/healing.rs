@@ -1,4 +1,4 @@
-//! All background jobs of a host, behind one interface.
+//! All background jobs of a host behind one interface.
 
 use crate::ctx::{Ctx, StepId};
 use crate::job::Job;
@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// See the crate.
+/// The background jobs of a host; see the [crate](crate).
 #[derive(Debug, Default)]
 pub struct Healing {
     recoveries: Recoveries,
@@ -25,35 +25,35 @@ pub struct Healing {
     shared: Shared,
 }
 
-/// What jobs do.
+/// Inputs.
 impl Healing {
-    /// Another membership has come.
+    /// Another membership has arrived.
     pub fn on_membership(&mut self, ctx: &mut Ctx) {
         self.recoveries.on_membership(ctx, &mut self.shared);
         self.recoveries.review(ctx, &mut self.shared);
     }
 
-    /// Other devices than before are unavailable.
+    /// The set of unavailable devices has changed.
     pub fn on_availability(&mut self, ctx: &mut Ctx) {
         self.recoveries.review(ctx, &mut self.shared);
     }
 
-    /// A request of a user has come.
+    /// A user's request has arrived.
     pub fn on_user(&mut self, now: Time) {
         self.shared.users.came(now);
     }
 
-    /// A device has said whether it serves users of other hosts.
+    /// A device has reported whether it serves users of other hosts.
     pub fn on_busy(&mut self, now: Time, device: DeviceId, busy: bool, heartbeat: Duration) {
         self.shared.users.note_busy(now, device, busy, heartbeat);
     }
 
-    /// A device names interrupted transactions, none of which is still under way here.
+    /// A device has named suspect transactions. None of them may still be under way at this host.
     pub fn on_suspects(&mut self, ctx: &mut Ctx, device: DeviceId, suspects: Vec<Suspect>) {
         self.resyncs.on_suspects(ctx, &mut self.shared, device, suspects);
     }
 
-    /// A transaction of this host was interrupted, and all participants know.
+    /// A transaction of this host was interrupted, and all participants know it.
     pub fn on_interrupted(
         &mut self,
         ctx: &mut Ctx,
@@ -64,27 +64,29 @@ impl Healing {
         self.resyncs.on_interrupted(ctx, &mut self.shared, transaction, volume, linkage);
     }
 
-    /// A user met a checksum error in a device's block, and did without: the stripe is repaired soon.
+    /// A user's request met a checksum error in a device's block, and succeeded without the block. The stripe is repaired soon.
     pub fn on_checksum_error(&mut self, ctx: &Ctx, volume: &VolumeDescription, device: DeviceId, block: u64) {
         self.scrubs.start_stripe(ctx, &mut self.shared, volume, device, block);
     }
 
-    /// A front end asks for some stripes of a volume to be scrubbed; `(repair, recompute)` says what is done about what is wrong.
+    /// A front end asks to scrub some stripes of a volume. `how` is `(repair, recompute)`: whether to repair checksum errors, and whether
+    /// to recompute redundancy that does not match.
     pub fn scrub(&mut self, ctx: &mut Ctx, op: OpId, volume: VolumeId, stripes: Range<u64>, how: (bool, bool)) {
         self.scrubs.start(ctx, &mut self.shared, op, volume, stripes, how);
     }
 
-    /// A front end asks for a volume to be copied to where it moves to, from a block on.
+    /// A front end asks to copy a volume to its migration target, from a block on. `bytes_per_second` limits the rate; 0: the recovery
+    /// throttle does.
     pub fn migrate(&mut self, ctx: &mut Ctx, op: OpId, volume: VolumeId, from: u64, bytes_per_second: u64) {
         self.migrations.start(ctx, &mut self.shared, op, volume, from, bytes_per_second);
     }
 
-    /// Ends all copying of a volume where it is, once what is under way is over.
+    /// Ends all copying of a volume at its present position, when the steps under way have ended.
     pub fn stop_migrating(&mut self, ctx: &mut Ctx, volume: VolumeId) {
         self.migrations.stop(ctx, &mut self.shared, volume);
     }
 
-    /// A step has ended. Nothing happens if no job waits for it any more.
+    /// A step has ended. If no job waits for it any more, nothing happens.
     pub fn answered(&mut self, ctx: &mut Ctx, step: StepId, outcome: HostOutcome) {
         let shared = &mut self.shared;
         let Some(Pending { job, since }) = shared.steps.end(step) else { return };
@@ -99,12 +101,12 @@ impl Healing {
         }
     }
 
-    /// When a job goes on at the latest.
+    /// When [`Healing::wake`] must be called at the latest.
     pub fn deadline(&self) -> Option<Time> {
         self.shared.timers.next().map(|(time, _)| time)
     }
 
-    /// Goes on with one job whose time has come.
+    /// Continues one kind of job whose timer has expired.
     pub fn wake(&mut self, ctx: &mut Ctx) {
         let shared = &mut self.shared;
         match shared.timers.pop_due(ctx.now) {
@@ -120,9 +122,9 @@ impl Healing {
     }
 }
 
-/// How far they are.
+/// Progress.
 impl Healing {
-    /// Asserts that steps and jobs know each other, and that every job goes on some time; a recovery not while the host is `leaving`.
+    /// Asserts that steps and jobs agree, and that every job has a step or a timer; a recovery need not while the host is `leaving`.
     pub fn invariants(&self, leaving: bool) {
         let shared = &self.shared;
         for job in shared.steps.jobs() {
@@ -132,7 +134,7 @@ impl Healing {
                 Job::Scrub(id, _) => self.scrubs.has(*id),
                 Job::Migration(op, _) => self.migrations.has(*op),
             };
-            assert!(is_known, "a step ends with its job: {job:?}");
+            assert!(is_known, "every step belongs to a job: {job:?}");
         }
         self.recoveries.iter().for_each(|recovery| recovery.invariants(shared, leaving));
         self.resyncs.invariants(shared);
@@ -140,13 +142,13 @@ impl Healing {
         self.migrations.invariants(shared);
     }
 
-    /// The first device that is being recovered, and how many blocks of it are still to be looked at, once that is known.
+    /// The first device that is being recovered, and how many of its blocks remain, once that is known.
     pub fn recovers(&self) -> Option<(DeviceId, Option<u64>)> {
         let recovery = self.recoveries.iter().next()?;
         Some((recovery.device, recovery.known_left(&self.shared)))
     }
 
-    /// The devices that are being recovered, and how far that is, in blocks of the device.
+    /// The devices that are being recovered, and the progress of each, in blocks of the device.
     pub fn progress(&self) -> impl Iterator<Item = (DeviceId, HealingProgress)> + '_ {
         self.recoveries.iter().map(|recovery| (recovery.device, recovery.progress(&self.shared)))
     }
@@ -156,27 +158,27 @@ impl Healing {
         self.recoveries.iter().filter_map(|recovery| Some((recovery.device, recovery.done_since()?)))
     }
 
-    /// Blocks of volumes that could not be restored, since too much of their rows is lost.
+    /// Blocks of volumes that could not be restored, because too many blocks of their rows are lost.
     pub fn not_restored(&self) -> impl Iterator<Item = (VolumeId, u64)> + '_ {
         self.recoveries.iter().flat_map(|recovery| recovery.not_restored())
     }
 
-    /// True if all of this transaction is being resynced.
+    /// True if a parity resync of the whole transaction is under way.
     pub fn resyncs(&self, transaction: TransactionId) -> bool {
         self.resyncs.is_under_way(transaction)
     }
 
-    /// What is being scrubbed for front ends, the first stripe that has not been begun, and where that ends.
+    /// The scrubs for front ends: the volume, the next stripe to begin, and the end of the range.
     pub fn scrubbing(&self) -> impl Iterator<Item = (VolumeId, u64, u64)> + '_ {
         self.scrubs.progress()
     }
 
-    /// What is being copied.
+    /// The migrations under way.
     pub fn migrating(&self) -> impl Iterator<Item = MigrationProgress> + '_ {
         self.migrations.progress()
     }
 
-    /// What jobs have found and done since the host started.
+    /// Counters of the jobs since the host started.
     pub fn counters(&self) -> HealingCounters {
         self.shared.counters
     }

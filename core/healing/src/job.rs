@@ -1,4 +1,4 @@
-//! What each step of a job does: one closed enum for each kind of job, and what the host is asked to execute.
+//! The steps of jobs: an enum for each kind of job, and the host request that executes each step.
 
 use crate::portion::Portion;
 use crate::sides::Side;
@@ -7,7 +7,7 @@ use braid_layout::StripeRows;
 use braid_machine::{HostRequest, OpId};
 use braid_wire::Task;
 
-/// Whose step it is, and what it does.
+/// A step, with the job that it belongs to.
 #[derive(Clone, Debug)]
 pub(crate) enum Job {
     Recovery(DeviceId, RecoveryStep),
@@ -16,25 +16,25 @@ pub(crate) enum Job {
     Migration(OpId, MigrationStep),
 }
 
-/// One thing to do for a returning device.
+/// A step of a recovery.
 #[derive(Clone, Debug)]
 pub(crate) enum RecoveryStep {
-    /// Ask a device for its objects.
+    /// Lists the objects of a device.
     Survey { of: DeviceId },
-    /// Have the returning device make, change or remove an object.
+    /// Makes the returning device create, change or remove an object.
     Object(Task),
-    /// Ask another device what was missed.
+    /// Asks another device what the returning device missed.
     List { volume: VolumeId, of: DeviceId, from: u64 },
-    /// Ask the returning device what is absent.
+    /// Asks the returning device which blocks are absent.
     Absent { side: Side, from: u64 },
-    /// Ask another device where it holds anything.
+    /// Asks another device which of its blocks have content.
     Allocated { side: Side, of: DeviceId, range: BlockRange },
-    /// Restore blocks of the volume; where that can't be, say that they are lost.
+    /// Restores blocks of the volume. With `salvage`, blocks that can't be restored are written as lost.
     Restore { side: Side, portion: Portion, salvage: bool },
 }
 
 impl RecoveryStep {
-    /// What the host is asked.
+    /// The host request that executes the step.
     pub fn request(&self, device: DeviceId) -> HostRequest {
         let manage = |device, task| HostRequest::Manage { device, task };
         match self {
@@ -64,25 +64,25 @@ impl RecoveryStep {
     }
 }
 
-/// Names a scrub.
+/// The name of a scrub.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum ScrubId {
-    /// A front end asked for it.
+    /// A scrub that a front end asked for.
     Asked(OpId),
-    /// Of one stripe, since a user met a checksum error there.
+    /// A repair of one stripe, because a user's request met a checksum error there.
     Found(u64),
 }
 
-/// One thing to do for a scrub.
+/// A step of a scrub.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ScrubStep {
-    /// `repaired`: the block that was just written anew for it.
+    /// Reads and verifies rows. `repaired`: the block that was rewritten just before.
     Check {
         rows: StripeRows,
         attempts: u32,
         repaired: Option<(DeviceId, u64)>,
     },
-    /// A block of one of these rows, so many rows from the stripe's first.
+    /// Rewrites a block from the others of its row. `row` counts from the stripe's first row.
     Repair {
         rows: StripeRows,
         row: u64,
@@ -97,12 +97,12 @@ pub(crate) enum ScrubStep {
 }
 
 impl ScrubStep {
-    /// The first look at some rows.
+    /// The first check of some rows.
     pub fn check(rows: StripeRows) -> ScrubStep {
         ScrubStep::Check { rows, attempts: 0, repaired: None }
     }
 
-    /// What the host is asked.
+    /// The host request that executes the step.
     pub fn request(self, volume: VolumeId) -> HostRequest {
         match self {
             ScrubStep::Check { rows, .. } => HostRequest::CheckRows { volume, rows },
@@ -115,12 +115,12 @@ impl ScrubStep {
     }
 }
 
-/// One thing to do for a migration.
+/// A step of a migration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum MigrationStep {
     Look(BlockRange),
     Copy(BlockRange),
 }
 
-/// What was interrupted: all of a transaction that is known to have written, or what one device has heard announced of it.
+/// The subject of a parity resync: the whole transaction, or, with a device, only the blocks that a pre-write announced to that device.
 pub(crate) type Interrupted = (TransactionId, Option<DeviceId>);

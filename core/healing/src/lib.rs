@@ -1,21 +1,21 @@
-//! The background jobs of a host: everything that makes an array whole again, or moves it, while users go on (`docs/healing.md`).
+//! The background jobs of a host restore redundancy, verify content and move volumes while users go on (`docs/healing.md`).
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | `healing` | [`Healing`]: all jobs behind one interface |
-//! | `ctx` | what the host lends to its jobs, and what they tell it: [`Ctx`], [`Event`] |
-//! | `job` | what each step of a job does |
+//! | `ctx` | the interface between a host and its jobs: [`Ctx`], [`Event`] |
+//! | `job` | the steps of each kind of job |
 //! | `steps` | the steps of all jobs that are under way |
-//! | `throttle` | how fast jobs may go, so that users hardly notice |
-//! | `recovery` | resynchronisation of a returning device: stage after stage |
-//! | `survey` | its first stage: which objects the device lacks or has too many |
-//! | `rebuild` | its last stage: what the device lacks altogether, on a new disk |
-//! | `sides`, `portion` | where volumes lie, and where they move to; what is restored at once |
+//! | `throttle` | the recovery throttle, which keeps the effect on users small |
+//! | `recovery` | resync of a returning device, stage by stage |
+//! | `survey` | the first stage: objects that the device lacks, and objects that it should not have |
+//! | `rebuild` | the last stage: absent blocks, on a new disk |
+//! | `sides`, `portion` | the placements of a volume that moves; the blocks that are restored at once |
 //! | `resync` | parity resync after interrupted writes |
-//! | `scrub` | reading everything, to find and repair checksum errors |
-//! | `migration` | copying a volume to where it moves to |
+//! | `scrub` | the scrubber, which finds and repairs checksum errors |
+//! | `migration` | copying a volume to its migration target |
 //!
-//! A *job* consists of *steps*: each is one storage transaction, or one task for a device. A job never executes a step itself:
+//! A *job* consists of *steps*. A step is one storage transaction, or one task for a device. A job never executes a step itself:
 //!
 //! ```text
 //!   front end, device, timer ──► Healing ──► Event::Ask { step, request } ──► the host executes it
@@ -23,7 +23,7 @@
 //!                                   └────────── answered(step, outcome) ◄──────────┘
 //! ```
 //!
-//! Nothing here survives the host, and nothing has to: every job begins again from what the devices and the monitor have on record.
+//! The state of jobs is not durable, and need not be: every job can start again from what the devices and the monitor have recorded.
 
 mod ctx;
 mod healing;

@@ -1,15 +1,15 @@
-//! Migration: copying a volume to where it moves to, while its users go on (`docs/healing.md`).
+//! A migration copies a volume to its target while users go on (`docs/healing.md`).
 //!
 //! ```text
-//!   for a region of the volume:  Looking ─────────► Copying ───────────────► the next region
-//!                                where does it      what does, in whole
-//!                                hold anything?     stripes of the target
+//!   for a region of the volume:  Looking ────────────► Copying ───────────────► the next region
+//!                                which blocks have     these blocks, in whole
+//!                                content?              stripes of the target
 //! ```
 //!
-//! What holds nothing is passed over: nothing lies there on the target, either, but what users have written on both sides since. What can't be
-//! read where the volume lies is cut down to single blocks, and named.
+//! Blocks without content are skipped: the target has none there either, except what users have written to both sides since. A portion
+//! that can't be read on the source side is halved down to single blocks, and these are reported as lost.
 //!
-//! Several hosts may do the same at once, or one again what another has left off.
+//! Several hosts may copy the same volume at the same time, and one host may continue where another one stopped.
 
 use crate::ctx::{Ctx, Event};
 use crate::job::{Job, MigrationStep};
@@ -22,19 +22,19 @@ use braid_wire::Failure;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// Copies at a time.
+/// The most copies at a time.
 const PARALLEL: usize = 8;
-/// Blocks of the volume that are looked at together.
+/// Blocks of the volume that one look covers.
 const REGION_BLOCKS: u64 = 1 << 14;
-/// Blocks that one transaction copies, more or less: whole stripes of the target, where these are not larger than may be.
+/// Blocks that one transaction copies, approximately: whole stripes of the target, if these are not larger than the maximum.
 const BLOCKS_AT_ONCE: u64 = 256;
 const BLOCKS_MAX: u64 = (limits::TRANSACTION_BYTES_MAX / BLOCK_BYTES) as u64;
-/// How long to wait after a failure.
+/// The wait after a failure.
 const PAUSE: Duration = Duration::from_millis(500);
 /// The most migrations at a time.
 const MIGRATIONS_MAX: usize = 16;
 
-/// All volumes that a host copies.
+/// All migrations of a host.
 #[derive(Debug, Default)]
 pub(crate) struct Migrations {
     /// By the request of the front end.
@@ -44,36 +44,34 @@ pub(crate) struct Migrations {
 #[derive(Debug)]
 struct Migration {
     volume: VolumeId,
-    /// What is before this was looked at.
+    /// All blocks before this one were looked at.
     looked: u64,
     looking: bool,
-    /// What is to be copied of that.
+    /// Blocks with content that are still to be copied.
     portions: VecDeque<BlockRange>,
-    /// What is being copied.
+    /// Blocks that are being copied.
     copying: Vec<BlockRange>,
     throttle: Throttle,
-    /// Bytes a second at most; 0: as everything that heals.
+    /// The most bytes a second; 0: the rate of the recovery throttle.
     bytes_per_second: u64,
-    /// No more is begun.
+    /// No further step begins.
     stopped: bool,
     report: MigrationReport,
 }
 
-/// How far a host is with copying a volume.
+/// The progress of copying a volume at one host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MigrationProgress {
-    /// Which volume.
     pub volume: VolumeId,
-    /// Everything before this block of the volume is copied, or named as lost.
+    /// Every block before this one is copied, or reported as lost.
     pub cursor: u64,
-    /// Blocks copied since it was asked for.
+    /// Blocks copied since the front end asked.
     pub copied: u64,
-    /// Some could not be read: who goes on must look at them again.
+    /// Some blocks could not be read: a host that continues must try them again.
     pub lost: bool,
 }
 
 impl Migrations {
-    /// How far all are.
     pub fn progress(&self) -> impl Iterator<Item = MigrationProgress> + '_ {
         self.under_way.values().map(|migration| MigrationProgress {
             volume: migration.volume,
@@ -87,17 +85,17 @@ impl Migrations {
         self.under_way.contains_key(&op)
     }
 
-    /// Asserts that each knows its steps, and goes on some time.
+    /// Asserts that each migration knows its steps, and has a step or a timer.
     pub fn invariants(&self, shared: &Shared) {
         for (op, migration) in &self.under_way {
             let steps = shared.steps.jobs().filter(|job| matches!(job, Job::Migration(of, _) if of == op));
-            assert_eq!(steps.count(), migration.out(), "a migration knows what is under way: {op:?}");
+            assert_eq!(steps.count(), migration.out(), "a migration knows its steps: {op:?}");
             let is_set = shared.timers.deadline_of(Timer::Migrate).is_some();
             assert!(migration.out() > 0 || is_set, "every wait has a deadline: {op:?}");
         }
     }
 
-    /// A front end asks for a volume to be copied from a block on.
+    /// A front end asks to copy a volume from a block on.
     pub fn start(
         &mut self,
         ctx: &mut Ctx,
@@ -121,14 +119,14 @@ impl Migrations {
         self.go_on(ctx, shared);
     }
 
-    /// Ends copying where it is, once what is under way is over.
+    /// Ends copying at its present position, when the steps under way have ended.
     pub fn stop(&mut self, ctx: &mut Ctx, shared: &mut Shared, volume: VolumeId) {
         let of_volume = |migration: &&mut Migration| migration.volume == volume;
         self.under_way.values_mut().filter(of_volume).for_each(|migration| migration.stopped = true);
         self.go_on(ctx, shared);
     }
 
-    /// Goes on with every migration, as far as its budget allows.
+    /// Continues every migration, as far as its budget allows.
     pub fn go_on(&mut self, ctx: &mut Ctx, shared: &mut Shared) {
         self.under_way.retain(|op, migration| {
             while migration.begin_next(ctx, shared, *op) {}
@@ -139,7 +137,7 @@ impl Migrations {
         });
     }
 
-    /// A step has ended that has been under way since then.
+    /// A step that began at `since` has ended.
     pub fn answered(
         &mut self,
         ctx: &Ctx,
@@ -148,7 +146,7 @@ impl Migrations {
         since: Time,
         outcome: &HostOutcome,
     ) {
-        let migration = self.under_way.get_mut(&op).expect("it waits for all its steps");
+        let migration = self.under_way.get_mut(&op).expect("a migration ends after its steps");
         if let MigrationStep::Copy(_) = step {
             let budget = shared.budget(ctx, migration.volume, false);
             migration.throttle.ended(ctx.now, &budget, ctx.now.since(since));
@@ -156,7 +154,7 @@ impl Migrations {
         let target = ctx.volumes.get(&migration.volume).and_then(|volume| volume.moving.as_deref());
         let wait = migration.take(target.map(|target| &target.layout), step, outcome);
         let again = ctx.now.after(if wait { PAUSE } else { Duration::ZERO });
-        // A wait for the throttle, or after another failure, does not make this one longer.
+        // A timer that was set for the throttle or after another failure is not postponed.
         if shared.timers.deadline_of(Timer::Migrate).is_none_or(|set| set > again) {
             shared.timers.set(Timer::Migrate, again);
         }
@@ -178,12 +176,12 @@ impl Migration {
         }
     }
 
-    /// The volume, as long as it moves.
+    /// The volume, if it still moves.
     fn moving<'a>(&self, ctx: &Ctx<'a>) -> Option<&'a VolumeDescription> {
         ctx.volumes.get(&self.volume).map(|volume| &**volume).filter(|volume| volume.moving.is_some())
     }
 
-    /// How it ends, if it does now.
+    /// The outcome, if the migration ends now.
     fn outcome(&self, ctx: &Ctx) -> Option<HostOutcome> {
         let moving = self.moving(ctx);
         match moving.is_some() {
@@ -198,7 +196,7 @@ impl Migration {
         }
     }
 
-    /// Begins with what is next; false if there is nothing to begin now.
+    /// Begins the next step. False if no step can begin now.
     fn begin_next(&mut self, ctx: &mut Ctx, shared: &mut Shared, op: OpId) -> bool {
         let ends = self.stopped || self.outcome(ctx).is_some();
         let Some(volume) = self.moving(ctx).filter(|_| !ends) else { return false };
@@ -208,7 +206,7 @@ impl Migration {
         }
         let (step, request) = match self.portions.pop_front() {
             Some(mut blocks) => {
-                // Beside users, less at a time; but no part of a stripe of the target, as far as that can be.
+                // While users are there, portions are smaller; but they remain whole stripes of the target if possible.
                 let stripe = volume.moving.as_ref().map_or(1, |target| target.layout.stripe_blocks());
                 let most = budget.blocks.checked_next_multiple_of(stripe).unwrap_or(u64::MAX);
                 if blocks.count > most {
@@ -226,7 +224,7 @@ impl Migration {
             None if self.looking || self.looked >= volume.blocks() => return false,
             None => {
                 self.looking = true;
-                // A device's part of the answer has at most one extent in each stripe.
+                // The answer of a device has at most one extent for each stripe.
                 let most = REGION_BLOCKS.min((limits::EXTENTS_MAX as u64 - 1) * volume.layout.stripe_blocks());
                 let end = volume.blocks().min(self.looked + most);
                 let range = BlockRange::between(self.looked, end);
@@ -245,12 +243,12 @@ impl Migration {
         self.out() == 0 && self.portions.is_empty() && self.looked >= volume.blocks()
     }
 
-    /// Everything before this was dealt with.
+    /// Every block before this one is copied, or reported as lost.
     fn cursor(&self) -> u64 {
         self.copying.iter().chain(&self.portions).map(|blocks| blocks.start).fold(self.looked, u64::min)
     }
 
-    /// What a step has brought. True if it is to be tried again, later.
+    /// Processes the outcome of a step. Returns true if the step must be tried again later.
     fn take(&mut self, target: Option<&Layout>, step: MigrationStep, outcome: &HostOutcome) -> bool {
         match step {
             MigrationStep::Look(range) => {
@@ -295,7 +293,7 @@ impl Migration {
         }
     }
 
-    /// Has some blocks of a region copied: cut where stripes of the target begin, so that little of it has to be read.
+    /// Plans copies of blocks in a region. They are cut at the target's stripe boundaries, so that little of its stripes has to be read.
     fn plan(&mut self, target: &Layout, run: BlockRange, region: BlockRange) {
         let stripe = target.stripe_blocks();
         let step = if stripe > BLOCKS_MAX { BLOCKS_MAX } else { (BLOCKS_AT_ONCE / stripe).max(1) * stripe };
@@ -322,7 +320,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever holds anything is copied, each block once, by no transaction that is too large.
+        /// All blocks with content are copied, each once, in transactions that are not too large.
         #[test]
         fn portions_cover_what_holds_anything(
             scheme in prop::sample::select(vec!["raid1:2", "raid5:3+1", "raid5:7+1"]),

@@ -1,24 +1,24 @@
-//! A part of a volume that is restored at once.
+//! A part of a volume that one step restores.
 
 use braid_base::{BLOCK_BYTES, BlockRange};
 
-/// Some stripes, and how many blocks of the device that brings.
+/// Some stripes of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Portion {
     /// Blocks of the volume: whole stripes.
     pub blocks: BlockRange,
     pub weight: u64,
-    /// Whether anything is likely to be moved.
+    /// True if blocks with content are likely to be restored, and not only holes.
     pub moves: bool,
 }
 
 impl Portion {
-    /// What counts against the budget.
+    /// The bytes that count against the budget.
     pub fn bytes(&self) -> u64 {
         if self.moves { self.weight * BLOCK_BYTES as u64 } else { 0 }
     }
 
-    /// About so many blocks of the device, and what is left. It is cut where stripes end.
+    /// Splits off about `blocks` blocks of the device, and returns them and the rest. The cut is at the end of a stripe.
     pub fn cut(self, blocks: u64, stripe: u64) -> (Portion, Option<Portion>) {
         let all = self.blocks;
         if !self.moves || self.weight <= blocks {

@@ -1,15 +1,16 @@
-//! The last stage of a recovery: what the device lacks altogether, since another disk fills its slot (`docs/healing.md`).
+//! Rebuild is the last stage of a recovery: it restores the absent blocks of a device whose slot is filled by another disk
+//! (`docs/healing.md`).
 //!
 //! ```text
 //!   for each volume:   Asking ─► Sizing ─────────────► Bringing ─┐
 //!                        ▲       which chunks of a     restore   │
-//!                        │       region hold anything            │
+//!                        │       region have content?            │
 //!                        └──────── from the region's end on ◄────┘
 //!                      nothing absent from the first block on: the next volume
 //! ```
 //!
-//! The device says what is absent; so another host goes on where one left off, and nothing is taken for brought that is not durable
-//! there. What the others say of their chunks only decides how large transactions are.
+//! The device says which blocks are absent. So another host can continue the rebuild, and a block counts as restored only when it is
+//! durable on the device. What the other devices say of their chunks only determines how large the transactions are.
 
 use crate::ctx::Ctx;
 use crate::job::RecoveryStep;
@@ -20,42 +21,42 @@ use braid_base::BlockRange;
 use braid_layout::{StripeRows, VolumeDescription};
 use std::collections::VecDeque;
 
-/// Blocks of the device that are looked at together.
+/// Blocks of the device in a region.
 const REGION_BLOCKS: u64 = 1 << 16;
-/// Blocks of the device in one transaction, where there is something; and where there is nothing.
+/// Blocks of the device that one transaction restores: where there is content, and where there is none.
 const BLOCKS_AT_ONCE: u64 = 256;
 const HOLES_AT_ONCE: u64 = 1024;
 
-/// How far one side of a volume is.
+/// The progress on one side of a volume.
 #[derive(Debug)]
 pub(crate) struct Rebuilding {
     pub side: Side,
     pub phase: Phase,
 }
 
-/// See the module.
+/// The phase of the rebuild of one side.
 #[derive(Debug)]
 pub(crate) enum Phase {
-    /// The device says what is absent from this block on.
+    /// The device lists its absent blocks from this block on.
     Asking { from: u64 },
-    /// The others say where there is anything.
+    /// The other devices list their blocks with content.
     Sizing(Region),
-    /// Restores are under way; then on from here.
+    /// Restores are under way. The next region begins at `end`.
     Bringing { end: u64 },
 }
 
-/// Some blocks of the device.
+/// Some absent blocks of the device.
 #[derive(Debug, Default)]
 pub(crate) struct Region {
-    /// What is absent of them, ascending.
+    /// The absent blocks, in ascending order.
     absent: Vec<BlockRange>,
-    /// What of them may hold something.
+    /// Blocks near which another device may have content.
     allocated: Vec<BlockRange>,
 }
 
 impl Recovery {
-    /// What follows when all of a phase of the rebuild is done; none if nothing is absent any more. Nothing at all if it is to be asked
-    /// for again, later.
+    /// The next steps when a phase of the rebuild has ended. None: nothing is absent any more. No steps: the device must be asked again,
+    /// later.
     pub(crate) fn next_of_rebuild(&mut self, ctx: &Ctx) -> Option<VecDeque<RecoveryStep>> {
         let sides = ctx.sides_on(self.device);
         let known = |held: &Rebuilding| sides.iter().find(|(side, _)| *side == held.side);
@@ -68,7 +69,7 @@ impl Recovery {
         let (side, start) = (*side, volume.layout.first_block());
         let rebuilding = self.rebuilding.as_mut().expect("just seen");
         match std::mem::replace(&mut rebuilding.phase, Phase::Asking { from: start }) {
-            // All that was absent is on its way, or there: is it?
+            // Restores of everything that was absent have ended or are under way: ask again from the first block on.
             Phase::Asking { from } if from == start => Some([RecoveryStep::Absent { side, from }].into()),
             Phase::Asking { .. } => Some(VecDeque::new()),
             Phase::Sizing(region) => {
@@ -91,11 +92,11 @@ impl Recovery {
         }
     }
 
-    /// The returning device has said what is absent of the volume that is being rebuilt.
+    /// The returning device has listed its absent blocks of the volume that is being rebuilt.
     pub(crate) fn on_absent(&mut self, ctx: &Ctx, side: Side, from: u64, extents: &[BlockRange]) {
         let Some(held) = self.rebuilding.as_mut().filter(|held| held.side == side) else { return };
         let Some(volume) = ctx.side(side) else { return };
-        // What is absent of the other side has its own turn.
+        // Absent blocks of the other side are rebuilt with that side.
         let extents = extents.iter().map(|extent| extent.intersection(volume.component()));
         let extents: Vec<BlockRange> = extents.filter(|extent| !extent.is_empty()).collect();
         if extents.is_empty() {
@@ -113,7 +114,7 @@ impl Recovery {
         held.phase = Phase::Sizing(region);
     }
 
-    /// Another device has said where it holds anything.
+    /// Another device has listed its blocks with content.
     pub(crate) fn on_allocated(&mut self, ctx: &Ctx, side: Side, extents: &[BlockRange]) {
         let held = self.rebuilding.as_mut().filter(|held| held.side == side);
         if let (Some(Rebuilding { phase: Phase::Sizing(region), .. }), Some(volume)) = (held, ctx.side(side)) {
@@ -123,12 +124,12 @@ impl Recovery {
 }
 
 impl Region {
-    /// How many blocks are absent.
+    /// The number of absent blocks.
     pub fn blocks(&self) -> u64 {
         self.absent.iter().map(|extent| extent.count).sum()
     }
 
-    /// The first blocks of what is absent.
+    /// The first absent blocks.
     pub fn first_of(absent: &[BlockRange]) -> Region {
         let start = absent.first().map_or(0, |extent| extent.start);
         let within = BlockRange::new(start, REGION_BLOCKS);
@@ -136,20 +137,20 @@ impl Region {
         Region { absent: parts.collect(), allocated: Vec::new() }
     }
 
-    /// All blocks from the first to the last that is absent.
+    /// All blocks from the first absent one to the last.
     pub fn range(&self) -> BlockRange {
         let first = self.absent.first().map_or(0, |extent| extent.start);
         BlockRange::between(first, self.absent.last().map_or(first, |extent| extent.end()))
     }
 
-    /// The same on the other devices of the rows, whose units may lie one further or nearer there.
+    /// The corresponding range on the other devices of the rows. Their units may be one unit further or nearer.
     pub fn range_beside(&self, volume: &VolumeDescription) -> BlockRange {
         let (range, unit) = (self.range(), volume.layout.unit_blocks());
         let end = range.end().saturating_add(unit);
         BlockRange::between(range.start.saturating_sub(unit), end).intersection(volume.component())
     }
 
-    /// Another device may hold something in these of its blocks.
+    /// Another device may have content in these of its blocks.
     pub fn add_allocated(&mut self, volume: &VolumeDescription, extents: &[BlockRange]) {
         let unit = volume.layout.unit_blocks();
         let near = |extent: &BlockRange| {
@@ -158,7 +159,7 @@ impl Region {
         self.allocated.extend(extents.iter().map(near));
     }
 
-    /// Cut into what is restored at once.
+    /// Divides the region into portions, one for each transaction.
     pub fn portions(mut self, volume: &VolumeDescription, position: usize) -> Vec<Portion> {
         self.allocated.sort_unstable();
         let mut portions: Vec<Portion> = Vec::new();
@@ -175,7 +176,7 @@ impl Region {
                 let end = end.min(extent.end());
                 let blocks = stripes_of(volume, position, BlockRange::between(at, end));
                 match portions.last_mut() {
-                    // Two parts of one unit.
+                    // The absent blocks are two parts of one unit.
                     Some(last) if last.blocks.end() >= blocks.end() => {}
                     _ => portions.push(Portion { blocks, weight: end - at, moves }),
                 }
@@ -186,7 +187,7 @@ impl Region {
     }
 }
 
-/// The blocks of the volume in all stripes that have units in these blocks of the component at a position.
+/// The blocks of the volume in all stripes that have units in these blocks of the component at `position`.
 fn stripes_of(volume: &VolumeDescription, position: usize, blocks: BlockRange) -> BlockRange {
     let rows = StripeRows::of_component(&volume.layout, position, blocks);
     let stripes = rows.into_iter().map(|rows| rows.stripe).filter(|stripe| *stripe < volume.stripes());
@@ -221,7 +222,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is absent is restored, whatever others say that they hold; and no transaction is too large.
+        /// All absent blocks are restored, whatever the other devices report as allocated; and no transaction is too large.
         #[test]
         fn portions_restore_all_that_is_absent(
             which in 0usize..5, position in 0usize..4, stripes in 1u64..700,

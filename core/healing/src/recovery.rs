@@ -1,15 +1,14 @@
-//! The recovery of a returning device: resynchronises it, when the monitor has named this host as its recovery coordinator
-//! (`docs/membership.md`).
+//! Recovery of a returning device: the recovery coordinator resynchronises it. The monitor appoints this host (`docs/membership.md`).
 //!
 //! ```text
-//!   Surveying  the devices that are in say which objects they have: one that no volume is known for must become known first (volumes are
-//!              told by the front end); what the returning device lacks it makes, what nobody else has it removes. A device that has no
-//!              lease is waited for only if it is on the ring of one of the returning device's redundant volumes
-//!   Listing    every device of these rings that is not out says what was written while the other was out, once it has nothing undecided
-//!              from before
-//!   Restoring  each of these blocks, by an ordinary storage transaction, a few at a time
-//!   Rebuilding what is absent, since the device has another disk than before
-//!   Done       the monitor is told, until the membership says it, too
+//!   Surveying  the devices that are in list their objects. Every redundant object must belong to a known volume first (the front end
+//!              announces volumes). Objects that the returning device lacks are created there; objects that no other device has are
+//!              removed. An unavailable device is waited for only if it is on the ring of a redundant volume of the returning device
+//!   Listing    every device of these rings that is not out lists what was written while the device was out, once it has decided its
+//!              earlier intents
+//!   Restoring  these blocks are restored by ordinary storage transactions, a few at a time
+//!   Rebuilding absent blocks are restored, if the device has a new disk
+//!   Done       the monitor is told, until the membership says so, too
 //! ```
 
 use crate::ctx::{Ctx, Event};
@@ -26,43 +25,43 @@ use braid_wire::{Failure, HealingProgress, Managed, ObjectDescription};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Devices that one host recovers at a time.
+/// The most devices that one host recovers at a time.
 const RECOVERIES_MAX: usize = 8;
-/// Steps at a time, for one device.
+/// The most steps at a time for one device.
 const PARALLEL: usize = 8;
-/// Blocks of the volume that one of them restores at most.
+/// The most blocks of the volume that one step restores.
 const BLOCKS_AT_ONCE: u64 = 128;
-/// The most runs of missed blocks that are kept in mind of a volume; beyond, those that lie closest are taken for one.
+/// The most runs of missed blocks that are held for a volume. If there are more, the closest ones are joined.
 const MISSED_MAX: usize = 1 << 16;
-/// What a device missed is brought to it without giving way to users, up to so many of its blocks: redundancy is back the sooner.
+/// The resync of missed blocks does not yield to users for this many blocks of the device, so that redundancy is back soon.
 const UNTHROTTLED_BLOCKS: u64 = 1 << 16;
-/// How long to wait after a failure.
+/// The wait after a failure.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How long to wait for commits to be told, before it is looked whether all is there.
+/// The wait for commits to reach the device, before it is asked again what is absent.
 const LINGER: Duration = Duration::from_millis(20);
 
-/// All returning devices that this host recovers.
+/// All recoveries of this host.
 #[derive(Debug, Default)]
 pub(crate) struct Recoveries {
     by_device: BTreeMap<DeviceId, Recovery>,
 }
 
-/// A returning device.
+/// The recovery of one device.
 #[derive(Debug)]
 pub(crate) struct Recovery {
     pub device: DeviceId,
     /// The epoch of its return.
     since: Epoch,
     stage: Stage,
-    /// Steps to be done, or to be done again.
+    /// Steps to be done, or to be repeated.
     pub waiting: VecDeque<RecoveryStep>,
-    /// The devices that were in when it was asked what was missed: each of them knows all of it.
+    /// The devices that were in when the survey began: each of them knows everything that the device missed.
     there: BTreeSet<DeviceId>,
     /// The objects of each device.
     pub objects: BTreeMap<DeviceId, Vec<ObjectDescription>>,
-    /// What was missed, as far as it is known and not yet a step: blocks of the volume, on each of its sides.
+    /// Missed blocks that are not yet steps: blocks of the volume, for each of its sides.
     missed: BTreeMap<Side, Extents>,
-    /// The volume that is being rebuilt on it, and those of which nothing is absent.
+    /// The side that is being rebuilt, and the sides without absent blocks.
     pub rebuilding: Option<Rebuilding>,
     pub whole: BTreeSet<Side>,
     throttle: Throttle,
@@ -89,7 +88,7 @@ impl Recoveries {
         self.by_device.get_mut(&device)
     }
 
-    /// A membership has come: are there devices of which this host is the recovery coordinator?
+    /// A membership has arrived: begins and ends recoveries by the recovery coordinators in it.
     pub fn on_membership(&mut self, ctx: &mut Ctx, shared: &mut Shared) {
         let own = Some(ctx.host);
         let mine = |member_state| matches!(member_state, MemberState::Returning { recovery_coordinator } if recovery_coordinator == own);
@@ -103,7 +102,7 @@ impl Recoveries {
             stays
         });
         let known: BTreeSet<_> = self.by_device.keys().copied().collect();
-        // The turn of more comes with the epoch in which one of these is in.
+        // More devices are recovered when one of these is in, which comes with a new epoch.
         let new = members.into_iter().filter(|member| !known.contains(&member.device));
         for member in new.take(RECOVERIES_MAX.saturating_sub(known.len())) {
             let recovery = self.by_device.entry(member.device);
@@ -113,7 +112,7 @@ impl Recoveries {
         }
     }
 
-    /// Other devices than before are in, or available.
+    /// The devices that are in, or available, have changed.
     pub fn review(&mut self, ctx: &mut Ctx, shared: &mut Shared) {
         self.by_device.values_mut().for_each(|recovery| recovery.review(ctx, shared));
     }
@@ -137,42 +136,42 @@ impl Recovery {
         }
     }
 
-    /// Asserts that it goes on some time.
+    /// Asserts that it has a step or a timer.
     pub fn invariants(&self, shared: &Shared, leaving: bool) {
         let goes_on = shared.timers.deadline_of(Timer::Recover(self.device)).is_some()
             || shared.steps.of_recovery(self.device).next().is_some();
         assert!(goes_on || leaving || self.stage == Stage::Done, "every wait has a deadline: {self:?}");
     }
 
-    /// The epoch of its return, once it has all that it missed.
+    /// The epoch of the device's return, once it has everything that it missed.
     pub fn done_since(&self) -> Option<Epoch> {
         (self.stage == Stage::Done).then_some(self.since)
     }
 
-    /// How many blocks of the device are still to be looked at, once that is known.
+    /// How many blocks of the device remain, once that is known.
     pub fn known_left(&self, shared: &Shared) -> Option<u64> {
         let known = matches!(self.stage, Stage::Restoring | Stage::Rebuilding | Stage::Done);
         known.then(|| self.left(shared))
     }
 
-    /// How far it is, in blocks of the device.
+    /// The progress, in blocks of the device.
     pub fn progress(&self, shared: &Shared) -> HealingProgress {
         HealingProgress { left: self.left(shared), lost: self.lost.len() as u64, ..self.progress }
     }
 
-    /// Blocks of volumes that could not be restored, since too much of their rows is lost.
+    /// Blocks of volumes that could not be restored, because too many blocks of their rows are lost.
     pub fn not_restored(&self) -> impl Iterator<Item = (VolumeId, u64)> {
         self.lost.iter().copied()
     }
 
-    /// Blocks of the device that it still lacks, as far as that is known.
+    /// Blocks of the device that remain, as far as that is known.
     fn left(&self, shared: &Shared) -> u64 {
         let steps = self.waiting.iter().chain(shared.steps.of_recovery(self.device));
         steps.map(RecoveryStep::weight).sum::<u64>() + self.progress.left
     }
 
-    /// Other devices are in, or available, than before. One that is out is not asked any more: all that are in know as much. As long as
-    /// it is being asked what was missed, the question is put anew to those that are in now.
+    /// The devices that are in, or available, have changed. A device that is out is not asked any more, because each device that is in
+    /// knows as much. If the survey or listing is not complete, it starts over with the devices that are in now.
     fn review(&mut self, ctx: &mut Ctx, shared: &mut Shared) {
         let device = self.device;
         let there = those_who_know(ctx, device);
@@ -193,7 +192,7 @@ impl Recovery {
         self.go_on(ctx, shared);
     }
 
-    /// Has every device that is in, but for those that need not be waited for, and the returning one, asked for its objects.
+    /// Asks for the objects of the returning device and of every device that is in, except those that need not be waited for.
     fn survey(&mut self, ctx: &Ctx) {
         let device = self.device;
         let others = ctx.devices_in().filter(|other| is_to_be_surveyed(ctx, device, *other));
@@ -202,7 +201,7 @@ impl Recovery {
         self.objects.clear();
     }
 
-    /// Goes on with what is to be done.
+    /// Begins the next steps.
     pub fn go_on(&mut self, ctx: &mut Ctx, shared: &mut Shared) {
         loop {
             let out = shared.steps.of_recovery(self.device).count();
@@ -229,7 +228,7 @@ impl Recovery {
         }
     }
 
-    /// What is to be done next in this stage. What was missed becomes steps only now: there may be much of it.
+    /// The next step of this stage. Missed blocks become steps one by one, because there may be many.
     fn next_step(&mut self, ctx: &Ctx) -> Option<RecoveryStep> {
         let waiting = self.waiting.pop_front();
         if waiting.is_some() || self.stage != Stage::Restoring {
@@ -255,7 +254,7 @@ impl Recovery {
         None
     }
 
-    /// Lets a restore begin, or as much of it as should now; what is left of it is the next step. None if it has to wait.
+    /// Begins a restore, or a part of it as large as the budget allows; the rest becomes the next step. None: it has to wait.
     fn begin_restore(&mut self, ctx: &Ctx, shared: &mut Shared, side: Side, portion: Portion) -> Option<Portion> {
         let hastens = self.stage == Stage::Restoring && self.progress.done < UNTHROTTLED_BLOCKS;
         let budget = shared.budget(ctx, side.volume, hastens);
@@ -276,14 +275,14 @@ impl Recovery {
         Some(portion)
     }
 
-    /// All of a stage is done. False if there is nothing to do now.
+    /// A stage is complete: enters the next one. False if there is nothing to do now.
     fn enter_next_stage(&mut self, ctx: &mut Ctx, shared: &mut Shared) -> bool {
         let timer = Timer::Recover(self.device);
         match self.stage {
             Stage::Surveying => match self.after_survey(ctx) {
                 Some(steps) => (self.stage, self.waiting) = (Stage::Listing, steps),
                 None => {
-                    // Its front end will tell of the volumes that are not known yet.
+                    // The front end will announce the volumes that are not known yet.
                     self.survey(ctx);
                     shared.timers.set(timer, ctx.now.after(PAUSE));
                     return false;
@@ -308,7 +307,7 @@ impl Recovery {
                 Some(steps) => self.waiting = steps,
                 None => {
                     self.stage = Stage::Done;
-                    // The monitor hears of it at once, and again until it has taken note.
+                    // The monitor is told at once, and again until the membership says so.
                     ctx.events.push(Event::Recovered);
                     return false;
                 }
@@ -318,7 +317,7 @@ impl Recovery {
         true
     }
 
-    /// A step has ended that has been under way since then.
+    /// A step that began at `since` has ended.
     pub fn answered(&mut self, ctx: &Ctx, shared: &mut Shared, step: RecoveryStep, since: Time, outcome: HostOutcome) {
         let timer = Timer::Recover(self.device);
         if let RecoveryStep::Restore { side, .. } = step {
@@ -344,7 +343,7 @@ impl Recovery {
         }
     }
 
-    /// What a step has brought. Returns the step if it has to be done again.
+    /// Processes the outcome of a step. Returns the step if it must be repeated.
     fn take(&mut self, ctx: &Ctx, step: RecoveryStep, outcome: HostOutcome) -> Option<RecoveryStep> {
         match (step, outcome) {
             (RecoveryStep::Survey { of }, Ok(HostSuccess::Managed(Managed::Objects(objects)))) => {
@@ -373,7 +372,7 @@ impl Recovery {
             }
             (RecoveryStep::Restore { portion, .. }, Ok(_)) => self.progress.done += portion.weight,
             (RecoveryStep::Object(_), Ok(_)) => {}
-            // A volume that was deleted meanwhile, or has moved, lacks nothing.
+            // The volume was deleted or has moved meanwhile: nothing is missing.
             (RecoveryStep::List { volume, .. }, Err(_)) if !ctx.volumes.contains_key(&volume) => {}
             (
                 RecoveryStep::Absent { side, .. }
@@ -385,7 +384,7 @@ impl Recovery {
                 RecoveryStep::Restore { side, portion, salvage: false },
                 Err(HostError::Device { failure: Failure::Lost { .. }, device }),
             ) if device != self.device => self.on_not_restorable(side, portion),
-            // Too many extents for one request.
+            // The request has too many extents.
             (RecoveryStep::Restore { side, portion, salvage: false }, Err(HostError::OutOfRange))
                 if portion.blocks.count > 1 =>
             {
@@ -396,7 +395,8 @@ impl Recovery {
         None
     }
 
-    /// Some blocks can't be restored, since others of their rows are lost, too: they are cut down to the single ones that can't.
+    /// Blocks that can't be restored, because other blocks of their rows are lost as well. They are halved down to the single blocks that
+    /// can't.
     fn on_not_restorable(&mut self, side: Side, portion: Portion) {
         let Portion { blocks, weight, moves } = portion;
         if blocks.count <= 1 {
@@ -414,7 +414,7 @@ impl Recovery {
         }
     }
 
-    /// Notes which of these blocks lie on the device, in stripes that are given up.
+    /// Records as lost those of these blocks that lie on the device, in stripes that were given up.
     fn name_lost(&mut self, ctx: &Ctx, side: Side, blocks: BlockRange) {
         let Some(volume) = ctx.side(side) else { return };
         let is_gone = |place: usize| volume.devices.get(place).is_none_or(|held| !ctx.is_in(*held));
@@ -432,8 +432,8 @@ impl Recovery {
     }
 }
 
-/// True if these devices are more than a stripe does without, and none of them is in. The monitor lets so many go only when an operator has
-/// given up what lies on them: nobody will bring it back.
+/// True if these devices are more than a stripe can do without, and none of them is in. The monitor marks so many devices out only when
+/// an operator has given up the data on them: it will not come back.
 fn is_given_up(ctx: &Ctx, side: Side, devices: &[DeviceId]) -> bool {
     let redundancy = ctx.side(side).map_or(usize::MAX, |volume| volume.layout.redundancy_units());
     devices.len() > redundancy && !devices.iter().any(|device| ctx.is_in(*device))

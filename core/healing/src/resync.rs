@@ -1,18 +1,19 @@
-//! Parity resync: a job that makes the redundancy of an interrupted write match its data again, where devwrites take effect on arrival (atomicity
-//! `consistent`; shared array, section 5).
+//! Parity resync makes the redundancy of an interrupted write match its data again. It is needed where devwrites take effect on arrival
+//! (atomicity `consistent`; shared-array paper, section 5).
 //!
-//! Devices name suspect transactions in their heartbeat answers; and what a device refused to take of an own transaction leaves that one
-//! suspect, too. Any host may resync one, several may at once: all steps are ordinary storage transactions.
+//! Devices name suspect transactions in their heartbeat answers. A transaction of this host becomes suspect, too, when a device refuses a
+//! part of it. Any host may resync a transaction, and several hosts may do so at the same time, because all steps are ordinary storage
+//! transactions.
 //!
 //! ```text
 //!   for the rows of each stripe:  Checking ── the linkage records agree ──────────────┐
 //!                                     └────── otherwise ──► Recomputing, from data ───┴─► next ─► devices may forget it
 //! ```
 //!
-//! If a unit of the stripe can't be read, the resync is given up: devices name the transaction again.
+//! If a unit of the stripe can't be read, the resync is abandoned; the devices will name the transaction again.
 //!
-//! Redundancy is computed anew unless the records prove that the transaction is whole. So it does no harm if another write has changed
-//! these rows in between, from old parity.
+//! Redundancy is recomputed unless the linkage records prove that the transaction is whole. So the result is right even if another write
+//! has meanwhile updated these rows from the old parity.
 
 use crate::ctx::{Ctx, Event};
 use crate::job::{Interrupted, Job};
@@ -25,7 +26,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-/// The most that one host resyncs at once for devices.
+/// The most resyncs at a time that one host begins for devices.
 const RESYNCS_MAX: usize = 16;
 
 /// All parity resyncs of a host.
@@ -37,14 +38,14 @@ pub(crate) struct Resyncs {
 #[derive(Debug)]
 struct Resync {
     volume: Rc<VolumeDescription>,
-    /// What has not been looked at.
+    /// Blocks whose rows were not checked yet.
     left: Left,
-    /// The next rows of that, the first of them under way.
+    /// The rows that come next; a step for the first of them is under way.
     rows: VecDeque<StripeRows>,
     recomputing: bool,
 }
 
-/// Blocks whose rows are to be resynced.
+/// Blocks whose rows are to be checked: of a volume, or of the component at a position.
 #[derive(Clone, Copy, Debug)]
 enum Left {
     Volume(BlockRange),
@@ -52,7 +53,7 @@ enum Left {
 }
 
 impl Resyncs {
-    /// True if all of this transaction is being resynced.
+    /// True if a parity resync of the whole transaction is under way.
     pub fn is_under_way(&self, transaction: TransactionId) -> bool {
         self.under_way.contains_key(&(transaction, None))
     }
@@ -69,7 +70,7 @@ impl Resyncs {
         }
     }
 
-    /// A device names transactions that were interrupted.
+    /// A device has named suspect transactions.
     pub fn on_suspects(&mut self, ctx: &mut Ctx, shared: &mut Shared, device: DeviceId, suspects: Vec<Suspect>) {
         for Suspect { transaction, object, blocks } in suspects {
             if self.under_way.len() >= RESYNCS_MAX || ctx.fenced || ctx.leaving {
@@ -87,7 +88,7 @@ impl Resyncs {
         }
     }
 
-    /// An own transaction was interrupted, and all participants know.
+    /// A transaction of this host was interrupted, and all participants know it.
     pub fn on_interrupted(
         &mut self,
         ctx: &mut Ctx,
@@ -113,7 +114,7 @@ impl Resyncs {
         }
     }
 
-    /// Looks at the next rows, if there are more.
+    /// Checks the next rows. If there are none, the resync ends.
     fn go_on(&mut self, ctx: &mut Ctx, shared: &mut Shared, name: Interrupted) {
         let resync = self.under_way.get_mut(&name).expect("it is under way");
         if resync.rows.is_empty() {
@@ -136,7 +137,7 @@ impl Resyncs {
                 shared.counters.rows_checked += 1;
                 resync.rows.pop_front();
             }
-            // It can do without redundancy that is unavailable, or damaged.
+            // Redundancy that is unavailable or damaged can be recomputed, too.
             Ok(HostSuccess::Checked { matches: false })
             | Err(HostError::Unavailable { .. } | HostError::Device { failure: Failure::Lost { .. }, .. })
                 if !resync.recomputing =>
@@ -153,12 +154,13 @@ impl Resyncs {
         self.go_on(ctx, shared, name);
     }
 
-    /// All rows are right, or it can't be done now.
+    /// All rows are consistent, or the resync can't be done now.
     fn end(&mut self, ctx: &mut Ctx, name: Interrupted, done: bool) {
         let resync = self.under_way.remove(&name).expect("it is under way");
         let (transaction, device) = name;
         if done {
-            // A device that has written it knows all of its rows, so a device that has only heard of it may forget it alone.
+            // A device that has written a part of the transaction knows all of its rows. So a device that only received a pre-write may
+            // forget it alone.
             let devices = device.map_or_else(|| resync.volume.devices.clone(), |device| vec![device]);
             ctx.events.push(Event::Forget { transaction, devices });
         }
@@ -175,7 +177,8 @@ impl Left {
 }
 
 impl Resync {
-    /// Takes the rows of the next stripe from what is left; none, if nothing is. A device's word is not trusted to lie within the volume.
+    /// Takes the rows of the next stripe from what is left, if anything is. The blocks come from a device, so they are limited to the
+    /// volume.
     fn refill(&mut self) {
         let layout = &self.volume.layout;
         if layout.redundancy_units() == 0 {
@@ -202,7 +205,7 @@ impl Resync {
             Left::Component(position, left) if !left.is_empty() => {
                 let part = next(left);
                 let rows = StripeRows::of_component(layout, *position, part);
-                // The last units of a component may be of no stripe.
+                // The last units of a component may belong to no stripe.
                 self.rows.extend(rows.into_iter().filter(|rows| rows.stripe < self.volume.stripes()));
             }
             _ => {}

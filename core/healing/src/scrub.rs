@@ -1,13 +1,14 @@
-//! The scrubber: a job that reads every row of a volume, verifies checksums and redundancy, and repairs what is wrong (`docs/healing.md`).
+//! The scrubber is a background job that reads every row of a volume, verifies checksums and redundancy, and repairs what is wrong
+//! (`docs/healing.md`).
 //!
 //! ```text
 //!   for the rows of each stripe:  Checking ── all can be read, redundancy matches ───────────────────────► next
-//!                                    │ a block is corrupt ──► Repairing, from the others of its row ──► Checking
-//!                                    │                           └── another one is, too: reported, the rest of the rows is checked
-//!                                    └ does not match: reported; if asked, Recomputing ──────────────────► next
+//!                                    │ a checksum error ────► Repairing, from the others of its row ──► Checking
+//!                                    │                           └── another block is lost: reported; the other rows are checked
+//!                                    └ does not match: reported; if requested, Recomputing ──────────────► next
 //! ```
 //!
-//! Where a user's request met a checksum error, and could do without the block, the host does the same by itself for the stripe.
+//! If a user's request met a checksum error and succeeded without the block, the host scrubs and repairs that stripe without being asked.
 
 use crate::ctx::{Ctx, Event};
 use crate::job::{Job, ScrubId, ScrubStep};
@@ -21,17 +22,18 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
-/// Stripes that are looked at at a time.
+/// The most stripes at a time.
 const PARALLEL: usize = 4;
-/// What fails for other reasons is tried so often.
+/// How often a step that fails for other reasons is tried again.
 const ATTEMPTS: u32 = 3;
 /// The wait before another attempt.
 const PAUSE: Duration = Duration::from_millis(500);
-/// The wait after rows whose devices are out: so short that a volume is soon through, but the host does something else now and then.
+/// The wait after rows whose devices are unavailable. It is short, so that the scrub soon ends, but lets the host do other work.
 const PAUSE_AFTER_SKIPPED: Duration = Duration::from_millis(1);
 /// The most scrubs at a time.
 const SCRUBS_MAX: usize = 16;
-/// The most stripes that are repaired at a time because of what users met there. Others are when somebody meets it again.
+/// The most stripes under repair at a time after errors that users' requests met. Further stripes are repaired when the error is met
+/// again.
 const STRIPES_MAX: usize = 16;
 
 /// All scrubs of a host.
@@ -46,9 +48,9 @@ struct Scrub {
     repair: bool,
     recompute: bool,
     next_stripe: u64,
-    /// The one behind the last.
+    /// The end of the stripes, exclusive.
     stripes: u64,
-    /// What comes before the next stripe.
+    /// Steps that come before the next stripe.
     waiting: VecDeque<ScrubStep>,
     out: usize,
     throttle: Throttle,
@@ -56,7 +58,7 @@ struct Scrub {
 }
 
 impl Scrubs {
-    /// What is being scrubbed for front ends, the first stripe that has not been begun, and where that ends.
+    /// The scrubs for front ends: the volume, the next stripe to begin, and the end of the range.
     pub fn progress(&self) -> impl Iterator<Item = (VolumeId, u64, u64)> + '_ {
         self.asked().map(|scrub| (scrub.volume, scrub.next_stripe, scrub.stripes))
     }
@@ -69,17 +71,17 @@ impl Scrubs {
         self.under_way.contains_key(&id)
     }
 
-    /// Asserts that each knows its steps, and goes on some time.
+    /// Asserts that each scrub knows its steps, and has a step or a timer.
     pub fn invariants(&self, shared: &Shared) {
         for (id, scrub) in &self.under_way {
             let steps = shared.steps.jobs().filter(|job| matches!(job, Job::Scrub(of, _) if of == id));
-            assert_eq!(steps.count(), scrub.out, "a scrub knows what is under way: {id:?}");
+            assert_eq!(steps.count(), scrub.out, "a scrub knows its steps: {id:?}");
             let is_set = shared.timers.deadline_of(Timer::Scrub).is_some();
             assert!(scrub.out > 0 || is_set, "every wait has a deadline: {id:?}");
         }
     }
 
-    /// A front end asks for a scrub of some stripes.
+    /// A front end asks to scrub some stripes.
     pub fn start(
         &mut self,
         ctx: &mut Ctx,
@@ -101,7 +103,8 @@ impl Scrubs {
         ctx.events.push(Event::Ended { op, outcome: Err(refused) });
     }
 
-    /// A user met a checksum error in a device's block: the stripe is repaired soon. Nothing happens if it is being repaired, or too many others are.
+    /// A user's request met a checksum error in a device's block: the stripe is repaired soon. Nothing happens if it is under repair
+    /// already, or if too many others are.
     pub fn start_stripe(
         &mut self,
         ctx: &Ctx,
@@ -121,7 +124,7 @@ impl Scrubs {
         shared.timers.set(Timer::Scrub, ctx.now);
     }
 
-    /// Goes on with every scrub, as far as its budget allows.
+    /// Continues every scrub, as far as its budget allows.
     pub fn go_on(&mut self, ctx: &mut Ctx, shared: &mut Shared) {
         self.under_way.retain(|id, scrub| {
             while scrub.begin_next(ctx, shared, *id) {}
@@ -133,7 +136,7 @@ impl Scrubs {
         });
     }
 
-    /// A step has ended that has been under way since then.
+    /// A step that began at `since` has ended.
     pub fn answered(
         &mut self,
         ctx: &Ctx,
@@ -142,7 +145,7 @@ impl Scrubs {
         since: Time,
         outcome: &HostOutcome,
     ) {
-        let scrub = self.under_way.get_mut(&id).expect("it waits for all its steps");
+        let scrub = self.under_way.get_mut(&id).expect("a scrub ends after its steps");
         let budget = shared.budget(ctx, scrub.volume, false);
         scrub.out -= 1;
         scrub.throttle.ended(ctx.now, &budget, ctx.now.since(since));
@@ -171,7 +174,7 @@ impl Scrub {
         self.waiting.is_empty() && self.next_stripe >= self.stripes
     }
 
-    /// How it ends, if it does now.
+    /// The outcome, if the scrub ends now.
     fn outcome(&self, ctx: &Ctx) -> Option<HostOutcome> {
         match ctx.volumes.contains_key(&self.volume) {
             _ if self.out > 0 => None,
@@ -182,7 +185,7 @@ impl Scrub {
         }
     }
 
-    /// Begins with what is next; false if there is nothing to begin now.
+    /// Begins the next step. False if no step can begin now.
     fn begin_next(&mut self, ctx: &mut Ctx, shared: &mut Shared, id: ScrubId) -> bool {
         let ends = self.outcome(ctx).is_some() || self.is_done();
         let Some(volume) = ctx.volumes.get(&self.volume).filter(|_| !ends) else { return false };
@@ -190,7 +193,7 @@ impl Scrub {
         if self.out >= budget.parallel.min(PARALLEL) {
             return false;
         }
-        // What follows from a stripe was let through with it; but nothing goes on while everything is to wait.
+        // Further steps for a stripe were admitted with the stripe; but they, too, wait while the job is paused or rests.
         let bytes = if self.waiting.is_empty() { volume.layout.stripe_blocks() * BLOCK_BYTES as u64 } else { 0 };
         if let Err(later) = self.throttle.begin(ctx.now, &budget, bytes) {
             shared.timers.set(Timer::Scrub, later);
@@ -223,7 +226,7 @@ impl Scrub {
             ) => {
                 self.report.lost += 1;
                 match block_of_volume(volume, *device, *block) {
-                    // It does not stay where it is written: its disk is no good there.
+                    // The repaired block is damaged again: its disk is bad there.
                     Some((row, block)) if repaired == Some((*device, block)) => {
                         self.report.unrepairable += 1;
                         self.report(Found::Lost, BlockRange::new(block * BLOCK_BYTES as u64, BLOCK_BYTES as u64));
@@ -242,7 +245,7 @@ impl Scrub {
                 self.report.repaired += 1;
                 self.waiting.push_front(ScrubStep::Check { rows, attempts: 0, repaired: Some((device, block)) });
             }
-            // Another one of its row is lost, too. That one is found again by itself only if its row were checked: it is not.
+            // Another block of the row is lost, too. It is counted here, because the row is not checked again.
             (
                 ScrubStep::Repair { rows, device, block, .. },
                 Err(HostError::Device { device: other, failure: Failure::Lost { block: second } }),
@@ -263,7 +266,7 @@ impl Scrub {
                 self.check_around(rows, row);
             }
             (ScrubStep::Recompute { .. }, Ok(_)) => self.report.recomputed += 1,
-            // Its devices stay out for longer than this could wait.
+            // The devices may stay out for longer than a retry would wait.
             (ScrubStep::Check { .. } | ScrubStep::Recompute { .. }, Err(HostError::Unavailable { .. })) => {
                 self.report.skipped += 1;
             }
@@ -288,7 +291,7 @@ impl Scrub {
         self.report.rows += rows.rows.count;
     }
 
-    /// Goes on with the other rows of some.
+    /// Checks the other rows.
     fn check_around(&mut self, rows: StripeRows, row: u64) {
         let StripeRows { stripe, rows } = rows;
         let parts = [BlockRange::between(rows.start, row.max(rows.start)), BlockRange::between(row + 1, rows.end())];
@@ -304,7 +307,7 @@ impl Scrub {
     }
 }
 
-/// The bytes of the volume that lie in some rows: of its first unit. The others lie a unit further each.
+/// The bytes of the volume in some rows: those of the first data unit only, unless the rows are the whole stripe.
 fn bytes_of_rows(volume: &VolumeDescription, rows: StripeRows) -> BlockRange {
     let first = rows.stripe * volume.layout.stripe_blocks() + rows.rows.start;
     let whole = rows.rows.count == volume.layout.unit_blocks();
@@ -312,15 +315,15 @@ fn bytes_of_rows(volume: &VolumeDescription, rows: StripeRows) -> BlockRange {
     BlockRange::new(first * BLOCK_BYTES as u64, count * BLOCK_BYTES as u64)
 }
 
-/// The stripe that a device's block is of, if any.
+/// The stripe that a device's block belongs to, if any.
 fn stripe_of(volume: &VolumeDescription, device: DeviceId, block: u64) -> Option<u64> {
     let position = volume.devices.iter().position(|held| *held == device)?;
     let stripe = StripeRows::of_component(&volume.layout, position, BlockRange::new(block, 1)).pop()?.stripe;
     (stripe < volume.stripes()).then_some(stripe)
 }
 
-/// The row that a device's block is in, and a block of the volume of which just that one is written with: itself, or, of redundancy,
-/// any of its row. None if it is of no stripe.
+/// The row of a device's block, and the block of the volume to restore for it: the block itself, or, for a redundancy block, any block of
+/// its row. None if it belongs to no stripe.
 fn block_of_volume(volume: &VolumeDescription, device: DeviceId, block: u64) -> Option<(u64, u64)> {
     let layout = &volume.layout;
     let position = volume.devices.iter().position(|held| *held == device)?;

@@ -1,4 +1,4 @@
-//! The sides of a volume: where it lies, and, while it moves, where it moves to.
+//! The sides of a volume: its present placement, and, while it moves, its migration target.
 
 use braid_base::VolumeId;
 use braid_layout::VolumeDescription;
@@ -10,7 +10,7 @@ pub(crate) struct Side {
     pub target: bool,
 }
 
-/// About how many blocks of a device so many blocks of a volume bring.
+/// About how many blocks of one device hold so many blocks of a volume.
 pub(crate) fn weight(volume: &VolumeDescription, blocks: u64) -> u64 {
     blocks.div_ceil(volume.layout.data_units() as u64)
 }

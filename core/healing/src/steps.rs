@@ -1,4 +1,4 @@
-//! The steps of all jobs that are under way, and what else the jobs share.
+//! The steps of all jobs that are under way, and the other state that jobs share.
 
 use crate::ctx::{Ctx, Event, StepId};
 use crate::job::{Job, RecoveryStep};
@@ -7,31 +7,31 @@ use braid_base::{DeviceId, Time, Timers, VolumeId};
 use braid_machine::HostRequest;
 use std::collections::BTreeMap;
 
-/// What jobs have found and done since the host started.
+/// Counters of the jobs since the host started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HealingCounters {
-    /// Rows of stripes that linkage records showed to be whole.
+    /// Rows of stripes that linkage records proved to be whole.
     pub rows_checked: u64,
-    /// Rows of stripes whose redundancy was computed anew.
+    /// Rows of stripes whose redundancy was recomputed.
     pub rows_recomputed: u64,
     /// Blocks with checksum errors.
     pub corrupt: u64,
-    /// Those of them that were written again.
+    /// Blocks with checksum errors that were rewritten.
     pub repaired: u64,
 }
 
-/// Why jobs wake.
+/// The timers of jobs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Timer {
-    /// The recovery of a device goes on.
+    /// Continues the recovery of a device.
     Recover(DeviceId),
-    /// Scrubs go on.
+    /// Continues the scrubs.
     Scrub,
-    /// Migrations go on.
+    /// Continues the migrations.
     Migrate,
 }
 
-/// What all jobs share.
+/// The state that all jobs share.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     pub steps: Steps,
@@ -41,20 +41,20 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Has the host execute a step.
+    /// Asks the host to execute a step.
     pub fn ask(&mut self, ctx: &mut Ctx, job: Job, request: HostRequest) {
         let step = StepId(self.steps.take_number());
         self.steps.pending.insert(step, Pending { job, since: ctx.now });
         ctx.events.push(Event::Ask { step, request });
     }
 
-    /// How hard to work on a volume now. What `hastens` gives way to nobody, unless a share is asked for.
+    /// How much work may be done on a volume now. A job that `hastens` does not yield to users, unless the throttle sets a share.
     pub fn budget(&self, ctx: &Ctx, volume: VolumeId, hastens: bool) -> Budget {
         Budget::new(ctx.throttle, hastens, || self.users.are_at_work(ctx, volume))
     }
 }
 
-/// Steps that the host has been asked to execute.
+/// Steps that the host was asked to execute.
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
     pending: BTreeMap<StepId, Pending>,
@@ -74,17 +74,17 @@ impl Steps {
         self.next
     }
 
-    /// A step has ended. None if nobody waits for it any more.
+    /// Takes out a step that has ended. None if no job waits for it any more.
     pub fn end(&mut self, step: StepId) -> Option<Pending> {
         self.pending.remove(&step)
     }
 
-    /// What is under way, and for whom.
+    /// The steps under way, with their jobs.
     pub fn jobs(&self) -> impl Iterator<Item = &Job> {
         self.pending.values().map(|pending| &pending.job)
     }
 
-    /// What is under way for the recovery of a device.
+    /// The steps under way for the recovery of a device.
     pub fn of_recovery(&self, device: DeviceId) -> impl Iterator<Item = &RecoveryStep> {
         self.pending.values().filter_map(move |pending| match &pending.job {
             Job::Recovery(of, step) if *of == device => Some(step),
@@ -92,7 +92,7 @@ impl Steps {
         })
     }
 
-    /// Drops the steps for the recovery of a device that need not be waited for.
+    /// Drops the steps for the recovery of a device that `keeps` rejects.
     pub fn keep_of_recovery(&mut self, device: DeviceId, keeps: impl Fn(&RecoveryStep) -> bool) {
         self.pending.retain(|_, pending| match &pending.job {
             Job::Recovery(of, step) if *of == device => keeps(step),

@@ -1,4 +1,4 @@
-//! The first stage of a recovery: which objects the returning device lacks, and which it has too many.
+//! The survey is the first stage of a recovery: it finds the objects that the returning device lacks, and those that it should not have.
 
 use crate::ctx::Ctx;
 use crate::job::RecoveryStep;
@@ -8,21 +8,21 @@ use braid_layout::VolumeDescription;
 use braid_wire::{ObjectDescription, Task};
 use std::collections::{BTreeSet, VecDeque};
 
-/// The devices that are in, of the rings of a device's redundant volumes: they know what it has missed.
+/// The devices that are in and lie on the rings of a device's redundant volumes: they know what the device has missed.
 pub(crate) fn those_who_know(ctx: &Ctx, device: DeviceId) -> BTreeSet<DeviceId> {
     let rings = ctx.sides_on(device);
     let others = rings.iter().flat_map(|(_, volume)| volume.devices.iter().copied());
     others.filter(|other| *other != device && ctx.is_in(*other)).collect()
 }
 
-/// Every device that is in may have an object of a volume that is not known here. But an unavailable one has to be waited for only if it
-/// is on a ring with the returning device: what lies on the others does not concern the latter.
+/// True if a device must list its objects. Every device that is in may have an object of a volume that is not known here. But an
+/// unavailable device is waited for only if it is on a ring with the returning device: data elsewhere does not concern the latter.
 pub(crate) fn is_to_be_surveyed(ctx: &Ctx, device: DeviceId, other: DeviceId) -> bool {
     ctx.is_available(other) || those_who_know(ctx, device).contains(&other)
 }
 
 impl Recovery {
-    /// What follows from the objects that devices have; none if there is a volume that this host does not know.
+    /// The steps that follow from the objects of the devices. None if some object belongs to a volume that this host does not know.
     pub(crate) fn after_survey(&self, ctx: &Ctx) -> Option<VecDeque<RecoveryStep>> {
         let device = self.device;
         let own = self.objects.get(&device)?;
@@ -31,13 +31,13 @@ impl Recovery {
         if others().any(|object| object.redundant && !is_known(object)) {
             return None;
         }
-        // No other device that was asked has it. A device that was not asked may, and then it is of a volume that is not known yet.
+        // None of the devices that were asked has the object. A device that was not asked may have it; then its volume is not known yet.
         let has_all_asked = ctx.devices_in().all(|other| self.objects.contains_key(&other));
         let is_nobodys = |held: &ObjectDescription| held.redundant && !is_known(held);
         if !has_all_asked && own.iter().any(is_nobodys) {
             return None;
         }
-        // Of a volume that was deleted, or has moved away, meanwhile.
+        // The volume was deleted, or has moved away, meanwhile.
         let is_left_over = |held: &&ObjectDescription| match ctx.volumes.get(&VolumeId(held.object.0)) {
             Some(volume) => held.redundant && volume.object_on(device).is_none(),
             None => held.redundant && others().all(|other| other.object != held.object),
@@ -51,7 +51,7 @@ impl Recovery {
     }
 }
 
-/// Makes the device's object of a volume as it should be, and asks the others what it has missed of it.
+/// The steps that create or adjust the device's object of a volume, and that ask the other devices what it missed.
 fn steps_of_volume(
     ctx: &Ctx,
     device: DeviceId,
@@ -66,7 +66,7 @@ fn steps_of_volume(
     let mut asked = BTreeSet::new();
     for (layout, devices) in volume.placements() {
         let Some(place) = devices.iter().position(|held| *held == device) else { continue };
-        // Of what it lacks, others hold what belongs there: from before this disk came, or from while it was out.
+        // Blocks that it lacks are absent: the other devices hold their content, from before this disk came or from while it was out.
         let component = BlockRange::new(layout.first_block(), layout.component_blocks(volume.blocks()));
         let stripes = layout.stripes(volume.blocks());
         let absent = layout.used_blocks(place, stripes);
@@ -84,8 +84,8 @@ fn steps_of_volume(
             }
             Some(_) => {}
         }
-        // Whoever is in, and shares stripes with it, knows what it has missed; all who may vote must have decided what is from before
-        // its return, also those that are returning themselves.
+        // Each device that is in and shares stripes with it knows what it missed. Every participant, also one that is returning itself,
+        // must have decided the intents from before this return.
         let knows = |(other, device): &(usize, &DeviceId)| *other != place && !ctx.is_out(**device);
         asked.extend(devices.iter().enumerate().filter(knows).map(|(_, device)| *device));
     }
@@ -93,7 +93,7 @@ fn steps_of_volume(
         steps.push(RecoveryStep::Object(Task::SetOrdering { object, ordering }));
     }
     if has.is_some_and(|has| has != range && has.contains(range)) {
-        // It was out when the volume had moved.
+        // The device was out when the volume finished its move.
         let absent = BlockRange::new(0, 0);
         steps.push(RecoveryStep::Object(Task::ResizeObject { object, range, absent }));
     }

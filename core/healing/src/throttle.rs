@@ -1,14 +1,14 @@
-//! How fast jobs may go: as fast as possible while there are no user requests, and with a small part of the time while users do, so that these
-//! hardly notice (`docs/healing.md`).
+//! The recovery throttle sets how fast jobs go: as fast as possible while there are no user requests, and in a small part of the time
+//! while there are, so that users hardly notice (`docs/healing.md`).
 //!
 //! ```text
-//!   no users      all transactions that it may have under way, large ones
-//!   users here    one at a time, a small one; after one that took t it rests for t·(100−s)/s, where s is the share, in per cent
+//!   no users      the full number of parallel transactions, of full size
+//!   users here    one small transaction at a time; after one that took t, the job rests for t·(100−s)/s, where s is the share in per cent
 //!   or there
 //! ```
 //!
-//! Users are here while a request of theirs is under way, or was lately; and at other hosts, if a device that is concerned has said so. Besides,
-//! there may be a limit in bytes a second.
+//! Users are "here" while a request of theirs is under way at this host, or was lately. They are "there" (at other hosts) if a device of
+//! the volume has said so. In addition, there may be a limit in bytes a second.
 
 use crate::ctx::Ctx;
 use braid_base::{DeviceId, Time, VolumeId};
@@ -16,25 +16,25 @@ use braid_wire::RecoveryThrottle;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The share where none is asked for, in per cent.
+/// The default share, in per cent.
 const SHARE: u8 = 25;
-/// Blocks of a device that one transaction brings at most while users are there.
+/// The most blocks of a device that one transaction restores while there are users.
 const BLOCKS_BESIDE_USERS: u64 = 32;
-/// The longest rest: what took long may have waited for something else.
+/// The longest rest: a transaction that took longer may have waited for something else.
 const REST_MAX: Duration = Duration::from_secs(1);
-/// What may be brought at once after a rest, at any rate: a quarter of a second's worth.
+/// The burst that a rate limit permits after a rest: the bytes of a quarter of a second.
 const BURST: Duration = Duration::from_millis(250);
 
 /// Where users are at work.
 #[derive(Debug, Default)]
 pub(crate) struct Users {
-    /// When a request last came here.
+    /// When the last request arrived here.
     here_at: Option<Time>,
-    /// Devices that serve users of other hosts, by what they said last; until then it is taken for true.
+    /// Devices that serve users of other hosts, and until when their last report counts.
     busy_until: BTreeMap<DeviceId, Time>,
 }
 
-/// How hard to work now, at one thing.
+/// How much work one job may do now.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     throttle: RecoveryThrottle,
@@ -42,36 +42,36 @@ pub(crate) struct Budget {
     share: u8,
     /// The most transactions at a time.
     pub parallel: usize,
-    /// The most blocks of a device that one of them brings.
+    /// The most blocks of a device that one transaction restores.
     pub blocks: u64,
 }
 
-/// Keeps one job to its budget.
+/// The throttle of one job.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Throttle {
-    /// When all that was let through will have been within the rate.
+    /// When the bytes admitted so far are within the rate.
     free_at: Time,
-    /// Until when it rests if users are there.
+    /// The end of the rest, if there are users.
     rests_until: Time,
 }
 
 impl Users {
-    /// A request of a user has come.
+    /// A user's request has arrived.
     pub fn came(&mut self, now: Time) {
         self.here_at = Some(now);
     }
 
-    /// A device has said whether it serves users of other hosts.
+    /// A device has reported whether it serves users of other hosts.
     pub fn note_busy(&mut self, now: Time, device: DeviceId, busy: bool, heartbeat: Duration) {
         if busy {
-            // Until it says so again, and a part longer.
+            // The report counts for two heartbeats; the next one comes sooner.
             self.busy_until.insert(device, now.after(heartbeat * 2));
         } else {
             self.busy_until.remove(&device);
         }
     }
 
-    /// True if users of this host, or others of the volume's devices, are at work.
+    /// True if users of this host are at work, or other users on the volume's devices.
     pub fn are_at_work(&self, ctx: &Ctx, volume: VolumeId) -> bool {
         let lately = |at: Time| ctx.now.since(at) <= ctx.heartbeat;
         let busy = |device: &DeviceId| self.busy_until.get(device).is_some_and(|until| *until > ctx.now);
@@ -81,7 +81,7 @@ impl Users {
 }
 
 impl Budget {
-    /// What the monitor allows. Work that `hastens` gives way to nobody, unless a share is asked for.
+    /// The budget that the monitor's throttle permits. Work that `hastens` does not yield to users, unless the throttle sets a share.
     pub fn new(throttle: RecoveryThrottle, hastens: bool, are_users_at_work: impl FnOnce() -> bool) -> Budget {
         let share = match throttle.share {
             0 if hastens => 100,
@@ -95,7 +95,7 @@ impl Budget {
         }
     }
 
-    /// The same, with another limit in bytes a second, unless that is zero.
+    /// Replaces the limit in bytes a second, unless the new one is zero.
     pub fn with_rate(self, bytes_per_second: u64) -> Budget {
         match bytes_per_second {
             0 => self,
@@ -105,7 +105,7 @@ impl Budget {
 }
 
 impl Throttle {
-    /// Lets some bytes through, or says when to ask again.
+    /// Admits some bytes, or says when to ask again.
     pub fn begin(&mut self, now: Time, budget: &Budget, bytes: u64) -> Result<(), Time> {
         let throttle = budget.throttle;
         if throttle.paused {
@@ -127,7 +127,7 @@ impl Throttle {
         Ok(())
     }
 
-    /// A transaction has ended that took so long.
+    /// A transaction that took `took` has ended.
     pub fn ended(&mut self, now: Time, budget: &Budget, took: Duration) {
         if budget.share < 100 {
             let share = u32::from(budget.share.max(1));
@@ -184,7 +184,7 @@ mod tests {
             }
             let found = worked.as_secs_f64() / now.since(begun).as_secs_f64() * 100.0;
             assert!((found - f64::from(share)).abs() < 1.0, "{found} for {share}");
-            // Alone, it does not wait for the end of its rest.
+            // Without users, a job does not wait for the end of its rest.
             assert_eq!(throttle.begin(now, &Budget { share: 100, ..budget }, 1), Ok(()));
         }
     }

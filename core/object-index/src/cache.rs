@@ -1,20 +1,21 @@
-//! Leaves that were used lately, up to so many bytes. Who must go is found by the second chance: a hand goes around, spares once each
-//! that was used since it came by, and takes the next. That is nearly as good as going by age, and a use costs nothing but a mark.
+//! A cache of recently used leaves, bounded in bytes. Eviction is by second chance (the clock algorithm): a hand goes around the leaves,
+//! clears the mark of each leaf that was used since it last came by, and evicts the first leaf without a mark. That is nearly as good as
+//! least-recently-used, and a use only sets a mark.
 
 use crate::leaf::Leaf;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// What a leaf costs beside its bytes.
+/// Bytes that a leaf costs beside its content.
 const OVERHEAD: usize = 128;
 
-/// By slot.
+/// The cached leaves, by slot.
 #[derive(Debug)]
 pub(crate) struct Cache {
     leaves: BTreeMap<u32, Cached>,
     bytes: usize,
     bytes_max: usize,
-    /// The slot at which the hand was last.
+    /// The slot that the hand visited last.
     hand: u32,
 }
 
@@ -29,19 +30,19 @@ impl Cache {
         Cache { leaves: BTreeMap::new(), bytes: 0, bytes_max, hand: 0 }
     }
 
-    /// The leaf in a slot, which counts as used.
+    /// The leaf in a slot. It is marked as used.
     pub fn get(&mut self, slot: u32) -> Option<&Leaf> {
         let cached = self.leaves.get_mut(&slot)?;
         cached.used = true;
         Some(&cached.leaf)
     }
 
-    /// The same, without its being used.
+    /// The leaf in a slot, without marking it.
     pub fn peek(&self, slot: u32) -> Option<&Leaf> {
         self.leaves.get(&slot).map(|cached| &cached.leaf)
     }
 
-    /// Takes in a leaf; others go.
+    /// Adds a leaf, and evicts others.
     pub fn insert(&mut self, slot: u32, leaf: Leaf) {
         self.remove(slot);
         self.bytes += leaf.bytes() + OVERHEAD;
@@ -51,7 +52,7 @@ impl Cache {
         }
     }
 
-    /// Has the hand go on until one is gone, but not the one that has just come.
+    /// Moves the hand until a leaf is evicted, other than the one in slot `except`.
     fn evict(&mut self, except: u32) {
         loop {
             let behind = (Bound::Excluded(self.hand), Bound::Unbounded);
@@ -66,7 +67,6 @@ impl Cache {
         }
     }
 
-    /// Drops a leaf.
     pub fn remove(&mut self, slot: u32) {
         if let Some(cached) = self.leaves.remove(&slot) {
             self.bytes -= cached.leaf.bytes() + OVERHEAD;

@@ -1,4 +1,5 @@
-//! What an object index holds: changes in memory over leaves on the disk, found by the index. Lookups and rounds of merging go over this.
+//! The contents of an object index: changes in memory over leaves on the disk, which the index finds. Lookups and rounds of merging work
+//! on this.
 
 use crate::index::Index;
 use crate::leaves::Leaves;
@@ -7,7 +8,6 @@ use crate::types::Settings;
 use braid_objects::{Key, Obstacle};
 use bytes::Bytes;
 
-/// See the module.
 #[derive(Debug)]
 pub(crate) struct Contents {
     pub settings: Settings,
@@ -17,7 +17,7 @@ pub(crate) struct Contents {
 }
 
 impl Contents {
-    /// What a key has.
+    /// The value of a key, if it has one.
     pub fn get(&mut self, key: Key) -> Result<Option<Bytes>, Obstacle> {
         if let Some(value) = self.tables.get(key) {
             return Ok(value.clone());
@@ -31,7 +31,7 @@ impl Contents {
         }
     }
 
-    /// Slots that it has on the disk.
+    /// The number of slots in use on the disk.
     pub fn used_slots(&self) -> u64 {
         (self.index.leaves() + self.index.nodes_on_disk()) as u64
     }

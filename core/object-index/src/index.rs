@@ -1,41 +1,42 @@
-//! All leaves by first key, in memory: some tens of bytes for each. A leaf stands for the keys from its first up to the next one's.
+//! The index: all leaves by first key, in memory, at some tens of bytes for each leaf. A leaf covers the keys from its first key up to
+//! the first key of the next leaf.
 
 use crate::types::{Root, SlotRef};
 use braid_objects::Key;
 
-/// A leaf, as the index has it.
+/// A leaf's entry in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeafEntry {
     pub first: Key,
-    /// None: a stretch of keys of which none has a value.
+    /// Where the leaf is. None: no key of its range has a value.
     pub place: Option<SlotRef>,
-    /// What the leaf does not name is unknown.
+    /// The leaf lost entries: the values of keys that it does not name are unknown.
     pub lost: bool,
 }
 
-/// Some neighbouring leaves, as many as an index node on the disk names.
+/// Neighbouring leaves that one index node on the disk names.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub first: Key,
-    /// None: there is nothing to be said.
+    /// Where the node is. None: it is not on the disk, because the index is empty.
     pub place: Option<SlotRef>,
     pub leaves: Vec<LeafEntry>,
 }
 
-/// Where in the index a leaf is: in which node, as which of its leaves.
+/// The position of a leaf in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position {
     pub node: usize,
     pub leaf: usize,
 }
 
-/// See the module. It is never empty, and its first leaf stands for all keys below the second's.
+/// The index. It is never empty: its first leaf covers all keys below the second leaf's first key.
 #[derive(Debug)]
 pub(crate) struct Index {
     nodes: Vec<Node>,
-    /// Leaves that have a slot.
+    /// The number of leaves that have a slot.
     leaves: usize,
-    /// Some don't name all there was.
+    /// Some leaf has lost entries.
     has_lost: bool,
 }
 
@@ -46,7 +47,7 @@ impl Index {
         index
     }
 
-    /// Counts anew, and sees to it that there is something.
+    /// Counts the leaves anew, and adds an empty leaf if there is none.
     fn settle(&mut self) {
         (self.leaves, self.has_lost) = (0, false);
         for leaf in self.nodes.iter().flat_map(|node| &node.leaves) {
@@ -59,22 +60,22 @@ impl Index {
         }
     }
 
-    /// Leaves that have a slot.
+    /// The number of leaves that have a slot.
     pub fn leaves(&self) -> usize {
         self.leaves
     }
 
-    /// True if some leaf does not name all there was.
+    /// True if some leaf has lost entries.
     pub fn has_lost(&self) -> bool {
         self.has_lost
     }
 
-    /// Index nodes on the disk.
+    /// The number of index nodes on the disk.
     pub fn nodes_on_disk(&self) -> usize {
         if self.nodes[0].place.is_some() { self.nodes.len() } else { 0 }
     }
 
-    /// How many nodes there are.
+    /// The number of nodes.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
@@ -83,7 +84,7 @@ impl Index {
         &self.nodes[node]
     }
 
-    /// The leaf that stands for a key.
+    /// The leaf that covers a key.
     pub fn find(&self, key: Key) -> Position {
         let node = self.nodes.partition_point(|node| node.first <= key).saturating_sub(1);
         let leaf = self.nodes[node].leaves.partition_point(|leaf| leaf.first <= key).saturating_sub(1);
@@ -94,7 +95,7 @@ impl Index {
         self.nodes[position.node].leaves[position.leaf]
     }
 
-    /// The leaf behind this one.
+    /// The next leaf in key order.
     pub fn next(&self, Position { node, leaf }: Position) -> Option<Position> {
         if leaf + 1 < self.nodes[node].leaves.len() {
             return Some(Position { node, leaf: leaf + 1 });
@@ -102,12 +103,12 @@ impl Index {
         (node + 1 < self.nodes.len()).then_some(Position { node: node + 1, leaf: 0 })
     }
 
-    /// The first key behind what the leaf stands for; none: it stands for all that follows.
+    /// The first key that the leaf no longer covers; none if it covers all that follow.
     pub fn upper(&self, position: Position) -> Option<Key> {
         self.next(position).map(|next| self.at(next).first)
     }
 
-    /// Puts nodes in the place of others; runs of those ascend. If nothing at all is left, no nodes are needed: their slots.
+    /// Replaces runs of nodes by others; the runs must ascend. If the index is empty then, it needs no nodes: returns their slots.
     pub fn replace(&mut self, runs: Vec<(std::ops::Range<usize>, Vec<Node>)>) -> Vec<u32> {
         for (old, new) in runs.into_iter().rev() {
             self.nodes.splice(old, new);
@@ -121,13 +122,13 @@ impl Index {
         needless
     }
 
-    /// Where the nodes are.
+    /// The roots: where the index nodes are.
     pub fn roots(&self) -> Vec<Root> {
         let root = |node: &Node| node.place.map(|place| Root { first: node.first, place });
         self.nodes.iter().filter_map(root).collect()
     }
 
-    /// All slots that it names.
+    /// All slots of leaves and index nodes.
     pub fn slots(&self) -> impl Iterator<Item = u32> {
         let places = |node: &Node| {
             let leaves: Vec<u32> = node.leaves.iter().filter_map(|leaf| leaf.place).map(|place| place.slot).collect();

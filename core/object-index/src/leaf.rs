@@ -1,16 +1,16 @@
-//! A leaf: the entries of a stretch of keys, in order. Found by halving, without being unpacked; values are slices of it.
+//! A leaf: the entries of a range of keys, in order. Lookups are by binary search without unpacking; values are slices of the leaf.
 //!
-//! | offset | bytes | what |
+//! | offset | bytes | content |
 //! | --- | --- | --- |
 //! | 0 | 4 | `BrLf` |
 //! | 4 | 4 | checksum of what follows, up to the length |
 //! | 8 | 4 | length |
-//! | 12 | 4 | entries |
+//! | 12 | 4 | number of entries |
 //! | 16 | 4 | flags: 1 = lost |
 //! | 20 | 4 | zero |
-//! | 24 | 17 | the first key that it stands for |
+//! | 24 | 17 | the first key that the leaf covers |
 //! | 41 | 7 | zero |
-//! | 48 | 21 each | entries: key 17, end of the value 4, counted from the first value; its highest bit: the key is known to have none |
+//! | 48 | 21 each | entries: key 17; end of the value 4, counted from the first value; its highest bit: the key is known to have no value |
 //! | | | values |
 
 use crate::types::{SECTOR, SlotRef};
@@ -29,7 +29,7 @@ pub(crate) const HEADER: usize = 48;
 /// Bytes of an entry without its value.
 pub(crate) const ENTRY: usize = KEY_BYTES + 4;
 
-/// See the module.
+/// A leaf in memory, in the form that it has on the disk.
 #[derive(Clone, Debug)]
 pub(crate) struct Leaf {
     bytes: Bytes,
@@ -38,7 +38,8 @@ pub(crate) struct Leaf {
 }
 
 impl Leaf {
-    /// The leaf at `place`, of what was read there; none if it is damaged. What it says is believed from here on.
+    /// Decodes the leaf at `place` from what was read there; none if it is damaged. The content is validated here, and trusted
+    /// afterwards.
     pub fn decode(bytes: &Bytes, place: SlotRef) -> Option<Leaf> {
         let length = place.length as usize;
         if length < HEADER || bytes.len() < length {
@@ -68,34 +69,34 @@ impl Leaf {
         end == values
     }
 
-    /// True if it is not all there was: then what it does not name is unknown.
+    /// True if the leaf has lost entries: the values of keys that it does not name are unknown.
     pub fn is_lost(&self) -> bool {
         self.lost
     }
 
-    /// How many entries.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Bytes of memory.
+    /// Bytes that it takes in memory.
     pub fn bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// What it says of a key: nothing, or that it has this value or none.
+    /// The value that the leaf records for a key, or that the key has no value; none if it records nothing of the key.
     pub fn get(&self, key: Key) -> Option<Option<Bytes>> {
         let at = self.from(key);
         self.is_at(at, &key.encode()).then(|| self.value(at))
     }
 
-    /// The bytes of a key's entry; none if it does not name it. An entry without a value has no value's bytes.
+    /// Bytes of a key's entry; none if the leaf does not name the key. An entry without a value counts zero bytes.
     pub fn entry_len(&self, key: Key) -> Option<usize> {
         let at = self.from(key);
         self.is_at(at, &key.encode()).then(|| self.span(at).map_or(0, |span| ENTRY + span.len()))
     }
 
-    /// The first entry at or behind a key.
+    /// The index of the first entry whose key is not below this one.
     pub fn from(&self, key: Key) -> usize {
         let key = key.encode();
         let (mut low, mut high) = (0, self.count);
@@ -110,39 +111,38 @@ impl Leaf {
         low
     }
 
-    /// An entry's key.
     pub fn key(&self, at: usize) -> Key {
         Key::decode(self.raw_key(at)).expect("it was looked at when the leaf was read")
     }
 
-    /// An entry's key as bytes, which are in the same order.
+    /// An entry's encoded key. Encoded keys have the same order as keys.
     pub fn raw_key(&self, at: usize) -> &[u8; KEY_BYTES] {
         let at = HEADER + at * ENTRY;
         self.bytes[at..at + KEY_BYTES].try_into().expect("a key's bytes")
     }
 
-    /// An entry's value; none if the key is known to have none.
+    /// An entry's value; none if the key is known to have no value.
     pub fn value(&self, at: usize) -> Option<Bytes> {
         self.span(at).map(|span| self.bytes.slice(span))
     }
 
-    /// The values of some neighbours, and where among all values these begin.
+    /// The values of neighbouring entries, and the offset among all values where they begin.
     pub fn values(&self, run: Range<usize>) -> (&[u8], usize) {
         let (values, start) = (self.values_at(), self.start(run.start));
         (&self.bytes[values + start..values + self.start(run.end)], start)
     }
 
-    /// An entry, with its end among all values.
+    /// An entry, with the end of its value among all values.
     pub fn entry(&self, at: usize) -> Entry {
         Entry { key: *self.raw_key(at), end: self.end(at), absent: self.raw_end(at) & ABSENT != 0 }
     }
 
-    /// True if there is an entry there, of this key.
+    /// True if entry `at` exists and has this key.
     pub fn is_at(&self, at: usize, key: &[u8; KEY_BYTES]) -> bool {
         at < self.count && self.raw_key(at) == key
     }
 
-    /// Bytes of an entry in the leaf.
+    /// Bytes of an entry with its value.
     pub fn size(&self, at: usize) -> usize {
         ENTRY + self.end(at) - self.start(at)
     }
@@ -169,7 +169,7 @@ impl Leaf {
     }
 }
 
-/// An entry that is to be in a leaf: its value ends there among the values given with it.
+/// An entry to be encoded. Its value ends at `end` among the values that are given with it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub key: [u8; KEY_BYTES],
@@ -177,7 +177,7 @@ pub(crate) struct Entry {
     pub absent: bool,
 }
 
-/// A leaf of these entries, whose values follow each other in `values`: what to write, and the leaf.
+/// Encodes a leaf of these entries, whose values follow each other in `values`. Returns where it is, what to write, and the leaf.
 pub(crate) fn encode(slot: u32, first: Key, lost: bool, entries: &[Entry], values: &[u8]) -> (SlotRef, Bytes, Leaf) {
     let length = HEADER + entries.len() * ENTRY + values.len();
     let mut buffer = AlignedBuffer::zeroed(length.next_multiple_of(SECTOR));
@@ -255,7 +255,7 @@ mod tests {
             let mut bytes = data.to_vec();
             bytes[at] ^= 1 << bit;
             prop_assert!(Leaf::decode(&bytes.clone().into(), place).is_none());
-            // Even one that passes for whole is looked at before it is believed.
+            // A leaf with a valid checksum is validated as well before it is trusted.
             let checksum = crc32c(&bytes[8..place.length as usize]);
             bytes[4..8].copy_from_slice(&checksum.to_le_bytes());
             if let Some(leaf) = Leaf::decode(&bytes.into(), SlotRef { checksum, ..place }) {

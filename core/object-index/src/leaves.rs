@@ -1,4 +1,4 @@
-//! Leaves: those in memory, those that are wanted or on their way, and those that can't be read.
+//! The state of leaves: cached, wanted, being read, damaged.
 
 use crate::cache::Cache;
 use crate::index::{Index, LeafEntry};
@@ -12,20 +12,20 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     first: Key,
-    /// Where it is.
+    /// The leaf's location on the disk.
     pub place: SlotRef,
 }
 
-/// See the module.
+/// The leaves of an object index.
 #[derive(Debug)]
 pub(crate) struct Leaves {
     pub cache: Cache,
-    /// Slots whose leaf can't be read.
+    /// Slots whose leaf can't be read, or is damaged.
     damaged: BTreeSet<u32>,
     /// Leaves that are being read, by slot.
     reading: BTreeMap<u32, Wanted>,
     wanted: Vec<Wanted>,
-    /// How many were read for lookups, were written, and were found damaged.
+    /// The numbers of leaves that were read for lookups, written, and found damaged.
     pub read: u64,
     pub written: u64,
     pub found_damaged: u64,
@@ -44,12 +44,12 @@ impl Leaves {
         }
     }
 
-    /// The leaves that were not here since this was asked last.
+    /// The leaves that lookups lacked since the last call.
     pub fn take_wanted(&mut self) -> Vec<Wanted> {
         std::mem::take(&mut self.wanted)
     }
 
-    /// False if the leaf is being read already, or is none any more.
+    /// Notes that the caller reads a leaf. Returns false if it is being read already, or was replaced.
     pub fn begin_read(&mut self, wanted: Wanted, index: &Index) -> bool {
         if index.at(index.find(wanted.first)).place != Some(wanted.place) {
             return false;
@@ -59,7 +59,7 @@ impl Leaves {
         begins
     }
 
-    /// True if the leaf is on its way.
+    /// True if the leaf is being read.
     pub fn is_being_read(&self, wanted: Wanted) -> bool {
         self.reading.get(&wanted.place.slot) == Some(&wanted)
     }
@@ -72,7 +72,7 @@ impl Leaves {
             return false;
         }
         self.reading.remove(&slot);
-        // Another one may have come in its place.
+        // The leaf may have been replaced while it was read.
         if index.at(index.find(first)).place == Some(place) {
             match leaf {
                 Some(leaf) => self.cache.insert(slot, leaf),
@@ -90,13 +90,13 @@ impl Leaves {
         self.damaged.contains(&slot)
     }
 
-    /// The leaf in a slot is none any more.
+    /// The slot no longer holds a leaf.
     pub fn drop_slot(&mut self, slot: u32) {
         self.cache.remove(slot);
         self.damaged.remove(&slot);
     }
 
-    /// A leaf, from memory; none if nothing is on the disk of it.
+    /// A leaf from memory; none if no leaf is on the disk.
     pub fn get(&mut self, entry: LeafEntry) -> Result<Option<&Leaf>, Obstacle> {
         let Some(place) = entry.place else { return Ok(None) };
         if self.damaged.contains(&place.slot) {

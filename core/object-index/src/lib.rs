@@ -1,42 +1,42 @@
-//! The ordered map under a device's objects: from [`braid_objects::Key`] to bytes, on a disk, of which little needs to be in memory.
-//! Pure: it says what is to be read and written, and is told what came of it. Slots come from its caller, and go back there.
+//! The object index: the ordered map on a device's disk from [`braid_objects::Key`] to bytes. Only its index nodes need to be in memory.
+//! The crate is pure: it says what to read and write, and is told the results. Its caller provides the slots, and gets them back.
 //!
 //! ```text
-//!   memory   active ─ freeze ─► frozen        changes since the last checkpoint began; those that the one at work merges
+//!   memory   active ─ freeze ─► frozen        changes since the last checkpoint began; changes that the present one merges
 //!              │                  │ merge
-//!   disk       │        roots ─► index nodes ─► leaves      each of the latter two in a slot of its own, written once
-//!              └────── get, first: the newest that knows counts ──────┘
+//!   disk       │        roots ─► index nodes ─► leaves      each index node and leaf in a slot of its own, written once
+//!              └────── get, first: the newest entry counts ───────────┘
 //! ```
 //!
-//! Whoever keeps an object index sees to this:
-//! 1. Changes are in its journal before anybody hears of them, and stay there until they are merged.
-//! 2. A checkpoint freezes, and then works in *rounds*: each gets some free slots, merges what it can into new leaves there, and writes
-//!    index nodes that name them. When all that is durable, the new *roots* go into the journal, and once they are durable there, what
-//!    they no longer name is free.
+//! The caller must guarantee:
+//! 1. Changes are in its journal before their effects are visible to anything else, and stay there until they are merged.
+//! 2. A checkpoint freezes the changes, and then works in *rounds*. A round gets some free slots, merges what it can into new leaves there,
+//!    and writes index nodes that name them. When all of these are durable, the new *roots* go into the journal. Once the roots are durable,
+//!    slots that they no longer lead to are free.
 //! 3. The journal forgets the frozen changes after the last round's roots are durable.
 //!
-//! So what the latest durable roots lead to is whole at any time, and never written over. A crash between two rounds leaves roots that are
-//! newer than the journal's tail: replay puts changes over them that were merged already. That does no harm, as a change says what a
-//! key's value *is*, and not how to change it: when all are replayed, each key that any of them names has the value of the last of them,
-//! whatever is in the leaves; and of a key that none of them names, the leaves have what they had at the tail, since rounds merge only
-//! what is behind it.
+//! So the leaves that the latest durable roots lead to are whole at any time, and are never overwritten. A crash between two rounds leaves
+//! roots that are newer than the journal's tail: replay applies changes that were merged already. That does no harm, because a change says
+//! what a key's value *is*, and not how to modify it. After replay, each key that some change names has the value of the last such change,
+//! whatever is in the leaves. For a key that no change names, the leaves have the value that it had at the tail, because rounds merge only
+//! later changes.
 //!
-//! A leaf that is damaged loses what it alone knew: its keys answer [`Obstacle::Lost`](braid_objects::Obstacle::Lost). What is merged over
-//! it makes a leaf flagged *lost*, which keeps what has been said since, that keys are gone included, and answers as before for
-//! the rest.
+//! A damaged leaf loses the values that it alone held: lookups of its keys answer [`Obstacle::Lost`](braid_objects::Obstacle::Lost).
+//! Merging changes over it makes a leaf that is flagged *lost*. Such a leaf records the later changes, removals included; lookups of its
+//! other keys answer `Lost` as before.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
-//! | `object_index` | the map as its user sees it |
-//! | `contents` | what it holds: changes in memory (`table`), the index (`index`), leaves (`leaves`); lookups and rounds go over it |
-//! | `merge` | rounds: frozen changes go into new leaves, a little at a time |
-//! | `packer` | a stream of entries becomes leaves |
+//! | `object_index` | the map: lookups and changes |
+//! | `contents` | its parts: changes in memory (`table`), the index (`index`), leaves (`leaves`) |
+//! | `merge` | rounds of merging: frozen changes go into new leaves, in small steps |
+//! | `packer` | packs a stream of entries into leaves |
 //! | `leaf`, `node` | the two forms on the disk |
-//! | `opening` | how the index is read at a start |
-//! | `cache` | leaves that were used lately |
-//! | `negative_cache` | where changes left nothing |
-//! | `room` | how many slots merging can come to need |
-//! | `types` | small types that all of them share |
+//! | `opening` | opening: how the index nodes are read |
+//! | `cache` | recently used leaves |
+//! | `negative_cache` | ranges of keys without values |
+//! | `room` | how many slots merging may need |
+//! | `types` | small types that all modules share |
 //! | `model` | tests against a plain map |
 
 mod cache;

@@ -1,15 +1,15 @@
-//! Merging: frozen changes go into new leaves, in rounds.
+//! Merging: frozen changes are merged into new leaves, in rounds.
 //!
 //! ```text
 //!   begin_round ─► next_read … on_merge_read ─► step: a leaf, an index node to write … ended ─► (all durable) ─► install ─► roots
 //! ```
 //!
-//! A round goes by ascending keys. Of each leaf with changes it takes the entries, in order, with the changes among them, to the
-//! packer, which cuts new leaves; neighbours go through it as one stream, so that what is left of small ones comes together. A
-//! round ends when one more leaf might take more slots than it has, or when all is merged. If the changes to one leaf are more than a
-//! round can take, the leaf is cut where they end: what is behind is merged by the next round.
+//! A round proceeds by ascending keys. For each leaf with changes, it passes the leaf's entries and the changes, in order, to the packer,
+//! which cuts new leaves. Neighbouring leaves pass through the packer as one stream, so that small leaves are joined. A round ends when
+//! one more leaf might take more slots than it has, or when everything is merged. If the changes to one leaf are more than a round can
+//! take, the leaf is cut where they end, and the next round merges the rest.
 //!
-//! One step does a bounded amount of work, some tens of microseconds: who calls it has other things to do in between.
+//! One step does a bounded amount of work, some tens of microseconds, so that its caller can do other work in between.
 
 use crate::contents::Contents;
 use crate::index::{LeafEntry, Node, Position};
@@ -23,84 +23,82 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{Bound, Range};
 
-/// Leaves that are read ahead.
+/// The most leaves that are planned ahead.
 const AHEAD: usize = 16;
-/// The most entries that one step takes, and that go over in one piece.
+/// The most entries that one step takes, and the most that are copied as one run.
 const ENTRIES_PER_STEP: usize = 1024;
 const RUN_MAX: usize = 256;
 
-/// What a round does next.
+/// The result of a step.
 #[derive(Debug)]
 pub enum Step {
-    /// This is to be written.
+    /// Write this.
     Write(Write),
     /// There is more to do at once.
     Goes,
-    /// It waits for a leaf.
+    /// The round waits for a leaf to be read.
     Waits,
-    /// Nothing more: when all that was written is durable, it can be installed.
+    /// The round has ended. It can be installed when all its writes are durable.
     Ended,
 }
 
-/// A leaf or an index node, for a slot of the round's.
+/// A leaf or an index node to be written to one of the round's slots.
 #[derive(Debug)]
 pub struct Write {
-    /// Where to.
     pub slot: u32,
     /// The bytes, from the slot's start.
     pub data: Bytes,
 }
 
-/// What a round leaves.
+/// The slots that an installed round gives back.
 #[derive(Debug, Default)]
 pub struct Installed {
-    /// Slots that are free as soon as the new roots are durable.
+    /// Slots of replaced leaves and nodes. They are free when the new roots are durable.
     pub released: Vec<u32>,
-    /// Slots that it did not need.
+    /// Slots that the round did not need.
     pub unused: Vec<u32>,
 }
 
-/// A round at work.
+/// A round under way.
 #[derive(Debug)]
 pub(crate) struct Round {
     slots: RoundSlots,
     packer: Packer,
     plan: Plan,
-    /// Changes up to here are in the packer or in leaves.
+    /// Changes up to this key are in the packer or in new leaves.
     cursor: Bound<Key>,
     current: Option<Current>,
     stretch: Option<LeafRun>,
-    /// What comes in the place of each leaf that was taken.
+    /// The entries that replace each leaf that was taken.
     replaced: BTreeMap<Position, Vec<LeafEntry>>,
-    /// Nodes with any of those.
+    /// The number of index nodes with replaced leaves.
     touched: usize,
-    /// The stretch is over.
+    /// The run of leaves has ended: the packer is flushed.
     flushing: bool,
     /// No more leaves are taken.
     ending: bool,
     nodes: Option<Nodes>,
 }
 
-/// Its slots.
+/// The slots of a round.
 #[derive(Debug)]
 struct RoundSlots {
     total: usize,
     spare: VecDeque<u32>,
-    /// Slots of what was made.
+    /// Slots of new leaves and nodes.
     made: Vec<u32>,
-    /// Slots of what that stands in the place of.
+    /// Slots of the leaves and nodes that they replace.
     released: Vec<u32>,
 }
 
-/// The next leaves with changes.
+/// The next leaves that have changes.
 #[derive(Debug)]
 struct Plan {
     leaves: VecDeque<Planned>,
-    /// From where on more are to be looked for.
+    /// The key from which to look for more.
     from: Option<Bound<Key>>,
 }
 
-/// A leaf that is to be taken.
 #[derive(Debug)]
 struct Planned {
     position: Position,
@@ -111,16 +109,16 @@ struct Planned {
 enum Arrival {
     NotAsked,
     Reading(SlotRef),
-    /// None: there is nothing on the disk.
+    /// None: the leaf is not on the disk, and is empty.
     Here(Option<Leaf>),
     Damaged,
 }
 
-/// The leaf that is being taken.
+/// The leaf whose entries are being taken.
 #[derive(Debug)]
 struct Current {
     leaf: Option<Leaf>,
-    /// The next of its entries, and the bytes of those that are left.
+    /// The index of its next entry, and the bytes of the entries that are left.
     at: usize,
     rest: usize,
     upper: Option<Key>,
@@ -128,24 +126,24 @@ struct Current {
     is_cut: bool,
 }
 
-/// Neighbouring leaves that are taken as one stream.
+/// A run of neighbouring leaves that pass through the packer as one stream.
 #[derive(Debug)]
 struct LeafRun {
     /// The leaves taken so far.
     taken: Vec<Position>,
     first: Key,
-    /// What comes of it does not name all there was.
+    /// The new leaves have lost entries.
     lost: bool,
-    /// Its leaves are in use.
+    /// The leaves are in the cache.
     hot: bool,
     made: usize,
 }
 
-/// Index nodes being made.
+/// The index nodes that a round makes.
 #[derive(Debug, Default)]
 struct Nodes {
     touched: VecDeque<usize>,
-    /// Of small nodes, what goes to the next one: from which node on, and their leaves.
+    /// The first old node and the leaves of small nodes, which are joined with the next node.
     carried: Option<(usize, Vec<LeafEntry>)>,
     runs: Vec<(Range<usize>, Vec<Node>)>,
     writes: VecDeque<Write>,
@@ -165,7 +163,7 @@ impl RoundSlots {
         slot
     }
 
-    /// True if they do for the packer's entries and these, and for the index nodes, whatever comes of them.
+    /// True if the slots suffice for the packer's entries, `more` bytes and the index nodes, in the worst case.
     fn do_for(&self, packer: &Packer, more: usize, touched: usize, node_leaves: usize) -> bool {
         let leaves = self.made.len() + packer.leaves_for(packer.len() + more);
         leaves + 2 * touched + leaves / node_leaves < self.total
@@ -173,7 +171,7 @@ impl RoundSlots {
 }
 
 impl Plan {
-    /// Finds the next leaves with changes.
+    /// Plans the next leaves that have changes.
     fn extend(&mut self, contents: &Contents) {
         while self.leaves.len() < AHEAD
             && let Some(from) = self.from
@@ -190,7 +188,7 @@ impl Plan {
 }
 
 impl Planned {
-    /// Gets the leaf from memory, or says that it must be read.
+    /// Takes the leaf from the cache, or returns where it must be read.
     fn fetch(&mut self, contents: &Contents) -> Option<SlotRef> {
         if !matches!(self.state, Arrival::NotAsked) {
             return None;
@@ -211,9 +209,9 @@ impl Planned {
 }
 
 impl Round {
-    /// Begins with these free slots: no more than the settings say.
+    /// Begins a round with these free slots, at most as many as the settings say.
     pub fn new(slots: Vec<u32>, contents: &Contents) -> Round {
-        assert!(slots.len() >= ROUND_SLOTS_MIN as usize, "a round that can't get on must not begin");
+        assert!(slots.len() >= ROUND_SLOTS_MIN as usize, "a round needs enough slots to make progress");
         let merged = contents.tables.merged;
         let (made, released) = (Vec::new(), Vec::new());
         Round {
@@ -231,17 +229,17 @@ impl Round {
         }
     }
 
-    /// All slots that it has, used or not.
+    /// All slots of the round, used or not.
     pub fn slots(&self) -> impl Iterator<Item = u32> {
         self.slots.spare.iter().chain(&self.slots.made).copied()
     }
 
-    /// How many.
+    /// The number of its slots.
     pub fn held(&self) -> u64 {
         self.slots.total as u64
     }
 
-    /// The next leaf that it wants read, a few ahead of what it is at. None at the moment.
+    /// The next leaf to read for the round, a few ahead of its progress; none at the moment if there is none.
     pub fn next_read(&mut self, contents: &Contents) -> Option<SlotRef> {
         self.extend_plan(contents);
         self.plan.leaves.iter_mut().find_map(|planned| planned.fetch(contents))
@@ -273,7 +271,7 @@ impl Round {
         true
     }
 
-    /// Goes on a little.
+    /// Does the next small step.
     pub fn step(&mut self, contents: &mut Contents) -> Step {
         if self.nodes.is_some() {
             return self.make_node(contents);
@@ -305,7 +303,7 @@ impl Round {
         self.take_leaf(contents)
     }
 
-    /// Begins with the next leaf that has changes, if there is room for that.
+    /// Begins with the next leaf that has changes, if the slots suffice for it.
     fn take_leaf(&mut self, contents: &Contents) -> Step {
         self.extend_plan(contents);
         let Some(planned) = self.plan.leaves.front_mut() else {
@@ -363,7 +361,7 @@ impl Round {
         Step::Goes
     }
 
-    /// Takes entries of the leaf, and changes, in order: until the packer is full, or they are all taken.
+    /// Takes entries of the leaf and changes, in order, until the packer is full or all are taken.
     fn take_entries(&mut self, contents: &Contents) {
         let Round { slots, packer, current: taking, stretch, cursor, touched, ending, .. } = self;
         let current = taking.as_mut().expect("a leaf is being taken");
@@ -374,7 +372,7 @@ impl Round {
         while taken < ENTRIES_PER_STEP && !packer.is_full() {
             let change = if current.is_cut { None } else { changes.peek().map(|(key, value)| (**key, *value)) };
             if let Some(leaf) = &current.leaf {
-                // What stands before the next change goes over as it is.
+                // Entries before the next change are copied unchanged.
                 let until = change.map_or(leaf.len(), |(key, _)| leaf.from(key)).min(current.at + RUN_MAX);
                 if until > current.at {
                     current.rest -= packer.push_run(leaf, current.at..until);
@@ -393,7 +391,8 @@ impl Round {
             let before = overwritten.map_or(0, |leaf| leaf.size(current.at));
             let entry = if value.is_some() || keeps_absent { ENTRY } else { 0 };
             let after = entry + value.as_ref().map_or(0, Bytes::len);
-            // What does not grow has its room since the leaf was begun, and must have: see `room`.
+            // Room for a change that does not grow its entry was ensured when the leaf was begun, and such a change must not fail: see
+            // `room`.
             let more = current.rest + after;
             if after > before && !slots.do_for(packer, more, *touched, contents.settings.node_leaves) {
                 current.is_cut = true;
@@ -412,15 +411,15 @@ impl Round {
         }
     }
 
-    /// Writes a leaf of what is in the packer.
+    /// Writes a leaf of the packer's entries.
     fn make_leaf(&mut self, contents: &mut Contents, at_end: bool) -> Step {
         let slot = self.slots.take();
         let stretch = self.stretch.as_mut().expect("what is in the packer is of a stretch");
-        // The first one stands for all keys that the old leaf stood for: what is before it stays as it is.
+        // The first leaf of a run covers all keys from the first key of the old run, so that the leaf before it stays as it is.
         let first = if stretch.made == 0 { stretch.first } else { self.packer.first().expect("it is not empty") };
         let (place, data, leaf) = self.packer.cut(at_end, slot, first, stretch.lost);
         let entry = LeafEntry { first, place: Some(place), lost: stretch.lost };
-        // One for one, so that no index node comes to have more leaves unless there are more.
+        // New leaves replace old ones one for one, so that an index node gets more leaves only if there are more.
         let instead = stretch.taken.get(stretch.made).copied().unwrap_or(stretch.last());
         self.replaced.get_mut(&instead).expect("it was taken").push(entry);
         stretch.made += 1;
@@ -431,8 +430,8 @@ impl Round {
         Step::Write(Write { slot, data })
     }
 
-    /// Where nothing is left of a stretch, that is noted. Its keys don't fall to the leaf before it: if that is found damaged, they would
-    /// be lost with it.
+    /// A run of which no entry is left becomes an entry without a leaf. Its keys are not given to the leaf before it: if that leaf is
+    /// found damaged, they would be lost with it.
     fn end_stretch(&mut self) {
         let stretch = self.stretch.take().expect("it is being ended");
         if stretch.made == 0 {
@@ -460,13 +459,14 @@ impl Round {
         }
     }
 
-    /// All that it wrote is durable: from now on, this is what there is.
+    /// Everything that the round wrote is durable: installs it.
     pub fn install(self, contents: &mut Contents) -> Installed {
         let nodes = self.nodes.filter(|nodes| nodes.ended).expect("the round has ended");
         let RoundSlots { spare, made, mut released, .. } = self.slots;
         contents.tables.merged = self.cursor;
         released.iter().for_each(|slot| contents.leaves.drop_slot(*slot));
-        // What is empty needs no nodes, though some were written. Those that were there before are named by the roots that are durable now.
+        // An empty index needs no nodes, though the round has written some. Nodes from before the round are still named by the durable
+        // roots.
         let mut unused = Vec::from(spare);
         for slot in contents.index.replace(nodes.runs) {
             if made.contains(&slot) { unused.push(slot) } else { released.push(slot) }
@@ -494,7 +494,7 @@ impl Nodes {
         }
         leaves.dedup_by(|next, before| next.place.is_none() && before.place.is_none() && next.lost == before.lost);
         if !leaves.is_empty() && leaves.len() <= most / 4 {
-            // A small one joins a neighbour.
+            // A small node joins a neighbour.
             let fits = |other: usize| leaves.len() + contents.index.node(other).leaves.len() <= most;
             let taken = self.runs.last().map_or(0, |(old, _)| old.end);
             if self.touched.front() == Some(&end) {

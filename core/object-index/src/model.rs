@@ -1,4 +1,4 @@
-//! An object index at work, against a plain map: leaves arrive late, rounds go on in between, the power fails, leaves are corrupted.
+//! Tests of an object index against a plain map. Leaves arrive late, rounds proceed meanwhile, the power fails, leaves are corrupted.
 
 use crate::index::Position;
 use crate::{Growth, ObjectIndex, Opening, ROUND_SLOTS_MIN, Root, Settings, SlotRef, Step};
@@ -21,11 +21,11 @@ fn key(of: u64, index: u64) -> Key {
     Key { kind: Kind::Attribute, of, index }
 }
 
-/// What a key has.
+/// The model's knowledge of a key's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Held {
     Surely(Option<Bytes>),
-    /// That, if it is not lost.
+    /// This value, unless it was lost.
     Perhaps(Option<Bytes>),
 }
 
@@ -42,16 +42,16 @@ struct Run {
     model: BTreeMap<Key, Held>,
     disk: BTreeMap<u32, Bytes>,
     free: BTreeSet<u32>,
-    /// Not free before the roots are durable.
+    /// These become free when the roots are durable.
     released: Vec<u32>,
     roots: Vec<Root>,
-    /// Changes since the tail, and how many of them are frozen.
+    /// Changes since the journal's tail, and how many of them are frozen.
     journal: Vec<Change>,
     frozen: usize,
     reads: Vec<SlotRef>,
     merge_reads: Vec<SlotRef>,
     lookups: Vec<Lookup>,
-    /// Slots in use when the merge began, and how many more it may come to.
+    /// Slots in use when the merge began, and how many more it may need.
     before: (u64, u64),
     answered: u64,
     lost: u64,
@@ -101,7 +101,7 @@ impl Run {
         }
     }
 
-    /// All goes.
+    /// Removes all values.
     fn clear(&mut self) {
         for of in 1..=LIVES {
             self.make((0..NAMES).map(|index| Change { key: key(of, index), value: None }).collect());
@@ -110,7 +110,7 @@ impl Run {
 
     fn change(&mut self) {
         let first = self.some_key();
-        // One, or some neighbours.
+        // One key, or some neighbours.
         let count = if self.rng.chance(1, 4) { self.rng.between(2, 40) } else { 1 };
         let removes = self.rng.chance(1, 3);
         let mut changes = Vec::new();
@@ -130,7 +130,7 @@ impl Run {
 
     fn note(&mut self, changes: &[Change]) {
         for Change { key, value } in changes {
-            // Who removes what is not there changes nothing.
+            // A removal of a key that has no value changes nothing.
             if value.is_some() || self.held(*key) != Held::Perhaps(None) {
                 self.model.insert(*key, Held::Surely(value.clone()));
             }
@@ -145,7 +145,7 @@ impl Run {
         self.answer();
     }
 
-    /// Tries all that wait.
+    /// Tries all waiting lookups.
     fn answer(&mut self) {
         for lookup in std::mem::take(&mut self.lookups) {
             let answered = match lookup {
@@ -220,11 +220,11 @@ impl Run {
         }
     }
 
-    /// The checkpoint goes on.
+    /// The checkpoint continues.
     fn merge(&mut self) {
         if self.object_index.round.is_none() {
             if self.object_index.is_to_be_merged() {
-                // The journal has the roots of the last round now.
+                // The journal has the roots of the last round by now.
                 let slots = (0..ROUND_SLOTS_MIN).map(|_| self.free.pop_first().expect("there are enough")).collect();
                 self.roots = self.object_index.roots();
                 self.free.extend(std::mem::take(&mut self.released));
@@ -262,7 +262,7 @@ impl Run {
             Step::Waits => assert!(!self.merge_reads.is_empty(), "it waits for something"),
             Step::Ended => {
                 let installed = self.object_index.install();
-                // Others may write there at once.
+                // Other data may be written there at once.
                 self.scribble(&installed.unused);
                 self.free.extend(installed.unused);
                 self.released.extend(installed.released);
@@ -286,7 +286,7 @@ impl Run {
         assert_eq!(seen.len(), SLOTS as usize, "a slot has none");
     }
 
-    /// A leaf on the disk is corrupted: what it alone knows is lost, when that is noticed.
+    /// A leaf on the disk is corrupted. The values that it alone holds are lost when that is detected.
     fn corrupt(&mut self) {
         let mut leaves = Vec::new();
         let mut at = Some(Position { node: 0, leaf: 0 });
@@ -321,10 +321,10 @@ impl Run {
         }
     }
 
-    /// The power fails: what was not durable is anything.
+    /// The power fails: slots that are not in use hold arbitrary data.
     fn crash(&mut self) {
         if self.rng.chance(1, 2) && self.object_index.round.is_none() {
-            // The last roots just made it.
+            // The last roots have just become durable.
             self.roots = self.object_index.roots();
         }
         self.object_index = self.open();
@@ -340,7 +340,7 @@ impl Run {
         self.audit();
     }
 
-    /// What a start would find.
+    /// Opens the object index from the durable roots.
     fn open(&self) -> ObjectIndex {
         let mut opening = Opening::new(settings(), self.roots.clone());
         let places: Vec<SlotRef> = opening.places().collect();
@@ -397,11 +397,11 @@ proptest! {
     }
 }
 
-/// A search that began anew whenever a leaf was not here would never see all of them.
+/// A search that started over whenever a leaf was not in memory would never have all of them at once.
 #[test]
 fn a_search_over_more_leaves_than_the_cache_holds_comes_to_an_end() {
     let mut run = Run::new(1);
-    // Gaps between them, in which the leaves might have something.
+    // With gaps between the keys, where the leaves might have entries.
     let all = |value: Option<Bytes>| {
         (0..NAMES).step_by(2).map(|index| Change { key: key(1, index), value: value.clone() }).collect()
     };
@@ -413,8 +413,8 @@ fn a_search_over_more_leaves_than_the_cache_holds_comes_to_an_end() {
     run.answer_all();
 }
 
-/// A node that says that there is nothing stands alone where its neighbour has no room for it. It goes with the last of the others, and the
-/// roots that are durable by then still name it.
+/// A node without any leaf is not joined with a neighbour that has no room for it. It is dropped when the last of the other nodes becomes
+/// empty; the roots that are durable then still name it.
 #[test]
 fn empty_nodes_that_the_durable_roots_name_are_not_written_over_when_the_last_value_goes() {
     let mut run = Run::new(1);
@@ -425,7 +425,7 @@ fn empty_nodes_that_the_durable_roots_name_are_not_written_over_when_the_last_va
     assert!(nodes > 2);
     let firsts: Vec<u64> = (1..nodes).map(|node| run.object_index.contents.index.node(node).first.index).collect();
     let parts = || firsts.iter().zip(firsts.iter().skip(1).chain([&60])).map(|(from, to)| *from..*to);
-    // All around the second node goes, then what is in there.
+    // First everything outside the second node is removed, then the second node's keys.
     for part in std::iter::once(0..firsts[0]).chain(parts().skip(1)).chain(parts().take(1)) {
         run.make(part.map(|index| change(index, None)).collect());
         run.finish();

@@ -1,21 +1,20 @@
-//! Stretches of keys that are known to have no values. Who looks for the first of a range behind many that are gone, but not merged yet,
-//! walks over all of them; the next one, who takes from a queue or sweeps what an object left, need not.
+//! A cache of ranges of keys that are known to have no values. A search for the first key of a range has to walk over all removed keys
+//! that are not merged yet. Later searches, to take from a queue or to collect the garbage of an object, skip the range.
 
 use braid_objects::Key;
 use std::collections::BTreeMap;
 
-/// The most stretches. When there are more, all are forgotten.
+/// The most ranges. When there are more, all of them are forgotten.
 const VOIDS_MAX: usize = 1024;
 
-/// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct NegativeCache {
-    /// The first key, and the first behind it that may have a value. No two touch.
+    /// The first key of each range, and the first key behind it that may have a value. No two ranges touch.
     negative_cache: BTreeMap<Key, Key>,
 }
 
 impl NegativeCache {
-    /// The first key from this one on that may have a value.
+    /// The first key, from this one on, that may have a value.
     pub fn skip(&self, key: Key) -> Key {
         match self.negative_cache.range(..=key).next_back() {
             Some((_, behind)) if *behind > key => *behind,
@@ -23,7 +22,7 @@ impl NegativeCache {
         }
     }
 
-    /// A walk found that no key from `from` on and below `behind` has a value.
+    /// Adds a range: no key from `from` on and below `behind` has a value.
     pub fn learn(&mut self, from: Key, behind: Key) {
         if from >= behind {
             return;
@@ -46,7 +45,7 @@ impl NegativeCache {
         self.negative_cache.insert(first, end);
     }
 
-    /// The key has a value now.
+    /// A key has got a value.
     pub fn fill(&mut self, key: Key) {
         let Some((first, behind)) =
             self.negative_cache.range(..=key).next_back().map(|(first, behind)| (*first, *behind))

@@ -1,12 +1,12 @@
-//! Index nodes: which leaves there are, in order of their first keys.
+//! Index nodes: the list of leaves, in the order of their first keys.
 //!
-//! | offset | bytes | what |
+//! | offset | bytes | content |
 //! | --- | --- | --- |
 //! | 0 | 4 | `BrIx` |
 //! | 4 | 4 | checksum of what follows, up to the length |
 //! | 8 | 4 | length |
-//! | 12 | 4 | leaves |
-//! | 16 | 30 each | leaves: first key 17, flags 1 (1 = lost), slot + 1 (0: a stretch of keys without any) 4, length 4, checksum 4 |
+//! | 12 | 4 | number of leaves |
+//! | 16 | 30 each | leaves: first key 17, flags 1 (1 = lost), slot + 1 (0: a range of keys without values) 4, length 4, checksum 4 |
 
 use crate::index::LeafEntry;
 use crate::types::{Root, SECTOR, SlotRef};
@@ -21,14 +21,14 @@ const LOST: u8 = 1;
 const HEADER: usize = 16;
 const ENTRY: usize = KEY_BYTES + 1 + 4 + 4 + 4;
 
-/// The most leaves that a node of so many bytes names.
+/// The most leaves that a node of so many bytes can name.
 const fn leaves_in(bytes: usize) -> usize {
     (bytes - HEADER) / ENTRY
 }
 
 const _: () = assert!(leaves_in(73_728) >= 2048);
 
-/// A node of these leaves: where it is, and what to write there.
+/// Encodes a node of these leaves. Returns where it is, and what to write there.
 pub(crate) fn encode(slot: u32, leaves: &[LeafEntry]) -> (SlotRef, Bytes) {
     let length = HEADER + leaves.len() * ENTRY;
     let mut buffer = AlignedBuffer::zeroed(length.next_multiple_of(SECTOR));
@@ -49,7 +49,7 @@ pub(crate) fn encode(slot: u32, leaves: &[LeafEntry]) -> (SlotRef, Bytes) {
     (SlotRef { slot, length: length as u32, checksum }, buffer.freeze())
 }
 
-/// The leaves of a node; none if it is damaged.
+/// The leaves that a node names; none if it is damaged.
 pub(crate) fn decode(bytes: &Bytes, root: &Root) -> Option<Vec<LeafEntry>> {
     let length = root.place.length as usize;
     if length < HEADER || bytes.len() < length || bytes[..4] != MAGIC {

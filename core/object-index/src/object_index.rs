@@ -1,4 +1,4 @@
-//! The map as its user sees it: what it says of keys, and changes to it.
+//! The map: lookups and changes.
 
 use crate::contents::Contents;
 use crate::index::Index;
@@ -12,14 +12,14 @@ use braid_objects::{Change, Key, Kind, Known, Obstacle, View};
 use bytes::Bytes;
 use std::ops::{Bound, RangeBounds, RangeInclusive};
 
-/// The most leaves that are wanted ahead of a search.
+/// The most leaves that a search asks for ahead.
 const AHEAD: usize = 16;
-/// The most leaves that are looked at for that.
+/// The most leaves that a search examines for that.
 const LOOKED_AT: usize = 256;
-/// Shorter walks over keys without a value are not worth a note.
+/// A walk over fewer keys without a value is not remembered.
 const WALK_MIN: usize = 32;
 
-/// See the [crate](crate).
+/// An object index; see the [crate](crate).
 #[derive(Debug)]
 pub struct ObjectIndex {
     pub(crate) contents: Contents,
@@ -28,7 +28,7 @@ pub struct ObjectIndex {
 }
 
 impl ObjectIndex {
-    /// An empty one.
+    /// An empty object index.
     pub fn new(settings: Settings) -> ObjectIndex {
         ObjectIndex::with(settings, Index::new(Vec::new()))
     }
@@ -40,7 +40,7 @@ impl ObjectIndex {
         ObjectIndex { contents, negative_cache: NegativeCache::default(), round: None }
     }
 
-    /// Makes changes; their values are copied.
+    /// Applies changes; their values are copied.
     pub fn apply(&mut self, changes: &[Change]) {
         for change in changes {
             let Some(growth) = self.contents.weigh(change) else { continue };
@@ -55,123 +55,125 @@ impl ObjectIndex {
         self.contents.tables.tidy();
     }
 
-    /// Sets all changes so far aside: they are to be merged.
+    /// Freezes all changes so far, so that they can be merged.
     pub fn freeze(&mut self) {
         assert!(self.round.is_none(), "one merge at a time");
         self.contents.tables.freeze();
     }
 
-    /// True if a round is at work.
+    /// True if a round is under way.
     pub fn is_in_round(&self) -> bool {
         self.round.is_some()
     }
 
-    /// Slots that a round gets at most.
+    /// The most slots that a round gets.
     pub fn round_slots(&self) -> u32 {
         self.contents.settings.round_slots
     }
 
-    /// True if there is something frozen that is not merged yet.
+    /// True if some frozen change is not merged yet.
     pub fn is_to_be_merged(&self) -> bool {
         self.contents.tables.is_to_be_merged()
     }
 
-    /// All that was frozen is merged, and the journal need not know it any more.
+    /// All frozen changes are merged, and the journal may forget them.
     pub fn thaw(&mut self) {
-        assert!(self.round.is_none(), "all is merged first");
+        assert!(self.round.is_none(), "the round has ended");
         self.contents.tables.thaw();
     }
 
-    /// Begins a round with these free slots: at least [`ROUND_SLOTS_MIN`], and no more than the settings say.
+    /// Begins a round with these free slots: at least [`ROUND_SLOTS_MIN`], and at most as many as the settings say.
     pub fn begin_round(&mut self, slots: Vec<u32>) {
         assert!(self.round.is_none() && self.is_to_be_merged(), "there is something to do");
         self.round = Some(Box::new(Round::new(slots, &self.contents)));
     }
 
-    /// The next leaf that the round wants read, a few ahead of what it is at. None at the moment.
+    /// The next leaf to read for the round, a few ahead of its progress; none at the moment if there is none.
     pub fn next_read(&mut self) -> Option<SlotRef> {
         self.round.as_mut()?.next_read(&self.contents)
     }
 
-    /// What is in a slot has been read; none: it can't be. False if that is not the leaf: it may be read again, or be given up with none.
+    /// A slot has been read for the round; `None` if it can't be read. Returns false if the bytes are not the leaf: read it again, or
+    /// give up with `None`.
     pub fn on_merge_read(&mut self, slot: u32, bytes: Option<&Bytes>) -> bool {
         let leaves = &mut self.contents.leaves;
         self.round.as_mut().is_none_or(|round| round.on_read(slot, bytes, leaves))
     }
 
-    /// The round goes on a little.
+    /// Does a small step of the round.
     pub fn step(&mut self) -> Step {
         self.contents.tables.tidy();
         self.round.as_mut().expect("a round was begun").step(&mut self.contents)
     }
 
-    /// All that the round wrote is durable: from now on, this is what there is. Its [roots](ObjectIndex::roots) are to be noted.
+    /// Everything that the round wrote is durable: installs it. The caller must note the new [roots](ObjectIndex::roots).
     pub fn install(&mut self) -> Installed {
         self.round.take().expect("a round was begun").install(&mut self.contents)
     }
 
-    /// The leaves that were not here since this was asked last. Who reads one [begins to](ObjectIndex::begin_read), and says what came of it
-    /// with [`ObjectIndex::on_read`]; then is the time to ask again.
+    /// The leaves that lookups lacked since the last call. For each, the caller [begins a read](ObjectIndex::begin_read) and reports the
+    /// result to [`ObjectIndex::on_read`]. Then the lookup can be repeated.
     pub fn take_wanted(&mut self) -> Vec<Wanted> {
         self.contents.leaves.take_wanted()
     }
 
-    /// False if the leaf is being read already, or is none any more.
+    /// Notes that the caller reads a leaf. Returns false if it is being read already, or was replaced.
     pub fn begin_read(&mut self, wanted: Wanted) -> bool {
         self.contents.leaves.begin_read(wanted, &self.contents.index)
     }
 
-    /// True if the leaf is on its way.
+    /// True if the leaf is being read.
     pub fn is_being_read(&self, wanted: Wanted) -> bool {
         self.contents.leaves.is_being_read(wanted)
     }
 
-    /// The leaf in a slot has been read; none: it can't be. False if that is not the leaf: it may be read again, or be given up with none.
+    /// A slot has been read for lookups; `None` if it can't be read. Returns false if the bytes are not the leaf: read it again, or give
+    /// up with `None`.
     pub fn on_read(&mut self, slot: u32, bytes: Option<&Bytes>) -> bool {
         self.contents.leaves.on_read(slot, bytes, &self.contents.index)
     }
 
-    /// By how much changes may make the leaves grow, as far as that is known without the disk; else by all that they bring.
+    /// How much these changes may make the leaves grow. The size of the old values counts only if it is known without the disk.
     pub fn growth_of<'a>(&self, changes: impl IntoIterator<Item = &'a Change>) -> Growth {
         self.contents.growth_of(changes)
     }
 
-    /// The same, to the byte: for when room is scarce.
+    /// Like [`ObjectIndex::growth_of`], exact to the byte: for use when room is scarce.
     pub fn exact_growth_of<'a>(&mut self, changes: impl IntoIterator<Item = &'a Change>) -> Result<Growth, Obstacle> {
         self.contents.exact_growth_of(changes)
     }
 
-    /// What merging all changes so far can come to need, and so many more that make it grow by `more`. What is frozen is merged first.
+    /// The worst-case needs of merging all changes so far, and `changes` more that make the leaves grow by `more`. Frozen changes are
+    /// merged first.
     pub fn needs(&self, changes: usize, more: Growth) -> Needs {
         self.contents.needs(changes, more, self.round.as_ref().map_or(0, |round| round.held()))
     }
 
-    /// True if less may be needed when all changes so far are merged: what is kept for them is the worst, and some may take things away.
+    /// True if less may be needed once all changes so far are merged: the worst case is reserved for them, and some may remove values.
     pub fn may_need_less(&self) -> bool {
         self.contents.may_need_less()
     }
 
-    /// Where the index nodes are, all that were installed included.
+    /// The index nodes of all installed rounds.
     pub fn roots(&self) -> Vec<Root> {
         self.contents.index.roots()
     }
 
-    /// Changes that are not merged yet.
+    /// The number of changes that are not merged yet.
     pub fn pending(&self) -> usize {
         self.contents.tables.pending()
     }
 
-    /// Slots that it has on the disk.
+    /// The number of slots in use on the disk.
     pub fn used_slots(&self) -> u64 {
         self.contents.used_slots()
     }
 
-    /// Which slots it has, those of the round at work included. For starting, and tests.
+    /// All slots in use, those of a round under way included. For opening, and for tests.
     pub fn slots(&self) -> impl Iterator<Item = u32> {
         self.contents.index.slots().chain(self.round.iter().flat_map(|round| round.slots()))
     }
 
-    /// What it counts.
     pub fn statistics(&self) -> Statistics {
         let Contents { index, leaves, tables, .. } = &self.contents;
         Statistics {
@@ -186,8 +188,8 @@ impl ObjectIndex {
         }
     }
 
-    /// The first key at or behind `at` of which a leaf says anything, and what. What lies between is known to have no value; where it
-    /// ends with an obstacle, `at` is the first key of which that is not known.
+    /// The first key at or behind `at` that a leaf records, with its value or that it has none. The keys before it are known to have no
+    /// value. On an obstacle, `at` is the first key whose value is not known.
     fn first_on_disk(
         &mut self,
         at: &mut Key,
@@ -221,7 +223,7 @@ impl ObjectIndex {
         }
     }
 
-    /// The first key of a range that has a value, and that value.
+    /// The first key of a range that has a value, and the value.
     fn find_first(&mut self, keys: RangeInclusive<Key>, damage: &mut Damage) -> Result<Option<(Key, Bytes)>, Obstacle> {
         let (from, last) = keys.into_inner();
         let mut at = self.negative_cache.skip(from);
@@ -237,7 +239,7 @@ impl ObjectIndex {
                     Ok(Some(found)) => newest = Some(found),
                     Ok(None) => {}
                     Err(obstacle) => {
-                        // The next attempt begins here: all leaves on the way need not be in memory at once.
+                        // The next attempt continues here, so that the leaves on the way need not all be in memory at once.
                         if *damage != (Damage::IsPassed { any: true }) {
                             self.negative_cache.learn(from, at);
                         }
@@ -258,7 +260,7 @@ impl ObjectIndex {
             }
         };
         if *damage == (Damage::IsPassed { any: true }) {
-            // What was passed may hold something.
+            // The damaged leaves that were passed may have held values.
             return Ok(found);
         }
         let behind = found.as_ref().map(|(key, _)| *key).or_else(|| after(last));
@@ -282,7 +284,7 @@ impl View for ObjectIndex {
         let (from, last) = keys.into_inner();
         let mut position = Some(self.contents.index.find(from));
         let (mut looked, mut missing) = (0, 0);
-        // A leaf that is here may hold as many as are asked for, one that is not is taken to hold one.
+        // A leaf in memory may hold as many keys as are asked for; a leaf that is not is assumed to hold one.
         while let Some(at) = position
             && self.contents.index.at(at).first <= last
             && looked < LOOKED_AT
@@ -302,12 +304,12 @@ impl View for ObjectIndex {
     }
 }
 
-/// What damage is to a search.
+/// How a search treats damaged leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Damage {
-    /// Its end.
+    /// It ends there with [`Obstacle::Lost`].
     Ends,
-    /// None of its business, but it notes whether there was any.
+    /// It passes them, and notes that there were any.
     IsPassed { any: bool },
 }
 
@@ -323,7 +325,7 @@ impl Damage {
     }
 }
 
-/// The next key that there could be, of whatever kind.
+/// The next possible key, of whatever kind.
 fn after(key: Key) -> Option<Key> {
     let next = |kind| Some(Key { kind, of: 0, index: 0 });
     key.after().or_else(|| match key.kind {

@@ -1,4 +1,4 @@
-//! How an object index is opened: its index nodes are read, its leaves are not.
+//! Opening of an object index: its index nodes are read, its leaves are not.
 
 use crate::index::{Index, LeafEntry, Node};
 use crate::node::decode;
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 /// An object index can't be opened: an index node is damaged, or the nodes don't fit together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damaged {
-    /// The slot of one of them.
+    /// The slot of one of the damaged nodes.
     pub slot: u32,
 }
 
@@ -23,17 +23,17 @@ pub struct Opening {
 }
 
 impl Opening {
-    /// Begins with the roots that were durable last.
+    /// Begins with the roots that became durable last.
     pub fn new(settings: Settings, roots: Vec<Root>) -> Opening {
         Opening { settings, nodes: vec![None; roots.len()], roots }
     }
 
-    /// What to read.
+    /// The nodes to read.
     pub fn places(&self) -> impl Iterator<Item = SlotRef> {
         self.roots.iter().map(|root| root.place)
     }
 
-    /// The node at this place has been read.
+    /// Node `which` of [`Opening::places`] has been read.
     pub fn take(&mut self, which: usize, bytes: &Bytes) -> Result<(), Damaged> {
         let root = self.roots[which];
         let fits =
@@ -44,7 +44,7 @@ impl Opening {
         Ok(())
     }
 
-    /// All have: here is the object index. `slots` is how many there are; each may be used once.
+    /// All nodes have been read: returns the object index. Slots must be below `slots`, and each may be used only once.
     pub fn finish(self, slots: u32) -> Result<ObjectIndex, Damaged> {
         let mut used = BTreeSet::new();
         let mut behind = None;

@@ -1,8 +1,8 @@
-//! A stream of entries becomes leaves.
+//! The packer turns a stream of entries into leaves.
 //!
-//! While more comes, a leaf is filled as far as it goes. The last two of a stretch share what is left evenly, so that the next few
-//! entries find room wherever they fall; unless all that is new comes last, as with names that are counted up: then the first of them is
-//! filled, as nothing will come there any more. Either way there are as few leaves as can be.
+//! As long as more entries come, each leaf is filled. At the end of a run, the last two leaves share the rest evenly, so that the next
+//! few entries find room wherever they belong. If all new entries come last, as with keys that count up, the first of the two is filled
+//! instead, because no more entries will belong there. Either way the number of leaves is minimal.
 
 use crate::leaf::{ENTRY, Entry, HEADER, Leaf, encode};
 use crate::types::SlotRef;
@@ -11,29 +11,29 @@ use braid_objects::key::KEY_BYTES;
 use bytes::Bytes;
 use std::ops::Range;
 
-/// See the module.
+/// The entries that are not in a leaf yet.
 #[derive(Debug)]
 pub(crate) struct Packer {
-    /// Bytes of entries in a leaf.
+    /// The most bytes of entries in a leaf.
     payload: usize,
     entries: Vec<Entry>,
     values: Vec<u8>,
-    /// So many of the entries are there up to the last one that is not new.
+    /// The number of entries up to the last one that is not new.
     old: usize,
 }
 
 impl Packer {
-    /// Makes leaves of so many bytes.
+    /// A packer for leaves of `leaf_bytes` bytes.
     pub fn new(leaf_bytes: usize) -> Packer {
         Packer { payload: leaf_bytes - HEADER, entries: Vec::new(), values: Vec::new(), old: 0 }
     }
 
-    /// The most leaves that so many bytes of entries make.
+    /// The most leaves that `bytes` bytes of entries may need.
     pub fn leaves_for(&self, bytes: usize) -> usize {
         if bytes == 0 { 0 } else { 2 * bytes.div_ceil(self.payload) + 1 }
     }
 
-    /// Adds an entry, behind all others.
+    /// Adds an entry behind all others.
     pub fn push(&mut self, key: [u8; KEY_BYTES], value: Option<&[u8]>, is_new: bool) {
         self.values.extend_from_slice(value.unwrap_or_default());
         self.entries.push(Entry { key, end: self.values.len(), absent: value.is_none() });
@@ -42,7 +42,7 @@ impl Packer {
         }
     }
 
-    /// Adds entries of a leaf, which are not new, behind all others. How many bytes they have.
+    /// Adds entries of a leaf, which are not new, behind all others. Returns their bytes.
     pub fn push_run(&mut self, leaf: &Leaf, run: Range<usize>) -> usize {
         let count = run.len();
         let (values, first) = leaf.values(run.clone());
@@ -61,7 +61,7 @@ impl Packer {
         self.size(self.entries.len())
     }
 
-    /// True if a leaf can be filled whatever comes.
+    /// True if a leaf can be filled whatever comes next.
     pub fn is_full(&self) -> bool {
         self.len() >= 2 * self.payload
     }
@@ -71,7 +71,7 @@ impl Packer {
         self.entries.first().map(|entry| Key::decode(&entry.key).expect("it was a key"))
     }
 
-    /// The next leaf, in this slot; `at_end` if nothing more comes.
+    /// Makes the next leaf, in this slot. `at_end`: no more entries come.
     pub fn cut(&mut self, at_end: bool, slot: u32, first: Key, lost: bool) -> (SlotRef, Bytes, Leaf) {
         let count = self.next_cut(at_end);
         let split = self.entries[count - 1].end;
@@ -83,7 +83,7 @@ impl Packer {
         made
     }
 
-    /// How many entries the next leaf has.
+    /// The number of entries of the next leaf.
     fn next_cut(&self, at_end: bool) -> usize {
         let all = self.entries.len();
         let fill = self.fits();
@@ -94,19 +94,19 @@ impl Packer {
         if self.old <= fill {
             return fill;
         }
-        // Two leaves it is: as even as they both fit.
+        // Two leaves are needed: the split is as even as both can hold.
         let even = self.least(fill, |count| 2 * self.size(count) >= self.size(all));
         let both_fit = self.least(fill, |count| self.size(all) - self.size(count) <= self.payload);
         even.max(both_fit)
     }
 
-    /// Up to which entry a leaf goes that begins with the first.
+    /// The number of entries that fit into one leaf.
     fn fits(&self) -> usize {
         let behind = self.least(self.entries.len() + 1, |count| self.size(count) > self.payload);
         behind - 1
     }
 
-    /// The least number from 1 on, and at most this one, of which something is true that is true of all above it.
+    /// The smallest number from 1 to `most` for which `is_true` holds; it must hold for all numbers above it.
     fn least(&self, most: usize, is_true: impl Fn(usize) -> bool) -> usize {
         let (mut low, mut high) = (1, most);
         while low < high {
@@ -120,7 +120,7 @@ impl Packer {
         low
     }
 
-    /// Bytes of the first so many entries.
+    /// Bytes of the first `count` entries.
     fn size(&self, count: usize) -> usize {
         count * ENTRY + count.checked_sub(1).map_or(0, |last| self.entries[last].end)
     }
@@ -138,7 +138,7 @@ mod tests {
         Key { kind: Kind::Attribute, of: 7, index: index as u64 }.encode()
     }
 
-    /// The entries of the leaves that come of values of these lengths.
+    /// The numbers of entries in the leaves that values of these lengths make.
     fn packed(values: &[(usize, bool)]) -> Vec<usize> {
         let mut packer = Packer::new(PAYLOAD + HEADER);
         let mut leaves = Vec::new();
@@ -167,7 +167,7 @@ mod tests {
         leaves
     }
 
-    /// As few leaves as there can be.
+    /// The smallest possible number of leaves.
     fn fewest(values: &[(usize, bool)]) -> usize {
         let mut leaves = 1;
         let mut room = PAYLOAD;

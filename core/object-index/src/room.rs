@@ -1,9 +1,11 @@
-//! How many slots merging can come to need, so that changes are let in only while those are to be had: a merge must never be stuck.
+//! The slots that merging may need in the worst case. Changes are admitted only if these slots can be had, because a merge must never get
+//! stuck.
 //!
-//! The leaves of a stretch are packed as tightly as their entries in that order can be, so merging makes no more leaves than there
-//! were, unless there are more bytes in some of them than before. A leaf to which bytes are added can become two, however few they are; and
-//! as two neighbours together always fill one, so many bytes make at most twice as many leaves as they fill. A round that ends within a
-//! leaf cuts it once more, and does so only where bytes are added. Changes that add nothing cost nothing: they must go on on a full disk.
+//! The leaves of a run are packed as tightly as the order of their entries permits. So merging makes no more leaves than there were,
+//! unless some of them get more bytes than before. A leaf that gets even a few more bytes may become two. Two neighbours together always
+//! hold more than one full leaf, so added bytes make at most twice as many leaves as they would fill. A round that ends within a leaf
+//! cuts it once more, which happens only where bytes are added. Changes that add no bytes need no slots: they must succeed on a full
+//! disk.
 
 use crate::contents::Contents;
 use crate::leaf::{ENTRY, HEADER};
@@ -12,16 +14,16 @@ use crate::types::Growth;
 use braid_objects::{Change, Key, Obstacle};
 use std::ops::Add;
 
-/// What merging can come to need at most.
+/// The worst-case needs of merging.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// Slots that must be free for it.
+    /// Slots that must be free.
     pub free: u64,
-    /// Slots that the object index has at once, those that it has now included.
+    /// Slots that the object index may have at the same time, its present ones included.
     pub slots: u64,
-    /// Index nodes that there are.
+    /// Index nodes that there may be.
     pub nodes: u64,
-    /// Rounds. Each notes the roots.
+    /// Rounds. The roots are noted after each.
     pub rounds: u64,
 }
 
@@ -31,13 +33,13 @@ struct Merge {
 }
 
 impl Contents {
-    /// By how much changes may make the leaves grow, as far as that is known without the disk; else by all that they bring.
+    /// How much these changes may make the leaves grow. The size of the old values counts only if it is known without the disk.
     pub fn growth_of<'a>(&self, changes: impl IntoIterator<Item = &'a Change>) -> Growth {
         let growth = |change: &Change| self.growth_by(change, self.known_len(change.key));
         changes.into_iter().map(growth).fold(Growth::default(), Growth::add)
     }
 
-    /// The same, to the byte: for when room is scarce.
+    /// Like [`Contents::growth_of`], exact to the byte: for use when room is scarce.
     pub fn exact_growth_of<'a>(&mut self, changes: impl IntoIterator<Item = &'a Change>) -> Result<Growth, Obstacle> {
         let mut growth = Growth::default();
         for change in changes {
@@ -54,8 +56,8 @@ impl Contents {
         Ok(growth)
     }
 
-    /// What merging all changes so far can come to need, and so many more that make it grow by `more`, while a round has `held` slots. What is
-    /// frozen is merged first.
+    /// The worst-case needs of merging all changes so far, and `changes` more that make the leaves grow by `more`, while a round under
+    /// way has `held` slots. Frozen changes are merged first.
     pub fn needs(&self, changes: usize, more: Growth, held: u64) -> Needs {
         let (used, nodes) = (self.used_slots(), self.index.nodes_on_disk() as u64);
         let pending = self.tables.active.len() + changes;
@@ -66,7 +68,7 @@ impl Contents {
         let first = self.merge_of(self.tables.frozen.len() as u64, self.tables.frozen.growth, there);
         let then = self.merge_of(pending as u64, self.tables.active.growth + more, there + first.leaves);
         let leaves = first.leaves + then.leaves;
-        // Twice, as there may be two merges.
+        // Twice, because there may be two merges.
         let split = 2 * leaves.min(self.index.len() as u64) + 2 * leaves / self.settings.node_leaves as u64 + 2;
         let new_nodes = if leaves == 0 { 0 } else { split };
         let most = u64::from(self.settings.round_slots) + leaves + new_nodes;
@@ -78,24 +80,24 @@ impl Contents {
         }
     }
 
-    /// True if less may be needed when all changes so far are merged: what is kept for them is the worst, and some may take things away.
+    /// True if less may be needed once all changes so far are merged: the worst case is reserved for them, and some may remove values.
     pub fn may_need_less(&self) -> bool {
         let may = |table: &Table| table.shrinks || !table.growth.is_none();
         may(&self.tables.active) || may(&self.tables.frozen)
     }
 
-    /// What one merge can come to need, of so many changes into so many leaves.
+    /// The worst-case needs of one merge of `changes` changes into `there` leaves.
     fn merge_of(&self, changes: u64, growth: Growth, there: u64) -> Merge {
         if changes == 0 {
             return Merge { leaves: 0, rounds: 0 };
         }
         let payload = (self.settings.leaf_bytes - HEADER) as u64;
-        // Leaves that come of others having no room for what is added.
+        // Leaves that must be split because they have no room for the added bytes.
         let split = growth.entries.min(there + 1) + (2 * growth.bytes).div_ceil(payload);
-        // A round ends when the slots for one more leaf and its index node can't be had: so many it has taken or made by then.
+        // A round ends when its slots do not suffice for one more leaf and its index node. By then it has taken or made this many leaves.
         let each = (u64::from(self.settings.round_slots - 12) / 4).max(1);
         let rounds = 2 + (changes.min(there + 1) + split).div_ceil(each);
-        // Where a round ends within a leaf, there is one more.
+        // A round that ends within a leaf makes one leaf more.
         Merge { leaves: split + growth.entries.min(rounds), rounds }
     }
 
@@ -103,7 +105,7 @@ impl Contents {
         let before = known.unwrap_or(0);
         let after = match &change.value {
             Some(value) => ENTRY + value.len(),
-            // In a leaf that is lost it is put on record that a key has no value, and this one may be.
+            // A leaf that has lost entries records that a key has no value, and this leaf may be such a leaf.
             None if known.is_none() || self.is_lost(change.key) => before + ENTRY,
             None => 0,
         };
@@ -111,7 +113,7 @@ impl Contents {
         Growth { entries: u64::from(bytes > 0), bytes }
     }
 
-    /// By how much a change may make the leaves grow; none if it says nothing new.
+    /// How much a change may make the leaves grow; none if it changes nothing.
     pub fn weigh(&self, change: &Change) -> Option<Growth> {
         let known = self.known_len(change.key);
         let is_needless = change.value.is_none() && known == Some(0) && !self.is_lost(change.key);
@@ -122,7 +124,7 @@ impl Contents {
         self.index.has_lost() && self.index.at(self.index.find(key)).lost
     }
 
-    /// Bytes of a key's entry as things stand, if that is known without the disk.
+    /// Bytes of a key's present entry, if they are known without the disk.
     fn known_len(&self, key: Key) -> Option<usize> {
         if let Some(value) = self.tables.get(key) {
             return Some(value.as_ref().map_or(0, |value| ENTRY + value.len()));

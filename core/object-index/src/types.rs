@@ -1,19 +1,19 @@
-//! Small types that all parts of an object index share.
+//! Small types that all modules of the object index share.
 
 use braid_objects::Key;
 use std::ops::Add;
 
-/// Lengths are rounded up to this on the disk.
+/// Lengths on the disk are rounded up to this.
 pub(crate) const SECTOR: usize = 512;
 
-/// The least slots that a round must have: it then gets on, whatever it finds (a leaf full of the largest entries on both sides of
-/// another one, and index nodes that must be cut in two).
+/// The smallest number of slots of a round. With these it makes progress in any case, even for a leaf full of the largest entries on both
+/// sides of another one, and index nodes that must be split.
 pub const ROUND_SLOTS_MIN: u32 = 16;
 
-/// How large things are. All but the last two must stay as they are for as long as there is anything on the disk.
+/// Sizes and limits. All but the last two must not change as long as the object index has anything on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The most bytes of a leaf: a slot's.
+    /// The most bytes of a leaf, which is the size of a slot.
     pub leaf_bytes: usize,
     /// The most leaves that an index node names.
     pub node_leaves: usize,
@@ -29,15 +29,14 @@ impl Default for Settings {
     }
 }
 
-/// Where a leaf or an index node is: in which slot, how many bytes of it, and their checksum. So one that was written elsewhere, or should
-/// have been and was not, is noticed.
+/// The location of a leaf or an index node: its slot, its length, and its checksum. So a leaf from another place, or a write that never
+/// reached the disk, is detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SlotRef {
-    /// The slot.
     pub slot: u32,
-    /// Bytes in use, from its start.
+    /// Bytes in use from the slot's start.
     pub length: u32,
-    /// Of those, but for the first eight.
+    /// The checksum of these bytes without the first eight.
     pub checksum: u32,
 }
 
@@ -48,26 +47,24 @@ impl SlotRef {
     }
 }
 
-/// Where an index node is, and the first key that it stands for.
+/// The location of an index node, and the first key that it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Root {
-    /// The first key.
     pub first: Key,
-    /// Where the node is.
     pub place: SlotRef,
 }
 
-/// By how much changes may make the leaves grow.
+/// How much changes may make the leaves grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Growth {
-    /// Changes that make a leaf longer.
+    /// The number of changes that make a leaf longer.
     pub entries: u64,
-    /// By so much in all.
+    /// The bytes that they add in all.
     pub bytes: u64,
 }
 
 impl Growth {
-    /// True if nothing grows.
+    /// True if no leaf grows.
     pub fn is_none(&self) -> bool {
         self.entries == 0
     }
@@ -81,7 +78,7 @@ impl Add for Growth {
     }
 }
 
-/// What an object index counts.
+/// Counters of an object index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Leaves on the disk.
@@ -92,7 +89,7 @@ pub struct Statistics {
     pub pending: u64,
     /// Leaves in memory.
     pub leaves_cached: u64,
-    /// Their bytes.
+    /// Bytes of the leaves in memory.
     pub bytes_cached: u64,
     /// Leaves that were read for lookups.
     pub leaves_read: u64,
