@@ -1,6 +1,7 @@
-//! Requests as structures need them, what to make of the answers, and what to do when there is none.
+//! Building requests, interpreting their answers, and retrying without an answer.
 //!
-//! All comparisons made here are strict: an undefined attribute is equal to no bytes only, so that nothing that others removed comes back.
+//! All comparisons are strict: an undefined attribute equals only a value of no bytes, so that nothing comes back that another client
+//! removed.
 
 use crate::procedure::{Answer, Next, RequestFailure};
 use braid_base::{ObjectId, Rng};
@@ -11,7 +12,7 @@ use braid_wire::{
 use bytes::Bytes;
 use std::time::Duration;
 
-/// A request on one object, being put together.
+/// A builder of a request on one object.
 pub(crate) struct Asking {
     object: ObjectId,
     commands: Vec<ObjectCommand>,
@@ -22,12 +23,12 @@ impl Asking {
         Asking { object, commands: Vec::new() }
     }
 
-    /// Compares and swaps, and tells the value that was there.
+    /// Compares and swaps, and returns the value that was there.
     pub(crate) fn swap(self, name: AttributeName, compare: &Bytes, swap: &Bytes) -> Asking {
         self.swap_when(When::Always, name, compare, swap)
     }
 
-    /// The same, if every comparison before has held.
+    /// The same, if all comparisons before have held.
     pub(crate) fn then_swap(self, name: AttributeName, compare: &Bytes, swap: &Bytes) -> Asking {
         self.swap_when(When::IfSwapped, name, compare, swap)
     }
@@ -40,51 +41,51 @@ impl Asking {
         )
     }
 
-    /// Changes nothing; what follows depends on whether the attribute has this value.
+    /// Changes nothing; later commands depend on whether the attribute has this value.
     pub(crate) fn test(self, name: AttributeName, value: &Bytes) -> Asking {
         self.swap(name, value, value)
     }
 
-    /// Sets, if the last command's comparison, too, has held.
+    /// Sets attributes if the last command's comparison has held, too.
     pub(crate) fn with_sets(mut self, sets: Vec<SetAttribute>) -> Asking {
-        let last = self.commands.last_mut().expect("it goes with a command");
+        let last = self.commands.last_mut().expect("it belongs to a command");
         (last.sets, last.sets_when) = (sets, When::IfSwapped);
         self
     }
 
-    /// Tells values with the last command.
+    /// Reads attributes with the last command.
     pub(crate) fn with_gets(mut self, gets: Vec<AttributeName>) -> Asking {
-        self.commands.last_mut().expect("it goes with a command").gets = gets;
+        self.commands.last_mut().expect("it belongs to a command").gets = gets;
         self
     }
 
-    /// What was made elsewhere, and says itself what it depends on.
+    /// Appends commands that state their own conditions.
     pub(crate) fn then(mut self, commands: impl IntoIterator<Item = ObjectCommand>) -> Asking {
         self.commands.extend(commands);
         self
     }
 
-    /// Adds, if every comparison before has held, and tells the value that was there.
+    /// Adds if all comparisons before have held, and returns the value that was there.
     pub(crate) fn then_add(self, name: AttributeName, add: i64) -> Asking {
         self.command(When::IfSwapped, Action::FetchAndAdd { name, add, original: true })
     }
 
-    /// Sets, if every comparison before has held.
+    /// Sets attributes if all comparisons before have held.
     pub(crate) fn then_set(self, sets: Vec<SetAttribute>) -> Asking {
         self.command(When::IfSwapped, Action::Nothing).with_sets(sets)
     }
 
-    /// Tells values, whatever came before.
+    /// Reads attributes unconditionally.
     pub(crate) fn get(self, gets: Vec<AttributeName>) -> Asking {
         self.command(When::Always, Action::Nothing).with_gets(gets)
     }
 
-    /// Tells values, if every comparison before has held.
+    /// Reads attributes if all comparisons before have held.
     pub(crate) fn then_get(self, gets: Vec<AttributeName>) -> Asking {
         self.command(When::IfSwapped, Action::Nothing).with_gets(gets)
     }
 
-    /// Lists attributes of a page, whatever came before.
+    /// Lists attributes of a page unconditionally.
     pub(crate) fn list(self, page: u32, after: Option<u32>, most: u32) -> Asking {
         let after = after.map(|number| AttributeName::new(page, number));
         self.command(When::Always, Action::ListAttributes { after, page: Some(page), most })
@@ -105,16 +106,16 @@ impl Asking {
     }
 }
 
-/// A value for an attribute.
+/// A command part that sets an attribute.
 pub(crate) fn set(name: AttributeName, value: &Bytes) -> SetAttribute {
     SetAttribute { name, value: value.clone() }
 }
 
-/// What a request brought. It comes off the wire: a command that is not answered as it must be is taken for damage.
+/// The results of a request. They come from the network: a result that does not fit its command counts as damage.
 pub(crate) struct Results(pub(crate) Vec<CommandResult>);
 
 impl Results {
-    /// Whether the compare-and-swap found what it compared with, and what it found. `None` if it was skipped.
+    /// Whether the compare-and-swap found the expected value, and the value found. `None` if it was skipped.
     pub(crate) fn compared(&self, command: usize) -> Result<Option<(bool, Bytes)>, RequestFailure> {
         match self.action(command)? {
             ActionResult::Skipped => Ok(None),
@@ -123,12 +124,12 @@ impl Results {
         }
     }
 
-    /// Whether the compare-and-swap was done, and has swapped.
+    /// True if the compare-and-swap was executed and has swapped.
     pub(crate) fn swapped(&self, command: usize) -> Result<bool, RequestFailure> {
         Ok(self.compared(command)?.is_some_and(|(swapped, _)| swapped))
     }
 
-    /// What was there before something was added. `None` if that was skipped.
+    /// The value before an addition. `None` if it was skipped.
     pub(crate) fn added(&self, command: usize) -> Result<Option<i64>, RequestFailure> {
         match self.action(command)? {
             ActionResult::Skipped => Ok(None),
@@ -137,18 +138,18 @@ impl Results {
         }
     }
 
-    /// Whether a command was done at all.
+    /// True if a command was executed.
     pub(crate) fn happened(&self, command: usize) -> Result<bool, RequestFailure> {
         Ok(!matches!(self.action(command)?, ActionResult::Skipped))
     }
 
-    /// The values told, which are so many.
+    /// The values that were read; an error if there are not `count` of them.
     pub(crate) fn values(&self, command: usize, count: usize) -> Result<&[Bytes], RequestFailure> {
         let values = &self.0.get(command).ok_or(DAMAGED)?.values;
         if values.len() == count { Ok(values) } else { Err(DAMAGED) }
     }
 
-    /// What was listed: numbers and lengths, and whether there is more.
+    /// The listed attributes: numbers and lengths, and whether there are more.
     pub(crate) fn listed(&self, command: usize) -> Result<(Vec<(u32, u32)>, bool), RequestFailure> {
         match self.action(command)? {
             ActionResult::Attributes { found, more } => {
@@ -158,7 +159,7 @@ impl Results {
         }
     }
 
-    /// What became of the commands from this one on.
+    /// The results of the commands from `command` on.
     pub(crate) fn from(mut self, command: usize) -> Vec<CommandResult> {
         self.0.split_off(command.min(self.0.len()))
     }
@@ -168,52 +169,52 @@ impl Results {
     }
 }
 
-/// What is found is none of the structure's.
+/// The attributes do not contain what the structure stores there.
 pub(crate) const DAMAGED: RequestFailure = RequestFailure::Refused(ObjectFailure::Lost);
 
-/// What a structure's operation hears.
+/// The event with which a step of an operation begins.
 pub(crate) enum Heard {
-    /// It begins, or has slept.
+    /// The beginning, or the end of a sleep.
     Nothing,
-    /// To a request.
+    /// The answer to a request.
     Results(Results),
-    /// To a wait.
+    /// The end of a wait.
     Value,
-    /// What was asked may have been done or not; the next request that is answered finds out which.
+    /// The last request may have been executed or not; the next request that is answered finds out.
     Unknown,
 }
 
-/// How often a device may say that it has too much under way, or not answer in time, before an operation gives up.
+/// How often a device may refuse because it is busy, or not answer in time, before an operation fails.
 const TRIES_MAX: u32 = 8;
 
-/// How many milliseconds are slept at most instead of a wait that the device has no room for.
+/// If the device has no room for a wait, the operation sleeps for up to this many milliseconds instead.
 const INSTEAD_OF_WAITING_MS: u64 = 50;
 
-/// What all operations have in common: who stays without an answer asks again, some times.
+/// The retry state that all operations share: without an answer, a request is repeated a limited number of times.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CasContext {
     last: Last,
     busy: u32,
     unknown: u32,
-    /// True while it is not known whether the operation has taken effect. Whatever ends it then, ends it as [`RequestFailure::Unknown`].
+    /// True while it is unknown whether the operation has taken effect. A failure is then reported as [`RequestFailure::Unknown`].
     pub(crate) in_doubt: bool,
 }
 
-/// What an operation wanted last.
+/// The last step of an operation.
 #[derive(Clone, Debug, Default)]
 enum Last {
     #[default]
     Nothing,
     Asked(ObjectRequest),
     Awaited,
-    /// It sleeps, as the device had too much under way for this.
+    /// It sleeps before this request is repeated, since the device was busy.
     Again(ObjectRequest),
 }
 
 pub(crate) type Step<T> = Result<Next<Result<T, RequestFailure>>, RequestFailure>;
 
 impl CasContext {
-    /// Takes care of what is the same for all, and has `step` do the rest.
+    /// Handles retries, and has `step` do the rest.
     pub(crate) fn resume<T>(
         &mut self,
         rng: &mut Rng,
@@ -246,7 +247,7 @@ impl CasContext {
         }
     }
 
-    /// How long to sleep, if that helps; nothing if it is to go on without an answer.
+    /// How long to sleep before a retry; none if the operation continues without an answer.
     fn troubled(
         &mut self,
         rng: &mut Rng,

@@ -1,12 +1,12 @@
-//! A delivery counter (device atomics, section 6.3): exclusive use in the order in which people came, as in a shop where one takes a ticket. Who
-//! waits does not try again and again: the one before calls it.
+//! A delivery counter (device atomics, section 6.3): exclusive use in the order of tickets, like a ticket queue in a shop. A waiting client
+//! does not poll: its predecessor calls it.
 //!
 //! ```text
 //!   attributes of one number, on pages that follow each other:
-//!     tickets   how many were given out
-//!     word      the turn: which ticket is served; once its holder has come: its name, nonce, beat and lease
+//!     tickets   how many tickets were drawn
+//!     word      the turn: the ticket that is served; once its holder has come, also its name, nonce, heartbeat and lease
 //!     fence     the ticket, while its holder is served
-//!     trace     the nonce of who last left together with other commands
+//!     trace     the nonce of the client that last left together with other commands
 //!     slot t    of ticket t (modulo 65536): its holder's name; or that it is called
 //!
 //!   enter   FA tickets + 1 ──▶ my ticket t, and the word
@@ -14,24 +14,24 @@
 //!              └ turn < t: CAS slot t: undefined → my name                              │
 //!                    └▶ await slot t, and look now and then ── called ──▶ turn = t ─────┤
 //!                          └ turn < t, and the same for a lease: SKIP                   ▼
-//!                                                          CAS word: t, nobody → t, me;  fence: t ──▶ served
-//!   leave   CAS word: t, me → t + 1, nobody;  fence: nothing;  slot t: undefined;  slot t + 1: called;  and what is to be done last
-//!   SKIP    CAS word: u, whoever → u + 1, nobody (or me, if u + 1 is mine);  the same sets
+//!                                                          CAS word: t, none → t, me;  fence: t ──▶ served
+//!   leave   CAS word: t, me → t + 1, none;  fence: nothing;  slot t: undefined;  slot t + 1: called;  and the last request
+//!   SKIP    CAS word: u, any holder or none → u + 1, none (or me, if u + 1 is mine);  the same sets
 //! ```
 //!
 //! Guarantees:
 //!
-//! - **No ticket is served twice**: only who drew it may swap itself in while its turn is on, and the turn only grows.
-//! - **In the order of tickets**: but for those that are skipped.
-//! - **One at a time**: of guarded requests, and of what goes with [`Turn::leave_with`], none of a ticket happens before or after its turn.
-//!   The ticket is the fencing token.
-//! - **The counter goes on**: a ticket whose holder is silent for a lease when its turn is on (it died; or its answer was lost when it was drawn, so
-//!   that nobody knows that he has it) is skipped by those behind it.
-//! - **Who was skipped learns it**, when it comes back.
+//! - **No ticket is served twice**: only the client that drew it may enter while its turn is on, and the turn only grows.
+//! - **In the order of tickets**, except for those that are skipped.
+//! - **One at a time**: guarded requests, and those of [`Turn::leave_with`], take effect only during the turn of their ticket. The ticket is
+//!   the fencing token.
+//! - **The counter continues**: a ticket whose holder is silent for a lease when its turn is on is skipped by those behind it. (Its holder has
+//!   crashed, or the answer was lost when the ticket was drawn, so that no client knows of it.)
+//! - **A client that was skipped is told so** when it comes back.
 //!
-//! Not guaranteed: that a wait is short. Each dead ticket in a row costs a lease, since it is given one to come when it is called. A ticket
-//! can't be given back; who gives up is skipped like who has died. What is done without a guard is exclusive only until
-//! [`Turn::sure_until`]. The attributes must not be removed or set otherwise.
+//! Not guaranteed: that a wait is short. Each dead ticket in a row costs a lease, which is the time that a called ticket has to come. A
+//! ticket cannot be given back; a client that gives up is skipped like one that has crashed. Requests without a guard are exclusive only
+//! until [`Turn::sure_until`]. The attributes must not be removed or set by other means.
 
 use crate::asking::{Asking, Results, set};
 use crate::edit::{At, Backoff, CasLoop, CasPolicy, Move, Patience, Seen, Swap, number_bytes};
@@ -44,12 +44,12 @@ use braid_wire::{AttributeName, CommandResult, ObjectCommand, ObjectRequest, Set
 use bytes::{BufMut, Bytes, BytesMut};
 use std::time::Duration;
 
-/// So many tickets have slots of their own; of more that wait at once, some are not called but look now and then.
+/// The number of slots. If more tickets wait at once, some of them are not called, and find their turn by looking.
 pub const SLOTS: u64 = 65_536;
-/// Who is far behind looks so many times less often at most.
+/// A client that is far behind looks at most this many times less often.
 const FAR: u64 = 4;
 
-/// Where a counter is, and how this program uses it.
+/// A delivery counter's address, and how this program uses it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryCounter {
     place: HoldWord,
@@ -57,18 +57,21 @@ pub struct DeliveryCounter {
     poll: Duration,
 }
 
-/// How a counter is used. The lease should be the same for all.
+/// Options of a delivery counter. The lease should be the same for all clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CounterOptions {
-    /// Who does not come for so long when called, or does not renew for so long when served, is skipped. Renew three times as often.
+    /// A client that does not come for this long when called, or does not renew for this long when served, is skipped. Renew three times as
+    /// often.
     pub lease: Duration,
-    /// How often the next in line looks whether it was forgotten, or somebody is to be skipped; those behind it look less often.
+    /// How often the next client in line checks whether it missed its call, or a lost client has to be skipped; those behind it check less
+    /// often.
     pub poll: Duration,
-    /// Where the device is busy, and where others are faster, the first pause is up to this; the limit doubles up to `longest_pause`.
+    /// When the device is busy, or another client was faster, the first pause is random, up to this; the limit doubles up to
+    /// `longest_pause`.
     pub first_pause: Duration,
-    /// See `first_pause`.
+    /// The limit of pauses.
     pub longest_pause: Duration,
-    /// How long to wait.
+    /// How long to wait for the turn.
     pub patience: Duration,
 }
 
@@ -85,9 +88,12 @@ impl Default for CounterOptions {
 }
 
 impl DeliveryCounter {
-    /// The counter in this attribute; those of the same number on the next [`SLOTS`] + 3 pages belong to it.
+    /// The counter in this attribute, and in those of the same number on the next [`SLOTS`] + 3 pages.
     pub fn new(object: ObjectId, attribute: AttributeName, options: CounterOptions) -> DeliveryCounter {
-        assert!(attribute.page < AttributeName::RESERVED_PAGES - SLOTS as u32 - 3, "its pages are no device's");
+        assert!(
+            attribute.page < AttributeName::RESERVED_PAGES - SLOTS as u32 - 3,
+            "its pages must not be reserved ones"
+        );
         let CounterOptions { lease, poll, first_pause, longest_pause, patience } = options;
         let page = |page| AttributeName::new(attribute.page + page, attribute.number);
         let backoff = Backoff::new(first_pause, longest_pause);
@@ -114,23 +120,23 @@ impl DeliveryCounter {
         AttributeName::new(page, self.tickets.number)
     }
 
-    /// The turn of `ticket` is over.
+    /// Ends the turn of `ticket`.
     fn ends(&self, ticket: u64) -> SetAttribute {
         set(self.slot(ticket), &Bytes::new())
     }
 
-    /// `ticket` is called.
+    /// Calls `ticket`.
     fn calls(&self, ticket: u64) -> SetAttribute {
         set(self.slot(ticket), &called(ticket))
     }
 }
 
-/// In a slot: this ticket is called.
+/// The value of a slot whose ticket is called.
 fn called(ticket: u64) -> Bytes {
     number_bytes(ticket)
 }
 
-/// In a slot: who has this ticket. Longer than a call.
+/// The value of a slot with the holder of its ticket. Longer than a call.
 fn waits(ticket: u64, entry: &Entry) -> Bytes {
     let mut slot = BytesMut::new();
     slot.put_u64(ticket);
@@ -138,7 +144,7 @@ fn waits(ticket: u64, entry: &Entry) -> Bytes {
     slot.freeze()
 }
 
-/// That one is served, as far as it knows.
+/// A turn, held as far as its holder knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turn {
     counter: DeliveryCounter,
@@ -146,43 +152,43 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// The ticket, which is the fencing token, too.
+    /// The ticket, which is also the fencing token.
     pub fn ticket(&self) -> u64 {
         self.holding.number
     }
 
-    /// Until when nobody else can be served, by the clock by which it was entered.
+    /// Until then no other client can be served, by the clock by which it was entered.
     pub fn sure_until(&self) -> Time {
         self.holding.sure_until()
     }
 
-    /// When to renew it: a third of its lease after it was granted or renewed.
+    /// When to renew it: a third of its lease after it was granted or last renewed.
     pub fn renew_at(&self) -> Time {
         self.holding.renew_at()
     }
 
-    /// A request on the same device, of which nothing happens if the turn is over. [`unguard`](crate::fence::unguard) its results.
+    /// A request on the same device that has no effect if the turn is over. Pass its results to [`unguard`](crate::fence::unguard).
     pub fn guard(&self, request: ObjectRequest) -> Result<ObjectRequest, Unguardable> {
         self.holding.fence().guard(request)
     }
 
-    /// The fence in some other object's attribute, on this device or another: raise it before anything there is read or written, and
-    /// guard by it what is.
+    /// The fence in an attribute of another object, on this device or another. Raise it before the first read or write there, and guard all
+    /// requests there by it.
     pub fn fence_at(&self, object: ObjectId, name: AttributeName) -> Fence {
         Fence { object, name, token: self.ticket() }
     }
 
-    /// Keeps it for another lease. It ends at [`sure_until`](Turn::sure_until) at the latest, or, begun later, after a third of the lease.
+    /// Renews it for another lease. Ends at [`sure_until`](Turn::sure_until) at the latest, or, if begun later, after a third of the lease.
     pub fn renew(&self) -> RenewTurn {
         RenewTurn { counter: self.counter.clone(), editing: self.holding.clone().renew() }
     }
 
-    /// Ends it, and calls the next. Tries for a lease; then it is skipped anyhow.
+    /// Ends the turn and calls the next ticket. Tries for one lease; after that, the ticket is skipped anyway.
     pub fn leave(self) -> Leave {
         self.give(None)
     }
 
-    /// The same, together with a last request. If the turn is over already, nothing of it happens. Tries for three leases.
+    /// Executes a last request and ends the turn. If the turn is over already, the request has no effect. Tries for three leases.
     pub fn leave_with(self, request: ObjectRequest) -> Result<Leave, Unguardable> {
         Ok(self.give(Some(if_swapped(request, 1)?)))
     }
@@ -194,30 +200,29 @@ impl Turn {
     }
 }
 
-/// Why one is not served.
+/// Why a client is not served.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CounterError {
     /// It was not its turn in time. The ticket is lost.
     #[error("it was not the turn of ticket {ticket} in time: {turn} is served")]
     TimedOut {
-        /// The ticket.
         ticket: u64,
         /// The ticket whose turn it is.
         turn: u64,
     },
-    /// It did not come, or did not renew, when it was its turn. Nothing of a last request has happened.
-    #[error("the turn is over: it was skipped, and {turn} is served")]
+    /// It did not come, or did not renew, when it was its turn, and was skipped. A last request has had no effect.
+    #[error("the turn is over: it was skipped, and ticket {turn} is served")]
     Skipped {
         /// The ticket whose turn it is.
         turn: u64,
     },
-    /// It was not heard in time whether the turn was renewed: it may have been skipped by now. Renewing it again finds out.
-    #[error("it was not heard in time whether the turn was kept: it may have been skipped by now")]
+    /// The outcome of a renewal was not known in time: the ticket may have been skipped. Renewing it again finds out.
+    #[error("the renewal of the turn was not answered in time: the ticket may have been skipped")]
     Uncertain,
     /// The attributes are used for something else.
-    #[error("what is there is no delivery counter")]
+    #[error("the attributes are not a delivery counter")]
     NoCounter,
-    /// The device can't. If it is [`RequestFailure::Unknown`], what was done will be skipped.
+    /// The device cannot execute the request. After [`RequestFailure::Unknown`], a ticket that was drawn will be skipped.
     #[error("{0}")]
     RequestFailure(RequestFailure),
 }
@@ -244,14 +249,14 @@ impl Procedure for Enter {
     }
 }
 
-/// Keeps a turn.
+/// Renews a turn.
 pub struct RenewTurn {
     counter: DeliveryCounter,
     editing: CasLoop<Keep>,
 }
 
 impl Procedure for RenewTurn {
-    /// The turn from now on.
+    /// The renewed turn.
     type Output = Result<Turn, CounterError>;
 
     fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
@@ -285,15 +290,15 @@ struct Entering {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Phase {
-    /// It has asked for a ticket, or is about to.
+    /// Drawing a ticket.
     Drawing,
-    /// It puts its name into its slot.
+    /// Writing its name to its slot.
     Placing { ticket: u64 },
-    /// It waits for its turn. The slot's value, if the slot is its own.
+    /// Waiting for its turn. `slot` is the value of the slot, if the slot is its own.
     Waiting { ticket: u64, slot: Option<Bytes> },
-    /// It swaps itself in.
+    /// Entering the word.
     Coming { ticket: u64, slot: Option<Bytes> },
-    /// It swaps the turn on, past somebody who is lost.
+    /// Advancing the turn past a lost client.
     Skipping { ticket: u64, slot: Option<Bytes> },
 }
 
@@ -312,12 +317,12 @@ impl Entering {
         Move::Ask(asking.with_gets(vec![self.counter.place.word]))
     }
 
-    /// What it puts into its slot.
+    /// The value that it writes to its slot.
     fn waits(&self, ticket: u64) -> Bytes {
-        waits(ticket, self.entry.as_ref().expect("made with the ticket"))
+        waits(ticket, self.entry.as_ref().expect("made when the ticket is drawn"))
     }
 
-    /// Swaps itself in: it is its turn, or is made so.
+    /// Enters the word: it is its turn, or the swap makes it so.
     fn come(&mut self, at: &At<'_>, compare: Bytes, ticket: u64, slot: Option<Bytes>, skips: Option<u64>) -> Moved {
         self.phase = Phase::Coming { ticket, slot };
         self.sent = at.now;
@@ -337,12 +342,12 @@ impl Entering {
     }
 
     fn served(&self, ticket: u64) -> Moved {
-        let entry = self.entry.clone().expect("it is in the word");
+        let entry = self.entry.clone().expect("the swap wrote it");
         let holding = Holding { place: self.counter.place.clone(), number: ticket, entry, sent: self.sent };
         Move::Done(Ok(Turn { counter: self.counter.clone(), holding }))
     }
 
-    /// What came of drawing the ticket, or of putting its name into its slot.
+    /// Handles the answer to drawing the ticket, or to writing the slot.
     fn heard(&mut self, at: &mut At<'_>, results: &Results) -> Result<Moved, RequestFailure> {
         let word = results.values(0, 1)?[0].clone();
         match self.phase.clone() {
@@ -358,15 +363,16 @@ impl Entering {
             Phase::Placing { ticket } => {
                 let (swapped, original) = results.compared(0)?.ok_or(RequestFailure::Unknown)?;
                 let mine = self.waits(ticket);
-                // Not swapped: it is called already; or it was here before, and heard nothing of that; or the slot is another one's.
+                // Not swapped: the ticket is called already; or an earlier attempt succeeded, and its answer was lost; or another ticket
+                // has the slot.
                 let slot = (swapped || original == mine).then_some(mine);
                 Ok(self.decide(at, word, ticket, slot))
             }
-            phase => unreachable!("nothing is asked while {phase:?}"),
+            phase => unreachable!("no request is made while {phase:?}"),
         }
     }
 
-    /// It has a ticket, and sees the word.
+    /// Decides the next step of a client that has a ticket and sees the word.
     fn decide(&mut self, at: &mut At<'_>, seen: Bytes, ticket: u64, slot: Option<Bytes>) -> Moved {
         let Some(Word { number: turn, holder }) = Word::decode(&seen) else {
             return Move::Done(Err(CounterError::NoCounter));
@@ -381,7 +387,7 @@ impl Entering {
                 (Some(_), _) => Move::Done(Err(CounterError::NoCounter)),
             };
         }
-        // Who is called and has not come has no beat yet: the turn stands for it.
+        // A called client that has not come has no heartbeat yet: the turn is watched instead.
         let heartbeat = holder.as_ref().map_or((turn, u64::MAX), |entry| (entry.nonce, entry.heartbeat));
         let lease = holder.map_or(self.counter.place.lease, |entry| entry.lease);
         self.watch.see_heartbeats(at.now, [heartbeat].into_iter());
@@ -413,7 +419,7 @@ impl CasPolicy for Entering {
                 self.come(at, Word { number: ticket, holder: None }.encode(), ticket, slot, None)
             }
             Phase::Waiting { ticket, slot } if at.value.is_some() && at.value != slot => {
-                // The ticket SLOTS before has ended, and the slot with it.
+                // The ticket SLOTS before this one has ended, and cleared the slot.
                 self.phase = Phase::Waiting { ticket, slot: None };
                 Move::Look
             }
@@ -427,7 +433,7 @@ impl CasPolicy for Entering {
 
     fn look(&mut self, at: &mut At<'_>, seen: Seen) -> Moved {
         match self.phase.clone() {
-            // A ticket was drawn or not. If it was, nobody knows who has it: it will be skipped.
+            // A ticket may have been drawn. If so, no client knows it, and it will be skipped.
             Phase::Drawing => self.draw(),
             Phase::Placing { ticket } => self.place(ticket),
             Phase::Waiting { ticket, slot } | Phase::Coming { ticket, slot } | Phase::Skipping { ticket, slot } => {
@@ -443,7 +449,7 @@ impl CasPolicy for Entering {
                 self.phase = Phase::Waiting { ticket, slot };
                 Move::Look
             }
-            phase => unreachable!("nothing is swapped while {phase:?}"),
+            phase => unreachable!("no swap is made while {phase:?}"),
         }
     }
 

@@ -1,5 +1,5 @@
-//! One attribute, the *word*, changed by compare-and-swap until that has succeeded or is not wanted any more: what locks, counters and
-//! fail-over have in common.
+//! A compare-and-swap loop on one attribute, the *word*. It is the common part of locks, delivery counters and fail-over: a policy proposes
+//! a new value, until a swap succeeds or the policy ends the operation.
 //!
 //! ```text
 //!          ┌─ begin ─▶ swap blindly ─┐                         swapped ──▶ made
@@ -8,8 +8,8 @@
 //!                                        Unknown ─▶ read             └─▶ done
 //! ```
 //!
-//! A compare-and-swap that fails tells the word, so it costs no more than reading. After [`RequestFailure::Unknown`] the word is read, and the
-//! editor finds in it whether its swap has happened: what it puts there carries a nonce of its own.
+//! A compare-and-swap that fails returns the word, so it costs no more than a read. After [`RequestFailure::Unknown`] the word is read, and
+//! the policy determines from it whether its swap has happened: what it writes contains its own nonce.
 
 use crate::asking::{Asking, Results};
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
@@ -18,32 +18,32 @@ use braid_wire::{AttributeName, ObjectCommand, ObjectFailure, ObjectRequest, Set
 use bytes::Bytes;
 use std::time::Duration;
 
-/// What is wanted of a word.
+/// Decides how a word is changed.
 pub(crate) trait CasPolicy {
-    /// What the procedure ends with.
+    /// The result of the procedure.
     type Output;
 
-    /// What to try without knowing the word: at first, and after every wait.
+    /// The first step, before the word is known; also the step after every wait.
     fn begin(&mut self, _at: &mut At<'_>) -> Move<Self::Output> {
         Move::Look
     }
 
-    /// What to do about the word as it is.
+    /// The step for a word that was read.
     fn look(&mut self, at: &mut At<'_>, seen: Seen) -> Move<Self::Output>;
 
-    /// What to do once the last swap is made.
+    /// The step after a successful swap.
     fn made(&mut self, at: &mut At<'_>, results: Results) -> Move<Self::Output>;
 
-    /// What to do after [`Move::Ask`].
+    /// The step after [`Move::Ask`].
     fn told(&mut self, _at: &mut At<'_>, _results: Results) -> Move<Self::Output> {
         Move::Look
     }
 
-    /// How it ends when it can't be done. Unknown: what was asked last may have been done.
+    /// The result after a failure. After [`RequestFailure::Unknown`], the last request may have been executed.
     fn fails(&mut self, failure: RequestFailure) -> Self::Output;
 }
 
-/// The moment, and the random source.
+/// The time and the random source.
 pub(crate) struct At<'a> {
     pub now: Time,
     pub rng: &'a mut Rng,
@@ -51,7 +51,7 @@ pub(crate) struct At<'a> {
     pub value: Option<Bytes>,
 }
 
-/// The word, and what else was got with it.
+/// The word, and the attributes read with it.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub word: Bytes,
@@ -60,39 +60,41 @@ pub(crate) struct Seen {
     pub outcome_unknown: bool,
 }
 
-/// What an editor does next.
+/// The next step of a policy.
 pub(crate) enum Move<T> {
-    /// It reads the word.
+    /// Reads the word.
     Look,
     /// It swaps.
     Swap(Swap),
-    /// It has something else done. Of a request whose fate is unknown, it hears by [`Seen::outcome_unknown`].
+    /// Makes another request. If its outcome is unknown, the policy is told by [`Seen::outcome_unknown`].
     Ask(Asking),
-    /// It waits.
     Sleep(Duration),
-    /// It waits for another value of an attribute, if the device can do that.
-    Await { name: AttributeName, seen: Bytes, patience: Duration },
-    /// It is over.
+    /// Waits for another value of an attribute, if the device can do that.
+    Await {
+        name: AttributeName,
+        seen: Bytes,
+        patience: Duration,
+    },
     Done(T),
 }
 
-/// A compare-and-swap, and what happens with it.
+/// A compare-and-swap, and the commands that go with it.
 #[derive(Clone, Debug)]
 pub(crate) struct Swap {
     pub compare: Bytes,
     pub swap: Bytes,
     /// Set if it swaps.
     pub sets: Vec<SetAttribute>,
-    /// Behind it: these must say themselves that they depend on it.
+    /// Appended; these must state themselves that they depend on the swap.
     pub rest: Vec<ObjectCommand>,
 }
 
-/// Where words are, and how patiently they are changed.
+/// The attributes of the word, and how patiently it is changed.
 #[derive(Clone, Debug)]
 pub(crate) struct CasTarget {
     pub object: ObjectId,
     pub word: AttributeName,
-    /// Got whenever the word is looked at.
+    /// Read together with the word.
     pub extras: Vec<AttributeName>,
     pub backoff: Backoff,
     pub patience: Patience,
@@ -101,13 +103,13 @@ pub(crate) struct CasTarget {
 /// When to give up.
 #[derive(Clone, Debug)]
 pub(crate) enum Patience {
-    /// After so long, trouble is the end. What is under way then is waited for as long as its driver does.
+    /// After this time, a failure is final. A request in progress is waited for as long as the driver does.
     For(Duration),
-    /// At this time, whatever is under way: from then on it would be of no use. What begins later has so long.
+    /// At this time, whatever is in progress, since a later result would be useless. An operation that begins later has the given duration.
     Until(Time, Duration),
 }
 
-/// Truncated binary exponential back-off: each pause is any up to a limit, which doubles.
+/// Truncated binary exponential back-off: each pause is random, up to a limit that doubles.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Backoff {
     pub first: Duration,
@@ -127,10 +129,10 @@ impl Backoff {
     }
 }
 
-/// After so many swaps in a row that others were faster than, it pauses.
+/// After this many swaps in a row that other clients were faster than, it pauses.
 const RACES_MAX: u32 = 3;
 
-/// An editor at work.
+/// A compare-and-swap loop in progress.
 pub(crate) struct CasLoop<E> {
     target: CasTarget,
     policy: E,
@@ -166,13 +168,13 @@ impl<E: CasPolicy> CasLoop<E> {
         }
     }
 
-    /// Of a swap that was refused it is known that it has not happened; not so of one before it.
+    /// A refused swap is known not to have happened; an earlier one may have.
     fn fail(&mut self, failure: RequestFailure) -> Next<E::Output> {
         self.state = State::Over;
         Next::Done(self.policy.fails(if self.outcome_unknown { RequestFailure::Unknown } else { failure }))
     }
 
-    /// How long something may take.
+    /// How long a request may take.
     fn left(&self, at: &At<'_>) -> Duration {
         match (&self.target.patience, self.deadline) {
             (Patience::Until(..), Some(deadline)) => deadline.since(at.now),
@@ -233,7 +235,7 @@ impl<E: CasPolicy> CasLoop<E> {
         self.go(at, next)
     }
 
-    /// A word that was read, or found instead of the one compared with, and the extras. What a device must not answer is as good as no answer.
+    /// Handles a word that was read or found by a failed comparison, and the extras. A malformed answer is treated like a lost one.
     fn heard(&mut self, at: &mut At<'_>, results: Results) -> Result<Next<E::Output>, RequestFailure> {
         let extras = self.target.extras.len();
         match self.state {
@@ -270,8 +272,8 @@ impl<E: CasPolicy> Procedure for CasLoop<E> {
             Patience::For(span) | Patience::Until(_, span) => now.after(span),
         });
         match (self.state, answer) {
-            (State::Over, _) => panic!("a procedure that is over does not go on"),
-            // A device that can't wait for an attribute: then time does.
+            (State::Over, _) => panic!("a procedure that has ended is not resumed"),
+            // The device cannot wait for an attribute, so the operation pauses instead.
             (State::Waiting, Answer::RequestFailure(_)) => self.pause(at),
             (State::Waiting, _) if self.outcome_unknown => self.read(at),
             (State::Waiting, _) => {
@@ -297,7 +299,7 @@ pub(crate) fn number(value: &Bytes) -> Option<u64> {
     }
 }
 
-/// The same the other way.
+/// The inverse of [`number`].
 pub(crate) fn number_bytes(number: u64) -> Bytes {
     Bytes::copy_from_slice(&number.to_be_bytes())
 }

@@ -1,36 +1,37 @@
-//! Fail-over without split brain (device atomics, section 7.2): whether the leader lives is decided where its data is, by the progress that it
-//! makes there, and not by who can reach whom.
+//! Fail-over without split brain (device atomics, section 7.2): whether the leader is alive is decided where its data is, by the progress
+//! that it makes there, and not by which machines can reach each other.
 //!
 //! ```text
 //!   three attributes of one number, on three pages that follow each other:
-//!     word    term; the leader's name, nonce, progress (beat) and lease
-//!     fence   the term, while somebody leads
-//!     trace   the nonce of who last resigned together with other commands
+//!     word    term; the leader's name, nonce, progress (heartbeat) and lease
+//!     fence   the term, while there is a leader
+//!     trace   the nonce of the last leader that resigned together with other commands
 //!
-//!   leader     progress  CAS word: mine → mine, beat + 1          every third of a lease; other word ──▶ deposed
-//!              work      CAS fence: term → term, strictly; and what is to be done
-//!              resign    CAS word: mine → nobody; fence: nothing
+//!   leader     progress  CAS word: mine → mine, heartbeat + 1     every third of a lease; other word ──▶ deposed
+//!              work      CAS fence: term → term, strictly; and the request
+//!              resign    CAS word: mine → none; fence: nothing
 //!
-//!   backup     look at word ─┬ nobody leads ───────────────────┐
-//!      ▲                     └ same beat for a whole lease ────┴▶ CAS word: → term + 1, me;  fence: term + 1 ──▶ leads
-//!      └── await another word, a lease at most ◀── else, or others were faster
+//!   backup     look at word ─┬ no leader ────────────────────────┐
+//!      ▲                     └ same heartbeat for a whole lease ─┴▶ CAS word: → term + 1, me;  fence: term + 1 ──▶ leads
+//!      └── await another word, a lease at most ◀── else, or another was faster
 //! ```
 //!
-//! A backup measures the lease by its own clock, from when it first saw a beat: no clock is compared with another one's ([`crate::lease`]).
+//! A backup measures the lease by its own clock, from when it first saw a heartbeat: clocks of different machines are never compared
+//! ([`crate::lease`]).
 //!
 //! Guarantees:
 //!
-//! - **One leader a term, and terms grow**: a term begins with the compare-and-swap that ends the one before.
-//! - **Never two leaders whose writes both count**: of guarded requests, none of a term happens after a later term has begun; on
-//!   other devices, none after the later leader has raised the fence there, which it does before it reads or writes there.
-//! - **Somebody leads again**: a lease (and what the backups' requests take) after the leader's last progress, if a backup lives.
-//! - **A returning leader learns that it has lost**: its next progress, and each guarded write, says so.
-//! - **A leader that is cut off learns that in time**: when its lease is over for it, its progress ends, as [`FailOverError::Uncertain`].
+//! - **One leader per term, and terms grow**: a term begins with the compare-and-swap that ends the previous one.
+//! - **Never two leaders whose writes both take effect**: no guarded request of a term takes effect after a later term has begun. On other
+//!   devices, none does after the later leader has raised the fence there, which it does before it reads or writes there.
+//! - **There is a leader again** one lease (and the time of the backups' requests) after the leader's last progress, if a backup is alive.
+//! - **A returning leader learns that it was deposed**: its next progress, and each guarded write, fails.
+//! - **A leader that is cut off learns that in time**: when its own view of the lease ends, its progress fails as [`FailOverError::Uncertain`].
 //! - **A lost answer is found out**: by the nonce in the word.
 //!
-//! Not guaranteed: that two machines do not both believe for a while that they lead. A leader can know until when nobody else does
-//! ([`Leadership::sure_until`], if no clock runs more than 1/16 fast); what it does elsewhere than under a guard, it had better do before. A leader that makes
-//! progress but does not do its work is not noticed. And the attributes must not be removed or set otherwise.
+//! Not guaranteed: that two machines never both believe for a while that they lead. A leader knows until when no other machine leads
+//! ([`Leadership::sure_until`], if no clock runs more than 1/16 fast), and should finish its unguarded work before that. A leader that
+//! makes progress but does not do its work is not detected. And the attributes must not be removed or set by other means.
 
 use crate::asking::Results;
 use crate::edit::{At, Backoff, CasLoop, CasPolicy, Move, Patience, Seen, Swap};
@@ -43,28 +44,28 @@ use braid_wire::{AttributeName, CommandResult, ObjectRequest};
 use bytes::Bytes;
 use std::time::Duration;
 
-/// Where a service's leader stands written.
+/// The address of a service's leader record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailOver {
     place: HoldWord,
 }
 
-/// How a machine takes part. All backups should have the same.
+/// Options of a machine that takes part. All backups should use the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailOverOptions {
-    /// A leader that makes no progress for so long has failed. It should make some three times as often.
+    /// A leader that makes no progress for this long has failed. It should make progress about three times as often.
     pub lease: Duration,
-    /// Where the device can't wait for the word, and where others are faster, the first pause is up to this; the limit doubles up to
-    /// `longest_pause`.
+    /// When the device cannot wait for the word, or another backup was faster, the first pause is random, up to this; the limit doubles up
+    /// to `longest_pause`.
     pub first_pause: Duration,
-    /// See `first_pause`.
+    /// The limit of pauses.
     pub longest_pause: Duration,
-    /// How long a backup waits to become leader, and through trouble. It has nothing to do with who leads: that ends with the lease.
+    /// How long a backup waits to become leader, and retries failed requests. It does not limit leadership, which ends with the lease.
     pub patience: Duration,
 }
 
 impl Default for FailOverOptions {
-    /// A backup waits for ever.
+    /// A backup waits forever.
     fn default() -> FailOverOptions {
         FailOverOptions {
             lease: Duration::from_secs(10),
@@ -76,9 +77,9 @@ impl Default for FailOverOptions {
 }
 
 impl FailOver {
-    /// The leader in this attribute; those of the same number on the next two pages belong to it.
+    /// The leader record in this attribute, and in those of the same number on the next two pages.
     pub fn new(object: ObjectId, attribute: AttributeName, options: FailOverOptions) -> FailOver {
-        assert!(attribute.page < AttributeName::RESERVED_PAGES - 2, "its pages are no device's");
+        assert!(attribute.page < AttributeName::RESERVED_PAGES - 2, "its pages must not be reserved ones");
         let FailOverOptions { lease, first_pause, longest_pause, patience } = options;
         let page = |page| AttributeName::new(attribute.page + page, attribute.number);
         let backoff = Backoff::new(first_pause, longest_pause);
@@ -86,7 +87,7 @@ impl FailOver {
         FailOver { place: HoldWord { object, word, fence, trace, lease, backoff, patience } }
     }
 
-    /// Waits until nobody leads, or the leader has failed, and leads.
+    /// Waits until there is no leader, or the leader has failed, and becomes leader.
     pub fn campaign(&self, name: impl Into<Name>) -> Campaign {
         let campaigning = Campaigning {
             place: self.place.clone(),
@@ -101,13 +102,13 @@ impl FailOver {
         Campaign(CasLoop::new(self.place.target(Patience::For(self.place.patience)), campaigning))
     }
 
-    /// Looks who leads.
+    /// Reads who leads.
     pub fn leader(&self) -> Leader {
         Leader(CasLoop::new(self.place.target(Patience::For(Duration::ZERO)), Looking))
     }
 }
 
-/// That one leads, as far as it knows.
+/// A leadership, held as far as the leader knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leadership(Holding);
 
@@ -117,39 +118,39 @@ impl Leadership {
         self.0.number
     }
 
-    /// Until when nobody else can lead, by the clock by which it was won.
+    /// Until then no other machine can lead, by the clock by which it was won.
     pub fn sure_until(&self) -> Time {
         self.0.sure_until()
     }
 
-    /// When to show progress: a third of the lease after it was shown last.
+    /// When to show progress: a third of the lease after it was last shown.
     pub fn progress_at(&self) -> Time {
         self.0.renew_at()
     }
 
-    /// A request on the same device, of which nothing happens if another one leads. [`unguard`](crate::fence::unguard) its results.
+    /// A request on the same device that has no effect if another machine leads. Pass its results to [`unguard`](crate::fence::unguard).
     pub fn guard(&self, request: ObjectRequest) -> Result<ObjectRequest, Unguardable> {
         self.0.fence().guard(request)
     }
 
-    /// The fence in some other object's attribute, on this device or another: a new leader raises it before it reads or writes there,
-    /// and guards by it what it does.
+    /// The fence in an attribute of another object, on this device or another. A new leader raises it before its first read or write there,
+    /// and guards all requests there by it.
     pub fn fence_at(&self, object: ObjectId, name: AttributeName) -> Fence {
         Fence { object, name, token: self.term() }
     }
 
-    /// Shows that there is progress, and leads for another lease. It ends at [`sure_until`](Leadership::sure_until) at the latest, or, begun later, after
+    /// Shows progress, and leads for another lease. Ends at [`sure_until`](Leadership::sure_until) at the latest, or, if begun later, after
     /// a third of the lease.
     pub fn progress(&self) -> Progress {
         Progress(self.0.clone().renew())
     }
 
-    /// Leads no longer: a backup need not wait. Tries for a lease; then it is others' anyhow.
+    /// Gives up the leadership, so that backups need not wait. Tries for one lease; after that, others may take over anyway.
     pub fn resign(self) -> Resign {
         self.give(None)
     }
 
-    /// The same, together with a last request. If another one leads, nothing of it happens. Tries for three leases.
+    /// Executes a last request and gives up the leadership. If another machine leads, the request has no effect. Tries for three leases.
     pub fn resign_with(self, request: ObjectRequest) -> Result<Resign, Unguardable> {
         Ok(self.give(Some(if_swapped(request, 1)?)))
     }
@@ -160,30 +161,30 @@ impl Leadership {
     }
 }
 
-/// Why one does not lead.
+/// Why a machine does not lead.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FailOverError {
-    /// Another one led all the time.
-    #[error("another one leads: {}", .leader.as_ref().map_or("nobody knows who".into(), |name| name.to_string()))]
+    /// Another machine led all the time.
+    #[error("another machine leads: {}", .leader.as_ref().map_or("unknown".into(), |name| name.to_string()))]
     TimedOut {
-        /// Who.
+        /// The leader, if known.
         leader: Option<Name>,
     },
-    /// Another one has taken over. Nothing of a last request has happened.
-    #[error("another one has taken over, in term {term}")]
+    /// Another machine has taken over. A last request has had no effect.
+    #[error("another machine has taken over, in term {term}")]
     Deposed {
-        /// The term by now.
+        /// The present term.
         term: u64,
-        /// Who leads in it; none: it has resigned.
+        /// Its leader; none if it has resigned.
         by: Option<Name>,
     },
-    /// It was not heard in time whether the progress was shown: another one may have taken over by now. Showing progress again finds out.
-    #[error("it was not heard in time whether it still leads: another one may have taken over by now")]
+    /// The outcome of showing progress was not known in time: another machine may have taken over. Showing progress again finds out.
+    #[error("showing progress was not answered in time: another machine may have taken over")]
     Uncertain,
     /// The attribute is used for something else.
-    #[error("what is there is no leader's name")]
+    #[error("the attribute does not contain a leader record")]
     NoLeader,
-    /// The device can't. If it is [`RequestFailure::Unknown`], it may have happened.
+    /// The device cannot execute the request. After [`RequestFailure::Unknown`], it may have happened.
     #[error("{0}")]
     RequestFailure(RequestFailure),
 }
@@ -222,7 +223,7 @@ impl Procedure for Progress {
     }
 }
 
-/// Leads no longer.
+/// Gives up the leadership.
 pub struct Resign(CasLoop<Give>);
 
 impl Procedure for Resign {
@@ -237,7 +238,7 @@ impl Procedure for Resign {
 struct Campaigning {
     place: HoldWord,
     name: Name,
-    /// What it puts into the word.
+    /// The entry that it writes to the word.
     entry: Option<Entry>,
     watch: Watch,
     deadline: Option<Time>,
@@ -249,7 +250,7 @@ struct Campaigning {
 
 impl Campaigning {
     fn leads(&self) -> Move<Result<Leadership, FailOverError>> {
-        let entry = self.entry.clone().expect("it is in the word");
+        let entry = self.entry.clone().expect("the swap wrote it");
         Move::Done(Ok(Leadership(Holding { place: self.place.clone(), number: self.term, entry, sent: self.sent })))
     }
 
@@ -304,16 +305,16 @@ impl CasPolicy for Campaigning {
     }
 }
 
-/// Who leads, by the word.
+/// The leader, as the word names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaderStatus {
-    /// The last term; 0: there was none.
+    /// The last term; 0 if there was none.
     pub term: u64,
-    /// Who leads in it, and how often it has shown progress. It may have failed since.
+    /// Its leader, and how often it has shown progress. It may have failed since.
     pub leader: Option<(Name, u64)>,
 }
 
-/// Looks who leads.
+/// Reads who leads.
 pub struct Leader(CasLoop<Looking>);
 
 impl Procedure for Leader {
@@ -338,7 +339,7 @@ impl CasPolicy for Looking {
     }
 
     fn made(&mut self, _at: &mut At<'_>, _results: Results) -> Move<Self::Output> {
-        unreachable!("who looks swaps nothing")
+        unreachable!("this policy never swaps")
     }
 
     fn fails(&mut self, failure: RequestFailure) -> Self::Output {

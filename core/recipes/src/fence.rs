@@ -1,21 +1,21 @@
-//! Fences: how a device refuses the late writes of who holds a thing no longer.
+//! Fences, by which a device refuses the late writes of a former holder.
 //!
 //! ```text
-//!   guarded:   [ CAS  fence: mine → mine, strictly ]  [ all the rest, if swapped ]        one request: all of it or nothing
+//!   guarded:   [ CAS  fence: mine → mine, strictly ]  [ all the rest, if swapped ]        one request, all or nothing
 //!
 //!   raise:     read fence  ── higher than mine ──▶ lost
-//!                 │ lower                                      whoever holds raises the fence of an object elsewhere
+//!                 │ lower                                      the holder raises the fence of an object elsewhere
 //!                 ▼                                            before it reads or writes there
 //!              CAS lower → mine
 //! ```
 //!
-//! A *token* is a number that grows with each grant: of a lock, the token; of a delivery counter, the ticket; of fail-over, the term. The structure itself
-//! keeps one in an attribute beside its word, which guards data in the same space (device). For data elsewhere, each object (or
-//! whatever is written together) has a fence attribute of its own.
+//! A *token* is a number that grows with each grant: a lock's token, a delivery counter's ticket, the term of fail-over. The structure
+//! itself keeps its token in an attribute beside its word, which guards data in the same space (device). For data elsewhere, each object
+//! (or each set of data that is written together) has a fence attribute of its own.
 //!
-//! **A fence never falls**: `Raise` swaps only for a higher token. **A guarded request happens only while its token is in the fence**: so none
-//! of a holder's happens after the next holder has raised it. Not guaranteed: anything for requests that are not guarded, or that others guard by
-//! another fence.
+//! **A fence never falls**: `Raise` swaps only for a higher token. **A guarded request takes effect only while its token is in the fence**:
+//! so none of a holder's requests takes effect after the next holder has raised the fence. Not guaranteed: anything about requests that are
+//! not guarded, or that are guarded by another fence.
 
 use crate::asking::{Asking, Results};
 use crate::edit::{At, Backoff, CasLoop, CasPolicy, CasTarget, Move, Patience, Seen, Swap, number, number_bytes};
@@ -25,25 +25,25 @@ use braid_wire::{Action, ActionResult, AttributeName, CommandResult, ObjectComma
 use bytes::Bytes;
 use std::time::Duration;
 
-/// A token in an attribute: what guarded requests compare.
+/// A token in an attribute, which guarded requests compare.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Fence {
-    /// In which object.
+    /// The object of the attribute.
     pub object: ObjectId,
-    /// In which attribute.
+    /// The attribute.
     pub name: AttributeName,
     /// The token.
     pub token: u64,
 }
 
 impl Fence {
-    /// The same request, of which nothing happens unless the token is in the attribute. See [`unguard`] for its answer.
+    /// The same request, with no effect unless the token is in the attribute. Pass its results to [`unguard`].
     pub fn guard(&self, request: ObjectRequest) -> Result<ObjectRequest, Unguardable> {
         let guard = Asking::of(self.object).test(self.name, &number_bytes(self.token));
         Ok(guard.then(if_swapped(request, 1)?).request())
     }
 
-    /// Puts the token into the attribute, unless a higher one is there.
+    /// Writes the token to the attribute, unless a higher one is there.
     pub fn raise(&self) -> Raise {
         let backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(500));
         let patience = Patience::For(Duration::from_secs(30));
@@ -52,7 +52,7 @@ impl Fence {
     }
 }
 
-/// Results of a guarded request, without the guard's own; or that it came too late.
+/// The results of a guarded request without the guard's own; or an error if the guard refused it.
 pub fn unguard(mut results: Vec<CommandResult>) -> Result<Vec<CommandResult>, Fenced> {
     let guard = (!results.is_empty()).then(|| results.remove(0).action);
     match guard {
@@ -62,31 +62,31 @@ pub fn unguard(mut results: Vec<CommandResult>) -> Result<Vec<CommandResult>, Fe
     }
 }
 
-/// A guarded request came too late: nothing of it has happened, and its sender holds no longer what it held.
+/// A guarded request came too late: it has had no effect, and its sender is not the holder any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("too late: another one holds it now, and nothing of the request has happened")]
+#[error("too late: another client holds it now, and the request has had no effect")]
 pub struct Fenced {
-    /// The token in the fence, if that is one; 0: nobody holds it.
+    /// The token in the fence, if it contains one; 0 if there is no holder.
     pub token: Option<u64>,
 }
 
-/// Why a request can't be guarded: what it does may depend on its own compare-and-swaps only in one way.
+/// Why a request cannot be guarded: its commands must depend on its own compare-and-swaps in a certain way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unguardable {
-    /// It has something to do if a compare-and-swap has not swapped: it would do that if the guard finds another token.
-    #[error("command {0} is for when a compare-and-swap has not swapped: it would be done when the guard refuses")]
-    IfNotSwapped(usize),
-    /// It has something to do always, behind a compare-and-swap of its own: it would not do that if this has not swapped.
+    /// A command is to be executed if a compare-and-swap has not swapped: it would be executed when the guard refuses.
     #[error(
-        "command {0} is to be done whatever the compare-and-swap before it finds: a guarded request has no way to say so"
+        "command {0} is conditional on a compare-and-swap that has not swapped: it would be executed when the guard refuses"
     )]
+    IfNotSwapped(usize),
+    /// A command is to be executed unconditionally behind a compare-and-swap of the request: it would be skipped if that has not swapped.
+    #[error("command {0} is unconditional behind a compare-and-swap: a guarded request cannot express that")]
     Always(usize),
     /// Too many commands.
-    #[error("{0} commands and the guard are more than a request can have")]
+    #[error("{0} commands and the guard exceed the limit of a request")]
     TooMany(usize),
 }
 
-/// A request's commands, each to be done only if everything before has swapped, behind `own` others.
+/// The commands of a request, each to be executed only if all before it have swapped; they follow `own` other commands.
 pub(crate) fn if_swapped(request: ObjectRequest, own: usize) -> Result<Vec<ObjectCommand>, Unguardable> {
     let mut commands = request.commands;
     if commands.len() + own > limits::OBJECT_COMMANDS_MAX {
@@ -110,7 +110,7 @@ pub(crate) fn if_swapped(request: ObjectRequest, own: usize) -> Result<Vec<Objec
     Ok(commands)
 }
 
-/// Puts a token into a fence. From then on, nothing happens there that is guarded by a lower one.
+/// Writes a token to a fence. From then on, requests guarded by a lower token have no effect.
 pub struct Raise(CasLoop<Raising>);
 
 impl Procedure for Raise {
@@ -124,16 +124,16 @@ impl Procedure for Raise {
 /// Why a fence was not raised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RaiseError {
-    /// Another one holds it by now.
-    #[error("too late: a later holder, of token {token}, has been here")]
+    /// A later holder has raised the fence.
+    #[error("too late: a later holder, of token {token}, has raised the fence")]
     TooLate {
-        /// Its token.
+        /// The later holder's token.
         token: u64,
     },
     /// The attribute is used for something else.
-    #[error("what is there is no fence")]
+    #[error("the attribute is not a fence")]
     NoFence,
-    /// The device can't.
+    /// The device cannot execute the request.
     #[error("the fence could not be raised: {0}")]
     RequestFailure(RequestFailure),
 }

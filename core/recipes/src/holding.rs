@@ -1,7 +1,8 @@
-//! A word with a number and at most one holder: a counter's turn and who is served, or a term and who leads. How its holder keeps it and gives it back.
+//! A word that contains a number and at most one holder: a delivery counter's turn and its holder, or a term and its leader. The module
+//! renews the hold and gives it back.
 //!
 //! ```text
-//!   1  version, 1       8  the number       0 or 1, and the holder's entry            undefined: 0, and nobody
+//!   1  version, 1       8  the number       0 or 1, and the holder's entry            undefined: 0, and no holder
 //! ```
 
 use crate::asking::{Results, set};
@@ -52,8 +53,8 @@ impl Word {
     }
 }
 
-/// Where such a word is: beside it a fence, which has the number while somebody holds it, and the trace of who last gave it back
-/// together with other commands.
+/// The attributes of such a word: the word itself; a fence, which contains the number while there is a holder; and a trace of the last
+/// holder that gave it back together with other commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HoldWord {
     pub object: ObjectId,
@@ -62,7 +63,7 @@ pub(crate) struct HoldWord {
     pub trace: AttributeName,
     pub lease: Duration,
     pub backoff: Backoff,
-    /// Of who wants to hold it.
+    /// How long the requester tries.
     pub patience: Duration,
 }
 
@@ -72,7 +73,7 @@ impl HoldWord {
         CasTarget { object, word, extras, backoff: self.backoff.clone(), patience }
     }
 
-    /// The fence is this number's from now on; none: nobody's.
+    /// Sets the fence to this number; none: clears it.
     pub fn fence(&self, number: Option<u64>) -> SetAttribute {
         set(self.fence, &number.map_or(Bytes::new(), number_bytes))
     }
@@ -84,7 +85,7 @@ pub(crate) struct Holding {
     pub place: HoldWord,
     pub number: u64,
     pub entry: Entry,
-    /// When the request was sent that granted or renewed it.
+    /// When the request that granted or renewed it was sent.
     pub sent: Time,
 }
 
@@ -106,31 +107,32 @@ impl Holding {
         Word { number: self.number, holder: Some(self.entry.clone()) }.encode()
     }
 
-    /// Keeps it for another lease.
+    /// Renews it for another lease.
     pub fn renew(self) -> CasLoop<Keep> {
         let entry = self.entry.next_heartbeat();
         let target = self.place.target(patience_to_renew(self.sure_until(), self.entry.lease));
         CasLoop::new(target, Keep { holding: self, entry, sent: Time::default() })
     }
 
-    /// Gives it back: the word is `next`, these attributes are set, and the request is done, all or nothing.
+    /// Gives it back: the word becomes `next`, these attributes are set and the request is executed, all or nothing.
     pub fn give(self, next: Word, sets: Vec<SetAttribute>, request: Option<Vec<ObjectCommand>>) -> CasLoop<Give> {
         let target = self.place.target(patience_to_give_back(self.entry.lease, request.is_some()));
         CasLoop::new(target, Give { holding: self, next, sets, request, was_unknown: false })
     }
 }
 
-/// A renewal that is not heard of in time is none. Who begins it too late may have it yet, if nobody has come.
+/// The patience of a renewal. A renewal must be answered before the holder is unsure. If it begins later, it may still succeed, as long as
+/// no other client has taken over.
 pub(crate) fn patience_to_renew(sure_until: Time, lease: Duration) -> Patience {
     Patience::Until(sure_until, lease / 3)
 }
 
-/// After a lease it is others' anyhow. What came of a last request is worth some more.
+/// The patience of giving back: one lease, after which others may take over anyway; three if there is a request whose outcome matters.
 pub(crate) fn patience_to_give_back(lease: Duration, has_request: bool) -> Patience {
     Patience::Until(Time(0), if has_request { lease * 3 } else { lease })
 }
 
-/// Whether a renewal that ends so is one whose time was up.
+/// True if a renewal with this failure ended because its time was up.
 pub(crate) fn was_too_slow(failure: RequestFailure) -> bool {
     matches!(failure, RequestFailure::Unknown | RequestFailure::Refused(ObjectFailure::Busy))
 }
@@ -138,19 +140,19 @@ pub(crate) fn was_too_slow(failure: RequestFailure) -> bool {
 /// Why it is not held any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Gone {
-    /// Others have taken it: this number, this holder.
+    /// Another client has taken over: the present number, and its holder.
     Lost { number: u64, by: Option<Name> },
-    /// Nobody knows: the lease was over before there was an answer.
+    /// Unknown: the lease expired before there was an answer.
     Uncertain,
     /// The attribute is used for something else.
     Alien,
-    /// The device can't.
+    /// The device cannot execute the request.
     RequestFailure(RequestFailure),
 }
 
 pub(crate) struct Keep {
     holding: Holding,
-    /// As it is to be.
+    /// The entry with the next heartbeat.
     entry: Entry,
     sent: Time,
 }
@@ -178,7 +180,7 @@ impl CasPolicy for Keep {
         let Some(word) = Word::decode(&seen.word) else { return Move::Done(Err(Gone::Alien)) };
         match word.held_by(self.entry.nonce) {
             Some(entry) if seen.outcome_unknown && *entry == self.entry => return self.kept(),
-            // Renewed by way of another copy: when, is not known here.
+            // Renewed through another copy of this handle, at an unknown time.
             Some(entry) if entry.heartbeat >= self.entry.heartbeat => self.entry = entry.next_heartbeat(),
             Some(_) => {}
             None => {
@@ -203,7 +205,7 @@ pub(crate) struct Give {
     next: Word,
     sets: Vec<SetAttribute>,
     request: Option<Vec<ObjectCommand>>,
-    /// Some swap may have happened.
+    /// An earlier swap may have happened.
     was_unknown: bool,
 }
 
@@ -218,10 +220,10 @@ impl Give {
         Move::Swap(Swap { compare, swap: self.next.encode(), sets, rest })
     }
 
-    /// Others are in the word, or nobody.
+    /// Another holder is in the word, or none.
     fn gone(&self, word: Word, trace: &Bytes) -> <Give as CasPolicy>::Output {
         let traced = number(trace) == Some(self.holding.entry.nonce);
-        // Nobody has given it back since: who did so with a request would have taken the trace away.
+        // The holder has not changed since: a later holder that gave it back with a request would have overwritten the trace.
         let nobody = match self.next.number > self.holding.number {
             true => word.number <= self.holding.number + 1,
             false => word.number <= self.holding.number + 1 && word.holder.is_some(),

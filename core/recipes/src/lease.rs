@@ -1,10 +1,10 @@
-//! Who holds something, and for how long: entries in words, and how others find out that a holder is lost.
+//! Leases: the entries of holders in words, and how other clients detect that a holder is lost.
 //!
-//! No clock is compared with another one's. A holder renews its entry: the entry's *beat* grows. Whoever waits measures, by its own clock,
-//! how long it has seen the same beat; if that is a whole lease, the holder is lost. The measuring begins when an answer with that beat has
-//! come, and ends when the request is sent that takes the holder's place, and that request compares the word: so the holder has not renewed
-//! for a lease. A holder reckons from when it *sent* its last renewal, and less by [`MARGIN`], since clocks don't run alike: so it knows
-//! before others do.
+//! The clocks of different machines are never compared. A holder renews its entry by raising its *heartbeat*. A waiting client measures, by
+//! its own clock, for how long it has seen the same heartbeat; after a whole lease, the holder is lost. The measurement begins when an
+//! answer with that heartbeat arrives, and ends when the request is sent that takes the holder's place. That request compares the word: so
+//! the holder has not renewed for a lease. The holder itself counts from when it *sent* its last renewal, and subtracts [`MARGIN`], since
+//! clock rates differ: so it considers its lease expired before others do.
 
 use braid_base::{Rng, Time};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -12,17 +12,16 @@ use std::time::Duration;
 
 /// The most bytes of a name.
 pub const NAME_BYTES_MAX: usize = 64;
-/// A lease that is said to be longer counts as this: words are not to be trusted with everything.
+/// A longer lease in a word counts as this, since words are not trusted.
 pub const LEASE_MAX: Duration = Duration::from_secs(3600);
-/// A holder takes its lease for over when but this part of it is left: clocks may run that much faster than others.
+/// A holder considers its lease expired this part of it early (one sixteenth): other clocks may run that much faster.
 pub const MARGIN: u32 = 16;
 
-/// A name for a holder: any bytes, [`NAME_BYTES_MAX`] at most. What is longer is cut off.
+/// A name of a holder: any bytes, [`NAME_BYTES_MAX`] at most. Longer names are truncated.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Name(Bytes);
 
 impl Name {
-    /// These bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -46,11 +45,11 @@ impl std::fmt::Debug for Name {
     }
 }
 
-/// Who holds, or waits, in a word.
+/// A holder or waiting client in a word.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Entry {
     pub name: Name,
-    /// Drawn for each operation: tells this holding from any other, of the same name, too.
+    /// Random for each operation: distinguishes this hold from any other, even of the same name.
     pub nonce: u64,
     /// Grows with each renewal.
     pub heartbeat: u64,
@@ -87,12 +86,12 @@ impl Entry {
     }
 }
 
-/// Until when a holder is sure of itself that sent its last renewal then.
+/// Until when a holder that sent its last renewal at `sent` is sure to hold.
 pub(crate) fn sure_until(sent: Time, lease: Duration) -> Time {
     sent.after(lease - lease / MARGIN)
 }
 
-/// Since when beats have been seen, by the clock of who watches.
+/// Since when each heartbeat has been seen, by the watching client's clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Watch(Vec<Observation>);
 
@@ -104,12 +103,12 @@ struct Observation {
 }
 
 impl Watch {
-    /// These are in the word now, and no others.
+    /// The word contains these entries now, and no others.
     pub fn see<'a>(&mut self, now: Time, entries: impl Iterator<Item = &'a Entry>) {
         self.see_heartbeats(now, entries.map(|entry| (entry.nonce, entry.heartbeat)));
     }
 
-    /// The same of what has no entry, but some number.
+    /// The same for heartbeats without an entry, given as pairs of numbers.
     pub fn see_heartbeats(&mut self, now: Time, heartbeats: impl Iterator<Item = (u64, u64)>) {
         let before = std::mem::take(&mut self.0);
         self.0 = heartbeats
@@ -120,12 +119,12 @@ impl Watch {
             .collect();
     }
 
-    /// Whether an entry has been the same for its whole lease.
+    /// True if an entry has been unchanged for its whole lease.
     pub fn lost(&self, now: Time, entry: &Entry) -> bool {
         self.same_for(now, (entry.nonce, entry.heartbeat)) >= entry.lease.max(Duration::from_nanos(1))
     }
 
-    /// How long this has been the same; nothing if it was not seen.
+    /// For how long this heartbeat has been unchanged; zero if it was not seen.
     pub fn same_for(&self, now: Time, heartbeat: (u64, u64)) -> Duration {
         let sight = self.0.iter().find(|sight| (sight.nonce, sight.heartbeat) == heartbeat);
         sight.map_or(Duration::ZERO, |sight| now.since(sight.since))

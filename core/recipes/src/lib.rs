@@ -1,21 +1,21 @@
-//! Structures that programs on many machines share, built on objects with atomic attributes (device atomics, sections 6 and 7), with no lock
-//! manager. Pure: each operation is a [`Procedure`] that says what to ask of the device next; who drives it does the asking and the
-//! waiting. `docs/recipes/` has a page for each, with its algorithm and what it guarantees.
+//! Data structures that programs on many machines share. They are built on objects with atomic attributes (device atomics, sections 6 and
+//! 7) and need no lock manager. The crate is pure: each operation is a [`Procedure`], which says what to ask of the device next; its driver
+//! sends the requests and waits. `docs/recipes/` has a page for each structure, with its algorithm and guarantees.
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`procedure`] | what all of them have in common |
-//! | [`lock`] | one writer or many readers |
-//! | [`counter`] | tickets: one after the other, in the order in which they came |
-//! | [`failover`] | one leader, and others that take over when it stands still |
-//! | [`fence`] | how a device refuses late writes |
-//! | [`lease`] | how lost holders are found out |
-//! | [`idempotency_record`] | word that an operation has happened |
-//! | [`directory`] | names and the objects that they stand for |
+//! | [`procedure`] | the interface of all operations |
+//! | [`lock`] | a lock for one writer or many readers |
+//! | [`counter`] | a delivery counter: exclusive use in the order of tickets |
+//! | [`failover`] | fail-over: one leader, and backups that take over when it fails |
+//! | [`fence`] | fencing tokens, with which a device refuses late writes |
+//! | [`lease`] | leases, by which lost holders are detected |
+//! | [`idempotency_record`] | a record that an operation has taken effect |
+//! | [`directory`] | a hash table of names and the objects that they stand for |
 //! | [`list`] | a linked list without locks |
-//! | [`queue`] | items to work on, each claimed by one at a time |
-//! | `asking` | requests as structures need them, and what to make of the answers |
-//! | `edit`, `holding` | compare-and-swap loops on one attribute; one with a number and at most one holder |
+//! | [`queue`] | a work queue, each item claimed by one consumer at a time |
+//! | `asking` | building requests, and interpreting their answers |
+//! | `edit`, `holding` | compare-and-swap loops on one attribute; the attribute of a number and at most one holder |
 
 mod asking;
 pub mod counter;

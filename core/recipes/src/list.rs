@@ -1,8 +1,8 @@
-//! A linked list that many change at once, without locks (device atomics, section 6.1).
+//! A linked list that many clients change at once without locks (device atomics, section 6.1).
 //!
-//! The list is one object; its nodes are attributes. A node has a number that no other node of the list has or had, and two attributes:
-//! its *link* (8 bytes) and its *item* (what it is for; never changed). Node 0 is the head: it has a link only, and an undefined one is the
-//! end. So an object without attributes is an empty list.
+//! The list is one object; its nodes are attributes. Each node has a number that no other node of the list has or had, and two attributes:
+//! its *link* (8 bytes) and its *item* (its content, which never changes). Node 0 is the head: it has only a link. An undefined head means
+//! that the list ends there, so an object without attributes is an empty list.
 //!
 //! ```text
 //!                 ┌─────────┐      ┌─────────┐      ┌─────────┐
@@ -24,29 +24,32 @@
 //!                      (both comparisons go in one request if p is known)
 //! ```
 //!
-//! Whoever inserts in order or unlinks also unlinks marked nodes that it comes by; so what a client that died left marked goes with the next.
+//! An operation that inserts in order or unlinks a node also unlinks marked nodes on its way. So a node that a crashed client left marked
+//! is unlinked by a later operation.
 //!
-//! The paper makes nodes objects, sets up the new node's pointer first and then changes the one before it. Here both happen in one request, so
-//! that a client that dies leaves no node that nobody points to. (It may leave a number unused.) One object per node is not needed for that the
-//! device chooses numbers: a counter does.
+//! Differences from the paper: the paper makes nodes objects, first sets the new node's pointer, and then changes the node before it. Here
+//! both happen in one request, so that a client that crashes leaves no unreachable node. (It may leave a number unused.) The paper lets the
+//! device choose the numbers of its objects; here a counter provides them.
 //!
-//! # What holds
+//! # Guarantees
 //!
-//! - *A number is one node*: the counter gives each once (2^60 of them), so a pointer never comes to mean another node. A link may go back to a
-//!   value that it had, and that does no harm: what a comparison needs to be true is only that these two are neighbours now.
-//! - *A marked link stays as it is*: every comparison is with an unmarked one. So nothing is inserted behind a removed node, and what a marked node
-//!   points to can't be unlinked before it.
-//! - *What is linked is there*: a node's attributes go in the request that unlinks it. A link that is there points to a node that is there.
-//! - *Order stays*: two nodes that are both in the list never change places.
-//! - *An operation happens once*, at its comparison: see [`idempotency_record`](crate::idempotency record) for how an operation whose answer was lost finds out.
+//! - *A number denotes one node*: the counter returns each number once (2^60 of them), so a pointer never comes to mean another node. A link may
+//!   return to an earlier value, which does no harm: a comparison only needs that these two nodes are neighbours now.
+//! - *A marked link never changes*: every comparison is with an unmarked link. So nothing is inserted behind a removed node, and the successor
+//!   of a marked node cannot be unlinked before that node.
+//! - *A linked node exists*: the request that unlinks a node removes its attributes. An existing link points to an existing node.
+//! - *The order is stable*: two nodes of the list never change places.
+//! - *An operation takes effect once*, at its comparison. [`idempotency_record`](crate::idempotency_record) says how an operation whose answer
+//!   was lost finds out.
 //!
-//! Walking the list ([`Walk`]) needs no lock and no snapshot: every item that is in the list throughout is told, and no item
-//! twice; one that comes or goes meanwhile is told or not. Those that are in the list at the end are told in its order.
+//! A walk ([`Walk`]) needs no lock and no snapshot. It returns every item that is in the list throughout, and no item twice; an item that
+//! is inserted or removed meanwhile may be returned or not. The items that are still in the list at the end are returned in its order.
 //!
-//! # What does not
+//! # Not guaranteed
 //!
-//! A walk is no snapshot: it may tell an item that was inserted after another was removed. Progress is lock-free, not wait-free: somebody always
-//! gets on, and who always loses may try for ever. Finding a place takes a round trip for every few nodes.
+//! A walk is no snapshot: it may return an item that was inserted after another returned item was removed. Progress is lock-free, not
+//! wait-free: some operation always succeeds, but a single one may retry forever. Finding a position takes one round trip for every few
+//! nodes.
 
 mod insert;
 mod remove;
@@ -64,21 +67,21 @@ use braid_base::ObjectId;
 use braid_wire::AttributeName;
 use bytes::Bytes;
 
-/// Links lie on pages from this one on, by the upper half of a node's number.
+/// The first page of links. The page of a node's link is given by the upper half of its number.
 pub const LINKS_PAGE: u32 = 0x1000_0000;
-/// Items likewise.
+/// The first page of items, likewise.
 pub const ITEMS_PAGE: u32 = 0x2000_0000;
-/// How many numbers were given to nodes.
+/// The number of nodes so far.
 pub const NODE_COUNTER: AttributeName = AttributeName::new(0x0004_0000, 0);
-/// The most bytes of an item: more belongs into an object of its own.
+/// The most bytes of an item. Larger contents belong in an object of their own.
 pub const ITEM_BYTES_MAX: usize = 4096;
 
-/// A list, as one client sees it.
+/// A list, as one client uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct List {
-    /// Where it is; the object must be there, and have no other list.
+    /// The object of the list; it must exist, and contain no other list.
     pub object: ObjectId,
-    /// Where this client's operations leave word that they have happened.
+    /// Where this client's operations record that they have taken effect.
     pub idempotency_record: Option<IdempotencyRecord>,
 }
 
@@ -88,17 +91,16 @@ impl List {
         List { object, idempotency_record: None }
     }
 
-    /// Inserts an item.
     pub fn insert(self, place: ListPosition, item: Bytes) -> Insert {
         Insert::new(self, place, item)
     }
 
-    /// Removes a node. `before`: a node somewhere before it, to begin from when it is unlinked.
+    /// Removes a node. `before` is a node somewhere before it, from which the search for its predecessor begins.
     pub fn remove(self, node: Node, before: Option<Node>) -> Remove {
         Remove::new(self, node, before)
     }
 
-    /// Tells at most so many items, from where another walk has ended.
+    /// Returns at most `most` items, from where another walk has ended.
     pub fn walk(self, cursor: Cursor, most: usize) -> Walk {
         Walk::new(self, cursor, most)
     }
@@ -108,7 +110,7 @@ impl List {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Node(pub u64);
 
-/// Behind the last node there is none, and the head is before the first.
+/// The number that stands for no node: behind the last node, or before the head.
 const NONE: u64 = 0;
 const HEAD: u64 = 0;
 const NUMBER_MAX: u64 = (1 << 60) - 1;
@@ -131,12 +133,12 @@ struct Link {
 impl Link {
     const MARK: u64 = 1 << 63;
 
-    /// One of a node that is in.
+    /// The link of a node that is not removed.
     fn to(next: u64) -> Link {
         Link { removed: false, next }
     }
 
-    /// As node `of` has it: an empty list's head is undefined, so that nobody needs to make it.
+    /// The link as a value of node `of`: an empty list's head is undefined, so that it need not be created.
     fn encode(self, of: u64) -> Bytes {
         if of == HEAD && self == Link::to(NONE) {
             return Bytes::new();
@@ -145,7 +147,7 @@ impl Link {
         Bytes::copy_from_slice(&(mark | self.next).to_be_bytes())
     }
 
-    /// `None`: there is no such node (any more).
+    /// `None` if there is no such node (any more).
     fn decode(of: u64, value: &Bytes) -> Result<Option<Link>, RequestFailure> {
         if value.is_empty() {
             return Ok((of == HEAD).then_some(Link::to(NONE)));
@@ -159,7 +161,7 @@ impl Link {
     }
 }
 
-/// Adds to a request what takes a marked node out of the chain, and its attributes with it, if all comparisons so far have held: two commands.
+/// Appends two commands that unlink a marked node and remove its attributes, if all comparisons before have held.
 fn unlink(asking: Asking, before: u64, node: u64, next: u64) -> Asking {
     let (from, to) = (Link::to(node).encode(before), Link::to(next).encode(before));
     let gone = |name| crate::asking::set(name, &Bytes::new());

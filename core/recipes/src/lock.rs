@@ -1,39 +1,40 @@
-//! A lock in an attribute, for one writer or many readers (device atomics, section 8; the one-trip unlock is its closing remark). No lock manager:
-//! who wants the lock swaps it in, and who holds it may die.
+//! A lock for one writer or many readers, stored in attributes (device atomics, section 8; the one-trip unlock is its closing remark).
+//! There is no lock manager: a client takes the lock by compare-and-swap, and a holder may crash.
 //!
 //! ```text
 //!   three attributes of one number, on three pages that follow each other:
-//!     word    free: undefined; else one writer or up to 64 readers (name, nonce, beat, lease), and the mark of a writer that waits
-//!     token   counts the holds' beginnings and ends; all guards compare it
-//!     trace   the nonce of who last ended its hold together with other commands
+//!     word    free: undefined; else one writer or up to 64 readers (name, nonce, heartbeat, lease), and the mark of a waiting writer
+//!     token   counts the beginnings and ends of holds; all guards compare it
+//!     trace   the nonce of the client that last ended its hold together with other commands
 //!
 //!   acquire   CAS  word: undefined → mine;  FA token + 1 ─────────────────── swapped ──▶ granted, with that token
 //!                └─ other word ─┬ all holders lost: CAS word → mine; FA + 1 ─ swapped ─▶ granted (the lock is broken)
 //!                               ├ readers, and I read, and no mark: CAS word → with me ▶ granted, with the readers' token
 //!                               ├ readers, and I write: CAS word → with my mark; wait
-//!                               └ else wait: a random span up to first_pause · 2ⁿ, at most longest_pause
-//!   renew     CAS  word: → the same, with my beat + 1
-//!   release   CAS  word: → without me; FA token + 1 if nobody is left;  and, in the same request, what is to be done last
-//!   once      CAS  word: undefined → undefined;  FA token + 2;  and what is to be done
-//!   guarded   CAS  token: mine → mine, strictly;  and what is to be done
+//!                └ else wait: a random time up to first_pause · 2ⁿ, at most longest_pause
+//!   renew     CAS  word: → the same, with my heartbeat + 1
+//!   release   CAS  word: → without me; FA token + 1 if no holder is left;  and, in the same request, the last request
+//!   once      CAS  word: undefined → undefined;  FA token + 2;  and the request
+//!   guarded   CAS  token: mine → mine, strictly;  and the request
 //! ```
 //!
-//! A *hold* is the time of one writer, or the time from the first reader to the last. When a holder is lost, see [`crate::lease`].
+//! A *hold* is the time of one writer, or the time from the first reader to the last. [`crate::lease`] says when a holder is lost.
 //!
 //! Guarantees:
 //!
-//! - **One hold at a time**: of guarded requests (and of what goes with [`Grant::release_with`] and [`Lock::once`]), those of two
-//!   holds never mix; those of a writer are nobody else's at the same time.
-//! - **Tokens grow**: each hold's is higher than those before, and guards nothing before the hold or after it.
-//! - **No lock is lost for ever**: a holder that is silent for its lease is broken by the next who comes.
-//! - **A waiting writer is next**: once its mark is there no reader comes in, and no other writer, while the mark is renewed.
-//! - **A lost answer is found out**: who acquires, renews or releases knows in the end whether it has, by its nonce. Of commands that
-//!   went with it, it knows if it has a [idempotency record](crate::idempotency record); else by the trace, unless that is another's by now, or (of the first request of
-//!   [`Lock::once`], which knows nothing of the lock) was another's before. Then it says that it does not know ([`RequestFailure::Unknown`]).
+//! - **One hold at a time**: guarded requests (and those of [`Grant::release_with`] and [`Lock::once`]) of two holds never mix; during a
+//!   writer's hold, only that writer's take effect.
+//! - **Tokens grow**: each hold has a higher token than those before, and its token guards nothing before the hold or after it.
+//! - **No lock is lost forever**: the lock of a holder that is silent for its lease is broken by the next client.
+//! - **A waiting writer is next**: while its mark is there, and renewed, no reader and no other writer is admitted.
+//! - **A lost answer is found out**: a client that acquires, renews or releases the lock learns by its nonce whether that happened. For
+//!   commands that were part of the request, it learns that by an [idempotency record](crate::idempotency_record), if it has one; otherwise by
+//!   the trace, unless another client has overwritten that since, or (for the first request of [`Lock::once`], which is sent without knowing
+//!   the lock) it was another client's before. Then it reports that the outcome is unknown ([`RequestFailure::Unknown`]).
 //!
-//! Not guaranteed: order among writers that meet only writers (that is [`counter`](crate::counter)'s), and turns for readers while writers come without end.
-//! Exclusion for requests without a guard: between renewals a holder is sure of itself until [`Grant::sure_until`], if no clock runs
-//! more than 1/16 fast. And the three attributes must not be removed or set otherwise: then tokens begin anew.
+//! Not guaranteed: an order among writers that meet only writers (use a [`counter`](crate::counter)), and progress of readers while new
+//! writers keep coming. Requests without a guard are exclusive only until [`Grant::sure_until`], if no clock runs more than 1/16 fast. And
+//! the three attributes must not be removed or set by other means: then tokens begin anew.
 
 mod keep;
 mod take;
@@ -56,7 +57,7 @@ use word::Word;
 
 pub use word::READERS_MAX;
 
-/// Where a lock is, and how this program uses it.
+/// A lock's address, and how this program uses it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lock {
     object: ObjectId,
@@ -64,20 +65,20 @@ pub struct Lock {
     options: LockOptions,
 }
 
-/// How a lock is used. Programs with different options can share one.
+/// Options of a lock. Programs with different options can share one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockOptions {
-    /// A holder that has not renewed for so long is taken for dead. Renew three times as often.
+    /// A holder that has not renewed for this long is considered dead. Renew three times as often.
     pub lease: Duration,
-    /// The first pause before trying again is up to this; the limit doubles up to `longest_pause`.
+    /// The first pause before a retry is random, up to this; the limit doubles up to `longest_pause`.
     pub first_pause: Duration,
-    /// See `first_pause`. A quarter of the lease counts if that is shorter: else a waiting writer's mark would be taken for a dead one's.
+    /// The limit of pauses. A quarter of the lease applies if that is shorter: otherwise a waiting writer would be considered dead.
     pub longest_pause: Duration,
-    /// How long to try to take it. If it is not longer than others' leases, nobody who was lost is noticed.
+    /// How long to try to take the lock. If it is not longer than the leases of others, no lost holder is detected.
     pub patience: Duration,
-    /// Where this program's last requests leave word that they have happened ([`Grant::release_with`], [`Lock::once`]), instead of the trace: then no one
-    /// else's takes that away. Not for objects that attribute volumes spread; and who drops an operation before it has ended takes another idempotency record, for that one may
-    /// be done yet.
+    /// Where this program's last requests record that they have happened ([`Grant::release_with`], [`Lock::once`]), instead of in the
+    /// trace: other clients do not overwrite it. Not for objects that attribute volumes spread. A program that drops an operation before it
+    /// has ended must use another idempotency record for the next one, since the dropped operation may still be executed.
     pub idempotency_record: Option<IdempotencyRecord>,
 }
 
@@ -96,35 +97,35 @@ impl Default for LockOptions {
 /// How a lock is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// By one.
+    /// By one writer.
     Exclusive,
-    /// By readers.
+    /// By any number of readers.
     Shared,
 }
 
 impl Lock {
-    /// The lock in this attribute, and in those of the same number on the next two pages.
+    /// The lock in this attribute, and in the attributes of the same number on the next two pages.
     pub fn new(object: ObjectId, attribute: AttributeName, options: LockOptions) -> Lock {
-        assert!(attribute.page < AttributeName::RESERVED_PAGES - 2, "the lock's pages are no device's");
+        assert!(attribute.page < AttributeName::RESERVED_PAGES - 2, "the lock's pages must not be reserved ones");
         Lock { object, word: attribute, options }
     }
 
-    /// Takes the lock for one that writes.
+    /// Takes the lock for writing.
     pub fn acquire(&self, name: impl Into<Name>) -> Acquire {
         Acquire::new(self, name.into(), Mode::Exclusive)
     }
 
-    /// Takes the lock for one of many that read.
+    /// Takes the lock for reading.
     pub fn share(&self, name: impl Into<Name>) -> Acquire {
         Acquire::new(self, name.into(), Mode::Shared)
     }
 
-    /// Takes the lock, has a request done, and releases the lock, in one round trip if it is free.
+    /// Takes the lock, executes a request and releases the lock; in one round trip if the lock is free.
     pub fn once(&self, name: impl Into<Name>, request: ObjectRequest) -> Result<Once, Unguardable> {
         Ok(Once::new(self, name.into(), if_swapped(request, 2)?))
     }
 
-    /// Looks who holds it.
+    /// Reads who holds the lock.
     pub fn status(&self) -> Status {
         Status(CasLoop::new(self.target(Patience::For(Duration::ZERO)), Looking))
     }
@@ -162,7 +163,7 @@ pub struct Grant {
     token: u64,
     /// The word as it was last seen.
     word: Bytes,
-    /// When the request was sent that granted or renewed it.
+    /// When the request that granted or renewed it was sent.
     sent: Time,
 }
 
@@ -172,86 +173,88 @@ impl Grant {
         self.token
     }
 
-    /// How it is held.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// Until when nobody else can have broken it, by the clock by which it was acquired.
+    /// Until then no other client can have broken the lock, by the clock by which it was acquired.
     pub fn sure_until(&self) -> Time {
         sure_until(self.sent, self.entry.lease)
     }
 
-    /// When to renew it: a third of its lease after it was granted or renewed.
+    /// When to renew it: a third of its lease after it was granted or last renewed.
     pub fn renew_at(&self) -> Time {
         self.sent.after(self.entry.lease / 3)
     }
 
-    /// A request on the same device, of which nothing happens if the lock is no longer held. [`unguard`](crate::fence::unguard) its results.
+    /// A request on the same device that has no effect if the lock is no longer held. Pass its results to
+    /// [`unguard`](crate::fence::unguard).
     pub fn guard(&self, request: ObjectRequest) -> Result<ObjectRequest, Unguardable> {
         self.fence_at(self.lock.object, self.lock.token()).guard(request)
     }
 
-    /// The fence in some other object's attribute, on this device or another: raise it before anything there is read or written, and
-    /// guard by it what is.
+    /// The fence in an attribute of another object, on this device or another. Raise it before the first read or write there, and guard all
+    /// requests there by it.
     pub fn fence_at(&self, object: ObjectId, name: AttributeName) -> Fence {
         Fence { object, name, token: self.token }
     }
 
-    /// Keeps it for another lease. It ends at [`sure_until`](Grant::sure_until) at the latest, or, begun later, after a third of the lease.
+    /// Renews it for another lease. Ends at [`sure_until`](Grant::sure_until) at the latest, or, if begun later, after a third of the
+    /// lease.
     pub fn renew(&self) -> Renew {
         Renew::new(self.clone())
     }
 
-    /// Gives it back. Tries for a lease; then it is others' anyhow.
+    /// Releases it. Tries for one lease; after that, others may break the lock anyway.
     pub fn release(self) -> Release {
         Release::new(self)
     }
 
-    /// Has a last request done and gives it back, in one round trip. If it is no longer held, nothing of the request happens. Tries for three
-    /// leases, to know what came of it.
+    /// Executes a last request and releases the lock in one round trip. If the lock is no longer held, the request has no effect. Tries for
+    /// three leases, to learn the outcome.
     pub fn release_with(self, request: ObjectRequest) -> Result<ReleaseWith, Unguardable> {
         Ok(ReleaseWith::new(self, if_swapped(request, 2)?))
     }
 }
 
-/// Why a lock is not had.
+/// Why a lock is not held.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LockError {
-    /// Others had it all the time.
-    #[error("the lock was not to be had in time: {} has it", .holder.as_ref().map_or("somebody".into(), |name| name.to_string()))]
+    /// Other clients held it all the time.
+    #[error("the lock was not obtained in time: {} holds it", .holder.as_ref().map_or("another client".into(), |name| name.to_string()))]
     TimedOut {
-        /// One of those that have it.
+        /// One of the holders.
         holder: Option<Name>,
     },
-    /// The lease has run out, and others have broken the lock. Nothing of a last request has happened.
-    #[error("the lock was lost: its lease ran out, and another one came")]
+    /// The lease has expired, and another client has broken the lock. A last request has had no effect.
+    #[error("the lock was lost: its lease expired, and another client has taken it")]
     Lost,
-    /// It was not heard in time whether the lock was renewed: others may have broken it by now. Renewing it again finds out.
-    #[error("it was not heard in time whether the lock was kept: others may have broken it by now")]
+    /// The outcome of a renewal was not known in time: another client may have broken the lock. Renewing it again finds out.
+    #[error("the renewal of the lock was not answered in time: other clients may have broken it")]
     Uncertain,
     /// The attribute is used for something else.
-    #[error("what is there is no lock")]
+    #[error("the attribute is not a lock")]
     NoLock,
-    /// The device can't. If it is [`RequestFailure::Unknown`], a lock that may have been taken is free again after its lease.
+    /// The device cannot execute the request. After [`RequestFailure::Unknown`], a lock that may have been taken is free again after its
+    /// lease.
     #[error("{0}")]
     RequestFailure(RequestFailure),
 }
 
-/// Who holds a lock.
+/// The state of a lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LockStatus {
-    /// How it is held; none: it is free.
+    /// How it is held; none if it is free.
     pub mode: Option<Mode>,
     /// The holders, some of which may be dead.
     pub holders: Vec<Name>,
-    /// The writer that is next.
+    /// The waiting writer that is next.
     pub waiting: Option<Name>,
     /// The last token.
     pub token: u64,
 }
 
-/// Looks who holds a lock.
+/// Reads the state of a lock.
 pub struct Status(CasLoop<Looking>);
 
 impl Procedure for Status {
@@ -281,7 +284,7 @@ impl CasPolicy for Looking {
     }
 
     fn made(&mut self, _at: &mut At<'_>, _results: Results) -> Move<Self::Output> {
-        unreachable!("who looks swaps nothing")
+        unreachable!("this policy never swaps")
     }
 
     fn fails(&mut self, failure: RequestFailure) -> Self::Output {

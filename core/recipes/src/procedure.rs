@@ -1,19 +1,19 @@
-//! What the operations of all structures have in common: one request at a time, an answer, and so on until it is done.
+//! The interface of all operations: a procedure makes one request at a time and takes its answer, until it is done.
 //!
-//! A procedure holds no socket and no clock. Its driver sends what it asks for, sleeps when it waits, and tells it the time and the
-//! answer. Dropping a procedure is dying at that step: what it has asked for may happen yet or not.
+//! A procedure has no socket and no clock. Its driver sends the requests, sleeps for it, and tells it the time and the answers. Dropping a
+//! procedure is like a crash at that step: its last request may still be executed.
 
 use braid_base::{ObjectId, Rng, Time};
 use braid_wire::{AttributeName, ObjectFailure, ObjectRequest};
 use bytes::Bytes;
 use std::time::Duration;
 
-/// An operation under way.
+/// An operation in progress.
 pub trait Procedure {
-    /// What it ends with.
+    /// The result.
     type Output;
 
-    /// Goes on. `answer` is [`Answer::None`] at first and after a wait, else what came of the last request.
+    /// Advances the operation. `answer` is [`Answer::None`] at the beginning and after a sleep, otherwise the answer to the last request.
     fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output>;
 }
 
@@ -25,75 +25,74 @@ impl<P: Procedure + ?Sized> Procedure for Box<P> {
     }
 }
 
-/// What a procedure hears.
+/// The answer given to a procedure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Nothing was asked.
+    /// Nothing was requested.
     None,
-    /// To [`Next::Ask`]: of each command. That a request was refused comes as [`RequestFailure::Refused`].
+    /// To [`Next::Ask`]: the results of the commands. A request that was refused yields [`RequestFailure::Refused`] instead.
     Results(Vec<braid_wire::CommandResult>),
-    /// To [`Next::Await`]: the value, which may be the one that was known.
+    /// To [`Next::Await`]: the value, which may be the known one.
     Value(Bytes),
-    /// It could not be done.
+    /// The request failed.
     RequestFailure(RequestFailure),
 }
 
-/// Why a request was not done.
+/// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestFailure {
-    /// The device refuses it, and nothing of it has happened.
+    /// The device refused it; nothing of it has happened.
     #[error("{0}")]
     Refused(ObjectFailure),
-    /// The device did not answer in time: it may have happened or not, and may happen yet, until the device has done a later request
-    /// of the same client. So what that one finds is what came of this.
-    #[error("the device did not answer in time: what was asked may have been done or not")]
+    /// The device did not answer in time. The request may have been executed or not, and may still be executed, until the device has
+    /// executed a later request of the same client. So what that later request finds is final.
+    #[error("the device did not answer in time: the request may have been executed or not")]
     Unknown,
-    /// What is to be put in is too long. Nobody was asked.
-    #[error("that is too long: {most} bytes are the most that it can have")]
+    /// A value is too long. Nothing was requested.
+    #[error("too long: at most {most} bytes are allowed")]
     TooLong {
-        /// The most bytes.
+        /// The most bytes that are allowed.
         most: usize,
     },
-    /// A name is to be put in that has no bytes. Nobody was asked.
-    #[error("a name has one byte at least")]
+    /// A name without bytes. Nothing was requested.
+    #[error("a name must have at least one byte")]
     NoName,
 }
 
-/// What a procedure does next.
+/// The next step of a procedure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next<T> {
-    /// It has the device do this. Whoever drives it may be less patient: then it hears [`RequestFailure::Unknown`] earlier.
+    /// A request to the device. A driver may be less patient: then it reports [`RequestFailure::Unknown`] earlier.
     Ask {
-        /// What is to be done.
         request: ObjectRequest,
-        /// So long at most is the answer worth waiting for.
+        /// How long to wait for the answer at most.
         patience: Duration,
     },
-    /// It waits until an attribute has another value than this, so long at most. It may be answered earlier, with the value that it knows, and be
-    /// refused with [`ObjectFailure::Busy`]: whoever waits like this must be able to do without.
+    /// Waits until an attribute differs from a known value. The device may answer earlier with the known value, or refuse with
+    /// [`ObjectFailure::Busy`]: a procedure must be able to do without this wait.
     Await {
-        /// Of which object.
+        /// The object of the attribute.
         object: ObjectId,
-        /// Which.
+        /// The attribute.
         name: AttributeName,
-        /// The value that it knows.
+        /// The known value.
         seen: Bytes,
-        /// So long at most.
+        /// How long to wait at most.
         patience: Duration,
     },
-    /// It waits.
+    /// Sleeps for this time.
     Sleep(Duration),
-    /// It is over.
+    /// The operation is over.
     Done(T),
 }
 
 impl<T> Next<T> {
-    /// It has the device do this, and waits for the answer as long as its driver does.
+    /// A request whose answer is waited for as long as the driver does.
     pub fn ask(request: ObjectRequest) -> Next<T> {
         Next::Ask { request, patience: Duration::MAX }
     }
 
-    /// The same, with another end.
+    /// The same step with another result.
     pub fn map<U>(self, end: impl FnOnce(T) -> U) -> Next<U> {
         match self {
             Next::Ask { request, patience } => Next::Ask { request, patience },

@@ -1,7 +1,7 @@
-//! A work queue: items that many put in, and many others take out to work on (device atomics, section 6.2). No order among items.
+//! A work queue: producers put items in, and consumers claim items to work on them (device atomics, section 6.2). Items have no order.
 //!
-//! The queue is one object. An item is two attributes of the same number, which its producer draws by lot: its *state* and what is to be done. The
-//! length of a state tells what it is, so that a list of the page of states says which items are free.
+//! The queue is one object. An item is two attributes with the same number, which its producer draws at random: its *state*, and its work.
+//! The length of the state's value encodes which state it is, so a list of the page of states shows which items are free.
 //!
 //! ```text
 //!            put                       claim                            finish
@@ -13,34 +13,37 @@
 //!                         └── give back: (free, t) ◀───┘ b→b+1 │ compare (claimed, t, …) → (claimed, t + 1, another …)
 //!                                                              └───
 //!    claim:  list states from a random number on; get those seen claimed, and the bell           one request
-//!            compare a free one, chosen by lot → claimed; get the item                           one request
-//!            nothing free: wait until the bell changes, or a claim's lease is over
+//!            compare a free one, chosen at random → claimed; get the item                        one request
+//!            nothing free: wait until the bell changes, or a claim's lease expires
 //! ```
 //!
-//! Every arrow is one request, which is done as a whole or not at all. So a producer that dies leaves an item or nothing; a consumer that dies leaves a claim
-//! that does not change any more.
+//! Every arrow is one request, which is executed as a whole or not at all. So a producer that crashes leaves an item or nothing; a consumer
+//! that crashes leaves a claim that does not change any more.
 //!
-//! *Leases* need no common clock: whoever finds an item claimed remembers its state and when it saw it ([`Watch`]); if it is the same a lease
-//! later, by its own clock, the claim is taken over. Who works longer than that renews its claim in time. A clock that runs fast, or a consumer that
-//! stands still, costs a claim, and nothing else: all that a consumer does with an item compares the state with its own claim.
+//! *Leases* need no common clock. A consumer that finds an item claimed remembers its state and when it saw it ([`Watch`]); if the state is
+//! the same one lease later, by the consumer's own clock, it takes the claim over. A consumer that works for longer than a lease renews its
+//! claim in time. If a clock runs fast, or a consumer is suspended, a claim is lost, but no harm is done: everything that a consumer does
+//! with an item compares the state with its own claim.
 //!
-//! Consumers begin at random places, and items lie at random numbers: so they rarely fight for the same item.
+//! Consumers begin at random positions, and items have random numbers, so two consumers rarely compete for the same item.
 //!
-//! # What holds
+//! # Guarantees
 //!
-//! - *An item has one claim at a time*: a claim begins by a comparison with the state before it, whole.
-//! - *Tokens rise*: an item's claims have the numbers 1, 2, 3 …; who keeps the highest that it saw can refuse what is late ([`Claimed::token`]).
-//! - *Who lost its claim can't finish*: finishing compares the claim. What it sets at the same time on the queue's object happens exactly once for
-//!   each item, whatever happens to consumers. What consumers do elsewhere may happen again after a death: that is what tokens are for.
-//! - *No item is lost*: an item goes only with the request that finishes it.
-//! - *What is finished stays so*: a comparison with a state that is gone never holds.
-//! - *An operation happens once*: see [`idempotency_record`](crate::idempotency record) for how one whose answer was lost finds out.
+//! - *An item has one claim at a time*: a claim begins by a comparison with the whole previous state.
+//! - *Tokens rise*: an item's claims are numbered 1, 2, 3 …; a program that keeps the highest number it saw can refuse late requests
+//!   ([`Claimed::token`]).
+//! - *A consumer that lost its claim cannot finish the item*: finishing compares the claim. What it sets at the same time on the queue's object
+//!   takes effect exactly once for each item, whatever happens to consumers. Other effects of a consumer may be repeated after a crash: tokens
+//!   are there to detect that.
+//! - *No item is lost*: an item is removed only by the request that finishes it.
+//! - *A finished item stays finished*: a comparison with a state that was removed never holds.
+//! - *An operation takes effect once*: [`idempotency_record`](crate::idempotency_record) says how an operation whose answer was lost finds out.
 //!
-//! # What does not
+//! # Not guaranteed
 //!
-//! Items have no order, and none is promised to be next: but each claim that looks begins anywhere, so none waits for ever by design. An item that kills every
-//! consumer comes back each time: its token tells how often. Not more than [`WATCHED_MAX`] claims are watched by a consumer at once; those
-//! of the living drop out, and others come in.
+//! An order of items, and a bound on how long an item waits; but each claim begins to search at a random position, so no item is passed
+//! over systematically. An item that crashes every consumer comes back each time: its token says how often. A consumer watches at most
+//! [`WATCHED_MAX`] claims at once; claims that change are dropped, and others take their place.
 
 mod claim;
 mod hold;
@@ -57,26 +60,26 @@ use braid_wire::{AttributeName, SetAttribute};
 use bytes::Bytes;
 use std::time::Duration;
 
-/// How items stand.
+/// The page of states.
 pub const STATES_PAGE: u32 = 0x0003_0001;
-/// What is to be done.
+/// The page of items' work.
 pub const ITEMS_PAGE: u32 = 0x0003_0002;
-/// Counts what became free to take.
+/// Counts the items that became free.
 pub const BELL: AttributeName = AttributeName::new(0x0003_0003, 0);
 /// The most bytes of an item.
 pub const ITEM_BYTES_MAX: usize = braid_base::limits::ATTRIBUTE_BYTES_MAX - TICKET_BYTES;
 
-/// Before each item stands its producer's ticket, so that it is told from another at the same number.
+/// An item's value begins with its producer's ticket, which distinguishes it from another item of the same number.
 const TICKET_BYTES: usize = 8;
 
-/// A queue, as one client sees it.
+/// A queue, as one client uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queue {
-    /// Where it is; the object must be there, and have no other queue.
+    /// The object of the queue; it must exist, and contain no other queue.
     pub object: ObjectId,
-    /// How long a claim may stay as it is before others take it over. The same for all.
+    /// How long a claim may stay unchanged before other consumers take it over. All clients must use the same value.
     pub lease: Duration,
-    /// Where this client's operations leave word that they have happened.
+    /// Where this client's operations record that they have taken effect.
     pub idempotency_record: Option<IdempotencyRecord>,
 }
 
@@ -91,39 +94,38 @@ impl Queue {
         Put::new(self, item)
     }
 
-    /// Takes an item to work on. Waits for one so long at most. `watch` is what the last claim gave back, or a new one.
+    /// Claims an item. Waits for one for at most `patience`. `watch` is what the last claim returned, or a new one.
     pub fn claim(self, consumer: u64, watch: Watch, patience: Duration) -> Claim {
         Claim::new(self, consumer, watch, patience)
     }
 
-    /// Goes on working. Tries for half a lease; who begins within the other half knows in time.
+    /// Renews a claim. Tries for half a lease; a consumer that begins in the other half knows the outcome in time.
     pub fn renew(self, claimed: Claimed) -> Renew {
         Renew::new(self, claimed)
     }
 
-    /// Is through with an item. `results` are set on the queue's object if, and only if, the claim still holds.
+    /// Finishes an item. `results` are set on the queue's object if, and only if, the claim still holds.
     pub fn finish(self, claimed: Claimed, results: Vec<SetAttribute>) -> Finish {
         Finish::new(self, claimed, results)
     }
 
-    /// Leaves an item to others. Tries for half a lease.
+    /// Gives an item back, so that others can claim it. Tries for half a lease.
     pub fn give_back(self, claimed: Claimed) -> GiveBack {
         GiveBack::new(self, claimed)
     }
 }
 
-/// An item's number. After an item is finished, another may come to have it.
+/// An item's number. After an item is finished, another item may get its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Item(pub u32);
 
 /// An item that a consumer works on, as long as its claim holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimed {
-    /// Which.
     pub item: Item,
-    /// How many claims of this item there were, this one included. It tells later claims from earlier ones wherever work is done.
+    /// The number of claims of this item, including this one. It distinguishes later claims from earlier ones wherever work is done.
     pub token: u64,
-    /// What is to be done.
+    /// The work to be done.
     pub work: Bytes,
     /// The producer's ticket.
     of: Bytes,
@@ -138,7 +140,7 @@ fn work_of(item: Item) -> AttributeName {
     AttributeName::new(ITEMS_PAGE, item.0)
 }
 
-/// An item's ticket and what is to be done.
+/// Splits an item's value into its ticket and its work.
 fn parted(value: &Bytes) -> Option<(Bytes, Bytes)> {
     (value.len() >= TICKET_BYTES).then(|| (value.slice(..TICKET_BYTES), value.slice(TICKET_BYTES..)))
 }

@@ -99,7 +99,7 @@ pub enum Error {
     #[error("there is no such volume")]
     NoSuchVolume,
     /// Of a [guarded](crate::Request::guarded) request: its sender no longer holds what guards it.
-    #[error("too late: another one holds it now, and nothing of the request has happened")]
+    #[error("too late: another client holds it now, and the request has had no effect")]
     TooLate {
         /// The token that is there now, if that is one; 0: nobody holds it.
         token: Option<u64>,

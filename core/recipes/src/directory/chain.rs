@@ -1,4 +1,4 @@
-//! Walking the chain of a slot, as it is at one moment, with nobody's leave.
+//! Reading the chain of a slot as of one moment, without a lock.
 //!
 //! ```text
 //!   get names[slot]                                  the first entry, at version v
@@ -15,12 +15,12 @@ use std::num::NonZeroU32;
 /// The chain of a slot, as far as it is known.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Chain {
-    /// Each with where it lies; the first lies in the hash table.
+    /// The entries, each with its slot in the linked list; the first entry is in the hash table.
     pub(super) entries: Vec<(Option<NonZeroU32>, Entry)>,
 }
 
 impl Chain {
-    /// Only the first entry is known, if there is one.
+    /// A chain of which at most the first entry is known.
     pub(super) fn begin(first: Option<Entry>) -> Chain {
         Chain { entries: first.into_iter().map(|first| (None, first)).collect() }
     }
@@ -29,17 +29,17 @@ impl Chain {
         self.entries.first().map(|(_, entry)| entry)
     }
 
-    /// Where the next entry lies, that is not known yet.
+    /// The slot of the next entry that is not known yet.
     pub(super) fn next(&self) -> Option<NonZeroU32> {
         self.entries.last().and_then(|(_, entry)| entry.next)
     }
 
-    /// Where in the chain a name is.
+    /// The index of a name in the chain.
     pub(super) fn find(&self, name: &Bytes) -> Option<usize> {
         self.entries.iter().position(|(_, entry)| entry.name == *name)
     }
 
-    /// Takes in the next entry.
+    /// Appends the next entry.
     pub(super) fn push(&mut self, value: &Bytes) -> Result<(), RequestFailure> {
         let at = self.next().ok_or(DAMAGED)?;
         let goes_round = self.entries.iter().any(|(lies, _)| *lies == Some(at));
@@ -50,14 +50,14 @@ impl Chain {
         Ok(())
     }
 
-    /// Looks at the first entry, and at the next that is not known.
+    /// Reads the first entry, and the next unknown one.
     pub(super) fn ask(&self, directory: Directory, slot: u32) -> Asking {
         let mut gets = vec![names_at(slot)];
         gets.extend(self.next().map(linked_at));
         Asking::of(directory.object).get(gets)
     }
 
-    /// Takes in what that brought. If the chain has changed meanwhile, it begins anew with what is there now.
+    /// Takes in the answer. If the chain has changed meanwhile, it restarts with the present first entry.
     pub(super) fn hear(&mut self, results: &Results) -> Result<(), RequestFailure> {
         let values = results.values(0, 1 + usize::from(self.next().is_some()))?;
         let now = Entry::decode(&values[0])?;

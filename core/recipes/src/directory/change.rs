@@ -1,14 +1,14 @@
-//! Inserting and removing names. See [`directory`](super) for the algorithm.
+//! Inserting and removing names. [`directory`](super) describes the algorithm.
 //!
 //! ```text
-//!              ┌───────────────────────── the lock is another's ◀──────────┐
+//!              ┌───────────────────── another client has the lock ◀────────┐
 //!              ▼                                                           │
 //!   Fast ──▶ consider ──▶ Locking ──▶ hold ──▶ Walking ──▶ Applying ──▶ done
 //!    │ ▲       ▲  │          │          │                     │
 //!    │ └───────┼──┘          │          └─▶ Unlocking ──▶ done (nothing to change)
 //!    │      Looking ◀────────┴─ no answer ────────────────────┘
 //!    ▼         ▲
-//!   done       └── Waiting, at most until the lock's lease is over
+//!   done       └── Waiting, at most until the lock's lease has expired
 //! ```
 
 use super::chain::Chain;
@@ -23,32 +23,32 @@ use bytes::Bytes;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// What a name that is to be removed must stand for.
+/// What a name to be removed must stand for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// Whatever it is.
+    /// Any object.
     Anything,
     /// This object.
     Object(ObjectId),
-    /// The object of this entry, which was looked up. If the entry has not changed, one round trip is enough.
+    /// The object of this entry, which was looked up before. If the entry has not changed, one round trip is enough.
     Seen(Entry),
 }
 
-/// What came of a change.
+/// The result of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changed {
-    /// The name stands for the object.
+    /// The name stands for the object now.
     Inserted,
-    /// The name was there already, and stands for this.
+    /// The name existed already, and stands for this object.
     Exists(ObjectId),
-    /// No free slot was found in the linked list: 64 in a row are taken. With the largest there is, that is next to impossible; a small one has others
-    /// free, perhaps, and trying again looks at the next 64.
+    /// No free slot was found in the linked list: 64 in a row are in use. With a linked list of maximum size, that is next to impossible; a
+    /// small one may have other free slots, and a retry looks at the next 64.
     Full,
-    /// The name is gone; it stood for this.
+    /// The name was removed; it stood for this object.
     Removed(ObjectId),
-    /// The name was not there.
+    /// The name did not exist.
     Absent,
-    /// The name stands for this, which is not what was expected.
+    /// The name stands for this object, which is not the expected one.
     Other(ObjectId),
 }
 
@@ -60,23 +60,23 @@ pub struct Change {
     name: Bytes,
     wish: Edit,
     course: CasContext,
-    /// Drawn at the beginning.
+    /// Drawn in the first step.
     ticket: Option<Ticket>,
-    /// The value of a lock that it holds, or held last: the ticket, and how many locks it has taken. So a lock that it takes again is seen to be
-    /// another, and its lease begins anew.
+    /// The value of the lock that it holds, or held last: the ticket, and how many locks it has taken. So a lock that it takes again is
+    /// distinguishable, and has a new lease.
     lock: Bytes,
     locks: u32,
-    /// Drawn at the beginning: a new entry's.
+    /// The version of a new entry, drawn in the first step.
     version: u32,
-    /// A slot of the linked list, for a new entry, and how many were in use.
+    /// A slot of the linked list for a new entry, and how many slots were found in use.
     free: Option<NonZeroU32>,
     taken: u32,
-    /// Another's lock, or that nobody has it, and since when that is seen.
+    /// The lock's value while another client holds it or it is free, and since when that value was seen.
     others: Option<(Bytes, Time)>,
-    /// It can be had: it is nobody's, or its lease is over.
+    /// The lock can be taken: it is free, or its lease has expired.
     expired: bool,
     asked: Time,
-    /// What is being removed: in case of doubt.
+    /// The entry that is being removed, in case the outcome is unknown.
     removing: Option<Entry>,
     at: At,
 }
@@ -90,33 +90,33 @@ enum Edit {
 #[derive(Clone, Debug)]
 enum At {
     Beginning,
-    /// One comparison, and it is done.
+    /// A single request on the fast path.
     Fast,
-    /// Finding out how things are.
+    /// Reading the slot and the lock.
     Looking,
-    /// Taking the lock, or making sure of it; setting the mark; getting a free slot.
+    /// Taking the lock, or confirming it; setting the mark; drawing a free slot.
     Locking {
         marks: bool,
         draws: bool,
     },
-    /// The lock is another's.
+    /// Another client holds the lock.
     Waiting,
-    /// Holding the lock.
+    /// Reading the chain while holding the lock.
     Walking(Chain),
-    /// Doing it all at once, and giving up the lock.
+    /// Applying the change and releasing the lock in one request.
     Applying {
         uses_free: bool,
         becomes: Changed,
     },
-    /// There is nothing to do.
+    /// Releasing the lock: there is nothing to change.
     Unlocking(Changed),
 }
 
-/// So many slots of the linked list may be in use one after the other before it is taken for full.
+/// So many consecutive slots of the linked list may be in use before the list is considered full.
 const TAKEN_MAX: u32 = 64;
-/// A lock that nobody has, where there is a chain. As long as one that somebody has: taking it makes nothing longer.
+/// The value of a free lock where there is a chain. It has the length of a held one, so that taking the lock makes nothing longer.
 const FREE: Bytes = Bytes::from_static(&[0; 12]);
-/// A wait that is almost over is still one.
+/// The shortest wait.
 const WAIT_MIN: Duration = Duration::from_millis(1);
 
 impl Procedure for Change {
@@ -201,9 +201,9 @@ impl Change {
             (At::Applying { uses_free, becomes }, Heard::Results(results)) => {
                 self.applied(uses_free, becomes, &results, now)
             }
-            // If the lock has not gone, it goes when its lease is over.
+            // If the lock was not released, it expires with its lease.
             (At::Unlocking(outcome), _) => Ok(Next::Done(Ok(outcome))),
-            (At::Fast | At::Applying { .. } | At::Waiting, _) => unreachable!("it did not wait"),
+            (At::Fast | At::Applying { .. } | At::Waiting, _) => unreachable!("no wait was requested"),
         }
     }
 
@@ -224,7 +224,7 @@ impl Change {
         }
     }
 
-    /// One comparison: the slot is as it should be, or nothing happens.
+    /// The fast path: one request that changes the slot if it has the expected value.
     fn fast(&mut self, from: Option<Entry>) -> Step<Changed> {
         self.at = At::Fast;
         let compare = from.as_ref().map_or(Bytes::new(), Entry::encode);
@@ -282,7 +282,7 @@ impl Change {
         if let Some(told) = told {
             return Ok(told);
         }
-        // It would have given up the lock.
+        // The change would have released the lock.
         if *lock == self.lock {
             return Ok(false);
         }
@@ -290,7 +290,7 @@ impl Change {
             // Its entry, with the version drawn for it.
             (None, _) if first.is_some_and(|first| self.is_mine(first)) => Ok(true),
             (None, _) if linked.is_some_and(|linked| self.is_mine(&linked)) => Ok(true),
-            // The same entry, at the same version: nothing has happened to it.
+            // The same entry at the same version: it has not been changed.
             (Some(removing), Some(first)) if removing.same_chain(first) => Ok(false),
             _ => Err(RequestFailure::Unknown),
         }
@@ -300,16 +300,16 @@ impl Change {
         Entry { mark: false, next: None, ..entry.clone() } == self.first_entry()
     }
 
-    /// The lock is another's, or nobody's.
+    /// Another client holds the lock, or it is free.
     fn lost_to(&mut self, others: Bytes, first: Option<Entry>, now: Time) -> Step<Changed> {
         let since = self.others.take().filter(|(seen, _)| *seen == others).map_or(now, |(_, since)| since);
-        // What was read when it was asked for was there then, at the latest.
+        // The value that was read existed no later than when this request was sent.
         self.expired = others.is_empty() || others == FREE || self.asked.since(since) >= self.directory.lease;
         self.others = Some((others, since));
         self.consider(first, now)
     }
 
-    /// Goes on without the lock, by what is in the slot.
+    /// Continues without the lock, with the present value of the slot.
     fn consider(&mut self, first: Option<Entry>, now: Time) -> Step<Changed> {
         if let Some(outcome) = self.settled(first.as_ref()) {
             return Ok(Next::Done(Ok(outcome)));
@@ -331,7 +331,7 @@ impl Change {
         }
     }
 
-    /// What can be said by the first entry alone.
+    /// The result, if the first entry alone determines it.
     fn settled(&self, first: Option<&Entry>) -> Option<Changed> {
         match (&self.wish, first) {
             (Edit::Insert(_), None) => None,
@@ -342,7 +342,7 @@ impl Change {
         }
     }
 
-    /// What can be said once the name is found.
+    /// The result, if the entry of the name determines it.
     fn named(&self, entry: &Entry) -> Option<Changed> {
         let fits = match &self.wish {
             Edit::Insert(_) => return Some(Changed::Exists(entry.object)),
@@ -353,7 +353,7 @@ impl Change {
         (!fits).then_some(Changed::Other(entry.object))
     }
 
-    /// Takes the lock from `compare`, which may be nothing, a dead one's ticket, or its own; and sets the mark, and gets a free slot.
+    /// Takes the lock from `compare`, which may be nothing, a crashed client's ticket, or its own; sets the mark, and draws a free slot.
     fn lock(&mut self, compare: Bytes, first: Option<Entry>) -> Step<Changed> {
         let marks = first.as_ref().is_some_and(|first| !first.mark);
         let draws = self.free.is_none() && matches!(self.wish, Edit::Insert(_));
@@ -378,7 +378,7 @@ impl Change {
         Ok(NonZeroU32::new((count % u64::from(self.directory.linked.get())) as u32 + 1))
     }
 
-    /// Goes on with the lock.
+    /// Continues with the lock held.
     fn hold(&mut self, first: Option<Entry>) -> Step<Changed> {
         if let Some(outcome) = self.settled(first.as_ref()) {
             return self.unlock(outcome, first);
@@ -399,7 +399,7 @@ impl Change {
         let outcome = found.and_then(|at| self.named(&chain.entries[at].1));
         match (found, outcome, chain.next()) {
             (_, Some(outcome), _) => self.unlock(outcome, chain.first().cloned()),
-            // Removing the first entry moves the second: which one is that?
+            // Removing the first entry moves the second, which therefore has to be read.
             (Some(0), None, Some(_)) if chain.entries.len() == 1 => self.step_along(chain),
             (Some(at), None, _) => self.take_out(&chain, at),
             (None, None, Some(_)) => self.step_along(chain),
@@ -416,7 +416,7 @@ impl Change {
         Ok(asking.done())
     }
 
-    /// The new entry goes right behind the first.
+    /// The new entry goes directly behind the first.
     fn put_in(&mut self, chain: &Chain) -> Step<Changed> {
         let first = chain.first().ok_or(DAMAGED)?;
         let free = self.free.ok_or(DAMAGED)?;
@@ -455,7 +455,7 @@ impl Change {
         self.apply(Some(first), slot_becomes, sets, false, Changed::Removed(entry.object))
     }
 
-    /// All at once, if the lock is still held and the slot as it was seen: that becomes `slot`.
+    /// Applies the change in one request, if the lock is still held and the slot is unchanged; the slot's first entry becomes `slot`.
     fn apply(
         &mut self,
         first: Option<&Entry>,
@@ -507,7 +507,7 @@ impl Change {
         Ok(asking.then_set(sets).done())
     }
 
-    /// The entry to insert, as the only one of its slot.
+    /// The new entry as the only one of its slot.
     fn first_entry(&self) -> Entry {
         let object = match self.wish {
             Edit::Insert(object) => object,
@@ -521,11 +521,11 @@ impl Change {
     }
 
     fn ticket(&self) -> &Ticket {
-        self.ticket.as_ref().expect("drawn at the beginning")
+        self.ticket.as_ref().expect("drawn in the first step")
     }
 }
 
-/// The lock of a slot with this first entry, if nobody has it.
+/// The value of a free lock, for a slot with this first entry.
 fn free_lock(first: Option<&Entry>) -> Bytes {
     if first.is_some_and(|first| first.next.is_some()) { FREE } else { Bytes::new() }
 }

@@ -1,7 +1,7 @@
-//! A directory's entry, as bytes.
+//! The format of a directory's entry.
 //!
 //! ```text
-//!    bits 63      mark: somebody works at the chain (only in the hash table)
+//!    bits 63      mark: a client is changing the chain (only in the hash table)
 //!         62..32  version: of the chain (in the hash table), or of the entry (in the linked list)
 //!         31..0   next: a slot of the linked list, 0: none
 //!    8 bytes      object
@@ -17,20 +17,19 @@ use std::num::NonZeroU32;
 /// The most bytes of a name.
 pub const NAME_BYTES_MAX: usize = 255;
 
-/// Bytes before the name.
+/// The bytes before the name.
 const HEAD_BYTES: usize = 16;
 
 const MARK: u64 = 1 << 63;
-/// The highest version.
 pub(super) const VERSION_MAX: u32 = u32::MAX >> 1;
 
-/// A name, and what it stands for.
+/// A name, and the object that it stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub(super) mark: bool,
     pub(super) version: u32,
     pub(super) next: Option<NonZeroU32>,
-    /// What the name stands for.
+    /// The object that the name stands for.
     pub object: ObjectId,
     /// The name.
     pub name: Bytes,
@@ -47,7 +46,7 @@ impl Entry {
         bytes.freeze()
     }
 
-    /// `None`: there is nothing.
+    /// `None` if there is no entry.
     pub(super) fn decode(bytes: &Bytes) -> Result<Option<Entry>, RequestFailure> {
         if bytes.is_empty() {
             return Ok(None);
@@ -65,22 +64,22 @@ impl Entry {
         }))
     }
 
-    /// Of the next change of the chain.
+    /// The version after the next change of the chain.
     pub(super) fn next_version(&self) -> u32 {
         (self.version + 1) & VERSION_MAX
     }
 
-    /// As it was before somebody began to work at the chain.
+    /// The entry without the mark.
     pub(super) fn unmarked(&self) -> Entry {
         Entry { mark: false, ..self.clone() }
     }
 
-    /// The same with a mark.
+    /// The entry with the mark.
     pub(super) fn marked(&self) -> Entry {
         Entry { mark: true, ..self.clone() }
     }
 
-    /// Whether the chain is as it was, though somebody may be about to change it.
+    /// True if the chain is unchanged, even if a client has marked it.
     pub(super) fn same_chain(&self, other: &Entry) -> bool {
         self.unmarked() == other.unmarked()
     }

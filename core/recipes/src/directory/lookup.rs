@@ -1,4 +1,4 @@
-//! Finding what a name stands for: one round trip, and one for each entry of its slot that comes before it.
+//! Looking a name up: one round trip, and one more for each entry of its slot that comes before it.
 
 use super::Directory;
 use super::chain::Chain;
@@ -8,7 +8,7 @@ use crate::procedure::{Answer, Next, Procedure, RequestFailure};
 use braid_base::{Rng, Time};
 use bytes::Bytes;
 
-/// Ends with the entry of a name, or with none.
+/// Looks a name up, and returns its entry, or none.
 #[derive(Clone, Debug)]
 pub struct Lookup {
     directory: Directory,

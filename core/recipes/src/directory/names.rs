@@ -1,7 +1,7 @@
-//! Telling all names, a page at a time: two round trips for a page, and one for each entry that is chained behind another.
+//! Listing all names, a page at a time: two round trips for a page, and one for each entry that is chained behind another.
 //!
-//! Slots of the hash table are gone through in order, and each one's chain is read as it is at one moment. A name always hashes to the same slot: so
-//! none is told twice, and one that is there throughout is told.
+//! The slots of the hash table are visited in order, and each chain is read as of one moment. A name always hashes to the same slot: so no
+//! name is returned twice, and one that is there throughout is returned.
 
 use super::chain::Chain;
 use super::entry::Entry;
@@ -15,23 +15,23 @@ use bytes::Bytes;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor(u32);
 
-/// Some names.
+/// A page of names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamesPage {
-    /// The names, and what they stand for, in no order that means anything.
+    /// The names, and the objects that they stand for, in no particular order.
     pub names: Vec<(Bytes, ObjectId)>,
-    /// Where to go on; none: that was the end.
+    /// Where to continue; none at the end of the directory.
     pub more: Option<Cursor>,
 }
 
-/// Tells a page of names.
+/// Returns a page of names.
 #[derive(Clone, Debug)]
 pub struct Names {
     directory: Directory,
     after: Option<Cursor>,
     most: u32,
     page: NamesPage,
-    /// Slots in which something is chained behind the first, and what is known of them.
+    /// Slots with a chain behind the first entry, and the part of the chain that is known.
     chains: Vec<(u32, Chain)>,
     course: CasContext,
     at: At,
@@ -39,11 +39,11 @@ pub struct Names {
 
 #[derive(Clone, Debug)]
 enum At {
-    /// Getting the numbers of slots that have something.
+    /// Listing the slots in use.
     Listing,
-    /// Getting what they have.
+    /// Reading the first entries of these slots.
     Reading(Vec<u32>),
-    /// Getting what is chained behind, slot by slot.
+    /// Reading the chains, slot by slot.
     Walking,
 }
 

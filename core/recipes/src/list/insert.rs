@@ -1,4 +1,4 @@
-//! Inserting an item. See [`list`](super) for the picture.
+//! Inserting an item. The drawing in [`list`](super) shows the steps.
 
 use super::search::{Found, Search};
 use super::{HEAD, ITEM_BYTES_MAX, Link, List, NODE_COUNTER, NUMBER_MAX, Node, item_name, link_name};
@@ -9,27 +9,27 @@ use braid_base::{Rng, Time};
 use braid_wire::ObjectFailure;
 use bytes::Bytes;
 
-/// Where an item is to go.
+/// The position of a new item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListPosition {
     /// Before all others.
     First,
-    /// Right behind this one.
+    /// Directly behind this node.
     Behind(Node),
-    /// Before the first item that is greater, by its bytes. In a list of which all were inserted so, items are in order.
+    /// Before the first item that is greater, by its bytes. If all items of a list were inserted so, they are sorted.
     InOrder,
 }
 
-/// What came of it.
+/// The result of an insertion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inserted {
-    /// It is in, as this node.
+    /// The item was inserted as this node.
     Inserted(Node),
-    /// The place is not in the list (any more).
+    /// The node to insert behind is not in the list (any more).
     PlaceGone,
 }
 
-/// Inserts an item. Two round trips where the place is known, and one more for each change there that comes between.
+/// Inserts an item. Two round trips if the position is known, and one more for each concurrent change there.
 #[derive(Clone, Debug)]
 pub struct Insert {
     list: List,
@@ -45,16 +45,16 @@ pub struct Insert {
 #[derive(Clone, Copy, Debug)]
 enum At {
     Beginning,
-    /// Getting a number.
+    /// Drawing a number.
     Drawing,
     Searching,
-    /// Taking somebody's removed node out of the way.
+    /// Unlinking a node that another client has removed.
     Unlinking,
-    /// Putting the node behind `before`.
+    /// Linking the node behind `before`.
     Linking {
         before: u64,
     },
-    /// Finding out whether that has happened.
+    /// Determining whether the link has happened.
     Doubting {
         before: u64,
     },
@@ -106,7 +106,7 @@ impl Insert {
                 self.proceed(Link::decode(before, &results.values(1, 1)?[0])?, before)
             }
             (At::Linking { .. } | At::Doubting { .. }, Heard::Nothing | Heard::Value) => {
-                unreachable!("it did not wait")
+                unreachable!("no wait was requested")
             }
         }
     }
@@ -153,7 +153,7 @@ impl Insert {
         })
     }
 
-    /// Knows what the node before it points to, or that it is no place any more.
+    /// Continues with the link of the node `before`; none if that node is gone.
     fn proceed(&mut self, link: Option<Link>, before: u64) -> Step<Inserted> {
         match (self.place, link) {
             (ListPosition::InOrder, _) => self.search_again(),
@@ -186,7 +186,7 @@ impl Insert {
         Ok(asking.get(self.ticket().gets()).done())
     }
 
-    /// Nobody else has the number: if its node is there, this has inserted it. If not, it may have been removed since.
+    /// No other operation has the number: if its node is there, this operation has inserted it. If not, it may have been removed since.
     fn found_out(&self, results: &Results) -> Result<bool, RequestFailure> {
         let ticket = self.ticket();
         let there = !results.values(0, 1)?[0].is_empty();
@@ -195,6 +195,6 @@ impl Insert {
     }
 
     fn ticket(&self) -> &Ticket {
-        self.ticket.as_ref().expect("drawn at the beginning")
+        self.ticket.as_ref().expect("drawn in the first step")
     }
 }

@@ -1,4 +1,4 @@
-//! Removing a node. See [`list`](super) for the picture.
+//! Removing a node. The drawing in [`list`](super) shows the steps.
 
 use super::search::{Found, Search};
 use super::{Link, List, Node, link_name};
@@ -8,17 +8,17 @@ use crate::procedure::{Answer, Next, Procedure, RequestFailure};
 use braid_base::{Rng, Time};
 use bytes::Bytes;
 
-/// What came of it.
+/// The result of a removal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removed {
-    /// It is out, and this operation has removed it.
+    /// This operation has removed the node.
     Removed,
-    /// It was not in, or others have removed it.
+    /// The node was not in the list, or another client has removed it.
     Gone,
 }
 
-/// Removes a node. Two round trips if the node before it is found at the first look, which it is if it was named; if not, it is out after two,
-/// and unlinking it takes one more, and those of finding the node before it.
+/// Removes a node. Two round trips if its predecessor is found with the first request, which is the case if `before` is the predecessor.
+/// Otherwise the node is removed after two round trips, and unlinking it takes those of the search and one more.
 #[derive(Clone, Debug)]
 pub struct Remove {
     list: List,
@@ -32,17 +32,17 @@ pub struct Remove {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
     Beginning,
-    /// Getting its link.
+    /// Reading its link.
     Looking,
-    /// Setting the mark: from there on it is removed. If the node before it is known, it is unlinked at the same time.
+    /// Setting the mark: from then on it is removed. If the predecessor is known, the same request unlinks the node.
     Marking {
         unlinks: bool,
     },
-    /// Finding out whether that has happened.
+    /// Determining whether the mark was set.
     Doubting,
-    /// It is removed; looking for the node before it.
+    /// It is removed; searching for its predecessor.
     Searching,
-    /// Taking it, or another that is removed, out of the chain.
+    /// Unlinking it, or another removed node.
     Unlinking {
         itself: bool,
     },
@@ -56,7 +56,7 @@ impl Procedure for Remove {
         let next = course.resume(rng, answer, |course, rng, heard| self.step(course, rng, heard));
         self.course = course;
         match next {
-            // It is out, and others will unlink it.
+            // The node is removed; another operation will unlink it.
             Next::Done(Err(_)) if matches!(self.at, At::Searching | At::Unlinking { .. }) => {
                 Next::Done(Ok(Removed::Removed))
             }
@@ -99,11 +99,11 @@ impl Remove {
                 Ok(Next::Done(Ok(Removed::Removed)))
             }
             (At::Searching | At::Unlinking { .. }, _) => self.search_again(),
-            (At::Marking { .. } | At::Doubting, Heard::Nothing | Heard::Value) => unreachable!("it did not wait"),
+            (At::Marking { .. } | At::Doubting, Heard::Nothing | Heard::Value) => unreachable!("no wait was requested"),
         }
     }
 
-    /// At the node, and around it for the one before.
+    /// Reads the node, and the nodes around it to find its predecessor.
     fn look(&mut self, at: At) -> Step<Removed> {
         self.at = at;
         let asking = Asking::of(self.list.object).get(vec![link_name(self.node)]).get(self.ticket().gets());
@@ -133,7 +133,8 @@ impl Remove {
         .done())
     }
 
-    /// Without an idempotency record: a node that is still in was not removed, and one that is not was removed by whom?
+    /// Without an idempotency record, a node that is still there was not removed; if it is gone, this or another client may have removed
+    /// it.
     fn found_out(&self, results: &Results) -> Result<bool, RequestFailure> {
         let ticket = self.ticket();
         if let Some(told) = ticket.tells(results.values(1, ticket.gets().len())?) {
@@ -153,7 +154,7 @@ impl Remove {
     fn searched(&mut self, results: &Results) -> Step<Removed> {
         Ok(match self.search.go_on(results, 0, |_, _| false)? {
             Found::Further(asking) => asking.done(),
-            // Whoever was faster has unlinked it.
+            // Another operation has unlinked it already.
             Found::Here { .. } => Next::Done(Ok(Removed::Removed)),
             Found::Removed { before, node, next } => {
                 self.at = At::Unlinking { itself: node == self.node };
@@ -163,6 +164,6 @@ impl Remove {
     }
 
     fn ticket(&self) -> &Ticket {
-        self.ticket.as_ref().expect("drawn at the beginning")
+        self.ticket.as_ref().expect("drawn in the first step")
     }
 }

@@ -1,7 +1,7 @@
-//! Finding a place in the list, by looking at some nodes at once.
+//! Finding a position in the list by reading several nodes at once.
 //!
-//! Numbers are given in order, and neighbours in the list are often neighbours in number. So a look takes in the nodes around the one that is
-//! wanted; all of them as they are at one moment, so that pointers among them can be followed.
+//! Numbers are given in ascending order, and neighbours in the list often have neighbouring numbers. So each request reads the nodes around
+//! the wanted one, all as of one moment, so that the pointers among them can be followed.
 
 use super::{HEAD, ITEMS_PAGE, Link, List, NONE, NUMBER_MAX, Node, item_name, link_name};
 use crate::asking::{Asking, DAMAGED, Results};
@@ -9,20 +9,20 @@ use crate::procedure::RequestFailure;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-/// How many nodes before and behind the one wanted are looked at, too.
+/// How many nodes before and behind the wanted one are read with it.
 const AROUND: u64 = 8;
 
-/// Some nodes, at one moment.
+/// Several nodes as of one moment.
 #[derive(Clone, Debug)]
 pub(super) struct Look {
-    /// Which were asked for, ascending.
+    /// The nodes that were requested, ascending.
     asked: Vec<u64>,
     links: BTreeMap<u64, Option<Link>>,
     items: BTreeMap<u64, Bytes>,
 }
 
 impl Look {
-    /// At one node, and at what may come behind it.
+    /// Reads one node, and those that may come behind it.
     pub(super) fn at(node: u64, next: u64) -> Look {
         let mut asked = vec![node];
         if next != NONE {
@@ -31,21 +31,21 @@ impl Look {
         Look::at_all(asked)
     }
 
-    /// At these.
+    /// Reads these nodes.
     pub(super) fn at_all(mut asked: Vec<u64>) -> Look {
         asked.sort_unstable();
         asked.dedup();
         Look { asked, links: BTreeMap::new(), items: BTreeMap::new() }
     }
 
-    /// Adds two commands to a request.
+    /// Adds its two commands to a request.
     pub(super) fn ask(&self, asking: Asking) -> Asking {
         let links = self.asked.iter().map(|node| link_name(*node)).collect();
         let items = self.asked.iter().map(|node| item_name(*node)).collect();
         asking.get(links).get(items)
     }
 
-    /// Takes in what those brought.
+    /// Takes in the results of those commands.
     pub(super) fn hear(mut self, results: &Results, command: usize) -> Result<Look, RequestFailure> {
         let links = results.values(command, self.asked.len())?;
         let items = results.values(command + 1, self.asked.len())?;
@@ -56,12 +56,12 @@ impl Look {
         Ok(self)
     }
 
-    /// A node's link: `None` if it was not looked at, `Some(None)` if it is not there.
+    /// A node's link: `None` if it was not read, `Some(None)` if it is not there.
     pub(super) fn link(&self, node: u64) -> Option<Option<Link>> {
         self.links.get(&node).copied()
     }
 
-    /// Its item.
+    /// A node's item.
     pub(super) fn item(&self, node: u64) -> Bytes {
         self.items.get(&node).cloned().unwrap_or_default()
     }
@@ -71,7 +71,7 @@ impl Look {
     }
 }
 
-/// Where a search is: `at` was in the list and is before what is looked for.
+/// The state of a search: `at` was in the list, and comes before the wanted position.
 #[derive(Clone, Debug)]
 pub(super) struct Search {
     list: List,
@@ -79,18 +79,18 @@ pub(super) struct Search {
     look: Look,
 }
 
-/// What a search has come to.
+/// The result of a step of a search.
 pub(super) enum Found {
-    /// It has to look further: this is the request.
+    /// The search continues with this request.
     Further(Asking),
-    /// Behind `before` comes `next`, which is the first that is wanted, or none.
+    /// `next`, or none, is the first wanted node, and comes directly behind `before`.
     Here { before: u64, next: u64 },
-    /// Behind `before` is a node that is removed, and is to be unlinked first.
+    /// Behind `before` comes a removed node, which has to be unlinked first.
     Removed { before: u64, node: u64, next: u64 },
 }
 
 impl Search {
-    /// From a node, or from the head. It begins with [`Search::request`].
+    /// A search from a node, or from the head. It begins with [`Search::request`].
     pub(super) fn from(list: List, begin: Option<Node>) -> Search {
         let at = begin.map_or(HEAD, |node| node.0);
         Search { list, at, look: Look::at(at, NONE) }
@@ -100,19 +100,19 @@ impl Search {
         self.look.ask(Asking::of(self.list.object))
     }
 
-    /// Begins anew where it is.
+    /// Restarts at the present position.
     pub(super) fn again(&mut self) -> Asking {
         self.look = Look::at(self.at, NONE);
         self.request()
     }
 
-    /// Begins anew where it is, and looks around a node that should be behind it. Adds two commands to a request.
+    /// Restarts at the present position, and also reads around a node that should come later. Adds two commands to a request.
     pub(super) fn look_around(&mut self, node: u64, asking: Asking) -> Asking {
         self.look = Look::at(self.at, node);
         self.look.ask(asking)
     }
 
-    /// Goes on with the answer, of which the commands from `command` on are its own, to the first node that `wanted` says true of.
+    /// Continues with an answer, whose commands from `command` on are the search's own, up to the first node for which `wanted` is true.
     pub(super) fn go_on(
         &mut self,
         results: &Results,
@@ -123,7 +123,7 @@ impl Search {
         for _ in 0..=look.len() {
             let next = match look.link(self.at) {
                 Some(Some(Link { removed: false, next })) => next,
-                // Where it was is no place any more.
+                // The node at which it was is not in the list any more.
                 Some(_) if self.at != HEAD => {
                     self.at = HEAD;
                     return Ok(Found::Further(self.again()));
@@ -146,7 +146,7 @@ impl Search {
                 Some(Some(_)) => self.at = next,
             }
         }
-        // More steps than nodes: it goes round.
+        // More steps than nodes: the links form a cycle.
         Err(DAMAGED)
     }
 }

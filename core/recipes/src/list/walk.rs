@@ -1,14 +1,14 @@
-//! Walking a list that others change.
+//! Walking a list that other clients change.
 //!
-//! A walk remembers the nodes that it has told, in the order of the list. Where the node that it is about to look at is gone, it goes back to the last
-//! node told that is still there, and on from what comes behind that now:
+//! A walk remembers the nodes that it has returned, in the order of the list. If the node that it is about to read is gone, it goes back to
+//! the last returned node that is still there, and continues with the present successor of that node:
 //!
 //! ```text
-//!   told: 7 3 9      list: 7 → 5 → 2 → 4         9 and 3 are gone: go on behind 7, with 5
+//!   returned: 7 3 9      list: 7 → 5 → 2 → 4         9 and 3 are gone: continue behind 7, with 5
 //! ```
 //!
-//! Nodes never change places. So what is behind 7 and was told would be in the memory and there: there is no such node, and nothing is told
-//! twice. And what was to be told yet is behind all that were told, hence behind 7.
+//! Nodes never change places. A node behind 7 that was returned before would be remembered and still there, contrary to the choice of 7: so
+//! nothing is returned twice. The nodes that are still to be returned come behind all those returned so far, hence behind 7.
 
 use super::search::Look;
 use super::{HEAD, Link, List, NONE, Node};
@@ -17,22 +17,22 @@ use crate::procedure::{Answer, Next, Procedure, RequestFailure};
 use braid_base::{Rng, Time};
 use bytes::Bytes;
 
-/// Where a walk is: the nodes told so far, eight bytes each.
+/// The position of a walk: the nodes returned so far, eight bytes each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
     told: Vec<u64>,
 }
 
-/// What a walk has found.
+/// The result of a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Walked {
-    /// In the order of the list.
+    /// The items, in the order of the list.
     pub items: Vec<(Node, Bytes)>,
-    /// Where to go on; none: that was the end.
+    /// Where to continue; none at the end of the list.
     pub more: Option<Cursor>,
 }
 
-/// Tells items. A round trip for a node, or for some that were inserted one after the other and are neighbours.
+/// Walks the list. One round trip for a node, or for several that were inserted one after the other and are neighbours.
 #[derive(Clone, Debug)]
 pub struct Walk {
     list: List,
@@ -46,19 +46,19 @@ pub struct Walk {
 #[derive(Clone, Debug)]
 enum At {
     Beginning,
-    /// Looking at a node that should be there, and at others.
+    /// Reading a node that should be there, and others around it.
     Going {
         next: u64,
         look: Look,
     },
-    /// Looking which of the last nodes told, before the `index`th, are there yet.
+    /// Determining which of the last returned nodes, before the `index`th, are still there.
     Back {
         index: usize,
         look: Look,
     },
 }
 
-/// How many nodes told are looked at together.
+/// How many returned nodes are checked at once.
 const BACK: usize = 32;
 
 impl Procedure for Walk {
@@ -87,7 +87,7 @@ impl Walk {
         }
     }
 
-    /// Follows pointers as far as it has looked.
+    /// Follows links as far as the nodes were read.
     fn go(&mut self, mut next: u64, look: Look) -> Step<Walked> {
         for _ in 0..=look.len() {
             if next == NONE {
@@ -101,7 +101,7 @@ impl Walk {
                     return Ok(asking.done());
                 }
                 Some(None) => return self.back(self.cursor.told.len()),
-                // One that is removed still leads on, as long as it is there.
+                // A removed node still leads on, as long as it is there.
                 Some(Some(Link { removed: true, next: behind })) => next = behind,
                 Some(Some(Link { removed: false, next: behind })) => {
                     if self.items.len() == self.most {

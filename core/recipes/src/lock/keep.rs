@@ -1,4 +1,4 @@
-//! Keeping a lock for another lease, and giving it back.
+//! Renewing and releasing a lock.
 
 use super::word::Word;
 use super::{Grant, LockError, Mode};
@@ -11,7 +11,7 @@ use braid_base::{Rng, Time};
 use braid_wire::{CommandResult, ObjectCommand};
 use bytes::Bytes;
 
-/// Keeps a lock for another lease.
+/// Renews a lock for another lease.
 pub struct Renew(CasLoop<Keep>);
 
 impl Renew {
@@ -32,7 +32,7 @@ impl Procedure for Renew {
 
 struct Keep {
     grant: Grant,
-    /// As it is to be.
+    /// The entry with the next heartbeat.
     entry: Entry,
     sent: Time,
     word: Bytes,
@@ -66,7 +66,7 @@ impl CasPolicy for Keep {
         let there = Word::decode(&seen.word).and_then(|word| word.holder(self.entry.nonce).cloned());
         match there {
             Some(entry) if seen.outcome_unknown && entry == self.entry => return self.kept(seen.word),
-            // Renewed by way of another copy of this grant: when, is not known here.
+            // Renewed through another copy of this grant, at an unknown time.
             Some(entry) if entry.heartbeat >= self.entry.heartbeat => self.entry = entry.next_heartbeat(),
             _ => {}
         }
@@ -82,7 +82,7 @@ impl CasPolicy for Keep {
     }
 }
 
-/// Gives a lock back.
+/// Releases a lock.
 pub struct Release(CasLoop<Give>);
 
 impl Release {
@@ -92,7 +92,7 @@ impl Release {
 }
 
 impl Procedure for Release {
-    /// [`LockError::Lost`]: it was broken before.
+    /// [`LockError::Lost`] if it was broken before.
     type Output = Result<(), LockError>;
 
     fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
@@ -100,7 +100,7 @@ impl Procedure for Release {
     }
 }
 
-/// Has a last request done and gives a lock back, all at once.
+/// Executes a last request and releases a lock, atomically.
 pub struct ReleaseWith(CasLoop<Give>);
 
 impl ReleaseWith {
@@ -123,9 +123,9 @@ type Given = Result<Option<Vec<CommandResult>>, LockError>;
 struct Give {
     grant: Grant,
     request: Option<Vec<ObjectCommand>>,
-    /// How many commands before the request are the lock's.
+    /// How many commands of the lock precede the request.
     own: usize,
-    /// Some swap may have happened.
+    /// An earlier swap may have happened.
     was_unknown: bool,
 }
 
@@ -151,7 +151,7 @@ impl Give {
         Move::Swap(Swap { compare, swap: word.encode(), sets, rest: rest.request().commands })
     }
 
-    /// It is not in the word any more.
+    /// The entry is not in the word any more.
     fn gone(&self, token: u64, trace: &Bytes) -> Given {
         let traced = number(trace) == Some(self.grant.entry.nonce);
         match (&self.request, self.was_unknown) {
@@ -159,7 +159,8 @@ impl Give {
             (None, true) => Ok(None),
             (Some(_), true) if traced => Ok(None),
             (Some(_), true) if self.grant.lock.options.idempotency_record.is_some() => Err(LockError::Lost),
-            // The hold ended once since: had that been this request, it would have left its trace, which only a later end takes away.
+            // Exactly one hold has ended since: if that was done by this request, its trace would be there, which only a later release
+            // overwrites.
             (Some(_), true) if self.grant.mode == Mode::Exclusive && token == self.grant.token + 1 => {
                 Err(LockError::Lost)
             }

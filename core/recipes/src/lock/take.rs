@@ -1,4 +1,4 @@
-//! Taking a lock, to keep it ([`Acquire`]) or for one request ([`Once`]).
+//! Acquiring a lock, to hold it ([`Acquire`]) or for one request ([`Once`]).
 
 use super::word::{READERS_MAX, Word};
 use super::{Grant, Lock, LockError, Mode};
@@ -10,7 +10,7 @@ use braid_base::{Rng, Time};
 use braid_wire::{CommandResult, ObjectCommand};
 use bytes::Bytes;
 
-/// Takes a lock.
+/// Acquires a lock.
 pub struct Acquire(CasLoop<Take>);
 
 impl Acquire {
@@ -25,12 +25,12 @@ impl Procedure for Acquire {
     fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
         self.0.resume(now, rng, answer).map(|taken| match taken? {
             Taken::Kept(grant) => Ok(grant),
-            Taken::Used(_) => unreachable!("who wants to keep it keeps it"),
+            Taken::Used(_) => unreachable!("without a request, the lock is kept"),
         })
     }
 }
 
-/// Takes a lock, has a request done, and releases the lock, all at once.
+/// Acquires a lock, executes a request and releases the lock, atomically.
 pub struct Once(CasLoop<Take>);
 
 impl Once {
@@ -46,7 +46,7 @@ impl Procedure for Once {
     fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
         self.0.resume(now, rng, answer).map(|taken| match taken? {
             Taken::Used(results) => Ok(results),
-            Taken::Kept(_) => unreachable!("who does not want to keep it does not keep it"),
+            Taken::Kept(_) => unreachable!("with a request, the lock is not kept"),
         })
     }
 }
@@ -59,30 +59,30 @@ enum Taken {
 struct Take {
     lock: Lock,
     mode: Mode,
-    /// What is to be done, if the lock is not to be kept.
+    /// The request, if the lock is not to be kept.
     request: Option<Vec<ObjectCommand>>,
     name: Name,
-    /// What was put into the word last: with each swap its beat grows.
+    /// The entry last written to the word: with each swap its heartbeat grows.
     entry: Option<Entry>,
     watch: Watch,
     backoff: Backoff,
-    /// When patience ends.
+    /// When the patience ends.
     deadline: Option<Time>,
-    /// Patience has ended, and what was seen then was tried.
+    /// The patience has ended, and one more try was made with the word seen then.
     tried: bool,
     trying: Trying,
     sent: Time,
-    /// When the request was sent that last put its mark in.
+    /// When the request that last wrote its mark was sent.
     marked: Time,
-    /// What the last swap puts in.
+    /// The value that the last swap writes.
     word: Bytes,
-    /// The token as it was last seen: if it is still the same, nothing has happened since.
+    /// The token as last seen: if it is unchanged, no hold has begun or ended since.
     token: Option<u64>,
-    /// Whom it last waited for.
+    /// The holder that it last waited for.
     holder: Option<Name>,
 }
 
-/// What the last swap is for.
+/// The purpose of the last swap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trying {
     /// To begin a hold.
@@ -91,7 +91,7 @@ enum Trying {
     Join,
     /// To be next.
     Mark,
-    /// To take the mark away: patience is over.
+    /// To remove the mark: the patience has ended.
     Unmark,
 }
 
@@ -136,7 +136,7 @@ impl Take {
         self.word = word.encode();
         let (mut sets, mut rest) = (Vec::new(), Asking::of(self.lock.object));
         if trying == Trying::Begin {
-            // Who does not stay begins a hold, and ends it.
+            // Without keeping the lock, a hold begins and ends.
             let counts = if self.request.is_some() { 2 } else { 1 };
             rest = rest.then_add(self.lock.token(), counts);
             if let (Some(request), Some(entry)) = (&self.request, &self.entry) {
@@ -147,7 +147,7 @@ impl Take {
         Move::Swap(Swap { compare, swap: self.word.clone(), sets, rest: rest.request().commands })
     }
 
-    /// Begins a hold in place of whoever is in the word.
+    /// Begins a hold in place of the holders in the word.
     fn begin_hold(&mut self, at: &mut At<'_>, compare: Bytes, mark: Option<Entry>) -> Move<Result<Taken, LockError>> {
         let entry = self.next_entry(at);
         let holders = if self.request.is_some() { Vec::new() } else { vec![entry] };
@@ -165,14 +165,14 @@ impl Take {
         Move::Done(Ok(Taken::Kept(Grant {
             lock: self.lock.clone(),
             mode: self.mode,
-            entry: self.entry.clone().expect("it is in the word"),
+            entry: self.entry.clone().expect("the swap wrote it"),
             token,
             word,
             sent: self.sent,
         })))
     }
 
-    /// By what the word says, it need not wait for anybody.
+    /// True if, by the word, there is no holder or writer to wait for.
     fn may_begin(&self, at: &At<'_>, word: &Word) -> bool {
         let lives = |entry: &&Entry| !self.watch.lost(at.now, entry);
         let others_wait = word.mark.iter().filter(lives).any(|entry| Some(entry.nonce) != self.nonce());
@@ -185,12 +185,13 @@ impl Take {
         self.deadline.is_some_and(|deadline| at.now >= deadline)
     }
 
-    /// What became of a request whose answer was lost: it has happened, or not, or that can't be said any more.
+    /// Whether a request whose answer was lost has happened; none if that cannot be determined any more.
     fn resolve(&self, token: u64, trace: &Bytes) -> Option<bool> {
         if self.nonce().is_some_and(|nonce| number(trace) == Some(nonce)) {
             return Some(true);
         }
-        // It would have changed the token, and left a trace, which only another's takes away, and an idempotency record is nobody else's.
+        // It would have changed the token and left a trace, which only another client's request overwrites; an idempotency record is never
+        // overwritten.
         let not_happened =
             self.token == Some(token) || trace.is_empty() || self.lock.options.idempotency_record.is_some();
         not_happened.then_some(false)
@@ -203,7 +204,7 @@ impl CasPolicy for Take {
     fn begin(&mut self, at: &mut At<'_>) -> Move<Self::Output> {
         let first = self.deadline.is_none();
         self.deadline.get_or_insert(at.now.after(self.lock.options.patience));
-        // A request that comes along is not sent for nothing more than once.
+        // A request that goes with the lock is sent in vain at most once.
         if !first && (self.out_of_patience(at) || self.request.is_some()) {
             return Move::Look;
         }
@@ -230,7 +231,7 @@ impl CasPolicy for Take {
         let own = self.nonce();
         let mine = |entry: &Entry| Some(entry.nonce) == own;
         let marked = word.mark.as_ref().is_some_and(mine);
-        // Who has no patience at all tries once, too.
+        // Even without patience, one try is made.
         if self.out_of_patience(at) && (self.tried || !self.may_begin(at, &word)) {
             if marked {
                 return self.swap(at, Trying::Unmark, seen.word, &Word { mark: None, ..word });
@@ -241,7 +242,7 @@ impl CasPolicy for Take {
         self.tried = self.out_of_patience(at);
         let lost = |entry: &Entry| self.watch.lost(at.now, entry);
         let live: Vec<Entry> = word.holders.iter().filter(|entry| !lost(entry)).cloned().collect();
-        // Of others; one that is lost counts no more.
+        // Another writer's mark; a lost one does not count.
         let mark = word.mark.clone().filter(|entry| !mine(entry) && !lost(entry));
         if mark.is_some() {
             return self.wait(at, &word);

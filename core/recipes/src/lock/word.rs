@@ -1,11 +1,11 @@
-//! A lock's word as bytes.
+//! The format of a lock's word.
 //!
 //! ```text
-//!   1  version, 1       1  mode: 1 exclusive, 2 shared      1  how many holders      the holders' entries      0 or 1, and the mark's entry
+//!   1  version, 1       1  mode: 1 exclusive, 2 shared      1  number of holders     the holders' entries      0 or 1, and the mark's entry
 //! ```
 //!
-//! An entry is its name's length (1) and bytes, nonce (8), beat (8) and lease in nanoseconds (8); numbers are big-endian. A lock that is free, and
-//! has no mark, is no bytes at all.
+//! An entry is its name's length (1) and bytes, nonce (8), heartbeat (8) and lease in nanoseconds (8); numbers are big-endian. A lock that
+//! is free and has no mark is a value of no bytes.
 
 use super::Mode;
 use crate::lease::Entry;
@@ -16,13 +16,13 @@ pub const READERS_MAX: usize = 64;
 
 const VERSION: u8 = 1;
 
-/// Who holds a lock, and who is next.
+/// The holders of a lock, and the writer that is next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Word {
     /// How `holders` hold it.
     pub mode: Mode,
     pub holders: Vec<Entry>,
-    /// A writer that waits for readers to go.
+    /// A writer that waits for the readers to end.
     pub mark: Option<Entry>,
 }
 

@@ -1,4 +1,4 @@
-//! Claiming an item: two round trips where something is free.
+//! Claiming an item: two round trips if an item is free.
 
 use super::state::{self, FRESH_BYTES, GIVEN_BACK_BYTES, State};
 use super::{BELL, Claimed, Item, Queue, STATES_PAGE, parted, state_of, work_of};
@@ -12,23 +12,23 @@ use std::time::Duration;
 /// The most claims of others that a consumer watches.
 pub const WATCHED_MAX: usize = 32;
 
-/// What a consumer remembers of others' claims, from one operation to the next: which state it saw, and when. By its own clock.
+/// What a consumer remembers of others' claims from one operation to the next: the state it saw, and when, by its own clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Watch {
-    /// No state: it is claimed, and how is still to be seen.
+    /// None: the item is claimed, but its state was not read yet.
     seen: BTreeMap<Item, Option<(Bytes, Time)>>,
 }
 
-/// How an attempt to claim has ended.
+/// The result of an attempt to claim an item.
 #[derive(Clone, Debug)]
 pub struct ClaimEnd {
-    /// An item, or none: there was nothing to do all the time.
+    /// The item, or none if no item was free all the time.
     pub result: Result<Option<Claimed>, RequestFailure>,
     /// For the next attempt.
     pub watch: Watch,
 }
 
-/// Takes an item to work on.
+/// Claims an item.
 #[derive(Clone, Debug)]
 pub struct Claim {
     queue: Queue,
@@ -44,44 +44,44 @@ pub struct Claim {
     at: At,
 }
 
-/// Once around all numbers, from a random one on.
+/// A search through all numbers, from a random one on.
 #[derive(Clone, Debug, Default)]
 struct Round {
     begin: u32,
     after: Option<u32>,
-    /// Past the highest number, and on from the lowest.
+    /// The search has passed the highest number and continues from the lowest.
     wrapped: bool,
     over: bool,
-    /// What may be had, by the last look: a state, or that it was given back.
+    /// Items that may be claimed, by the last list: with the state to replace, or none if it was given back and is still to be read.
     free: Vec<(Item, Option<Bytes>)>,
 }
 
 #[derive(Clone, Debug)]
 enum At {
     Beginning,
-    /// Looking which items are free, and how those claimed stand.
+    /// Listing free items, and reading the states of claimed ones.
     Looking {
         watched: Vec<Item>,
     },
-    /// Getting the state of an item that was given back.
+    /// Reading the state of an item that was given back.
     Reading(Item),
-    /// Claiming one.
+    /// Claiming an item.
     Claiming {
         item: Item,
         claim: state::Claim,
     },
-    /// Finding out whether that has happened.
+    /// Determining whether a claim has happened.
     Doubting {
         item: Item,
         claim: state::Claim,
     },
-    /// There is nothing to do.
+    /// No item is free.
     Waiting,
 }
 
 /// How many states are listed at once.
 const LISTED: u32 = 64;
-/// A wait that is almost over is still one.
+/// The shortest wait.
 const WAIT_MIN: Duration = Duration::from_millis(1);
 
 impl Procedure for Claim {
@@ -148,13 +148,13 @@ impl Claim {
                 let values = results.values(0, 2)?;
                 match State::decode(&values[0])? {
                     Some(State::Claimed(other)) if other == claim => self.claimed(item, claim, &values[1]),
-                    // It was not done.
+                    // The claim was not executed.
                     Some(state @ State::Free { .. }) => self.claim(item, state),
-                    // Nor here, or it is taken over already. Nothing was begun.
+                    // Not executed either, or taken over already: nothing was begun.
                     _ => self.choose(now, rng),
                 }
             }
-            (At::Claiming { .. } | At::Doubting { .. }, _) => unreachable!("it did not wait"),
+            (At::Claiming { .. } | At::Doubting { .. }, _) => unreachable!("no wait was requested"),
         }
     }
 
@@ -164,7 +164,7 @@ impl Claim {
         self.look()
     }
 
-    /// Lists states; as long as it is not around, also from the lowest number on, since that may be all that there is.
+    /// Lists states. Until the search has wrapped, it also lists from the lowest number on, since all items may be there.
     fn look(&mut self) -> Step<Option<Claimed>> {
         let watched: Vec<Item> = self.watch.seen.keys().copied().collect();
         let mut gets = vec![BELL];
@@ -179,7 +179,7 @@ impl Claim {
 
     fn looked(&mut self, watched: &[Item], results: &Results, now: Time) -> Result<(), RequestFailure> {
         let values = results.values(0, 1 + watched.len())?;
-        // Once around, the bell is the one heard at first: what came since is behind.
+        // The bell counts as of the beginning of the search: items that arrive during it may have been passed.
         if self.round.after == Some(self.round.begin) && !self.round.wrapped {
             self.bell = values[0].clone();
         }
@@ -204,12 +204,12 @@ impl Claim {
         Ok(())
     }
 
-    /// True if it has come around to where it began.
+    /// True if the search has come back to where it began.
     fn passed(&self, found: &[(u32, u32)]) -> bool {
         self.round.wrapped && found.last().is_none_or(|(number, _)| *number >= self.round.begin)
     }
 
-    /// What a list says of items: free ones are candidates, others are to be watched.
+    /// Takes in a list: free items are candidates, claimed ones are to be watched.
     fn take_in(&mut self, found: &[(u32, u32)]) {
         let behind = |number: u32| !self.round.wrapped || number <= self.round.begin;
         for (number, length) in found.iter().filter(|(number, _)| behind(*number)) {
@@ -225,15 +225,15 @@ impl Claim {
         }
     }
 
-    /// A claim that stays as it is for a lease can be had; one that changes is alive, and makes room for others.
+    /// A claim that stays unchanged for a lease can be taken over; one that changes is alive, and makes room in the watch for others.
     fn watch_over(&mut self, item: Item, value: &Bytes, now: Time) {
-        // What is no state is none that ever becomes free: the others are there to be had.
+        // A value that is not a valid state never becomes free and is not watched.
         let claimed = matches!(State::decode(value), Ok(Some(State::Claimed(_))));
         match self.watch.seen.get(&item) {
             Some(None) if claimed => {
                 self.watch.seen.insert(item, Some((value.clone(), now)));
             }
-            // When this was asked for, it was still so.
+            // It was unchanged when this request was sent.
             Some(Some((seen, since))) if seen == value => {
                 if self.asked.since(*since) >= self.queue.lease {
                     self.round.free.insert(0, (item, Some(value.clone())));
@@ -245,7 +245,7 @@ impl Claim {
         }
     }
 
-    /// Tries one of those that may be had: dead ones' first, the others by lot.
+    /// Tries one of the candidates: expired claims first, the others at random.
     fn choose(&mut self, now: Time, rng: &mut Rng) -> Step<Option<Claimed>> {
         let dead = self.round.free.first().is_some_and(|(item, _)| self.watch.seen.contains_key(item));
         if !self.round.free.is_empty() {

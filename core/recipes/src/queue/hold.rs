@@ -1,4 +1,4 @@
-//! What a consumer does with an item that it has claimed: one round trip each.
+//! Operations of a consumer on an item that it has claimed: one round trip each.
 
 use super::state::{Claim, State};
 use super::{BELL, Claimed, Queue, parted, state_of, work_of};
@@ -10,37 +10,37 @@ use braid_wire::SetAttribute;
 use bytes::Bytes;
 use std::time::Duration;
 
-/// What became of a renewal.
+/// The result of a renewal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Renewed {
-    /// The claim holds for another lease, from when this was begun.
+    /// The claim holds for another lease, counted from when the renewal began.
     Kept(Claimed),
-    /// The item is another's, or finished.
+    /// Another consumer has claimed the item, or it is finished.
     Lost,
 }
 
-/// What became of the end of some work.
+/// The result of finishing an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finished {
-    /// The item is gone, and the results are set.
+    /// The item is removed, and the results are set.
     Finished,
     /// The claim was lost: nothing was set.
     Lost,
 }
 
-/// Goes on working.
+/// Renews a claim.
 #[derive(Clone, Debug)]
 pub struct Renew {
     holding: Holding,
 }
 
-/// Is through with an item.
+/// Finishes an item.
 #[derive(Clone, Debug)]
 pub struct Finish {
     holding: Holding,
 }
 
-/// Leaves an item to others. Ends so as well if the claim was lost.
+/// Gives an item back. Succeeds as well if the claim was lost.
 #[derive(Clone, Debug)]
 pub struct GiveBack {
     holding: Holding,
@@ -88,7 +88,7 @@ impl Procedure for GiveBack {
     }
 }
 
-/// One comparison with the claim. Ends with the claim as it is then, or with nothing if it was lost.
+/// A request that compares the state with the claim. The result is the claim as it is then, or none if it was lost.
 #[derive(Clone, Debug)]
 struct Holding {
     queue: Queue,
@@ -96,7 +96,7 @@ struct Holding {
     aim: Aim,
     course: CasContext,
     ticket: Option<Ticket>,
-    /// When it ends, unless it finishes: what that has set is to be known in any case.
+    /// When it gives up. None for finishing, whose outcome must be known in any case.
     ends: Option<Time>,
     at: At,
 }
@@ -112,7 +112,7 @@ enum Aim {
 enum At {
     Beginning,
     Swapping,
-    /// Finding out whether that has happened.
+    /// Determining whether the request has taken effect.
     Doubting,
 }
 
@@ -163,7 +163,7 @@ impl Holding {
                 course.in_doubt = false;
                 if happened { self.done() } else { self.otherwise(&results.values(0, 2)?[0]) }
             }
-            (At::Swapping | At::Doubting, _) => unreachable!("it did not wait"),
+            (At::Swapping | At::Doubting, _) => unreachable!("no wait was requested"),
         }
     }
 
@@ -196,7 +196,7 @@ impl Holding {
         Ok(Next::Done(Ok(Some(claimed))))
     }
 
-    /// The state is another than was thought. It may still be this claim, renewed by a request whose answer was lost.
+    /// The state differs from the expected one. It may still be this claim, renewed by a request whose answer was lost.
     fn otherwise(&mut self, value: &Bytes) -> Step<Option<Claimed>> {
         match State::decode(value)? {
             Some(State::Claimed(claim)) if self.is_mine(claim) => {
@@ -216,12 +216,12 @@ impl Holding {
         let state = State::decode(&values[0])?;
         match (&self.aim, state) {
             (Aim::Renew, Some(State::Claimed(claim))) => Ok(claim == self.heartbeat_at()),
-            // If it is not this claim's, it is given back, or was lost: all the same.
+            // If the state is not this claim's, the item was given back, or the claim was lost: the result is the same.
             (Aim::Renew | Aim::GiveBack, _) => Ok(false),
             (Aim::Finish(_), _) => {
                 let ticket = self.ticket();
                 let told = ticket.tells(results.values(1, ticket.gets().len())?);
-                // The item is there: it is not finished. If it is not, others may have finished it.
+                // If the item is there, it is not finished. If it is not there, another consumer may have finished it.
                 let there = parted(&values[1]).is_some_and(|(of, _)| of == self.claimed.of);
                 if there { Ok(false) } else { told.ok_or(RequestFailure::Unknown) }
             }
@@ -229,6 +229,6 @@ impl Holding {
     }
 
     fn ticket(&self) -> &Ticket {
-        self.ticket.as_ref().expect("drawn at the beginning")
+        self.ticket.as_ref().expect("drawn in the first step")
     }
 }

@@ -8,7 +8,7 @@ use crate::procedure::{Answer, Next, Procedure, RequestFailure};
 use braid_base::{Rng, Time};
 use bytes::Bytes;
 
-/// Puts an item in, and ends with its number.
+/// Puts an item in, and returns its number.
 #[derive(Clone, Debug)]
 pub struct Put {
     queue: Queue,
@@ -23,7 +23,7 @@ pub struct Put {
 enum At {
     Beginning,
     Putting,
-    /// Finding out whether it is in.
+    /// Determining whether the item was put in.
     Doubting,
 }
 
@@ -53,7 +53,7 @@ impl Put {
                 self.put(rng)
             }
             (At::Putting, Heard::Results(results)) if results.swapped(0)? => Ok(Next::Done(Ok(self.item))),
-            // The number is another item's.
+            // Another item has the number.
             (At::Putting, Heard::Results(_)) => self.put(rng),
             (At::Putting | At::Doubting, Heard::Unknown) => {
                 course.in_doubt = true;
@@ -65,12 +65,12 @@ impl Put {
                 let ticket = self.ticket();
                 let found = parted(&results.values(0, 1)?[0]).is_some_and(|(of, _)| of == ticket.value());
                 let told = ticket.tells(results.values(1, ticket.gets().len())?);
-                // An item that is not there was never put in, or is finished.
+                // An item that is not there was never put in, or is finished already.
                 let happened = if found { true } else { told.ok_or(RequestFailure::Unknown)? };
                 course.in_doubt = false;
                 if happened { Ok(Next::Done(Ok(self.item))) } else { self.put(rng) }
             }
-            (At::Putting | At::Doubting, Heard::Nothing | Heard::Value) => unreachable!("it did not wait"),
+            (At::Putting | At::Doubting, Heard::Nothing | Heard::Value) => unreachable!("no wait was requested"),
         }
     }
 
@@ -86,6 +86,6 @@ impl Put {
     }
 
     fn ticket(&self) -> &Ticket {
-        self.ticket.as_ref().expect("drawn at the beginning")
+        self.ticket.as_ref().expect("drawn in the first step")
     }
 }

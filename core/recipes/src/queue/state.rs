@@ -1,32 +1,32 @@
-//! An item's state, as bytes. Lengths differ, since a list of attributes tells lengths and no values; and they never grow on the way from put to
-//! finish, since what grows is refused where there is no room left: a queue that is full must be worked off.
+//! The format of an item's state. Each state has a different length, since a list of attributes returns lengths and no values. The length
+//! never grows from put to finish, since a device without space refuses values that grow: it must be possible to work off a full queue.
 //!
 //! ```text
 //!    fresh       0  0 (8)  zeros                                     35 bytes
 //!    given back  0  token  zeros                                     34 bytes
-//!    claimed     1  token  consumer  ticket  beat                    33 bytes
+//!    claimed     1  token  consumer  ticket  heartbeat               33 bytes
 //! ```
 
 use crate::asking::DAMAGED;
 use crate::procedure::RequestFailure;
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// How an item stands.
+/// The state of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Whoever wants it may take it; so many had it.
+    /// Any consumer may claim it; `token` claims were made before.
     Free { token: u64 },
-    /// Somebody works on it.
+    /// A consumer works on it.
     Claimed(Claim),
 }
 
-/// Whose it is.
+/// The claim of a consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
     pub(super) token: u64,
     pub(super) consumer: u64,
     pub(super) ticket: u64,
-    /// Rises as the claim is renewed.
+    /// Rises when the claim is renewed.
     pub(super) heartbeat: u64,
 }
 
@@ -59,7 +59,7 @@ impl State {
         bytes.freeze()
     }
 
-    /// `None`: there is no item.
+    /// `None` if there is no item.
     pub(super) fn decode(bytes: &Bytes) -> Result<Option<State>, RequestFailure> {
         let word = |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         Ok(Some(match (bytes.len() as u32, bytes.first()) {
@@ -73,7 +73,7 @@ impl State {
         }))
     }
 
-    /// How many claims there were.
+    /// The number of claims so far.
     pub(super) fn token(self) -> u64 {
         match self {
             State::Free { token } | State::Claimed(Claim { token, .. }) => token,
