@@ -1,5 +1,6 @@
-//! Memory whose address suits direct I/O, without `unsafe`: a little too much is allocated, and the part that begins at an even
-//! address is used. It is filled by appending, so that nothing is zeroed only to be overwritten.
+//! An aligned buffer is memory whose address suits direct I/O. It is made without `unsafe`: the allocation is slightly larger than asked
+//! for, and the buffer begins at the first aligned address in it. Bytes are appended, so that memory is not zeroed only to be
+//! overwritten.
 
 use bytes::Bytes;
 use std::ops::{Deref, DerefMut};
@@ -13,10 +14,10 @@ pub struct AlignedBuffer {
 }
 
 impl AlignedBuffer {
-    /// What direct I/O asks for on disks with sectors of this size.
+    /// The alignment in bytes that direct I/O demands on disks with 512-byte sectors.
     pub const ALIGNMENT: usize = 512;
 
-    /// None yet, with room for `len` bytes.
+    /// An empty buffer with a capacity of `len` bytes.
     pub fn with_capacity(len: usize) -> AlignedBuffer {
         let mut memory = Vec::<u8>::with_capacity(len + Self::ALIGNMENT);
         let skip = memory.as_ptr().align_offset(Self::ALIGNMENT);
@@ -31,25 +32,25 @@ impl AlignedBuffer {
         buffer
     }
 
-    /// Adds some bytes, for which there must be room.
+    /// Appends bytes. Panics if they exceed the capacity.
     pub fn append(&mut self, bytes: &[u8]) {
         self.assert_room(bytes.len());
         self.memory.extend_from_slice(bytes);
     }
 
-    /// Adds `count` zeros, for which there must be room; these are returned.
+    /// Appends `count` zeros and returns them. Panics if they exceed the capacity.
     pub fn append_zeros(&mut self, count: usize) -> &mut [u8] {
         self.assert_room(count);
         let before = self.memory.len();
         match ZEROS.get(..count) {
-            // A copy, which is less work than to fill.
+            // Copying from a constant is cheaper than filling.
             Some(zeros) => self.memory.extend_from_slice(zeros),
             None => self.memory.resize(before + count, 0),
         }
         &mut self.memory[before..]
     }
 
-    /// Memory that grew would move, and be aligned no more.
+    /// Growing would move the memory, and the new address might not be aligned.
     fn assert_room(&self, count: usize) {
         assert!(
             count <= self.memory.capacity() - self.memory.len(),
@@ -57,7 +58,7 @@ impl AlignedBuffer {
         );
     }
 
-    /// The same bytes, shared and unchangeable; still aligned.
+    /// The same bytes, shared and immutable, at the same aligned address.
     pub fn freeze(self) -> Bytes {
         Bytes::from_owner(self)
     }

@@ -1,4 +1,4 @@
-//! CRC32C (Castagnoli), over frames, journal records and blocks.
+//! CRC32C (Castagnoli), the checksum of frames, journal records and blocks.
 
 /// The CRC32C of `bytes`.
 pub fn crc32c(bytes: &[u8]) -> u32 {

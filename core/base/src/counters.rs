@@ -1,6 +1,6 @@
-//! What a node counts, as a struct of numbers that can be listed and added up.
+//! Event counters of a node: a struct of numbers that can be listed and added up.
 
-/// Defines a struct of counts, each with its documentation: `counters! { /// … pub struct Name; /// … first, /// … second, }`.
+/// Defines a struct of counters, each with its documentation: `counters! { /// … pub struct Name; /// … first, /// … second, }`.
 #[macro_export]
 macro_rules! counters {
     ($(#[$about:meta])* pub struct $counters:ident; $($(#[$doc:meta])* $name:ident,)*) => {
@@ -16,7 +16,7 @@ macro_rules! counters {
                 vec![$((stringify!($name), self.$name),)*]
             }
 
-            /// Adds what another has counted.
+            /// Adds the values of another set of counters.
             pub fn add(&mut self, other: &$counters) {
                 $(self.$name += other.$name;)*
             }

@@ -1,26 +1,27 @@
-//! Runs of blocks, as few as can be: for what devices have missed, and for what is absent of them.
+//! A set of blocks, kept as the smallest number of runs. It records the blocks that a device missed, and those that are absent on a
+//! device.
 
 use crate::BlockRange;
 use std::collections::BTreeMap;
 
-/// Runs of blocks, no two of which touch: the first block, and the one behind the last.
+/// Disjoint runs of blocks that do not touch each other, as a map from the first block of a run to the block after its last.
 #[derive(Clone, Debug, Default)]
 pub struct Extents {
     runs: BTreeMap<u64, u64>,
 }
 
 impl Extents {
-    /// How many runs.
+    /// The number of runs.
     pub fn len(&self) -> usize {
         self.runs.len()
     }
 
-    /// True if there are none.
+    /// True if the set is empty.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// Takes in some blocks.
+    /// Adds blocks.
     pub fn insert(&mut self, blocks: BlockRange) {
         if blocks.is_empty() {
             return;
@@ -36,7 +37,8 @@ impl Extents {
         self.runs.insert(start, end);
     }
 
-    /// Joins the closest neighbours, until `count` runs are left.
+    /// Merges the runs with the smallest gaps between them, until at most `count` runs are left. The blocks in the gaps become part of
+    /// the set.
     pub fn coarsen(&mut self, count: usize) {
         let excess = self.len().saturating_sub(count.max(1));
         let pairs = self.runs.iter().zip(self.runs.keys().skip(1));
@@ -50,7 +52,7 @@ impl Extents {
         }
     }
 
-    /// All of them from a block on, ascending.
+    /// The runs from block `from` on, in ascending order. A run that contains `from` is cut off there.
     pub fn from(&self, from: u64) -> impl Iterator<Item = BlockRange> {
         let before = self.runs.range(..from).next_back().filter(|(_, behind)| **behind > from);
         let cut = before.map(|(_, behind)| BlockRange::between(from, *behind));
@@ -58,7 +60,7 @@ impl Extents {
         cut.into_iter().chain(rest)
     }
 
-    /// Takes out some blocks.
+    /// Removes blocks.
     pub fn remove(&mut self, blocks: BlockRange) {
         if blocks.is_empty() {
             return;
@@ -78,7 +80,7 @@ impl Extents {
         }
     }
 
-    /// How many blocks they are.
+    /// The number of blocks in the set.
     pub fn blocks(&self) -> u64 {
         self.runs.iter().map(|(first, behind)| behind - first).sum()
     }

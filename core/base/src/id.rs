@@ -1,8 +1,8 @@
-//! Who is who: arrays, devices, hosts, objects and transactions.
+//! Identifiers of arrays, devices, hosts, objects, volumes and transactions.
 
 use std::fmt;
 
-/// Names an array. Sixteen random bytes, chosen once when the array is created.
+/// Identifies an array: sixteen random bytes, chosen when the array is created.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ArrayId(pub [u8; 16]);
 
@@ -25,7 +25,7 @@ impl fmt::Display for ArrayId {
     }
 }
 
-/// The small number of a device inside its array.
+/// Identifies a device in its array. The number names a slot, which different disks may fill one after the other.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct DeviceId(pub u16);
 
@@ -35,8 +35,8 @@ impl fmt::Display for DeviceId {
     }
 }
 
-/// Names a disk: drawn when it is made, and never used again. A device's number is a slot that one disk after the other may fill. Zero
-/// stands for a disk that was made before disks had names.
+/// Identifies a disk. The number is drawn at random when the disk is formatted, and is never used again. Zero is a disk that was
+/// formatted before disks had identifiers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct DiskId(pub u64);
 
@@ -46,7 +46,7 @@ impl fmt::Display for DiskId {
     }
 }
 
-/// The small number of a lock server inside its array.
+/// Identifies a lock server in its array.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LockServerId(pub u16);
 
@@ -56,8 +56,8 @@ impl fmt::Display for LockServerId {
     }
 }
 
-/// One start of one host process. Taken fresh from the control plane and never used again, so it
-/// also names the host in stamps, requests and linkage records.
+/// Identifies one start of one host process. The control plane issues each generation once, so that it also identifies the host in
+/// stamps, requests and linkage records.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Generation(pub u32);
 
@@ -67,16 +67,12 @@ impl fmt::Display for Generation {
     }
 }
 
-/// A participant of the protocols, wherever it runs.
+/// A participant in the protocols.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum NodeId {
-    /// A host, by its generation.
     Host(Generation),
-    /// A storage device.
     Device(DeviceId),
-    /// A lock server.
     LockServer(LockServerId),
-    /// The array's monitor.
     Monitor,
 }
 
@@ -91,7 +87,7 @@ impl fmt::Display for NodeId {
     }
 }
 
-/// Names an object on a device; the components of a volume carry the volume's number on each.
+/// Identifies an object on a device. The components of a volume have the volume's number on every device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ObjectId(pub u64);
 
@@ -101,23 +97,22 @@ impl fmt::Display for ObjectId {
     }
 }
 
-/// Names a volume; its component on each device is the object of the same number.
+/// Identifies a volume. Its component on each device is the object of the same number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct VolumeId(pub u64);
 
 impl VolumeId {
-    /// The volume's component objects.
+    /// The object that is the volume's component on each of its devices.
     pub fn object(self) -> ObjectId {
         ObjectId(self.0)
     }
 }
 
-/// Which [`Membership`](crate::Membership) rules. Requests and answers of other epochs are refused.
+/// The number of a [`Membership`](crate::Membership). Requests and answers of any other epoch than the receiver's are refused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Epoch(pub u32);
 
 impl Epoch {
-    /// The one after it.
     pub fn next(self) -> Epoch {
         Epoch(self.0 + 1)
     }
@@ -129,13 +124,13 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// One storage transaction: named by who began it and its number there, never by its stamp alone,
-/// since clocks can step back.
+/// Identifies a storage transaction by the host that began it and a sequence number of that host. A stamp alone would not identify it,
+/// because clocks can step back.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct TransactionId {
     /// The host that began it.
     pub host: Generation,
-    /// Counts up in that host, from 1.
+    /// Counts the transactions of that host, from 1.
     pub sequence: u64,
 }
 

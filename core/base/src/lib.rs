@@ -1,23 +1,23 @@
-//! The words that every part of Braid shares.
+//! The basic types of Braid, which every other crate uses.
 //!
-//! Pure: no clock, no socket, no thread, no file. Time, chance and identity come in as arguments.
+//! The crate is pure: it has no clock, socket, thread or file. Time and random seeds are arguments.
 //!
 //! | module | what |
 //! | --- | --- |
-//! | `buffer` | memory whose address suits direct I/O |
-//! | `checksum` | CRC32C, over frames, journal records and blocks |
-//! | `counters` | what a node counts, as a struct of numbers |
-//! | `extents` | runs of blocks, as few as can be |
-//! | `id` | the names of arrays, devices, hosts, objects and transactions |
-//! | `limits` | every bound and every default |
-//! | `membership` | who is in the array: one membership for each epoch; and which hosts are fenced |
-//! | `range` | ranges of blocks |
+//! | `buffer` | memory that is aligned for direct I/O |
+//! | `checksum` | CRC32C, the checksum of frames, journal records and blocks |
+//! | `counters` | event counters of a node |
+//! | `extents` | a set of blocks, as the smallest number of runs |
+//! | `id` | identifiers of arrays, devices, hosts, objects and transactions |
+//! | `limits` | all bounds and default settings |
+//! | `membership` | the members and the fenced hosts of an array, in one epoch |
+//! | `range` | a range of blocks |
 //! | `range_table` | a table of ranges that may overlap |
-//! | `rng` | random numbers from a seed |
+//! | `rng` | pseudo-random numbers from a seed |
 //! | `stamp` | stamps: the order in which transactions take effect |
-//! | `time` | time, as the world hands it in |
-//! | `timers` | one timer a key, the earliest first |
-//! | `units` | sizes as people write them |
+//! | `time` | readings of the monotonic clock and of the wall clock |
+//! | `timers` | deadlines by key, earliest first |
+//! | `units` | sizes as text, such as `64KiB` |
 
 pub mod buffer;
 pub mod checksum;

@@ -1,13 +1,13 @@
-//! Every bound and every default, in one place. A full table answers *busy*; it does not grow.
+//! All bounds and default settings. A full table refuses with *busy*; it does not grow.
 
 use std::time::Duration;
 
-/// The most bytes of data in one storage transaction; front ends cut larger requests.
+/// The most bytes of data in one storage transaction. Front ends split larger requests.
 pub const TRANSACTION_BYTES_MAX: usize = 4 << 20;
-/// The most bytes of data that one device reads or writes in one storage transaction: of a volume that is moving, it may hold both
-/// what is written where that lay and where it is to lie.
+/// The most bytes of data that one device reads or writes in one storage transaction. It is twice the bound of a transaction because,
+/// during a migration, one device may hold both the old and the new location of the same data.
 pub const DEVICE_BYTES_MAX: usize = 2 * TRANSACTION_BYTES_MAX;
-/// The most bytes of a frame on the wire: a device's part of a transaction and its description.
+/// The most bytes of a frame on the wire: one device's data of a transaction, and the description of the message.
 pub const FRAME_BYTES_MAX: usize = DEVICE_BYTES_MAX + (64 << 10);
 /// The most extents in one request to a device.
 pub const EXTENTS_MAX: usize = 2048;
@@ -17,121 +17,123 @@ pub const DEVICES_MAX: usize = 1024;
 pub const PARTICIPANTS_MAX: usize = DEVICES_MAX;
 /// The most objects on a device.
 pub const OBJECTS_MAX: usize = 1024;
-/// The most bytes of an attribute's value.
+/// The most bytes in an attribute's value.
 pub const ATTRIBUTE_BYTES_MAX: usize = 64 << 10;
-/// The most commands in one request for objects that hold attributes.
+/// The most commands in one object request.
 pub const OBJECT_COMMANDS_MAX: usize = 64;
-/// The most attributes that one command sets, and the most that it gets.
+/// The most attributes that one command may set, and the most that it may get.
 pub const ATTRIBUTES_PER_COMMAND_MAX: usize = 64;
-/// The most bytes that an object may have.
+/// The most bytes in an object.
 pub const OBJECT_BYTES_MAX: u64 = 1 << 50;
-/// The highest number that may be wished for in making an object. Devices choose on above it in the end, so that no wish uses up all
-/// numbers.
+/// The highest number that a request may choose for a new object. The numbers above it are left to the devices, so that requests cannot
+/// exhaust the number space.
 pub const OBJECT_WISHED_MAX: u64 = (0xff << 56) - 1;
-/// The most bytes that one command reads or writes of an object.
+/// The most bytes that one command may read from or write to an object.
 pub const OBJECT_IO_BYTES_MAX: usize = 256 << 10;
-/// The most bytes of values and data in a request for objects, and in its answer.
+/// The most bytes of values and data in an object request, and in its answer.
 pub const OBJECT_REQUEST_BYTES_MAX: usize = 512 << 10;
-/// The most pieces of data that one request cuts off by truncating: 4 MiB.
+/// The most 4 KiB pieces that one truncating request may cut off: 4 MiB.
 pub const OBJECT_PIECES_CUT_MAX: usize = 1024;
 /// The most objects or attributes in one list.
 pub const OBJECT_LIST_MAX: usize = 1024;
-/// The most answers that a device keeps in mind for hosts which may ask again.
+/// The most answers to object requests that a device remembers, in case their hosts repeat the requests.
 pub const OBJECT_ANSWERS_MAX: usize = 65_536;
-/// The most bytes of those. The longest answers may take three quarters; the rest is for the short ones of others.
+/// The most bytes of those answers. The longest ones may take three quarters of it; the rest is reserved for short answers of other
+/// hosts.
 pub const OBJECT_ANSWER_BYTES_MAX: usize = 2 << 20;
-/// The most that wait on a device for attributes to change.
+/// The most requests that wait on a device for an attribute to change.
 pub const WATCHERS_MAX: usize = 4096;
-/// The most of one host among them.
+/// The most such requests of one host.
 pub const WATCHERS_PER_HOST_MAX: usize = 1024;
-/// The most bytes of the values that they know.
+/// The most bytes in the values that these requests compare with.
 pub const WATCHED_BYTES_MAX: usize = 16 << 20;
-/// The most hosts that a device keeps in mind at once.
+/// The most hosts that a device knows at once.
 pub const HOSTS_MAX: usize = 1024;
-/// The most transactions that a device keeps in mind at once, over all hosts.
+/// The most transactions that a device remembers at once, over all hosts.
 pub const DEVICE_TRANSACTIONS_MAX: usize = 65_536;
-/// The most requests that wait in a device for other transactions, and the most bytes that they hold.
+/// The most requests that wait in a device for other transactions. [`WAITING_BYTES_MAX`] bounds their bytes.
 pub const WAITING_MAX: usize = 4096;
-/// See [`WAITING_MAX`]. As many, again, may be held by what waits for room in its store, and by requests for objects that wait there.
+/// The most bytes held by those requests. The same bound applies, separately, to requests that wait for space in the store, and to object
+/// requests that wait there.
 pub const WAITING_BYTES_MAX: usize = 64 << 20;
 /// The most user requests in flight in one host.
 pub const OPERATIONS_MAX: usize = 4096;
-/// The most transactions in one host, those included whose commits are not yet confirmed.
+/// The most transactions in one host, including those whose commits are not confirmed yet.
 pub const HOST_TRANSACTIONS_MAX: usize = 32_768;
-/// The most commits that ride on one request.
+/// The most commits that one request may carry.
 pub const COMMITS_PER_REQUEST_MAX: usize = 512;
-/// The most stretches of requests for objects that one such request names as given up. While a host has more for a device, it begins none.
+/// The most intervals of abandoned sequence numbers in one object request. A host that has more of them for a device begins no object
+/// request there.
 pub const ABANDONED_MAX: usize = 256;
-/// The most orphans that a device names in one answer.
+/// The most orphans in one answer of a device.
 pub const ORPHANS_PER_ANSWER_MAX: usize = 64;
-/// The most fenced generations in one request, and the most that a device remembers one by one.
+/// The most fenced generations in one request, and the most that a device remembers individually.
 pub const FENCED_MAX: usize = 4096;
-/// The most fenced hosts that a device names of which it holds something undecided. One that names so many may hold something of
-/// others, too.
+/// The most fenced hosts that a device reports as having left undecided transactions. A report of this length may be incomplete.
 pub const UNDECIDED_HOSTS_MAX: usize = 256;
 
-/// The most disks that stand by for others.
+/// The most spares in an array.
 pub const SPARES_MAX: usize = 64;
-/// The most blocks or runs of blocks that can't be restored of which a host says where they are.
+/// The most unrecoverable blocks or runs of blocks whose addresses a host reports.
 pub const LOST_RUNS_MAX: usize = 1024;
 /// The most lock servers in an array.
 pub const LOCK_SERVERS_MAX: usize = 16;
-/// The most claims that a lock table keeps in mind, held or waiting, over all hosts.
+/// The most locks and lock requests in a lock table, over all hosts.
 pub const CLAIMS_MAX: usize = 1 << 20;
 
-/// Everybody speaks up so often within a lease: several messages may be lost before anybody is taken for gone.
+/// How many heartbeats a node sends within the length of a lease. Several may be lost before the lease expires.
 pub const HEARTBEATS_PER_LEASE: u32 = 8;
 
-/// Waits and spans. Settings: an array may change them, tests do.
+/// Time-outs and other settings. An array may change them; tests do.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Settings {
-    /// How long a device remembers the stamps of a block at least (T of the shared-array paper).
+    /// How long a device remembers the stamps of a block, at least (T of the shared-array paper).
     pub stamps_kept: Duration,
-    /// How far ahead of the device's clock a stamp may be.
+    /// How far a stamp may be ahead of the device's clock.
     pub stamp_ahead_max: Duration,
-    /// How far ahead of its needs a device reserves stamps in one durable record.
+    /// How far ahead a device reserves stamps in one durable record.
     pub stamp_reservation: Duration,
-    /// A host that a device has not heard for so long is taken for dead by it.
+    /// How long a device waits for any message from a host before it considers the host dead.
     pub host_lease: Duration,
-    /// A host speaks to each device at least this often, and everybody to the monitor.
+    /// The longest pause between two messages of a host to a device, and of any node to the monitor.
     pub heartbeat: Duration,
-    /// How long a device serves after it asked the monitor for a lease, and got it.
+    /// The length of a lease that the monitor grants to a device, counted from when the device sent its request.
     pub device_lease: Duration,
-    /// A device that was taken out comes back after so long at the earliest; doubles up to `readmission_max` if it is taken out
-    /// again soon.
+    /// How long a device stays out at least before it is readmitted. The time doubles, up to `readmission_max`, if the device is taken
+    /// out again soon.
     pub readmission_min: Duration,
     /// See `readmission_min`.
     pub readmission_max: Duration,
-    /// How long a device is out before a spare takes its slot.
+    /// How long a device is out before a spare fills its slot.
     pub spare_after: Duration,
-    /// How long a COMMIT waits for a request to ride on.
+    /// How long a COMMIT waits for a request that can carry it.
     pub commit_linger: Duration,
-    /// The first wait before a host retries after a refusal; doubles up to `backoff_max`.
+    /// The first back-off of a host after a refusal. It doubles up to `backoff_max`.
     pub backoff_min: Duration,
     /// See `backoff_min`.
     pub backoff_max: Duration,
-    /// The first wait before an unanswered request is sent again; doubles up to `resend_max`.
+    /// The first time-out before an unanswered request is sent again. It doubles up to `resend_max`.
     pub resend_min: Duration,
     /// See `resend_min`.
     pub resend_max: Duration,
-    /// How long a user's request waits through failures before it ends in an error.
+    /// How long a user's request is retried through failures before it ends in an error.
     pub request_timeout: Duration,
-    /// A reader refused so often in a row reads with pre-writes.
+    /// A read that was refused this often in a row is retried with pre-writes.
     pub reader_patience: u32,
-    /// A lock that can't be had for so long is refused by a device, or by one of several lock servers that are asked at once:
-    /// that may be a deadlock.
+    /// A lock request that waited this long is refused by a device, or by one of several lock servers that were asked at once, because it
+    /// may be part of a deadlock.
     pub lock_timeout: Duration,
-    /// How long a host keeps a lock after it was granted (callback locking), and then until it is idle. Zero: until it is called
-    /// back.
+    /// How long a host keeps a lock that was granted to it (callback locking); after that time it drops the lock as soon as the lock is
+    /// idle. Zero: it keeps the lock until it is called back.
     pub lock_lease: Duration,
-    /// Bytes of memory in which a device keeps what its objects hold; the rest is read when it is asked for.
+    /// Bytes of memory in which a device caches the content of its objects. The rest is read from disk on demand.
     pub object_memory: u64,
-    /// The most hosts that a device or a lock server keeps in mind at once.
+    /// The most hosts that a device or a lock server knows at once.
     pub hosts_max: usize,
-    /// The most transactions that a device keeps in mind at once, over all hosts.
+    /// The most transactions that a device remembers at once, over all hosts.
     pub device_transactions_max: usize,
-    /// Stripes of a volume that one lock server after the other gets, where there are several. The same for all hosts of an
-    /// array, always: it says whom to ask for a lock.
+    /// How many consecutive stripes of a volume one lock server is responsible for, if there are several lock servers. The value must be
+    /// the same in all hosts and must never change, because it determines which server is asked for a lock.
     pub stripes_per_lock_server: u64,
 }
 
@@ -166,5 +168,5 @@ impl Default for Settings {
 
 const _: () = assert!(COMMITS_PER_REQUEST_MAX * 8 < FRAME_BYTES_MAX - DEVICE_BYTES_MAX);
 const _: () = assert!(EXTENTS_MAX * 17 < FRAME_BYTES_MAX - DEVICE_BYTES_MAX);
-// A membership and the devices that are unavailable: 12 bytes a member, and two sets of fenced hosts.
+// A membership and the list of unavailable devices: 12 bytes a member, and two sets of fenced hosts.
 const _: () = assert!(DEVICES_MAX * (12 + 2) + 2 * FENCED_MAX * 4 < FRAME_BYTES_MAX - DEVICE_BYTES_MAX);

@@ -1,58 +1,56 @@
-//! Who is in the array: one [`Membership`] for each epoch. A monitor makes them; devices keep the last one they lived by, hosts go by
-//! the last one they heard of. How that is used: `docs/membership.md`.
+//! A [`Membership`] lists the devices of the array and its fenced hosts in one epoch. The monitor creates memberships. A device stores
+//! the last one that it adopted; a host uses the last one that it received. The protocol is described in `docs/membership.md`.
 
 use crate::{DeviceId, Epoch, Generation};
 use std::collections::BTreeSet;
 
-/// Who is in the array in one epoch, and which hosts are kept out of it.
+/// The devices of the array and the fenced hosts in one epoch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Membership {
-    /// Which epoch. Every change of the rest makes a new one.
+    /// The number of this membership. Every change of the other fields increments it.
     pub epoch: Epoch,
-    /// All devices of the array, ascending.
+    /// All devices of the array, in ascending order.
     pub members: Vec<Member>,
-    /// Hosts that are kept out.
+    /// The fenced hosts.
     pub fence: FenceTable,
 }
 
-/// One device's part in the array.
+/// The state of one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Member {
-    /// Which device.
     pub device: DeviceId,
-    /// Whether it is in.
     pub member_state: MemberState,
-    /// The first epoch of its uninterrupted presence; of one that is out, that in which it was taken out.
+    /// The first epoch of its uninterrupted presence; for a device that is out, the epoch in which it was taken out.
     pub since: Epoch,
 }
 
 /// Whether a device is in the array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemberState {
-    /// It has everything, and is read and written.
+    /// It has all data, and is read and written.
     In,
-    /// It is back. It takes part in every write that touches it, and is not read until it has caught up with what it missed.
+    /// It is back after having been out. It takes part in every write that touches it, and is not read until it is resynchronised.
     Returning {
-        /// The host that sees to that; none if there is no host to.
+        /// The host that resynchronises it; `None` if no host is available.
         recovery_coordinator: Option<Generation>,
     },
-    /// It is neither read nor written: what it holds grows old.
+    /// It is neither read nor written, and its data becomes stale.
     Out,
 }
 
-/// Which hosts are kept out.
+/// A set of fenced hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FenceTable {
-    /// Every generation below this one…
+    /// Every generation below this one is fenced…
     pub below: Generation,
-    /// …except these…
+    /// …except these.
     pub except: BTreeSet<Generation>,
-    /// …and these besides.
+    /// These are fenced, too.
     pub also: BTreeSet<Generation>,
 }
 
 impl Membership {
-    /// The first one: all of these devices are in.
+    /// The first membership of an array: all of these devices are in.
     pub fn first(devices: impl IntoIterator<Item = DeviceId>) -> Membership {
         let mut devices: Vec<_> = devices.into_iter().collect();
         devices.sort_unstable();
@@ -62,37 +60,38 @@ impl Membership {
         Membership { epoch, members: devices.into_iter().map(member).collect(), fence: FenceTable::default() }
     }
 
-    /// A device's part; none if the array does not have it.
+    /// The state of a device; `None` if it is not a device of the array.
     pub fn member(&self, device: DeviceId) -> Option<&Member> {
         let index = self.members.binary_search_by_key(&device, |member| member.device).ok()?;
         Some(&self.members[index])
     }
 
-    /// One more device, which is out. None has its number.
+    /// Adds a device, which is out. Panics if the array has a device of this number.
     pub fn add(&mut self, device: DeviceId) {
         let at = self.members.binary_search_by_key(&device, |member| member.device).expect_err("it is not there yet");
         self.members.insert(at, Member { device, member_state: MemberState::Out, since: self.epoch });
     }
 
-    /// The same, to be changed.
+    /// Like [`Membership::member`], for changes.
     pub fn member_mut(&mut self, device: DeviceId) -> Option<&mut Member> {
         let index = self.members.binary_search_by_key(&device, |member| member.device).ok()?;
         Some(&mut self.members[index])
     }
 
-    /// True if the device has been there without interruption since `epoch`. Any other has dropped what it shared with others and was
-    /// undecided.
+    /// True if the device has been present without interruption since `epoch`. A device that was taken out in the meantime has dropped
+    /// its undecided transactions with others.
     pub fn has_been_in_since(&self, device: DeviceId, epoch: Epoch) -> bool {
         let there = |member: &Member| member.member_state != MemberState::Out && member.since <= epoch;
         self.member(device).is_some_and(there)
     }
 
-    /// The devices that stand so.
+    /// The devices whose state satisfies `member_state`.
     pub fn devices(&self, member_state: impl Fn(MemberState) -> bool) -> impl Iterator<Item = DeviceId> {
         self.members.iter().filter(move |member| member_state(member.member_state)).map(|member| member.device)
     }
 
-    /// True if the same devices are in, as long as they were, in both: nothing that was under way is put in doubt.
+    /// True if both memberships have the same devices in the same states, present since the same epochs. A change between two such
+    /// memberships does not affect transactions under way.
     pub fn has_same_devices(&self, other: &Membership) -> bool {
         let alike = |a: &Member, b: &Member| {
             let readable = |member: &Member| member.member_state == MemberState::In;
@@ -104,12 +103,12 @@ impl Membership {
 }
 
 impl FenceTable {
-    /// True if `host` is kept out.
+    /// True if `host` is fenced.
     pub fn refuses(&self, host: Generation) -> bool {
         self.also.contains(&host) || (host < self.below && !self.except.contains(&host))
     }
 
-    /// Keeps out every host below `below` but those of `except`, and those of `also` besides. Whoever was kept out stays so.
+    /// Fences every host below `below` except those of `except`, and also those of `also`. A host that was fenced stays fenced.
     pub fn add(&mut self, below: Generation, except: &BTreeSet<Generation>, also: &BTreeSet<Generation>) {
         let before = self.clone();
         let named = FenceTable { below, except: except.clone(), also: also.clone() };
@@ -136,7 +135,7 @@ mod tests {
         fence.add(Generation(6), &set(&[2, 3, 4]), &set(&[8]));
         fence.add(Generation(5), &set(&[1, 4, 8]), &set(&[]));
         let out: Vec<u32> = (0..10).filter(|host| fence.refuses(Generation(*host))).collect();
-        // The second names 2, 3 and 4 as living, but 3 was out by then; the third spares only 4 of those that were left.
+        // The second call spares 2, 3 and 4, but 3 was fenced before; the third call spares 4 alone of those that are left.
         assert_eq!(out, [0, 1, 2, 3, 5, 8]);
     }
 }

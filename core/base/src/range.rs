@@ -5,9 +5,8 @@ use std::fmt;
 /// `count` blocks from block `start` on.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockRange {
-    /// The first block.
     pub start: u64,
-    /// How many blocks; a range of none overlaps nothing.
+    /// The number of blocks. A range of none overlaps nothing.
     pub count: u64,
 }
 
@@ -17,12 +16,12 @@ impl BlockRange {
         BlockRange { start, count }
     }
 
-    /// The blocks from `start` up to, but without, `end`; none if `end` is not behind `start`.
+    /// The blocks from `start` up to `end`, exclusive; none if `end` is not above `start`.
     pub fn between(start: u64, end: u64) -> BlockRange {
         BlockRange { start, count: end.saturating_sub(start) }
     }
 
-    /// The block just behind the last one.
+    /// The block after the last one.
     pub fn end(self) -> u64 {
         self.start.saturating_add(self.count)
     }
@@ -47,7 +46,7 @@ impl BlockRange {
         other.is_empty() || (self.start <= other.start && other.end() <= self.end())
     }
 
-    /// The numbers of its blocks.
+    /// The block numbers.
     pub fn blocks(self) -> std::ops::Range<u64> {
         self.start..self.end()
     }

@@ -1,12 +1,12 @@
-//! A table of ranges that may overlap, asked which of its entries touch a given range.
+//! A range table holds ranges that may overlap, and finds the entries that touch a given range.
 //!
-//! Holds what is in flight (pre-writes, intents, later locks): short ranges, thousands at most. So a map by
-//! first block does, with the longest range seen as the distance to look back.
+//! It holds what is in flight (pre-writes, intents, locks): short ranges, a few thousand at most. Therefore a map by first block
+//! suffices: a lookup begins as many blocks before the given range as the longest range in the table has.
 
 use crate::BlockRange;
 use std::collections::BTreeMap;
 
-/// Entries of `K` (the owner) with a value, each over a range of blocks. One owner may hold many ranges.
+/// Ranges with an owner `K` and a value `V`. One owner may have many ranges.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RangeTable<K, V> {
     by_start: BTreeMap<u64, Vec<Entry<K, V>>>,
@@ -28,7 +28,7 @@ impl<K, V> Default for RangeTable<K, V> {
 }
 
 impl<K: Eq + Copy, V> RangeTable<K, V> {
-    /// Puts in a range for `owner`, who must not hold one from the same first block.
+    /// Adds a range of `owner`. Panics if `owner` has a range with the same first block.
     pub fn insert(&mut self, range: BlockRange, owner: K, value: V) {
         assert!(!range.is_empty(), "an empty range touches nothing and would never be found again");
         let entries = self.by_start.entry(range.start).or_default();
@@ -38,7 +38,7 @@ impl<K: Eq + Copy, V> RangeTable<K, V> {
         self.len += 1;
     }
 
-    /// Takes out `owner`'s range that begins at `start`.
+    /// Removes `owner`'s range that begins at `start`.
     pub fn remove(&mut self, start: u64, owner: K) -> Option<V> {
         let entries = self.by_start.get_mut(&start)?;
         let index = entries.iter().position(|entry| entry.owner == owner)?;
@@ -53,7 +53,7 @@ impl<K: Eq + Copy, V> RangeTable<K, V> {
         Some(entry.value)
     }
 
-    /// All entries that share a block with `range`, by first block.
+    /// All entries that share a block with `range`, ordered by first block.
     pub fn overlapping(&self, range: BlockRange) -> impl Iterator<Item = (BlockRange, K, &V)> {
         let from = (range.start + 1).saturating_sub(self.longest).min(range.end());
         self.by_start
@@ -64,12 +64,12 @@ impl<K: Eq + Copy, V> RangeTable<K, V> {
             .filter(move |(held, _, _)| held.overlaps(range))
     }
 
-    /// How many ranges it holds.
+    /// The number of ranges.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// True if it holds none.
+    /// True if the table is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -81,7 +81,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Against a plain list that is searched from end to end.
+        /// Compares with a linear search in a list.
         #[test]
         fn finds_what_a_plain_list_finds(
             steps in prop::collection::vec((0u64..60, 1u64..12, 0u8..4, any::<bool>()), 1..80),

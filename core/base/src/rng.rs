@@ -1,11 +1,11 @@
-//! Chance that comes from a seed: SplitMix64, written out so that a seed means the same run for years.
+//! A pseudo-random number generator (SplitMix64). It is implemented here, so that a seed gives the same run in every release.
 
-/// A stream of numbers that its seed decides.
+/// A sequence of numbers that is determined by its seed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// The stream of `seed`.
+    /// The sequence of `seed`.
     pub fn new(seed: u64) -> Rng {
         Rng(seed)
     }
@@ -19,23 +19,23 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`, evenly enough for random source (the bias is below 2^-32 for bounds under 2^32).
+    /// A number below `bound`, with a bias below 2^-32 for bounds under 2^32.
     pub fn below(&mut self, bound: u64) -> u64 {
-        assert!(bound > 0, "there is no number below zero");
+        assert!(bound > 0, "the bound of a random number must be positive");
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A number from `low` up to and with `high`.
+    /// A number from `low` to `high`, inclusive.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }
 
-    /// True in `parts` of `whole` cases.
+    /// True with probability `parts / whole`.
     pub fn chance(&mut self, parts: u64, whole: u64) -> bool {
         self.below(whole) < parts
     }
 
-    /// A stream of its own, decided by this one.
+    /// A new generator, seeded from this one.
     pub fn fork(&mut self) -> Rng {
         Rng(self.next_u64())
     }

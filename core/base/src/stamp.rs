@@ -1,19 +1,20 @@
-//! Stamps: the total order in which transactions take effect (shared array, section 4.5).
+//! A stamp is a clock reading and the host that took it. Stamps are the total order in which transactions take effect (shared-array
+//! paper, section 4.5).
 
 use crate::{Clock, Generation};
 use std::fmt;
 
-/// A clock reading made unique by the host that took it. Compared by clock first.
+/// A clock reading, made unique by the host that took it. Stamps are compared by clock first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Stamp {
-    /// Nanoseconds since 1970, as the host's clock (or what it learned from refusals) had it.
+    /// Nanoseconds since 1970, by the host's clock or, if higher, by what the host learned from refusals.
     pub clock: Clock,
-    /// Who took it.
+    /// The host that took the stamp.
     pub host: Generation,
 }
 
 impl Stamp {
-    /// Below every stamp that a host takes.
+    /// Lower than every stamp of a host.
     pub const ZERO: Stamp = Stamp { clock: Clock(0), host: Generation(0) };
 
     /// The highest stamp with this clock reading.
@@ -28,43 +29,43 @@ impl fmt::Display for Stamp {
     }
 }
 
-/// Takes stamps for one host: rising, but for a [retreat](StampSource::retreat)
-/// from a clock that had jumped; near the clock, above whatever the host has lost to.
+/// Generates the stamps of one host. They increase, except after a [retreat](StampSource::retreat) from a clock that had jumped ahead.
+/// They stay close to the clock, and above every stamp that the host has lost to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StampSource {
     host: Generation,
     last: Clock,
-    /// The highest that a device is known to have accepted, of this host or of another.
+    /// The highest stamp clock that a device is known to have accepted, from this host or another.
     accepted: Clock,
-    /// How far other clocks were seen to be ahead of this one, and when.
+    /// How far another host's clock was ahead of this one, in nanoseconds, and the local reading when that was learned.
     ahead: u64,
     learned: Clock,
 }
 
-/// A stamp that is further ahead of this clock, in nanoseconds, is not another clock's present reading: somebody's clock was ahead once.
-/// Later stamps need only be above it.
+/// A stamp that is ahead of this clock by more than this, in nanoseconds, is not taken as another clock's present reading: some clock
+/// must have been wrong earlier. Later stamps only have to be above it.
 const CLOCK_AHEAD_MAX: u64 = 5_000_000_000;
 
-/// How long a host trusts what it has learned of other clocks, less and less, in nanoseconds of its own. Hosts learn from one
-/// another, so that without this what one restart put ahead would stay ahead for ever.
+/// How long a host uses what it learned about other clocks, in nanoseconds of its own clock; the correction decreases linearly to zero.
+/// Hosts learn from one another, so that without this bound a single jump of one clock would keep all stamps ahead for ever.
 const LEARNED_FOR: u64 = 10_000_000_000;
 
 impl StampSource {
-    /// A source for `host`, which must be used by nobody else.
+    /// A generator for `host`. There must be only one for each generation.
     pub fn new(host: Generation) -> StampSource {
         StampSource { host, last: Clock(0), accepted: Clock(0), ahead: 0, learned: Clock(0) }
     }
 
-    /// The next stamp: the clock's reading, put forward by as much as others were lately seen to be ahead, or just above the
-    /// last one where the clock lags.
+    /// The next stamp: the clock's reading, advanced by the lead of other clocks as learned recently, or the last stamp plus one if that
+    /// is higher.
     pub fn next(&mut self, clock: Clock) -> Stamp {
         let reading = clock.0.saturating_add(self.ahead_at(clock));
         self.last = Clock(reading.max(self.last.0.saturating_add(1)));
         Stamp { clock: self.last, host: self.host }
     }
 
-    /// Lets every later stamp be above `seen`, to which one was lost. A host whose clock lags would lose to the same neighbour
-    /// again, so it remembers by how much.
+    /// Makes all later stamps higher than `seen`, the stamp that a transaction of this host lost to. The lead of `seen` is remembered,
+    /// because a host whose clock lags would otherwise lose to the same host again.
     pub fn learn(&mut self, clock: Clock, seen: Stamp) {
         self.last = self.last.max(seen.clock);
         self.accepted(seen);
@@ -79,17 +80,18 @@ impl StampSource {
         (u128::from(self.ahead) * u128::from(left) / u128::from(LEARNED_FOR)) as u64
     }
 
-    /// A device accepted this stamp.
+    /// Notes that a device accepted this stamp.
     pub fn accepted(&mut self, stamp: Stamp) {
         self.accepted = self.accepted.max(stamp.clock);
     }
 
-    /// The highest stamp clock that a device is known to have accepted: no stamp of this host is below it.
+    /// The highest stamp clock that a device is known to have accepted. No later stamp of this host is below it.
     pub fn highest_accepted(&self) -> Clock {
         self.accepted
     }
 
-    /// Comes back to the clock after it had jumped ahead, but not below what a device accepted. True if stamps are lower now.
+    /// Returns to the clock after it had jumped ahead, but not below what a device accepted. True if later stamps are lower than they
+    /// would have been.
     pub fn retreat(&mut self, clock: Clock) -> bool {
         let before = (self.last, self.ahead);
         self.last = self.last.min(clock.max(self.accepted));
@@ -117,7 +119,7 @@ mod tests {
         let mut source = StampSource::new(Generation(3));
         source.learn(Clock(1_000), Stamp { clock: Clock(51_000), host: Generation(9) });
         let soon = source.next(Clock(2_000)).clock;
-        assert!(soon > Clock(51_900), "level with the neighbour, not just above what it lost to: {soon:?}");
+        assert!(soon > Clock(51_900), "the stamp must be level with the other host's clock: {soon:?}");
         let later = Clock(2_000 + LEARNED_FOR);
         assert_eq!(source.next(later).clock, later);
     }
@@ -140,7 +142,7 @@ mod tests {
         source.learn(Clock(1_000), Stamp { clock: hour, host: Generation(9) });
         assert!(!source.retreat(Clock(2_000)), "nothing to take back");
         let next = source.next(Clock(3_000)).clock;
-        assert_eq!(next, Clock(hour.0 + 1), "just above it: the clock is no hour behind those of its neighbours");
+        assert_eq!(next, Clock(hour.0 + 1), "an hour is too far ahead to be another clock's present reading");
         assert_eq!(source.highest_accepted(), hour);
     }
 }

@@ -1,31 +1,30 @@
-//! Time as the protocols see it: two readings that the world hands in with every input.
+//! Time as the protocols see it: two clock readings that are part of every input.
 
 use std::time::Duration;
 
-/// Nanoseconds on a clock that never steps back and runs while the machine sleeps. Timers and leases look
-/// at this one only; readings of different nodes can't be compared.
+/// Nanoseconds on a monotonic clock that also runs while the machine is suspended. Timers and leases use only this clock. Readings of
+/// different nodes can't be compared.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Time(pub u64);
 
 impl Time {
-    /// This time and `span` more.
+    /// This time plus `span`.
     pub fn after(self, span: Duration) -> Time {
         Time(self.0.saturating_add(nanos(span)))
     }
 
-    /// How long ago `earlier` was; zero if it is still to come.
+    /// The time since `earlier`; zero if `earlier` is in the future.
     pub fn since(self, earlier: Time) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// Nanoseconds of wall time since 1970, from a clock that may be skewed, drift, jump and step back.
-/// Only stamps are made of it.
+/// Nanoseconds of wall time since 1970, from a clock that may be skewed, drift, jump and step back. Only stamps use it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Clock(pub u64);
 
 impl Clock {
-    /// This reading and `span` more.
+    /// This reading plus `span`.
     pub fn ahead(self, span: Duration) -> Clock {
         Clock(self.0.saturating_add(nanos(span)))
     }
@@ -36,7 +35,7 @@ impl Clock {
     }
 }
 
-/// Both readings at the moment of an input.
+/// Both clocks at the moment of an input.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Now {
     /// For timers and leases.

@@ -1,9 +1,9 @@
-//! One timer a key, the earliest first.
+//! A timer table holds one deadline for each key, and finds the earliest.
 
 use crate::Time;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Deadlines by key. Setting a key again moves its deadline.
+/// Deadlines by key. Setting a key again replaces its deadline.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Timers<K: Ord> {
     by_time: BTreeSet<(Time, K)>,
@@ -17,7 +17,7 @@ impl<K: Ord> Default for Timers<K> {
 }
 
 impl<K: Ord + Copy> Timers<K> {
-    /// Wakes `key` at `time`, and no longer at the time set before.
+    /// Sets `key`'s deadline, and replaces an earlier setting.
     pub fn set(&mut self, key: K, time: Time) {
         if let Some(before) = self.by_key.insert(key, time) {
             self.by_time.remove(&(before, key));
@@ -25,34 +25,34 @@ impl<K: Ord + Copy> Timers<K> {
         self.by_time.insert((time, key));
     }
 
-    /// Forgets `key`'s deadline, if it has one.
+    /// Removes `key`'s deadline, if it has one.
     pub fn cancel(&mut self, key: K) {
         if let Some(time) = self.by_key.remove(&key) {
             self.by_time.remove(&(time, key));
         }
     }
 
-    /// When `key` is to be woken.
+    /// `key`'s deadline, if it has one.
     pub fn deadline_of(&self, key: K) -> Option<Time> {
         self.by_key.get(&key).copied()
     }
 
-    /// How many keys have a deadline.
+    /// The number of keys with a deadline.
     pub fn len(&self) -> usize {
         self.by_key.len()
     }
 
-    /// True if none has.
+    /// True if no key has a deadline.
     pub fn is_empty(&self) -> bool {
         self.by_key.is_empty()
     }
 
-    /// The earliest deadline.
+    /// The earliest deadline and its key.
     pub fn next(&self) -> Option<(Time, K)> {
         self.by_time.first().copied()
     }
 
-    /// Takes out one key whose deadline has come.
+    /// Removes and returns the key with the earliest deadline, if that has passed.
     pub fn pop_due(&mut self, now: Time) -> Option<K> {
         let (time, key) = self.next()?;
         if time > now {

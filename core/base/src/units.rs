@@ -1,8 +1,8 @@
-//! Sizes as people write them: `64KiB`, `10G`, `1.5TiB`. Powers of two, as is the custom for storage commands.
+//! Sizes as text: `64KiB`, `10G`, `1.5TiB`. Units are powers of two, as is customary for storage commands.
 
 use std::fmt;
 
-/// What is wrong with a size that somebody wrote.
+/// A text that is not a size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SizeError {
     text: String,
@@ -16,7 +16,7 @@ impl fmt::Display for SizeError {
 
 impl std::error::Error for SizeError {}
 
-/// Reads a size in bytes. `K`, `KB` and `KiB` all mean 1024.
+/// Parses a size in bytes. `K`, `KB` and `KiB` all mean 1024.
 pub fn parse_size(text: &str) -> Result<u64, SizeError> {
     let error = || SizeError { text: text.to_string() };
     let trimmed = text.trim();
@@ -40,7 +40,7 @@ pub fn parse_size(text: &str) -> Result<u64, SizeError> {
     }
 }
 
-/// Writes a size so that a person can take it in: `1.5 GiB`.
+/// Formats a size for people: `1.5 GiB`.
 pub fn format_size(bytes: u64) -> String {
     let mut unit = 0;
     while unit < 5 && bytes >> (10 * (unit + 1)) > 0 {

@@ -1,59 +1,58 @@
-//! Commands to the one disk that a machine may have.
+//! Commands that a machine gives to its disk. A machine has at most one disk.
 
 use bytes::Bytes;
 
-/// Names a disk command; its result carries it. Unique among the commands in flight of one machine.
+/// Identifies a disk command in its result. Unique among the commands in flight of one machine.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct DiskTag(pub u64);
 
-/// What a machine wants of its disk. Offsets and lengths are multiples of 512 bytes; data should begin at a multiple of
-/// 512 in memory (see `AlignedBuffer`), or the real world copies it.
+/// A disk command. Offsets and lengths are multiples of 512 bytes. Data should be aligned to 512 bytes in memory (see `AlignedBuffer`);
+/// otherwise the real disk copies it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DiskCommand {
     /// Reads `length` bytes at `offset`.
     Read {
-        /// In bytes.
+        /// The first byte.
         offset: u64,
-        /// In bytes.
+        /// The number of bytes.
         length: usize,
     },
-    /// Writes the buffers one after the other from `offset` on. Not durable when done, unless `durable` is set: then it alone
-    /// is, as if it had been followed by a sync of its own range.
+    /// Writes the buffers one after the other from `offset` on. The write is durable on completion only if `durable` is set, as if a sync
+    /// of this range alone had followed; otherwise a later [`DiskCommand::Sync`] makes it durable.
     Write {
-        /// In bytes.
+        /// The first byte.
         offset: u64,
-        /// What to write.
+        /// The content.
         data: Vec<Bytes>,
-        /// Whether completion means durable.
+        /// Whether completion means that the write is durable.
         durable: bool,
     },
-    /// Makes every write durable whose completion the machine had heard of when it emitted this.
+    /// Makes all writes durable whose completion the machine had received when it issued this command.
     Sync,
-    /// Sets space aside, so that later writes to the range can't fail for want of it. Content that is there stays.
+    /// Allocates space, so that later writes to the range can't fail for lack of it. Existing content is kept.
     Reserve {
-        /// In bytes.
+        /// The first byte.
         offset: u64,
-        /// In bytes.
+        /// The number of bytes.
         length: u64,
     },
 }
 
-/// How a disk command ended.
+/// The result of a disk command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DiskResult {
-    /// The bytes read; as many as asked for.
+    /// The bytes read, as many as asked for.
     Read(Result<Bytes, DiskError>),
-    /// A write, sync or reservation.
+    /// The result of a write, sync or reservation.
     Done(Result<(), DiskError>),
 }
 
-/// What a disk can't do.
+/// Why a disk command failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DiskError {
-    /// No space is left.
     #[error("no space left on the disk")]
     NoSpace,
-    /// It can't read or write there.
-    #[error("the disk answered with an input/output error")]
+    /// A read or write failed.
+    #[error("the disk returned an input/output error")]
     Failed,
 }

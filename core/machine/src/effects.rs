@@ -1,56 +1,52 @@
-//! What a step wants done, collected in a buffer that is used again and again.
+//! Effects are what a machine asks its environment to do. A step collects them in a buffer that is reused.
 
 use crate::{DiskCommand, DiskTag, HostOutcome, OpId};
 use braid_base::NodeId;
 use braid_wire::Message;
 
-/// One thing that the world must now do.
+/// An action that the environment must perform.
 #[derive(Clone, Debug)]
 pub enum Effect {
-    /// Send a message.
     Send {
-        /// To whom.
+        /// The receiver.
         to: NodeId,
-        /// What.
         message: Message,
     },
-    /// Command the machine's disk.
+    /// Give a command to the machine's disk.
     Disk {
-        /// Names the command in its result.
+        /// Identifies the command in its result.
         tag: DiskTag,
-        /// What to do.
         command: DiskCommand,
     },
-    /// Answer a front end or workload.
+    /// Answer a request of a front end or workload.
     Reply {
-        /// Which of its requests.
+        /// The request.
         op: OpId,
-        /// How it ended.
+        /// Its outcome.
         outcome: HostOutcome,
     },
 }
 
-/// Why an input was dropped without effect. Not an error: what networks and retries bring. Counted, and shown
-/// in traces.
+/// Why an input had no effect. This is not an error: networks and retries cause it. It is counted, and shown in traces.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Ignored {
-    /// An answer that nobody awaits (any longer): a duplicate, or one that came after the decision.
+    /// The machine does not wait for this answer, or no longer: a duplicate, or an answer that came after the decision.
     NotAwaited,
-    /// A request that is being worked on already.
+    /// The request is already being processed.
     InProgress,
-    /// A request of a transaction that its host has declared over.
+    /// The request belongs to a transaction that its host has declared settled.
     Settled,
-    /// A message that this kind of node does not take.
+    /// This kind of node does not handle such messages.
     NotForUs,
-    /// An answer from another epoch.
+    /// The answer is from another epoch.
     OtherEpoch,
-    /// It came before the machine had started.
+    /// The machine has not finished starting.
     NotStarted,
-    /// The device has no lease: it has not heard of the monitor for too long, or is just taking over a new membership.
+    /// The device has no lease: it has not heard from the monitor for too long, or is just adopting a new membership.
     NoLease,
 }
 
-/// The effects of a step, and what it ignored.
+/// The effects of a step, and the inputs that it ignored.
 #[derive(Clone, Debug, Default)]
 pub struct Effects {
     effects: Vec<Effect>,
@@ -63,42 +59,42 @@ impl Effects {
         Effects::default()
     }
 
-    /// Send `message` to `to`.
+    /// Sends `message` to `to`.
     pub fn send(&mut self, to: NodeId, message: Message) {
         self.effects.push(Effect::Send { to, message });
     }
 
-    /// Give the disk a command.
+    /// Gives the disk a command.
     pub fn disk(&mut self, tag: DiskTag, command: DiskCommand) {
         self.effects.push(Effect::Disk { tag, command });
     }
 
-    /// Answer request `op`.
+    /// Answers request `op`.
     pub fn reply(&mut self, op: OpId, outcome: HostOutcome) {
         self.effects.push(Effect::Reply { op, outcome });
     }
 
-    /// Record that the input had no effect, and why.
+    /// Records that the input had no effect.
     pub fn ignore(&mut self, why: Ignored) {
         self.ignored.push(why);
     }
 
-    /// Takes everything out to be performed.
+    /// Removes all effects, to perform them.
     pub fn drain(&mut self) -> impl Iterator<Item = Effect> + '_ {
         self.effects.drain(..)
     }
 
-    /// Takes out what was ignored.
+    /// Removes the records of ignored inputs.
     pub fn drain_ignored(&mut self) -> impl Iterator<Item = Ignored> + '_ {
         self.ignored.drain(..)
     }
 
-    /// What is in it, to look at.
+    /// The effects, without removing them.
     pub fn as_slice(&self) -> &[Effect] {
         &self.effects
     }
 
-    /// True if the step wants nothing done.
+    /// True if there are no effects.
     pub fn is_empty(&self) -> bool {
         self.effects.is_empty()
     }

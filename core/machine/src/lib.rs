@@ -1,22 +1,22 @@
-//! The contract between a protocol role (a device, a host) and the world that runs it, simulated or real.
+//! A machine is one protocol role, such as a device or a host, as a deterministic state machine. This crate defines the contract between
+//! a machine and its environment, which is the simulator or a real process.
 //!
 //! ```text
-//!     world ── Input ──► Machine::step ── Effects ──► world
+//!     environment ── Input ──► Machine::step ── Effects ──► environment
 //! ```
 //!
-//! * A step runs to its end: it waits for nothing, touches no clock, socket, file or thread.
-//! * The effects of one step are unordered and may happen at once. If B must follow A, the step that hears of A's
-//!   completion emits B; so what must be durable before an answer can be read in the protocol's code.
-//! * A `Sync` covers exactly the writes whose completion the machine had already heard of. Two overlapping disk
-//!   commands in flight, one of them a write, are a bug of the machine; the simulated disk asserts that there are
-//!   none.
-//! * Messages are datagrams. Connections are the shell's business; silence is found by waking.
+//! * A step never blocks, and accesses no clock, socket, file or thread.
+//! * The effects of one step are unordered and may be performed concurrently. If B must follow A, then B is an effect of the step that
+//!   receives the completion of A. Therefore the code of the protocol shows what must be durable before an answer is sent.
+//! * A `Sync` covers exactly the writes whose completion the machine had already received. A machine must not have two overlapping disk
+//!   commands in flight if one of them is a write; the simulated disk asserts this.
+//! * Messages are datagrams. Connections belong to the environment; a machine detects silence by its deadlines.
 //!
 //! | module | what |
 //! | --- | --- |
-//! | `disk` | commands to the one disk that a machine may have |
-//! | `effects` | what a step wants done |
-//! | `request` | what front ends ask of a host, and how it ends |
+//! | `disk` | disk commands and their results |
+//! | `effects` | the effects of a step |
+//! | `request` | requests of front ends to a host, and their outcomes |
 
 mod disk;
 mod effects;
@@ -32,44 +32,37 @@ pub use request::{
 use braid_base::{NodeId, Now, Time};
 use braid_wire::Message;
 
-/// One protocol role. It owns its state and touches nothing else.
+/// A protocol role as a state machine. It has no state outside itself.
 pub trait Machine {
-    /// Takes one input to its end; says what the world must now do.
+    /// Processes one input, and adds to `out` what the environment must do.
     fn step(&mut self, now: Now, input: Input, out: &mut Effects);
 
-    /// When to be woken if nothing else happens before.
+    /// When to call `step` with [`Input::Wake`] if there is no input before.
     fn deadline(&self) -> Option<Time>;
 
-    /// Asserts what must hold between steps. Worlds call it after steps; the simulated one after each.
+    /// Asserts what must hold between steps. The simulator calls it after every step, real processes now and then.
     fn invariants(&self);
 }
 
-/// What happens to a machine.
+/// An input of a machine.
 #[derive(Clone, Debug)]
 pub enum Input {
-    /// Power on. Memory is empty; the disk is as the last crash left it.
+    /// The machine starts. Its memory is empty; its disk is as the last crash left it.
     Start,
-    /// A message came.
+    /// A message arrived.
     Message {
-        /// From whom.
+        /// The sender.
         from: NodeId,
-        /// What it says.
         message: Message,
     },
-    /// A disk command ended.
-    DiskDone {
-        /// Which.
-        tag: DiskTag,
-        /// How.
-        result: DiskResult,
-    },
-    /// A front end or workload asks a host for something.
+    /// A disk command completed.
+    DiskDone { tag: DiskTag, result: DiskResult },
+    /// A front end or workload makes a request to a host.
     Request {
-        /// Names the request; the reply carries it.
+        /// Identifies the request in its reply.
         op: OpId,
-        /// What it asks.
         request: HostRequest,
     },
-    /// The deadline has come.
+    /// The deadline has passed.
     Wake,
 }

@@ -1,147 +1,136 @@
-//! What an operator asks of the array's monitor, by way of any host (`docs/healing.md`). Each is durable when it is answered, and changes
-//! nothing when it is asked again.
+//! Administration requests are changes that an operator asks of the array's monitor, through any host (`docs/healing.md`). A request is
+//! durable when it is answered, and idempotent.
 
 use braid_base::{DeviceId, DiskId, Epoch, VolumeId, limits};
 
-/// What is to be changed.
+/// A change that an operator asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Administration {
-    /// A device is to go out, as soon as the rest can do without it, and to stay out.
-    Fail {
-        /// Which.
-        device: DeviceId,
-    },
-    /// A device may come back; if its disk was to be replaced and the other one has not come yet, with the disk that it had.
-    Readmit {
-        /// Which.
-        device: DeviceId,
-    },
-    /// Another, empty disk takes a device's slot.
+    /// Takes a device out, as soon as the other devices can serve without it, and keeps it out.
+    Fail { device: DeviceId },
+    /// Allows a device to come back. If its disk was to be replaced, and the new disk has not joined yet, the device comes back with its
+    /// old disk.
+    Readmit { device: DeviceId },
+    /// Fills a device's slot with another, empty disk.
     Replace {
-        /// The slot.
+        /// The device whose slot it is.
         device: DeviceId,
-        /// The disk.
+        /// The new disk.
         disk: DiskId,
-        /// Blocks that objects on that disk may have together.
+        /// How many blocks the objects on the new disk may have together.
         blocks: u64,
-        /// Whether what lies there may be lost, where nothing makes up for it: of volumes without redundancy; and if the device is dead, of
-        /// stripes in which too many others are missing as well.
+        /// Whether data may be lost that nothing can restore: data of volumes without redundancy, and, if the device is dead, data of
+        /// stripes in which too many other devices are missing as well.
         lose: bool,
     },
-    /// A disk stands by, for the slot of a device that stays out.
+    /// Adds a spare, which fills the slot of a device that stays out.
     AddSpare {
-        /// The disk.
         disk: DiskId,
-        /// Blocks that objects on it may have together.
+        /// How many blocks the objects on the disk may have together.
         blocks: u64,
     },
-    /// A disk stands by no longer.
-    RemoveSpare {
-        /// The disk.
-        disk: DiskId,
-    },
-    /// How fast devices are resynchronised.
+    /// Removes a spare.
+    RemoveSpare { disk: DiskId },
+    /// Sets the recovery throttle: how fast devices are resynchronised.
     RecoveryThrottle(RecoveryThrottle),
-    /// The array has one more device, which fills its slot with this disk. Nothing lies on it until a volume is made there, or moved.
+    /// Adds a device to the array, with this disk in its slot. The device is empty until a volume is created on it or moved to it.
     AddDevice {
-        /// Its number, which no device has.
+        /// The number of the device, which no device has yet.
         device: DeviceId,
-        /// Its disk, which must be without a past.
+        /// Its disk, which must never have been used.
         disk: DiskId,
     },
-    /// The array has a device no more. No volume may lie there.
-    RemoveDevice {
-        /// Which.
-        device: DeviceId,
-    },
+    /// Removes a device from the array. No volume may use it.
+    RemoveDevice { device: DeviceId },
 }
 
-/// How fast devices are resynchronised.
+/// The recovery throttle: how fast devices are resynchronised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RecoveryThrottle {
-    /// Bytes a second, on the device that is brought them; zero: as fast as it goes.
+    /// Bytes a second, for each device that is resynchronised; zero: no limit.
     pub bytes_per_second: u64,
-    /// Per cent of its time that a recovery coordinator works while users have requests under way, where these would feel it; from 100 on, it gives way to
-    /// nobody; zero: what is usual.
+    /// Per cent of its time that a recovery coordinator works while users have requests under way that it may slow down. From 100 on, it
+    /// does not yield to users; zero: the default.
     pub share: u8,
-    /// Not at all, for now.
+    /// True while resynchronisation is paused.
     pub paused: bool,
 }
 
-/// Why something is not changed.
+/// Why the monitor refuses a change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AdminError {
     /// The array has no such device.
     #[error("the array has no such device")]
     NoSuchDevice,
-    /// The rest can't do without it.
-    #[error("the array can't do without the device now: {} must come back first", list(others))]
+    /// The other devices can't serve without it.
+    #[error("the array can't do without the device now: bring {} back first", list(others))]
     NeedsOthers {
-        /// These would have to be in.
+        /// The devices that would have to be in.
         others: Vec<DeviceId>,
     },
-    /// No redundant volume lies on it: to take it out would only make its volumes fail.
-    #[error("no volume that could do without the device lies on it: stop it, or replace its disk")]
+    /// No redundant volume uses the device: taking it out would only make its volumes fail.
+    #[error(
+        "no redundant volume uses the device, so that taking it out would only make its volumes fail: stop it, or replace its disk"
+    )]
     NothingGained,
-    /// It is a device's already.
-    #[error("the disk is that of device {device}: take one that is not in use")]
+    /// The disk already fills a slot.
+    #[error("the disk is in use by device {device}: choose one that is not in use")]
     DiskInUse {
-        /// Whose.
+        /// The device in whose slot it is.
         device: DeviceId,
     },
-    /// It would not hold what lies on the slot.
-    #[error("the disk is too small: it has room for {blocks} blocks of 4096 bytes, and {needed} lie on the device")]
+    /// The disk is smaller than the content of the slot.
+    #[error(
+        "the disk is too small: it has room for {blocks} blocks of 4096 bytes, and the device has {needed}: choose a larger one"
+    )]
     TooSmall {
-        /// What it holds.
+        /// Blocks that the disk can hold.
         blocks: u64,
-        /// What it would have to.
+        /// Blocks that it would have to hold.
         needed: u64,
     },
-    /// A volume has no redundancy.
-    #[error("volume {} has no redundancy: what of it lies on the device would be lost, for good", volume.0)]
+    /// A volume on the device has no redundancy.
+    #[error("volume {} has no redundancy: its data on the device would be lost for good", volume.0)]
     WouldLose {
-        /// Which; the first of them.
+        /// The first such volume.
         volume: VolumeId,
     },
-    /// Too many at once.
-    #[error("too many disks are being replaced already: wait for some of them")]
+    /// Too many disks are being replaced at once.
+    #[error("too many disks are being replaced already: wait until some of them are done")]
     TooManyChanges,
-    /// There is no room to remember more.
-    #[error("there are {} spares already, and can't be more", limits::SPARES_MAX)]
+    /// The table of spares is full.
+    #[error("there are {} spares already, the most that an array may have: remove one first", limits::SPARES_MAX)]
     TooManySpares,
-    /// No disk of that name stands by.
-    #[error("no such disk stands by")]
+    /// There is no spare with this disk.
+    #[error("the array has no such spare")]
     NoSuchSpare,
-    /// Another disk fills the slot of that number.
-    #[error("device {device} is there already")]
-    DeviceExists {
-        /// Which.
-        device: DeviceId,
-    },
-    /// There is no room for more.
-    #[error("there are {} devices already, and can't be more", limits::DEVICES_MAX)]
+    /// The array already has a device of this number.
+    #[error("device {device} exists already")]
+    DeviceExists { device: DeviceId },
+    /// The table of devices is full.
+    #[error("there are {} devices already, the most that an array may have", limits::DEVICES_MAX)]
     TooManyDevices,
-    /// A volume lies there.
-    #[error("volume {} lies on it: move that first, or delete it", volume.0)]
+    /// A volume uses the device.
+    #[error("volume {} uses the device: move or delete the volume first", volume.0)]
     HoldsVolume {
-        /// Which; the first of them.
+        /// The first such volume.
         volume: VolumeId,
     },
 }
 
-/// Why a device may not serve, whatever it holds.
+/// Why a device may not join the array, whatever its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum JoinRefused {
-    /// Another disk fills its slot.
-    #[error("disk {expected} belongs here, not this one: bring that one back, or have this one replace it")]
+    /// Another disk belongs into its slot.
+    #[error("disk {expected} belongs into this slot: bring that disk back, or replace it with this one")]
     OtherDisk {
-        /// Which.
+        /// The disk that belongs there.
         expected: DiskId,
     },
-    /// It is to replace another, and has lived in the array before.
-    #[error("this disk has been in use (until epoch {epoch}): make it anew before it takes another's place")]
+    /// The disk is to replace another one, but has been used in the array before.
+    #[error("this disk has been in use (until epoch {epoch}): make it anew before it replaces another disk")]
     Used {
-        /// The last epoch that it lived by.
+        /// The last epoch that the disk adopted.
         epoch: Epoch,
     },
 }

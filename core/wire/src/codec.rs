@@ -1,30 +1,30 @@
-//! Numbers, lists and payloads in and out of bytes: little endian, nothing implied, nothing trusted.
+//! The encoding of numbers, lists and payloads: little endian, every length explicit, every value checked when it is decoded.
 
 use crate::frame::WireError;
 use bytes::Bytes;
 use std::time::Duration;
 
-/// Collects a message: its description, and aside, unjoined, the bulk data that follows it on the wire.
+/// Encodes a message into its description and, separately, the bulk data that follows the description on the wire.
 #[derive(Default)]
 pub(crate) struct Writer {
     pub description: Vec<u8>,
     pub payload: Vec<Bytes>,
 }
 
-/// Takes a message apart again.
+/// Decodes a message.
 pub(crate) struct Reader<'a> {
     pub description: &'a [u8],
     pub payload: Bytes,
 }
 
-/// A value with a form on the wire.
+/// A value with an encoding on the wire.
 pub(crate) trait Wire: Sized {
     fn put(&self, to: &mut Writer);
     fn take(from: &mut Reader) -> Result<Self, WireError>;
 }
 
 impl Writer {
-    /// Sets bulk data aside; the description says only how long it is.
+    /// Adds bulk data to the payload. The description holds only its length.
     pub fn put_payload(&mut self, bytes: &Bytes) {
         (bytes.len() as u32).put(self);
         self.payload.push(bytes.clone());
@@ -53,7 +53,7 @@ impl Reader<'_> {
         if length > max {
             return Err(WireError::TooLong { length, max });
         }
-        // Every item takes at least a byte, so a length beyond what is left is a lie: nothing is set aside for it.
+        // Every item takes at least one byte, so that a length beyond the remaining bytes is invalid: no memory is allocated for it.
         if length > self.description.len() {
             return Err(WireError::Truncated);
         }
@@ -81,11 +81,11 @@ macro_rules! wire_numbers {
 }
 wire_numbers!(u8, u16, u32, u64, i64);
 
-/// Values shorter than this are copied into the description: a part of its own costs more, and would keep the whole frame in memory for
-/// as long as a small value lives.
+/// Values shorter than this are copied into the description. A separate buffer would cost more, and would keep the whole frame in memory
+/// for as long as a small value is in use.
 const ASIDE_BYTES: usize = 1024;
 
-/// Long values go aside: see [`Writer::put_payload`].
+/// Long values go into the payload: see [`Writer::put_payload`].
 impl Wire for Bytes {
     fn put(&self, to: &mut Writer) {
         if self.len() >= ASIDE_BYTES {

@@ -1,111 +1,110 @@
-//! Frames: a message between two nodes of one array, with a checksum over all of it.
+//! A frame carries one message between two nodes of an array, with a checksum over header, description and payload.
 //!
 //! ```text
 //!   0  magic "BRAD"            4      32  from: kind, 3 zeros, number                  8
 //!   4  version                 2      40  to: likewise                                     8
 //!   6  features (none yet)     2      48  zeros: room for authentication                   8
 //!   8  description bytes       4      56  CRC32C over the frame, this field as zeros       4
-//!  12  payload bytes           4      60  zeros                                            4
+//!   6  features (none yet)     2      48  zeros: reserved for authentication               8
 //!  16  array id               16      64  description, then payload
 //! ```
 //!
-//! Kinds of nodes: 1 host, 2 device, 3 lock server, 4 monitor. All numbers are little endian. The payload is the bulk data of the description's pieces, joined in order.
+//! Kinds of nodes: 1 host, 2 device, 3 lock server, 4 monitor. All numbers are little endian. The payload is the bulk data that the
+//! description refers to, joined in order.
 
 use crate::codec::{Reader, Wire, Writer};
 use crate::message::Message;
 use braid_base::{ArrayId, DeviceId, Generation, LockServerId, NodeId, limits};
 use bytes::Bytes;
 
-/// Begins every frame.
+/// The first bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"BRAD";
-/// The version this code speaks. See the history in the crate's own page.
+/// The version of the protocol. The crate's documentation has the history.
 pub const VERSION: u16 = 7;
 /// Bytes of a frame before its description.
 pub const HEADER_BYTES: usize = 64;
 const CRC_AT: usize = 56;
-/// What header and description of a small request or answer take at most, so that they are made in one piece of memory.
+/// The usual upper bound of header and description of a small request or answer: the buffer is allocated with this capacity, so that it
+/// need not grow.
 const USUAL_HEAD_BYTES: usize = 256;
 
-/// A message on its way.
+/// A message with its sender and receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// The array that both belong to.
+    /// The array of both nodes.
     pub array: ArrayId,
-    /// Who sends it.
     pub from: NodeId,
-    /// Who is to have it.
     pub to: NodeId,
-    /// What it says.
     pub message: Message,
 }
 
-/// A frame ready for a vectored write: these parts, in order.
+/// A frame ready for a vectored write of these parts, in order.
 #[derive(Clone, Debug)]
 pub struct EncodedFrame {
     /// Header and description.
     pub head: Bytes,
-    /// The bulk data, as many shared buffers as it came in.
+    /// The bulk data, in the buffers in which the sender had it.
     pub payload: Vec<Bytes>,
 }
 
-/// What the first bytes of a frame say of the rest.
+/// What the header of a frame says about the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
     /// Bytes of the whole frame, header included; at most [`limits::FRAME_BYTES_MAX`].
     pub frame_bytes: usize,
-    /// The array it names.
+    /// The array that the frame belongs to.
     pub array: ArrayId,
 }
 
-/// What is wrong with bytes that should have been a frame.
+/// Why bytes are not a valid frame.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// Not our protocol at all.
+    /// They do not begin with the magic number.
     #[error("these bytes are not a Braid frame")]
     NotBraid,
-    /// A version or feature that we don't speak.
+    /// They have a version or a feature that this release does not know.
     #[error(
         "the peer speaks version {version} of the protocol with features {features:#x}; this one speaks version {VERSION}: bring both to the same release"
     )]
     Version {
-        /// The peer's.
+        /// The peer's version.
         version: u16,
-        /// The peer's.
+        /// The peer's features.
         features: u16,
     },
-    /// Longer than any frame may be.
+    /// The frame is longer than [`limits::FRAME_BYTES_MAX`].
     #[error("a frame of {bytes} bytes is longer than allowed")]
     FrameTooLong {
-        /// What the header claims.
+        /// The length according to the header.
         bytes: usize,
     },
-    /// Damaged on the way.
+    /// The checksum does not match.
     #[error("the frame's checksum does not match")]
     Checksum,
-    /// It ends before its message does.
+    /// The frame ends before its message does.
     #[error("the frame ends in the middle of its message")]
     Truncated,
-    /// A list longer than its bound.
+    /// A list is longer than its bound.
     #[error("a list of {length} items where at most {max} are allowed")]
     TooLong {
-        /// Claimed.
+        /// The length of the list.
         length: usize,
-        /// Allowed.
+        /// The bound.
         max: usize,
     },
-    /// A value outside its set.
-    #[error("a value that is no {what}")]
+    /// A value is outside its range.
+    #[error("the frame has an invalid value for {what}")]
     BadValue {
-        /// What it should have been.
+        /// What the value should have been.
         what: &'static str,
     },
-    /// More bytes than its message has.
-    #[error("the frame goes on after its message")]
+    /// The frame is longer than its message.
+    #[error("the frame has more bytes than its message")]
     Trailing,
 }
 
 impl Frame {
-    /// The frame's bytes, bulk data shared, not copied.
+    /// Encodes the frame. Bulk data is shared, not copied.
     pub fn encode(&self) -> EncodedFrame {
         let mut writer = Writer { description: Vec::with_capacity(USUAL_HEAD_BYTES), payload: Vec::new() };
         writer.description.resize(HEADER_BYTES, 0);
@@ -127,7 +126,7 @@ impl Frame {
         EncodedFrame { head: Bytes::from(head), payload }
     }
 
-    /// Reads the header that `bytes` begin with; none if there are too few of them yet.
+    /// Reads the header at the beginning of `bytes`; `None` if there are too few bytes yet.
     pub fn header(bytes: &[u8]) -> Result<Option<FrameHeader>, WireError> {
         let known = bytes.len().min(4);
         if bytes[..known] != MAGIC[..known] {
@@ -149,7 +148,7 @@ impl Frame {
         Ok(Some(FrameHeader { frame_bytes, array }))
     }
 
-    /// Takes one whole frame apart. Bulk data is shared with `bytes`, not copied.
+    /// Decodes one whole frame. Bulk data is shared with `bytes`, not copied.
     pub fn decode(bytes: Bytes) -> Result<Frame, WireError> {
         let header = Frame::header(&bytes)?.ok_or(WireError::Truncated)?;
         if bytes.len() < header.frame_bytes {
@@ -185,7 +184,7 @@ impl EncodedFrame {
         false
     }
 
-    /// All parts copied into one.
+    /// All parts, copied into one buffer.
     pub fn to_bytes(&self) -> Bytes {
         let mut joined = Vec::with_capacity(self.len());
         joined.extend_from_slice(&self.head);

@@ -1,12 +1,12 @@
-//! What must hold for any bytes at all. A fuzzer and the property tests call these same functions, which panic
-//! where decoding lets something through.
+//! Properties that must hold for arbitrary bytes. The fuzzer and the property tests call the same functions, which panic where decoding
+//! accepts something invalid.
 
 use crate::frame::{Frame, HEADER_BYTES, WireError};
 use crate::message::{Answer, Message, Reply};
 use braid_base::{ArrayId, DeviceId, Epoch, Generation, NodeId, checksum, limits};
 use bytes::Bytes;
 
-/// Someone sends `data` in place of a frame.
+/// A sender sends `data` in place of a frame.
 pub fn wire_frame(data: &[u8]) {
     let header = Frame::header(data);
     for short in 0..HEADER_BYTES.min(data.len()) {
@@ -20,17 +20,21 @@ pub fn wire_frame(data: &[u8]) {
         assert!((HEADER_BYTES..=limits::FRAME_BYTES_MAX).contains(&header.frame_bytes));
     }
     if let Ok(frame) = Frame::decode(Bytes::copy_from_slice(data)) {
-        assert_eq!(Ok(&frame), Frame::decode(frame.encode().to_bytes()).as_ref(), "said again, it is the same");
+        assert_eq!(
+            Ok(&frame),
+            Frame::decode(frame.encode().to_bytes()).as_ref(),
+            "encoding and decoding change nothing"
+        );
     }
 }
 
-/// Someone who knows the format sends a whole frame around any description. The first two bytes of `data` say how long
-/// its payload is, the rest is the description.
+/// A sender that knows the format sends a valid frame around an arbitrary description. The first two bytes of `data` are the length of
+/// the payload, the rest is the description.
 pub fn wire_message(data: &[u8]) {
     let &[low, high, ref description @ ..] = data else {
         return;
     };
-    // Content that tells its place, so that a piece cut out wrongly is seen.
+    // Each byte depends on its position, so that a slice at a wrong position is detected.
     let payload: Vec<u8> = (0..u16::from_le_bytes([low, high])).map(|at| (at ^ (at >> 8)) as u8).collect();
     let bytes = seal(description, &payload);
     if let Ok(frame) = Frame::decode(bytes.clone()) {
@@ -38,7 +42,7 @@ pub fn wire_message(data: &[u8]) {
     }
 }
 
-/// A frame from device 2 to host 7 around any description and payload, in order but for what these say.
+/// A frame from device 2 to host 7 with any description and payload. Everything else in it is valid.
 pub fn seal(description: &[u8], payload: &[u8]) -> Bytes {
     let message = Message::Answer(Answer {
         epoch: Epoch(0),
@@ -53,7 +57,7 @@ pub fn seal(description: &[u8], payload: &[u8]) -> Bytes {
     reseal(bytes)
 }
 
-/// `frame`, somehow changed, with the checksum that it now should have.
+/// `frame`, which a test has changed, with a valid checksum.
 pub fn reseal(mut frame: Vec<u8>) -> Bytes {
     frame[56..60].fill(0);
     let crc = checksum::crc32c(&frame);

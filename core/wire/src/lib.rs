@@ -1,31 +1,31 @@
 //! The messages of Braid's protocols, and the frames that carry them.
 //!
-//! [`message`] is the vocabulary: every protocol speaks only in these enums. [`frame`] is their form on the
-//! wire, drawn byte by byte in `docs/wire-format.md`. Decoding trusts nothing and never panics.
+//! All protocols use the enums of [`message`] and of the modules that it refers to. [`frame`] is their encoding on the wire;
+//! `docs/wire-format.md` describes it byte by byte. Decoding checks everything and never panics.
 //!
 //! | module | what |
 //! | --- | --- |
-//! | `message` | what hosts and devices say to each other |
-//! | `locking` | what hosts and lock servers say to each other |
-//! | `monitoring` | what nodes say to the monitor |
-//! | `objects` | requests for objects that hold bytes and attributes, and their answers |
-//! | `administration` | what operators ask of the monitor |
-//! | `frame` | frames: a message between two nodes, with a checksum |
-//! | `message_codec` | the form of each message in bytes |
-//! | `codec` | numbers, lists and payloads in and out of bytes |
-//! | `fuzzing` | what must hold for any bytes at all |
+//! | `message` | messages between hosts and devices |
+//! | `locking` | messages between hosts and lock servers |
+//! | `monitoring` | messages between nodes and the monitor |
+//! | `objects` | object requests, which read and write bytes and attributes, and their answers |
+//! | `administration` | changes that operators ask of the monitor |
+//! | `frame` | frames: one message between two nodes, with a checksum |
+//! | `message_codec` | the encoding of each message |
+//! | `codec` | the encoding of numbers, lists and payloads |
+//! | `fuzzing` | properties that must hold for arbitrary bytes |
 //!
-//! Wire history, newest first; a frame of another version is refused:
+//! History of the wire format, newest version first. A frame of another version is refused:
 //!
 //! | version | what changed, and why |
 //! | --- | --- |
-//! | 7 | the monitor says with each lease how long it is; renewals and leases name the highest stamp clock that is known to be accepted; a device that renews names the fenced hosts of which it holds something undecided: a fence is answered when there is nothing |
-//! | 6 | requests for objects name what was given up before, in stretches |
-//! | 5 | objects that hold bytes and attributes, and what waits for these to change |
-//! | 4 | disks have names, by which the monitor knows which one fills a slot; operators have devices failed, replaced and readmitted; objects can be made absent, and devices say what of them still is |
-//! | 3 | a monitor decides who is in: hosts are fenced through it and no more at each device, devices tell what others missed, objects say whether they are redundant; lock servers have no epochs |
-//! | 2 | requests name the ordering that they assume, answers say whether somebody was in the way, devices change orderings; lock servers: the locking orderings |
-//! | 1 | the first: timestamp ordering with implied atomicity over blocks |
+//! | 7 | the monitor states the length of each lease; renewals and leases carry the highest stamp clock that is known to be accepted; a device's renewal lists the fenced hosts whose transactions it still holds undecided: a fence is answered when there are none |
+//! | 6 | object requests list what was abandoned before, as intervals |
+//! | 5 | objects that hold bytes and attributes, and requests that wait for an attribute to change |
+//! | 4 | disks have identifiers, by which the monitor knows which disk fills a slot; operators can have devices failed, replaced and readmitted; objects can be created absent, and devices list which blocks are still absent |
+//! | 3 | a monitor decides the membership: hosts are fenced through it and no longer at each device, devices list what others missed, objects have a flag for redundancy; lock servers have no epochs |
+//! | 2 | requests name the ordering that they assume, answers say whether a request had to wait for another host, devices change orderings; lock servers: the locking orderings |
+//! | 1 | the first version: timestamp ordering with implied atomicity over blocks |
 
 pub mod administration;
 mod codec;

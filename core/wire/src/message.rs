@@ -1,8 +1,8 @@
-//! Every message that hosts and devices exchange (`docs/messages.md` has them in one table). Those of lock servers are in
+//! The messages that hosts and devices exchange (`docs/messages.md` lists them in one table). The messages of lock servers are in
 //! [`crate::locking`], those of the monitor in [`crate::monitoring`].
 //!
-//! Messages are datagrams: they may be lost, doubled, late and reordered. A host sends a request again until it
-//! is answered; a device answers a repeated request as it answered the first.
+//! Messages are datagrams: they may be lost, duplicated, delayed and reordered. A host repeats a request until it is answered; a device
+//! answers a repeated request as it answered the first.
 //!
 //! ```text
 //!   host                             device
@@ -12,7 +12,7 @@
 //!    │ Write (data)                    │   all participants
 //!    │────────────────────────────────►│   intent made durable
 //!    │◄─────────────────────── Written │   the last one of these commits; the user is answered
-//!    │ …any request, commits: [17]     │   lazily, riding on the next request
+//!    │ …any request, commits: [17]     │   later, carried by the next request
 //!    │────────────────────────────────►│
 //!    │◄──── …any answer, confirmed [17]│   once durable
 //! ```
@@ -24,178 +24,164 @@ use braid_base::{BlockRange, Clock, DeviceId, Epoch, Generation, ObjectId, Stamp
 use braid_ordering::{Atomicity, Ordering, WriteMode};
 use bytes::Bytes;
 
-/// What one node says to another.
+/// A message between two nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// From a host to a device.
     Request(Request),
-    /// From a device to a host.
     Answer(Answer),
-    /// From a host to a lock server.
     LockRequest(LockRequest),
-    /// From a lock server to a host.
     LockAnswer(LockAnswer),
-    /// To the monitor.
+    /// From a host, device or lock server to the monitor.
     MonitorRequest(MonitorRequest),
-    /// From the monitor.
     MonitorAnswer(MonitorAnswer),
 }
 
-/// From a host to a device: a command, and what rides on it.
+/// A message from a host to a device: a command, and what it carries besides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The host's generation, which is fenced when the host is to be kept out.
+    /// The host's generation. Fencing refuses it.
     pub host: Generation,
-    /// The epoch in which the host sent it.
+    /// The epoch in which the host sent the request.
     pub epoch: Epoch,
-    /// Every transaction of this host with a lower sequence, of those in which this device took part, is over:
-    /// all its participants have confirmed the outcome. The device may forget them.
+    /// The settled mark: every transaction of this host with a lower sequence in which this device took part is over, that is, all its
+    /// participants have confirmed the outcome. The device may forget them.
     pub settled: u64,
-    /// Sequences of further such transactions, above that mark: told once, so that one participant that is unavailable does not
-    /// make the others remember everything since.
+    /// Sequences above that mark of further transactions that are over. Each is sent once. Without this list, one unavailable participant
+    /// would make the others remember every later transaction.
     pub over: Vec<u64>,
-    /// Sequences of this host's own transactions that have committed. They take effect before the command. Of a transaction
-    /// that only holds locks on this device (ordering `device-lock`), the unlock.
+    /// Sequences of this host's own transactions that have committed. They take effect before the command. For a transaction that only
+    /// holds locks on this device (ordering `device-lock`), this releases the locks.
     pub commits: Vec<u64>,
-    /// What the host wants.
     pub command: Command,
 }
 
-/// What a host wants of a device.
+/// A command of a host to a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// "I am alive": renews the host's lease at this device. Answered by [`Reply::Heartbeat`].
+    /// Renews the host's lease at this device. Answered by [`Reply::Heartbeat`].
     Heartbeat,
-    /// devread: the content of these blocks at this stamp.
+    /// A devread: returns the content of these blocks at this stamp.
     Read {
         /// The reading transaction.
         transaction: TransactionId,
-        /// Where it stands in the order.
+        /// The stamp of the transaction.
         stamp: Stamp,
-        /// Which object.
         object: ObjectId,
-        /// How the host takes it to be ordered; a device that has it otherwise refuses.
+        /// The ordering that the host assumes. A device that uses another one refuses the request.
         ordering: Ordering,
-        /// Which of its blocks.
+        /// The blocks to read.
         extents: Vec<BlockRange>,
-        /// The bytes, or only where there are any.
+        /// What to return about the blocks.
         want: Want,
     },
-    /// Announces a write of `prewrites`; with `reads`, a read-and-pre-write, answered with their content.
+    /// A pre-write: announces a write of `prewrites`. With `reads` it is a read-and-pre-write, answered with their content.
     Prewrite {
         /// The writing transaction.
         transaction: TransactionId,
-        /// Where it stands in the order.
+        /// The stamp of the transaction.
         stamp: Stamp,
-        /// Which object.
         object: ObjectId,
-        /// How the host takes it to be ordered; a device that has it otherwise refuses.
+        /// The ordering that the host assumes. A device that uses another one refuses the request.
         ordering: Ordering,
-        /// The blocks that it is going to write.
+        /// The blocks that the transaction is going to write.
         prewrites: Vec<BlockRange>,
-        /// The blocks that it needs to see first.
+        /// The blocks that it needs to read first.
         reads: Vec<BlockRange>,
     },
-    /// devwrite: becomes a durable intent, undecided until every participant has one. The blocks are those
+    /// A devwrite: becomes a durable intent, which is undecided until every participant has one. The blocks are those that were
     /// pre-written.
     Write {
         /// The writing transaction.
         transaction: TransactionId,
-        /// Where it stands in the order.
+        /// The stamp of the transaction.
         stamp: Stamp,
-        /// Which object.
         object: ObjectId,
-        /// How the host takes it to be ordered; a device that has it otherwise refuses.
+        /// The ordering that the host assumes. A device that uses another one refuses the request.
         ordering: Ordering,
-        /// Every device that writes in this transaction, this one included: whoever finds the intent undecided
-        /// asks them.
+        /// Every device that writes in this transaction, including this one: the devices to ask if the intent is found undecided.
         participants: Vec<DeviceId>,
         /// The hostwrite's extent, kept in the header of every block.
         linkage: Linkage,
-        /// Whether it waits for a decision.
+        /// Whether the write waits for a decision.
         mode: WriteMode,
         /// The new content.
         pieces: Vec<Piece>,
     },
-    /// The outcome of a transaction: the sender's own abort, or what a resolver found.
+    /// The outcome of a transaction: an abort by its own host, or the outcome that a resolver found.
     Decide {
-        /// Which transaction; of any host.
+        /// A transaction of any host.
         transaction: TransactionId,
-        /// Its stamp, so that a device that never heard of it can refuse it for ever.
+        /// The stamp of the transaction, so that a device that does not know it can make an abort promise.
         stamp: Stamp,
-        /// What became of it.
         outcome: Outcome,
     },
-    /// Asks what the device knows of a transaction. A device that has no intent for it promises, by answering,
-    /// never to make one.
+    /// Asks what the device knows of a transaction. A device that has no intent for it answers with an abort promise: it will never make
+    /// one.
     Resolve {
-        /// Which transaction; of any host.
+        /// A transaction of any host.
         transaction: TransactionId,
-        /// Its stamp.
+        /// The stamp of the transaction.
         stamp: Stamp,
     },
-    /// All participants of this transaction have confirmed its outcome: the device need not remember it.
+    /// All participants of this transaction have confirmed its outcome: the device may forget it.
     Forget {
-        /// Which transaction; of any host.
+        /// A transaction of any host.
         transaction: TransactionId,
     },
-    /// Business that has no stamps: objects, what others missed, counters.
+    /// A task for the device as a whole, without a stamp: about objects, missed writes, counters.
     Manage {
-        /// Names the request; the answer carries it.
+        /// Identifies the request in its answer.
         ticket: u64,
-        /// What to do.
         task: Task,
     },
-    /// Has commands on objects done, once, however often it is sent. Answered by [`Reply::Objects`].
+    /// Executes commands on objects, exactly once however often the request is sent. Answered by [`Reply::Objects`].
     Objects {
-        /// Names the request among those of the host; of the transactions' sequences.
+        /// Identifies the request. It is one of the host's sequence numbers, which it also uses for transactions.
         sequence: u64,
-        /// What the host had given up of requests like this one when it began it, in stretches: where each begins, and what is behind it,
-        /// ascending and apart. They take in nothing that the host still waits for. By the answer they have happened or never will.
+        /// The object requests that the host had abandoned when it began this one, as disjoint ascending intervals of sequence numbers:
+        /// the first, and the one after the last. No interval contains a request that the host still waits for. Once this request is
+        /// answered, each abandoned request has happened or never will.
         abandoned: Vec<(u64, u64)>,
-        /// What to do.
         request: ObjectRequest,
     },
-    /// Waits until an attribute's value is another one. Answered by [`Reply::Changed`].
+    /// Waits until an attribute has a different value. Answered by [`Reply::Changed`].
     Await {
-        /// Names the request; the answer carries it.
+        /// Identifies the request in its answer.
         ticket: u64,
-        /// Of which object.
         object: ObjectId,
-        /// Which.
         name: AttributeName,
-        /// The value that is known already; no bytes: undefined.
+        /// The value that the host knows already; empty: undefined.
         seen: Bytes,
-        /// So long at most, in milliseconds; then it is answered as it is.
+        /// The time-out in milliseconds. When it has passed, the request is answered with the present value.
         patience: u32,
     },
 }
 
-/// What a read is to bring.
+/// What a read returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want {
     /// The content.
     Data,
-    /// Only which blocks have any ([`Content::Present`]) and which were never written or were given back.
+    /// Whether the blocks have content ([`Content::Present`]) or are holes, that is, were never written or were given back.
     Allocation,
-    /// Only who wrote the blocks last, and as part of what ([`Content::Header`]); of what was given back, a hole.
+    /// Which transaction wrote the blocks last, and its hostwrite's extent ([`Content::Header`]); a hole for blocks that were given back.
     Linkage,
-    /// The content as far as it is there; of blocks that are damaged, that they are ([`Content::Lost`]).
+    /// The content of the readable blocks, and [`Content::Lost`] for damaged ones.
     Salvage,
 }
 
-/// A storage transaction's end.
+/// How a storage transaction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Every participant had its intent: the new content stands.
+    /// Every participant had its intent: the new content is valid.
     Commit,
-    /// The old content stands.
+    /// The old content is valid.
     Abort,
-    /// Some of its writes have taken effect on arrival, and the others never will: whatever the device has of it is suspect.
+    /// Some of its writes have taken effect on arrival, and the others never will: all its blocks on the device are suspect.
     Interrupted,
 }
 
-/// The linkage record of the shared-array paper (section 5): which hostwrite a block was last part of.
+/// The linkage record of the shared-array paper (section 5): the hostwrite that a block was last part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Linkage {
     /// The hostwrite's first block in its volume.
@@ -204,300 +190,270 @@ pub struct Linkage {
     pub last: u64,
 }
 
-/// Blocks and what is, or shall be, in them.
+/// Blocks with their present or new content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Which blocks of the object.
+    /// The blocks of the object.
     pub range: BlockRange,
-    /// Their content.
     pub content: Content,
 }
 
-/// What is in some blocks.
+/// The content of a run of blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// Nothing: they read as zeros and take no space.
+    /// No content: the blocks read as zeros and take no space.
     Hole,
-    /// Something, which was not asked for.
+    /// Some content, which was not asked for.
     Present,
-    /// What this hostwrite of this transaction brought.
+    /// The header of the last write.
     Header {
-        /// Whose.
+        /// The transaction that wrote the blocks.
         transaction: TransactionId,
-        /// All that it wrote.
+        /// The extent of its hostwrite.
         linkage: Linkage,
     },
-    /// These bytes: a block's worth for each block.
+    /// The bytes, 4096 for each block.
     Data(Bytes),
-    /// It was lost: in answer to a read that wants what is left; and in a write, of what nothing can restore.
+    /// The content is lost. A read in salvage mode returns this for damaged blocks; a write stores it for blocks that nothing can
+    /// restore.
     Lost,
 }
 
-/// Requests that concern the device as a whole.
+/// A request about the device as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// Makes an object with room for so many blocks, all of them holes. Done again with the same description,
-    /// it changes nothing.
+    /// Creates an object of this many blocks, all of them holes. Idempotent for the same description.
     CreateObject {
-        /// Its name.
         object: ObjectId,
-        /// Its first block: a whole chunk's.
+        /// Its first block, which is the first of a chunk.
         first: u64,
-        /// Its length in blocks, set aside at once.
+        /// Its length in blocks. The space is reserved at once.
         blocks: u64,
-        /// How its requests are ordered.
         ordering: Ordering,
-        /// Whether its volume does without any one of its devices.
+        /// Whether the volume is redundant: it can be served with any one of its devices missing.
         redundant: bool,
-        /// What becomes of hostwrites that are cut short.
+        /// What happens to interrupted hostwrites.
         atomicity: Atomicity,
-        /// So many of its first blocks are absent until they are written, since others hold what belongs there; the rest are holes.
+        /// The number of its first blocks that are absent until they are written, because other devices hold their content; the rest are
+        /// holes.
         absent: u64,
     },
-    /// Orders the object's requests otherwise from now on, unless transactions on it are under way. Again the same, it changes
-    /// nothing.
+    /// Changes the ordering of the object, unless transactions on it are under way. Idempotent.
     SetOrdering {
-        /// Its name.
         object: ObjectId,
-        /// How its requests are to be ordered.
+        /// The new ordering.
         ordering: Ordering,
     },
-    /// Has the object consist of other blocks from now on, unless transactions on it are under way. What it had not is holes, and what it
-    /// loses is given back. Again the same, it changes nothing.
+    /// Changes the range of blocks of the object, unless transactions on it are under way. New blocks are holes; blocks that it loses are
+    /// given back. Idempotent.
     ResizeObject {
-        /// Its name.
         object: ObjectId,
-        /// Its blocks from now on; the first is a whole chunk's.
+        /// The new range. Its first block is the first of a chunk.
         range: BlockRange,
-        /// Of those that it had not, these are absent until they are written, since others hold what belongs there.
+        /// The new blocks that are absent until they are written, because other devices hold their content.
         absent: BlockRange,
     },
-    /// Removes an object and all it holds.
+    /// Removes an object with all its content.
     RemoveObject {
-        /// Its name.
         object: ObjectId,
     },
-    /// Lists the objects.
     ListObjects,
-    /// Ends when everything answered before is durable, which it is anyhow: kept for relaxed modes.
+    /// Ends when all previously answered writes are durable. They always are: the task is kept for relaxed modes.
     Flush,
-    /// What was written while another device was out, which that device has therefore missed. Answered by [`Managed::Missed`].
+    /// Lists the blocks that were written while another device was out, and which that device has therefore missed. Answered by
+    /// [`Managed::Missed`].
     ListMissed {
         /// The device that was out.
         device: DeviceId,
-        /// Of which object.
         object: ObjectId,
-        /// From this block of the volume on.
+        /// The block of the volume from which to list.
         from: u64,
     },
-    /// What the device has done and holds.
+    /// Returns the device's counters.
     Inspect,
-    /// Which blocks of an object are absent. Answered by [`Managed::Extents`].
+    /// Lists the absent blocks of an object. Answered by [`Managed::Extents`].
     ListAbsent {
-        /// Of which object.
         object: ObjectId,
-        /// From this block of it on.
+        /// The block of the object from which to list.
         from: u64,
     },
-    /// Which blocks of an object may hold something, in whole chunks. Answered by [`Managed::Extents`].
+    /// Lists the blocks of an object that may have content, in whole chunks. Answered by [`Managed::Extents`].
     ListAllocated {
-        /// Of which object.
         object: ObjectId,
-        /// Among these of its blocks.
+        /// The blocks of the object to look at.
         range: BlockRange,
     },
 }
 
-/// From a device to a host: a reply, and what rides on it.
+/// A message from a device to a host: a reply, and what it carries besides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The epoch in which the device answers.
     pub epoch: Epoch,
-    /// Sequences of the host's own transactions whose commit is now durable here.
+    /// Sequences of the host's own transactions whose commit is now durable on this device.
     pub confirmed: Vec<u64>,
-    /// The reply.
     pub reply: Reply,
 }
 
-/// What a device says.
+/// A reply of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// To a heartbeat, with transactions of dead hosts that somebody should resolve or repair.
+    /// The answer to a heartbeat, with transactions of dead hosts that this host should resolve or repair.
     Heartbeat {
-        /// Some of those to be resolved, if there are any.
+        /// Some of the transactions to be resolved.
         orphans: Vec<Orphan>,
-        /// Some of those whose stripes are suspect, if there are any.
+        /// Some of the transactions whose stripes are suspect.
         suspects: Vec<Suspect>,
-        /// Whether it has lately served users: hosts other than the asker, and than those that help devices.
+        /// Whether the device has recently served users, that is, hosts other than the sender of the heartbeat and other than recovery
+        /// coordinators.
         busy: bool,
     },
-    /// To a read, or to a read-and-pre-write that was accepted: the content, in the order asked for.
+    /// The answer to a read, or to an accepted read-and-pre-write: the content, in the order of the request.
     Data {
-        /// The transaction that asked.
         transaction: TransactionId,
-        /// Whether somebody was in the way, so that it had to wait.
+        /// Whether the request had to wait for another transaction.
         waited: bool,
-        /// Blocks and content.
+        /// The blocks with their content.
         pieces: Vec<Piece>,
     },
-    /// To a pre-write without reads: accepted.
+    /// The answer to a pre-write without reads: accepted.
     Accepted {
-        /// The transaction that asked.
         transaction: TransactionId,
-        /// Whether somebody was in the way, so that it had to wait.
+        /// Whether the request had to wait for another transaction.
         waited: bool,
     },
-    /// To a write: the intent is durable (or, for an immediate one, the write is).
+    /// The answer to a write: the intent is durable, or, in immediate mode, the write.
     Written {
-        /// The transaction that asked.
         transaction: TransactionId,
-        /// Whether somebody was in the way, so that it had to wait.
+        /// Whether the request had to wait for another transaction.
         waited: bool,
     },
-    /// No; the transaction must be tried again as a new one, above what it lost to.
+    /// The request is refused: the transaction must be tried again as a new one, with a stamp above the one it lost to.
     Refused {
-        /// The transaction that asked.
         transaction: TransactionId,
-        /// What it had asked for.
+        /// The request that is refused.
         step: Step,
-        /// Why.
         refusal: Refusal,
     },
-    /// No, and trying again as things stand will not help.
+    /// The request failed, and repeating it will not help while the cause persists.
     Failed {
-        /// The transaction that asked.
         transaction: TransactionId,
-        /// What it had asked for.
+        /// The request that failed.
         step: Step,
-        /// Why.
         failure: Failure,
     },
-    /// Unasked: somebody waits for the decision of this transaction of yours.
-    Blocked {
-        /// Which one.
-        transaction: TransactionId,
-    },
-    /// To a decision: durable here.
+    /// Unsolicited: a request waits for the decision of this transaction of the host.
+    Blocked { transaction: TransactionId },
+    /// The answer to a decision: it is durable on this device.
     Decided {
-        /// Which transaction.
         transaction: TransactionId,
-        /// The outcome that stands here. A late abort never undoes a commit.
+        /// The outcome that is valid on this device. A late abort never undoes a commit.
         outcome: Outcome,
     },
-    /// To a resolver.
+    /// The answer to a resolver.
     Vote {
-        /// Which transaction.
         transaction: TransactionId,
-        /// What is known of it here.
+        /// What the device knows of the transaction.
         vote: Vote,
     },
-    /// To a forget.
-    Forgotten {
-        /// Which transaction.
-        transaction: TransactionId,
-    },
-    /// To a task.
+    /// The answer to a forget.
+    Forgotten { transaction: TransactionId },
+    /// The answer to a task.
     Managed {
-        /// The request's ticket.
+        /// The ticket of the request.
         ticket: u64,
-        /// How it went.
         result: Result<Managed, Failure>,
     },
-    /// To anything, when the host or its epoch is not served.
-    Rejected {
-        /// Why.
-        rejection: Rejection,
-    },
-    /// To commands on objects: durable, all that they saw included.
+    /// The host or its epoch is not served. May answer any request.
+    Rejected { rejection: Rejection },
+    /// The answer to commands on objects. Everything that they did or saw is durable.
     Objects {
-        /// The request's.
+        /// The sequence of the request.
         sequence: u64,
-        /// What became of it.
         answer: ObjectAnswer,
     },
-    /// To who waits for an attribute: its value, which may be the one that was known, if the time is up.
+    /// The answer to a request that waits for an attribute: its value, which is the known one if the time-out has passed.
     Changed {
-        /// The request's.
+        /// The ticket of the request.
         ticket: u64,
-        /// The value, durable; no bytes: undefined. Or that there is no such object any more.
+        /// The durable value; empty: undefined. Or a failure: the object does not exist any more.
         value: Result<Bytes, ObjectFailure>,
     },
 }
 
-/// Which request of a transaction a refusal or failure answers.
+/// The request of a transaction that a refusal or failure answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A read without a pre-write.
     Read,
     /// A pre-write, with or without reads.
     Prewrite,
-    /// A write. Once refused or failed here, the transaction can never commit.
+    /// A write. Once its write is refused or failed, the transaction can never commit.
     Write,
 }
 
-/// Why a transaction must try again.
+/// Why a transaction must be tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// A transaction with a higher stamp was here first.
+    /// A transaction with a higher stamp came first.
     TooLate {
-        /// The stamp it lost to: try above it.
+        /// The stamp that it lost to: the next attempt must be above it.
         seen: Stamp,
     },
-    /// The stamp is further ahead of this device's clock than it accepts: the host's clock, or the device's, is
-    /// wrong.
+    /// The stamp is further ahead of this device's clock than the device accepts: the clock of the host or of the device is wrong.
     TooFarAhead {
-        /// The device's clock.
+        /// The reading of the device's clock.
         clock: braid_base::Clock,
     },
-    /// A write came without its live pre-write: it expired, or the device restarted.
+    /// The write has no valid pre-write: it expired, or the device restarted.
     NoPrewrite,
     /// A table is full: try again later.
     Busy,
-    /// The locks could not be had in time: this may be a deadlock (ordering `device-lock`).
+    /// The locks were not available within the time-out, so that there may be a deadlock (ordering `device-lock`).
     LockTimeout,
-    /// Parity may not match what was asked for, so that nothing can be computed from both until it is repaired (atomicity
-    /// `consistent`). The next heartbeat is answered with what is suspect.
+    /// Parity may not match the blocks, so that nothing can be computed from both until parity is resynchronised (atomicity
+    /// `consistent`). The answer to the next heartbeat lists the suspect transactions.
     Suspect,
 }
 
 /// Why a request can't be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Failure {
-    /// The object does not exist on this device.
+    /// The device does not have the object.
     #[error("the object does not exist on the device")]
     NoSuchObject,
-    /// An object of this name exists with another description.
-    #[error("an object of that name exists already, with another description")]
+    /// An object of this number exists with another description.
+    #[error("an object of that number exists already, with another description")]
     ObjectExists,
-    /// The blocks are not within the object.
+    /// Some of the blocks are not in the object.
     #[error("the range is not within the object")]
     OutOfRange,
-    /// No space for it. Overwrites still work.
+    /// The device has no free space. Overwrites still work.
     #[error("the device is full")]
     NoSpace,
-    /// The content of a block was lost: it, or the record of its last write, is damaged.
+    /// The content of a block is lost: the block, or the record of its last write, is damaged.
     #[error("block {block} is damaged on the device")]
     Lost {
         /// The first such block of the object.
         block: u64,
     },
-    /// The disk answered with an error.
-    #[error("the device's disk failed")]
+    /// The disk returned an error.
+    #[error("the device's disk returned an error")]
     Disk,
     /// Transactions on the object are under way.
-    #[error("transactions on the object are under way: try again when they are over")]
+    #[error("transactions on the object are under way: try again when they have ended")]
     InUse,
-    /// Too much is undecided: the same later will do.
-    #[error("the device has too much undecided")]
+    /// Too many transactions are undecided: try again later.
+    #[error("the device has too many undecided transactions: try again later")]
     Busy,
-    /// The device is catching up with what it missed, and can't tell old from new yet.
-    #[error("the device is catching up and can't be read yet")]
+    /// The device is being resynchronised, and its blocks may be stale.
+    #[error("the device is being resynchronised and can't be read yet")]
     Absent,
-    /// The object is ordered otherwise than the request assumes.
-    #[error("on the device the volume has another ordering than this host assumes: start the host again")]
+    /// The object has another ordering than the request assumes.
+    #[error("on the device the volume has another ordering than this host assumes: restart the host")]
     WrongOrdering,
-    /// The request makes no sense: too many extents, pieces that were not pre-written, and the like.
-    #[error("the device does not understand the request")]
+    /// The request is invalid: too many extents, pieces that were not pre-written, and the like.
+    #[error("the device rejects the request as malformed")]
     Malformed,
 }
 
@@ -505,16 +461,16 @@ pub enum Failure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Rejection {
     /// The host's generation was fenced.
-    #[error("this host was fenced: its lease had run out, and it must start again")]
+    #[error("this host was fenced because its lease expired: restart it")]
     Fenced,
-    /// Another epoch rules.
-    #[error("the request was of another epoch than the one that rules there")]
+    /// The receiver's epoch is another one.
+    #[error("the request was sent in another epoch than the receiver's")]
     WrongEpoch {
-        /// The device's.
+        /// The receiver's epoch.
         current: Epoch,
     },
-    /// The device keeps too many hosts in mind.
-    #[error("too many hosts are served there")]
+    /// The table of hosts is full.
+    #[error("too many hosts are served there: stop some of them, or try again later")]
     TooManyHosts,
 }
 
@@ -523,113 +479,106 @@ pub enum Rejection {
 pub enum Vote {
     /// It has a durable intent and no decision.
     Prepared,
-    /// It committed.
+    /// The transaction committed.
     Committed,
-    /// It has none, and will never make one.
+    /// It has no intent, and promises never to make one.
     NeverPrepared,
-    /// It has none. It makes none as long as the stamp is so far ahead of its clock, but can't promise more: a promise for such a stamp
-    /// would keep everybody else away.
+    /// It has no intent. It makes none as long as the stamp is that far ahead of its clock, but can't make an abort promise: a promise
+    /// for such a stamp would make it refuse all other transactions.
     TooFarAhead {
-        /// Its clock's reading.
+        /// The reading of its clock.
         clock: Clock,
     },
 }
 
-/// An undecided or unforgotten transaction whose host is silent.
+/// A transaction that is undecided or not forgotten yet, and whose host is gone or silent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Orphan {
-    /// Which one.
     pub transaction: TransactionId,
-    /// Its stamp.
     pub stamp: Stamp,
-    /// Whom to ask.
+    /// The devices to ask.
     pub participants: Vec<DeviceId>,
 }
 
-/// A transaction that was cut short, so that parity may not match its data: somebody should find out, repair it, and have the
+/// An interrupted write: parity may not match the data of its stripes. A host should check them, resynchronise their parity, and have the
 /// device forget the transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Suspect {
-    /// Which one.
     pub transaction: TransactionId,
     /// The object that it wrote.
     pub object: ObjectId,
-    /// What of it.
+    /// The blocks to check.
     pub blocks: SuspectBlocks,
 }
 
-/// Where to look.
+/// The blocks that a suspect transaction may have written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SuspectBlocks {
-    /// Its write has taken effect on this device: all that it was to write, in blocks of the volume.
+    /// Its write took effect on this device: the extent of the whole hostwrite, in blocks of the volume.
     Written(Linkage),
-    /// It was announced on this device, and its write will not be taken any more: these blocks of the device's component.
+    /// It was announced on this device, and its write will not be accepted any more: blocks of the device's component.
     Announced(BlockRange),
 }
 
 /// The result of a [`Task`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Managed {
-    /// It is done, durably.
+    /// The task is done, durably.
     Done,
-    /// The objects.
     Objects(Vec<ObjectDescription>),
-    /// Counters and sizes.
+    /// The device's counters.
     Inspected(Inspection),
-    /// Blocks of the volume, ascending, that were written while a device was out; some of them it may have nothing to do with.
+    /// Blocks of the volume, in ascending order, that were written while a device was out. Some of them may not concern that device.
     Missed {
-        /// Some of them.
+        /// Some of the blocks.
         extents: Vec<BlockRange>,
-        /// Ask again from this block on; none if these were the last.
+        /// The block from which to continue; `None` if the list is complete.
         next: Option<u64>,
     },
-    /// Blocks of the object, ascending.
+    /// Blocks of the object, in ascending order.
     Extents {
-        /// Some of them.
+        /// Some of the blocks.
         extents: Vec<BlockRange>,
-        /// Ask again from this block on; none if these were the last.
+        /// The block from which to continue; `None` if the list is complete.
         next: Option<u64>,
     },
 }
 
-/// An object as it was created.
+/// The description of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectDescription {
-    /// Its name.
     pub object: ObjectId,
     /// Its first block.
     pub first: u64,
     /// Its length in blocks.
     pub blocks: u64,
-    /// How its requests are ordered.
     pub ordering: Ordering,
-    /// Whether its volume does without any one of its devices. Of one that does not, nothing is ever dropped because a device was
-    /// out: its transactions wait for the device.
+    /// Whether its volume can be served with any one of its devices missing. If not, nothing is ever dropped because a device was out:
+    /// transactions wait for the device.
     pub redundant: bool,
-    /// What becomes of hostwrites that are cut short.
+    /// What happens to interrupted hostwrites.
     pub atomicity: Atomicity,
 }
 
 impl ObjectDescription {
-    /// Its blocks.
     pub fn range(&self) -> BlockRange {
         BlockRange::new(self.first, self.blocks)
     }
 
-    /// How its devwrites are made.
+    /// Whether its devwrites are intents.
     pub fn mode(&self) -> WriteMode {
         WriteMode::of(self.ordering, self.atomicity)
     }
 
-    /// True if what was cut short leaves its stripes suspect.
+    /// True if an interrupted write leaves its stripes suspect.
     pub fn can_be_suspect(&self) -> bool {
         self.atomicity == Atomicity::Consistent && self.ordering.policy().leaves_suspects
     }
 }
 
-/// What a device has done since it started, and what it holds. Counts of events unless said otherwise.
+/// The counters of a device: numbers of events since it started, unless the name says otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inspection {
-    /// Name and value, in a fixed order: `messages_received`, `disk_reads`, `intents_undecided`, …
+    /// Names and values, in a fixed order: `messages_received`, `disk_reads`, `intents_undecided`, …
     pub counters: Vec<(String, u64)>,
 }

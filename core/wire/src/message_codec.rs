@@ -1,5 +1,5 @@
-//! The form of each message on the wire: its fields in the order of their declaration; an enum is a byte for the
-//! choice, then that choice's fields.
+//! The encoding of each message: a struct is its fields in the order of their declaration; an enum is one byte for the variant, then the
+//! fields of that variant.
 
 use crate::administration::*;
 use crate::codec::{Reader, Wire, Writer};
@@ -17,7 +17,7 @@ use braid_ordering::{Atomicity, Ordering, WriteMode};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 
-/// A struct whose fields go out one after the other.
+/// A struct, encoded field by field.
 macro_rules! wire_struct {
     ($name:ident { $($field:ident),* }) => {
         impl Wire for $name {
@@ -45,7 +45,7 @@ macro_rules! wire_newtype {
     )*};
 }
 
-/// An enum: each choice has its byte, then its fields.
+/// An enum: a byte for the variant, then its fields.
 macro_rules! wire_enum {
     ($name:ident { $($byte:literal => $choice:ident $({ $($field:ident),* })? $(( $inner:ident ))?),* $(,)? }) => {
         impl Wire for $name {
@@ -71,7 +71,7 @@ macro_rules! wire_enum {
     };
 }
 
-/// Lists, each with its bound.
+/// Lists, each with its maximum length.
 macro_rules! wire_list {
     ($($item:ty, $max:expr;)*) => {$(
         impl Wire for Vec<$item> {
@@ -325,8 +325,8 @@ impl Wire for Request {
         commits.put(to);
         command.put(to);
     }
-    /// The highest sequence is refused here, as that of a transaction is: there is always a mark above a request for objects. So are stretches
-    /// that are not in order.
+    /// Refuses the highest sequence number, as for transactions, so that a settled mark above every object request exists. Also refuses
+    /// intervals that are empty, not ascending or not disjoint.
     fn take(from: &mut Reader) -> Result<Self, WireError> {
         let (host, epoch) = Wire::take(from)?;
         let (settled, over, commits) = (Wire::take(from)?, Wire::take(from)?, Wire::take(from)?);
@@ -334,20 +334,21 @@ impl Wire for Request {
         match command {
             Command::Objects { sequence: u64::MAX, .. } => Err(WireError::BadValue { what: "sequence" }),
             Command::Objects { ref abandoned, .. } if !are_in_order(abandoned) => {
-                Err(WireError::BadValue { what: "stretches" })
+                Err(WireError::BadValue { what: "intervals" })
             }
             _ => Ok(Request { host, epoch, settled, over, commits, command }),
         }
     }
 }
 
-/// True if none is empty, and they are ascending and apart.
+/// True if the intervals are not empty, ascending, and do not touch.
 fn are_in_order(stretches: &[(u64, u64)]) -> bool {
     stretches.iter().all(|(first, behind)| first < behind)
         && stretches.is_sorted_by(|(_, behind), (next, _)| behind < next)
 }
 
-/// Nobody has to doubt a membership later: each device is there once, in order, since an epoch that has been; recovery coordinator have names.
+/// Refuses an inconsistent membership, so that no receiver need check it: each device is listed once, in ascending order, with a `since`
+/// of no later epoch; a recovery coordinator has a generation other than zero.
 impl Wire for Membership {
     fn put(&self, to: &mut Writer) {
         self.epoch.put(to);
@@ -369,7 +370,7 @@ impl Wire for Membership {
     }
 }
 
-/// The two sets are lists on the wire, ascending.
+/// The two sets are ascending lists on the wire.
 impl Wire for FenceTable {
     fn put(&self, to: &mut Writer) {
         self.below.put(to);
@@ -406,7 +407,7 @@ impl Wire for TransactionId {
         self.host.put(to);
         self.sequence.put(to);
     }
-    /// The highest sequence is refused here, so that there is always a mark above a transaction.
+    /// Refuses the highest sequence number, so that a settled mark above every transaction exists.
     fn take(from: &mut Reader) -> Result<Self, WireError> {
         let id = TransactionId { host: Wire::take(from)?, sequence: Wire::take(from)? };
         if id.sequence == u64::MAX { Err(WireError::BadValue { what: "sequence" }) } else { Ok(id) }
@@ -418,7 +419,7 @@ impl Wire for BlockRange {
         self.start.put(to);
         self.count.put(to);
     }
-    /// A range that runs over the end of all numbers is refused here, so that nobody need think of it again.
+    /// Refuses a range whose last byte has no 64-bit offset, so that no receiver need check for overflow.
     fn take(from: &mut Reader) -> Result<Self, WireError> {
         let range = BlockRange::new(Wire::take(from)?, Wire::take(from)?);
         match range.start.checked_add(range.count) {
@@ -446,7 +447,7 @@ impl Wire for Piece {
             Content::Lost => 5u8.put(to),
         }
     }
-    /// Data must be a block's worth for each block.
+    /// Data must be 4096 bytes for each block.
     fn take(from: &mut Reader) -> Result<Self, WireError> {
         let range = BlockRange::take(from)?;
         let content = match u8::take(from)? {
@@ -495,7 +496,7 @@ impl Wire for () {
     }
 }
 
-/// An answer as bytes, to be kept.
+/// Encodes an answer, for the journal.
 pub fn encode_answer(answer: &ObjectAnswer) -> Vec<u8> {
     let mut writer = Writer { description: vec![0; 4], payload: Vec::new() };
     answer.put(&mut writer);
@@ -506,7 +507,7 @@ pub fn encode_answer(answer: &ObjectAnswer) -> Vec<u8> {
     bytes
 }
 
-/// The answer of these bytes.
+/// Decodes an answer of the journal.
 pub fn decode_answer(bytes: &Bytes) -> Result<ObjectAnswer, WireError> {
     let (length, rest) = bytes.split_first_chunk().ok_or(WireError::Truncated)?;
     let (description, _) = rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or(WireError::Truncated)?;

@@ -1,140 +1,136 @@
-//! What devices, hosts and lock servers say to the array's monitor, which decides who is in (`docs/membership.md`).
+//! The messages that devices, hosts and lock servers exchange with the array's monitor, which decides the membership
+//! (`docs/membership.md`).
 //!
 //! ```text
 //!   device or host                              monitor
-//!    │ Renew (epoch it lives by, when sent)        │   every 500 ms
+//!    │ Renew (its epoch, when sent)                │   every 500 ms
 //!    │────────────────────────────────────────────►│
-//!    │◄──────────────── Lease (when it was sent)   │   and the membership, where the asker has an older one
+//!    │◄──────────────── Lease (when it was sent)   │   with the membership, if the sender's is older
 //!    │                                             │
-//!    │◄──────────────────────── Changed (unasked)  │   a new membership, at once, to all it knows
+//!    │◄────────────────── Changed (unsolicited)    │   a new membership, at once, to all known nodes
 //!    │ Renew (the new epoch)                       │   once the device has it durably
 //!    │────────────────────────────────────────────►│
 //! ```
 //!
-//! A device serves until a lease's length after it *sent* what was answered, by its own clock. The monitor counts from when it
-//! answered, and longer; so a device that is taken out serves no more.
+//! A device may serve for the length of the lease after it *sent* the request that was answered, by its own clock. The monitor counts
+//! from when it answered, and allows for longer; therefore a device that is taken out has stopped serving by then.
 
 use crate::administration::{AdminError, Administration, JoinRefused, RecoveryThrottle};
 use braid_base::{Clock, DeviceId, DiskId, Epoch, Generation, Membership, Time};
 use std::time::Duration;
 
-/// To the monitor.
+/// A message to the monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MonitorRequest {
-    /// The epoch that the sender lives by; zero if it knows none. A device has it durably.
+    /// The sender's epoch; zero if it knows no membership. A device has stored this membership durably.
     pub epoch: Epoch,
-    /// What it wants.
     pub command: MonitorCommand,
 }
 
-/// What somebody wants of the monitor.
+/// A command to the monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MonitorCommand {
-    /// A device, host or lock server is there. Answered by [`MonitorReply::Lease`].
+    /// Renews the lease of a device, host or lock server. Answered by [`MonitorReply::Lease`].
     Renew {
-        /// When it sent this, by its own clock: the answer says it again.
+        /// When the request was sent, by the sender's clock. The answer repeats it.
         sent: Time,
-        /// Of a host: devices that do not answer it. Of a device: itself, if it is of no use, since it hears nothing of the monitor, or can't
-        /// write what it is to be brought. It gets no lease then.
+        /// From a host: devices that do not answer it. From a device: itself, if it can't serve because it does not hear from the
+        /// monitor, or can't write what it should be resynchronised with. It gets no lease then.
         silent: Vec<DeviceId>,
-        /// Of a device: the disk that it has.
+        /// From a device: its disk.
         disk: Option<DiskId>,
-        /// Of a device: the slots of its disk that can't be written.
+        /// From a device: how many slots of its disk can't be written.
         bad_slots: u32,
-        /// Of a device: these are so many that it is to be done without, as soon as it can be.
+        /// From a device: there are so many bad slots that it should be taken out as soon as the others can serve without it.
         failing: bool,
-        /// Of a device: hosts that are kept out of the epoch it lives by, and of which it still has something undecided in volumes with
-        /// redundancy. If these are [`UNDECIDED_HOSTS_MAX`](braid_base::limits::UNDECIDED_HOSTS_MAX), there may be more.
+        /// From a device: hosts that are fenced in its epoch, and that have undecided transactions on it in volumes with redundancy. A
+        /// list of [`UNDECIDED_HOSTS_MAX`](braid_base::limits::UNDECIDED_HOSTS_MAX) hosts may be incomplete.
         undecided: Vec<Generation>,
-        /// The highest stamp clock that is known to be accepted: a device's durable reservation, or what a host was answered. Zero if none is.
+        /// The highest stamp clock that is known to be accepted: the durable reservation of a device, or the highest that a host was
+        /// told. Zero if there is none.
         stamps: Clock,
     },
-    /// Hosts are to be kept out: answered by [`MonitorReply::Fenced`], once no device serves them any more, and what they left undecided
-    /// is decided.
+    /// Fences hosts. Answered by [`MonitorReply::Fenced`], once no device serves them any more and what they left undecided is decided.
     Fence {
-        /// Names the request; the answer carries it.
+        /// Identifies the request in its answer.
         ticket: u64,
-        /// Every generation below this one…
+        /// Every generation below this one is fenced…
         below: Generation,
-        /// …except these, which still live…
+        /// …except these, which are alive.
         except: Vec<Generation>,
-        /// …and these besides.
+        /// These are fenced, too.
         also: Vec<Generation>,
     },
-    /// A returning device has all that it missed: its recovery coordinator says so, again until the membership does, too.
+    /// A returning device is resynchronised. Its recovery coordinator repeats this until the membership says so, too.
     CaughtUp {
-        /// Which device.
         device: DeviceId,
-        /// The epoch in which it came back.
+        /// The epoch in which the device returned.
         since: Epoch,
     },
-    /// How far a recovery coordinator is: said with its renewals.
+    /// The progress of a recovery coordinator, sent along with its renewals.
     Healing {
-        /// Which device it helps.
+        /// The device that it resynchronises.
         device: DeviceId,
-        /// How far that is.
         progress: HealingProgress,
     },
-    /// An operator wants something changed: answered by [`MonitorReply::Administered`].
+    /// A change that an operator asks for. Answered by [`MonitorReply::Administered`].
     Administer {
-        /// Names the request; the answer carries it.
+        /// Identifies the request in its answer.
         ticket: u64,
-        /// What.
         request: Administration,
     },
 }
 
-/// How far a returning device is, in blocks of its own.
+/// The progress of a returning device, in blocks of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct HealingProgress {
-    /// Blocks that this recovery coordinator has brought it.
+    /// Blocks that this recovery coordinator has written to it.
     pub done: u64,
-    /// Blocks that it still lacks, as far as that is known.
+    /// Blocks that are still to be written, as far as is known.
     pub left: u64,
-    /// Blocks that can't be restored: too much of their rows is lost.
+    /// Blocks that can't be restored, because too much of their rows is lost.
     pub lost: u64,
 }
 
-/// From the monitor.
+/// A message from the monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MonitorAnswer {
-    /// Who is in; none if the asker has that already.
+    /// The membership; `None` if the receiver has it already.
     pub membership: Option<Membership>,
-    /// Devices that are in and whose leases have run out, but that can't be taken out, since too many are.
+    /// Devices that are in and whose leases have expired, but that can't be taken out because too many others are out.
     pub unavailable: Vec<DeviceId>,
-    /// The reply.
     pub reply: MonitorReply,
 }
 
-/// What the monitor says.
+/// A reply of the monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MonitorReply {
-    /// To a renewal: to a device, a lease.
+    /// The answer to a renewal. For a device it is a lease.
     Lease {
-        /// When the asker sent its request, by its own clock.
+        /// When the request was sent, by the sender's clock.
         sent: Time,
-        /// How long the lease is, counted from `sent`.
+        /// The length of the lease, counted from `sent`.
         length: Duration,
-        /// How fast hosts are to bring devices what these lack.
+        /// How fast hosts resynchronise devices.
         throttle: RecoveryThrottle,
-        /// The highest stamp clock that devices and hosts have named to the monitor. Each device accepts stamps up to it, though its own clock
-        /// may be behind: others have accepted such stamps.
+        /// The highest stamp clock that devices and hosts have reported to the monitor. Every device accepts stamps up to it even if its
+        /// own clock is behind, because other devices have accepted such stamps.
         stamps: Clock,
     },
-    /// Hosts are kept out: no device serves them any more, and none ever will; each of their hostwrites has taken effect, or never will.
+    /// The hosts are fenced: no device serves them any more or ever will, and each of their hostwrites has taken effect or never will.
     Fenced {
-        /// Which request.
+        /// The ticket of the request.
         ticket: u64,
     },
-    /// Unasked: something has changed.
+    /// Unsolicited: the membership has changed.
     Changed,
-    /// To a device: it gets no lease, and never will as it is.
+    /// The answer to a device that gets no lease, and will get none until its disk is changed.
     JoinRefused(JoinRefused),
-    /// To an operator's request: it is durable, or refused.
+    /// The answer to an operator's request: the change is durable, or refused.
     Administered {
-        /// Which request.
+        /// The ticket of the request.
         ticket: u64,
-        /// Why not.
+        /// Why it was refused.
         result: Result<(), AdminError>,
     },
 }

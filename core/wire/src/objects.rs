@@ -1,18 +1,19 @@
-//! Requests for objects that hold bytes and attributes (device atomics, sections 2, 4 and 5), and what devices answer.
+//! Object requests read and write objects that hold bytes and attributes (device-atomics paper, sections 2, 4 and 5). This module defines
+//! the requests and their answers.
 //!
-//! An object lives on one device, which gives it a number there. It has nothing to do with the component objects of volumes. Its attributes
-//! are named by page and number; an attribute of no bytes is an undefined one.
+//! An object lives on one device and has a number there. It is independent of the component objects of volumes. An attribute is named by
+//! page and number; an attribute without a value is undefined.
 //!
-//! A request is a list of commands, done one after the other, as one: after a crash all of it has happened or nothing, and nobody
-//! sees a part. If a command fails, nothing of the request happens. A compare-and-swap that finds another value is no failure; what
-//! follows it may depend on it ([`When`]).
+//! A request is a list of commands that are executed in order and atomically: after a crash all of it has happened or nothing, and no
+//! other request sees a part of it. If a command fails, nothing of the request happens. A compare-and-swap that finds another value does
+//! not fail; later commands may depend on its result ([`When`]).
 //!
-//! Inside a command the order is: the action, the sets, the gets.
+//! Within a command the order is: the action, the sets, the gets.
 
 use braid_base::{ObjectId, limits};
 use bytes::Bytes;
 
-/// Commands that happen as one.
+/// Commands that are executed atomically.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ObjectRequest {
     /// At most [`limits::OBJECT_COMMANDS_MAX`].
@@ -20,7 +21,8 @@ pub struct ObjectRequest {
 }
 
 impl ObjectRequest {
-    /// Whether a device takes the request at all, whatever it holds. Senders ask this, too: what is refused here may not fit into a frame.
+    /// Validates the request, independent of what the device holds. Senders call this, too, because an invalid request may not fit into a
+    /// frame.
     pub fn check(&self) -> Result<(), ObjectRefusal> {
         let mut bytes = 0;
         for (command, number) in self.commands.iter().zip(0..) {
@@ -32,7 +34,7 @@ impl ObjectRequest {
         Ok(())
     }
 
-    /// Bytes of memory that it takes, about.
+    /// Approximate bytes of memory of the request.
     pub fn memory_bytes(&self) -> usize {
         let lists = |command: &ObjectCommand| {
             command.sets.len() * size_of::<SetAttribute>() + command.gets.len() * size_of::<AttributeName>()
@@ -41,7 +43,7 @@ impl ObjectRequest {
         self.commands.iter().map(command).sum()
     }
 
-    /// True if it changes nothing, whatever it finds.
+    /// True if the request changes nothing, whatever it finds.
     pub fn only_asks(&self) -> bool {
         self.commands.iter().all(ObjectCommand::only_asks)
     }
@@ -50,18 +52,18 @@ impl ObjectRequest {
 /// One command on one object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectCommand {
-    /// Which object. Of [`Action::Create`]: the number wished for, at most [`limits::OBJECT_WISHED_MAX`], or zero to let the device choose
-    /// one that was never used before; behind that, in the same request, zero is the object last made. Of [`Action::List`]: ignored.
+    /// The object. For [`Action::Create`]: the number that it should have, at most [`limits::OBJECT_WISHED_MAX`], or zero to let the
+    /// device choose a number that was never used before. In later commands of the same request, zero means the object created last.
+    /// Ignored for [`Action::List`].
     pub object: ObjectId,
-    /// If this does not hold, the command is skipped, and answered with [`ActionResult::Skipped`].
+    /// If this condition does not hold, the command is skipped and answered by [`ActionResult::Skipped`].
     pub when: When,
-    /// What to do.
     pub action: Action,
-    /// Attributes to set once that is done, at most [`limits::ATTRIBUTES_PER_COMMAND_MAX`].
+    /// Attributes to set after the action, at most [`limits::ATTRIBUTES_PER_COMMAND_MAX`].
     pub sets: Vec<SetAttribute>,
-    /// If this does not hold after the action, the sets don't happen.
+    /// If this condition does not hold after the action, the sets are skipped.
     pub sets_when: When,
-    /// Attributes to get after that, as many at most. An undefined one has no bytes.
+    /// Attributes to get after the sets, subject to the same bound. An undefined attribute is returned as an empty value.
     pub gets: Vec<AttributeName>,
 }
 
@@ -94,7 +96,7 @@ impl ObjectCommand {
         self.sets.iter().try_for_each(|set| check_set(set.name, &set.value))
     }
 
-    /// True if it changes nothing, whatever it finds.
+    /// True if the command changes nothing, whatever it finds.
     pub fn only_asks(&self) -> bool {
         let asks = matches!(
             self.action,
@@ -108,7 +110,7 @@ impl ObjectCommand {
         asks && self.sets.is_empty()
     }
 
-    /// The bytes that it brings.
+    /// The bytes of its values and data.
     fn bytes(&self) -> usize {
         let action = match &self.action {
             Action::Write { data, .. } | Action::Append { data } => data.len(),
@@ -133,45 +135,45 @@ fn check_value(value: &Bytes) -> Result<(), ObjectFailure> {
     Ok(())
 }
 
-/// A condition on what came before in the same request. The device-atomics paper left this out (section 5), for want of an example: a lock
-/// that is taken, used and given back in one round trip is one, and so is a leader whose late writes must not count.
+/// A condition on the earlier commands of the same request. The device-atomics paper omits such conditions for want of an example
+/// (section 5). There are two: acquiring, using and releasing a lock in one round trip, and writes of a leader that must have no effect
+/// after it was replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum When {
-    /// Whatever came before.
+    /// The command is always executed.
     #[default]
     Always,
-    /// Every compare-and-swap so far in this request has swapped. Also if there was none; those that were skipped don't count.
+    /// Every compare-and-swap so far in this request has swapped, or there was none. Skipped ones do not count.
     IfSwapped,
-    /// Some compare-and-swap so far in this request has not swapped.
+    /// A compare-and-swap so far in this request has not swapped.
     IfNotSwapped,
 }
 
-/// An attribute's name in its object.
+/// The name of an attribute in its object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AttributeName {
-    /// Pages from [`AttributeName::RESERVED_PAGES`] on belong to the device.
+    /// The page. Pages from [`AttributeName::RESERVED_PAGES`] on belong to the device.
     pub page: u32,
-    /// In the page.
+    /// The number in the page.
     pub number: u32,
 }
 
 impl AttributeName {
-    /// Pages from here on are the device's: they can't be set, and but for [`AttributeName::OBJECT_PAGE`] nothing is there.
+    /// The first of the pages that belong to the device. They can't be set, and all but [`AttributeName::OBJECT_PAGE`] are empty.
     pub const RESERVED_PAGES: u32 = 0xf000_0000;
-    /// What the device knows of the object, to get only: number 1 its length in bytes, 2 its *incarnation*, a number that no other object of
-    /// this device has or had. Each is eight bytes, big-endian.
+    /// What the device knows about the object. These attributes can only be read: number 1 is the length in bytes, number 2 the
+    /// *incarnation*, a number that no other object of this device has or had. Each is eight bytes, big-endian.
     pub const OBJECT_PAGE: u32 = 0xf000_0001;
     /// See [`AttributeName::OBJECT_PAGE`].
     pub const OBJECT_LENGTH: AttributeName = AttributeName::new(AttributeName::OBJECT_PAGE, 1);
     /// See [`AttributeName::OBJECT_PAGE`].
     pub const OBJECT_LIFE: AttributeName = AttributeName::new(AttributeName::OBJECT_PAGE, 2);
 
-    /// The attribute of this number on this page.
     pub const fn new(page: u32, number: u32) -> AttributeName {
         AttributeName { page, number }
     }
 
-    /// True if its page belongs to the device.
+    /// True if the page belongs to the device.
     pub fn is_reserved(self) -> bool {
         self.page >= AttributeName::RESERVED_PAGES
     }
@@ -180,87 +182,85 @@ impl AttributeName {
 /// A new value for an attribute.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SetAttribute {
-    /// Which.
     pub name: AttributeName,
-    /// At most [`limits::ATTRIBUTE_BYTES_MAX`] bytes. None at all: it is undefined from now on.
+    /// At most [`limits::ATTRIBUTE_BYTES_MAX`] bytes. An empty value makes the attribute undefined.
     pub value: Bytes,
 }
 
 /// What a command does before its sets and gets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// Nothing, if the object is there.
+    /// Nothing, but fails if the object does not exist.
     Nothing,
-    /// Makes the object, empty. One that is there already is a failure.
+    /// Creates an empty object. Fails if it exists.
     Create,
-    /// Removes the object with all its bytes and attributes. Must not have sets or gets, and neither must [`Action::List`].
+    /// Removes the object with all its bytes and attributes. Like [`Action::List`], it must not have sets or gets.
     Remove,
-    /// Reads bytes; what lies beyond the object's end is not answered, what was never written is zeros.
+    /// Reads bytes, up to the object's end. Bytes that were never written are zeros.
     Read {
-        /// From this byte on.
+        /// The first byte.
         offset: u64,
-        /// At most so many. More than [`limits::OBJECT_IO_BYTES_MAX`] are refused: less would look like the object's end.
+        /// How many bytes at most. A length above [`limits::OBJECT_IO_BYTES_MAX`] is refused, because a shorter answer would look like
+        /// the object's end.
         length: u32,
     },
-    /// Writes bytes; the object grows if need be, to [`limits::OBJECT_BYTES_MAX`] at most. No bytes change nothing.
+    /// Writes bytes, and extends the object if necessary, to at most [`limits::OBJECT_BYTES_MAX`]. A write of no bytes changes nothing.
     Write {
-        /// At this byte.
+        /// The first byte.
         offset: u64,
         /// At most [`limits::OBJECT_IO_BYTES_MAX`].
         data: Bytes,
     },
     /// Writes bytes at the object's end.
     Append {
-        /// Likewise.
+        /// At most [`limits::OBJECT_IO_BYTES_MAX`].
         data: Bytes,
     },
-    /// Cuts the object off, or has it grow by zeros that take no room. One request cuts off at most
-    /// [`limits::OBJECT_PIECES_CUT_MAX`] pieces of 4 KiB that were written.
+    /// Sets the object's length. An extension reads as zeros and takes no space. One request cuts off at most
+    /// [`limits::OBJECT_PIECES_CUT_MAX`] written pieces of 4 KiB.
     Truncate {
-        /// Its length from now on.
+        /// The new length.
         length: u64,
     },
-    /// Ends when everything answered before is durable, which it is anyhow.
+    /// Ends when everything answered before is durable, which it always is.
     Flush,
-    /// How long the object is.
+    /// Returns the object's length and incarnation.
     Stat,
-    /// Gives the attribute another value, if it has the one that it is compared with; to the byte and in its length.
+    /// Gives the attribute a new value, if its present value is equal to `compare`, in every byte and in length.
     CompareAndSwap {
-        /// Which.
         name: AttributeName,
-        /// With this.
+        /// The expected value.
         compare: Bytes,
-        /// Its value from now on; no bytes: undefined.
+        /// The new value; empty: undefined.
         swap: Bytes,
         /// What an undefined attribute is equal to.
         undefined: Undefined,
-        /// Whether to answer the value that it had.
+        /// Whether to return the previous value.
         original: bool,
     },
-    /// Adds to a signed number of eight bytes, big-endian; an undefined attribute counts as zero. A sum that does not fit is a failure:
-    /// a counter must not begin anew unnoticed.
+    /// Adds to a signed eight-byte number, big-endian. An undefined attribute counts as zero. An overflow is a failure, because a counter
+    /// that wraps around might do so unnoticed.
     FetchAndAdd {
-        /// Which.
         name: AttributeName,
-        /// So much.
+        /// The summand.
         add: i64,
-        /// Whether to answer the value that it had.
+        /// Whether to return the previous value.
         original: bool,
     },
-    /// Lists attributes by name, of one page or from one page on.
+    /// Lists attributes by name: of one page, or of all pages.
     ListAttributes {
-        /// Those after this one; none: from the first.
+        /// Begins after this attribute; `None`: with the first.
         after: Option<AttributeName>,
-        /// Only of this page.
+        /// Only this page.
         page: Option<u32>,
-        /// At most so many, and at most [`limits::OBJECT_LIST_MAX`].
+        /// How many at most, and at most [`limits::OBJECT_LIST_MAX`].
         most: u32,
     },
     /// Lists the device's objects by number.
     List {
-        /// Those after this one; zero: from the first.
+        /// Begins after this object; zero: with the first.
         after: ObjectId,
-        /// Likewise.
+        /// How many at most, and at most [`limits::OBJECT_LIST_MAX`].
         most: u32,
     },
 }
@@ -268,156 +268,148 @@ pub enum Action {
 /// What an undefined attribute is equal to in a comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Undefined {
-    /// Everything: as in the device-atomics paper (section 4), so that nobody needs to initialize a lock.
+    /// To every value, as in the device-atomics paper (section 4), so that a lock need not be initialized.
     #[default]
     Matches,
-    /// Only a value of no bytes. For whoever must not bring back what others have removed.
+    /// Only to an empty value. For requests that must not recreate what others have removed.
     IsEmpty,
 }
 
-/// What became of a request: of each command, or why nothing happened.
+/// The answer to a request: the result of each command, or why nothing happened.
 pub type ObjectAnswer = Result<Vec<CommandResult>, ObjectRefusal>;
 
-/// What one command brought.
+/// The result of one command.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CommandResult {
-    /// Of the action.
     pub action: ActionResult,
-    /// The attributes asked for, in that order. Of a command that was skipped, none.
+    /// The values of the attributes to get, in that order. Empty if the command was skipped.
     pub values: Vec<Bytes>,
 }
 
-/// What an action brought.
+/// The result of an action.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ActionResult {
     /// The command's condition did not hold.
     Skipped,
     /// It is done.
     Done,
-    /// To a create.
     Created {
         /// The object's number.
         object: ObjectId,
     },
-    /// To a read.
     Data {
-        /// The bytes, as far as the object has them.
+        /// The bytes, up to the object's end.
         data: Bytes,
     },
-    /// To an append.
     Appended {
-        /// Where the bytes begin.
+        /// The offset of the first appended byte.
         offset: u64,
     },
-    /// To a stat.
     Stat {
         /// The object's length in bytes.
         length: u64,
-        /// Its number among all objects that the device ever had.
+        /// The object's incarnation: a number that no other object of this device has or had.
         incarnation: u64,
     },
-    /// To a compare-and-swap.
     Compared {
-        /// Whether it had the value.
+        /// Whether the attribute had the expected value.
         swapped: bool,
-        /// The value that it had, if that was asked for; no bytes: undefined.
+        /// The previous value, if it was asked for; empty: undefined.
         original: Option<Bytes>,
     },
-    /// To a fetch-and-add.
     Added {
-        /// The value that it had, if that was asked for.
+        /// The previous value, if it was asked for.
         original: Option<i64>,
     },
-    /// To a list of attributes, ascending: names, and the lengths of the values.
+    /// Names of attributes, ascending, and the lengths of their values.
     Attributes {
-        /// Some of them.
+        /// Some of the attributes.
         found: Vec<(AttributeName, u32)>,
-        /// Whether there are more: ask again after the last.
+        /// Whether there are more. Continue after the last one.
         more: bool,
     },
-    /// To a list of objects, ascending.
+    /// Numbers of objects, ascending.
     Objects {
-        /// Some of them.
+        /// Some of the objects.
         found: Vec<ObjectId>,
-        /// Whether there are more: ask again after the last.
+        /// Whether there are more. Continue after the last one.
         more: bool,
     },
 }
 
-/// Why nothing of a request happened.
+/// Why a request had no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("command {command}: {failure}")]
 pub struct ObjectRefusal {
-    /// Which command failed, from 0.
+    /// The index of the command that failed, from 0.
     pub command: u32,
-    /// Why.
     pub failure: ObjectFailure,
 }
 
-/// Why a command can't be done.
+/// Why a command failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum ObjectFailure {
-    /// It was never made, or is removed.
+    /// The object was never created, or is removed.
     #[error("there is no object of that number")]
     NoSuchObject,
-    /// One that was to be made.
+    /// The object to be created exists.
     #[error("there is an object of that number already")]
     ObjectExists,
-    /// The device chooses such numbers.
-    #[error("the highest number that may be wished for is {:#x}", limits::OBJECT_WISHED_MAX)]
+    /// Such numbers are reserved for the device to choose.
+    #[error(
+        "the highest number that a request may choose is {:#x}: choose a lower one, or 0 to let the device choose",
+        limits::OBJECT_WISHED_MAX
+    )]
     NumberTooHigh,
-    /// A fetch-and-add finds something else.
-    #[error("the attribute has {length} bytes, and is no number of 8")]
+    /// A fetch-and-add found a value that is not eight bytes long.
+    #[error("the attribute has {length} bytes, and is not a number of 8 bytes")]
     NotANumber {
-        /// Of the value.
+        /// The length of the value.
         length: u32,
     },
-    /// Of a fetch-and-add.
+    /// The sum of a fetch-and-add overflows.
     #[error("the sum does not fit into a signed number of 64 bits")]
     Overflow,
-    /// Of an attribute.
-    #[error("a value can have 65536 bytes at most, this one has {length}")]
+    /// The value of an attribute is too long.
+    #[error("a value may have at most 65536 bytes, and this one has {length}")]
     ValueTooLong {
-        /// Of the value.
+        /// The length of the value.
         length: u32,
     },
     /// The device's pages can't be set.
-    #[error("page {page:#x} belongs to the device: pages below 0xf0000000 are yours")]
-    ReservedPage {
-        /// Which.
-        page: u32,
-    },
-    /// Of a write or truncate.
-    #[error("an object can't be that long")]
+    #[error("page {page:#x} belongs to the device: use a page below 0xf0000000")]
+    ReservedPage { page: u32 },
+    /// A write or truncate exceeds [`limits::OBJECT_BYTES_MAX`].
+    #[error("the object would be longer than an object may be")]
     TooLong,
-    /// Of a truncate: who cuts off more goes from the end in steps.
-    #[error("a request cuts off 4 MiB of data at most: do it in steps")]
+    /// A truncate cuts off too many pieces. Cut off more in several requests, beginning at the end.
+    #[error("a request may cut off at most 4 MiB of data: truncate in several requests")]
     CutsTooMuch,
-    /// Removing still works.
+    /// The device has no free space. Removing still works.
     #[error("the device is full")]
     NoSpace,
-    /// What the device had there is damaged.
-    #[error("what the device holds of the object is damaged")]
+    /// A block that the request needs is damaged.
+    #[error("data of the object is damaged on the device")]
     Lost,
     /// A table is full.
-    #[error("the device has too much under way: try again later")]
+    #[error("the device has too many requests under way: try again later")]
     Busy,
-    /// Too many commands, attributes or bytes in one request or its answer, or things that don't go together.
-    #[error("the request is not one that a device takes: too much at once, or what does not go together")]
+    /// The request is invalid: too many commands, attributes or bytes in it or in its answer, or a combination that is not allowed.
+    #[error("the request is malformed: it is too large, or combines what can't be combined")]
     Malformed,
-    /// Of a request to an attribute volume: its attributes don't lie together.
+    /// The attributes in a request to an attribute volume are not all in one bucket.
     #[error(
         "the attributes of one request to an attribute volume must be of one object; of an object from 2^63 on, they must have the same number"
     )]
     NotTogether,
-    /// Of a request to an attribute volume.
+    /// A request to an attribute volume uses an action that attribute volumes do not have.
     #[error(
-        "an attribute volume keeps attributes only: its objects are all there, are not made or removed, and hold no bytes"
+        "an attribute volume holds attributes only: its objects all exist, can't be created or removed, and have no bytes"
     )]
     NotInAttributeVolume,
-    /// Of a request to an attribute volume.
+    /// The volume is not an attribute volume.
     #[error(
-        "the volume can't be an attribute volume, or holds something else: an attribute volume is a volume of its own, of at least 128 KiB, atomic and ordered"
+        "the volume is not an attribute volume, and can't become one: it must be a dedicated volume of at least 128 KiB, atomic and ordered"
     )]
     NotAnAttributeVolume,
 }

@@ -1,10 +1,10 @@
-//! Seeds mean the same for years.
+//! Random numbers: a seed gives the same sequence in every release.
 
 use braid_base::Rng;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-/// The reference values of SplitMix64: a change here would give every seed ever written down another meaning.
+/// The reference values of SplitMix64. A change here would change the meaning of every recorded seed.
 #[test]
 fn a_seed_means_the_same_for_ever() {
     let mut rng = Rng::new(0);

@@ -1,4 +1,4 @@
-//! The shared words, held to plain models of what they say.
+//! Property tests that compare the basic types with simple models.
 
 mod chance;
 mod memory;

@@ -1,4 +1,4 @@
-//! Buffers for direct I/O.
+//! Aligned buffers for direct I/O.
 
 use braid_base::AlignedBuffer;
 use proptest::prelude::*;
@@ -16,7 +16,7 @@ proptest! {
         let (address, content) = (buffer.as_ptr(), buffer.to_vec());
         let frozen = buffer.freeze();
         prop_assert_eq!(&frozen, &content);
-        // Nothing was copied, so what is aligned stays aligned.
+        // The bytes were not copied, so they are still aligned.
         prop_assert!(len == 0 || frozen.as_ptr() == address);
     }
 }

@@ -1,4 +1,4 @@
-//! Ranges against the sets of their blocks.
+//! Block ranges, compared with sets of block numbers.
 
 use braid_base::BlockRange;
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ proptest! {
         prop_assert_eq!(set(BlockRange::between(a.start, b.start)), (a.start..b.start).collect());
     }
 
-    /// Ranges that nobody has checked yet: no sum may wrap around.
+    /// Ranges that have not been checked yet: no sum may wrap around.
     #[test]
     fn ranges_at_the_end_of_all_numbers_stay_there(start: u64, count: u64, other: u64) {
         let range = BlockRange::new(start, count);

@@ -1,4 +1,4 @@
-//! Any message at all: a strategy for each type of the vocabulary.
+//! Strategies that generate arbitrary messages: one for each type.
 
 use crate::any_objects;
 use braid_base::{
@@ -158,7 +158,7 @@ fn admin_error() -> impl Strategy<Value = AdminError> {
     ]
 }
 
-/// Any that a monitor may make: each device once, present since some epoch up to this one.
+/// A membership that a monitor may create: each device once, present since some epoch up to this one.
 fn membership() -> impl Strategy<Value = Membership> {
     let member_state = prop_oneof![
         Just(MemberState::In),
@@ -302,7 +302,7 @@ fn managed() -> impl Strategy<Value = Managed> {
     prop_oneof![
         Just(Managed::Done),
         vec(description(), 0..5).prop_map(Managed::Objects),
-        // At most 256 bytes, whatever the letters.
+        // At most 256 bytes, in characters of any length.
         vec(("\\PC{0,64}", number()), 0..5).prop_map(|counters| Managed::Inspected(Inspection { counters })),
         (ranges(), prop::option::of(number())).prop_map(|(extents, next)| Managed::Missed { extents, next }),
         (ranges(), prop::option::of(number())).prop_map(|(extents, next)| Managed::Extents { extents, next }),
@@ -382,7 +382,7 @@ fn ranges() -> impl Strategy<Value = Vec<BlockRange>> {
     vec(range(), 0..5)
 }
 
-/// Any range whose bytes can be counted, the longest and the last ones included.
+/// Any range whose last byte has a 64-bit offset, including the longest and the last ones.
 fn range() -> impl Strategy<Value = BlockRange> {
     let end = u64::MAX / BLOCK_BYTES as u64;
     (number(), number()).prop_map(move |(start, count)| {
@@ -412,7 +412,7 @@ fn transaction() -> impl Strategy<Value = TransactionId> {
     (generation(), sequence()).prop_map(|(host, sequence)| TransactionId { host, sequence })
 }
 
-/// Any but the highest.
+/// Any sequence number but the highest.
 fn sequence() -> impl Strategy<Value = u64> {
     number().prop_map(|sequence| sequence.min(u64::MAX - 1))
 }

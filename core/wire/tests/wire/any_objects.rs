@@ -1,4 +1,4 @@
-//! Any request for objects, and any answer to one.
+//! Strategies that generate arbitrary object requests and answers.
 
 use crate::any::{number, object};
 use braid_wire::*;
@@ -92,7 +92,7 @@ pub fn name() -> impl Strategy<Value = AttributeName> {
     (number(), number()).prop_map(|(page, number)| AttributeName { page, number })
 }
 
-/// Mostly short; and some on both sides of the length from which on a value lies in the payload.
+/// Mostly short values, and some on both sides of the length from which on a value is in the payload.
 pub fn value() -> impl Strategy<Value = Bytes> {
     let length = prop_oneof![3 => Just(0usize), 12 => 1..40usize, 1 => 1020..1030usize, 1 => 1030..3000usize];
     (length, any::<u8>()).prop_map(|(length, first)| (0..length).map(|at| first ^ at as u8).collect())
@@ -102,7 +102,7 @@ fn when() -> impl Strategy<Value = When> {
     prop_oneof![Just(When::Always), Just(When::IfSwapped), Just(When::IfNotSwapped)]
 }
 
-/// Stretches in order: where each begins, and what is behind it.
+/// Ascending, disjoint intervals: the first sequence number, and the one after the last.
 pub fn stretches() -> impl Strategy<Value = Vec<(u64, u64)>> {
     vec((1..1_u64 << 60, 1..1_u64 << 8), 0..4).prop_map(|steps| {
         let mut behind = 0;

@@ -1,4 +1,4 @@
-//! Frames that were damaged, cut, made up or of another release: all refused, none of them with a panic.
+//! Frames that are damaged, truncated, random or of another release are refused without a panic.
 
 use crate::golden::goldens;
 use crate::{any, any_objects};
@@ -58,7 +58,7 @@ proptest! {
         prop_assert_eq!(Frame::decode(bytes.into()), Err(WireError::Trailing));
     }
 
-    /// In frames that are in order around it, so that it is the message that is found wanting.
+    /// The frame around the message is valid, so that the message itself is examined.
     #[test]
     fn a_message_cut_at_any_length_or_prolonged_is_refused(frame in any::frame()) {
         let encoded = frame.encode();
@@ -91,7 +91,7 @@ proptest! {
         wire_message(&noise);
     }
 
-    /// Proper messages, a few bytes of them changed: these get far into the decoder.
+    /// Valid messages with a few bytes changed: these get far into the decoder.
     #[test]
     fn a_message_with_some_bytes_changed_is_decoded_without_a_panic(
         frame in any::frame(),
@@ -116,7 +116,7 @@ proptest! {
 }
 
 proptest! {
-    /// In the journal checksums keep kept answers from harm; still, what is none is refused.
+    /// The journal protects stored answers by checksums; nevertheless, invalid ones are refused.
     #[test]
     fn a_kept_answer_that_is_cut_or_prolonged_is_refused(answer in any_objects::answer()) {
         let bytes = Bytes::from(encode_answer(&answer));
@@ -143,7 +143,7 @@ proptest! {
     }
 }
 
-/// Bytes as they are in messages: choices and small numbers, and now and then a large one.
+/// Bytes as they are frequent in messages: variants and small numbers, and sometimes a large one.
 fn small_byte() -> impl Strategy<Value = u8> {
     prop_oneof![4 => 0..14u8, 4 => Just(0), 1 => any::<u8>(), 1 => Just(255)]
 }
@@ -174,7 +174,7 @@ fn a_node_of_no_kind_and_a_device_beyond_all_numbers_are_refused() {
     }
 }
 
-/// Room for what is to come: an older peer takes no notice of it.
+/// Reserved bytes: an older release ignores what newer ones write there.
 #[test]
 fn bytes_kept_for_later_are_not_looked_at() {
     let frame = goldens()[0].frame();

@@ -1,5 +1,5 @@
-//! The bytes of every choice of every message, as `docs/wire-format.md` has them: what was sent by one release is
-//! understood by the next, or the version rises.
+//! The encoding of every variant of every message, as in `docs/wire-format.md`: messages of one release are understood by the next, or
+//! the version changes.
 
 use crate::golden_objects::objects;
 use braid_base::{
@@ -11,14 +11,14 @@ use braid_wire::*;
 use bytes::Bytes;
 use std::time::Duration;
 
-/// A message and its description on the wire, in hexadecimal digits and spaces.
+/// A message and its description on the wire, as hexadecimal digits and spaces.
 pub struct Golden {
     pub message: Message,
     pub description: String,
 }
 
 impl Golden {
-    /// The message on its way from host 7 to device 2, or back.
+    /// The message in a frame from host 7 to device 2, or back.
     pub fn encode(&self) -> EncodedFrame {
         let (host, device) = (NodeId::Host(Generation(7)), NodeId::Device(DeviceId(2)));
         let (from, to) = match self.message {
@@ -39,16 +39,16 @@ impl Golden {
     }
 }
 
-/// Host 7 in epoch 3, all below 5 settled and 6 over, commits of 11 and 12.
+/// From host 7 in epoch 3: all sequences below 5 are settled, 6 is over, 11 and 12 are committed.
 const REQUEST: &str =
     "01 07000000 03000000 0500000000000000 01000000 0600000000000000 02000000 0b00000000000000 0c00000000000000";
-/// Of epoch 3, confirming 11.
+/// From epoch 3, confirming 11.
 const ANSWER: &str = "02 03000000 01000000 0b00000000000000";
-/// Host 7, to a server whose start 5 knows all that it holds; lock 11 is dropped.
+/// From host 7, to a server whose start 5 knows all its locks; lock 11 is dropped.
 const LOCK_REQUEST: &str = "03 07000000 05000000 01000000 0b00000000000000";
-/// Of start 5.
+/// From start 5.
 const LOCK_ANSWER: &str = "04 05000000";
-/// Of one who lives by epoch 3.
+/// From a node in epoch 3.
 const MONITOR_REQUEST: &str = "05 03000000";
 /// Without a membership; device 2 is unavailable.
 const MONITOR_ANSWER: &str = "06 00 01000000 0200";
@@ -59,7 +59,7 @@ pub const OBJECT: &str = "2100000000000000";
 const RANGES: &str = "01000000 0400000000000000 0200000000000000";
 pub const TICKET: &str = "0600000000000000";
 
-/// Every choice of every enum at least once, the plainest request first.
+/// Every variant of every enum at least once, the simplest request first.
 pub fn goldens() -> Vec<Golden> {
     let transaction = TransactionId { host: Generation(7), sequence: 9 };
     let stamp = Stamp { clock: Clock(0x0102_0304_0506_0708), host: Generation(7) };
@@ -314,7 +314,7 @@ pub fn goldens() -> Vec<Golden> {
     all
 }
 
-/// Of the monitor.
+/// Messages of the monitor.
 fn monitoring() -> Vec<Golden> {
     let (sent, sent_hex) = (Time(0x0102_0304_0506_0708), "0807060504030201");
     let member = |device, member_state, since| Member { device: DeviceId(device), member_state, since: Epoch(since) };
@@ -437,7 +437,7 @@ fn monitor_answer(reply: MonitorReply, hex: &str) -> Golden {
     Golden { message, description: format!("{MONITOR_ANSWER} {hex}") }
 }
 
-/// Of lock servers.
+/// Messages of lock servers.
 fn locking(object: ObjectId) -> Vec<Golden> {
     let extents = vec![
         LockExtent { position: 3, range: BlockRange::new(4, 2), mode: LockMode::Exclusive },
@@ -540,7 +540,7 @@ fn whole_frames_have_the_bytes_that_are_written_down() {
     }
 }
 
-/// As many choices as above, and no byte beyond them: whoever adds one finds this test, and the page to write it into.
+/// Each enum has the variants above and no others. A new variant makes this test fail, which points to the page that must describe it.
 #[test]
 fn a_byte_that_is_no_choice_is_refused_by_name() {
     let manage = format!("{REQUEST} 08 {TICKET}");

@@ -1,4 +1,4 @@
-//! The bytes of requests for objects and of their answers.
+//! The encoding of object requests and of their answers.
 
 use crate::golden::{Golden, OBJECT, TICKET, answer, request};
 use braid_base::ObjectId;
@@ -8,7 +8,7 @@ use bytes::Bytes;
 /// Page 1, number 258.
 const NAME: &str = "01000000 02010000";
 
-/// Every choice of every enum at least once.
+/// Every variant of every enum at least once.
 pub fn objects() -> Vec<Golden> {
     let (object, name) = (ObjectId(0x21), AttributeName::new(1, 0x102));
     let (short, long) = (Bytes::from_static(b"abc"), Bytes::from(vec![0xb7; 1024]));
@@ -19,7 +19,7 @@ pub fn objects() -> Vec<Golden> {
         object,
         when: When::IfNotSwapped,
         action: Action::Nothing,
-        // The short value lies in the description, the long one in the payload.
+        // The short value is in the description, the long one in the payload.
         sets: vec![set(&short), set(&long), set(&Bytes::new())],
         sets_when: When::IfSwapped,
         gets: vec![name, AttributeName::OBJECT_LIFE],
@@ -133,7 +133,7 @@ fn results(object: ObjectId, name: AttributeName, value: &Bytes) -> Vec<(ActionR
     ]
 }
 
-/// An answer that is kept has a form of its own: the length of its description, the description, what lies aside.
+/// The encoding of a stored answer: the length of its description, the description, the payload.
 #[test]
 fn a_kept_answer_has_the_bytes_that_are_written_down() {
     let long = Bytes::from(vec![0xb7; 1024]);

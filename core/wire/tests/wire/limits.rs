@@ -1,4 +1,4 @@
-//! Lists and lengths at their bounds, beyond them, and lying.
+//! Lists and lengths at their bounds, beyond them, and with false values.
 
 use crate::golden::hex;
 use crate::limits_objects;
@@ -15,7 +15,7 @@ const TRANSACTION: TransactionId = TransactionId { host: Generation(7), sequence
 const STAMP: Stamp = Stamp::ZERO;
 pub const OBJECT: ObjectId = ObjectId(1);
 
-/// A message whose list is as long as one likes, by what the list is called, with its bound.
+/// A message whose list has a variable length, the name of the list, and its bound.
 pub type Stretch = (&'static str, usize, fn(usize) -> Message);
 
 const LISTS: [Stretch; 28] = [
@@ -172,7 +172,7 @@ fn changed(membership: Membership) -> Message {
     })
 }
 
-/// As long as it gets: all devices are returning, each with a recovery coordinator, and so many hosts are spared, and kept out.
+/// The longest membership: all devices are returning, each with a recovery coordinator, and this many hosts are spared and fenced.
 fn membership(devices: usize, except: usize, also: usize) -> Membership {
     let member_state = MemberState::Returning { recovery_coordinator: Some(Generation(9)) };
     let member = |device| Member { device: DeviceId(device as u16), member_state, since: Epoch(2) };
@@ -231,7 +231,7 @@ fn a_list_at_its_bound_is_taken_and_one_beyond_it_is_refused() {
 fn a_list_that_claims_more_than_there_is_is_refused() {
     for (name, max, message) in LISTS.into_iter().chain(limits_objects::LISTS) {
         let (one, two) = (frame(message(1)).encode().head, frame(message(2)).encode().head);
-        // Where the two differ first is the list's length.
+        // The first difference between the two is the length of the list.
         let at = (64..).find(|at| one[*at] != two[*at]).expect("a length");
         for (claimed, error) in [
             (max as u32, WireError::Truncated),
@@ -293,7 +293,7 @@ fn a_membership_that_makes_no_sense_is_refused() {
 
 #[test]
 fn a_fence_that_names_hosts_twice_or_out_of_order_is_refused() {
-    // Epoch 5 without devices; all below 9 are out but for two hosts, and one besides.
+    // Epoch 5 without devices; all below 9 are fenced except two hosts, and one other.
     let decoded = |except: &str, also: &str| {
         let message = format!("06 01 05000000 00000000 09000000 02000000 {except} {also} 00000000 03");
         Frame::decode(seal(&hex(&message), &[])).map(|_| ())

@@ -1,4 +1,4 @@
-//! The bounds of requests for objects.
+//! The bounds of object requests.
 
 use crate::limits::{OBJECT, Stretch, answer, frame, request};
 use braid_base::limits::*;
@@ -88,12 +88,12 @@ fn a_value_that_claims_more_than_there_is_is_refused() {
     assert_eq!(claimed(1024, 1025, 1024), Err(WireError::Truncated));
     assert_eq!(claimed(1024, 1024, 1025), Err(WireError::Trailing));
     assert_eq!(claimed(1024, u32::MAX, 1024), Err(WireError::Truncated));
-    // A short value must not lie aside, nor a long one in the description.
+    // A short value must not be in the payload, nor a long one in the description.
     assert_eq!(claimed(1024, 3, 3), Err(WireError::Truncated));
     assert_eq!(claimed(1023, 1024, 0), Err(WireError::Truncated));
 }
 
-/// Where an answer's description has the length of its value.
+/// The offset of a value's length in an answer's description.
 fn description_of_value_at() -> usize {
     let empty = frame(value(0)).encode().head;
     empty.len() - 64 - 4
@@ -120,7 +120,7 @@ fn stretches_that_are_not_in_order_are_refused() {
     ] {
         let message = request(Command::Objects { sequence: 9, abandoned, request: ObjectRequest::default() });
         let decoded = Frame::decode(frame(message).encode().to_bytes()).map(|_| ());
-        let refused = Err(WireError::BadValue { what: "stretches" });
+        let refused = Err(WireError::BadValue { what: "intervals" });
         assert_eq!(decoded, if is_taken { Ok(()) } else { refused });
     }
 }

@@ -1,4 +1,4 @@
-//! The wire format: kept as it is written down, and closed to everything else.
+//! Tests of the wire format: it is as documented, and everything else is refused.
 
 mod any;
 mod any_objects;

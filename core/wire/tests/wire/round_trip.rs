@@ -1,4 +1,4 @@
-//! What is sent is what is understood.
+//! Decoding an encoded message yields the same message.
 
 use crate::any;
 use braid_base::{ArrayId, BLOCK_BYTES, BlockRange, DeviceId, Epoch, Generation, NodeId, TransactionId};
