@@ -1,72 +1,73 @@
-//! Answers to requests for objects, kept so that a request that is sent again is not done again, whatever happened in between.
+//! The answers to object requests, stored so that a repeated request is answered as before and not executed again, even after a restart.
 //!
-//! An answer is kept, durably and with its effect in one record, until its host says that it knows it: by a mark below which all its
-//! requests are over, or for a single request above that. What is over is never done any more, whether it was done before or not. A host
-//! that is fenced asks nothing again.
+//! An answer is durable in the same journal record as the effect of its request. It is kept until its host acknowledges it: by a settled
+//! mark below which all its requests are over, or individually for a request above the mark. A request that is over is never executed any
+//! more, whether it was executed before or not. A fenced host makes no more requests, so that its answers are dropped.
 
 use braid_base::{FenceTable, Generation, TransactionId, limits};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-/// Hosts of which nothing is kept but what is over, at most: those that were last heard of. A copy of a request would have to be late by
-/// as many hosts to be taken for new.
+/// The most hosts that have no stored answers and are remembered only for the requests that are over. The hosts last heard from are kept.
+/// A late copy of a request would be executed again only if that many other hosts had been heard from in the meantime.
 const IDLE_HOSTS_MAX: usize = 4096;
 
-/// A host may take this part of what can be kept,
+/// A host may use up to 1/8 of the capacity for answers,
 const SHARE: usize = 8;
-/// and more only while less than this part is taken, by all: so those that don't settle leave room for those that do.
+/// and more only while less than 1/2 of it is used by all hosts. This leaves room for hosts that settle when others do not.
 const SHARED: usize = 2;
-/// One that has no answer here may have one of any length. Neither that nor shares reach into the last of so many parts of what can be kept:
+/// A host without stored answers may store one of any length. Neither that nor the shares may extend into the last 1/4 of the capacity:
 const LAST: usize = 4;
-/// of that a host has no more than this part of all, so that long answers of some stop no others.
+/// of that a host may use at most 1/64 of the whole capacity, so that long answers of some hosts do not block others.
 const LAST_SHARE: usize = 64;
 
-/// The most bytes of answers, where the journal is so long: they are carried on in it.
+/// The capacity for answers, in bytes, in a journal of this length. Snapshots repeat all answers in the journal.
 pub fn bytes_max(journal_length: u64) -> usize {
     (journal_length / JOURNAL_SHARE).clamp(BYTES_MIN, limits::OBJECT_ANSWER_BYTES_MAX as u64) as usize
 }
 
 const JOURNAL_SHARE: u64 = 4;
-/// The longest answer fits into what is not the last part of this.
+/// The longest answer fits into 3/4 of this.
 const BYTES_MIN: u64 = 1 << 20;
 const _: () = assert!(limits::OBJECT_REQUEST_BYTES_MAX * 4 / 3 < BYTES_MIN as usize);
 
-/// The most stretches of requests that are over above a host's mark. Beyond that the lowest become one: what lies between is over, too,
-/// though its host may not know yet.
+/// The most intervals of requests that are over above a host's mark. Beyond that the lowest intervals are merged. The requests in between
+/// are then over, too, although the host may not have abandoned them yet.
 const STRETCHES_OF_HOST_MAX: usize = 256;
-/// The same for all hosts together; each may have one all the same.
+/// The same bound for all hosts together; but each host may have one interval in any case.
 const STRETCHES_MAX: usize = 4096;
 
-/// Bytes that an answer takes in a record, besides its own; a little more than the truth.
+/// An upper bound of the bytes that an answer takes in a record, besides its content.
 const ANSWER_BYTES: usize = 16;
-/// Bytes that a stretch takes.
+/// Bytes that an interval takes in a record.
 const STRETCH_BYTES: usize = 16;
-/// Bytes that a host takes, besides; twice if there are answers.
+/// Bytes that a host takes in a record besides; twice that if it has answers.
 const HOST_BYTES: usize = 24;
 
-/// See the module.
+/// The stored answers of all hosts, and the requests that are over.
 #[derive(Debug, Default)]
 pub struct Answers {
     hosts: BTreeMap<Generation, HostAnswers>,
     kept: usize,
     bytes: usize,
     stretches: usize,
-    /// Counts up whenever a host is heard of.
+    /// Incremented whenever a host is heard from.
     touches: u64,
 }
 
 #[derive(Debug, Default)]
 struct HostAnswers {
-    /// All below is over.
+    /// The mark: all requests below are over.
     settled: u64,
-    /// By sequence.
+    /// The answers, by sequence.
     kept: BTreeMap<u64, Bytes>,
     bytes: usize,
-    /// What is over above the mark: where a stretch begins, and what is behind it. They don't touch.
+    /// The requests that are over above the mark: disjoint intervals that do not touch, from the first sequence to the one after the
+    /// last.
     over: BTreeMap<u64, u64>,
-    /// Of what is over, some that is on record: all below this mark,
+    /// What the journal is known to record as over: all requests below this mark,
     recorded_below: u64,
-    /// and these stretches, the last ones. The rest may be, too.
+    /// and these intervals, the highest ones. The journal may record others, too.
     recorded: BTreeMap<u64, u64>,
     touched: u64,
 }
@@ -74,45 +75,43 @@ struct HostAnswers {
 /// What is known of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// It was not done yet.
+    /// It was not executed yet.
     No,
-    /// It was done, with this answer.
+    /// It was executed, with this answer.
     Answer(Bytes),
     /// It is over: its host does not wait for it any more.
     Over,
 }
 
-/// What a snapshot says of a host.
+/// The part of a snapshot about one host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AnswersRecord {
-    /// Its requests that are over: all below its mark, and stretches above, by where each begins and what is behind it.
+    /// The host's requests that are over: those below its mark, and those in intervals above it, from the first sequence to the one after
+    /// the last.
     Over {
-        /// Whose.
         host: Generation,
-        /// Its mark.
+        /// The settled mark of the host.
         settled: u64,
-        /// Above that.
+        /// The intervals above the mark.
         stretches: Vec<(u64, u64)>,
     },
-    /// Answers that it may ask for, by sequence.
+    /// Answers that the host may ask for, by sequence.
     Kept {
-        /// Whose.
         host: Generation,
-        /// Its mark.
+        /// The settled mark of the host.
         settled: u64,
-        /// The answers.
         kept: Vec<(u64, Bytes)>,
     },
 }
 
-/// Whether one more answer can be kept.
+/// Whether there is space for one more answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerRoom {
-    /// It can.
+    /// There is.
     Enough,
-    /// Not for this host: the others need the rest.
+    /// Not for this host: the rest is reserved for others.
     NotForHost,
-    /// Not for anybody.
+    /// Not for any host.
     None,
 }
 
@@ -127,7 +126,7 @@ impl Answers {
         }
     }
 
-    /// Whether one more answer of this host, of so many bytes, can be kept, where `most` bytes can be in all.
+    /// Whether another answer of `bytes` bytes can be stored for this host, if the capacity is `most` bytes.
     pub fn room(&self, host: Generation, bytes: usize, most: usize) -> AnswerRoom {
         let (kept, held) = self.hosts.get(&host).map_or((0, 0), |held| (held.kept.len(), held.bytes));
         let fits = |kept: usize, held: usize, part: usize| {
@@ -145,7 +144,8 @@ impl Answers {
         }
     }
 
-    /// A request was done. `settled` is its host's mark by then. What is over already needs no answer: a replay hears so before.
+    /// Stores the answer of a request that was executed. `settled` is its host's mark in the same record. An answer is not stored if the
+    /// request is over already, as happens when the journal is replayed.
     pub fn keep(&mut self, name: TransactionId, settled: u64, answer: Bytes) {
         self.touch(name.host);
         self.record(name.host, settled, &[]);
@@ -169,7 +169,7 @@ impl Answers {
         }
     }
 
-    /// A host with answers that a snapshot says it may ask for.
+    /// Restores the answers of a host from a snapshot.
     pub fn carry_on(&mut self, host: Generation, settled: u64, kept: Vec<(u64, Bytes)>) {
         self.touch(host);
         self.settle(host, settled);
@@ -180,14 +180,15 @@ impl Answers {
         self.drop_idle();
     }
 
-    /// The host knows all answers below the mark. True if one is gone. Of hosts that never wanted anything done nothing is kept.
+    /// The host has acknowledged all answers below the mark. True if an answer was removed. Hosts that never made a request are not
+    /// recorded.
     pub fn settle(&mut self, host: Generation, mark: u64) -> bool {
         let Some(held) = self.hosts.get_mut(&host) else { return false };
         if mark > held.settled {
             self.touches += 1;
             (held.settled, held.touched) = (mark, self.touches);
         }
-        // What is over from the mark on is part of what it says.
+        // An interval that begins at or below the mark extends the mark.
         while let Some(first) = held.over.first_entry().filter(|first| *first.key() <= held.settled) {
             self.stretches -= 1;
             held.settled = held.settled.max(first.remove());
@@ -202,7 +203,7 @@ impl Answers {
         any
     }
 
-    /// The host knows this answer. True if there was one.
+    /// The host has acknowledged this answer. True if there was one.
     pub fn forget(&mut self, name: TransactionId) -> bool {
         let any = matches!(self.get(name), Known::Answer(_));
         if any {
@@ -211,8 +212,8 @@ impl Answers {
         any
     }
 
-    /// Of these stretches of what a host has given up, those of which the journal may not say so, as far as it must be said besides the mark; none
-    /// if it says all.
+    /// The abandoned intervals that still have to be logged, besides the mark, because the journal may not record them yet; `None` if it
+    /// records them all.
     pub fn not_on_record(&self, host: Generation, settled: u64, abandoned: &[(u64, u64)]) -> Option<Vec<(u64, u64)>> {
         let held = self.hosts.get(&host);
         let is_news = |stretch: &&(u64, u64)| held.is_none_or(|held| !held.is_on_record(**stretch));
@@ -220,7 +221,7 @@ impl Answers {
         (!news.is_empty()).then(|| news.into_iter().filter(|(_, behind)| *behind > settled).collect())
     }
 
-    /// The journal says so.
+    /// Notes what the journal records as over.
     fn record(&mut self, host: Generation, settled: u64, stretches: &[(u64, u64)]) {
         let held = self.hosts.entry(host).or_default();
         held.recorded_below = held.recorded_below.max(settled);
@@ -232,7 +233,8 @@ impl Answers {
         }
     }
 
-    /// All of a host's requests below the mark are over, and those in these stretches: what was not done never will be. The journal says so.
+    /// All requests of a host below the mark and in these intervals are over: those that were not executed never will be. The journal
+    /// records it.
     pub fn over(&mut self, host: Generation, settled: u64, stretches: &[(u64, u64)]) {
         self.touch(host);
         self.record(host, settled, stretches);
@@ -263,7 +265,7 @@ impl Answers {
         self.settle(host, settled);
     }
 
-    /// Those that are fenced ask nothing again.
+    /// Removes the answers of fenced hosts, which make no more requests.
     pub fn drop_fenced(&mut self, fence: &FenceTable) {
         let fenced: Vec<_> = self.hosts.keys().copied().filter(|host| fence.refuses(*host)).collect();
         fenced.into_iter().for_each(|host| self.drop_host(host));
@@ -290,8 +292,9 @@ impl Answers {
         }
     }
 
-    /// What a snapshot says: of each host what is over, and its answers, in records of about so many bytes. One that is much longer might
-    /// not fit into the journal's end and its start. Those last heard of come last, so that they are known as such by who reads it.
+    /// The content of a snapshot: for each host the requests that are over, and its answers, in records of about `bytes` bytes. A much
+    /// longer record might fit neither at the end of the journal nor at its start. The hosts last heard from come last, so that replay
+    /// restores their order.
     pub fn records(&self, bytes: usize) -> impl Iterator<Item = AnswersRecord> {
         let of_host = move |(host, held): (&Generation, &HostAnswers)| {
             let mut parts = Vec::new();
@@ -306,7 +309,7 @@ impl Answers {
             }
             let (host, settled) = (*host, held.settled);
             let stretches = held.over.iter().map(|(first, behind)| (*first, *behind)).collect();
-            // Stretches that have become one don't take with them what is kept in between: it comes behind.
+            // The answers follow, because a merged interval may include the sequence of a stored answer, which replay must not remove.
             let over = AnswersRecord::Over { host, settled, stretches };
             std::iter::once(over).chain(parts.into_iter().map(move |kept| AnswersRecord::Kept { host, settled, kept }))
         };
@@ -315,20 +318,20 @@ impl Answers {
         hosts.into_iter().flat_map(of_host)
     }
 
-    /// The mark of a host of which something is kept.
+    /// The mark of a host; 0 if nothing is recorded about it.
     pub fn settled(&self, host: Generation) -> u64 {
         self.hosts.get(&host).map_or(0, |held| held.settled)
     }
 
-    /// How many answers are kept.
+    /// The number of stored answers.
     pub fn count(&self) -> usize {
         self.kept
     }
 
-    /// Bytes that all this takes in a snapshot.
+    /// Bytes that a snapshot of all this takes in the journal.
     pub fn journal_len(&self) -> u64 {
         let hosts = self.hosts.len() * 2 * HOST_BYTES + self.stretches * STRETCH_BYTES;
-        // A host's record may be followed by others.
+        // A record of a host may be split into several.
         (hosts + self.kept * ANSWER_BYTES + self.bytes) as u64 + self.bytes as u64 / 512
     }
 }
@@ -339,7 +342,7 @@ impl HostAnswers {
         sequence < self.settled || before.is_some_and(|(_, behind)| sequence < *behind)
     }
 
-    /// What reaches over the mark, and no stretch takes in as a whole, counts as not on record.
+    /// An interval that extends beyond the mark, and that no recorded interval contains, counts as not recorded.
     fn is_on_record(&self, (first, behind): (u64, u64)) -> bool {
         let before = self.recorded.range(..=first).next_back();
         behind <= self.recorded_below || before.is_some_and(|(_, end)| behind <= *end)
@@ -365,12 +368,12 @@ fn insert_stretch(stretches: &mut BTreeMap<u64, u64>, (mut first, mut behind): (
     }
 }
 
-/// The room of a record that says so many stretches are over.
+/// Bytes of a record with this many intervals.
 pub fn over_len(stretches: usize) -> u64 {
     (HOST_BYTES + stretches * STRETCH_BYTES) as u64
 }
 
-/// Sequences as stretches: where each begins, and what is behind it.
+/// Merges sequences into intervals, from the first sequence to the one after the last.
 pub fn stretches_of(mut sequences: Vec<u64>) -> Vec<(u64, u64)> {
     sequences.sort_unstable();
     let mut stretches: Vec<(u64, u64)> = Vec::new();
@@ -398,11 +401,11 @@ mod tests {
             answers.keep(name(host, 1), 1, Bytes::from_static(b"x"));
             answers.settle(Generation(host), 2);
         }
-        // The one that has been there longest is at work still.
+        // Host 1 has been known for longest, but is still active.
         answers.settle(Generation(1), 3);
         answers.keep(name(5000, 1), 1, Bytes::new());
         assert_eq!((answers.get(name(1, 1)), answers.get(name(2, 1))), (Known::Over, Known::No));
-        // So it is for whoever reads the snapshot.
+        // A replay of the snapshot keeps the same order.
         let mut read = Answers::default();
         for record in answers.records(1000) {
             match record {
@@ -417,7 +420,7 @@ mod tests {
     #[test]
     fn what_is_over_stays_so_and_takes_little() {
         let mut answers = Answers::default();
-        // Every second sequence is of another device.
+        // Every second sequence belongs to another device.
         for sequence in (10..10_000).step_by(2) {
             answers.keep(name(1, sequence), 5, Bytes::from_static(b"answer"));
             assert!(answers.forget(name(1, sequence)));
@@ -425,7 +428,7 @@ mod tests {
         assert_eq!((answers.kept, answers.bytes), (0, 0));
         assert!(answers.stretches <= STRETCHES_OF_HOST_MAX && answers.journal_len() < 5000);
         assert!((10..10_000).step_by(2).all(|sequence| answers.get(name(1, sequence)) == Known::Over));
-        assert_eq!((answers.get(name(1, 5)), answers.get(name(1, 9))), (Known::No, Known::No), "they may come yet");
+        assert_eq!((answers.get(name(1, 5)), answers.get(name(1, 9))), (Known::No, Known::No), "they may still arrive");
         answers.settle(Generation(1), 9_999);
         assert_eq!((answers.stretches, answers.settled(Generation(1))), (0, 9_999));
     }

@@ -1,37 +1,37 @@
-//! Batches: what one write brings into the journal. A description (header and records) under one checksum, padded to a
-//! sector, then the payload, whose blocks have checksums of their own in the records.
+//! A batch is the unit in which the journal is written: a description (header and records) with a checksum, padded to a sector, followed
+//! by the payload. The records contain checksums of the payload's blocks.
 //!
-//! Batches are written one at a time, each only when the one before it is durable, and each names that one. So a whole
-//! description proves that all batches before it had been durable: damage there is *loss*; damage in the very last is
-//! a write that was never answered. Sequences are never used twice, not even those of batches that recovery dropped.
+//! Only one batch is written at a time, when its predecessor is durable, and each batch names its predecessor. Therefore a valid
+//! description proves that all earlier batches had been durable: damage in those is *loss*, whereas damage in the last batch of all is a
+//! write that was never answered. Sequences are never reused, not even those of batches that recovery discarded.
 
 use braid_base::checksum::crc32c;
 use braid_base::{AlignedBuffer, BLOCK_BYTES};
 use bytes::{Buf, BufMut};
 
-/// What devices read and write at once, and may tear between.
+/// The unit of atomic writes of a disk: a crash may leave some sectors of a write old and others new.
 pub const SECTOR: usize = 512;
 
 const MAGIC: [u8; 8] = *b"BraidJnl";
-/// Bytes before the records.
+/// Bytes of a batch before its records.
 pub(crate) const HEADER: usize = 64;
 
-/// A batch's header.
+/// The header of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BatchHeader {
-    /// Counts batches, with gaps.
+    /// Increases from batch to batch, with gaps.
     pub sequence: u64,
-    /// The sequence of the batch before it.
+    /// The sequence of the preceding batch.
     pub previous: u64,
-    /// Where it begins, counted from the journal's start.
+    /// The offset of the batch in the journal.
     pub offset: u64,
-    /// Bytes of its records.
+    /// Bytes of the records.
     pub records: u32,
-    /// Blocks of its payload.
+    /// Blocks of the payload.
     pub payload: u32,
-    /// A snapshot begins with it.
+    /// The batch is the first of a snapshot.
     pub begins_snapshot: bool,
-    /// A snapshot ends in it.
+    /// The batch is the last of a snapshot.
     pub ends_snapshot: bool,
 }
 
@@ -39,17 +39,17 @@ const BEGINS_SNAPSHOT: u32 = 1;
 const ENDS_SNAPSHOT: u32 = 2;
 
 impl BatchHeader {
-    /// Bytes up to the payload.
+    /// Bytes before the payload.
     pub fn description_len(&self) -> usize {
         (HEADER + self.records as usize).next_multiple_of(SECTOR)
     }
 
-    /// Bytes in all.
+    /// Bytes of the whole batch.
     pub fn len(&self) -> usize {
         self.description_len() + self.payload as usize * BLOCK_BYTES
     }
 
-    /// The batch, with its records; the payload is yet to be appended.
+    /// Encodes the header and the records. The caller appends the payload.
     pub fn encode(&self, seal: u32, records: &[u8]) -> AlignedBuffer {
         let mut buffer = AlignedBuffer::with_capacity(self.len());
         let mut to = buffer.append_zeros(self.description_len());
@@ -69,7 +69,7 @@ impl BatchHeader {
         buffer
     }
 
-    /// The batch that begins at `offset` of the journal, if its description is whole.
+    /// Decodes the batch at `offset` of the journal; `None` if there is no valid description.
     pub fn decode(journal: &[u8], offset: usize, seal: u32) -> Option<BatchHeader> {
         let bytes = &journal[offset..];
         if bytes.len() < SECTOR || bytes[..8] != MAGIC {
@@ -94,15 +94,15 @@ impl BatchHeader {
             return None;
         }
         let checksum = u32::from_le_bytes(bytes[HEADER - 4..HEADER].try_into().expect("four bytes"));
-        // The checksum was taken with zeros in its own place.
+        // The checksum was computed with zeros in its own field.
         let mut description = bytes[..HEADER + header.records as usize].to_vec();
         description[HEADER - 4..HEADER].fill(0);
         (crc32c(&description) == checksum).then_some(header)
     }
 }
 
-/// An empty batch, which a journal begins with; `seal` is what all batches of one journal carry, and nothing else does but by a rare
-/// chance.
+/// The empty batch at the start of a new journal. `seal` is a random number that all batches of one journal carry, so that other data is
+/// not mistaken for a batch.
 pub fn first_batch(seal: u32) -> AlignedBuffer {
     let first = BatchHeader {
         sequence: 1,

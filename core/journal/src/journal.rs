@@ -1,8 +1,8 @@
-//! The journal's head: what waits for the next batch, and what follows when that is durable.
+//! The write side of the journal: it collects records for the next batch, and completes their requests when that batch is durable.
 //!
-//! One batch is in flight at a time; what comes meanwhile collects for the next (group commit). A batch holds, in this
-//! order: a part of the snapshot that a checkpoint carries on, if there is one; then, once all of that is written,
-//! *notes* (decisions and other small records, always all of them); then *entries* with their payload.
+//! One batch is in flight at a time; records that arrive in the meantime are collected for the next one (group commit). A batch contains,
+//! in this order: a part of the snapshot, while a checkpoint writes one; then, once the snapshot is complete, all *notes* (decisions and
+//! other small records); then *entries* with their payload, as many as fit.
 
 use crate::batch::{BatchHeader, HEADER};
 use crate::record::{Entry, Record};
@@ -12,9 +12,9 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How long a note that is in no hurry waits for a batch to ride on.
+/// How long a note that is not urgent waits for other records.
 const LINGER: Duration = Duration::from_millis(10);
-/// How long after a batch its durability is put on record, if no other batch does it.
+/// How long after a batch an empty one is written, which records that the first one was durable, if no other batch does so before.
 const MARK_AFTER: Duration = Duration::from_millis(50);
 
 /// A part of a snapshot.
@@ -26,23 +26,23 @@ pub enum Carried<E> {
     Entry(E),
 }
 
-/// A batch on its way to the disk.
+/// A batch that is being written.
 #[derive(Debug)]
 pub struct Flight<E, D> {
-    /// New entries, their payload now in the batch's buffer.
+    /// New entries. Their payload is in the batch's buffer.
     pub entries: Vec<E>,
-    /// Entries carried along, likewise.
+    /// Entries repeated by the snapshot, likewise.
     pub carried: Vec<E>,
-    /// What follows when it is durable.
+    /// What to do when the batch is durable.
     pub then: D,
-    /// True if a snapshot ends in it.
+    /// True if it is the last batch of a snapshot.
     pub ends_snapshot: bool,
-    /// True if there was nothing in it: it only proves that the batch before it was durable.
+    /// True if the batch is a mark: it is empty, and only proves that its predecessor was durable.
     is_mark: bool,
     sequence: u64,
 }
 
-/// A journal of entries `E`. `D` is what its owner does when a batch is durable.
+/// A journal of entries `E`. A value of `D` describes what its owner does when a batch is durable.
 #[derive(Debug)]
 pub struct Journal<E, D> {
     ring: Ring,
@@ -51,10 +51,10 @@ pub struct Journal<E, D> {
     flight: Option<Flight<E, D>>,
     snapshot: VecDeque<Carried<E>>,
     notes: Vec<u8>,
-    /// Notes of what may be forgotten. They go before the others, so that they never forget what those say; lost, they cost
-    /// only room.
+    /// Notes that something may be forgotten. They precede the others in a batch, so that they never cancel a note of the same batch. If
+    /// they are lost, the only cost is space.
     hints: Vec<u8>,
-    /// Goes with the notes.
+    /// What to do when the batch with the notes is durable.
     pub then: D,
     entries: VecDeque<E>,
     promised: Promised,
@@ -62,47 +62,47 @@ pub struct Journal<E, D> {
     scratch: Vec<u8>,
 }
 
-/// Of batches: the last that is durable, and the next.
+/// The sequences of the last durable batch and of the next one.
 #[derive(Debug)]
 struct Sequences {
     last: u64,
     next: u64,
 }
 
-/// Room set aside for entries that are not in a batch yet.
+/// The space reservation for entries that are not in a batch yet.
 #[derive(Debug, Default)]
 struct Promised {
     entries: usize,
     bytes: u64,
-    /// In the next snapshot.
+    /// Bytes that these entries will take in the next snapshot.
     carried: u64,
 }
 
-/// When the next batch goes.
+/// When the next batch is written.
 #[derive(Debug, Default)]
 struct BatchTimer {
-    /// At once.
+    /// As soon as no batch is in flight.
     urgent: bool,
-    /// At the latest.
+    /// At this time at the latest.
     flush_at: Option<Time>,
-    /// As a mark, to prove that the last batch was durable.
+    /// At this time, an empty batch, to prove that the last one was durable.
     mark_at: Option<Time>,
 }
 
-/// Where a batch goes, and its buffer.
+/// A batch to be written.
 #[derive(Debug)]
 pub struct Assembled {
-    /// Counted from the journal's start.
+    /// The offset in the journal.
     pub offset: u64,
-    /// All of it.
+    /// The content.
     pub buffer: Bytes,
-    /// Blocks of its payload.
+    /// Blocks of the payload.
     pub blocks: u32,
 }
 
 impl<E: Entry, D: Default> Journal<E, D> {
-    /// A journal of `capacity` bytes as recovery found it: where its tail and its head are, the last batch that counts, and the sequence
-    /// of the next.
+    /// A journal of `capacity` bytes in the state that recovery found: the offsets of tail and head, and the sequences of the last valid
+    /// batch and of the next one.
     pub fn new(capacity: u64, align: u64, seal: u32, (tail, head): (u64, u64), (last, next): (u64, u64)) -> Self {
         Journal {
             ring: Ring::new(capacity, align, tail, head),
@@ -120,7 +120,7 @@ impl<E: Entry, D: Default> Journal<E, D> {
         }
     }
 
-    /// Takes over a snapshot that recovery found whole.
+    /// Adopts a complete snapshot that recovery found.
     pub fn adopt_snapshot(&mut self, tail: u64, offset: u64, sequence: u64) {
         self.ring.adopt_snapshot(tail, offset, sequence);
     }
@@ -135,18 +135,18 @@ impl<E: Entry, D: Default> Journal<E, D> {
         self.ring.used()
     }
 
-    /// The most that one entry may take, and about the most of a batch.
+    /// The most bytes that one entry may take, and approximately the most of a batch.
     pub fn batch_max(&self) -> u64 {
         self.capacity() / 8
     }
 
-    /// True if a record of `length` may be promised room: there must still be enough for a decision of everything
-    /// undecided and for the next snapshot. `undecided` (durable ones) and `snapshot` are what is so far.
+    /// True if space for a record of `length` bytes can be reserved. Enough must be left for the decisions of all undecided entries and
+    /// for the next snapshot. `undecided` is the number of durable undecided entries, and `snapshot` the present length of a snapshot.
     pub fn has_room(&self, length: u64, is_carried: bool, undecided: usize, snapshot: u64) -> bool {
         let carried = if is_carried { length } else { 0 };
         let snapshot = snapshot + self.promised.carried + carried;
         let snapshot = snapshot + (2 + snapshot / self.batch_max()) * 2 * self.ring.align();
-        // Each in a batch of its own, followed by a mark; and a few others.
+        // Each decision in a batch of its own, followed by a mark; and a few others.
         let decisions = 2 * (undecided + self.promised.entries + 16) as u64 * self.ring.align();
         let wasted_at_the_end = self.batch_max() + self.capacity() / 32;
         let pending_notes = (self.notes.len() + self.hints.len()) as u64;
@@ -160,18 +160,18 @@ impl<E: Entry, D: Default> Journal<E, D> {
         self.notes.len() as u64
     }
 
-    /// True if an entry of `length` may be undecided along with `undecided` bytes of others: they are carried from snapshot to
-    /// snapshot.
+    /// True if an entry of `length` bytes may be undecided along with `undecided` bytes of others. This is bounded because every snapshot
+    /// repeats them.
     pub fn is_within_quota(&self, length: u64, undecided: u64) -> bool {
         undecided + self.promised.carried + length <= self.capacity() / 4
     }
 
-    /// The room of a record that has a batch of its own.
+    /// The bytes that a record takes in a batch of its own.
     pub fn padded(&self, length: u64) -> u64 {
         length + HEADER as u64 + self.ring.align()
     }
 
-    /// Sets room aside for an entry that will be queued.
+    /// Reserves space for an entry that will be queued.
     pub fn promise(&mut self, entry: &E) {
         let length = entry.room();
         self.promised.entries += 1;
@@ -179,7 +179,7 @@ impl<E: Entry, D: Default> Journal<E, D> {
         self.promised.carried += if entry.is_carried() { length } else { 0 };
     }
 
-    /// Takes a promise back: the entry will not be queued, or is in a batch.
+    /// Releases the reservation of an entry: it is in a batch, or will not be queued.
     pub fn fulfil(&mut self, entry: &E) {
         let length = entry.room();
         self.promised.entries -= 1;
@@ -187,7 +187,7 @@ impl<E: Entry, D: Default> Journal<E, D> {
         self.promised.carried -= if entry.is_carried() { length } else { 0 };
     }
 
-    /// Queues an entry that was promised room.
+    /// Queues an entry for which space is reserved.
     pub fn queue(&mut self, entry: E) {
         self.entries.push_back(entry);
         self.timer.urgent = true;
@@ -203,17 +203,17 @@ impl<E: Entry, D: Default> Journal<E, D> {
         record.encode(&mut self.hints);
     }
 
-    /// The next batch can't wait.
+    /// Requests that the next batch be written as soon as possible.
     pub fn hurry(&mut self) {
         self.timer.urgent = true;
     }
 
-    /// The next batch may wait a little for others to go with it.
+    /// Requests that the next batch be written within 10 ms, so that other records may join it.
     pub fn linger(&mut self, now: Time) {
         self.timer.flush_at.get_or_insert_with(|| now.after(LINGER));
     }
 
-    /// Somebody waits for room that a snapshot may make.
+    /// Requests a snapshot, because a record waits for space that it may free.
     pub fn want_room(&mut self) {
         if self.ring.has_grown() {
             self.ring.want_room();
@@ -225,9 +225,9 @@ impl<E: Entry, D: Default> Journal<E, D> {
         self.ring.wants_snapshot()
     }
 
-    /// Begins a snapshot. Notes that wait are part of it already, but follow it all the same, in its last batch: should
-    /// the checkpoint not end, they are news to a replay that begins earlier. Hints don't: they could forget what the snapshot
-    /// has to say.
+    /// Begins a snapshot. Notes that wait for a batch are included in the snapshot already, but are written after it, too, in its last
+    /// batch: if the checkpoint does not complete, replay begins earlier and needs them. Hints are discarded: they could cancel records
+    /// of the snapshot.
     pub fn begin_snapshot(&mut self, carried: VecDeque<Carried<E>>) {
         assert!(self.snapshot.is_empty() && self.flight.is_none() && !carried.is_empty());
         self.hints.clear();
@@ -236,34 +236,34 @@ impl<E: Entry, D: Default> Journal<E, D> {
         self.timer.urgent = true;
     }
 
-    /// Where the last snapshot begins, and the sequence of its first batch.
+    /// The offset of the last snapshot, and the sequence of its first batch.
     pub fn snapshot_start(&self) -> (u64, u64) {
         self.ring.snapshot_start()
     }
 
-    /// Frees what is before the last snapshot: recovery begins there now.
+    /// Frees the space before the last snapshot: recovery begins there from now on.
     pub fn advance_tail(&mut self) {
         self.ring.advance_tail();
     }
 
-    /// When a batch is to be written, if nothing else happens.
+    /// When a batch must be written if nothing else happens.
     pub fn deadline(&self) -> Option<Time> {
         [self.timer.flush_at, self.timer.mark_at].into_iter().flatten().min()
     }
 
-    /// True if a batch is to be written now.
+    /// True if a batch must be written now.
     pub fn is_due(&self, now: Time) -> bool {
         let passed = self.timer.flush_at.is_some_and(|deadline| deadline <= now);
         let waiting = self.timer.urgent || !self.snapshot.is_empty() || !self.entries.is_empty();
         self.flight.is_none() && (waiting || passed)
     }
 
-    /// True if all is quiet and the last batch is not yet known to have been durable.
+    /// True if a mark is due: no batch was written for a while, and the last one is not proven durable.
     pub fn is_mark_due(&self, now: Time) -> bool {
         self.flight.is_none() && self.timer.mark_at.is_some_and(|at| at <= now)
     }
 
-    /// The next batch, or nothing if the ring has no room for it until a checkpoint ends.
+    /// The next batch; `None` if the ring has no space for it until a checkpoint ends.
     pub fn assemble(&mut self) -> Option<Assembled> {
         let mut records = std::mem::take(&mut self.scratch);
         records.clear();
@@ -303,7 +303,7 @@ impl<E: Entry, D: Default> Journal<E, D> {
         }
         self.ring.take(place, carried == 0 || taken > 0);
         self.sequences.next += 1;
-        // Hints may be lost. If that is all there is, nothing need prove that it was durable.
+        // Hints may be lost: a batch with hints alone needs no proof that it was durable.
         let is_mark = carried == 0 && taken == 0 && self.notes.is_empty();
         let buffer = header.encode(self.seal, &records);
         self.scratch = records;
@@ -322,7 +322,7 @@ impl<E: Entry, D: Default> Journal<E, D> {
         Some(Assembled { offset: header.offset, buffer, blocks: header.payload })
     }
 
-    /// As much of the snapshot as one batch takes: how many parts of it, and the bytes of their payload.
+    /// Encodes as much of the snapshot as fits into one batch. Returns the number of parts and the bytes of their payload.
     fn encode_snapshot(&self, records: &mut Vec<u8>) -> (usize, usize) {
         let (mut carried, mut payload) = (0, 0);
         for part in &self.snapshot {
@@ -341,8 +341,8 @@ impl<E: Entry, D: Default> Journal<E, D> {
         (carried, payload)
     }
 
-    /// There may be ever so many hints; nothing must wait for those, which may be lost. Without any, the end of a checkpoint makes room,
-    /// and tries again: no clock need.
+    /// Tries again without hints. Their number is unbounded, and they may be lost, so that nothing must wait for them. If there are none,
+    /// the end of the checkpoint frees space and triggers the next attempt: no timer is needed.
     fn assemble_without_hints(&mut self) -> Option<Assembled> {
         if self.hints.is_empty() {
             self.ring.want_room();
@@ -354,8 +354,8 @@ impl<E: Entry, D: Default> Journal<E, D> {
         self.assemble()
     }
 
-    /// Copies the payload into the batch, and lets the entries refer to it there: what they referred to before may be a
-    /// small part of something large. Gives the batch, the new entries in it, and those carried along.
+    /// Copies the payload into the batch, and makes the entries refer to it there, because the old buffers may be small slices of large
+    /// ones. Returns the batch, the new entries in it, and the entries that the snapshot repeats.
     fn fill(&mut self, mut buffer: AlignedBuffer, carried: usize, taken: usize) -> (Bytes, Vec<E>, Vec<E>) {
         let start = buffer.len();
         let parts = self.snapshot.iter().take(carried).filter_map(|part| match part {
@@ -385,7 +385,7 @@ impl<E: Entry, D: Default> Journal<E, D> {
         (buffer, entries, carried)
     }
 
-    /// The batch in flight is durable. One that was not empty is to be followed by another before long, which proves it.
+    /// The batch in flight is durable. Unless it is a mark, another batch must follow soon, to prove it.
     pub fn landed(&mut self, now: Time) -> Flight<E, D> {
         let flight = self.flight.take().expect("only a batch in flight can land");
         self.sequences.last = flight.sequence;
@@ -398,7 +398,7 @@ impl<E: Entry, D: Default> Journal<E, D> {
         self.flight.as_ref()
     }
 
-    /// Entries that wait to be in a batch or are in the one in flight.
+    /// Entries that are queued, or in the batch in flight.
     pub fn on_their_way(&self) -> impl Iterator<Item = &E> {
         self.entries.iter().chain(self.flight.iter().flat_map(|flight| &flight.entries))
     }

@@ -1,30 +1,32 @@
-//! A journal: a log of records in a ring of sectors. It knows neither the records nor the disk: its owner encodes the former and writes
-//! the latter. A device's store keeps one; so may any machine that answers when its log is durable.
+//! A journal is a log of records in a ring of sectors. This crate knows neither the content of the records nor the disk: its owner
+//! encodes the records and writes the batches. The store of a device uses a journal, as can any machine that must answer only when its
+//! log is durable.
 //!
-//! What must hold:
-//! 1. *One batch at a time*: a batch is written when the one before it is durable, and names that one. So only the last can be torn.
-//! 2. *Group commit*: what comes while a batch is in flight goes with the next one.
-//! 3. *There is room for decisions*: an entry is let in only if the ring has room for it, its decision and the next snapshot.
-//! 4. *A snapshot frees the ring*: it repeats what older records still say; then recovery begins with it.
-//! 5. *A request is done once*: its answer is logged with its effect, and kept until its client says that it knows it.
+//! Invariants:
+//! 1. *One batch at a time*: a batch is written when its predecessor is durable, and names it. Therefore only the last one can be
+//!    incomplete.
+//! 2. *Group commit*: records that arrive while a batch is in flight are written in the next one.
+//! 3. *There is space for decisions*: an entry is admitted only if the ring has space for it, its decision and the next snapshot.
+//! 4. *A snapshot frees the ring*: it repeats the older records that are still needed; then recovery begins with it.
+//! 5. *A request is executed once*: its answer is logged together with its effect, and kept until its client acknowledges it.
 //!
 //! ```text
 //!   entries ─┐
-//!   notes ───┼─► batch in flight ─► durable: what was to follow, follows
+//!   notes ───┼─► batch in flight ─► durable: their requests are completed
 //!   snapshot ┘        │
 //!                     ▼        tail                    head
 //!            ring: ───────────┬┴────────┬───────┬─────┬┴───────────
 //!                     free    │ snapshot│ batch │ …   │    free
 //! ```
 //!
-//! | file | what it knows |
+//! | file | content |
 //! | --- | --- |
-//! | `journal` | what waits for the next batch, and what follows when it is durable |
-//! | `ring` | where the next batch goes, and how much room there is |
-//! | `batch` | the form of a batch on the disk |
-//! | `reading` | the records that a start finds |
-//! | `record` | what an owner's records must be able to do |
-//! | `answers`, `unlogged` | answers kept for clients; acknowledged ones whose removal is not logged yet |
+//! | `journal` | records that wait for the next batch, and what to do when it is durable |
+//! | `ring` | the position of the next batch, and the free space |
+//! | `batch` | the encoding of a batch |
+//! | `reading` | the records that recovery finds |
+//! | `record` | the traits that an owner's records implement |
+//! | `answers`, `unlogged` | answers stored for clients; acknowledged ones whose removal is not logged yet |
 
 mod answers;
 mod batch;

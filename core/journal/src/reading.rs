@@ -1,4 +1,5 @@
-//! The records that a start finds in a journal. Damage to what had been durable is an error, and never taken for "was not written".
+//! Recovery reads the records of a journal. Damage to a batch that had been durable is an error, and is never mistaken for a write that
+//! did not happen.
 
 use crate::batch::{BatchHeader, HEADER, SECTOR};
 use crate::record::{DecodeError, Payload, Record};
@@ -10,19 +11,20 @@ use std::collections::BTreeMap;
 pub struct Found<R> {
     /// The records from the tail on, in order.
     pub records: Vec<R>,
-    /// Where the next batch may go.
+    /// The offset for the next batch.
     pub head: u64,
-    /// The last batch that counts.
+    /// The sequence of the last valid batch.
     pub last: u64,
-    /// The highest sequence seen: the next must be above it and one more, which may have been torn beyond recognition.
+    /// The highest sequence found. The next sequence must exceed it by two, because one more batch may have been written and be
+    /// unrecognizable.
     pub highest: u64,
-    /// How many of them belong to the batches of the tail's snapshot.
+    /// How many of the records belong to the snapshot at the tail.
     pub snapshot_records: usize,
-    /// Where a whole snapshot begins, other than at the tail: its checkpoint needs only be ended.
+    /// The offset and sequence of a complete snapshot elsewhere than at the tail: only the end of its checkpoint is missing.
     pub snapshot: Option<(u64, u64)>,
 }
 
-/// A batch or record that had been durable is damaged: it begins at this byte of the journal.
+/// A batch or record that had been durable is damaged. It begins at this offset of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damaged(pub u64);
 
@@ -35,7 +37,7 @@ pub fn read<R: Record>(journal: &Bytes, seal: u32, tail_offset: u64, tail_sequen
         .map(|header| (header.sequence, header))
         .collect();
     let (highest, mut last) = found.last_key_value().map(|(at, header)| (*at, *header)).ok_or(Damaged(tail_offset))?;
-    // The last batch may never have been answered: torn, it does not count. The one before it was durable.
+    // The last batch may be incomplete, if it was never answered; then it is ignored. Its predecessor was durable.
     let torn = match open::<R>(journal, &last) {
         Ok((_, whole)) => !whole,
         Err(DecodeError) => return Err(Damaged(last.offset)),
@@ -71,8 +73,8 @@ pub fn read<R: Record>(journal: &Bytes, seal: u32, tail_offset: u64, tail_sequen
     Ok(Found { records, snapshot_records, head, last: last.sequence, highest, snapshot })
 }
 
-/// Takes off the end what says nothing: a snapshot that did not end, and empty batches. Their room is used again, so
-/// that failing time and again while starting, or early in a checkpoint, can't fill the journal.
+/// Removes batches without effect from the end: an incomplete snapshot, and empty batches. Their space is reused, so that repeated
+/// failures during the start, or early in a checkpoint, can't fill the journal.
 fn drop_idle_end(chain: &mut Vec<BatchHeader>) {
     let begun = chain.iter().rposition(|header| header.begins_snapshot).filter(|begun| *begun > 0);
     if let Some(begun) = begun
@@ -85,7 +87,7 @@ fn drop_idle_end(chain: &mut Vec<BatchHeader>) {
     }
 }
 
-/// The records of a batch, and whether its payload is whole.
+/// The records of a batch, and whether its payload is undamaged.
 fn open<R: Record>(journal: &Bytes, header: &BatchHeader) -> Result<(Vec<R>, bool), DecodeError> {
     let start = header.offset as usize;
     let mut from = &journal[start + HEADER..][..header.records as usize];

@@ -1,9 +1,9 @@
-//! What the owner of a journal must be able to do with its records. Decoding trusts nothing: a record that makes no sense is damage.
+//! The traits that the records of a journal's owner implement. Decoding checks everything: an invalid record is reported as damage.
 
 use braid_base::BLOCK_BYTES;
 use bytes::{Bytes, TryGetError};
 
-/// A record or batch that makes no sense.
+/// A record or batch is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeError;
 
@@ -13,31 +13,30 @@ impl From<TryGetError> for DecodeError {
     }
 }
 
-/// One record, as it is read.
+/// A record of the journal.
 pub trait Record: Sized {
-    /// Appends the record, without a payload that it may have.
+    /// Appends the record, without its payload.
     fn encode(&self, to: &mut Vec<u8>);
-    /// Takes the next record of a batch's description.
+    /// Decodes the next record of a batch.
     fn decode(from: &mut &[u8], payload: &mut Payload) -> Result<Self, DecodeError>;
 }
 
-/// A record that waits for its batch on its own. It may bring blocks: its payload.
+/// A record that is queued individually for a batch, and may have a payload of blocks.
 pub trait Entry {
     /// Appends the record, without its payload.
     fn encode(&self, to: &mut Vec<u8>);
-    /// Its room in the journal, description and payload; it may be a little more than the truth.
+    /// An upper bound of the bytes that it takes in the journal, including the payload.
     fn room(&self) -> u64;
     /// Bytes of its payload: whole blocks.
     fn payload_len(&self) -> usize;
-    /// True if snapshots repeat it until it is decided.
+    /// True if snapshots repeat the entry until it is decided.
     fn is_carried(&self) -> bool;
-    /// Its payload.
     fn payload(&self) -> impl Iterator<Item = &Bytes>;
-    /// The same, to be had refer to the batch that it is in.
+    /// The payload, to replace its buffers by slices of the batch's buffer.
     fn payload_mut(&mut self) -> impl Iterator<Item = &mut Bytes>;
 }
 
-/// The payload of a batch while its records are decoded.
+/// The payload of a batch, from which records take their blocks when they are decoded.
 #[derive(Debug)]
 pub struct Payload {
     bytes: Bytes,
@@ -45,19 +44,18 @@ pub struct Payload {
 }
 
 impl Payload {
-    /// All of a batch's payload.
     pub fn new(bytes: Bytes) -> Payload {
         Payload { bytes, whole: true }
     }
 
-    /// Takes the next `blocks`.
+    /// Takes the next `blocks` blocks.
     pub fn take(&mut self, blocks: u64) -> Result<Bytes, DecodeError> {
         let blocks = usize::try_from(blocks).map_err(|_| DecodeError)?;
         let fits = blocks <= self.bytes.len() / BLOCK_BYTES;
         fits.then(|| self.bytes.split_to(blocks * BLOCK_BYTES)).ok_or(DecodeError)
     }
 
-    /// A block of it is not what its record says.
+    /// Notes that a block does not match the checksum in its record.
     pub fn is_damaged(&mut self) {
         self.whole = false;
     }

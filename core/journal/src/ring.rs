@@ -1,19 +1,20 @@
-//! The ring that batches are written to: where the next one goes, how much is in use, and what is worth a snapshot.
+//! The ring is the space that batches are written to. It determines the position of the next batch, the space in use, and when a snapshot
+//! is worthwhile.
 
-/// See the module.
+/// The state of the ring.
 #[derive(Debug)]
 pub(crate) struct Ring {
     capacity: u64,
-    /// Batches begin at multiples of this, so that none shares what the disk writes at once with one that is durable.
+    /// Batches begin at multiples of this, so that a batch never shares an atomic unit of the disk with a durable one.
     align: u64,
-    /// Where the next batch may go, and how many bytes from the tail to there are in use.
+    /// The offset of the next batch, and the number of bytes in use between the tail and there.
     head: u64,
     used: u64,
-    /// The tail to be, when the checkpoint at work ends: the place of the snapshot's first batch.
+    /// The tail after the checkpoint that is under way: the position of the snapshot's first batch.
     snapshot_start: Option<SnapshotStart>,
     /// Bytes written since the last snapshot ended.
     since_snapshot: u64,
-    /// Somebody waits for room.
+    /// True if a record waits for space.
     wanted: bool,
 }
 
@@ -21,32 +22,32 @@ pub(crate) struct Ring {
 struct SnapshotStart {
     offset: u64,
     sequence: u64,
-    /// What is in use before it.
+    /// Bytes in use before it.
     behind: u64,
 }
 
-/// Where a batch can go.
+/// A position for a batch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BatchSpan {
     pub offset: u64,
     end: u64,
-    /// Of the ring's end, where it does not fit.
+    /// Bytes that are left unused at the end of the ring, where the batch does not fit.
     wasted: u64,
-    /// In all.
+    /// Bytes that it takes in all.
     taken: u64,
 }
 
 impl Ring {
     pub fn new(capacity: u64, align: u64, tail: u64, head: u64) -> Ring {
         let used = (head + capacity - tail) % capacity;
-        // One of an earlier release may end anywhere.
+        // In journals of an earlier release a batch may end at any offset.
         let gap = head.next_multiple_of(align) - head;
         let gap = if used + gap < capacity { gap } else { 0 };
         let (head, used) = ((head + gap) % capacity, used + gap);
         Ring { capacity, align, head, used, snapshot_start: None, since_snapshot: used, wanted: false }
     }
 
-    /// Takes over a snapshot that recovery found whole.
+    /// Adopts a complete snapshot that recovery found.
     pub fn adopt_snapshot(&mut self, tail: u64, offset: u64, sequence: u64) {
         let behind = (offset + self.capacity - tail) % self.capacity;
         self.snapshot_start = Some(SnapshotStart { offset, sequence, behind });
@@ -69,7 +70,7 @@ impl Ring {
         self.used
     }
 
-    /// Where a batch of this length goes; nowhere if there is no room for it until a snapshot frees some.
+    /// The position for a batch of this length; `None` if there is no space until a snapshot frees some.
     pub fn find(&self, length: u64) -> Option<BatchSpan> {
         let wasted = if self.head + length > self.capacity { self.capacity - self.head } else { 0 };
         let offset = if wasted > 0 { 0 } else { self.head };
@@ -78,7 +79,7 @@ impl Ring {
         (self.used + taken < self.capacity).then_some(BatchSpan { offset, end, wasted, taken })
     }
 
-    /// A batch goes there. One that only repeats what is in the ring already is no reason for a snapshot.
+    /// Allocates the space of a batch. A batch that only repeats records of the ring (`is_news` is false) does not make a snapshot due.
     pub fn take(&mut self, place: BatchSpan, is_news: bool) {
         self.since_snapshot += if is_news { place.taken } else { 0 };
         self.used += place.taken;
@@ -89,49 +90,49 @@ impl Ring {
         self.snapshot_start.is_some()
     }
 
-    /// The batch that is going to `place` is a snapshot's first.
+    /// Notes that the batch at `place` is the first one of a snapshot.
     pub fn start_snapshot(&mut self, place: BatchSpan, sequence: u64) {
         let behind = self.used + place.wasted;
         self.snapshot_start = Some(SnapshotStart { offset: place.offset, sequence, behind });
     }
 
-    /// A snapshot is about to be written.
+    /// Notes that a snapshot is about to be written.
     pub fn await_snapshot(&mut self) {
         self.snapshot_start = None;
         self.since_snapshot = 0;
         self.wanted = false;
     }
 
-    /// Where the last snapshot begins, and the sequence of its first batch.
+    /// The offset of the last snapshot, and the sequence of its first batch.
     pub fn snapshot_start(&self) -> (u64, u64) {
         let start = self.snapshot_start.expect("a checkpoint writes its snapshot first");
         (start.offset, start.sequence)
     }
 
-    /// Frees what is before the last snapshot: recovery begins there now.
+    /// Frees the space before the last snapshot: recovery begins there from now on.
     pub fn advance_tail(&mut self) {
         let start = self.snapshot_start.take().expect("a checkpoint writes its snapshot first");
         self.used -= start.behind;
     }
 
-    /// Somebody waits for room.
+    /// Notes that a record waits for space.
     pub fn want_room(&mut self) {
         self.wanted = true;
     }
 
-    /// True if a snapshot would gain anything; the mark behind the last one, a sector, is not worth it.
+    /// True if a snapshot would free space. The mark after the last snapshot, one sector, does not count.
     pub fn has_grown(&self) -> bool {
         self.since_snapshot > 2 * self.align
     }
 
-    /// True if a snapshot is due: the ring is half full, and not of what the last one carried along; or somebody waits for room.
+    /// True if a snapshot is due: the ring is half full, and not only with what the last snapshot repeated; or a record waits for space.
     pub fn wants_snapshot(&self) -> bool {
         let is_half_full = self.used > self.capacity / 2 && self.since_snapshot > self.capacity / 8;
         is_half_full || self.wanted && self.has_grown()
     }
 
     pub fn invariants(&self) {
-        assert!(self.used < self.capacity, "the journal never bites its tail");
+        assert!(self.used < self.capacity, "the head of the journal must not reach its tail");
         assert!(self.head < self.capacity);
     }
 }

@@ -1,4 +1,4 @@
-//! A journal of plain words, kept as any owner would keep one: what was durable is found again, whatever happens to what was not.
+//! A journal whose records are numbers, as an example of an owner: what was durable is recovered, whatever happens to the rest.
 
 use braid_base::{BLOCK_BYTES, Time};
 use braid_journal::{Carried, Damaged, DecodeError, Entry, Found, Journal, Payload, Record, SECTOR, first_batch, read};
@@ -7,7 +7,7 @@ use bytes::{Buf, BufMut, Bytes};
 const SEAL: u32 = 77;
 const CAPACITY: usize = 128 << 10;
 
-/// A number; some bring a block.
+/// A number. Some have a block as payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Word {
     number: u32,
@@ -64,7 +64,7 @@ fn entry(number: u32) -> Word {
     Word { number, block: Some(vec![number as u8; BLOCK_BYTES].into()) }
 }
 
-/// A journal and its disk; what follows when a batch is durable is a list of numbers.
+/// A journal and its disk. What is done when a batch is durable is a list of numbers.
 struct Bench {
     journal: Journal<Word, Vec<u32>>,
     disk: Vec<u8>,
@@ -81,7 +81,7 @@ impl Bench {
         Bench { journal, disk, tail: (0, 1) }
     }
 
-    /// Writes the next batch; gives what followed, and where the batch is.
+    /// Writes the next batch. Returns what was to be done, and the range of the batch.
     fn write(&mut self) -> Option<(Vec<u32>, std::ops::Range<usize>)> {
         let batch = self.journal.assemble()?;
         let at = batch.offset as usize..batch.offset as usize + batch.buffer.len();
@@ -133,7 +133,7 @@ fn a_torn_last_batch_never_was_and_a_damaged_one_before_it_is_an_error() {
     bench.disk[last.end - 1] ^= 1;
     assert_eq!(bench.numbers(), [1, 2]);
     bench.disk[first.start + 64] ^= 1;
-    assert_eq!(bench.read().err(), Some(Damaged(last.start as u64)), "the batch that proves it");
+    assert_eq!(bench.read().err(), Some(Damaged(last.start as u64)), "the last batch proves that it was durable");
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn a_ring_is_written_round_and_round_as_long_as_snapshots_free_it() {
             bench.write().expect("there is room");
             bench.tail = bench.journal.snapshot_start();
             bench.journal.advance_tail();
-            assert_eq!(bench.numbers(), [number, number], "what is carried, and the note behind it");
+            assert_eq!(bench.numbers(), [number, number], "what the snapshot repeats, and the note after it");
             rounds += 1;
         } else {
             bench.write().expect("there is room");

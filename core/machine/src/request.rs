@@ -1,4 +1,4 @@
-//! What front ends and workloads ask of a host, and how it ends.
+//! Requests that front ends and workloads make to a host, and their outcomes.
 
 use braid_base::{BlockRange, DeviceId, Generation, LockServerId, ObjectId, TransactionId, VolumeId};
 use braid_layout::{StripeRows, VolumeDescription};
@@ -10,411 +10,346 @@ use bytes::Bytes;
 use std::ops::Range;
 use std::time::Duration;
 
-/// Names a request of a front end to its host.
+/// Identifies a request of a front end to its host.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct OpId(pub u64);
 
-/// What a host is asked. Each is one storage transaction; `length` is at most `limits::TRANSACTION_BYTES_MAX` where data
-/// moves.
+/// A request to a host. Requests that read or write a volume are one storage transaction each, with a `length` of at most
+/// `limits::TRANSACTION_BYTES_MAX` if data is transferred; [`Scrub`](HostRequest::Scrub) and [`Migrate`](HostRequest::Migrate) consist of
+/// many.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostRequest {
-    /// Takes in a volume, which may then be read and written; one that is known already is replaced.
+    /// Makes a volume known to the host, which can then read and write it. Replaces an earlier description.
     AdoptVolume {
-        /// As the control plane has it.
+        /// The description, from the control plane.
         volume: VolumeDescription,
     },
     /// Forgets a volume.
-    DropVolume {
-        /// Which.
-        volume: VolumeId,
-    },
-    /// hostread: `length` bytes at `offset`.
+    DropVolume { volume: VolumeId },
+    /// A hostread: `length` bytes at `offset`.
     Read {
-        /// Of which volume.
         volume: VolumeId,
-        /// In bytes.
+        /// The first byte.
         offset: u64,
         /// In bytes.
         length: usize,
     },
-    /// hostwrite: these bytes at `offset`. Durable when answered.
+    /// A hostwrite of these bytes at `offset`. It is durable when answered.
     Write {
-        /// Of which volume.
         volume: VolumeId,
-        /// In bytes.
+        /// The first byte.
         offset: u64,
-        /// The bytes, as one buffer.
+        /// The content, as one buffer.
         data: Bytes,
     },
-    /// A hostwrite of zeros that gives whole blocks back.
+    /// A hostwrite of zeros, which gives whole blocks back.
     Zero {
-        /// Of which volume.
         volume: VolumeId,
-        /// In bytes.
+        /// The first byte.
         offset: u64,
         /// In bytes.
         length: u64,
     },
-    /// Where a volume has data.
+    /// Which blocks of a volume have content.
     Allocation {
-        /// Of which volume.
         volume: VolumeId,
         /// In blocks of the volume.
         range: BlockRange,
     },
     /// Ends when everything answered before is durable.
-    Flush {
-        /// Of which volume.
-        volume: VolumeId,
-    },
-    /// Compares parity with data over some stripes.
+    Flush { volume: VolumeId },
+    /// Compares the parity of a stripe with its data.
     Check {
-        /// Of which volume.
         volume: VolumeId,
-        /// The first stripe.
+        /// The number of the stripe.
         stripe: u64,
     },
-    /// The same for some rows of a stripe.
-    CheckRows {
-        /// Of which volume.
-        volume: VolumeId,
-        /// Where.
-        rows: StripeRows,
-    },
-    /// Goes through the volume: are all blocks there, and does its redundancy match? Takes as long as that takes, and is
-    /// answered at the end.
+    /// Compares the parity of some rows of a stripe with their data.
+    CheckRows { volume: VolumeId, rows: StripeRows },
+    /// A scrub: reads all rows of a volume, to find blocks that can't be read and redundancy that does not match. It is answered when all
+    /// of the volume has been read.
     Scrub {
-        /// Which volume.
         volume: VolumeId,
-        /// Which stripes of it; what lies beyond its end is none.
+        /// The stripes to scrub. Stripes beyond the volume's end do not exist.
         stripes: Range<u64>,
-        /// Blocks that are lost are worked out from their rows, and written again.
+        /// Whether to reconstruct lost blocks from their rows, and write them again.
         repair: bool,
-        /// Redundancy that does not match is computed anew, from the data.
+        /// Whether to recompute redundancy that does not match, from the data.
         recompute: bool,
     },
-    /// Reads a stripe's blocks as reconstructed from its other units, as if the unit's device were lost.
+    /// Reads blocks by reconstruction from the other units of their stripe, as if the unit's device were lost.
     Reconstruct {
-        /// Of which volume.
         volume: VolumeId,
-        /// In bytes, a multiple of a block.
+        /// The first byte, a multiple of 4096.
         offset: u64,
-        /// In bytes, a multiple of a block, within one stripe unit.
+        /// In bytes, a multiple of 4096, within one stripe unit.
         length: usize,
     },
-    /// Brings a device that is catching up what it missed of some blocks, if it holds anything of them or of their parity.
+    /// Resynchronises some blocks of a returning device, if it holds any of them or of their parity.
     Restore {
-        /// Of which volume.
         volume: VolumeId,
-        /// Which device.
+        /// The returning device.
         device: DeviceId,
-        /// Blocks of the volume, within one transaction's bounds.
+        /// Blocks of the volume, within the bounds of one transaction.
         blocks: BlockRange,
-        /// Where too much of a row is lost to restore it, it is to be lost there, too.
+        /// Whether to mark blocks of the device as lost if too much of their row is lost to restore them.
         salvage: bool,
-        /// Where the volume moves to, rather than where it lies.
+        /// For a volume that is migrating: whether to restore its new location rather than its old one.
         target: bool,
     },
-    /// Copies some blocks of a volume that moves to where it moves to.
+    /// Copies some blocks of a migrating volume to its new location.
     Copy {
-        /// Which volume.
         volume: VolumeId,
-        /// Blocks of the volume, within one transaction's bounds.
+        /// Blocks of the volume, within the bounds of one transaction.
         blocks: BlockRange,
     },
-    /// Copies a volume that moves to where it moves to, wherever it holds anything. Takes as long as that takes, and is answered at
-    /// the end.
+    /// A migration: copies all content of a migrating volume to its new location. It is answered when all has been copied.
     Migrate {
-        /// Which volume.
         volume: VolumeId,
-        /// From this block of the volume on: what is before was copied.
+        /// The block of the volume from which to copy. All blocks before it were copied already.
         from: u64,
-        /// Bytes a second at most; 0: as everything that heals.
+        /// Bytes a second at most; 0: as fast as other background jobs.
         bytes_per_second: u64,
     },
-    /// Has all copying of a volume end where it is.
-    StopMigrating {
-        /// Which volume.
-        volume: VolumeId,
-    },
-    /// Finds out, from linkage records alone, whether a hostwrite that was cut short has taken effect as a whole in some rows.
+    /// Ends all migrations of a volume on this host at the block that they have reached.
+    StopMigrating { volume: VolumeId },
+    /// A cross-check: finds out, from linkage records alone, whether an interrupted hostwrite is whole in some rows.
     CrossCheck {
-        /// Of which volume.
         volume: VolumeId,
-        /// Where.
         rows: StripeRows,
-        /// Whose hostwrite.
+        /// The transaction of the hostwrite.
         transaction: TransactionId,
-        /// Whether it is known to have written there; if not, it may also not have taken effect at all.
+        /// Whether the hostwrite is known to have written there. If not, it may also have had no effect at all.
         known: bool,
     },
-    /// Computes the redundancy of some rows anew, from their data.
-    Recompute {
-        /// Of which volume.
-        volume: VolumeId,
-        /// Where.
-        rows: StripeRows,
-    },
-    /// Has commands done on a device's objects: once, or not at all.
+    /// A parity resync: recomputes the redundancy of some rows from their data.
+    Recompute { volume: VolumeId, rows: StripeRows },
+    /// Executes commands on a device's objects, once or not at all.
     Objects {
-        /// Which device.
         device: DeviceId,
-        /// What to do.
         request: ObjectRequest,
-        /// How long to try; at most the host's own limit.
+        /// The time-out, at most the host's own.
         patience: Duration,
     },
     /// Waits until an attribute has another value.
     Await {
-        /// On which device.
         device: DeviceId,
-        /// Of which object.
         object: ObjectId,
-        /// Which.
         name: AttributeName,
-        /// The value that is known.
+        /// The value that is known already.
         seen: Bytes,
-        /// So long at most: then it is answered as it is.
+        /// The time-out. When it has passed, the request is answered with the present value.
         patience: Duration,
     },
-    /// Has commands done on the objects of an attribute volume, as one storage transaction (`docs/objects.md`).
+    /// Executes commands on the objects of an attribute volume, as one storage transaction (`docs/objects.md`).
     AttributeVolume {
-        /// The volume that keeps them.
         volume: VolumeId,
-        /// What to do.
         request: ObjectRequest,
-        /// How long to try; at most the host's own limit.
+        /// The time-out, at most the host's own.
         patience: Duration,
     },
-    /// The user of these operations is gone: those that have no write out end, the others make no further attempt. Each is answered when
-    /// nothing of it can happen any more, at the latest when its time is up. Operations that are asked for later, and touch what
-    /// one of them writes, wait for that. Ends at once.
+    /// The user of these operations is gone. Operations that have sent no write end at once; the others make no further attempt. Each of
+    /// them is answered when it can have no effect any more, at the latest at its time-out. Later operations that touch blocks which one
+    /// of them writes wait for that. This request itself ends at once.
     Abandon {
-        /// Which. What is answered already, or is no storage transaction, is left alone.
+        /// The operations. Those that are answered already, or are no storage transactions, are ignored.
         ops: Vec<OpId>,
     },
-    /// Graceful disconnect: once all that is under way has ended, devices drop what they keep of this host's transactions and requests, and
-    /// lock servers get back its cached locks. Ends when they have confirmed that, or when its time is up. What would begin something
-    /// after it is refused as [`HostError::Disconnecting`].
+    /// Graceful disconnect: when everything under way has ended, devices drop what they remember of this host's transactions and
+    /// requests, and lock servers get back its cached locks. It ends when they have confirmed that, or at its time-out. Later requests
+    /// that would begin something are refused with [`HostError::Disconnecting`].
     Disconnect,
-    /// Has hosts kept out: ends when no device serves them any more.
+    /// Fences hosts. Ends when no device serves them any more.
     Fence {
         /// Every generation below this one…
         below: Generation,
-        /// …except these, which still live.
+        /// …except these, which are alive.
         except: Vec<Generation>,
     },
-    /// Has the monitor change something: ends when that is durable, or refused.
-    Administer {
-        /// What.
-        request: Administration,
-    },
+    /// Passes an operator's change on to the monitor. Ends when the change is durable, or refused.
+    Administer { request: Administration },
     /// Passes a task on to one device.
-    Manage {
-        /// Which.
-        device: DeviceId,
-        /// What.
-        task: Task,
-    },
+    Manage { device: DeviceId, task: Task },
 }
 
-/// How a request ended.
+/// The outcome of a request.
 pub type HostOutcome = Result<HostSuccess, HostError>;
 
-/// What a request brought.
+/// The result of a request that succeeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostSuccess {
-    /// The bytes read: buffers that, joined, are as long as asked for.
+    /// The bytes read, as buffers that together are as long as asked for.
     Data(Vec<Bytes>),
-    /// Written, zeroed or flushed.
+    /// The request is done, without a result.
     Done,
-    /// Runs of blocks from the range's start on: how many, and whether they hold data.
+    /// Runs of blocks from the start of the range on: their lengths, and whether they have content.
     Allocation(Vec<(u64, bool)>),
-    /// Whether the stripe's parity matches its data, or a hostwrite is whole.
+    /// Whether the redundancy matches, or an interrupted hostwrite is whole.
     Checked {
         /// True if it does.
         matches: bool,
     },
-    /// What the device said.
+    /// The result of the device's task.
     Managed(Managed),
-    /// What a scrub found.
     Scrubbed(ScrubReport),
-    /// What was copied.
     Migrated(MigrationReport),
-    /// What each of the commands brought.
+    /// The results of the commands.
     Objects(Vec<CommandResult>),
-    /// An attribute's value.
+    /// The value of an attribute.
     Value(Bytes),
 }
 
-/// What was copied of a volume that moves.
+/// How far a migration has come.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MigrationReport {
-    /// Everything before this block of the volume was copied: its end, unless copying was stopped.
+    /// All blocks of the volume before this one were copied: the volume's end, unless the migration was stopped.
     pub copied_to: u64,
-    /// Blocks that were copied; the others hold nothing.
+    /// How many blocks were copied. The others have no content.
     pub copied: u64,
-    /// How many can't be read where the volume lies, so that they were not.
+    /// How many blocks can't be read at the old location, and were therefore not copied.
     pub lost: u64,
-    /// Where these are, in blocks of the volume: the first [`limits::LOST_RUNS_MAX`](braid_base::limits::LOST_RUNS_MAX).
+    /// The first [`limits::LOST_RUNS_MAX`](braid_base::limits::LOST_RUNS_MAX) of these, as blocks of the volume.
     pub lost_blocks: Vec<u64>,
 }
 
-/// What a scrub found, and did.
+/// The result of a scrub.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScrubReport {
-    /// Rows that were checked in the end.
+    /// Rows that were compared.
     pub rows: u64,
-    /// Blocks that were found to be lost.
+    /// Blocks that were lost.
     pub lost: u64,
-    /// How many of them were written again.
+    /// Lost blocks that were written again.
     pub repaired: u64,
-    /// Rows in which more is lost than can be worked out.
+    /// Rows in which too much is lost to reconstruct it.
     pub unrepairable: u64,
-    /// How often redundancy did not match its data.
+    /// How often redundancy did not match the data.
     pub mismatched: u64,
-    /// How often it was computed anew.
+    /// How often redundancy was recomputed.
     pub recomputed: u64,
-    /// Stripes, or parts of some, that could not be checked.
+    /// Stripes, or parts of stripes, that could not be compared.
     pub skipped: u64,
-    /// Where what was not repaired is: the first [`limits::LOST_RUNS_MAX`](braid_base::limits::LOST_RUNS_MAX) places.
+    /// What was not repaired: the first [`limits::LOST_RUNS_MAX`](braid_base::limits::LOST_RUNS_MAX) findings.
     pub findings: Vec<Finding>,
 }
 
-/// Something amiss in a volume.
+/// A defect of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What.
     pub found: Found,
     /// The first byte of the volume.
     pub offset: u64,
-    /// How many.
+    /// In bytes.
     pub length: u64,
 }
 
-/// What a scrub may find.
+/// The kinds of defects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// These bytes are lost.
+    /// The bytes are lost.
     Lost,
-    /// The redundancy of these bytes' stripe does not match.
+    /// The redundancy of the stripe of these bytes does not match.
     Mismatch,
 }
 
 /// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostError {
-    /// The volume is not known to this host.
+    /// The host does not know the volume.
     #[error("there is no such volume")]
     NoSuchVolume,
     /// The array has no such device.
     #[error("the array has no device {device}")]
     NoSuchDevice {
-        /// As asked.
+        /// The device of the request.
         device: DeviceId,
     },
-    /// It is not on its way to anywhere.
-    #[error("the volume does not move")]
+    /// The volume is not migrating.
+    #[error("the volume is not migrating")]
     NotMoving,
-    /// It reaches beyond the volume's end, or is longer than one transaction may be.
+    /// The range reaches beyond the volume's end, or is longer than one transaction may be.
     #[error("the range is not within the volume")]
     OutOfRange,
-    /// Devices did not answer in time. A write may have happened or not: read to see.
+    /// Devices did not answer in time. A write may or may not have taken effect: read the blocks to find out.
     #[error("{} did not answer within {}", names(devices), seconds(*waited))]
     TimedOut {
-        /// The silent ones.
+        /// The devices that did not answer.
         devices: Vec<DeviceId>,
-        /// How long was waited.
+        /// The time-out.
         waited: Duration,
     },
-    /// It lost to others again and again until its time was up.
-    #[error("other hosts were ahead at every attempt for {waited:?}")]
+    /// Every attempt lost to another host until the time-out.
+    #[error("other hosts were ahead at every attempt for {waited:?}: try again later")]
     Contended {
-        /// How long was tried.
+        /// The time-out.
         waited: Duration,
     },
     /// A lock server did not answer in time. Nothing was written.
     #[error("lock server {server} did not answer within {}: is it running?", seconds(*waited))]
     LockServerSilent {
-        /// The silent one.
+        /// The lock server that did not answer.
         server: LockServerId,
-        /// How long was waited.
+        /// The time-out.
         waited: Duration,
     },
-    /// A lock server serves this host no more.
+    /// A lock server does not serve this host any more.
     #[error("lock server {server}: {rejection}")]
-    LockServerRejected {
-        /// Which.
-        server: LockServerId,
-        /// Why.
-        rejection: Rejection,
-    },
+    LockServerRejected { server: LockServerId, rejection: Rejection },
     /// The volume's ordering needs a lock server, and the array has none.
-    #[error("the volume is ordered by locks of a lock server, and the array has none: start one with `braid lockd`")]
+    #[error("the volume's ordering needs a lock server, and the array has none: start one with `braid lockd`")]
     NoLockServer,
     /// The monitor did not answer in time.
     #[error("the array's monitor did not answer within {}: is it running?", seconds(*waited))]
     MonitorSilent {
-        /// How long was waited.
+        /// The time-out.
         waited: Duration,
     },
-    /// The array has no monitor, which alone keeps hosts out.
-    #[error("this array has no monitor, so that no host can be kept out")]
+    /// The array has no monitor, and only a monitor can fence hosts.
+    #[error("this array has no monitor, so that no host can be fenced")]
     NoMonitor,
-    /// The monitor does not change that.
+    /// The monitor refuses the change.
     #[error(transparent)]
     AdminError(AdminError),
-    /// A device can't do it.
+    /// A device can't serve the request.
     #[error("device {device}: {failure}")]
-    Device {
-        /// Which.
-        device: DeviceId,
-        /// Why.
-        failure: Failure,
-    },
-    /// A device, or an attribute volume, refuses a request for objects. Nothing of it has happened.
+    Device { device: DeviceId, failure: Failure },
+    /// A device, or an attribute volume, refuses an object request. Nothing of it has happened.
     #[error("{0}")]
     Objects(ObjectRefusal),
     /// A device's clock is too far behind.
     #[error("{}", apart(*device, *ahead, *limit, *cause))]
     ClockApart {
-        /// Which.
         device: DeviceId,
         /// How far its clock is behind.
         ahead: Duration,
         /// The most that is tolerated.
         limit: Duration,
-        /// Behind what.
+        /// What it is behind.
         cause: ClockCause,
     },
-    /// Too many devices are unavailable for what was asked; the rest of the volume is served as usual. A write that was under way when they
-    /// went may have happened or not.
+    /// Too many devices are unavailable for this request; the rest of the volume is served as usual. A write that was under way when the
+    /// devices failed may or may not have taken effect.
     #[error("too many devices are unavailable here: {} must come back", names(devices))]
     Unavailable {
-        /// Those whose return would help.
+        /// The devices whose return would make the request possible.
         devices: Vec<DeviceId>,
     },
-    /// The array serves this host no more.
-    #[error("this host was fenced: its lease had run out, and it must start again")]
+    /// The array does not serve this host any more.
+    #[error("this host was fenced because its lease expired: restart it")]
     Fenced,
     /// A device does not serve this host.
     #[error("device {device}: {rejection}")]
-    Rejected {
-        /// Which.
-        device: DeviceId,
-        /// Why.
-        rejection: Rejection,
-    },
-    /// Its user is gone. A write may have happened or not; it does not happen any more.
+    Rejected { device: DeviceId, rejection: Rejection },
+    /// The user of the request is gone. A write has taken effect or never will.
     #[error("the client that asked for it is gone")]
     Abandoned,
-    /// Too much in flight.
-    #[error("the host has too many requests in flight")]
+    /// Too many requests are in flight.
+    #[error("the host has too many requests in flight: try again later")]
     Busy,
-    /// It was told to end, and begins nothing any more. Nothing of this has happened.
-    #[error("the host is about to end: start it again")]
+    /// The host is disconnecting, and begins nothing any more. Nothing of this request has happened.
+    #[error("the host is disconnecting: start it again")]
     Disconnecting,
-    /// It is no longer there to ask.
+    /// The host has stopped.
     #[error("the host has stopped: start it again")]
     Stopped,
 }
@@ -422,26 +357,26 @@ pub enum HostError {
 /// Why a stamp is too far ahead of a device's clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClockCause {
-    /// The clock of the host that took it is.
+    /// The clock of the host that took the stamp is ahead.
     Host,
-    /// Other devices have accepted such stamps: somebody's clock was ahead once, and the device's is behind that.
+    /// Other devices have accepted such stamps, because some clock was ahead earlier, and this device's clock is behind them.
     Stamps,
 }
 
-/// Who is apart from whom.
+/// The message for [`HostError::ClockApart`].
 fn apart(device: DeviceId, ahead: Duration, limit: Duration, cause: ClockCause) -> String {
     let (ahead, limit) = (rough(ahead), rough(limit));
     match cause {
         ClockCause::Host => format!(
-            "the clock of this host is {ahead} ahead of the clock of device {device} (at most {limit} is tolerated): set right the one that is wrong (is the time service running?)"
+            "the clock of this host is {ahead} ahead of the clock of device {device} (at most {limit} is tolerated): correct the wrong one (is the time service running?)"
         ),
         ClockCause::Stamps => format!(
-            "the clock of device {device} is {ahead} behind the array's stamps (at most {limit} is tolerated), and the device has not heard of these from the monitor: set its clock right (is the time service running?)"
+            "the clock of device {device} is {ahead} behind the array's stamps (at most {limit} is tolerated), and the device has not heard of these from the monitor: correct its clock (is the time service running?)"
         ),
     }
 }
 
-/// A span as people say it, in the largest unit of which there are two.
+/// A duration in the largest unit of which it has at least two.
 pub fn rough(span: Duration) -> String {
     let seconds = span.as_secs();
     let of = |unit: u64, name: &str| format!("{} {name}", seconds / unit);
@@ -454,7 +389,7 @@ pub fn rough(span: Duration) -> String {
     }
 }
 
-/// A wait as people say it.
+/// A time-out in seconds, or in milliseconds below one second.
 fn seconds(waited: Duration) -> String {
     match waited.as_secs() {
         0 => format!("{} ms", waited.as_millis()),

@@ -1,4 +1,4 @@
-//! Callback locking (shared array, section 4.2): hosts cache a lock server's locks until the server calls them back.
+//! Callback locking (shared-array paper, section 4.2): hosts cache the locks of a lock server until the server calls them back.
 
 use crate::policy::{LockHold, Policy};
 

@@ -1,4 +1,5 @@
-//! Device-served locking (shared array, section 4.4): each device locks its own blocks, on requests that are made anyhow.
+//! Device-served locking (shared-array paper, section 4.4): each device locks its own blocks. Lock requests are part of the pre-writes
+//! and reads.
 
 use crate::policy::{AbortNotice, Admission, Policy, RefusedWrite, UnannouncedWrite};
 

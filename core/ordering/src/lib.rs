@@ -1,14 +1,14 @@
-//! The orderings: how concurrent storage transactions on one object are kept apart (shared array, sections 4.2 to 4.5).
+//! An ordering is a protocol that keeps concurrent storage transactions on one object apart (shared-array paper, sections 4.2 to 4.5).
 //!
-//! Hosts and devices run one protocol. What differs from ordering to ordering is data: a [`Policy`], which both of them read. A step that
-//! depends on the ordering asks the policy, and names no ordering.
+//! Hosts and devices run the same code for all orderings. The differences are data: each ordering has a [`Policy`], which hosts and
+//! devices read. Code that depends on the ordering asks the policy, and never compares with a named ordering.
 //!
 //! | module | what |
 //! | --- | --- |
-//! | `policy` | [`Policy`]: what an ordering decides |
+//! | `policy` | [`Policy`]: the properties of an ordering |
 //! | `none` | no protection |
-//! | `server_lock` | a lock server's locks, one transaction long |
-//! | `callback_lock` | a lock server's locks, cached by hosts |
+//! | `server_lock` | locks of a lock server, held for one transaction |
+//! | `callback_lock` | locks of a lock server, cached by hosts |
 //! | `device_lock` | locks at the devices |
 //! | `timestamp` | timestamp ordering |
 //! | `names` | [`Ordering`] and [`Atomicity`], which describe an object; [`WriteMode`], which follows from both |

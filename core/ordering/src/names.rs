@@ -1,4 +1,4 @@
-//! The names of the orderings and atomicities, by which objects are described on the wire and on disks.
+//! The orderings and atomicities by name. The names describe objects on the wire and on disks.
 
 use crate::policy::Policy;
 use crate::{callback_lock, device_lock, none, server_lock, timestamp};
@@ -10,22 +10,22 @@ use std::str::FromStr;
 pub enum Ordering {
     /// Timestamp ordering (shared array, section 4.5).
     Timestamp,
-    /// Not at all: the paper's zero-overhead protocol. Concurrent hosts can corrupt parity.
+    /// No ordering: the paper's zero-overhead protocol. Concurrent hosts can corrupt parity.
     None,
-    /// One message to a lock server locks everything, one unlocks it (shared array, section 4.2).
+    /// Centralized locking: one message to a lock server locks all extents, another one unlocks them (shared-array paper, section 4.2).
     ServerLock,
-    /// Locks of a lock server that hosts keep until it calls them back (shared array, section 4.2).
+    /// Callback locking: hosts cache locks of a lock server until it calls them back (shared-array paper, section 4.2).
     CallbackLock,
-    /// Each device locks its own blocks, on requests that are made anyhow (shared array, section 4.4).
+    /// Device-served locking: each device locks its own blocks, as part of pre-writes and reads (shared-array paper, section 4.4).
     DeviceLock,
 }
 
 impl Ordering {
-    /// All of them, in the order in which the shared-array paper compares them, the unprotected one first.
+    /// All orderings, in the order in which the shared-array paper compares them, after the one without protection.
     pub const ALL: [Ordering; 5] =
         [Ordering::None, Ordering::ServerLock, Ordering::CallbackLock, Ordering::DeviceLock, Ordering::Timestamp];
 
-    /// What hosts and devices do under it.
+    /// The policy of the ordering.
     #[inline]
     pub const fn policy(self) -> &'static Policy {
         match self {
@@ -37,7 +37,7 @@ impl Ordering {
         }
     }
 
-    /// The name that users know.
+    /// The name in commands.
     pub fn name(self) -> &'static str {
         self.policy().name
     }
@@ -68,22 +68,22 @@ impl FromStr for Ordering {
 #[error("there is no ordering '{0}': choose none, server-lock, callback-lock, device-lock or timestamp")]
 pub struct UnknownOrdering(pub String);
 
-/// What a volume promises of hostwrites that a failure cuts short.
+/// What a volume guarantees for hostwrites that a failure interrupts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Atomicity {
-    /// They happen whole or not at all: each devwrite is an intent until all are durable.
+    /// They happen as a whole or not at all: each devwrite is an intent until all of them are durable.
     #[default]
     Implied,
-    /// Devwrites take effect on arrival, as in the shared-array paper (section 4.5.2). What is cut short may be seen in part, and
-    /// its stripes are *suspect* until their parity is known to match again (`docs/membership.md`).
+    /// Devwrites take effect on arrival, as in the shared-array paper (section 4.5.2). An interrupted write may be visible in part, and
+    /// its stripes are *suspect* until parity is resynchronised (`docs/membership.md`).
     Consistent,
 }
 
 impl Atomicity {
-    /// All of them, the usual one first.
+    /// All atomicities, the default first.
     pub const ALL: [Atomicity; 2] = [Atomicity::Implied, Atomicity::Consistent];
 
-    /// The name that users know.
+    /// The name in commands.
     pub fn name(self) -> &'static str {
         match self {
             Atomicity::Implied => "implied",
@@ -112,7 +112,7 @@ impl FromStr for Atomicity {
 #[error("there is no atomicity '{0}': choose implied or consistent")]
 pub struct UnknownAtomicity(pub String);
 
-/// Whether a devwrite waits for its siblings.
+/// Whether a devwrite waits for the sibling requests of its hostwrite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteMode {
     /// An intent: takes effect when the transaction commits (atomicity `implied`).
@@ -122,7 +122,7 @@ pub enum WriteMode {
 }
 
 impl WriteMode {
-    /// The one of a volume.
+    /// The write mode of a volume.
     pub fn of(ordering: Ordering, atomicity: Atomicity) -> WriteMode {
         match atomicity {
             Atomicity::Implied if ordering.policy().keeps_intents => WriteMode::Intent,

@@ -1,4 +1,4 @@
-//! No ordering: the paper's zero-overhead protocol. Concurrent hosts can corrupt parity; it is the reference that the others are measured against.
+//! No ordering: the paper's zero-overhead protocol. Concurrent hosts can corrupt parity. It is the baseline of performance measurements.
 
 use crate::policy::{AbortNotice, Admission, Policy, RefusedWrite, UnannouncedWrite};
 

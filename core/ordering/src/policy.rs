@@ -1,112 +1,115 @@
-//! What an ordering decides.
+//! A policy lists the properties of one ordering.
 
 /// What hosts and devices do under one ordering.
 ///
-/// A storage transaction passes these steps, and each asks the policy:
+/// A storage transaction consists of these steps. Each step depends on a field of the policy:
 ///
 /// | step | where | field |
 /// | --- | --- | --- |
 /// | acquire locks of lock servers | host | `lock_server` |
 /// | send pre-writes | host | `announces` |
-/// | admit a read or a pre-write, or refuse it, or let it wait | device | `admission` |
+/// | admit, refuse or delay a read or a pre-write | device | `admission` |
 /// | read with pre-writes after repeated refusals | host | `reads_insist` |
-/// | admit a write of which the device has not heard before | device | `unannounced_write` |
-/// | go on after a device has refused a write | host | `refused_write` |
-/// | tell devices of an abort | host | `abort_notice` |
+/// | admit a write without a known pre-write | device | `unannounced_write` |
+/// | continue after a device has refused a write | host | `refused_write` |
+/// | inform devices of an abort | host | `abort_notice` |
 /// | make a write of atomicity `implied` | both | `keeps_intents` |
-/// | repair a write of atomicity `consistent` that was cut short | both | `leaves_suspects` |
+/// | resynchronise parity after an interrupted write of atomicity `consistent` | both | `leaves_suspects` |
 ///
-/// The commit of intents depends on the write mode alone ([`WriteMode`](crate::WriteMode)); it also releases a device's locks.
+/// The commit of intents depends only on the write mode ([`WriteMode`](crate::WriteMode)); it also releases a device's locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// The name that users know.
+    /// The name in commands.
     pub name: &'static str,
-    /// For how long a host holds the lock server's locks that it acquires before it sends anything to a device. None if it needs none.
+    /// How long a host holds the locks of a lock server, which it acquires before it sends any request to a device. `None` if the
+    /// ordering needs no lock server.
     pub lock_server: Option<LockHold>,
-    /// A host sends pre-writes: a device hears of a write before the write comes.
+    /// Hosts send pre-writes, so that a device knows of a write before it arrives.
     pub announces: bool,
-    /// How a device decides whether it serves a request now.
+    /// How a device decides whether to serve a request now.
     pub admission: Admission,
-    /// A host that was refused a read several times reads with pre-writes, which hold off the writers above its stamp.
+    /// A host whose read was refused several times reads with pre-writes, which delay the writers with higher stamps.
     pub reads_insist: bool,
-    /// What a device does with a write of a transaction that it does not know.
+    /// What a device does with a write of an unknown transaction.
     pub unannounced_write: UnannouncedWrite,
-    /// What a host does when a device refuses a write, while other devices may have taken theirs.
+    /// What a host does when a device refuses a write, while other devices may have accepted theirs.
     pub refused_write: RefusedWrite,
-    /// Which aborts a host tells devices of.
+    /// Which aborts a host sends to devices.
     pub abort_notice: AbortNotice,
     /// Devices can keep a write as an intent until its transaction is decided. Otherwise all writes take effect on arrival.
     pub keeps_intents: bool,
-    /// A transaction whose writes take effect on arrival, and which is cut short, leaves its stripes suspect until they are known to be right.
-    /// Otherwise nobody looks for such stripes, and a host may begin the transaction anew.
+    /// An interrupted transaction whose writes take effect on arrival leaves its stripes suspect until they have been checked. Otherwise
+    /// such stripes are not recorded, and a host may begin the transaction again.
     pub leaves_suspects: bool,
 }
 
-/// For how long a host holds a lock server's locks.
+/// How long a host holds the locks of a lock server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockHold {
     /// Until the transaction ends.
     Transaction,
-    /// Until the lock server calls them back: other transactions of this host use them meanwhile. Such locks cover whole stripe units.
+    /// Until the lock server calls them back: other transactions of this host use them in the meantime. Such locks cover whole stripe
+    /// units.
     UntilCalledBack,
 }
 
-/// How a device decides whether it serves a request now.
+/// How a device decides whether to serve a request now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It serves requests as they come, and compares no stamps.
+    /// Requests are served as they arrive, without comparing stamps.
     OnArrival,
-    /// A lock server keeps conflicting hosts away. A request waits only for writes on its blocks that were committed, and whose commit has not
-    /// come yet. Writes below the stamp of the last write are refused.
+    /// A lock server keeps conflicting hosts apart. A request waits only for writes to its blocks whose transaction has committed, but
+    /// whose commit has not arrived yet. Writes with a stamp below the stamp of the last write are refused.
     BehindUndecided,
-    /// Reads lock their blocks shared, pre-writes exclusively, until the transaction ends here. A request that waits longer than the lock time-out is refused.
+    /// Reads lock their blocks shared and pre-writes exclusively, until the transaction ends on this device. A request that waits longer
+    /// than the lock time-out is refused.
     ByLocks,
-    /// Requests are served in the order of their stamps: those that come too late are refused, and those above an undecided transaction
-    /// wait for its end.
+    /// Requests are served in the order of their stamps: a request that is too late is refused, and one above an undecided transaction
+    /// waits for its end.
     ByStamps,
 }
 
-/// What a device does with a write of a transaction that it does not know.
+/// What a device does with a write of an unknown transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnannouncedWrite {
-    /// It makes it at once.
+    /// The write is applied at once.
     Apply,
-    /// It takes it as if it had been announced just now, unless its stamp is too low.
+    /// The write is treated as if it had just been announced, unless its stamp is too low.
     Admit,
-    /// It refuses it for ever: the pre-write has been dropped, or was never here.
+    /// The write is refused with an abort promise: its pre-write was dropped, or never arrived.
     Refuse,
 }
 
-/// What a host does when a device refuses a write, while other devices may have taken theirs.
+/// What a host does when a device refuses a write, while other devices may have accepted theirs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusedWrite {
-    /// It sends the same write again, in its time: what others have taken can't be undone.
+    /// It sends the same write again after a while, because writes that other devices have accepted can't be undone.
     Resend,
-    /// It sends the write again with a stamp above the one it lost to, if writes take effect on arrival: its locks keep everybody else away. Intents
-    /// are aborted.
+    /// If writes take effect on arrival, it sends the write again with a stamp above the one it lost to; its locks keep other hosts away.
+    /// Intents are aborted.
     HoldOn,
-    /// It aborts the transaction, and begins another one.
+    /// It aborts the transaction and begins a new one.
     Abort,
 }
 
-/// Which aborts a host tells devices of.
+/// Which aborts a host sends to devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AbortNotice {
-    /// None: devices keep nothing of a transaction.
+    /// None: devices remember nothing of a transaction.
     Never,
-    /// Those of transactions that have sent writes: devices know nothing of the others.
+    /// Those of transactions that have sent writes: devices do not know the others.
     IfWritten,
     /// All: devices may hold pre-writes or locks.
     Always,
 }
 
 impl Policy {
-    /// True if devices lock what they are asked to read.
+    /// True if devices lock the blocks of a read.
     pub fn locks_what_it_reads(&self) -> bool {
         self.admission == Admission::ByLocks
     }
 
-    /// True if hosts cache a lock server's locks.
+    /// True if hosts cache locks of a lock server.
     pub fn caches_locks(&self) -> bool {
         self.lock_server == Some(LockHold::UntilCalledBack)
     }
@@ -122,11 +125,11 @@ mod tests {
         for policy in Ordering::ALL.map(Ordering::policy) {
             let name = policy.name;
             let by_announcement = matches!(policy.admission, Admission::ByLocks | Admission::ByStamps);
-            assert_eq!(policy.announces, by_announcement, "{name}: a device decides on pre-writes, if it is sent any");
+            assert_eq!(policy.announces, by_announcement, "{name}: a device decides on pre-writes if it gets any");
             let refuses = policy.unannounced_write == UnannouncedWrite::Refuse;
-            assert_eq!(policy.announces, refuses, "{name}: a write without its pre-write comes too late");
+            assert_eq!(policy.announces, refuses, "{name}: a write without its pre-write is too late");
             let always = policy.abort_notice == AbortNotice::Always;
-            assert_eq!(policy.announces, always, "{name}: a device keeps a pre-write until it hears of the end");
+            assert_eq!(policy.announces, always, "{name}: a device keeps a pre-write until it is told of the end");
         }
     }
 
@@ -139,7 +142,7 @@ mod tests {
                 policy.admission == Admission::BehindUndecided,
                 "{name}: the commit may come after the unlock"
             );
-            assert_eq!(locks, policy.refused_write == RefusedWrite::HoldOn, "{name}: locks make room to write again");
+            assert_eq!(locks, policy.refused_write == RefusedWrite::HoldOn, "{name}: locks leave time to write again");
             assert_eq!(locks, policy.abort_notice == AbortNotice::IfWritten, "{name}: only writes reach a device");
             assert!(
                 !(locks && policy.announces),

@@ -1,4 +1,4 @@
-//! Centralized locking (shared array, section 4.2): one message to a lock server locks everything, one unlocks it.
+//! Centralized locking (shared-array paper, section 4.2): one message to a lock server locks all extents, another one unlocks them.
 
 use crate::policy::{AbortNotice, Admission, LockHold, Policy, RefusedWrite, UnannouncedWrite};
 

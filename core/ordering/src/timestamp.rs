@@ -1,4 +1,4 @@
-//! Timestamp ordering (shared array, section 4.5): devices serve transactions in the order of their stamps.
+//! Timestamp ordering (shared-array paper, section 4.5): devices serve transactions in the order of their stamps.
 
 use crate::policy::{AbortNotice, Admission, Policy, RefusedWrite, UnannouncedWrite};
 

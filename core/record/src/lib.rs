@@ -1,13 +1,14 @@
-//! One small record that a machine keeps on its disk: written as a whole, in two copies, so that neither a crash nor corruption loses it.
+//! A record is a small piece of state that a machine keeps on its disk. It is always written as a whole, in two copies (slots), so that
+//! neither a crash nor corruption of one slot loses it.
 //!
 //! ```text
 //!   0                slot 0: magic, format, length, sequence, the record …, checksum in the slot's last four bytes
-//!   R::SLOT_BYTES    slot 1: likewise
+//!   R::SLOT_BYTES    slot 1: the same
 //! ```
 //!
-//! The slot with the higher sequence counts; the other one is written next. A record is written to one slot after the other, and is
-//! the one that holds only when both have it: so a slot may be torn by a crash, be damaged or unreadable, and the other says what counts.
-//! A disk of zeros was never written: it holds the default.
+//! The valid slot with the higher sequence is the current one; the other slot is written next. A new record is written to one slot after
+//! the other, and is durable when both slots have it. Therefore one slot may be half-written by a crash, damaged or unreadable: the other
+//! one has the record. A disk of zeros was never written: it holds the default record.
 
 use braid_base::AlignedBuffer;
 use braid_base::checksum::crc32c;
@@ -16,94 +17,91 @@ use bytes::{Buf, BufMut, Bytes};
 
 /// Bytes of a slot before the record.
 const HEADER_BYTES: usize = 24;
-/// Bytes of a slot behind the record.
+/// Bytes of a slot after the record.
 const CHECKSUM_BYTES: usize = 4;
-/// Lengths are counted in words of so many bytes.
+/// Lengths are counted in words of this many bytes.
 const WORD_BYTES: usize = 4;
 const READ: DiskTag = DiskTag(0);
 
-/// What can be kept so.
+/// A type that can be stored as a record.
 pub trait Record: Clone + Default + PartialEq {
-    /// What its slots begin with.
+    /// The first bytes of a slot.
     const MAGIC: [u8; 8];
     /// The format that this release writes.
     const FORMAT: u32;
-    /// Bytes of a slot: a multiple of 512, with room for the largest record beside [`Record::EXTRA_BYTES`].
+    /// Bytes of a slot: a multiple of 512, at least the largest record plus [`Record::EXTRA_BYTES`].
     const SLOT_BYTES: usize;
-    /// Bytes of a slot that the record can't have.
+    /// Bytes of a slot that are not available to the record.
     const EXTRA_BYTES: usize = HEADER_BYTES + CHECKSUM_BYTES;
-    /// Bytes of the disk.
+    /// Bytes of the disk that the two slots take.
     const DISK_BYTES: u64 = 2 * Self::SLOT_BYTES as u64;
 
-    /// Writes it out, in words of four bytes.
+    /// Encodes the record, in words of four bytes.
     fn put(&self, to: &mut Vec<u8>);
 
-    /// Reads it; none if it makes no sense.
+    /// Decodes a record; `None` if it is invalid.
     fn take(from: &mut &[u8]) -> Option<Self>;
 
-    /// Reads one of an earlier format; none if that makes no sense.
+    /// Decodes a record of an earlier format; `None` if it is invalid.
     fn take_older(format: u32, from: &mut &[u8]) -> Option<Self> {
         let _ = format;
         Self::take(from)
     }
 }
 
-/// Why a record can't be used.
+/// Why a record can't be read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// Both slots hold something else than a record.
+    /// Neither slot holds a valid record.
     #[error("both copies are damaged")]
     Damaged,
-    /// A newer release wrote it.
-    #[error("it has format {found}, which this release does not know")]
-    NewerFormat {
-        /// Its format.
-        found: u32,
-    },
+    /// A newer release wrote the record.
+    #[error("it has format {found}, which this release does not know: use a newer release")]
+    NewerFormat { found: u32 },
     /// The disk can't be read or written.
     #[error(transparent)]
     Disk(DiskError),
 }
 
-/// What the end of a disk command brought.
+/// The state after a disk command has completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// It is being read still.
+    /// The record is still being read.
     Reading,
     /// The record has been read.
     Read,
-    /// It is being written still.
+    /// The record is still being written.
     Writing,
-    /// It has been written.
+    /// The record has been written to both slots.
     Written,
 }
 
-/// A record, in memory and on disk.
+/// A record in memory, with its state on disk.
 #[derive(Debug, Default)]
 pub struct Kept<R> {
     durable: R,
-    /// Both slots have it.
+    /// Both slots have the durable record.
     twice: bool,
     writing: Option<Writing<R>>,
     sequence: u64,
-    /// What was read of single slots, since both at once can't be.
+    /// The slots read so far, if reading both at once failed and they are read one by one.
     slots: Option<Vec<Bytes>>,
 }
 
 #[derive(Debug)]
 struct Writing<R> {
     record: R,
-    /// One slot has it.
+    /// One slot has the new record.
     once: bool,
 }
 
 impl<R: Record> Kept<R> {
-    /// Begins to read it.
+    /// Begins to read the record.
     pub fn start(&self, out: &mut Effects) {
         out.disk(READ, DiskCommand::Read { offset: 0, length: R::DISK_BYTES as usize });
     }
 
-    /// Hears of the end of a disk command.
+    /// Handles the completion of a disk command.
     pub fn on_disk_done(&mut self, result: DiskResult, out: &mut Effects) -> Result<Progress, RecordError> {
         match result {
             DiskResult::Read(read) => self.on_read(read, out),
@@ -130,7 +128,7 @@ impl<R: Record> Kept<R> {
                 return Ok(Progress::Reading);
             }
             (Some(slots), read) => {
-                // Not zeros: they would say that it was never written.
+                // Not zeros, which would mean that the slot was never written.
                 let damaged = |_| Bytes::from(vec![0xff; R::SLOT_BYTES]);
                 let is_readable = read.is_ok();
                 slots.push(read.clone().unwrap_or_else(damaged));
@@ -156,17 +154,17 @@ impl<R: Record> Kept<R> {
         out.disk(READ, DiskCommand::Read { offset, length: R::SLOT_BYTES });
     }
 
-    /// The one that holds.
+    /// The record that is durable.
     pub fn durable(&self) -> &R {
         &self.durable
     }
 
-    /// The one that is being written, if one is.
+    /// The record that is being written, if any.
     pub fn writing(&self) -> Option<&R> {
         self.writing.as_ref().map(|writing| &writing.record)
     }
 
-    /// Writes it anew if this one is another, or only one slot has it; and none is being written. True if it does.
+    /// Begins to write `record` if no record is being written, and the durable one is different or is in one slot alone. True if it does.
     pub fn update(&mut self, record: R, out: &mut Effects) -> bool {
         if self.writing.is_some() || (self.twice && self.durable == record) {
             return false;
@@ -185,18 +183,18 @@ impl<R: Record> Kept<R> {
     }
 }
 
-/// The bytes of a disk that has this record in both slots.
+/// The content of a disk that has this record in both slots.
 pub fn disk_image<R: Record>(record: &R) -> Vec<u8> {
-    // A slot is written where its sequence says.
+    // The parity of the sequence selects the slot.
     [encode(2, record), encode(1, record)].concat()
 }
 
-/// Reads the record that the bytes of a disk hold.
+/// Reads the record from the content of a disk.
 pub fn read_image<R: Record>(disk: &[u8]) -> Result<R, RecordError> {
     newest(disk).map(|(_, record, _)| record)
 }
 
-/// The newest whole slot, and whether the other says the same. A slot of zeros was never written.
+/// The newest valid slot, and whether the other one has the same record. A slot of zeros was never written.
 fn newest<R: Record>(disk: &[u8]) -> Result<(u64, R, bool), RecordError> {
     let mut slots = Vec::new();
     let mut unwritten = false;
@@ -213,7 +211,8 @@ fn newest<R: Record>(disk: &[u8]) -> Result<(u64, R, bool), RecordError> {
             let twice = slots.pop().is_some_and(|(_, older)| older == record);
             Ok((sequence, record, twice))
         }
-        // One that is torn beside one that was never written: the first write of all, before which nothing was on record.
+        // A half-written slot beside one that was never written: the first write of all was interrupted, and before it there was no
+        // record.
         None if unwritten => Ok((0, R::default(), true)),
         None => Err(RecordError::Damaged),
     }
@@ -241,7 +240,7 @@ fn decode<R: Record>(slot: &[u8]) -> Result<(u64, R), RecordError> {
 fn encode<R: Record>(sequence: u64, record: &R) -> Bytes {
     let mut body = Vec::new();
     record.put(&mut body);
-    assert!(body.len().is_multiple_of(WORD_BYTES), "a record is written in words");
+    assert!(body.len().is_multiple_of(WORD_BYTES), "a record consists of whole words");
     assert!(body.len() + R::EXTRA_BYTES <= R::SLOT_BYTES, "the record is larger than a slot");
     let mut slot = AlignedBuffer::zeroed(R::SLOT_BYTES);
     let mut to = &mut slot[..];
@@ -299,7 +298,7 @@ mod tests {
         disk[SLOT + 20] ^= 1;
         assert_eq!(read(&disk), Ok((8, numbers(&[1]), false)));
         disk[20] ^= 1;
-        assert_eq!(read(&disk), Err(RecordError::Damaged), "nobody knows what was in them");
+        assert_eq!(read(&disk), Err(RecordError::Damaged), "neither slot is valid");
     }
 
     #[test]
@@ -346,18 +345,18 @@ mod tests {
         assert!(kept.update(numbers(&[1]), &mut out));
         let mut commands = out.drain();
         let Some(Effect::Disk { command: DiskCommand::Write { offset, .. }, .. }) = commands.next() else {
-            panic!("it is written");
+            panic!("the record is written");
         };
-        assert_eq!(offset, SLOT as u64, "to the slot that has it not");
+        assert_eq!(offset, SLOT as u64, "to the slot that does not have the record");
     }
 
-    /// Answers each read of a disk of which one slot can't be read.
+    /// Starts on a disk with one unreadable slot.
     fn start_on(disk: &[u8], unreadable: usize) -> Result<Numbers, RecordError> {
         let (mut kept, mut out) = (Kept::<Numbers>::default(), Effects::new());
         kept.start(&mut out);
         loop {
             let Some(Effect::Disk { command: DiskCommand::Read { offset, length }, .. }) = out.drain().next() else {
-                panic!("it reads on until it is done");
+                panic!("the machine reads until it has finished");
             };
             let range = offset as usize..offset as usize + length;
             let is_hurt = range.start < (unreadable + 1) * SLOT && range.end > unreadable * SLOT;
@@ -377,8 +376,8 @@ mod tests {
             assert_eq!(start_on(&disk, unreadable), Ok(numbers(&[1])));
         }
         disk[30] ^= 1;
-        assert_eq!(start_on(&disk, 1), Err(RecordError::Disk(DiskError::Failed)), "nobody knows what was in them");
-        // The first write of all, of which one slot has nothing yet: it was never the one that holds.
+        assert_eq!(start_on(&disk, 1), Err(RecordError::Disk(DiskError::Failed)), "neither slot is valid");
+        // The first write of all, with one slot still empty: the new record was never durable.
         disk[..SLOT].fill(0);
         assert_eq!(start_on(&disk, 1), Ok(numbers(&[])));
     }
@@ -398,7 +397,7 @@ mod tests {
     }
 
     proptest! {
-        /// A checksum keeps out what corruption, not what was written wrong.
+        /// A checksum detects corruption, but not a record that was encoded wrongly.
         #[test]
         fn what_makes_no_sense_is_damaged(words in prop::collection::vec(0u32..200, 4..8)) {
             let mut slot = encode(1, &numbers(&[7; 5])).to_vec();
