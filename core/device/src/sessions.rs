@@ -164,6 +164,7 @@ impl Sessions {
     pub fn len(&self) -> usize {
         self.live.len()
     }
+
     /// Asserts that a host that has not spoken was served nothing and settled nothing, and that these hosts are counted
     /// right.
     pub fn invariants(&self) {

@@ -17,7 +17,7 @@ braid_base::counters! {
     retries,
     /// Operations that had to wait for another transaction, or were refused and tried again (shared array, figure 6).
     delayed,
-    /// Attempts abandoned because locks were not granted in time, perhaps because of a deadlock.
+    /// Attempts that ended because locks were not granted in time, perhaps because of a deadlock.
     restarts,
     /// Messages sent to lock servers, heartbeats included.
     lock_requests,

@@ -152,6 +152,7 @@ impl DeviceRequests {
             links.keeps_nothing(device);
         }
     }
+
     /// Asserts that each request has a deadline.
     pub fn invariants(&self) {
         self.tasks.invariants();

@@ -1,4 +1,4 @@
-//! How an attempt at an operation goes: locks, reads and pre-writes, writes. Each phase ends with its last answer.
+//! The course of an attempt at an operation: locks, reads and pre-writes, writes. The last answer ends each phase.
 
 use crate::coordinator::Coordinator;
 use crate::ctx::{Ctx, OperationId};
@@ -19,7 +19,7 @@ impl Coordinator {
             return self.finish(op, Err(HostError::Abandoned));
         }
         let Some(view) = ctx.view.version() else {
-            // Nobody has told yet who is in.
+            // No membership is known yet.
             return self.operations.retry_at(op, ctx.now.time.after(ctx.settings.heartbeat));
         };
         if self.operations.of(op).awaits_resync.is_some() {
@@ -46,7 +46,7 @@ impl Coordinator {
         let operation = self.operations.of_mut(op);
         operation.attempt = Some(sequence);
         let (volume, work) = (operation.volume.clone(), operation.work.clone());
-        // A reader that lost again and again reads with pre-writes, which hold off the writers above it.
+        // A read that was refused again and again is sent with pre-writes, which hold off writers with higher stamps.
         let insists = volume.ordering.policy().reads_insist
             && work.want() == Want::Data
             && !work.writes()
@@ -60,7 +60,7 @@ impl Coordinator {
             }
             ctx.links.begin(device, sequence);
         }
-        // Where there is data may be told without a lock: each answer is of one device, and true when it is given.
+        // Allocation is read without a lock: each answer concerns one device, and is true when it is given.
         let locks = volume.ordering.needs_lock_server() && work.want() != Want::Allocation;
         let transaction = Transaction {
             op: Some(op),
@@ -81,7 +81,7 @@ impl Coordinator {
         if locks { self.acquire(ctx, sequence) } else { self.begin(ctx, sequence) }
     }
 
-    /// Goes to the devices, with all locks of lock servers that it needs.
+    /// Sends the first requests to devices, once all locks of lock servers are granted.
     pub(crate) fn begin(&mut self, ctx: &mut Ctx, sequence: u64) {
         let stamp = self.stamps.next(ctx.now.clock);
         let transaction = self.transactions.of_mut(sequence);
@@ -98,7 +98,7 @@ impl Coordinator {
         }
     }
 
-    /// A device answered a read, a pre-write or both.
+    /// A device has answered a read, a pre-write or both.
     pub(crate) fn on_data(&mut self, ctx: &mut Ctx, device: DeviceId, id: TransactionId, pieces: Vec<Piece>) {
         let Some(transaction) = self.transactions.own(ctx, id) else { return ctx.out.ignore(Ignored::NotAwaited) };
         let stamp = transaction.stamp;
@@ -119,8 +119,8 @@ impl Coordinator {
         }
     }
 
-    /// A device left out blocks that it was asked for: in answer to where it has data, because its list grew too long for a
-    /// frame; otherwise it is broken.
+    /// Handles an answer that leaves out blocks that were asked for. A device may do so in a list of allocation that
+    /// grew too long for a frame; otherwise the device is faulty.
     fn on_short_answer(&mut self, ctx: &mut Ctx, device: DeviceId, sequence: u64) {
         let op = self.transactions.of(sequence).op;
         if let Some(operation) = op.map(|op| self.operations.of_mut(op))
@@ -128,7 +128,7 @@ impl Coordinator {
             && range.count > limits::EXTENTS_MAX as u64
         {
             *range = BlockRange::new(range.start, limits::EXTENTS_MAX as u64);
-            // To be planned anew.
+            // Forces a new plan.
             operation.view = 0;
             return self.lose(ctx, sequence, None);
         }
@@ -138,7 +138,7 @@ impl Coordinator {
         }
     }
 
-    /// Everything that had to be read is here: a read is over, a write goes out if there is anything to write.
+    /// Everything is read: a read ends, and a write is sent if there is anything to write.
     fn on_all_read(&mut self, ctx: &mut Ctx, sequence: u64) {
         let transaction = self.transactions.of_mut(sequence);
         let Phase::Reading { old, .. } = &transaction.phase else { unreachable!("only reading ends so") };
@@ -165,7 +165,7 @@ impl Coordinator {
                     let told = transaction.lock_only();
                     self.transactions.tell_end(ctx, sequence, told);
                 } else {
-                    // A reader that insisted has pre-writes to give back.
+                    // A read with pre-writes has to abort them.
                     self.abort(ctx, sequence, None);
                 }
                 if let Some(op) = op {
@@ -175,7 +175,7 @@ impl Coordinator {
         }
     }
 
-    /// A device has its intent (or, without ordering, its write).
+    /// A device has made its intent durable, or has written where writes take effect on arrival.
     pub(crate) fn on_written(&mut self, ctx: &mut Ctx, device: DeviceId, id: TransactionId) {
         let Some(transaction) = self.transactions.own(ctx, id) else { return ctx.out.ignore(Ignored::NotAwaited) };
         let Phase::Writing { silent, .. } = &mut transaction.phase else { return ctx.out.ignore(Ignored::NotAwaited) };
@@ -187,7 +187,8 @@ impl Coordinator {
         }
     }
 
-    /// All prepared, or written where that takes effect on arrival: it is committed, whatever happens now.
+    /// All participants have prepared, or have written where that takes effect on arrival: the transaction is
+    /// committed, whatever happens now.
     pub(crate) fn on_all_written(&mut self, ctx: &mut Ctx, sequence: u64) {
         if self.transactions.of(sequence).may_be_interrupted() {
             self.write_again_if_missed(ctx, sequence);

@@ -1,12 +1,13 @@
-//! Requests to attribute volumes: each is one storage transaction on one bucket of a volume (`docs/attribute-volumes.md`).
+//! Requests to attribute volumes. Each is one storage transaction on one bucket of a volume
+//! (`docs/attribute-volumes.md`).
 //!
 //! ```text
-//!   request ─► read and pre-write the bucket ─► work it out ─┬─► write the blocks that change ─► committed: the results
-//!                                                            └─► nothing to write, or refused: the pre-writes are given back
+//!   request ─► read and pre-write the bucket ─► execute it ─┬─► write the blocks that change ─► committed: the results
+//!                                                           └─► nothing to write, or refused: the pre-writes are aborted
 //! ```
 //!
-//! What can only ask is read as any hostread is. All that may go wrong goes wrong as with hostwrites, and is tried again as they are: once what
-//! was tried before is known to have left nothing.
+//! A request that only asks is executed as a hostread. Failures are handled as for hostwrites. A request is retried
+//! only once its earlier attempt is known to have left nothing.
 
 use crate::work::{Conclusion, Work, unavailable};
 use braid_base::{BLOCK_BYTES, BlockRange};
@@ -18,7 +19,7 @@ use braid_objects::bucket::{BUCKET_BLOCKS, Blocks};
 use braid_wire::{Content, ObjectFailure, ObjectRefusal, ObjectRequest, Piece, WriteMode};
 use std::collections::BTreeSet;
 
-/// A request to an attribute volume, and how its bucket is read and written.
+/// A request to an attribute volume, and the plan to read and write its bucket.
 #[derive(Clone, Debug)]
 pub struct BucketWork {
     request: ObjectRequest,
@@ -28,19 +29,19 @@ pub struct BucketWork {
 
 #[derive(Clone, Debug)]
 enum BucketPlan {
-    /// It changes nothing, whatever is there.
+    /// The request changes nothing, whatever the bucket holds.
     Asks(ReadPlan),
     Changes(Box<UpdatePlan>),
 }
 
 impl BucketWork {
-    /// The plan for a request to `volume`, with these devices unavailable.
+    /// Plans a request to `volume` with these devices missing.
     pub(crate) fn plan(
         volume: &VolumeDescription,
         absences: &Absences,
         request: &ObjectRequest,
     ) -> Result<Work, HostError> {
-        // A bucket that is seen in part, or is there in part after a crash, would be worth nothing.
+        // Buckets need intents: a bucket that is seen in part, or is written in part after a crash, is useless.
         if volume.mode() != WriteMode::Intent {
             return Err(HostError::Objects(ObjectRefusal { command: 0, failure: ObjectFailure::NotAnAttributeVolume }));
         }
@@ -56,7 +57,7 @@ impl BucketWork {
         Ok(Work::AttributeVolume(BucketWork { request: request.clone(), place, plan }))
     }
 
-    /// What each device has to do.
+    /// The share of each device.
     pub fn shares(&self) -> &[Share] {
         match &self.plan {
             BucketPlan::Asks(plan) => plan.shares(),
@@ -64,17 +65,16 @@ impl BucketWork {
         }
     }
 
-    /// The volume's blocks that it may change.
+    /// The blocks of the volume that the request may change.
     pub fn blocks(&self) -> BlockRange {
         blocks_of(self.place)
     }
 
-    /// True if it may change anything.
     pub fn writes(&self) -> bool {
         matches!(self.plan, BucketPlan::Changes(_))
     }
 
-    /// What is to be written, or answered, by what the bucket holds.
+    /// Executes the request on the content of the bucket: returns what to write or to answer.
     pub(crate) fn conclude(&self, old: &Old) -> Conclusion {
         let (before, plan) = match &self.plan {
             BucketPlan::Asks(plan) => (plan.pieces(old), None),
@@ -96,7 +96,7 @@ impl BucketWork {
         }
     }
 
-    /// Pieces that cover the bucket, block by block.
+    /// Cuts pieces that cover the bucket into blocks.
     fn cut(&self, pieces: Vec<Piece>) -> Blocks {
         let mut blocks = Blocks::default();
         for Piece { range, content } in pieces {
@@ -108,7 +108,7 @@ impl BucketWork {
         blocks
     }
 
-    /// The other way round, in as few pieces as it takes.
+    /// Joins blocks to as few pieces as possible.
     fn pieces(&self, blocks: &Blocks) -> Vec<Piece> {
         let mut pieces = Vec::new();
         let mut start = self.blocks().start;

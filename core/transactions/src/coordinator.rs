@@ -1,4 +1,4 @@
-//! The coordinator: operations in, outcomes out; the answers of devices and its timers between them.
+//! The coordinator takes operations and returns their outcomes. Answers of devices and its timers drive it in between.
 
 use crate::counters::TransactionCounters;
 use crate::ctx::{Ctx, Event, OperationId};
@@ -13,7 +13,7 @@ use braid_wire::Reply;
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
-/// See the crate.
+/// The coordinator of a host's storage transactions; see the crate.
 #[derive(Clone, Debug)]
 pub struct Coordinator {
     pub(crate) stamps: StampSource,
@@ -22,14 +22,14 @@ pub struct Coordinator {
     pub(crate) resolutions: Resolutions,
     pub(crate) events: VecDeque<Event>,
     pub(crate) counters: TransactionCounters,
-    /// The array serves this host no more.
+    /// The array refuses this host for good.
     fenced: bool,
 }
 
-/// Why it wakes.
+/// The timers of a coordinator.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Timer {
-    /// An operation's time is up, or it tries again.
+    /// An operation's time is up, or it is to be retried.
     Operation(OperationTimer),
     /// Devices have not answered a transaction.
     Resend(u64),
@@ -38,7 +38,7 @@ pub enum Timer {
 }
 
 impl Coordinator {
-    /// One that has nothing to do.
+    /// A coordinator without operations.
     pub fn new(host: Generation) -> Coordinator {
         Coordinator {
             stamps: StampSource::new(host),
@@ -51,12 +51,12 @@ impl Coordinator {
         }
     }
 
-    /// Takes out what the owner has not been told yet.
+    /// Takes out the next event for the owner.
     pub fn pop_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Takes up an operation: [`Event::Ended`] tells how it ends.
+    /// Starts an operation. [`Event::Ended`] reports its outcome.
     pub fn start(&mut self, ctx: &mut Ctx, op: OperationId, volume: Rc<VolumeDescription>, request: HostRequest) {
         let full =
             self.operations.len() >= limits::OPERATIONS_MAX || self.transactions.len() >= limits::HOST_TRANSACTIONS_MAX;
@@ -86,7 +86,8 @@ impl Coordinator {
         self.attempt(ctx, op);
     }
 
-    /// The user of these operations is gone. What is answered already, or is no storage transaction, goes on as it is.
+    /// The user of these operations is gone. Operations that are answered already, and requests that are not storage
+    /// transactions, are not affected.
     pub fn abandon(&mut self, ctx: &mut Ctx, ops: &[OpId]) {
         for op in ops.iter().map(|op| OperationId::User(*op)) {
             let Some(operation) = self.operations.get(op) else { continue };
@@ -98,7 +99,7 @@ impl Coordinator {
         }
     }
 
-    /// The array serves this host no more, and never will: all operations fail.
+    /// This host is fenced: all operations fail.
     pub fn on_fenced(&mut self, ctx: &mut Ctx) {
         self.fenced = true;
         for op in self.operations.all() {
@@ -106,7 +107,7 @@ impl Coordinator {
         }
     }
 
-    /// A device answers something about a transaction.
+    /// A device has answered about a transaction.
     pub fn on_reply(&mut self, ctx: &mut Ctx, device: DeviceId, reply: Reply) {
         if let Reply::Data { transaction, waited: true, .. }
         | Reply::Accepted { transaction, waited: true }
@@ -131,7 +132,7 @@ impl Coordinator {
             | Reply::Managed { .. }
             | Reply::Rejected { .. }
             | Reply::Objects { .. }
-            | Reply::Changed { .. } => unreachable!("the others are of no transaction"),
+            | Reply::Changed { .. } => unreachable!("these replies belong to no transaction"),
         }
     }
 
@@ -140,12 +141,12 @@ impl Coordinator {
         self.transactions.on_confirmed(ctx, device, sequence);
     }
 
-    /// A parity resync is over: what has waited for it tries again.
+    /// A parity resync is over: the operations that waited for it are retried.
     pub fn on_resynced(&mut self, now: Now, transaction: TransactionId) {
         self.operations.on_resynced(now, transaction);
     }
 
-    /// What is to be done next, and when.
+    /// The next timer.
     pub fn next_timer(&self) -> Option<(Time, Timer)> {
         let operation = self.operations.next_timer().map(|(time, timer)| (time, Timer::Operation(timer)));
         let resend = self.transactions.next_timer().map(|(time, sequence)| (time, Timer::Resend(sequence)));
@@ -153,7 +154,7 @@ impl Coordinator {
         operation.into_iter().chain(resend).chain(resolve).min()
     }
 
-    /// Does what is due.
+    /// A timer has fired.
     pub fn wake(&mut self, ctx: &mut Ctx, timer: Timer) {
         match timer {
             Timer::Operation(timer) => {
@@ -171,7 +172,7 @@ impl Coordinator {
         }
     }
 
-    /// Answers an operation. Its transaction, if one is under way, goes on without it.
+    /// Answers an operation. Its transaction, if one is under way, continues without it.
     pub(crate) fn finish(&mut self, op: OperationId, outcome: HostOutcome) {
         let operation = self.operations.close(op);
         if let Some(transaction) = operation.attempt.and_then(|sequence| self.transactions.get_mut(sequence)) {
@@ -182,14 +183,13 @@ impl Coordinator {
     }
 }
 
-/// What there is.
+/// Inspection of the coordinator's state.
 impl Coordinator {
-    /// What it has done.
     pub fn counters(&self) -> &TransactionCounters {
         &self.counters
     }
 
-    /// True if the array serves this host no more.
+    /// True if the array refuses this host for good.
     pub fn is_fenced(&self) -> bool {
         self.fenced
     }
@@ -209,7 +209,7 @@ impl Coordinator {
         !self.transactions.is_empty()
     }
 
-    /// True if a transaction of this host, by its sequence, is not over.
+    /// True if the transaction of this host with this sequence is not over.
     pub fn has(&self, sequence: u64) -> bool {
         self.transactions.has(sequence)
     }
@@ -230,17 +230,17 @@ impl Coordinator {
         self.stamps.highest_accepted()
     }
 
-    /// The devices that anything here has to do with.
+    /// The devices that are needed for anything under way.
     pub fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
         let volumes = self.operations.iter().map(|operation| &operation.volume);
         let volumes = volumes.chain(self.transactions.iter().map(|(_, transaction)| &transaction.volume));
         volumes.flat_map(|volume| volume.holders()).chain(self.resolutions.devices())
     }
 
-    /// Asserts that operations, transactions and holders of locks know each other, and that every wait has a deadline. `holders` are those
-    /// transactions that have asked for locks, and whether they have all that they need.
+    /// Asserts that operations, transactions and lock holders know each other, and that every wait has a deadline.
+    /// `holders`: the transactions that have requested locks, and whether all that they need are granted.
     pub fn invariants(&self, holders: impl Iterator<Item = (u64, bool)>) {
-        assert!(self.events.is_empty(), "an owner is told at once");
+        assert!(self.events.is_empty(), "the owner has taken out all events");
         self.operations.invariants(&self.transactions);
         self.transactions.invariants(holders);
         self.resolutions.invariants();

@@ -1,4 +1,4 @@
-//! What the coordinator borrows of its owner, and what it tells the owner.
+//! The context that the coordinator borrows from its owner, and the events that it emits.
 
 use crate::links::{Links, Outbound};
 use braid_base::limits::Settings;
@@ -10,58 +10,49 @@ use braid_membership::client::MembershipView;
 use braid_wire::{Command, Linkage};
 use std::rc::Rc;
 
-/// What the coordinator borrows of its owner.
+/// The context of a coordinator, borrowed from its owner.
 pub struct Ctx<'a> {
-    /// The time.
     pub now: Now,
     /// The generation by which devices know the owner.
     pub host: Generation,
-    /// Waits and spans.
+    /// Time-outs, intervals and limits.
     pub settings: &'a Settings,
-    /// The membership that the owner lives by, and which devices are unavailable.
+    /// The owner's membership, and the devices that are unavailable.
     pub view: &'a MembershipView,
-    /// The ways to the devices.
+    /// The links to the devices.
     pub links: &'a mut Links,
-    /// The client of the lock servers: transactions are its holders, by their sequences.
+    /// The client of the lock servers. Lock holders are transactions, named by their sequences.
     pub locks: PartLocks<'a>,
-    /// For the back-off.
+    /// The random source for the back-off.
     pub rng: &'a mut Rng,
-    /// Where messages go.
+    /// The effects of this step.
     pub out: &'a mut Effects,
 }
 
-/// What the coordinator tells its owner.
+/// An event for the owner.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// An operation has ended.
-    Ended {
-        /// Which.
-        op: OperationId,
-        /// How.
-        outcome: HostOutcome,
-    },
-    /// A transaction was interrupted, and all participants know. What was written of it stays, and parity may not match that. The owner has the
-    /// parity resynced, and calls [`Coordinator::on_resynced`](crate::Coordinator::on_resynced) when that is over.
+    Ended { op: OperationId, outcome: HostOutcome },
+    /// A transaction was interrupted, and all participants know that. What it wrote stays, and parity may not match.
+    /// The owner runs a parity resync, and calls [`Coordinator::on_resynced`](crate::Coordinator::on_resynced) when
+    /// that is over.
     Interrupted {
-        /// Which.
         transaction: TransactionId,
-        /// Of which volume.
         volume: Rc<VolumeDescription>,
-        /// What it was to write.
+        /// The extent that it was to write.
         linkage: Linkage,
     },
-    /// A device has lost a block, and the operation that met this does without.
+    /// A device has lost a block, and the operation that met this continues without it.
     Damaged {
-        /// Of which volume.
         volume: Rc<VolumeDescription>,
-        /// Which device.
         device: DeviceId,
-        /// Which of its blocks.
+        /// The lost block, by its number on the device.
         block: u64,
     },
 }
 
-/// Names an operation: what it belongs to, and which it is there. Those of users come first.
+/// The name of an operation. Operations of users come first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum OperationId {
     /// A request of a user.
@@ -71,19 +62,19 @@ pub enum OperationId {
 }
 
 impl Ctx<'_> {
-    /// What the links need.
+    /// The context of the links.
     pub fn outbound(&mut self) -> (&mut Links, Outbound<'_>) {
         let Ctx { now, host, settings, view, links, out, .. } = self;
         (links, Outbound { now: *now, host: *host, epoch: view.epoch(), settings, out })
     }
 
-    /// Sends a command, and whatever is to ride on it.
+    /// Sends a command, with everything that rides on it.
     pub fn send(&mut self, device: DeviceId, command: Command) {
         let (links, mut outbound) = self.outbound();
         links.send(&mut outbound, device, command);
     }
 
-    /// Gives back the locks of a transaction that needs them no longer.
+    /// Releases the locks of a transaction.
     pub(crate) fn release_locks(&mut self, sequence: u64) {
         self.with_locks(|locks, cx| locks.release(cx, sequence));
     }
@@ -93,7 +84,7 @@ impl Ctx<'_> {
         TransactionId { host: self.host, sequence }
     }
 
-    /// Has the client of the lock servers do something.
+    /// Runs `act` on the client of the lock servers.
     pub(crate) fn with_locks<R>(&mut self, act: impl FnOnce(&mut PartLocks, &mut LockCtx) -> R) -> R {
         let Ctx { now, settings, links, locks, out, .. } = self;
         let mut number = || links.take_sequence();

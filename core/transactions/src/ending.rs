@@ -1,4 +1,4 @@
-//! How an attempt ends: committed, aborted, out of time; and how devices and lock servers hear of it.
+//! The end of an attempt: commit, abort or time-out, and the messages about it to devices and lock servers.
 
 use crate::coordinator::Coordinator;
 use crate::ctx::{Ctx, Event, OperationId};
@@ -11,7 +11,7 @@ use braid_wire::{Outcome, Rejection, WriteMode};
 use std::collections::BTreeSet;
 
 impl Coordinator {
-    /// A device answers an abort of ours: it is durable, or somebody has found a commit before.
+    /// A device has answered an abort: the abort is durable, or another host has committed the transaction before.
     pub(crate) fn on_abort_answered(&mut self, ctx: &mut Ctx, device: DeviceId, id: TransactionId, outcome: Outcome) {
         let Some(transaction) = self.transactions.own(ctx, id) else { return ctx.out.ignore(Ignored::NotAwaited) };
         let Phase::Aborting { unconfirmed, .. } = &mut transaction.phase else {
@@ -25,52 +25,55 @@ impl Coordinator {
         }
         unconfirmed.remove(&device);
         let all_know = unconfirmed.is_empty();
-        // Of an abort each device can forget by itself; of a commit only when all have it.
+        // Each device may forget an abort by itself, but a commit only when all devices have it.
         ctx.links.settle(device, id.sequence);
         if all_know {
             self.end_aborted(ctx, id.sequence);
         }
     }
 
-    /// Nobody has anything of a transaction, or ever will; if its operation waits for that, it tries again, or fails.
+    /// The transaction has left nothing on any device, and never will. If its operation waits for that, it is retried
+    /// or fails.
     pub(crate) fn end_aborted(&mut self, ctx: &mut Ctx, sequence: u64) {
         let op = self.transactions.of_mut(sequence).op.take();
-        let is_torn = self.leave_torn(ctx.id(sequence));
+        let is_interrupted = self.report_interrupted(ctx.id(sequence));
         self.transactions.end(ctx, sequence);
         let Some(op) = op else { return };
         match self.operations.of_mut(op).failure.take() {
             Some(error) => self.finish(op, Err(error)),
             None => {
                 self.try_again(ctx, op);
-                self.operations.of_mut(op).awaits_resync = is_torn.then_some(ctx.id(sequence));
+                self.operations.of_mut(op).awaits_resync = is_interrupted.then_some(ctx.id(sequence));
             }
         }
     }
 
-    /// If something of a transaction was written, that stays, and parity may not match it: true if so.
-    fn leave_torn(&mut self, id: TransactionId) -> bool {
+    /// Reports an interrupted write if the transaction may have written anything: that stays, and parity may not match
+    /// it. Returns whether it did.
+    fn report_interrupted(&mut self, id: TransactionId) -> bool {
         let transaction = self.transactions.of(id.sequence);
-        let is_torn = transaction.may_be_interrupted() && transaction.volume.layout.redundancy_units() > 0;
-        if is_torn {
+        let is_interrupted = transaction.may_be_interrupted() && transaction.volume.layout.redundancy_units() > 0;
+        if is_interrupted {
             let (volume, linkage) = (transaction.volume.clone(), transaction.work.linkage());
             self.events.push_back(Event::Interrupted { transaction: id, volume, linkage });
         }
-        is_torn
+        is_interrupted
     }
 
-    /// A transaction that wrote on arrival is whole, but for devices that are back since it was planned: what others have for them may
-    /// have been listed before it came. So its operation writes again, reading nothing of theirs, before it is answered.
+    /// A transaction that wrote on arrival is complete, except on devices that came back since it was planned: another
+    /// device may have listed what these missed before the write reached it. So its operation writes again, without
+    /// reading from these devices, before it is answered.
     pub(crate) fn write_again_if_missed(&mut self, ctx: &mut Ctx, sequence: u64) {
         let transaction = self.transactions.of(sequence);
         let back = transaction.come_back_since(ctx.view);
         if back.is_empty() {
             return;
         }
-        // One that is abandoned does not write again.
+        // An abandoned operation does not write again.
         let op = transaction.op.filter(|op| !self.operations.is_abandoned(*op));
         match op.map(|op| self.operations.of_mut(op)) {
             Some(operation) if matches!(operation.request, HostRequest::Write { .. } | HostRequest::Zero { .. }) => {
-                // To be planned anew.
+                // Forces a new plan.
                 operation.damaged.extend(back);
                 operation.view = 0;
                 let op = operation.op;
@@ -78,14 +81,16 @@ impl Coordinator {
                 self.try_again(ctx, op);
             }
             Some(_) => {}
-            // Nobody waits for it any more: it may as well be seen in part.
+            // No user waits for the outcome any more. The transaction is reported as interrupted, although it may be
+            // complete.
             None => {
-                self.leave_torn(ctx.id(sequence));
+                self.report_interrupted(ctx.id(sequence));
             }
         }
     }
 
-    /// Locks could not be had in time, perhaps since two wait for each other: who tries again at once would meet the same one.
+    /// Locks were not granted in time, perhaps because of a deadlock. Counted as a refusal, so that the retry backs off
+    /// and does not meet the same transaction again.
     pub(crate) fn count_restart(&mut self, sequence: u64) {
         self.counters.restarts += 1;
         if let Some(op) = self.transactions.of(sequence).op {
@@ -93,10 +98,10 @@ impl Coordinator {
         }
     }
 
-    /// This attempt is lost; the operation tries again as a new transaction.
+    /// Ends a lost attempt. Its operation is retried as a new transaction.
     pub(crate) fn lose(&mut self, ctx: &mut Ctx, sequence: u64, refused_by: Option<DeviceId>) {
         let transaction = self.transactions.of_mut(sequence);
-        // Not before all who are told know that this one is over (see `Phase::Aborting`).
+        // If writes were sent, not before all devices concerned know that this attempt is over (see `Phase::Aborting`).
         let op = if transaction.wrote { None } else { transaction.op.take() };
         self.wind_up(ctx, sequence, refused_by);
         if let Some(op) = op {
@@ -104,8 +109,9 @@ impl Coordinator {
         }
     }
 
-    /// This attempt has failed for good, and so has its operation. A write may be said to have failed and be found done, and is simply written
-    /// again; of a request to an attribute volume that is not said before it is known.
+    /// Ends an attempt that has failed for good, and its operation with it. A plain write may be reported as failed and
+    /// still be found done; its user simply writes again. A request to an attribute volume is reported as failed only
+    /// once that is known to be true.
     pub(crate) fn fail(&mut self, ctx: &mut Ctx, sequence: u64, knows: Option<DeviceId>, error: HostError) {
         let transaction = self.transactions.of(sequence);
         let Some(op) = transaction.op else { return self.abort(ctx, sequence, knows) };
@@ -117,21 +123,22 @@ impl Coordinator {
         self.finish(op, Err(error));
     }
 
-    /// Has an operation tried again, in its time.
+    /// Retries an operation after its back-off.
     pub(crate) fn try_again(&mut self, ctx: &mut Ctx, op: OperationId) {
         self.counters.retries += 1;
         self.operations.try_again(ctx.now, ctx.settings, ctx.rng, op);
     }
 
-    /// Ends an attempt that will not commit: nobody has all intents, and whoever refused its write for good has promised never to
-    /// have one. Participants are told until all know; the one that refused knows. If writes are out and nobody has promised, a late
-    /// copy may yet be taken, and somebody else find the transaction committed: so that is asked first.
+    /// Ends an attempt that will not commit: not all participants have intents, and a device that refused the write for
+    /// good has made an abort promise. The other participants are told until all know; `knows` is the device that
+    /// refused. If writes were sent and no device has promised, a device may yet accept a late copy, and another host
+    /// find the transaction committed. In that case the participants are asked first.
     pub(crate) fn abort(&mut self, ctx: &mut Ctx, sequence: u64, knows: Option<DeviceId>) {
         self.transactions.of_mut(sequence).op = None;
         self.wind_up(ctx, sequence, knows);
     }
 
-    /// The same, if its operation waits for what comes of that.
+    /// The same, if the operation waits for the result.
     fn wind_up(&mut self, ctx: &mut Ctx, sequence: u64, knows: Option<DeviceId>) {
         let transaction = self.transactions.of(sequence);
         if transaction.wrote && knows.is_none() && transaction.mode() == WriteMode::Intent {
@@ -143,7 +150,7 @@ impl Coordinator {
             AbortNotice::IfWritten if !transaction.wrote => BTreeSet::new(),
             AbortNotice::IfWritten | AbortNotice::Always => &transaction.participants | &transaction.lock_only(),
         };
-        // A device that has been out since has nothing left to undo.
+        // A device that has been out since has nothing to undo.
         let counts = |device: &DeviceId| Some(*device) != knows && transaction.counts(ctx.view, *device);
         let unconfirmed: BTreeSet<_> = told.into_iter().filter(counts).collect();
         let transaction = self.transactions.of_mut(sequence);
@@ -156,7 +163,8 @@ impl Coordinator {
         self.counters.aborted += 1;
         transaction.phase = Phase::Aborting { unconfirmed, since: ctx.now.time };
         transaction.resend_after = ctx.settings.resend_min;
-        // A write that is still on its way may yet be taken by a device. Then locks stay until every device has confirmed the abort.
+        // A device may yet accept a write that is still on its way. In that case the locks are kept until every device
+        // has confirmed the abort.
         if !transaction.wrote {
             ctx.release_locks(sequence);
         }
@@ -164,7 +172,8 @@ impl Coordinator {
         self.transactions.arm_resend(ctx, sequence);
     }
 
-    /// An operation's time is up. What it began is undone if it can be; a write that was sent may or may not take effect.
+    /// An operation's time is up. What it has begun is undone if possible. A write that was sent may or may not take
+    /// effect.
     pub(crate) fn on_expired(&mut self, ctx: &mut Ctx, op: OperationId) {
         let operation = self.operations.of(op);
         let waited = ctx.now.time.since(operation.since);
@@ -187,7 +196,7 @@ impl Coordinator {
         self.give_up(ctx, op, error);
     }
 
-    /// Answers an operation with an error, and undoes what it began unless its writes are out.
+    /// Answers an operation with an error, and undoes what it has begun unless its writes were sent.
     pub(crate) fn give_up(&mut self, ctx: &mut Ctx, op: OperationId, error: HostError) {
         let attempt = self.operations.of(op).attempt;
         self.finish(op, Err(error));

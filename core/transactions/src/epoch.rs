@@ -1,12 +1,12 @@
-//! What becomes of transactions when the membership changes, or devices become unavailable (`docs/membership.md`).
+//! The effects of a new membership, or of unavailable devices, on transactions (`docs/membership.md`).
 //!
-//! | a transaction that | in a new epoch |
+//! | transaction | in a new epoch |
 //! | --- | --- |
-//! | has sent no write | is given up, and its operation tried again by a plan that fits |
-//! | has intents out, or is being aborted after that | is resolved: the devices that have been in since decide |
-//! | has writes out that take effect on arrival | goes on, without devices that are out; under ordering `none` its operation begins anew |
-//! | restores or recomputes for a device that is out | is given up |
-//! | is committed | waits no more for devices that are out |
+//! | no write was sent | it is aborted, and its operation is retried with a new plan |
+//! | intents were sent, or it is being aborted after that | it is resolved: the devices that have been in since decide |
+//! | writes were sent that take effect on arrival | it continues without the devices that are out; under ordering `none` its operation begins anew |
+//! | it restores or recomputes for a device that is out | its operation fails |
+//! | it is committed | it does not wait any more for devices that are out |
 
 use crate::coordinator::Coordinator;
 use crate::ctx::Ctx;
@@ -19,7 +19,7 @@ use braid_wire::WriteMode;
 use std::collections::BTreeSet;
 
 impl Coordinator {
-    /// Another epoch begins; `same`: with the same devices.
+    /// Another epoch has begun. `same`: with the same devices.
     pub fn on_epoch(&mut self, ctx: &mut Ctx, same: bool) {
         for sequence in self.transactions.all() {
             if same {
@@ -29,18 +29,18 @@ impl Coordinator {
             }
         }
         if !same {
-            // Devices name again, in the new epoch, what is left to resolve.
+            // Devices name the transactions that are left to resolve again, in the new epoch.
             self.resolutions.drop_others(ctx);
         }
     }
 
-    /// A device that was behind has taken over the epoch: now it takes what waits for it.
+    /// A device that was behind has adopted the epoch: the requests that wait for it are sent again.
     pub fn on_adoption(&mut self, now: Now, device: DeviceId) {
         self.transactions.hurry(now.time, device);
         self.resolutions.hurry(now.time);
     }
 
-    /// Gives up what only one device was to write, which has been out.
+    /// Ends a transaction that was to write for one device, which has been out. Its operation fails.
     fn give_up_writing_for(&mut self, ctx: &mut Ctx, sequence: u64) {
         let op = self.transactions.of_mut(sequence).op.take();
         self.resolutions.end(ctx.id(sequence));
@@ -51,9 +51,9 @@ impl Coordinator {
         }
     }
 
-    /// Takes one transaction over into a new epoch.
+    /// Adapts one transaction to a new epoch.
     fn take_over(&mut self, ctx: &mut Ctx, sequence: u64) {
-        // One that ended another has perhaps ended it, too.
+        // The end of another transaction may have ended this one, too.
         let Some(transaction) = self.transactions.get(sequence) else { return };
         let gone: Vec<_> =
             transaction.asked.iter().copied().filter(|device| !transaction.is_still_there(ctx.view, *device)).collect();
@@ -67,9 +67,11 @@ impl Coordinator {
         let transaction = self.transactions.of_mut(sequence);
         match &mut transaction.phase {
             Phase::Locking | Phase::Reading { .. } => self.begin_anew(ctx, sequence),
-            // What a device was being brought it may yet take; if it was out again, it is brought it once more, or named as suspect.
+            // The device may yet accept what was being written to it. If it was out again, that is written to it once
+            // more, or is named as suspect.
             _ if for_one && !gone.is_empty() => self.give_up_writing_for(ctx, sequence),
-            // Nobody keeps its blocks for it, nor looks for what it leaves.
+            // This ordering keeps no other transaction off its blocks, and no host looks for what an interrupted write
+            // leaves.
             Phase::Writing { .. } if !in_intents && !transaction.volume.ordering.policy().leaves_suspects => {
                 self.begin_anew(ctx, sequence);
             }
@@ -96,7 +98,7 @@ impl Coordinator {
         }
     }
 
-    /// Gives an attempt up that can't go on in this epoch; its operation tries again at once.
+    /// Ends an attempt that can't continue in this epoch. Its operation is retried at once.
     fn begin_anew(&mut self, ctx: &mut Ctx, sequence: u64) {
         let op = self.transactions.of(sequence).op;
         self.abort(ctx, sequence, None);
@@ -105,10 +107,11 @@ impl Coordinator {
         }
     }
 
-    /// Other devices than before are unavailable. What waits for them is tried otherwise, or fails.
+    /// The set of unavailable devices has changed. Operations that wait for such devices are retried without them, or
+    /// fail.
     pub fn on_unavailable(&mut self, ctx: &mut Ctx) {
         let unavailable = ctx.view.unavailable().clone();
-        // One that has yet to get its locks goes to the devices later, by a plan that was made before.
+        // A transaction that waits for locks would go to the devices later, with a plan from before.
         let waits = |transaction: &Transaction| match &transaction.phase {
             Phase::Locking => !transaction.asked.is_disjoint(&unavailable),
             _ => transaction.silent().is_some_and(|silent| !silent.is_disjoint(&unavailable)),
@@ -127,7 +130,7 @@ impl Coordinator {
         }
     }
 
-    /// Every operation that waits to try again does so now.
+    /// Retries every operation that waits to be retried now.
     pub fn retry_all(&mut self, ctx: &mut Ctx) {
         for op in self.operations.waiting() {
             self.operations.take_timer(OperationTimer::Retry(op));

@@ -1,25 +1,27 @@
-//! Storage transactions: how hostreads and hostwrites become requests to devices, and how they end (shared array, sections 2 and 4).
+//! A storage transaction is one attempt to carry out a hostread or hostwrite on the devices of its stripes. This crate
+//! turns hostreads and hostwrites into requests to devices, and brings their transactions to an end (shared array,
+//! sections 2 and 4).
 //!
 //! | module | what |
 //! | --- | --- |
-//! | `coordinator` | [`Coordinator`]: operations in, outcomes out |
-//! | `operations` | what was asked for and is not answered, over all attempts |
-//! | `work` | what is to be done for an operation, and by which plan |
+//! | `coordinator` | [`Coordinator`]: takes operations, and returns their outcomes |
+//! | `operations` | operations that are not answered, over all their attempts |
+//! | `work` | the work for an operation, and the plan for it |
 //! | `attribute_volume` | requests to replicated attribute volumes |
-//! | `transaction` | one attempt: what it knows, and its phase |
-//! | `transactions` | all transactions that are not over, and what devices hear of them |
-//! | `attempt` | how an attempt goes: locks, reads and pre-writes, writes |
+//! | `transaction` | one attempt: its data and its phase |
+//! | `transactions` | all transactions that are not over, and the messages about them to devices |
+//! | `attempt` | the course of an attempt: locks, reads and pre-writes, writes |
 //! | `locking` | locks of lock servers, which some orderings need first |
-//! | `refusal` | what devices refuse, or fail to do |
-//! | `ending` | how an attempt ends, and who hears of it |
-//! | `epoch` | what becomes of transactions when the membership changes |
-//! | `resolve`, `resolutions` | finding out how a dead host's transaction ended, or an own one of an earlier epoch, and making it known |
-//! | `links` | what is sent to each device: what is to ride on the next request, what the device may forget, and which requests for objects it has not answered |
-//! | `ctx` | what the coordinator borrows of its owner, and what it tells: [`Ctx`], [`Event`] |
-//! | `counters` | what a coordinator has done |
+//! | `refusal` | refusals and failures of devices |
+//! | `ending` | the end of an attempt, and the messages about it |
+//! | `epoch` | the effects of a new membership on transactions |
+//! | `resolve`, `resolutions` | resolving transactions: of dead hosts, and the host's own of an earlier epoch |
+//! | `links` | the links to devices: what rides on the next request, what a device may forget, and which requests for objects it has not answered |
+//! | `ctx` | the context that the coordinator borrows from its owner, and its events: [`Ctx`], [`Event`] |
+//! | `counters` | the counters of a coordinator |
 //!
-//! The coordinator knows no host: whoever owns one lends it links, a client of the lock servers and a view of the membership, and passes on what
-//! devices answer.
+//! The coordinator does not know the host. Its owner lends it the links, a client of the lock servers and a view of the
+//! membership, and passes on the answers of devices.
 //!
 //! ```text
 //!                    all accepted        all written                    all confirmed
@@ -27,9 +29,9 @@
 //!        │ refused                 │ refused
 //!        ▼                         ▼                       all know
 //!      Aborting ◄──────────────────┘    ─────────────────────────────► gone
-//!        and the operation tries again, as a new transaction above the stamp it lost to
+//!        and the operation is retried, as a new transaction above the stamp it lost to
 //!
-//!   Writing, Aborting ──► Resolving      when another epoch begins: those decide who have been in since
+//!   Writing, Aborting ──► Resolving      when another epoch begins: the devices that have been in since decide
 //! ```
 
 mod attempt;

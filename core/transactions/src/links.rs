@@ -1,14 +1,15 @@
-//! The links to all devices, and the counter that numbers what is sent over them: requests leave the host here.
+//! The links to all devices, and the counter of sequences. All requests to devices leave the host here.
 //!
-//! Transactions, requests for objects, tasks and lock requests share the counter: the mark below which everything of this host is over
-//! ([`Request::settled`](braid_wire::Request)) is one number for each device.
+//! Transactions, requests for objects, tasks and lock requests share the counter. So for each device one number
+//! suffices as the settled mark, below which everything of this host is over
+//! ([`Request::settled`](braid_wire::Request)).
 //!
 //! | module | what |
 //! | --- | --- |
-//! | `link` | one device: what is to ride on the next request, what the device may forget, and when it was last heard |
-//! | `request_window` | requests for objects that one device has not answered, and those that were abandoned |
+//! | `link` | one device: what rides on the next request, what the device may forget, and when it was last heard |
+//! | `request_window` | requests for objects that one device has not answered, and abandoned ones |
 //!
-//! Nobody else sees a link: what others have to say of a device, they tell the links.
+//! No other module sees a link. Other parts call the links with what concerns a device.
 
 mod link;
 mod request_window;
@@ -21,52 +22,51 @@ use link::Link;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// See the module.
+/// The links of a host.
 #[derive(Clone, Debug)]
 pub struct Links {
     by_device: BTreeMap<DeviceId, Link>,
-    /// The next number that is free.
+    /// The next free sequence.
     next_sequence: u64,
     timers: Timers<LinkTimer>,
     counters: LinkCounters,
 }
 
-/// What the links borrow of their owner.
+/// The context of the links, borrowed from their owner.
 pub struct Outbound<'a> {
-    /// The time.
     pub now: Now,
     /// The generation by which devices know the owner.
     pub host: Generation,
-    /// The epoch that it lives by.
+    /// The epoch of the owner's membership.
     pub epoch: Epoch,
-    /// Waits and spans.
+    /// Time-outs, intervals and limits.
     pub settings: &'a Settings,
-    /// Where messages go.
+    /// The effects of this step.
     pub out: &'a mut Effects,
 }
 
-/// How a request for objects has ended.
+/// The end of a request for objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestEnd {
-    /// The device keeps nothing of it, and done late it does no harm.
+    /// The device keeps nothing of it, and a late execution does no harm.
     NothingKept,
     /// The device keeps the answer until it hears that the request is over.
     Answered,
-    /// The device may have done it, or may do it later: later requests name it as abandoned.
+    /// The device may have executed it, or may do so later. Later requests name it as abandoned.
     Abandoned,
 }
 
-/// Why a link wakes.
+/// The timers of a link.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum LinkTimer {
     /// Commits have waited long enough for a request to ride on.
     Linger(DeviceId),
-    /// It is time to be heard again.
+    /// The next heartbeat is due.
     Heartbeat(DeviceId),
 }
 
 braid_base::counters! {
-    /// What was sent to devices.
+    /// The counters of the links.
     pub struct LinkCounters;
     /// Requests, heartbeats included.
     requests_sent,
@@ -75,23 +75,22 @@ braid_base::counters! {
 }
 
 impl Links {
-    /// Links to these devices.
+    /// Creates links to these devices.
     pub fn new(devices: &[DeviceId]) -> Links {
         let by_device = devices.iter().map(|device| (*device, Link::default())).collect();
         Links { by_device, next_sequence: 1, timers: Timers::default(), counters: LinkCounters::default() }
     }
 
-    /// What was sent.
     pub fn counters(&self) -> LinkCounters {
         self.counters
     }
 
-    /// What is to be done next, and when.
+    /// The next timer.
     pub fn next_timer(&self) -> Option<(Time, LinkTimer)> {
         self.timers.next()
     }
 
-    /// Does what is due.
+    /// A timer has fired.
     pub fn wake(&mut self, ctx: &mut Outbound, timer: LinkTimer) {
         self.timers.cancel(timer);
         match timer {
@@ -100,7 +99,7 @@ impl Links {
         }
     }
 
-    /// Takes the next number.
+    /// Takes the next free sequence.
     pub fn take_sequence(&mut self) -> u64 {
         self.next_sequence += 1;
         self.next_sequence - 1
@@ -111,12 +110,12 @@ impl Links {
         self.by_device.contains_key(&device)
     }
 
-    /// The devices.
+    /// The devices with a link.
     pub fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
         self.by_device.keys().copied()
     }
 
-    /// The link to a device that something here has to do with.
+    /// The link to a device that is still needed.
     fn of(&mut self, device: DeviceId) -> &mut Link {
         self.by_device.get_mut(&device).expect("links stay while anything needs them")
     }
@@ -143,9 +142,9 @@ impl Links {
         self.by_device.get(&device).and_then(|link| link.last_heard)
     }
 
-    /// Sends a command, and whatever is to ride on it.
+    /// Sends a command, with everything that rides on it.
     pub fn send(&mut self, ctx: &mut Outbound, device: DeviceId, command: Command) {
-        // What is left to say to a device that is gone from the array need not be said.
+        // Nothing is sent to a device that has left the array.
         let Some(link) = self.by_device.get_mut(&device) else { return };
         let message = link.request(ctx.now.time, ctx.host, ctx.epoch, self.next_sequence, command);
         if link.lingers && !link.has_any_queued() {
@@ -156,7 +155,8 @@ impl Links {
         ctx.out.send(NodeId::Device(device), message);
     }
 
-    /// Sends a heartbeat, and the next one in its time whatever else is sent: heartbeats also bring news of what dead hosts left behind.
+    /// Sends a heartbeat, and schedules the next one whatever else is sent: the answers to heartbeats also name
+    /// transactions of dead hosts.
     pub fn send_heartbeat(&mut self, ctx: &mut Outbound, device: DeviceId) {
         let heartbeat = ctx.settings.heartbeat;
         self.of(device).requeue_unconfirmed(ctx.now.time, 2 * heartbeat);
@@ -179,27 +179,27 @@ impl Links {
         self.of(device).settle_read(sequence);
     }
 
-    /// The device was out: of this transaction nothing is told to it, nor expected of it.
+    /// The device was out: it is told nothing of this transaction, and no answer of it is expected.
     pub fn forget(&mut self, device: DeviceId, sequence: u64) {
         self.of(device).forget(sequence);
     }
 
-    /// True if a request for objects that begins now can name everything that was abandoned on this device.
+    /// True if a request for objects that begins now can name all abandoned requests to this device.
     pub fn may_begin_request(&self, device: DeviceId) -> bool {
         self.by_device.get(&device).is_some_and(|link| link.window.may_begin())
     }
 
-    /// A request for objects begins, of a higher sequence than all before.
+    /// A request for objects begins. Its sequence is higher than all before.
     pub fn begin_request(&mut self, device: DeviceId, sequence: u64) {
         self.of(device).window.begin(sequence);
     }
 
-    /// What each copy of this request names as abandoned: where intervals begin, and where they end.
+    /// The intervals of abandoned requests that each copy of this request names: their first sequences and their ends.
     pub fn abandoned_before(&mut self, device: DeviceId, sequence: u64) -> Vec<(u64, u64)> {
         self.of(device).window.named_by(sequence)
     }
 
-    /// The device has answered this request: so it knows what had been abandoned before the request began.
+    /// The device has answered this request: so it knows the requests that were abandoned before this one began.
     pub fn acknowledge_request(&mut self, device: DeviceId, sequence: u64) {
         self.of(device).window.acknowledge(sequence);
     }
@@ -226,12 +226,13 @@ impl Links {
         self.by_device.get(&device).is_some_and(|link| link.keeps)
     }
 
-    /// The device has heard that everything of this host is over.
+    /// The device has confirmed that everything of this host is over.
     pub fn keeps_nothing(&mut self, device: DeviceId) {
         self.of(device).keeps = false;
     }
 
-    /// Tells a device again, with the next request, of the commits that it has not confirmed for `wait`. False if it has confirmed all.
+    /// Queues the commits that a device has not confirmed for `wait`, to be sent again with the next request. False if
+    /// all are confirmed.
     pub fn requeue_unconfirmed(&mut self, now: Time, device: DeviceId, wait: Duration) -> bool {
         let link = self.of(device);
         let has_any = link.has_unconfirmed();
@@ -246,12 +247,13 @@ impl Links {
         self.of(device).confirmed(sequence);
     }
 
-    /// A device is to be told of a commit once more, by a request that goes to it at once: it may have lost that in a restart.
+    /// Queues a commit once more, for a request that goes to the device at once: the device may have lost the commit in
+    /// a restart.
     pub fn requeue_commit(&mut self, device: DeviceId, sequence: u64) {
         self.of(device).queue_commit(sequence);
     }
 
-    /// A device is to be told of a commit: by the next request, or when that has lingered.
+    /// Queues a commit for the next request to a device. If there is none, a heartbeat carries it after a linger time.
     pub fn queue_commit(&mut self, ctx: &Outbound, device: DeviceId, sequence: u64) {
         let link = self.of(device);
         link.queue_commit(sequence);
@@ -268,7 +270,7 @@ impl Links {
         }
     }
 
-    /// Tells devices of a commit at once, unless that is on its way.
+    /// Sends a queued commit to devices at once.
     pub fn hurry_commit(&mut self, ctx: &mut Outbound, devices: &BTreeSet<DeviceId>, sequence: u64) {
         for device in devices {
             if self.of(*device).has_queued(sequence) {
@@ -283,7 +285,8 @@ impl Links {
         self.send(ctx, device, Command::Heartbeat);
     }
 
-    /// A device lives by an earlier epoch, and so took nothing of what it was sent in this one: it is asked soon whether it has adopted this one.
+    /// A device is in an earlier epoch, and so has dropped the requests of this epoch. It is asked soon whether it has
+    /// adopted this one.
     pub fn await_adoption(&mut self, ctx: &Outbound, device: DeviceId, wait: Duration) {
         self.of(device).behind = true;
         self.timers.set(LinkTimer::Heartbeat(device), ctx.now.time.after(wait));
@@ -294,7 +297,7 @@ impl Links {
         std::mem::take(&mut self.of(device).behind)
     }
 
-    /// Makes links to the devices of a new membership, and drops those to others that nothing here needs any more.
+    /// Creates links to the devices of a new membership. Drops links to other devices that nothing needs any more.
     pub fn follow(&mut self, members: &BTreeSet<DeviceId>, needed: &BTreeSet<DeviceId>) {
         for device in members {
             self.by_device.entry(*device).or_default();
@@ -313,7 +316,7 @@ impl Links {
         });
     }
 
-    /// Asserts that timers are set for what waits.
+    /// Asserts that queued commits have a deadline.
     pub fn invariants(&self) {
         for (device, link) in &self.by_device {
             let set = self.timers.deadline_of(LinkTimer::Linger(*device)).is_some();

@@ -1,7 +1,8 @@
-//! Locks of lock servers, which some orderings need first: what a transaction locks, and what becomes of it with its locks.
+//! Locks of lock servers, which some orderings need first: which locks a transaction requests, and its reaction to
+//! grants, refusals and losses.
 //!
-//! The locks themselves are the business of [`braid_locks::client`], to which a transaction is a number. Cached locks cover whole stripe
-//! units.
+//! The lock requests themselves are up to [`braid_locks::client`], to which a transaction is a number. Cached locks
+//! cover whole stripe units.
 
 use crate::coordinator::Coordinator;
 use crate::ctx::Ctx;
@@ -15,7 +16,7 @@ use braid_wire::locking::{LockExtent, LockMode, LockRefusal};
 use std::time::Duration;
 
 impl Coordinator {
-    /// Gets a transaction the locks that it needs, and lets it begin then.
+    /// Requests the locks that a transaction needs. It begins once they are granted.
     pub(crate) fn acquire(&mut self, ctx: &mut Ctx, sequence: u64) {
         let transaction = self.transactions.of(sequence);
         let volume = &transaction.volume;
@@ -30,7 +31,7 @@ impl Coordinator {
         self.on_lock_events(ctx);
     }
 
-    /// Does what follows from what the client of the lock servers tells of transactions.
+    /// Handles the events of the client of the lock servers that concern transactions.
     pub fn on_lock_events(&mut self, ctx: &mut Ctx) {
         while let Some(event) = ctx.locks.pop_event() {
             match event {
@@ -42,7 +43,7 @@ impl Coordinator {
                 }
                 Event::Denied { holder, refusal } => self.on_locks_denied(ctx, holder, refusal),
                 Event::Lost { holder } => self.on_locks_lost(ctx, holder),
-                // A transaction ends soon, and gives back its locks then.
+                // A transaction ends soon, and then releases its locks.
                 Event::Revoked { .. } => {}
             }
         }
@@ -63,7 +64,7 @@ impl Coordinator {
 
     fn on_locks_lost(&mut self, ctx: &mut Ctx, sequence: u64) {
         let Some(transaction) = self.transactions.get_mut(sequence) else { return };
-        // What is written already is decided by its devices, which refuse what comes too late.
+        // Writes that were sent are decided by their devices, which refuse those that come too late.
         if matches!(transaction.phase, Phase::Reading { .. }) {
             self.lose(ctx, sequence, None);
         } else {
@@ -72,7 +73,8 @@ impl Coordinator {
     }
 }
 
-/// What a transaction locks: what it reads, shared; what it writes, exclusively; as whole stripe units if they are to be kept.
+/// The locks of a transaction: shared ones of its reads, exclusive ones of its writes. They are rounded to whole stripe
+/// units if they are to be cached.
 fn extents(transaction: &Transaction, volume: &VolumeDescription, kept: bool) -> Vec<LockExtent> {
     let unit = volume.layout.unit_blocks();
     let rounded = |range: BlockRange| match kept {
@@ -96,7 +98,7 @@ fn extents(transaction: &Transaction, volume: &VolumeDescription, kept: bool) ->
     extents
 }
 
-/// Why an operation's time ran out before it had its locks.
+/// The reason why an operation's time ran out before its locks were granted.
 pub(crate) fn why_no_locks(ctx: &Ctx, sequence: u64, waited: Duration) -> HostError {
     match ctx.locks.obstacle(ctx.now.time, ctx.settings, sequence) {
         Obstacle::Crowded(server) => HostError::LockServerRejected { server, rejection: Rejection::TooManyHosts },

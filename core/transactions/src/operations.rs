@@ -1,12 +1,13 @@
-//! What was asked for and is not answered: the time-outs and the back-off of operations, and operations whose user is gone.
+//! Operations that are not answered: their time-outs, their back-off, and operations that were abandoned.
 //!
-//! The user of an *abandoned* operation is gone: a client of a front end whose connection has ended. It will ask again on another connection, and
-//! what is done for the new request must not be undone by the old one. So an abandoned operation makes no further attempt: one that has no write
-//! out ends at once, and one that has ends with the attempt that is under way, committed or not.
+//! The user of an *abandoned* operation is gone: for instance, the connection of a front end's client has ended. The
+//! client will ask again on another connection, and the old request must not undo the effect of the new one. So an
+//! abandoned operation makes no further attempt. It ends at once if it has sent no write; otherwise it ends with the
+//! attempt that is under way, committed or not.
 //!
-//! Until then, operations that begin later and touch the same blocks wait. Stamps and locks would keep the two in order as well; but volumes
-//! without ordering have neither, and a write must not compute parity from blocks that an old write is just changing. The wait ends with the
-//! old operation's time-out at the latest.
+//! Until then, later operations on the same blocks wait. Stamps and locks would also keep the two in order, but volumes
+//! without ordering have neither, and a write must not compute parity from blocks that an older write is just changing.
+//! The wait ends at the latest with the old operation's time-out.
 
 use crate::ctx::OperationId;
 use crate::transaction::Transaction;
@@ -22,18 +23,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// For so many leases of devices an operation, or a resolution, goes on asking devices that find its stamp too far ahead. A device that serves has
-/// told the monitor what it has accepted, and has heard from it what others have, within one lease each.
+/// The number of device leases for which an operation, or a resolution, keeps asking devices that find its stamp too
+/// far ahead. Within one lease each, a serving device has told the monitor which stamps it has accepted, and has heard
+/// from it which stamps others have.
 pub(crate) const LEASES_ASKED: u32 = 2;
 
-/// All operations that are not answered.
+/// The operations that are not answered.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Operations {
-    /// Large as they are, they are kept in boxes, so that their neighbours in the table need not be moved.
+    /// Boxed because operations are large: the map need not move them.
     open: BTreeMap<OperationId, Box<Operation>>,
-    /// Those that are abandoned, and have a write out.
+    /// Operations that are abandoned and have sent a write.
     abandoned: BTreeSet<OperationId>,
-    /// Those that wait for abandoned ones.
+    /// Operations that wait for abandoned ones.
     behind: BTreeSet<OperationId>,
     timers: Timers<OperationTimer>,
 }
@@ -41,45 +43,42 @@ pub(crate) struct Operations {
 /// A request of a front end that is not yet answered.
 #[derive(Clone, Debug)]
 pub(crate) struct Operation {
-    /// Whom to answer.
     pub op: OperationId,
-    /// On which volume.
     pub volume: Rc<VolumeDescription>,
-    /// What it asks for.
     pub request: HostRequest,
-    /// How to do it, with the devices that were there when that was planned.
+    /// The plan, for the devices that were there when it was made.
     pub work: Rc<Work>,
-    /// Of which view of the array the plan is ([`MembershipView::version`](braid_membership::client::MembershipView::version)).
+    /// The version of the membership view that the plan is for
+    /// ([`MembershipView::version`](braid_membership::client::MembershipView::version)).
     pub view: u64,
-    /// Devices that have lost blocks that it asked for: it does without them.
+    /// Devices that have lost blocks that it asked for: it continues without them.
     pub damaged: BTreeSet<DeviceId>,
-    /// When it was asked.
+    /// When it was started.
     pub since: Time,
-    /// How often in a row it was refused.
+    /// The number of refusals in a row.
     pub refusals: u32,
-    /// When a device first refused it since its stamp was too far ahead, and when one did so last.
+    /// When a device first refused its stamp as too far ahead, and when one last did.
     pub too_far_ahead: Option<(Time, Time)>,
-    /// Its transaction under way, by sequence; none while it backs off.
+    /// The sequence of its transaction under way. `None` while it backs off.
     pub attempt: Option<u64>,
     /// Its interrupted transaction whose parity resync it waits for.
     pub awaits_resync: Option<TransactionId>,
-    /// Whether somebody was in the way of any of its attempts.
+    /// Whether any of its attempts had to wait or was refused.
     pub delayed: bool,
-    /// Why it fails, if its attempt turns out to have left nothing.
+    /// The error to report, if its attempt turns out to have left nothing.
     pub failure: Option<HostError>,
 }
 
-/// Why an operation wakes.
+/// The timers of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum OperationTimer {
     /// Its time is up.
     Expire(OperationId),
-    /// It has backed off long enough.
+    /// Its back-off is over.
     Retry(OperationId),
 }
 
 impl Operations {
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.open.len()
     }
@@ -88,12 +87,11 @@ impl Operations {
         self.open.get(&op).map(|operation| &**operation)
     }
 
-    /// One that is not answered.
+    /// An operation that is not answered.
     pub fn of(&self, op: OperationId) -> &Operation {
         &self.open[&op]
     }
 
-    /// The same, to change it.
     pub fn of_mut(&mut self, op: OperationId) -> &mut Operation {
         self.open.get_mut(&op).expect("an attempt knows its operation")
     }
@@ -102,30 +100,30 @@ impl Operations {
         self.open.values().map(|operation| &**operation)
     }
 
-    /// All of them.
     pub fn all(&self) -> Vec<OperationId> {
         self.open.keys().copied().collect()
     }
 
-    /// Those that wait to try again.
+    /// The operations that wait to be retried.
     pub fn waiting(&self) -> Vec<OperationId> {
         self.iter().filter(|operation| operation.attempt.is_none()).map(|operation| operation.op).collect()
     }
 
-    /// True if any is of a user.
+    /// True if there is an operation of a user.
     pub fn has_users(&self) -> bool {
         self.open.keys().next().is_some_and(|op| matches!(op, OperationId::User(_)))
     }
 
-    /// Takes one up, which expires in so long.
+    /// Adds an operation, with the time until it expires.
     pub fn open(&mut self, now: Time, operation: Operation, patience: Duration) {
         let op = operation.op;
         let before = self.open.insert(op, Box::new(operation));
-        assert!(before.is_none(), "a front end numbers its requests");
+        assert!(before.is_none(), "operations have different names");
         self.timers.set(OperationTimer::Expire(op), now.after(patience));
     }
 
-    /// One is about to be answered. What waits for it, since it is abandoned, tries again.
+    /// Removes an operation that is about to be answered. If it was abandoned, the operations that wait for it are
+    /// retried.
     pub fn close(&mut self, op: OperationId) -> Operation {
         let operation = self.open.remove(&op).expect("an operation is answered once");
         self.timers.cancel(OperationTimer::Expire(op));
@@ -143,19 +141,20 @@ impl Operations {
         *operation
     }
 
-    /// One tries again at this time.
+    /// Schedules a retry.
     pub fn retry_at(&mut self, op: OperationId, time: Time) {
         self.timers.set(OperationTimer::Retry(op), time);
     }
 
-    /// The attempt of one is over, and it tries again when it has backed off.
+    /// Schedules a retry after the back-off, because an attempt was refused.
     pub fn try_again(&mut self, now: Now, settings: &Settings, rng: &mut Rng, op: OperationId) {
         let is_abandoned = self.is_abandoned(op);
         let operation = self.of_mut(op);
         operation.attempt = None;
         operation.refusals += 1;
         operation.delayed = true;
-        // The first retry knows the stamp to beat, so it need not wait; those that lose again get out of each other's way.
+        // The first retry knows the stamp to beat, so it need not wait. Later retries back off, so that operations get
+        // out of each other's way.
         let wait = match operation.refusals {
             _ if is_abandoned => Duration::ZERO,
             1 => Duration::ZERO,
@@ -167,7 +166,7 @@ impl Operations {
         self.retry_at(op, now.time.after(wait));
     }
 
-    /// The attempt of one is over through no fault of its own: it tries again at once.
+    /// Schedules a retry at once, because an attempt ended for a reason that is not contention.
     pub fn begin_anew(&mut self, now: Now, op: OperationId) {
         let operation = self.of_mut(op);
         operation.attempt = None;
@@ -175,17 +174,17 @@ impl Operations {
         self.retry_at(op, now.time);
     }
 
-    /// What is to be done next, and when.
+    /// The next timer.
     pub fn next_timer(&self) -> Option<(Time, OperationTimer)> {
         self.timers.next()
     }
 
-    /// That is being done.
+    /// The timer has fired.
     pub fn take_timer(&mut self, timer: OperationTimer) {
         self.timers.cancel(timer);
     }
 
-    /// A parity resync is over: what has waited for it tries again.
+    /// A parity resync is over: the operations that waited for it are retried.
     pub fn on_resynced(&mut self, now: Now, transaction: TransactionId) {
         let waits = |operation: &&mut Box<Operation>| operation.awaits_resync == Some(transaction);
         for operation in self.open.values_mut().filter(waits) {
@@ -196,22 +195,22 @@ impl Operations {
         }
     }
 
-    /// The user of one that has a write out is gone.
+    /// The user of an operation that has sent a write is gone.
     pub fn abandon(&mut self, op: OperationId) {
         self.abandoned.insert(op);
     }
 
-    /// True if it is not to be tried again.
+    /// True if the operation is not to be retried.
     pub fn is_abandoned(&self, op: OperationId) -> bool {
         self.abandoned.contains(&op)
     }
 
-    /// True if an operation of a user has to wait for an abandoned one: it is woken when that has ended.
+    /// True if an operation of a user has to wait for an abandoned one. It is retried when that one has ended.
     pub fn awaits_abandoned(&mut self, op: OperationId, transactions: &Transactions) -> bool {
         if self.abandoned.is_empty() || matches!(op, OperationId::Job(_)) {
             return false;
         }
-        // One whose attempt is over makes no other.
+        // An abandoned operation whose attempt is over makes no other.
         let mut attempts = self.abandoned.iter().filter_map(|abandoned| self.open[abandoned].attempt);
         let waits = attempts.any(|attempt| self.open[&op].touches(transactions.of(attempt)));
         if waits {
@@ -220,8 +219,9 @@ impl Operations {
         waits
     }
 
-    /// A device has lost blocks that an operation asked for: true if it can be planned so that they are worked out from the rest of their
-    /// stripes, as it then is. It writes there as always, which makes parity consistent again.
+    /// A device has lost blocks that an operation asked for. True if the operation can be planned so that they are
+    /// reconstructed from the rest of their stripes; it is then planned so. It writes to the device as always, which
+    /// makes parity consistent again.
     pub fn can_do_without(&mut self, view: &MembershipView, op: OperationId, device: DeviceId) -> bool {
         let operation = self.of_mut(op);
         let replaces = match operation.request {
@@ -237,12 +237,12 @@ impl Operations {
         if !replaces || plan(view, &operation.volume, &operation.request, &damaged).is_err() {
             return false;
         }
-        // To be planned anew.
+        // Forces a new plan.
         (operation.damaged, operation.view) = (damaged, 0);
         true
     }
 
-    /// Asserts that each has a deadline, and an attempt or a time to try again.
+    /// Asserts that each operation has a deadline, and an attempt or a scheduled retry.
     pub fn invariants(&self, transactions: &Transactions) {
         for (op, operation) in &self.open {
             let retries = self.timers.deadline_of(OperationTimer::Retry(*op)).is_some();
@@ -261,13 +261,13 @@ impl Operations {
             assert!(self.open.contains_key(op), "an abandoned operation is forgotten when it ends: {op:?}");
         }
         for op in &self.behind {
-            assert!(self.open.contains_key(op), "and so is one that waits for it: {op:?}");
+            assert!(self.open.contains_key(op), "a waiting operation is forgotten when it ends: {op:?}");
         }
     }
 }
 
 impl Operation {
-    /// One that was just asked for, with its first plan.
+    /// A new operation, with its first plan.
     pub fn new(
         now: Now,
         op: OperationId,
@@ -292,7 +292,7 @@ impl Operation {
         }
     }
 
-    /// True if it reads or writes, on any device, what a transaction writes.
+    /// True if it reads or writes, on any device, blocks that the transaction writes.
     fn touches(&self, other: &Transaction) -> bool {
         let meet = |mine: &Share, theirs: &Share| {
             let mut ranges = mine.prewrites.iter().chain(&mine.reads);
@@ -303,9 +303,10 @@ impl Operation {
             && self.work.shares().iter().any(|mine| other.work.shares().iter().any(|theirs| meet(mine, theirs)))
     }
 
-    /// Why it fails since a device, whose clock is `theirs`, finds its stamp too far ahead; none if it is to be tried again. If this host's clock
-    /// is ahead of the device's, and was when the operation was tried before, then one of the two is wrong. Otherwise the stamp is ahead
-    /// since another device has accepted such stamps, and the monitor tells that to this one with its next lease.
+    /// A device whose clock is `theirs` has refused the operation's stamp as too far ahead. Returns the error if the
+    /// operation fails; `None` if it is to be retried. If this host's clock is ahead of the device's, and was so at the
+    /// attempt before, then one of the two is wrong. Otherwise the stamp is ahead because another device has accepted
+    /// such stamps, and the monitor tells the refusing device with its next lease.
     pub fn on_too_far_ahead(
         &mut self,
         now: Now,
@@ -316,7 +317,7 @@ impl Operation {
     ) -> Option<HostError> {
         let limit = settings.stamp_ahead_max;
         let patience = settings.device_lease * LEASES_ASKED;
-        // If it has not been refused so for a lease, then it has waited for something else since.
+        // After a lease without such a refusal, the operation has waited for something else since.
         let before = self.too_far_ahead.filter(|(_, last)| now.time.since(*last) <= settings.device_lease);
         let first = before.map_or(now.time, |(first, _)| first);
         self.too_far_ahead = Some((first, now.time));

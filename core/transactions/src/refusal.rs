@@ -1,4 +1,4 @@
-//! What devices refuse, or fail to do, and what follows for the attempt.
+//! Refusals and failures of devices, and their consequences for the attempt.
 
 use crate::coordinator::Coordinator;
 use crate::ctx::{Ctx, Event};
@@ -9,7 +9,7 @@ use braid_ordering::RefusedWrite;
 use braid_wire::{Command, Failure, Refusal, Step};
 
 impl Coordinator {
-    /// A device was visited by another transaction first, or can't take this one now.
+    /// A device has accepted another transaction first, or can't accept this one now.
     pub(crate) fn on_refused(
         &mut self,
         ctx: &mut Ctx,
@@ -26,26 +26,27 @@ impl Coordinator {
         }
         let resends = |transaction: &mut Transaction| transaction.policy().refused_write == RefusedWrite::Resend;
         if self.transactions.own(ctx, id).is_some_and(resends) && step == Step::Write {
-            // Others may have written already, and nothing undoes that: the same write is sent again, in its time. To begin anew
-            // would take the new data for the old.
+            // Other devices may have written already, and nothing undoes that. The same write is sent again, later. A
+            // new attempt would read the new data as the old.
             return ctx.out.ignore(Ignored::InProgress);
         }
         if step == Step::Write && self.transactions.own(ctx, id).is_some_and(|transaction| transaction.holds_on()) {
             return self.hold_on(ctx, id.sequence, refusal);
         }
         if refusal == Refusal::Suspect {
-            // What of it is suspect, the device says in answer to a heartbeat.
+            // The device names the suspect transaction in its answer to a heartbeat.
             ctx.send(device, Command::Heartbeat);
         }
         if refusal == Refusal::LockTimeout {
             self.count_restart(id.sequence);
         }
-        // A device that refuses a write for want of room, or for its clock, has promised nothing: it may take a copy of it later,
-        // and must be told that this is over.
+        // A device that refuses a write for lack of room, or because of its clock, has made no abort promise. It may
+        // accept a copy of the write later, and must be told that the transaction is over.
         let promised = step != Step::Write || !matches!(refusal, Refusal::Busy | Refusal::TooFarAhead { .. });
         let knows = promised.then_some(device);
         if let Refusal::TooFarAhead { clock } = refusal {
-            // This host's clock may have jumped ahead and back: stamps need not stay ahead with what was never accepted.
+            // This host's clock may have jumped ahead and back. Its stamps need not stay above stamps that were never
+            // accepted.
             self.stamps.retreat(ctx.now.clock);
             let transaction = self.transactions.of(id.sequence);
             let operation = transaction.op.map(|op| self.operations.of_mut(op));
@@ -59,13 +60,14 @@ impl Coordinator {
         self.lose(ctx, id.sequence, knows);
     }
 
-    /// A write that was not announced is refused while its siblings may have taken effect. Its locks keep everybody away, so that it
-    /// is sent again, above the stamp that it lost to; to those that have not answered.
+    /// Handles the refusal of an unannounced write whose siblings may have taken effect. The transaction's locks
+    /// exclude all other hosts, so the write is sent again, to the devices that have not answered, with a stamp above
+    /// the one that it lost to.
     fn hold_on(&mut self, ctx: &mut Ctx, sequence: u64, refusal: Refusal) {
         match refusal {
             Refusal::TooLate { .. } => {}
             Refusal::TooFarAhead { .. } if self.stamps.retreat(ctx.now.clock) => {}
-            // In its time.
+            // Sent again by the resend timer.
             _ => return ctx.out.ignore(Ignored::InProgress),
         }
         let stamp = self.stamps.next(ctx.now.clock);
@@ -74,7 +76,7 @@ impl Coordinator {
         self.transactions.send_phase(ctx, sequence);
     }
 
-    /// A device can't do what was asked.
+    /// A device can't execute a request.
     pub(crate) fn on_failed(
         &mut self,
         ctx: &mut Ctx,
@@ -89,7 +91,7 @@ impl Coordinator {
         let op = self.transactions.of(id.sequence).op;
         let returning = !ctx.view.is_in(device);
         if returning || failure == Failure::Absent {
-            // It is just coming back, and lacks something yet.
+            // The device is returning, and not resynchronised yet.
             return self.lose(ctx, id.sequence, None);
         }
         if let Some(op) = op

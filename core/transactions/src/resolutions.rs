@@ -1,21 +1,21 @@
-//! Finding out how a transaction ended, and making it known (atomicity `implied`): a dead host's, or an own one that was under way
-//! when another epoch began.
+//! A resolution finds out how a transaction ended, and makes that known (atomicity `implied`). The transaction is a
+//! dead host's, or one of this host that was under way when another epoch began.
 //!
-//! Devices name those of dead hosts in their heartbeat answers. Any host may take one up, several may at once, and early
-//! is safe: the participants' answers decide, not the asker. After a change of epoch the participants are those that have been in
-//! since the transaction wrote.
+//! Devices name transactions of dead hosts in their heartbeat answers. Any host may resolve them, several hosts may do
+//! so at once, and it is safe to begin early: the answers of the participants decide, not the host that asks. After a
+//! change of epoch, the participants are those that have been in since the transaction wrote.
 //!
 //! ```text
 //!   Asking ── all prepared, or one committed ──► Telling (commit) ─┐
 //!      └───── one that never prepared ─────────► Telling (abort) ──┴─► Forgetting ─► gone
 //! ```
 //!
-//! A stamp of a clock that was hours ahead of all others is beyond promises, and none is needed: where all participants say so, none
-//! has accepted it. They are asked for two leases of devices before that counts: by then each that serves has heard from the monitor what
-//! stamps others have accepted, and promises for these.
+//! If a clock was hours ahead of all others, devices make no abort promise for its stamps. None is needed if all
+//! participants say so: none has accepted such a stamp. They are asked for two leases of devices before that counts. By
+//! then each serving device has heard from the monitor which stamps others have accepted, and makes promises for these.
 //!
-//! Of an own one nobody need be asked to forget: its host says what is over. Its user is answered only now, when the outcome is
-//! durable wherever it counts.
+//! For a transaction of this host, the participants need not be asked to forget: the host itself declares it over. Its
+//! user is answered only now, when the outcome is durable on all devices with a vote.
 
 use crate::ctx::Ctx;
 use crate::operations::LEASES_ASKED;
@@ -26,12 +26,12 @@ use braid_wire::{Command, Outcome, Vote};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// The most that are resolved at once.
+/// The most transactions that are resolved at once.
 const RESOLUTIONS_MAX: usize = 256;
-/// The most that one look at the invariants checks.
+/// The most that one check of the invariants looks at.
 const CHECKED_MAX: usize = 16;
 
-/// All resolutions under way.
+/// The resolutions under way.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Resolutions {
     under_way: BTreeMap<TransactionId, Resolution>,
@@ -50,7 +50,8 @@ struct Resolution {
 
 #[derive(Clone, Debug)]
 enum Phase {
-    /// Participants that have not said what they know; and those among them that have nothing, but can't promise for such a stamp.
+    /// Participants that have not voted; and those among them that have nothing, but can't make an abort promise for
+    /// such a stamp.
     Asking { silent: BTreeSet<DeviceId>, too_far_ahead: BTreeSet<DeviceId> },
     /// Participants that have not made the outcome durable.
     Telling { outcome: Outcome, silent: BTreeSet<DeviceId> },
@@ -58,13 +59,13 @@ enum Phase {
     Forgetting { silent: BTreeSet<DeviceId> },
 }
 
-/// What follows for the transaction, if it is one of this host.
+/// The consequence for the transaction, if it is one of this host.
 pub(crate) enum Resolved {
     /// Nothing yet.
     NotYet,
-    /// All know the outcome, which is durable wherever it counts.
+    /// All participants know the outcome, durably.
     Known(Outcome),
-    /// Somebody else has made another outcome known, and is to be asked what.
+    /// Another host has made another outcome known; the participants are to be asked again.
     Otherwise,
 }
 
@@ -85,12 +86,12 @@ impl Resolutions {
         self.under_way.contains_key(&id)
     }
 
-    /// The devices that they have to do with.
+    /// The participants of all resolutions.
     pub fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
         self.under_way.values().flat_map(|resolution| resolution.participants.iter().copied())
     }
 
-    /// The devices that have not said what they know of an own transaction, or have not taken note of its end.
+    /// The devices that have not voted on a transaction of this host, or have not confirmed its end.
     pub fn undecided_by(&self, id: TransactionId, transaction: &Transaction) -> Vec<DeviceId> {
         let silent = match &transaction.phase {
             transaction::Phase::Aborting { unconfirmed, .. } => Some(unconfirmed),
@@ -99,19 +100,19 @@ impl Resolutions {
         silent.into_iter().flatten().copied().collect()
     }
 
-    /// What is to be asked again next, and when.
+    /// The next timer.
     pub fn next_timer(&self) -> Option<(Time, TransactionId)> {
         self.timers.next()
     }
 
-    /// Those that are under way are asked again now.
+    /// Asks again at once, for all resolutions.
     pub fn hurry(&mut self, now: Time) {
         for id in self.under_way.keys() {
             self.timers.set(*id, now);
         }
     }
 
-    /// Finds out how a transaction ended.
+    /// Begins to resolve a transaction.
     pub fn start(&mut self, ctx: &mut Ctx, id: TransactionId, stamp: Stamp, participants: BTreeSet<DeviceId>) {
         let phase = Phase::Asking { silent: participants.clone(), too_far_ahead: BTreeSet::new() };
         let (since, resend_after) = (ctx.now.time, Duration::ZERO);
@@ -119,13 +120,14 @@ impl Resolutions {
         self.ask_silent(ctx, id);
     }
 
-    /// Another epoch has begun: other participants may count now.
+    /// Another epoch has begun: other participants may have a vote now.
     pub fn drop_others(&mut self, ctx: &Ctx) {
         let others: Vec<_> = self.under_way.keys().copied().filter(|id| id.host != ctx.host).collect();
         others.into_iter().for_each(|id| self.end(id));
     }
 
-    /// True if one more can be taken up. One that has been without an answer for long, since a device is unavailable, makes room.
+    /// True if one more transaction can be resolved. A resolution that has been without an answer for long, because a
+    /// device is unavailable, makes room.
     pub fn has_room(&mut self, ctx: &Ctx) -> bool {
         if self.under_way.len() < RESOLUTIONS_MAX {
             return true;
@@ -138,7 +140,7 @@ impl Resolutions {
         true
     }
 
-    /// A participant says what it knows.
+    /// A participant votes.
     pub fn on_vote(&mut self, ctx: &mut Ctx, device: DeviceId, id: TransactionId, vote: Vote) {
         let Some(resolution) = self.under_way.get_mut(&id) else { return ctx.out.ignore(Ignored::NotAwaited) };
         let Phase::Asking { silent, too_far_ahead } = &mut resolution.phase else {
@@ -151,8 +153,8 @@ impl Resolutions {
             if resolution.stamp.clock > clock.ahead(settings.stamp_ahead_max + settings.request_timeout) {
                 too_far_ahead.insert(device);
             }
-            // All of them, for long: it is the stamp that is wrong, not a device's clock, and no copy that is still on its way will find
-            // the clocks of all changed. Otherwise they are asked again.
+            // All participants, for a long time: the stamp is wrong, not a device's clock, and no late copy will find
+            // all their clocks changed. Otherwise they are asked again.
             let for_long = ctx.now.time.since(resolution.since) >= settings.device_lease * LEASES_ASKED;
             if for_long && *too_far_ahead == resolution.participants {
                 let silent = resolution.participants.clone();
@@ -165,9 +167,9 @@ impl Resolutions {
         }
         too_far_ahead.remove(&device);
         let outcome = match vote {
-            // One that committed knows that all were prepared.
+            // A participant that committed knows that all had prepared.
             Vote::Committed => Outcome::Commit,
-            // One that promised never to prepare makes it impossible that all ever are.
+            // With this abort promise, it is impossible that all ever prepare.
             Vote::NeverPrepared => Outcome::Abort,
             Vote::Prepared if silent.is_empty() => Outcome::Commit,
             Vote::Prepared | Vote::TooFarAhead { .. } => return,
@@ -176,7 +178,7 @@ impl Resolutions {
         self.enter(ctx, id, Phase::Telling { outcome, silent });
     }
 
-    /// A participant has an outcome durably.
+    /// A participant has made an outcome durable.
     pub fn on_decided(&mut self, ctx: &mut Ctx, device: DeviceId, id: TransactionId, decided: Outcome) -> Resolved {
         let resolution = self.under_way.get_mut(&id).expect("it is under way");
         let Phase::Telling { outcome, silent } = &mut resolution.phase else {
@@ -184,8 +186,9 @@ impl Resolutions {
             return Resolved::NotYet;
         };
         if decided != *outcome {
-            // A device that forgot an outcome says "never prepared", and we took that for an abort: but one that knows of a
-            // commit is right. The other way round, our telling was late, and whoever told it first will finish.
+            // A device that forgot a commit says "never prepared", which counted as an abort; but a device that knows
+            // of a commit is right. In the opposite case this host told its outcome too late, and the host that told
+            // another one first will finish.
             if decided == Outcome::Abort {
                 self.end(id);
                 return Resolved::Otherwise;
@@ -198,7 +201,8 @@ impl Resolutions {
         if silent.is_empty() { Resolved::Known(*outcome) } else { Resolved::NotYet }
     }
 
-    /// The outcome of another host's transaction is durable wherever it counts: its participants need not remember it.
+    /// The outcome of another host's transaction is durable on all devices with a vote: its participants need not
+    /// remember it.
     pub fn forget(&mut self, ctx: &mut Ctx, id: TransactionId) {
         let silent = self.under_way[&id].participants.clone();
         self.enter(ctx, id, Phase::Forgetting { silent });
@@ -223,7 +227,7 @@ impl Resolutions {
         self.ask_silent(ctx, id);
     }
 
-    /// Asks those of the participants that have not answered.
+    /// Asks the participants that have not answered.
     pub fn ask_silent(&mut self, ctx: &mut Ctx, id: TransactionId) {
         let settings = ctx.settings;
         let resolution = self.under_way.get_mut(&id).expect("it is under way");
@@ -242,12 +246,13 @@ impl Resolutions {
         }
     }
 
-    /// One is over.
+    /// Ends a resolution.
     pub fn end(&mut self, id: TransactionId) {
         self.under_way.remove(&id);
         self.timers.cancel(id);
     }
-    /// Asserts that each has a deadline, and that the last answer ends a phase.
+
+    /// Asserts that each resolution has a deadline, and that a phase ends with its last answer.
     pub fn invariants(&self) {
         assert_eq!(self.under_way.len(), self.timers.len(), "a resolution is asked for until it ends");
         for (id, resolution) in self.under_way.iter().take(CHECKED_MAX) {

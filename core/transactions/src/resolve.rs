@@ -1,4 +1,5 @@
-//! Transactions whose outcome is asked of their participants: those that nobody looks after, and own ones of an earlier epoch.
+//! Resolving transactions by asking their participants: orphans of other hosts, and transactions of this host from an
+//! earlier epoch.
 
 use crate::coordinator::Coordinator;
 use crate::ctx::Ctx;
@@ -9,7 +10,7 @@ use braid_machine::HostError;
 use braid_wire::{Orphan, Outcome};
 
 impl Coordinator {
-    /// A device names transactions that nobody looks after.
+    /// A device names orphans.
     pub fn on_orphans(&mut self, ctx: &mut Ctx, orphans: Vec<Orphan>) {
         for Orphan { transaction, stamp, participants } in orphans {
             let known = participants.iter().all(|device| ctx.links.has(*device));
@@ -21,7 +22,7 @@ impl Coordinator {
         }
     }
 
-    /// Finds out how a transaction of this host ended, of those participants whose word counts in this epoch.
+    /// Resolves a transaction of this host, by asking the participants that have a vote in this epoch.
     pub(crate) fn resolve_own(&mut self, ctx: &mut Ctx, sequence: u64) {
         self.transactions.stop_resending(sequence);
         let transaction = self.transactions.of_mut(sequence);
@@ -30,8 +31,9 @@ impl Coordinator {
         if !voters.is_empty() {
             return self.resolutions.start(ctx, ctx.id(sequence), stamp, voters);
         }
-        // All have been out since, one after the other, and nobody holds anything of it. Perhaps others have found it committed before, and
-        // have read it and written something else since: so it is not done again, and its outcome stays unknown.
+        // All participants have been out since, one after the other, and none holds anything of it. Others may have
+        // found it committed before, and have read and overwritten it since. So it is not retried, and its outcome
+        // stays unknown.
         if let Some(op) = transaction.op {
             let devices = transaction.participants.iter().copied().collect();
             self.finish(op, Err(HostError::Unavailable { devices }));
@@ -39,7 +41,7 @@ impl Coordinator {
         self.end_aborted(ctx, sequence);
     }
 
-    /// A device has an outcome durably: of a transaction that is being resolved, or of an abort.
+    /// A device has made an outcome durable: of a transaction that is being resolved, or of an abort.
     pub(crate) fn on_decided(&mut self, ctx: &mut Ctx, device: DeviceId, id: TransactionId, decided: Outcome) {
         if !self.resolutions.has(id) {
             return self.on_abort_answered(ctx, device, id, decided);
@@ -56,7 +58,7 @@ impl Coordinator {
         }
     }
 
-    /// How a transaction of this host ended is known, and durable wherever it counts.
+    /// The outcome of a transaction of this host is known, and durable on all devices with a vote.
     fn on_own_resolved(&mut self, ctx: &mut Ctx, sequence: u64, outcome: Outcome) {
         self.counters.resolved += 1;
         match outcome {

@@ -1,7 +1,7 @@
-//! One attempt at an operation: a storage transaction, as an explicit phase machine.
+//! A storage transaction of this host, as a phase machine: one attempt at an operation.
 //!
-//! A transaction outlives its operation: the user is answered as soon as every participant has its intent, and what
-//! remains (commits to confirm, aborts to make known) is finished in the background.
+//! A transaction outlives its operation. The user is answered as soon as every participant has its intent. The rest,
+//! confirming commits and making aborts known, is done in the background.
 
 use crate::ctx::OperationId;
 use crate::links::Links;
@@ -19,60 +19,60 @@ use std::time::Duration;
 /// A storage transaction of this host that is not over.
 #[derive(Clone, Debug)]
 pub(crate) struct Transaction {
-    /// Whose attempt it is; none once that was answered.
+    /// The operation whose attempt it is. `None` once that is answered.
     pub op: Option<OperationId>,
-    /// Where it stands in the order.
+    /// Its place in the order of transactions.
     pub stamp: Stamp,
-    /// The epoch in which it began. It may see others, as long as the same devices are in.
+    /// The epoch in which it began. It continues in later epochs with the same devices.
     pub(crate) epoch: Epoch,
     pub(crate) volume: Rc<VolumeDescription>,
     pub(crate) work: Rc<Work>,
-    /// The devices that were asked anything.
+    /// The devices that were asked for anything.
     pub(crate) asked: BTreeSet<DeviceId>,
-    /// The devices that hold a pre-write or an intent of it: those that take part in its decision.
+    /// The devices that hold a pre-write or an intent of it, and so take part in its decision.
     pub(crate) participants: BTreeSet<DeviceId>,
-    /// Somebody waits for its decision.
+    /// Another transaction waits for its decision.
     pub(crate) wanted: bool,
-    /// Some device may have a write of it.
+    /// A device may have a write of it.
     pub(crate) wrote: bool,
-    /// What its operation is answered once it is committed.
+    /// The answer to its operation once it is committed.
     pub(crate) success: HostSuccess,
-    /// A restarted lock server did not grant one of them again: others may be there.
+    /// A restarted lock server did not grant one of its locks again: another host may hold it.
     pub(crate) lost_locks: bool,
     pub(crate) resend_after: Duration,
     pub(crate) phase: Phase,
 }
 
-/// How far a transaction is. Each phase holds only what is still missing.
+/// The phase of a transaction. Each phase holds only what is still missing.
 #[derive(Clone, Debug)]
 pub(crate) enum Phase {
-    /// Locks of lock servers are awaited.
+    /// Waiting for locks of lock servers.
     Locking,
-    /// Reads, pre-writes and read-and-pre-writes are out.
+    /// Reads, pre-writes and read-and-pre-writes were sent.
     Reading { silent: BTreeSet<DeviceId>, old: Old },
-    /// Writes are out.
+    /// Writes were sent.
     Writing { silent: BTreeSet<DeviceId>, pieces: BTreeMap<DeviceId, Vec<Piece>> },
-    /// Decided, answered; some devices have not confirmed.
+    /// Decided and answered. Some devices have not confirmed.
     Committed { unconfirmed: BTreeSet<DeviceId> },
-    /// Decided; some devices have not confirmed. If writes of it may have been taken, its operation tries again only when all have:
-    /// as long as one may have an intent, others could find it committed.
+    /// Decided. Some devices have not confirmed. If writes may have been accepted, the operation is retried only when
+    /// all have confirmed: as long as a device may have an intent, other hosts could find the transaction committed.
     Aborting { unconfirmed: BTreeSet<DeviceId>, since: Time },
-    /// Another epoch has begun since its writes went out: whether it is committed is being found out.
+    /// Another epoch has begun since its writes were sent: the participants are asked whether it is committed.
     Resolving,
 }
 
 impl Transaction {
-    /// True if it can't go on without this device.
+    /// True if it waits for an answer of this device.
     pub fn awaits(&self, device: DeviceId) -> bool {
         self.silent().is_some_and(|silent| silent.contains(&device))
     }
 
-    /// What its ordering decides.
+    /// The policy of its volume's ordering.
     pub(crate) fn policy(&self) -> &'static Policy {
         self.volume.ordering.policy()
     }
 
-    /// True if devices hear of its writes before they come, and of its reads what they are for.
+    /// True if its writes are announced by pre-writes, and its reads say what they are for.
     pub(crate) fn announces(&self) -> bool {
         self.policy().announces
     }
@@ -82,33 +82,34 @@ impl Transaction {
         self.volume.mode()
     }
 
-    /// True if some of its writes may have taken effect, and nothing undoes them: given up, it leaves its stripes suspect.
+    /// True if some of its writes may have taken effect, and nothing undoes them. If it is not completed, its stripes are
+    /// suspect.
     pub(crate) fn may_be_interrupted(&self) -> bool {
         self.wrote && self.mode() == WriteMode::Immediate && self.policy().leaves_suspects
     }
 
-    /// True if it may have done something that must not be done twice.
+    /// True if it may have had an effect that must not happen twice.
     pub(crate) fn may_have_happened(&self) -> bool {
         self.wrote && matches!(*self.work, Work::AttributeVolume(_))
     }
 
-    /// True if its writes are sent until they are taken, though a device refuses one: locks of a lock server keep everybody else
-    /// away, and some may have taken effect.
+    /// True if its writes are sent until they are accepted, even if a device refuses one. Locks of a lock server
+    /// exclude all other hosts, and some of its writes may have taken effect.
     pub(crate) fn holds_on(&self) -> bool {
         self.may_be_interrupted() && self.policy().refused_write == RefusedWrite::HoldOn && !self.lost_locks
     }
 
-    /// The devices that keep something of it until they hear that it is over, though they wrote nothing.
+    /// The devices that hold only locks for it, until they hear that it is over.
     pub(crate) fn lock_only(&self) -> BTreeSet<DeviceId> {
         if self.locks_what_it_reads() { &self.asked - &self.participants } else { BTreeSet::new() }
     }
 
-    /// True if devices lock for it what they are only asked to read.
+    /// True if devices lock for it the blocks that it only reads.
     pub(crate) fn locks_what_it_reads(&self) -> bool {
         self.policy().locks_what_it_reads() && self.work.want() != Want::Allocation
     }
 
-    /// What its operation is answered, now that it is committed.
+    /// Takes the answer to its operation, now that it is committed.
     pub(crate) fn take_success(&mut self) -> HostSuccess {
         std::mem::replace(&mut self.success, HostSuccess::Done)
     }
@@ -127,7 +128,7 @@ impl Transaction {
         }
     }
 
-    /// What its phase asks of one device.
+    /// The request of the present phase to one device.
     pub(crate) fn command(&self, id: TransactionId, device: DeviceId) -> Command {
         let (volume, stamp) = (&self.volume, self.stamp);
         let (object, ordering) = (volume.id.object(), volume.ordering);
@@ -157,12 +158,12 @@ impl Transaction {
                 Command::Decide { transaction: id, stamp, outcome }
             }
             Phase::Committed { .. } | Phase::Locking | Phase::Resolving => {
-                unreachable!("commits ride, devices know of no lock server, and a resolution asks by itself")
+                unreachable!("no phase with requests of its own")
             }
         }
     }
 
-    /// True if this answer is one that its phase waits for.
+    /// True if its phase waits for this answer.
     pub(crate) fn awaits_answer(&self, device: DeviceId, step: Step) -> bool {
         match &self.phase {
             Phase::Reading { silent, .. } => step != Step::Write && silent.contains(&device),
@@ -171,17 +172,18 @@ impl Transaction {
         }
     }
 
-    /// Those of its participants whose word counts: they have been in since it wrote.
+    /// The participants that have a vote: they have been in since it wrote.
     pub(crate) fn voters(&self, view: &MembershipView) -> BTreeSet<DeviceId> {
         self.participants.iter().copied().filter(|device| self.counts(view, *device)).collect()
     }
 
-    /// True if a device has been in since it began, or all wait for the device whatever happens.
+    /// True if the device has been in since the transaction began, or if the transaction can't do without it, for lack
+    /// of redundancy.
     pub(crate) fn is_still_there(&self, view: &MembershipView, device: DeviceId) -> bool {
         view.is_still_there(device, self.epoch, self.is_redundant())
     }
 
-    /// Whether anything is to be expected of a device about it.
+    /// True if the device has a vote on the transaction.
     pub(crate) fn counts(&self, view: &MembershipView, device: DeviceId) -> bool {
         view.has_a_say(device, &self.participants, self.epoch, self.is_redundant())
     }
@@ -197,7 +199,7 @@ impl Transaction {
         devices.filter(|device| !self.is_still_there(view, *device)).collect()
     }
 
-    /// It is over at these of its devices. Those that were only read from, without a lock, hold nothing of it.
+    /// Declares it over on these devices. Those that were only read from, without a lock, hold nothing of it.
     pub(crate) fn settle<'a>(&self, sequence: u64, devices: impl Iterator<Item = &'a DeviceId>, links: &mut Links) {
         let locks = self.locks_what_it_reads();
         for device in devices {
@@ -209,7 +211,7 @@ impl Transaction {
         }
     }
 
-    /// Asserts that no phase has outlived what it waits for.
+    /// Asserts that each phase still waits for something.
     pub fn invariants(&self, sequence: u64) {
         let missing = match &self.phase {
             Phase::Locking | Phase::Resolving => return,
@@ -217,7 +219,7 @@ impl Transaction {
             Phase::Committed { unconfirmed } | Phase::Aborting { unconfirmed, .. } => unconfirmed,
         };
         assert!(!missing.is_empty(), "the last answer ends a phase: {sequence} in {:?}", self.phase);
-        assert!(missing.is_subset(&self.asked), "only those who were asked are waited for: {sequence}");
+        assert!(missing.is_subset(&self.asked), "only devices that were asked are waited for: {sequence}");
         if self.op.is_some() {
             let undecided = self.silent().is_some() || (self.wrote && matches!(self.phase, Phase::Aborting { .. }));
             assert!(undecided, "an operation is answered when its transaction is decided: {sequence}");
@@ -225,7 +227,7 @@ impl Transaction {
     }
 }
 
-/// What a device has to do.
+/// The share of one device in the work.
 pub(crate) fn share_of<'a>(work: &'a Work, volume: &VolumeDescription, device: DeviceId) -> &'a Share {
     let own = |share: &&Share| volume.device_at(share.position) == device;
     work.shares().iter().find(own).expect("only devices with a share are asked")

@@ -1,4 +1,4 @@
-//! All transactions that are not over, and what devices hear of them until they are.
+//! The transactions of this host that are not over, and the messages about them to devices.
 
 use crate::ctx::Ctx;
 use crate::transaction::{Phase, Transaction};
@@ -6,12 +6,12 @@ use braid_base::{DeviceId, Time, Timers, TransactionId};
 use braid_machine::Ignored;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// See the module.
+/// The transactions that are not over.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Transactions {
-    /// By their sequences. Large as they are, they are kept in boxes, so that their neighbours in the table need not be moved.
+    /// By sequence. Boxed because transactions are large: the map need not move them.
     open: BTreeMap<u64, Box<Transaction>>,
-    /// When devices are asked again that have not answered.
+    /// When unanswered requests are sent again.
     resends: Timers<u64>,
 }
 
@@ -20,7 +20,6 @@ impl Transactions {
         self.open.is_empty()
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.open.len()
     }
@@ -29,7 +28,7 @@ impl Transactions {
         self.open.contains_key(&sequence)
     }
 
-    /// Takes up an attempt.
+    /// Adds a transaction.
     pub fn open(&mut self, sequence: u64, transaction: Transaction) {
         self.open.insert(sequence, Box::new(transaction));
     }
@@ -42,12 +41,11 @@ impl Transactions {
         self.open.get_mut(&sequence).map(|transaction| &mut **transaction)
     }
 
-    /// One that is not over.
+    /// A transaction that is not over.
     pub fn of(&self, sequence: u64) -> &Transaction {
         &self.open[&sequence]
     }
 
-    /// The same, to change it.
     pub fn of_mut(&mut self, sequence: u64) -> &mut Transaction {
         self.open.get_mut(&sequence).expect("it is not over")
     }
@@ -56,22 +54,21 @@ impl Transactions {
         self.open.iter().map(|(sequence, transaction)| (*sequence, &**transaction))
     }
 
-    /// Their sequences.
     pub fn all(&self) -> Vec<u64> {
         self.open.keys().copied().collect()
     }
 
-    /// What is to be sent again next, and when.
+    /// The next timer.
     pub fn next_timer(&self) -> Option<(Time, u64)> {
         self.resends.next()
     }
 
-    /// Nothing is sent again of this one.
+    /// Sends nothing of this transaction again.
     pub fn stop_resending(&mut self, sequence: u64) {
         self.resends.cancel(sequence);
     }
 
-    /// What this device has not answered is sent again at once.
+    /// Sends unanswered requests to this device again at once.
     pub fn hurry(&mut self, now: Time, device: DeviceId) {
         for (sequence, _) in self.open.iter().filter(|(_, transaction)| transaction.awaits(device)) {
             if self.resends.deadline_of(*sequence).is_some() {
@@ -80,20 +77,20 @@ impl Transactions {
         }
     }
 
-    /// A transaction of this host that is not over.
+    /// The transaction with this id, if it is one of this host and not over.
     pub fn own(&mut self, ctx: &Ctx, id: TransactionId) -> Option<&mut Transaction> {
         let own = if id.host == ctx.host { self.open.get_mut(&id.sequence) } else { None };
         own.map(|transaction| &mut **transaction)
     }
 
-    /// Sends, to every device that has not answered, what this phase asks of it.
+    /// Sends the requests of the present phase to every device that has not answered.
     pub fn send_phase(&self, ctx: &mut Ctx, sequence: u64) {
         let transaction = &self.open[&sequence];
         let missing = match &transaction.phase {
             Phase::Reading { silent, .. } | Phase::Writing { silent, .. } => silent,
             Phase::Aborting { unconfirmed, .. } => unconfirmed,
-            // Commits ride on other requests, and are told again by the link. Lock requests are sent again one by one, and so are
-            // votes.
+            // Commits ride on other requests, and the link sends them again. Lock requests and resolutions have timers
+            // of their own.
             Phase::Committed { .. } | Phase::Locking | Phase::Resolving => return,
         };
         let id = ctx.id(sequence);
@@ -102,7 +99,7 @@ impl Transactions {
         }
     }
 
-    /// A transaction is decided, and its user can be answered. It is over when `told` have confirmed that they know.
+    /// Makes a decided transaction's end known to the devices `told`. It is over when they have confirmed that.
     pub fn tell_end(&mut self, ctx: &mut Ctx, sequence: u64, told: BTreeSet<DeviceId>) {
         if told.is_empty() {
             return self.end(ctx, sequence);
@@ -121,7 +118,7 @@ impl Transactions {
         transaction.phase = Phase::Committed { unconfirmed: told };
     }
 
-    /// Somebody waits for this decision: it is told at once, not when a request happens to go that way.
+    /// A request waits for this transaction on a device: its decision is sent at once, not with the next request.
     pub fn on_blocked(&mut self, ctx: &mut Ctx, device: DeviceId, id: TransactionId) {
         let Some(transaction) = self.own(ctx, id) else { return ctx.out.ignore(Ignored::NotAwaited) };
         transaction.wanted = true;
@@ -135,7 +132,7 @@ impl Transactions {
         }
     }
 
-    /// A commit of ours is durable on this device.
+    /// A commit of this host is durable on a device.
     pub fn on_confirmed(&mut self, ctx: &mut Ctx, device: DeviceId, sequence: u64) {
         ctx.links.confirmed(device, sequence);
         let Some(transaction) = self.open.get_mut(&sequence) else { return };
@@ -147,7 +144,7 @@ impl Transactions {
         }
     }
 
-    /// Asks those again that have not answered. False if the transaction is simply over.
+    /// Sends unanswered requests again. False if the transaction is over instead.
     pub fn resend(&mut self, ctx: &mut Ctx, sequence: u64) -> bool {
         self.resends.cancel(sequence);
         let transaction = &self.open[&sequence];
@@ -155,8 +152,8 @@ impl Transactions {
             && !transaction.wrote
             && ctx.now.time.since(since) > ctx.settings.host_lease
         {
-            // A mere pre-write: a device that has not heard us for so long has dropped it, and one that has, drops it by the
-            // settled mark.
+            // Only pre-writes were sent. A device that has not heard this host for so long has dropped them; a device
+            // that has heard it drops them by the settled mark.
             self.end(ctx, sequence);
             return false;
         }
@@ -165,14 +162,14 @@ impl Transactions {
         true
     }
 
-    /// Sends again what is not answered in time.
+    /// Sets the timer after which unanswered requests are sent again.
     pub fn arm_resend(&mut self, ctx: &mut Ctx, sequence: u64) {
         let transaction = self.open.get_mut(&sequence).expect("it waits for answers");
         self.resends.set(sequence, ctx.now.time.after(transaction.resend_after));
         transaction.resend_after = (transaction.resend_after * 2).min(ctx.settings.resend_max);
     }
 
-    /// The transaction is over, everywhere.
+    /// The transaction is over on all devices.
     pub fn end(&mut self, ctx: &mut Ctx, sequence: u64) {
         ctx.release_locks(sequence);
         let transaction = self.open.remove(&sequence).expect("a transaction ends once");
@@ -180,8 +177,8 @@ impl Transactions {
         transaction.settle(sequence, transaction.asked.iter(), ctx.links);
     }
 
-    /// Asserts that no phase has outlived what it waits for, that `holders` of locks are transactions, and that those that wait for locks are
-    /// holders that have not got all.
+    /// Asserts that each phase still waits for something, that lock holders are transactions, and that exactly the
+    /// transactions that wait for locks are holders without all their locks.
     pub fn invariants(&self, holders: impl Iterator<Item = (u64, bool)>) {
         self.open.iter().for_each(|(sequence, transaction)| transaction.invariants(*sequence));
         let waits = |sequence: &u64| matches!(self.open[sequence].phase, Phase::Locking);

@@ -1,4 +1,4 @@
-//! What is to be done for an operation, and by which plan; what follows from what was read.
+//! The work for an operation: its plan, and what follows from the content that was read.
 
 use crate::attribute_volume::BucketWork;
 use braid_base::limits;
@@ -12,41 +12,42 @@ use braid_membership::client::MembershipView;
 use braid_wire::{Linkage, Piece, Want};
 use std::collections::BTreeSet;
 
-/// What is to be done, and by which plan.
+/// The work for an operation, with its plan.
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
-    /// Bring bytes.
+    /// Read bytes.
     Read(ReadPlan),
-    /// Tell where there is data.
+    /// Find out which blocks hold data.
     Allocation(ReadPlan),
     /// Compare parity with data.
     Check(CheckPlan),
-    /// Compute blocks from the others of their stripe.
+    /// Compute blocks from the others of their stripes.
     Reconstruct(ReconstructPlan),
-    /// Put bytes.
+    /// Write bytes.
     Write(WritePlan, New),
-    /// Put bytes where the volume lies and where it moves to; or copy, with nothing new.
+    /// Write bytes to the volume's old and new place during a migration; or copy, without new bytes.
     Move(MovePlan, New),
-    /// Bring a device what it missed; none if it missed nothing of it.
+    /// Write to a device what it missed. `None` if it missed nothing here.
     Restore(Option<RestorePlan>),
-    /// Tell whether a transaction is whole; and whether it is known to have written.
+    /// Find out whether a transaction is complete. The flag: it is known to have written.
     CrossCheck(CrossCheckPlan, TransactionId, bool),
-    /// Compute redundancy anew; none if there is none to write.
+    /// Recompute redundancy. `None` if there is none to write.
     Recompute(Option<RecomputePlan>),
-    /// Do a request to an attribute volume.
+    /// Execute a request to an attribute volume.
     AttributeVolume(BucketWork),
 }
 
-/// What follows from what was read.
+/// What follows once everything is read.
 pub(crate) enum Conclusion {
-    /// Each device that writes is to write this: then that is the result.
+    /// The pieces for each device that writes, and the answer once they are written.
     Write(Vec<(usize, Vec<Piece>)>, HostSuccess),
-    /// Nothing is to be written.
+    /// There is nothing to write.
     Answer(HostOutcome),
 }
 
 impl Work {
-    /// The plan for a request about `volume`, with these devices unavailable; `None` for one that is no storage transaction.
+    /// Plans a request about `volume`, with these devices missing. `None` for a request that is not a storage
+    /// transaction.
     pub fn plan(
         volume: &VolumeDescription,
         absences: &Absences,
@@ -146,7 +147,7 @@ impl Work {
         }))
     }
 
-    /// What each device has to do.
+    /// The share of each device.
     pub fn shares(&self) -> &[Share] {
         match self {
             Work::Read(plan) | Work::Allocation(plan) => plan.shares(),
@@ -161,7 +162,7 @@ impl Work {
         }
     }
 
-    /// What its reads are to bring.
+    /// The kind of content that its reads ask for.
     pub fn want(&self) -> Want {
         match self {
             Work::Allocation(..) => Want::Allocation,
@@ -171,7 +172,7 @@ impl Work {
         }
     }
 
-    /// How many bands of a hostwrite's stripes take which method.
+    /// The number of bands of a hostwrite, by method.
     pub(crate) fn methods(&self) -> Methods {
         match self {
             Work::Write(plan, _) => plan.methods(),
@@ -180,7 +181,7 @@ impl Work {
         }
     }
 
-    /// The hostwrite's extent, for the headers of its blocks (shared array, section 5).
+    /// The extent of the hostwrite, for the headers of its blocks (shared array, section 5).
     pub fn linkage(&self) -> Linkage {
         let blocks = match self {
             Work::Write(plan, _) => plan.blocks(),
@@ -193,7 +194,7 @@ impl Work {
         Linkage { first: blocks.start, last: blocks.end() - 1 }
     }
 
-    /// What is to be written, or answered, now that everything is read that had to be.
+    /// Concludes the work, once everything is read: returns what to write or to answer.
     pub(crate) fn conclude(&self, old: &Old) -> Conclusion {
         match self {
             Work::AttributeVolume(work) => work.conclude(old),
@@ -202,18 +203,17 @@ impl Work {
         }
     }
 
-    /// What each device that writes is to write, from what was read; for work that writes.
+    /// The pieces to write, by device, computed from what was read. Only for work that writes.
     fn compute(&self, old: &Old) -> Vec<(usize, Vec<Piece>)> {
         match self {
             Work::Write(plan, new) => plan.compute(new, old),
             Work::Move(plan, new) => plan.compute(new, old),
             Work::Restore(Some(plan)) => plan.compute(old),
             Work::Recompute(Some(plan)) => plan.compute(old),
-            _ => unreachable!("only writes have something to write"),
+            _ => unreachable!("this work writes nothing"),
         }
     }
 
-    /// True if it changes anything.
     pub fn writes(&self) -> bool {
         match self {
             Work::Write(..) | Work::Move(..) | Work::Restore(Some(_)) | Work::Recompute(Some(_)) => true,
@@ -222,7 +222,7 @@ impl Work {
         }
     }
 
-    /// The result, from what was read; for work that only reads.
+    /// The result, from what was read. Only for work that only reads.
     pub fn result(&self, old: &Old) -> HostSuccess {
         match self {
             Work::Read(plan) => HostSuccess::Data(plan.assemble(old)),
@@ -243,12 +243,12 @@ fn exists(volume: &VolumeDescription, rows: &StripeRows) -> bool {
     rows.stripe < volume.stripes() && !rows.rows.is_empty() && unit.contains(rows.rows)
 }
 
-/// These devices of the volume are in the way.
+/// The error that these devices of the volume are unavailable.
 pub(crate) fn unavailable(volume: &VolumeDescription, positions: &[usize]) -> HostError {
     HostError::Unavailable { devices: positions.iter().map(|position| volume.device_at(*position)).collect() }
 }
 
-/// The plan for a request, by the present membership, that does without what `damaged` devices have lost.
+/// Plans a request for the present membership, without the blocks that `damaged` devices have lost.
 pub(crate) fn plan(
     view: &MembershipView,
     volume: &VolumeDescription,

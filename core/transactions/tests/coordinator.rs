@@ -1,4 +1,4 @@
-//! The coordinator without a host: the test lends it links, locks and a view of the membership, and plays the devices.
+//! The coordinator without a host. The tests lend it links, locks and a view of the membership, and play the devices.
 
 use braid_base::limits::Settings;
 use braid_base::{
@@ -24,7 +24,7 @@ const OP: OperationId = OperationId::User(OpId(1));
 const PART: Part = Part(5);
 const SECOND: u64 = 1_000_000_000;
 
-/// An owner of a coordinator, and nothing more.
+/// A minimal owner of a coordinator.
 struct Owner {
     coordinator: Coordinator,
     links: Links,
@@ -35,11 +35,11 @@ struct Owner {
     settings: Settings,
     now: Now,
     volume: Rc<VolumeDescription>,
-    /// What devices were sent, heartbeats aside.
+    /// Commands to devices, heartbeats aside.
     sent: Vec<(DeviceId, Command)>,
-    /// The commits that rode there.
+    /// The commits that rode on them.
     rode: Vec<(DeviceId, u64)>,
-    /// What the lock server was asked.
+    /// Commands to the lock server.
     asked: Vec<LockCommand>,
     events: Vec<Event>,
 }
@@ -78,7 +78,7 @@ impl Owner {
         owner
     }
 
-    /// Lives by its membership.
+    /// Adopts its membership.
     fn adopt(&mut self) {
         let (membership, mut out) = (Some(self.membership.clone()), Effects::new());
         let answer = MonitorAnswer { membership, unavailable: Vec::new(), reply: MonitorReply::Changed };
@@ -110,7 +110,7 @@ impl Owner {
                     }
                 }
                 Effect::Send { message: Message::LockRequest(request), .. } => self.asked.push(request.command),
-                other => panic!("a coordinator does not do this: {other:?}"),
+                other => panic!("not an effect of a coordinator: {other:?}"),
             }
         }
     }
@@ -125,7 +125,7 @@ impl Owner {
         self.does(|coordinator, ctx| coordinator.on_reply(ctx, device, reply));
     }
 
-    /// Lets time pass, with every timer of the coordinator and the links on the way.
+    /// Lets time pass, and fires the timers of the coordinator and the links that become due.
     fn pass(&mut self, span: Duration) {
         let end = self.now.time.after(span);
         loop {
@@ -150,12 +150,11 @@ impl Owner {
         self.now.time = time;
     }
 
-    /// Takes out what was sent since, by device.
+    /// Takes out the commands so far, by device.
     fn take_sent(&mut self) -> BTreeMap<DeviceId, Command> {
         std::mem::take(&mut self.sent).into_iter().collect()
     }
 
-    /// How the operation has ended, if it has.
     fn outcome(&self) -> Option<&HostOutcome> {
         self.events.iter().find_map(|event| match event {
             Event::Ended { op: OP, outcome } => Some(outcome),
@@ -171,11 +170,11 @@ fn id_of(command: &Command) -> (TransactionId, Stamp) {
         | Command::Write { transaction, stamp, .. }
         | Command::Decide { transaction, stamp, .. }
         | Command::Resolve { transaction, stamp } => (*transaction, *stamp),
-        other => panic!("of no transaction: {other:?}"),
+        other => panic!("not a command of a transaction: {other:?}"),
     }
 }
 
-/// What a device answers that takes everything: there are zeros.
+/// The answer of a device that accepts every command, and holds zeros.
 fn taken(command: &Command) -> Reply {
     match command {
         Command::Read { transaction, extents, .. } | Command::Prewrite { transaction, reads: extents, .. } => {
@@ -184,11 +183,11 @@ fn taken(command: &Command) -> Reply {
         }
         Command::Write { transaction, .. } => Reply::Written { transaction: *transaction, waited: false },
         Command::Decide { transaction, outcome, .. } => Reply::Decided { transaction: *transaction, outcome: *outcome },
-        other => panic!("nobody takes this: {other:?}"),
+        other => panic!("not accepted here: {other:?}"),
     }
 }
 
-/// Up to its writes: tells to whom they went.
+/// Plays an operation up to its writes, and returns these.
 fn written(owner: &mut Owner) -> BTreeMap<DeviceId, Command> {
     owner.write_block();
     for (device, command) in owner.take_sent() {
@@ -196,7 +195,7 @@ fn written(owner: &mut Owner) -> BTreeMap<DeviceId, Command> {
     }
     let writes = owner.take_sent();
     assert!(writes.values().all(|command| matches!(command, Command::Write { .. })), "{writes:?}");
-    assert_eq!(writes.len(), 2, "the data's device and the parity's");
+    assert_eq!(writes.len(), 2, "the devices of the data and of the parity");
     writes
 }
 
@@ -207,7 +206,7 @@ fn a_write_is_answered_when_all_have_it_and_over_when_all_have_confirmed_its_com
     let (last, command) = writes.last_key_value().expect("two");
     let (first, _) = writes.first_key_value().expect("two");
     owner.replies(*first, taken(command));
-    assert_eq!(owner.outcome(), None, "the other one has yet to say so");
+    assert_eq!(owner.outcome(), None, "the other device has not answered");
     owner.replies(*last, taken(command));
     assert_eq!(owner.outcome(), Some(&Ok(HostSuccess::Done)));
     assert!(!owner.coordinator.has_operations() && owner.coordinator.has_transactions());
@@ -235,7 +234,7 @@ fn what_is_refused_for_a_low_stamp_is_aborted_and_tried_again_above_it() {
     assert_eq!(owner.outcome(), None);
     let told = owner.take_sent();
     let (other, _) = prewrites.last_key_value().expect("two");
-    assert_eq!(told.keys().collect::<Vec<_>>(), [other], "the one that refused knows");
+    assert_eq!(told.keys().collect::<Vec<_>>(), [other], "the device that refused is not told");
     assert!(matches!(told[other], Command::Decide { outcome: Outcome::Abort, .. }));
     owner.replies(*other, taken(&told[other]));
     assert!(!owner.coordinator.has(lost.sequence), "all know that it is over");
@@ -264,7 +263,7 @@ fn the_others_decide_what_a_device_does_not_answer_that_is_out_by_then() {
     owner.replies(*here, taken(command));
     owner.pass(owner.settings.resend_min);
     let again = owner.take_sent();
-    assert_eq!(again.keys().collect::<Vec<_>>(), [silent], "the one that has not answered is asked again");
+    assert_eq!(again.keys().collect::<Vec<_>>(), [silent], "only the silent device is asked again");
 
     owner.membership.epoch.0 += 1;
     let epoch = owner.membership.epoch;
@@ -273,12 +272,12 @@ fn the_others_decide_what_a_device_does_not_answer_that_is_out_by_then() {
     owner.adopt();
     owner.does(|coordinator, ctx| coordinator.on_epoch(ctx, false));
     let asked = owner.take_sent();
-    assert_eq!(asked.keys().collect::<Vec<_>>(), [here], "its word alone counts");
+    assert_eq!(asked.keys().collect::<Vec<_>>(), [here], "only this device has a vote");
     assert!(matches!(asked[here], Command::Resolve { .. }));
     owner.replies(*here, Reply::Vote { transaction: id, vote: Vote::Prepared });
     let told = owner.take_sent();
     assert!(matches!(told[here], Command::Decide { outcome: Outcome::Commit, .. }), "{told:?}");
-    assert_eq!(owner.outcome(), None, "not before that is durable");
+    assert_eq!(owner.outcome(), None, "not answered before the outcome is durable");
     owner.replies(*here, taken(&told[here]));
     assert_eq!(owner.outcome(), Some(&Ok(HostSuccess::Done)));
     assert!(owner.coordinator.is_idle());
@@ -297,9 +296,9 @@ fn an_operation_ends_in_time_though_a_device_is_silent_and_its_pre_writes_are_gi
     let Some(Err(HostError::TimedOut { devices, .. })) = owner.outcome() else { panic!("{:?}", owner.outcome()) };
     assert_eq!(devices, &[*silent]);
     owner.replies(*here, Reply::Decided { transaction: id_of(command).0, outcome: Outcome::Abort });
-    assert!(owner.coordinator.has_transactions(), "the silent one may have a pre-write");
+    assert!(owner.coordinator.has_transactions(), "the silent device may have a pre-write");
     owner.pass(owner.settings.host_lease + 2 * owner.settings.resend_max);
-    assert!(owner.coordinator.is_idle(), "a device drops the pre-writes of a host that it has not heard for a lease");
+    assert!(owner.coordinator.is_idle(), "a device drops pre-writes of a host that is silent for a lease");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Operations whose user is gone, with devices played by the test.
+//! Operations whose user is gone. The tests play the devices.
 
 use crate::stage::{Stage, subject};
 use braid_base::DeviceId;
@@ -33,7 +33,7 @@ fn one_that_has_no_write_out_ends_at_once_and_for_good() {
         stage.commands().into_iter().filter(|(_, sent)| !matches!(sent, Command::Read { .. })).collect();
     abandon(&mut stage, &[write, read]);
     assert_eq!((stage.outcome(write), stage.outcome(read)), (ABANDONED, ABANDONED));
-    // The pre-writes are given back, though a device accepts them late.
+    // The pre-writes are aborted, even where a device accepts them late.
     stage.accept_all(&prewrites, 0);
     let commands = stage.commands();
     assert!(commands.iter().all(|(_, command)| matches!(command, Command::Decide { outcome: Outcome::Abort, .. })));
@@ -46,7 +46,7 @@ fn one_that_has_no_write_out_ends_at_once_and_for_good() {
 fn one_that_waits_to_be_tried_again_is_not() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     let write = stage.write_block(0, 1);
-    // The first retry is at once, the second one after a while.
+    // The first retry comes at once, the second one after a while.
     for _ in 0..2 {
         let commands = stage.commands();
         refuse(&mut stage, &commands[0], Step::Read);
@@ -66,7 +66,7 @@ fn one_whose_write_is_out_ends_with_that_attempt() {
     stage.accept_all(&commands, 0);
     let writes = stage.commands();
     abandon(&mut stage, &[write]);
-    assert_eq!(stage.outcome(write), None, "it may yet happen");
+    assert_eq!(stage.outcome(write), None, "the write may yet commit");
     stage.accept_all(&writes, 0);
     assert_eq!(stage.outcome(write), DONE);
 }
@@ -85,7 +85,7 @@ fn one_whose_write_is_refused_makes_no_further_attempt() {
     stage.accept_all(&aborts, 0);
     assert_eq!(stage.outcome(write), ABANDONED);
     stage.pass(Duration::from_secs(5));
-    assert!(!stage.commands().iter().any(is_write), "no other attempt");
+    assert!(!stage.commands().iter().any(is_write), "no further attempt");
     assert!(stage.host.is_idle());
 }
 
@@ -99,7 +99,7 @@ fn what_touches_the_same_blocks_begins_behind_it_and_all_else_at_once() {
         let writes = stage.commands();
         assert!(writes.iter().all(is_write), "{writes:?}");
         abandon(&mut stage, &[write]);
-        // Its own block, and one of the same row, whose parity it shares. Block 9 lies in another row.
+        // Its own block, and a block of the same row, which shares its parity. Block 9 lies in another row.
         let (same, neighbour, read) = (stage.write_block(0, 2), stage.write_block(1, 3), stage.read_block(0));
         assert_eq!(stage.commands(), [], "{ordering}");
         stage.read_block(9);
@@ -108,7 +108,7 @@ fn what_touches_the_same_blocks_begins_behind_it_and_all_else_at_once() {
         assert_eq!(stage.outcome(write), DONE);
         let begun: std::collections::BTreeSet<_> =
             stage.commands().iter().map(|(_, command)| subject(command).0.sequence).collect();
-        assert_eq!(begun.len(), 3, "{ordering}: all that waited");
+        assert_eq!(begun.len(), 3, "{ordering}: all waiting operations begin");
         assert_eq!([same, neighbour, read].map(|op| stage.outcome(op)), [None, None, None]);
     }
 }
@@ -143,7 +143,7 @@ fn one_that_wrote_on_arrival_and_is_cut_short_is_mended_and_not_written_again() 
     stage.accept_all(&told, 0);
     assert_eq!(stage.outcome(write), ABANDONED);
     let repairs = stage.commands();
-    assert!(!repairs.is_empty() && !repairs.iter().any(is_write), "its stripe is looked at: {repairs:?}");
+    assert!(!repairs.is_empty() && !repairs.iter().any(is_write), "its stripe is examined: {repairs:?}");
 }
 
 #[test]

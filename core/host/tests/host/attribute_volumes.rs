@@ -1,4 +1,4 @@
-//! Requests to attribute volumes, with devices that remember what they are told to write.
+//! Requests to attribute volumes. The simulated devices keep what is written.
 
 use crate::stage::{HOST, Stage, VOLUME, subject};
 use braid_base::{BLOCK_BYTES, BlockRange, Clock, DeviceId, Generation, LockServerId, MemberState, ObjectId, Stamp};
@@ -17,12 +17,12 @@ const SERVER: LockServerId = LockServerId(0);
 const NAME: AttributeName = AttributeName::new(1, 7);
 const LONG: Duration = Duration::from_secs(600);
 
-/// What the devices hold: blocks that are not here are holes.
+/// The content of the devices, by device and block. Missing blocks are holes.
 #[derive(Default)]
 struct Devices(BTreeMap<(DeviceId, u64), Bytes>);
 
 impl Devices {
-    /// They do what they are told. A write is visible at once: nobody here aborts one.
+    /// Executes commands. A write is visible at once: no test here aborts one.
     fn play(&mut self, stage: &mut Stage, commands: &[(DeviceId, Command)]) {
         for (device, command) in commands {
             let (transaction, _) = subject(command);
@@ -44,7 +44,7 @@ impl Devices {
                     Reply::Written { transaction, waited: false }
                 }
                 Command::Decide { outcome, .. } => Reply::Decided { transaction, outcome: *outcome },
-                other => panic!("not for this play: {other:?}"),
+                other => panic!("not simulated here: {other:?}"),
             };
             stage.answer(*device, reply);
         }
@@ -61,7 +61,7 @@ impl Devices {
         }
     }
 
-    /// Plays until the host says nothing any more.
+    /// Executes commands until the host sends no more.
     fn play_on(&mut self, stage: &mut Stage) -> usize {
         let mut count = 0;
         loop {
@@ -117,7 +117,7 @@ fn set(page: u32, value: Bytes) -> ObjectRequest {
     ObjectRequest { commands: vec![ObjectCommand { sets, ..command(Action::Nothing) }] }
 }
 
-/// That fails to swap, where there is a value.
+/// A compare-and-swap that does not match once there is a value.
 fn swap() -> ObjectRequest {
     let (compare, swap) = (Bytes::from_static(b"other"), Bytes::from_static(b"mine"));
     one(Action::CompareAndSwap { name: NAME, compare, swap, undefined: Undefined::IsEmpty, original: false })
@@ -141,7 +141,7 @@ fn refused(failure: ObjectFailure) -> HostOutcome {
 fn written(commands: &[(DeviceId, Command)]) -> Vec<(u16, u64)> {
     let blocks = |(device, command): &(DeviceId, Command)| match command {
         Command::Write { pieces, .. } => (device.0, pieces.iter().map(|piece| piece.range.count).sum()),
-        other => panic!("a write: {other:?}"),
+        other => panic!("not a write: {other:?}"),
     };
     commands.iter().map(blocks).collect()
 }
@@ -154,15 +154,15 @@ fn a_change_is_one_transaction_of_two_round_trips_in_which_one_copy_is_read() {
         let first = stage.commands();
         let reads =
             first.iter().filter(|(_, command)| matches!(command, Command::Prewrite { reads, .. } if !reads.is_empty()));
-        assert_eq!((first.len(), reads.count()), (2, 1), "both copies are announced, one is read: {first:?}");
+        assert_eq!((first.len(), reads.count()), (2, 1), "both copies are pre-written, one is read: {first:?}");
         devices.play(&mut stage, &first);
         let second = stage.commands();
-        assert_eq!(written(&second), [(0, 1), (1, 1)], "of the bucket only what changes is written");
+        assert_eq!(written(&second), [(0, 1), (1, 1)], "only the changed blocks of the bucket are written");
         devices.play(&mut stage, &second[..1]);
-        assert_eq!(stage.outcome(op), None, "not before both have their intent");
+        assert_eq!(stage.outcome(op), None, "not answered before both have their intent");
         devices.play(&mut stage, &second[1..]);
         assert_eq!(stage.outcome(op), Some(added(round)));
-        assert!(stage.sent.is_empty(), "the commit rides");
+        assert!(stage.sent.is_empty(), "the commit rides on a later request");
     }
     devices.assert_alike();
     let counted: BTreeMap<_, _> = stage.host.counters().list().into_iter().collect();
@@ -201,7 +201,7 @@ fn what_turns_out_to_change_nothing_is_answered_at_once_and_gives_its_prewrites_
         assert!(aborts.len() == 2 && aborts.iter().all(is_abort), "{aborts:?}");
         devices.play(&mut stage, &aborts);
     }
-    assert!(devices.0 == before, "nothing was written");
+    assert!(devices.0 == before, "nothing is written");
     stage.pass(Duration::from_millis(3));
     stage.sent.clear();
     let sequence = 1;
@@ -229,7 +229,7 @@ fn a_long_value_beside_is_read_and_not_written_again() {
     assert_eq!(stage.outcome(op), Some(added(1)));
     devices.assert_alike();
     assert_eq!(devices.0.len(), 2 * 17);
-    // What is not used any more becomes holes.
+    // Blocks that are not used any more become holes.
     devices.do_all(&mut stage, set(2, Bytes::new())).expect("it is done");
     assert_eq!(devices.0.len(), 2);
     assert_eq!(devices.do_all(&mut stage, add()), added(2));
@@ -244,7 +244,7 @@ fn a_late_request_is_worked_out_anew_by_what_is_there_then() {
     devices.play(&mut stage, &first);
     let second = stage.commands();
     let (transaction, stamp) = subject(&second[0].1);
-    // Another host adds meanwhile, as in an attribute volume of its own that is then copied.
+    // Another host adds meanwhile: simulated by a copy of the volume.
     let (mut other, mut others) = (attribute_volume(), Devices(devices.0.clone()));
     assert_eq!(others.do_all(&mut other, add()), added(1));
     let mut devices = others;
@@ -257,7 +257,7 @@ fn a_late_request_is_worked_out_anew_by_what_is_there_then() {
     devices.play_on(&mut stage);
     stage.pass(Duration::ZERO);
     devices.play_on(&mut stage);
-    assert_eq!(stage.outcome(op), Some(added(2)), "not what it saw at first");
+    assert_eq!(stage.outcome(op), Some(added(2)), "computed from the new value, not from the old one");
 }
 
 #[test]
@@ -324,10 +324,10 @@ fn under_a_servers_lock_it_reads_and_writes_and_unlocks_also_when_there_is_nothi
 
 /// The next epoch, in which a device is out, or in again.
 fn news(stage: &mut Stage, number: u16, member_state: MemberState) {
-    let mut membership = stage.host.membership().expect("it knows one").clone();
+    let mut membership = stage.host.membership().expect("the host has a membership").clone();
     membership.epoch = membership.epoch.next();
     let epoch = membership.epoch;
-    let member = membership.member_mut(DeviceId(number)).expect("it is a member");
+    let member = membership.member_mut(DeviceId(number)).expect("the device is a member");
     (member.member_state, member.since) = (member_state, epoch);
     stage.news(membership);
 }
@@ -346,7 +346,7 @@ fn one_that_is_found_committed_after_a_device_was_lost_has_the_results_that_were
     stage.answer(*device, Reply::Vote { transaction: *transaction, vote: Vote::Prepared });
     devices.play_on(&mut stage);
     assert_eq!(stage.outcome(op), Some(added(1)));
-    // The other copy alone goes on.
+    // The host continues with the other copy alone.
     let op = ask(&mut stage, swap());
     let commands = stage.commands();
     let reads = |command: &Command| matches!(command, Command::Prewrite { reads, .. } if !reads.is_empty());
@@ -365,7 +365,7 @@ fn one_of_which_nobody_is_left_to_tell_is_not_done_again() {
     news(&mut stage, 0, MemberState::In);
     stage.commands();
     assert_eq!(stage.outcome(op), None);
-    // Device 1 alone could have found it committed, and it is replaced.
+    // Only device 1 could have found it committed, and it is out.
     news(&mut stage, 1, MemberState::Out);
     let devices = [0, 1].map(DeviceId).to_vec();
     assert_eq!(stage.outcome(op), Some(Err(HostError::Unavailable { devices })));
@@ -385,7 +385,7 @@ fn one_that_a_device_has_no_room_for_is_said_to_have_failed_when_it_is_known_tha
         devices.play(&mut stage, &second[..1]);
         let reply = Reply::Failed { transaction, step: Step::Write, failure: Failure::NoSpace };
         stage.answer(second[1].0, reply);
-        assert_eq!(stage.outcome(op), None, "the other has its intent");
+        assert_eq!(stage.outcome(op), None, "the other device has its intent");
         let asked = stage.commands();
         assert_eq!(asked.len(), 2, "{asked:?}");
         for ((device, command), vote) in asked.iter().zip(votes) {
@@ -400,7 +400,7 @@ fn one_that_a_device_has_no_room_for_is_said_to_have_failed_when_it_is_known_tha
     let device = DeviceId(1);
     let no_room = Err(HostError::Device { device, failure: Failure::NoSpace });
     assert_eq!(failed([Vote::Prepared, Vote::NeverPrepared]), no_room);
-    // A late copy may have been taken after all.
+    // A late copy may have been accepted after all.
     assert_eq!(failed([Vote::Prepared, Vote::Prepared]), added(0));
 }
 

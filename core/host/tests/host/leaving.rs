@@ -1,4 +1,4 @@
-//! Graceful disconnect: what a host says before it ends, and for how long it waits.
+//! Graceful disconnect: what a host tells before it ends, and how long it waits.
 
 use crate::stage::{HOST, Stage, VOLUME};
 use braid_base::{DeviceId, LockServerId, MemberState, limits};
@@ -11,7 +11,7 @@ use std::time::Duration;
 const SERVER: LockServerId = LockServerId(0);
 const HEARTBEAT: Reply = Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new(), busy: false };
 
-/// A host that has written a block, and the devices that have yet to hear that it is committed.
+/// A host that has written a block, and the devices that do not know of the commit yet.
 fn wrote(ordering: Ordering) -> (Stage, BTreeSet<DeviceId>) {
     let mut stage = Stage::raid5(ordering);
     let op = stage.write_block(0, 1);
@@ -20,7 +20,7 @@ fn wrote(ordering: Ordering) -> (Stage, BTreeSet<DeviceId>) {
             [(SERVER, LockCommand::Lock { lock_id, .. })] => {
                 stage.grant(SERVER, 3, LockReply::Granted { lock_id, waited: false });
             }
-            ref other => panic!("one lock: {other:?}"),
+            ref other => panic!("not one lock request: {other:?}"),
         }
     }
     let mut devices = BTreeSet::new();
@@ -33,12 +33,12 @@ fn wrote(ordering: Ordering) -> (Stage, BTreeSet<DeviceId>) {
     (stage, devices)
 }
 
-/// Devices that hear the host's last word answer it.
+/// Answers the host's last message to each device, and returns the devices.
 fn forget(stage: &mut Stage) -> BTreeSet<DeviceId> {
     let sent = std::mem::take(&mut stage.sent);
     let told = sent.iter().filter_map(|(device, request)| match request.command {
         Command::Forget { transaction } => {
-            assert!(request.settled > transaction.sequence, "all that it began is over");
+            assert!(request.settled > transaction.sequence, "the mark is above all its transactions");
             Some((*device, transaction))
         }
         _ => None,
@@ -63,15 +63,18 @@ fn a_host_ends_when_its_commits_are_confirmed_and_their_devices_know_that_they_a
     let op = stage.ask(HostRequest::Disconnect);
     let sent = std::mem::take(&mut stage.sent);
     let told: BTreeSet<_> = sent.iter().filter(|(_, request)| request.commits == [1]).map(|sent| sent.0).collect();
-    assert_eq!(told, devices, "at once");
+    assert_eq!(told, devices, "the commits are told at once");
     let mut waiting = devices.clone();
     for device in &devices {
-        assert!(forget(&mut stage).is_empty() && !left(&mut stage, op), "not while {waiting:?} may lack the commit");
+        assert!(
+            forget(&mut stage).is_empty() && !left(&mut stage, op),
+            "not over while {waiting:?} may lack the commit"
+        );
         stage.answer_with(*device, vec![1], HEARTBEAT);
         waiting.remove(device);
     }
     assert!(!left(&mut stage, op));
-    assert_eq!(forget(&mut stage), devices, "none but those that keep something");
+    assert_eq!(forget(&mut stage), devices, "only the devices that keep something are told");
     assert!(left(&mut stage, op));
     assert!(stage.host.is_idle());
 }
@@ -79,17 +82,17 @@ fn a_host_ends_when_its_commits_are_confirmed_and_their_devices_know_that_they_a
 #[test]
 fn a_helper_that_ends_gives_up_what_it_asks_so_that_devices_hear_that_all_is_over() {
     let mut stage = Stage::with_monitor(Ordering::Timestamp);
-    let mut membership = stage.host.membership().expect("it knows one").clone();
+    let mut membership = stage.host.membership().expect("the host has a membership").clone();
     membership.epoch = membership.epoch.next();
     let since = membership.epoch;
-    let returning = membership.member_mut(DeviceId(4)).expect("it is a member");
+    let returning = membership.member_mut(DeviceId(4)).expect("the device is a member");
     (returning.member_state, returning.since) = (MemberState::Returning { recovery_coordinator: Some(HOST) }, since);
     stage.news(membership);
     let asks = |command: &Command| matches!(command, Command::Manage { task: Task::ListObjects, .. });
     let asked: BTreeSet<_> =
         stage.commands().into_iter().filter(|(_, command)| asks(command)).map(|sent| sent.0).collect();
     assert!(!asked.is_empty());
-    // Blocks of a stripe whose parity is not on the device that returns.
+    // A block of a stripe whose parity is not on the returning device.
     let op = stage.write_block(4, 1);
     let mut devices = BTreeSet::new();
     for _ in ["reads", "writes"] {
@@ -98,12 +101,12 @@ fn a_helper_that_ends_gives_up_what_it_asks_so_that_devices_hear_that_all_is_ove
         stage.accept_all(&commands, 0);
     }
     assert_eq!(stage.outcome(op), Some(Ok(HostSuccess::Done)));
-    assert!(!devices.is_disjoint(&asked), "{devices:?} have one that was asked, of {asked:?}");
+    assert!(!devices.is_disjoint(&asked), "one of {devices:?} has an unanswered task, of {asked:?}");
     let op = stage.ask(HostRequest::Disconnect);
     for device in &devices {
         stage.answer_with(*device, (1..20).collect(), HEARTBEAT);
     }
-    // It sees that the mark is above all that the host has begun.
+    // Each message says that the mark is above everything that the host has begun.
     assert_eq!(forget(&mut stage), devices);
     assert!(left(&mut stage, op));
 }
@@ -118,7 +121,7 @@ fn a_host_asks_for_confirmations_again_and_again_but_not_for_long() {
     assert!(asked.is_superset(&devices) && stage.sent.len() >= 3 * devices.len(), "{:?}", stage.sent);
     assert!(!left(&mut stage, op));
     stage.pass(Duration::from_millis(960));
-    assert!(left(&mut stage, op), "a device that is silent is not waited for");
+    assert!(left(&mut stage, op), "the host does not wait long for a silent device");
 }
 
 #[test]
@@ -144,7 +147,7 @@ fn cached_locks_are_given_back_until_that_is_confirmed() {
     assert!(!left(&mut stage, op));
     let unlocked = |stage: &mut Stage| match stage.lock_commands()[..] {
         [(SERVER, LockCommand::Unlock { lock_id })] => lock_id,
-        ref other => panic!("one lock is given back: {other:?}"),
+        ref other => panic!("not one message that releases locks: {other:?}"),
     };
     let lock_id = unlocked(&mut stage);
     stage.grant(SERVER, 3, LockReply::Unlocked { lock_id });
@@ -157,14 +160,14 @@ fn many_cached_locks_are_given_back_in_few_messages_each_of_which_is_repeated_wh
     let mut stage = Stage::raid5(Ordering::CallbackLock);
     let mut lock_ids = BTreeSet::new();
     for block in 0..40 {
-        // Of each stripe one block: they share nothing.
+        // Blocks of different stripes share nothing.
         let op = stage.read_block(4 * block);
         match stage.lock_commands()[..] {
             [(SERVER, LockCommand::Lock { lock_id, .. })] => {
                 lock_ids.insert(lock_id);
                 stage.grant(SERVER, 3, LockReply::Granted { lock_id, waited: false });
             }
-            ref other => panic!("one lock: {other:?}"),
+            ref other => panic!("not one lock request: {other:?}"),
         }
         let commands = stage.commands();
         stage.accept_all(&commands, 0);
@@ -179,13 +182,13 @@ fn many_cached_locks_are_given_back_in_few_messages_each_of_which_is_repeated_wh
                 }
                 ref other => panic!("{other:?}"),
             },
-            other => panic!("one message: {other:?}"),
+            other => panic!("not one message: {other:?}"),
         }
     };
     assert!(lock_ids.len() <= limits::COMMITS_PER_REQUEST_MAX);
     let (first, all) = given_back(&mut stage);
     assert_eq!(all, lock_ids);
-    // Lost; heartbeats to the server go on meanwhile.
+    // The message is lost. Heartbeats to the server continue meanwhile.
     stage.pass(Duration::from_millis(499));
     stage.asked.clear();
     stage.pass(Duration::from_millis(2));
@@ -208,11 +211,11 @@ fn where_there_is_no_room_for_a_host_it_tries_again_until_its_time_is_up() {
     let commands = stage.commands();
     assert!(commands.iter().all(|(asked, _)| *asked == device) && commands.len() >= 2, "{commands:?}");
     stage.accept_all(&commands[..1], 0);
-    assert!(matches!(stage.outcome(op), Some(Ok(HostSuccess::Data(_)))), "there was room again");
+    assert!(matches!(stage.outcome(op), Some(Ok(HostSuccess::Data(_)))), "the device had room again");
     stage.answer(device, rejected);
     stage.pass(Duration::from_secs(30));
     let outcome = stage.outcome(other);
-    assert!(matches!(outcome, Some(Err(HostError::Rejected { .. }))), "it is told why: {outcome:?}");
+    assert!(matches!(outcome, Some(Err(HostError::Rejected { .. }))), "the reason is reported: {outcome:?}");
 }
 
 #[test]
@@ -230,15 +233,15 @@ fn what_is_asked_of_a_host_that_is_about_to_end_is_refused_and_leaves_nothing() 
     for asked in refused {
         assert_eq!(stage.outcome(asked), Some(Err(HostError::Disconnecting)));
     }
-    assert!(stage.sent.is_empty(), "no device hears of it: {:?}", stage.sent);
+    assert!(stage.sent.is_empty(), "nothing is sent to devices: {:?}", stage.sent);
     let flush = stage.ask(HostRequest::Flush { volume: VOLUME });
     assert_eq!(stage.outcome(flush), Some(Ok(HostSuccess::Done)), "every write is durable");
     for device in &devices {
         stage.answer_with(*device, vec![1], HEARTBEAT);
     }
-    assert_eq!(forget(&mut stage), devices, "what it asked before is told to be over, and nothing is under way");
+    assert_eq!(forget(&mut stage), devices, "everything begun before is declared over, and nothing is under way");
     assert!(left(&mut stage, op));
     assert!(stage.host.is_idle());
     let asked = stage.read_block(0);
-    assert_eq!(stage.outcome(asked), Some(Err(HostError::Disconnecting)), "nor once it has left");
+    assert_eq!(stage.outcome(asked), Some(Err(HostError::Disconnecting)), "refused after the disconnect, too");
 }

@@ -1,4 +1,4 @@
-//! Locks: when a host asks for them, what it does meanwhile, and when it gives them back.
+//! Locks: when a host requests them, how it proceeds meanwhile, and when it releases them.
 
 use crate::stage::{Stage, subject};
 use braid_base::{Clock, DeviceId, LockServerId};
@@ -10,11 +10,11 @@ use std::time::Duration;
 
 const SERVER: LockServerId = LockServerId(0);
 
-/// The one lock that was asked for.
+/// The id of the single lock that was requested.
 fn lock_id(stage: &mut Stage) -> u64 {
     match &stage.lock_commands()[..] {
         [(SERVER, LockCommand::Lock { lock_id, .. })] => *lock_id,
-        other => panic!("one lock: {other:?}"),
+        other => panic!("not one lock request: {other:?}"),
     }
 }
 
@@ -22,7 +22,7 @@ fn granted(lock_id: u64) -> LockReply {
     LockReply::Granted { lock_id, waited: false }
 }
 
-/// Takes a block's write through its devices.
+/// Plays a block's write through its devices.
 fn play_write(stage: &mut Stage) {
     for _ in ["reads", "writes"] {
         let commands = stage.commands();
@@ -34,7 +34,7 @@ fn play_write(stage: &mut Stage) {
 fn under_a_servers_lock_a_write_locks_everything_first_and_unlocks_at_its_commit() {
     let mut stage = Stage::raid5(Ordering::ServerLock);
     let op = stage.write_block(0, 1);
-    assert!(stage.commands().is_empty(), "not before it has its locks");
+    assert!(stage.commands().is_empty(), "nothing is sent before the locks are granted");
     let asked = stage.lock_commands();
     let [(SERVER, LockCommand::Lock { lock_id, extents, term, .. })] = &asked[..] else { panic!("{asked:?}") };
     assert_eq!(*term, LockTerm::Transaction { impatient: false });
@@ -42,7 +42,10 @@ fn under_a_servers_lock_a_write_locks_everything_first_and_unlocks_at_its_commit
     assert!(extents.iter().all(|extent| extent.mode == LockMode::Exclusive));
     stage.grant(SERVER, 3, granted(*lock_id));
     let reads = stage.commands();
-    assert!(reads.iter().all(|(_, command)| matches!(command, Command::Read { .. })), "no pre-writes: {reads:?}");
+    assert!(
+        reads.iter().all(|(_, command)| matches!(command, Command::Read { .. })),
+        "reads, and no pre-writes: {reads:?}"
+    );
     stage.accept_all(&reads, 0);
     let writes = stage.commands();
     assert!(writes.iter().all(|(_, command)| matches!(command, Command::Write { mode: WriteMode::Intent, .. })));
@@ -65,7 +68,7 @@ fn kept_locks_are_used_again_without_a_word_until_their_lease_runs_out() {
     stage.grant(SERVER, 3, granted(cached));
     play_write(&mut stage);
     let read = stage.read_block(0);
-    assert!(stage.lock_commands().is_empty(), "what is locked exclusively may be read");
+    assert!(stage.lock_commands().is_empty(), "an exclusive lock covers reads");
     let commands = stage.commands();
     stage.accept_all(&commands, 1);
     assert!(matches!(stage.outcome(read), Some(Ok(HostSuccess::Data(_)))));
@@ -84,7 +87,7 @@ fn a_recalled_lock_is_given_back_when_its_last_user_is_done_and_serves_nobody_ne
     let first = lock_id(&mut stage);
     stage.grant(SERVER, 3, granted(first));
     stage.grant(SERVER, 3, LockReply::Revoke { lock_ids: vec![first] });
-    assert!(stage.lock_commands().is_empty(), "it is in use");
+    assert!(stage.lock_commands().is_empty(), "the lock is in use");
     stage.read_block(0);
     assert!(stage.lock_commands().is_empty(), "the reader waits for the writer of its own host");
     play_write(&mut stage);
@@ -92,11 +95,11 @@ fn a_recalled_lock_is_given_back_when_its_last_user_is_done_and_serves_nobody_ne
     assert!(said.contains(&(SERVER, LockCommand::Yield { lock_ids: vec![first] })), "{said:?}");
     assert!(
         said.iter().any(|(_, command)| matches!(command, LockCommand::Lock { .. })),
-        "and the reader asks: {said:?}"
+        "the reader requests a lock: {said:?}"
     );
     stage.grant(SERVER, 3, LockReply::Revoke { lock_ids: vec![77] });
     let yielded = LockCommand::Yield { lock_ids: vec![77] };
-    assert_eq!(stage.lock_commands(), [(SERVER, yielded)], "what it does not know it does not hold");
+    assert_eq!(stage.lock_commands(), [(SERVER, yielded)], "an unknown lock is not held");
 }
 
 #[test]
@@ -120,13 +123,13 @@ fn a_restarted_server_hears_again_what_is_held_and_is_named_only_when_it_knows_a
     assert_eq!(lock_ids.len(), 2);
     stage.grant(SERVER, 9, granted(lock_ids[0]));
     stage.read_block(40);
-    assert_eq!(stage.asked.pop().expect("a lock").1.start.0, 3, "one is missing");
+    assert_eq!(stage.asked.pop().expect("a lock").1.start.0, 3, "one lock is not granted again yet");
     stage.grant(SERVER, 9, granted(lock_ids[1]));
     stage.read_block(60);
     assert_eq!(stage.asked.pop().expect("a lock").1.start.0, 9);
     stage.lock_commands();
     stage.grant(SERVER, 3, LockReply::Revoke { lock_ids });
-    assert!(stage.lock_commands().is_empty(), "the word of an earlier start means nothing");
+    assert!(stage.lock_commands().is_empty(), "messages of an earlier start are ignored");
 }
 
 #[test]
@@ -146,7 +149,7 @@ fn several_servers_are_asked_in_turn_or_all_at_once() {
             stage.grant(server, 3, granted(lock_id));
             pending.extend(stage.lock_commands());
         }
-        assert!(!stage.commands().is_empty(), "it has all its locks");
+        assert!(!stage.commands().is_empty(), "all its locks are granted");
     }
 }
 
@@ -222,7 +225,7 @@ fn a_device_lock_that_times_out_gives_up_the_others_and_backs_off() {
     assert!(
         matches!(undone[..], [(DeviceId(_), Command::Decide { outcome: Outcome::Abort, .. })] if undone[0].0 == commands[0].0)
     );
-    assert!(stage.commands().is_empty(), "it backs off");
+    assert!(stage.commands().is_empty(), "the operation backs off");
     stage.pass(Duration::from_millis(10));
     assert_eq!(stage.commands().iter().filter(|(_, command)| matches!(command, Command::Prewrite { .. })).count(), 2);
     assert_eq!(stage.host.counters().restarts, 1);
@@ -239,7 +242,8 @@ fn a_lock_stays_until_an_abort_is_known_also_to_a_device_that_promised_nothing()
     let writes = stage.commands();
     let [(full, write), (other, _)] = &writes[..] else { panic!("a block and its parity: {writes:?}") };
     let (transaction, _) = subject(write);
-    // A copy of this write may come when there is room again: both are asked, so that one of them promises that it won't be taken.
+    // A copy of this write may be accepted when there is room again. Both devices are asked, so that one of them
+    // promises to abort.
     stage.answer(*full, Reply::Refused { transaction, step: Step::Write, refusal: Refusal::Busy });
     let asked = stage.commands();
     assert_eq!(asked.iter().map(|(device, _)| *device).collect::<Vec<_>>(), [*full, *other]);
@@ -250,7 +254,7 @@ fn a_lock_stays_until_an_abort_is_known_also_to_a_device_that_promised_nothing()
     assert!(aborts.len() == 2 && aborts.iter().all(|(_, command)| is_abort(command)), "{aborts:?}");
     let unlock = (SERVER, LockCommand::Unlock { lock_id: held });
     stage.accept_all(&aborts[..1], 0);
-    assert!(!stage.lock_commands().contains(&unlock), "a write of it may still be taken");
+    assert!(!stage.lock_commands().contains(&unlock), "a device may still accept a write of it");
     stage.accept_all(&aborts[1..], 0);
     assert!(stage.lock_commands().contains(&unlock));
 }
@@ -276,9 +280,9 @@ fn a_lock_is_given_back_though_no_device_can_promise_for_the_stamp_of_a_clock_th
     assert!(stage.commands().iter().all(|(_, command)| matches!(command, Command::Resolve { .. })));
     let too_far_ahead = Reply::Vote { transaction, vote: Vote::TooFarAhead { clock: right } };
     stage.answer(*first, too_far_ahead.clone());
-    assert!(stage.commands().is_empty(), "it may be this device's clock that is wrong, and the other one prepared");
+    assert!(stage.commands().is_empty(), "this device's clock may be wrong, and the other device prepared");
     stage.answer(*second, too_far_ahead.clone());
-    assert!(stage.commands().is_empty(), "they may yet hear from the monitor that others have accepted such stamps");
+    assert!(stage.commands().is_empty(), "the monitor may yet report that other devices accepted such stamps");
     let begun = stage.now.time;
     let aborts = loop {
         stage.pass(Duration::from_millis(100));
@@ -289,7 +293,7 @@ fn a_lock_is_given_back_though_no_device_can_promise_for_the_stamp_of_a_clock_th
         for (device, _) in asked {
             stage.answer(device, too_far_ahead.clone());
         }
-        assert!(stage.now.time.since(begun) < Duration::from_secs(10), "two leases of devices");
+        assert!(stage.now.time.since(begun) < Duration::from_secs(10), "asked for two leases of devices at most");
     };
     assert_eq!(aborts.len(), 2, "{aborts:?}");
     stage.accept_all(&aborts, 0);
@@ -316,7 +320,7 @@ fn a_device_whose_own_clock_is_far_behind_is_asked_again() {
     stage.pass(Duration::from_secs(1));
     let asked = stage.commands();
     assert!(!asked.is_empty() && asked.iter().all(|(device, _)| device == behind), "{asked:?}");
-    // A copy of the write has come to it when its clock was right again.
+    // The device has received a copy of the write when its clock was right again.
     stage.answer(*behind, Reply::Vote { transaction, vote: Vote::Prepared });
     let commits = stage.commands();
     assert!(commits.iter().all(|(_, command)| matches!(command, Command::Decide { outcome: Outcome::Commit, .. })));

@@ -1,4 +1,4 @@
-//! A host on a stage, with devices played by the tests.
+//! Tests of a host on a stage. The tests play the devices.
 
 mod abandoned;
 mod attribute_volumes;

@@ -1,6 +1,8 @@
-//! Changes of who is in, and what becomes of each phase of a transaction (`docs/membership.md`), with a monitor that the tests play.
+//! Changes of the membership, and their effects on each phase of a transaction (`docs/membership.md`). The tests play
+//! the monitor.
 //!
-//! Block 0 is on device 0, block 1 on device 1, and their parity on device 4: a write of one is a small write.
+//! Block 0 is on device 0, block 1 is on device 1, and their parity is on device 4. A write of one of the blocks is a
+//! small write.
 
 use crate::stage::{HOST, Stage, subject};
 use braid_base::{DeviceId, Epoch, MemberState, Membership, TransactionId};
@@ -11,12 +13,12 @@ use std::time::Duration;
 
 const DONE: Option<HostOutcome> = Some(Ok(HostSuccess::Done));
 
-/// The next epoch, in which a device stands otherwise.
+/// The next epoch, in which a device has another state.
 fn next(stage: &Stage, number: u16, member_state: MemberState) -> Membership {
-    let mut membership = stage.host.membership().expect("it knows one").clone();
+    let mut membership = stage.host.membership().expect("the host has a membership").clone();
     membership.epoch = membership.epoch.next();
     let epoch = membership.epoch;
-    let member = membership.member_mut(DeviceId(number)).expect("it is a member");
+    let member = membership.member_mut(DeviceId(number)).expect("the device is a member");
     if member_state != MemberState::In {
         member.since = epoch;
     }
@@ -35,7 +37,7 @@ fn to(commands: &[(DeviceId, Command)]) -> Vec<u16> {
     devices
 }
 
-/// Those of a kind.
+/// The commands of one kind.
 fn only(commands: &[(DeviceId, Command)], is: impl Fn(&Command) -> bool) -> Vec<(DeviceId, Command)> {
     commands.iter().filter(|(_, command)| is(command)).cloned().collect()
 }
@@ -52,7 +54,7 @@ fn is_resolve(command: &Command) -> bool {
     matches!(command, Command::Resolve { .. })
 }
 
-/// A write of block 0 whose pre-writes were accepted: its writes are out.
+/// A write of block 0 whose pre-writes were accepted, and whose writes are sent.
 fn begin_writing(stage: &mut Stage) -> (OpId, TransactionId, Vec<(DeviceId, Command)>) {
     let op = stage.write_block(0, 0xaa);
     let first = stage.commands();
@@ -63,7 +65,7 @@ fn begin_writing(stage: &mut Stage) -> (OpId, TransactionId, Vec<(DeviceId, Comm
     (op, subject(&writes[0].1).0, writes)
 }
 
-/// All devices say the same of a transaction that is being resolved.
+/// All devices give the same vote on a transaction that is being resolved.
 fn vote_all(stage: &mut Stage, asked: &[(DeviceId, Command)], vote: Vote) {
     for (device, command) in asked {
         stage.answer(*device, Reply::Vote { transaction: subject(command).0, vote });
@@ -82,7 +84,7 @@ fn nothing_is_begun_before_it_is_known_who_is_in() {
     stage.pass(Duration::from_secs(1));
     assert_eq!(stage.commands(), []);
     let asked = stage.monitored.len();
-    assert!(asked > 5, "it asks often: {asked}");
+    assert!(asked > 5, "the host asks often: {asked}");
     stage.news(Membership::first((0..5).map(DeviceId)));
     stage.pass(Duration::from_secs(1));
     for _ in 0..2 {
@@ -101,7 +103,7 @@ fn what_has_sent_no_write_is_begun_anew_by_a_plan_that_fits() {
     lose(&mut stage, 4);
     stage.pass(Duration::ZERO);
     let commands = stage.commands();
-    assert_eq!(to(&only(&commands, is_abort)), [0], "nobody asks device 4 for anything");
+    assert_eq!(to(&only(&commands, is_abort)), [0], "nothing is sent to device 4");
     let again = only(&commands, is_prewrite);
     assert_eq!(to(&again), [0], "the parity is not written");
     assert!(subject(&again[0].1).0 > subject(&first[0].1).0);
@@ -116,12 +118,12 @@ fn what_has_sent_no_write_is_begun_anew_by_a_plan_that_fits() {
 fn a_write_that_is_out_is_resolved_and_its_user_answered_when_all_that_are_left_know() {
     let mut stage = Stage::with_monitor(Ordering::Timestamp);
     let (op, id, writes) = begin_writing(&mut stage);
-    let parity = writes.iter().find(|(device, _)| device.0 == 4).expect("it is written");
+    let parity = writes.iter().find(|(device, _)| device.0 == 4).expect("the parity is written");
     stage.accept_all(std::slice::from_ref(parity), 0);
     lose(&mut stage, 2);
     let asked = stage.commands();
     assert_eq!((to(&asked), asked.iter().all(|(_, command)| is_resolve(command))), (vec![0, 4], true));
-    // Answers of the old epoch, and to the write, count no more.
+    // Answers of the old epoch, and answers to the write, are ignored.
     stage.answer(DeviceId(0), Reply::Written { transaction: id, waited: false });
     assert_eq!(stage.outcome(op), None);
     vote_all(&mut stage, &asked[..1], Vote::Prepared);
@@ -130,7 +132,7 @@ fn a_write_that_is_out_is_resolved_and_its_user_answered_when_all_that_are_left_
     let told = stage.commands();
     assert!(told.iter().all(|(_, command)| matches!(command, Command::Decide { outcome: Outcome::Commit, .. })));
     stage.accept_all(&told[..1], 0);
-    assert_eq!(stage.outcome(op), None, "were it answered now, it might be lost with one device");
+    assert_eq!(stage.outcome(op), None, "not answered while the loss of one device could undo it");
     stage.accept_all(&told[1..], 0);
     assert_eq!(stage.outcome(op), DONE);
     assert!(stage.host.is_idle());
@@ -143,10 +145,10 @@ fn only_those_are_asked_that_have_been_in_since() {
         let (op, _, writes) = begin_writing(&mut stage);
         stage.accept_all(&writes[1..], 0);
         if returned {
-            // It was out in an epoch of which this host never heard.
+            // The device was out in an epoch of which this host never heard.
             let mut later = next(&stage, 4, MemberState::Returning { recovery_coordinator: None });
             later.epoch = later.epoch.next();
-            later.member_mut(DeviceId(4)).expect("it is a member").since = later.epoch;
+            later.member_mut(DeviceId(4)).expect("the device is a member").since = later.epoch;
             stage.news(later);
         } else {
             lose(&mut stage, 4);
@@ -173,7 +175,7 @@ fn what_can_not_be_committed_any_more_is_tried_again_when_all_that_are_left_know
     assert_eq!((to(&told), told.iter().all(|(_, command)| is_abort(command))), (vec![0, 4], true));
     stage.accept_all(&told[..1], 0);
     stage.pass(Duration::from_millis(100));
-    assert_eq!(only(&stage.commands(), is_prewrite), [], "one of them may still find it committed");
+    assert_eq!(only(&stage.commands(), is_prewrite), [], "not retried while a device may still find it committed");
     stage.accept_all(&told[1..], 0);
     stage.pass(Duration::from_millis(100));
     let again = only(&stage.commands(), is_prewrite);
@@ -202,10 +204,10 @@ fn what_is_committed_waits_no_more_for_a_device_that_is_out() {
     assert!(stage.sent.iter().all(|(_, request)| request.commits.is_empty()));
 }
 
-/// One device refuses the write of another one's intent; the host aborts.
+/// One device refuses its write while the other has its intent; the host aborts.
 fn begin_aborting(stage: &mut Stage) -> (OpId, TransactionId) {
     let (op, id, writes) = begin_writing(stage);
-    let parity = writes.iter().find(|(device, _)| device.0 == 4).expect("it is written");
+    let parity = writes.iter().find(|(device, _)| device.0 == 4).expect("the parity is written");
     stage.accept_all(std::slice::from_ref(parity), 0);
     let refused = Reply::Refused { transaction: id, step: Step::Write, refusal: Refusal::NoPrewrite };
     stage.answer(DeviceId(0), refused);
@@ -220,7 +222,10 @@ fn a_write_that_was_refused_is_tried_again_only_when_all_know_that_it_is_over() 
     let (_, id) = begin_aborting(&mut stage);
     stage.pass(Duration::from_secs(3));
     let sent = stage.commands();
-    assert!(only(&sent, is_prewrite).is_empty() && !only(&sent, is_abort).is_empty(), "it is told again: {sent:?}");
+    assert!(
+        only(&sent, is_prewrite).is_empty() && !only(&sent, is_abort).is_empty(),
+        "the abort is sent again: {sent:?}"
+    );
     stage.answer(DeviceId(4), Reply::Decided { transaction: id, outcome: Outcome::Abort });
     stage.pass(Duration::from_millis(100));
     assert_eq!(to(&only(&stage.commands(), is_prewrite)), [0, 4]);
@@ -232,13 +237,13 @@ fn an_abort_after_writes_is_resolved_in_a_new_epoch_for_another_may_have_found_a
     let (op, _) = begin_aborting(&mut stage);
     lose(&mut stage, 0);
     let asked = stage.commands();
-    assert_eq!((to(&asked), is_resolve(&asked[0].1)), (vec![4], true), "the one that refused is out");
+    assert_eq!((to(&asked), is_resolve(&asked[0].1)), (vec![4], true), "the device that refused is out");
     vote_all(&mut stage, &asked, Vote::Committed);
     let told = stage.commands();
     stage.accept_all(&told, 0);
     assert_eq!(stage.outcome(op), DONE);
     stage.pass(Duration::from_secs(1));
-    assert_eq!(only(&stage.commands(), is_prewrite), [], "it is not written twice");
+    assert_eq!(only(&stage.commands(), is_prewrite), [], "the write is not repeated");
 }
 
 #[test]
@@ -301,7 +306,7 @@ fn answers_of_another_epoch_are_not_heard_and_a_later_one_is_news() {
 fn an_earlier_membership_changes_nothing() {
     let mut stage = Stage::with_monitor(Ordering::Timestamp);
     lose(&mut stage, 4);
-    let known = stage.host.membership().expect("it knows one").clone();
+    let known = stage.host.membership().expect("the host has a membership").clone();
     stage.news(Membership::first((0..5).map(DeviceId)));
     assert_eq!(stage.host.membership(), Some(&known));
 }
@@ -329,7 +334,7 @@ fn where_a_device_is_away_what_can_be_read_is_and_the_rest_says_so_at_once() {
     let mut stage = Stage::with_monitor(Ordering::Timestamp);
     stage.lack(&[0]);
     let (write, elsewhere) = (stage.write_block(0, 1), stage.write_block(1, 1));
-    assert!(lacks(stage.outcome(write), &[0]), "it could not be read again, were another device to go");
+    assert!(lacks(stage.outcome(write), &[0]), "refused, since the loss of one more device would lose the block");
     assert_eq!((to(&stage.commands()), stage.outcome(elsewhere)), (vec![1, 4], None));
     let read = stage.read_block(0);
     let reads = stage.commands();
@@ -357,7 +362,7 @@ fn what_waits_for_a_device_that_is_away_is_planned_anew_or_told() {
     assert_eq!(to(&reads), [1, 2, 3, 4]);
     stage.accept_all(&reads, 0);
     assert!(matches!(stage.outcome(read), Some(Ok(HostSuccess::Data(_)))));
-    // Writes that are out can't be taken back: whether they took effect is seen when the device is back.
+    // Writes that were sent can't be taken back. Whether they took effect is known when the device is back.
     let mut stage = Stage::with_monitor(Ordering::Timestamp);
     let (writing, id, writes) = begin_writing(&mut stage);
     stage.accept_all(&only(&writes, |_| true)[..1], 0);
@@ -366,7 +371,10 @@ fn what_waits_for_a_device_that_is_away_is_planned_anew_or_told() {
     assert!(lacks(stage.outcome(writing), &[missing.0]));
     stage.answer(missing, Reply::Written { transaction: id, waited: false });
     stage.pass(Duration::from_millis(3));
-    assert!(stage.sent.iter().any(|(_, request)| request.commits == [id.sequence]), "it was committed after all");
+    assert!(
+        stage.sent.iter().any(|(_, request)| request.commits == [id.sequence]),
+        "the write was committed after all"
+    );
 }
 
 #[test]
@@ -400,7 +408,7 @@ fn devices_that_do_not_answer_are_named_to_the_monitor() {
         });
         stage.pass(Duration::from_millis(500));
     }
-    let last = stage.monitored.last().expect("it renews");
+    let last = stage.monitored.last().expect("the host renews its lease");
     assert!(matches!(&last.command, MonitorCommand::Renew { silent, .. } if silent[..] == [DeviceId(0)]), "{last:?}");
     assert_eq!(last.epoch, Epoch(1));
 }
@@ -408,7 +416,7 @@ fn devices_that_do_not_answer_are_named_to_the_monitor() {
 #[test]
 fn what_was_written_on_arrival_while_a_device_came_back_is_written_again_for_it() {
     let mut stage = Stage::promising(Atomicity::Consistent, Ordering::Timestamp);
-    // The parity of block 0.
+    // The device of block 0's parity.
     lose(&mut stage, 4);
     stage.commands();
     let op = stage.write_block(0, 0xaa);
@@ -419,7 +427,7 @@ fn what_was_written_on_arrival_while_a_device_came_back_is_written_again_for_it(
     let back = next(&stage, 4, MemberState::Returning { recovery_coordinator: None });
     stage.news(back);
     stage.accept_all(&write, 0);
-    assert_eq!(stage.outcome(op), None, "device 0 may have been asked already what the other has missed");
+    assert_eq!(stage.outcome(op), None, "device 0 may have listed what device 4 missed already");
     stage.pass(Duration::from_millis(1));
     let again = only(&stage.commands(), |command| matches!(command, Command::Prewrite { .. } | Command::Read { .. }));
     assert_eq!(to(&again), [0, 1, 2, 3, 4]);

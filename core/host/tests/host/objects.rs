@@ -1,4 +1,4 @@
-//! Requests for objects: what a device has no room for, and what becomes of it.
+//! Requests for objects: refusals for lack of room, time-outs, and abandoned requests.
 
 use crate::stage::Stage;
 use braid_base::{DeviceId, Epoch, ObjectId, limits};
@@ -19,7 +19,7 @@ fn asked() -> (Stage, OpId, u64) {
     let op = adds(&mut stage, PATIENCE);
     match &stage.commands()[..] {
         [(DEVICE, Command::Objects { sequence, .. })] => (stage, op, *sequence),
-        other => panic!("it sends the request, and nothing else: {other:?}"),
+        other => panic!("not one request: {other:?}"),
     }
 }
 
@@ -36,7 +36,7 @@ fn adds(stage: &mut Stage, patience: Duration) -> OpId {
     stage.ask(HostRequest::Objects { device: DEVICE, request, patience })
 }
 
-/// The requests for objects that it sends, and what these name as given up.
+/// The requests for objects that the host sends, and the requests that each names as abandoned.
 fn abandoned(stage: &mut Stage) -> Vec<(u64, Vec<(u64, u64)>)> {
     let sent = stage.commands().into_iter();
     sent.filter_map(|(_, command)| match command {
@@ -55,7 +55,7 @@ fn what_a_device_has_no_room_for_is_asked_again_until_it_has() {
     let (mut stage, op, sequence) = asked();
     for _ in 0..5 {
         stage.answer(DEVICE, busy(sequence));
-        assert_eq!((stage.outcome(op), stage.commands().len()), (None, 0), "it waits a little");
+        assert_eq!((stage.outcome(op), stage.commands().len()), (None, 0), "not sent again at once");
         stage.pass(Duration::from_millis(100));
         assert_eq!(stage.commands().len(), 1);
     }
@@ -64,7 +64,7 @@ fn what_a_device_has_no_room_for_is_asked_again_until_it_has() {
     assert_eq!(stage.outcome(op), Some(Ok(HostSuccess::Objects(results))));
 }
 
-/// A refusal of one copy says nothing of the others.
+/// A refusal of one copy says nothing about the others.
 #[test]
 fn nobody_is_told_that_nothing_has_happened_because_there_was_no_room_in_the_end() {
     let (mut stage, op, sequence) = asked();
@@ -77,11 +77,11 @@ fn nobody_is_told_that_nothing_has_happened_because_there_was_no_room_in_the_end
     assert!(stage.host.is_idle());
 }
 
-/// What rides on the next thing that the host says to the device: its mark, and what is over above that.
+/// The settled mark in the next request to the device, and the transactions above it that are over.
 fn rides(stage: &mut Stage) -> (u64, Vec<u64>) {
     stage.commands();
     stage.pass(Duration::from_secs(1));
-    let last = stage.requests(DEVICE).pop().expect("it is heard every second");
+    let last = stage.requests(DEVICE).pop().expect("the host sends something every second");
     (last.settled, last.over)
 }
 
@@ -102,12 +102,12 @@ fn what_was_given_up_is_named_by_all_that_is_asked_for_later_until_that_is_answe
     let (mut stage, op, first) = asked();
     stage.pass(PATIENCE);
     assert!(matches!(stage.outcome(op), Some(Err(HostError::TimedOut { .. }))));
-    assert_eq!(rides(&mut stage), (first + 1, vec![]), "the mark has passed it");
+    assert_eq!(rides(&mut stage), (first + 1, vec![]), "the mark is above the abandoned request");
     adds(&mut stage, PATIENCE);
     let named = vec![(first, first + 1)];
     assert_eq!(abandoned(&mut stage), [(first + 1, named.clone())]);
     stage.pass(Duration::from_millis(500));
-    assert_eq!(abandoned(&mut stage), [(first + 1, named.clone())], "a copy says the same");
+    assert_eq!(abandoned(&mut stage), [(first + 1, named.clone())], "a copy names the same");
     adds(&mut stage, PATIENCE);
     assert_eq!(abandoned(&mut stage), [(first + 2, named)]);
     stage.answer(DEVICE, Reply::Objects { sequence: first + 1, answer: Ok(results()) });
@@ -133,24 +133,24 @@ fn nothing_is_begun_that_has_no_room_to_say_what_was_given_up() {
     abandoned(&mut stage);
     adds(&mut stage, PATIENCE);
     let sent = abandoned(&mut stage);
-    assert_eq!(sent.iter().map(|(_, named)| named.len()).collect::<Vec<_>>(), [1], "nothing lies between them now");
+    assert_eq!(sent.iter().map(|(_, named)| named.len()).collect::<Vec<_>>(), [1], "the intervals have joined");
 }
 
 #[test]
 fn a_host_that_leaves_says_what_is_over_when_all_is_answered_and_again_until_it_is_heard() {
     let (mut stage, op, sequence) = asked();
     let leaves = stage.ask(HostRequest::Disconnect);
-    assert_eq!((stage.outcome(leaves), stage.requests(DEVICE).len()), (None, 0), "something is under way");
+    assert_eq!((stage.outcome(leaves), stage.requests(DEVICE).len()), (None, 0), "a request is under way");
     let results = vec![CommandResult { action: ActionResult::Added { original: Some(4) }, values: Vec::new() }];
     stage.answer(DEVICE, Reply::Objects { sequence, answer: Ok(results) });
     assert!(matches!(stage.outcome(op), Some(Ok(_))));
     let told = |stage: &mut Stage| stage.requests(DEVICE).iter().any(|request| request.settled > sequence);
     assert!(told(&mut stage));
-    // The device lives by an earlier epoch still.
+    // The device is still in an earlier epoch.
     stage.answer(DEVICE, Reply::Rejected { rejection: Rejection::WrongEpoch { current: Epoch(0) } });
     assert_eq!(stage.outcome(leaves), None);
     stage.pass(Duration::from_millis(100));
-    // An answer to an earlier message does not say that the device has heard it.
+    // An answer to an earlier message does not confirm the last one.
     stage.answer(DEVICE, Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new(), busy: false });
     assert_eq!(stage.outcome(leaves), None);
     let sent = stage.requests(DEVICE);
@@ -158,7 +158,7 @@ fn a_host_that_leaves_says_what_is_over_when_all_is_answered_and_again_until_it_
         Command::Forget { transaction } if request.settled > sequence => Some(transaction),
         _ => None,
     });
-    stage.answer(DEVICE, Reply::Forgotten { transaction: last.expect("it is said again") });
+    stage.answer(DEVICE, Reply::Forgotten { transaction: last.expect("the message is sent again") });
     assert_eq!(stage.outcome(leaves), Some(Ok(HostSuccess::Done)));
 }
 
@@ -171,7 +171,7 @@ fn a_host_that_leaves_waits_for_no_device_for_long() {
     assert_eq!(stage.outcome(leaves), Some(Ok(HostSuccess::Done)));
 }
 
-/// A host that waits for another value than this, so long.
+/// A host that waits, for so long, until an attribute has another value.
 fn waits(patience: Duration) -> (Stage, OpId) {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     let (object, name, seen) = (ObjectId(1), AttributeName::new(1, 1), Bytes::from_static(b"seen"));
@@ -183,7 +183,7 @@ fn waits(patience: Duration) -> (Stage, OpId) {
 fn nobody_is_told_that_nothing_has_changed_by_a_device_that_is_silent() {
     let (mut stage, op) = waits(PATIENCE);
     stage.pass(PATIENCE);
-    assert_eq!(stage.outcome(op), None, "it is asked once more");
+    assert_eq!(stage.outcome(op), None, "the device is asked once more");
     let last = stage.commands().pop();
     assert!(matches!(last, Some((DEVICE, Command::Await { patience: 0, .. }))), "{last:?}");
     stage.pass(PATIENCE);

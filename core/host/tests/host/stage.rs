@@ -1,4 +1,4 @@
-//! A host on a stage: the test plays the devices, and hears every word.
+//! A host on a stage: the test plays the devices, and sees every message.
 
 use braid_base::limits::Settings;
 use braid_base::{
@@ -22,38 +22,38 @@ const EPOCH: Epoch = Epoch(1);
 pub struct Stage {
     pub host: Host,
     pub now: Now,
-    /// Requests to devices that the test has not taken note of.
+    /// Requests to devices that the test has not examined yet.
     pub sent: Vec<(DeviceId, Request)>,
-    /// The same to lock servers.
+    /// The same for lock servers.
     pub asked: Vec<(LockServerId, LockRequest)>,
     pub replies: Vec<(OpId, HostOutcome)>,
-    /// What the monitor was told, if tests play one.
+    /// Requests to the monitor, if the test plays one.
     pub monitored: Vec<MonitorRequest>,
-    /// By which epoch devices live.
+    /// The epoch in the answers of devices.
     pub epoch: Epoch,
     next_op: u64,
 }
 
 impl Stage {
-    /// Five devices, RAID 5 of 4+1, stripe units of one block; a host that has sent its first heartbeats.
+    /// An array of five devices, RAID 5 of 4+1 with stripe units of one block. The host has sent its first heartbeats.
     pub fn raid5(ordering: Ordering) -> Stage {
         Stage::with_lock_servers(ordering, 1, Acquisition::Ordered)
     }
 
-    /// The same with so many lock servers.
+    /// The same with `servers` lock servers.
     pub fn with_lock_servers(ordering: Ordering, servers: u16, acquisition: Acquisition) -> Stage {
         let mut stage = Stage::started(ordering, servers, acquisition, false);
-        assert_eq!(stage.sent.len(), 5, "it makes itself known to every device");
+        assert_eq!(stage.sent.len(), 5, "a heartbeat to every device");
         stage.sent.clear();
         stage
     }
 
-    /// The same in an array with a monitor, which tests play; all devices are in.
+    /// The same in an array with a monitor, played by the test. All devices are in.
     pub fn with_monitor(ordering: Ordering) -> Stage {
         Stage::promising(Atomicity::Implied, ordering)
     }
 
-    /// The same with the atomicity that its volume promises.
+    /// The same with the given atomicity.
     pub fn promising(atomicity: Atomicity, ordering: Ordering) -> Stage {
         let mut stage = Stage::of("raid5:4+1", (ordering, atomicity), 1, Acquisition::Ordered, true);
         stage.news(Membership::first((0..5).map(DeviceId)));
@@ -61,12 +61,12 @@ impl Stage {
         stage
     }
 
-    /// One that was just started.
+    /// A host that was just started.
     pub fn started(ordering: Ordering, servers: u16, acquisition: Acquisition, has_monitor: bool) -> Stage {
         Stage::of("raid5:4+1", (ordering, Atomicity::Implied), servers, acquisition, has_monitor)
     }
 
-    /// The same array with a volume for an attribute volume: RAID 1 on devices 0 and 1, two buckets.
+    /// The same array with an attribute volume: RAID 1 on devices 0 and 1, two buckets.
     pub fn attribute_volume(ordering: Ordering, atomicity: Atomicity) -> Stage {
         let mut stage = Stage::of("raid1:2", (ordering, atomicity), 1, Acquisition::Ordered, true);
         stage.news(Membership::first((0..5).map(DeviceId)));
@@ -118,13 +118,13 @@ impl Stage {
         stage
     }
 
-    /// The monitor tells a membership, and devices live by it.
+    /// The monitor sends a membership, and devices adopt it.
     pub fn news(&mut self, membership: Membership) {
         self.epoch = membership.epoch;
         self.hear(Some(membership), &[]);
     }
 
-    /// The monitor says which devices are unavailable.
+    /// The monitor tells which devices are unavailable.
     pub fn lack(&mut self, unavailable: &[u16]) {
         self.hear(None, unavailable);
     }
@@ -151,12 +151,12 @@ impl Stage {
                     self.monitored.push(request);
                 }
                 Effect::Reply { op, outcome } => self.replies.push((op, outcome)),
-                other => panic!("a host does not do this: {other:?}"),
+                other => panic!("not an effect of a host: {other:?}"),
             }
         }
     }
 
-    /// Asks the host for something.
+    /// Sends the host a request.
     pub fn ask(&mut self, request: HostRequest) -> OpId {
         self.next_op += 1;
         let op = OpId(self.next_op);
@@ -174,7 +174,7 @@ impl Stage {
         self.ask(HostRequest::Read { volume: VOLUME, offset, length: BLOCK_BYTES })
     }
 
-    /// Lets time pass, with every timer on the way.
+    /// Lets time pass, and fires every timer that becomes due.
     pub fn pass(&mut self, span: Duration) {
         let end = self.now.time.after(span);
         while let Some(deadline) = self.host.deadline().filter(|deadline| *deadline <= end) {
@@ -198,31 +198,31 @@ impl Stage {
         self.take(Input::Message { from: NodeId::Device(device), message: Message::Answer(answer) });
     }
 
-    /// A lock server says something.
+    /// A lock server answers.
     pub fn grant(&mut self, server: LockServerId, start: u32, reply: LockReply) {
         let answer = LockAnswer { start: Generation(start), reply };
         self.take(Input::Message { from: NodeId::LockServer(server), message: Message::LockAnswer(answer) });
     }
 
-    /// Takes out what lock servers were told so far.
+    /// Takes out the commands to lock servers so far.
     pub fn lock_commands(&mut self) -> Vec<(LockServerId, LockCommand)> {
         std::mem::take(&mut self.asked).into_iter().map(|(server, request)| (server, request.command)).collect()
     }
 
-    /// Takes out the requests sent so far to one device.
+    /// Takes out the requests so far to one device.
     pub fn requests(&mut self, to: DeviceId) -> Vec<Request> {
         let sent = std::mem::take(&mut self.sent).into_iter();
         sent.filter(|(device, _)| *device == to).map(|(_, request)| request).collect()
     }
 
-    /// Takes out the requests sent so far, heartbeats aside.
+    /// Takes out the commands so far, heartbeats aside.
     pub fn commands(&mut self) -> Vec<(DeviceId, Command)> {
         let sent = std::mem::take(&mut self.sent);
         let commands = sent.into_iter().map(|(device, request)| (device, request.command));
         commands.filter(|(_, command)| *command != Command::Heartbeat).collect()
     }
 
-    /// Plays devices that accept everything asked in `commands`, with `fill` in every block read.
+    /// Plays devices that accept all `commands`, and answer reads with blocks full of `fill`.
     pub fn accept_all(&mut self, commands: &[(DeviceId, Command)], fill: u8) {
         for (device, command) in commands {
             let reply = match command {
@@ -244,20 +244,20 @@ impl Stage {
                 Command::Decide { transaction, outcome, .. } => {
                     Reply::Decided { transaction: *transaction, outcome: *outcome }
                 }
-                other => panic!("not for this play: {other:?}"),
+                other => panic!("not accepted here: {other:?}"),
             };
             self.answer(*device, reply);
         }
     }
 
-    /// What the last request was answered.
+    /// The outcome of a request, if it has ended.
     pub fn outcome(&mut self, op: OpId) -> Option<HostOutcome> {
         let index = self.replies.iter().position(|(answered, _)| *answered == op)?;
         Some(self.replies.remove(index).1)
     }
 }
 
-/// The transaction and stamp that a command speaks of.
+/// The transaction and the stamp of a command.
 pub fn subject(command: &Command) -> (TransactionId, Stamp) {
     match command {
         Command::Read { transaction, stamp, .. }
@@ -265,6 +265,6 @@ pub fn subject(command: &Command) -> (TransactionId, Stamp) {
         | Command::Write { transaction, stamp, .. }
         | Command::Decide { transaction, stamp, .. }
         | Command::Resolve { transaction, stamp } => (*transaction, *stamp),
-        other => panic!("it has no stamp: {other:?}"),
+        other => panic!("a command without a stamp: {other:?}"),
     }
 }

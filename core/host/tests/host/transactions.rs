@@ -1,4 +1,4 @@
-//! A host's storage transactions, with devices played by the test.
+//! A host's storage transactions. The tests play the devices.
 
 use crate::stage::{HOST, Stage, subject};
 use braid_base::{BLOCK_BYTES, Clock, DeviceId, Generation, Stamp, TransactionId};
@@ -11,7 +11,7 @@ fn a_small_write_reads_and_prewrites_then_writes_data_and_parity() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     let op = stage.write_block(0, 0xaa);
     let first = stage.commands();
-    assert_eq!(first.len(), 2, "the data's and the parity's device");
+    assert_eq!(first.len(), 2, "the devices of the data and of the parity");
     assert!(first.iter().all(|(_, command)| matches!(
         command, Command::Prewrite { prewrites, reads, .. } if prewrites == reads
     )));
@@ -31,16 +31,16 @@ fn a_small_write_reads_and_prewrites_then_writes_data_and_parity() {
             other => panic!("{other:?}"),
         })
         .collect();
-    // What changes in the data changes in the parity: 0x10 ^ 0x11 ^ 0xaa, whichever of the two was which.
+    // The parity changes where the data changes: 0x10 ^ 0x11 ^ 0xaa, whichever of the two was which.
     assert_eq!(written.len(), 2);
     assert!(written.contains(&0xaa) && written.contains(&0xab), "the new data and the new parity: {written:?}");
-    assert_eq!(stage.outcome(op), None, "not before both have their intent");
+    assert_eq!(stage.outcome(op), None, "not answered before both have their intent");
     stage.accept_all(&second[..1], 0);
-    assert_eq!(stage.outcome(op), None, "nor when one has");
+    assert_eq!(stage.outcome(op), None, "not answered when one has its intent");
     stage.accept_all(&second[1..], 0);
     assert_eq!(stage.outcome(op), Some(Ok(HostSuccess::Done)));
     let counted: std::collections::BTreeMap<_, _> = stage.host.counters().list().into_iter().collect();
-    // Five heartbeats, two pre-writes, two writes; the heartbeats were not answered.
+    // Five heartbeats, two pre-writes, two writes. The heartbeats were not answered.
     assert_eq!((counted["operations"], counted["committed"], counted["small_bands"]), (1, 1, 1));
     assert_eq!((counted["requests_sent"], counted["answers"]), (9, 4));
 }
@@ -56,7 +56,7 @@ fn commits_ride_on_the_next_request_and_otherwise_go_after_the_linger() {
     assert!(stage.sent.is_empty(), "a commit has no message of its own");
     stage.read_block(0);
     let (_, request) = stage.sent.pop().expect("the read");
-    assert_eq!(request.commits, [1], "it rides");
+    assert_eq!(request.commits, [1], "the commit rides on the read");
     stage.pass(Duration::from_millis(3));
     let carriers: Vec<_> = std::mem::take(&mut stage.sent);
     assert_eq!(carriers.len(), 1, "the other device is told after the linger: {carriers:?}");
@@ -82,7 +82,7 @@ fn a_confirmed_commit_is_settled_and_an_unconfirmed_one_is_told_again() {
         stage.sent.iter().filter(|(to, request)| *to == device && request.commits == [1]).count()
     };
     assert_eq!(told(&stage, devices[0]), 0);
-    assert!(told(&stage, devices[1]) >= 1, "told again until confirmed");
+    assert!(told(&stage, devices[1]) >= 1, "the commit is sent again until it is confirmed");
     let of_last = |(device, _): &&(DeviceId, _)| *device == devices[1];
     assert!(
         stage.sent.iter().filter(of_last).all(|(_, request)| request.settled == 1),
@@ -110,13 +110,13 @@ fn a_late_writer_retries_above_the_stamp_it_lost_to() {
     let next = stage.commands();
     let aborts: Vec<_> =
         next.iter().filter(|(_, command)| matches!(command, Command::Decide { outcome: Outcome::Abort, .. })).collect();
-    assert_eq!(aborts.len(), 1, "the one that accepted is told; the one that refused knows");
+    assert_eq!(aborts.len(), 1, "only the device that accepted is told");
     assert_ne!(aborts[0].0, refused);
     let again: Vec<_> = next.iter().filter(|(_, command)| matches!(command, Command::Prewrite { .. })).collect();
     assert_eq!(again.len(), 2);
     for (_, command) in again {
         let (retry, higher) = subject(command);
-        assert!(higher > seen, "above what it lost to");
+        assert!(higher > seen, "above the stamp it lost to");
         assert!(retry > transaction, "as a new transaction");
     }
     assert_eq!(stage.outcome(op), None);
@@ -137,7 +137,7 @@ fn a_refused_write_aborts_the_others_and_is_tried_again() {
     let next = stage.commands();
     let abort = next.iter().find(|(_, command)| matches!(command, Command::Decide { outcome: Outcome::Abort, .. }));
     assert_eq!(abort.expect("the intent is undone").0, writes[0].0);
-    assert_eq!(stage.outcome(op), None, "the user does not notice");
+    assert_eq!(stage.outcome(op), None, "the operation continues");
 }
 
 #[test]
@@ -172,8 +172,8 @@ fn a_silent_device_is_asked_again_and_fails_the_request_in_the_end() {
     let (device, command) = stage.commands().pop().expect("the read");
     stage.pass(Duration::from_secs(29));
     let again = stage.commands();
-    assert!(again.len() >= 5, "asked again: {}", again.len());
-    assert!(again.iter().all(|asked| *asked == (device, command.clone())), "the same question");
+    assert!(again.len() >= 5, "sent again: {}", again.len());
+    assert!(again.iter().all(|asked| *asked == (device, command.clone())), "the same request");
     assert_eq!(stage.outcome(op), None);
     stage.pass(Duration::from_secs(2));
     match stage.outcome(op) {
@@ -183,7 +183,7 @@ fn a_silent_device_is_asked_again_and_fails_the_request_in_the_end() {
         }
         other => panic!("{other:?}"),
     }
-    assert!(stage.host.is_idle(), "and nothing is left of it");
+    assert!(stage.host.is_idle(), "nothing of it is left");
 }
 
 fn refuse_as_too_far_ahead(stage: &mut Stage) {
@@ -200,9 +200,9 @@ fn a_clock_far_ahead_is_named() {
     stage.now.clock = stage.now.clock.ahead(Duration::from_secs(365 * 86_400));
     let op = stage.read_block(0);
     refuse_as_too_far_ahead(&mut stage);
-    assert_eq!(stage.outcome(op), None, "it may have been stepping just then");
+    assert_eq!(stage.outcome(op), None, "the clock may have been stepping");
     refuse_as_too_far_ahead(&mut stage);
-    let Some(Err(error @ HostError::ClockApart { .. })) = stage.outcome(op) else { panic!("it is known soon") };
+    let Some(Err(error @ HostError::ClockApart { .. })) = stage.outcome(op) else { panic!("expected ClockApart") };
     assert!(error.to_string().contains("the clock of this host is"), "{error}");
 }
 
@@ -234,7 +234,7 @@ fn a_device_that_has_yet_to_hear_of_stamps_that_another_has_accepted_is_waited_f
     let Err(error @ HostError::ClockApart { .. }) = outcome else { panic!("{outcome:?}") };
     assert!(error.to_string().contains("behind the array's stamps"), "{error}");
     let waited = stage.now.time.since(begun);
-    assert!(waited >= Duration::from_secs(8) && waited < Duration::from_secs(10), "two leases, no more: {waited:?}");
+    assert!(waited >= Duration::from_secs(8) && waited < Duration::from_secs(10), "about two leases: {waited:?}");
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn a_wait_for_something_else_is_not_counted_as_a_wait_for_stamps_to_be_heard_of(
     let mut stage = Stage::raid5(Ordering::Timestamp);
     let op = stage.read_block(0);
     refuse_as_too_far_ahead_of_a_right_clock(&mut stage);
-    // The device takes the next attempt, which waits there for longer than two leases.
+    // The device accepts the next attempt, which waits there for longer than two leases.
     let (device, command) = stage.commands().pop().expect("the read, again");
     let (transaction, stamp) = subject(&command);
     for _ in 0..9 {
@@ -253,7 +253,7 @@ fn a_wait_for_something_else_is_not_counted_as_a_wait_for_stamps_to_be_heard_of(
     stage.answer(device, Reply::Refused { transaction, step: Step::Read, refusal });
     stage.pass(Duration::from_millis(64));
     refuse_as_too_far_ahead_of_a_right_clock(&mut stage);
-    assert_eq!(stage.outcome(op), None, "the device has yet to hear of the stamps that were accepted meanwhile");
+    assert_eq!(stage.outcome(op), None, "the device may not know yet which stamps were accepted meanwhile");
 }
 
 fn refuse_as_too_far_ahead_of_a_right_clock(stage: &mut Stage) {
@@ -272,7 +272,7 @@ fn a_clock_that_jumped_ahead_and_back_is_forgiven() {
     let op = stage.read_block(0);
     stage.now.clock = right;
     refuse_as_too_far_ahead(&mut stage);
-    assert_eq!(stage.outcome(op), None, "the user does not notice");
+    assert_eq!(stage.outcome(op), None, "the operation continues");
     let (_, command) = stage.commands().pop().expect("the read, again");
     assert!(subject(&command).1.clock < right.ahead(Duration::from_secs(1)), "its stamps came back with its clock");
 }
@@ -292,14 +292,14 @@ fn a_fenced_host_serves_nothing_any_more() {
 #[test]
 fn a_device_that_is_away_does_not_make_the_others_remember() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
-    // One transaction gets stuck: its parity's device has gone after everybody had accepted.
+    // One transaction gets stuck: the device of its parity is gone after all have accepted the pre-writes.
     let stuck = stage.write_block(0, 1);
     let first = stage.commands();
     stage.accept_all(&first, 0);
     let writes = stage.commands();
     let (here, unavailable) = (writes[0].0, writes[1].0);
     stage.accept_all(&writes[..1], 0);
-    // Others go on, on devices that are there.
+    // Other transactions go on, on devices that are there.
     let mut told = Vec::new();
     for block in 1..60 {
         stage.write_block(block, 2);
@@ -310,7 +310,7 @@ fn a_device_that_is_away_does_not_make_the_others_remember() {
                     continue;
                 }
                 if device == here {
-                    assert!(request.settled <= 1, "the stuck one is not over");
+                    assert!(request.settled <= 1, "the stuck transaction is not over");
                     told.extend(request.over);
                 }
                 stage.answer_with(
@@ -325,7 +325,7 @@ fn a_device_that_is_away_does_not_make_the_others_remember() {
         }
     }
     assert_eq!(stage.outcome(stuck), None);
-    assert!(told.len() > 5, "those that are over are named above the mark: {told:?}");
+    assert!(told.len() > 5, "transactions above the mark are declared over: {told:?}");
 }
 
 #[test]
@@ -334,9 +334,9 @@ fn an_abort_of_a_mere_prewrite_ends_with_the_lease_of_a_device_that_is_away() {
     let op = stage.write_block(0, 1);
     stage.pass(Duration::from_secs(31));
     assert!(matches!(stage.outcome(op), Some(Err(HostError::TimedOut { .. }))));
-    assert!(!stage.host.is_idle(), "the devices are told");
+    assert!(!stage.host.is_idle(), "the devices are told of the abort");
     stage.pass(Duration::from_secs(10));
-    assert!(stage.host.is_idle(), "but not for ever");
+    assert!(stage.host.is_idle(), "the abort ends with the lease");
 }
 
 #[test]
@@ -365,7 +365,7 @@ fn without_ordering_there_is_no_prewrite_and_no_commit() {
     assert!(stage.host.is_idle());
 }
 
-/// The votes of a dead host's participants, and what must come of them.
+/// The votes of a dead host's participants, and the outcome that follows from them.
 #[test]
 fn the_votes_decide_what_becomes_of_an_orphan() {
     use Vote::{Committed, NeverPrepared, Prepared};
@@ -396,7 +396,7 @@ fn the_votes_decide_what_becomes_of_an_orphan() {
             stage.answer(*device, Reply::Decided { transaction, outcome: expected });
         }
         let forget = stage.commands();
-        assert_eq!(forget.len(), 2, "forgotten only when both have it durably");
+        assert_eq!(forget.len(), 2, "forgotten only when the outcome is durable on both");
         for (device, command) in &forget {
             assert_eq!(*command, Command::Forget { transaction });
             stage.answer(*device, Reply::Forgotten { transaction });

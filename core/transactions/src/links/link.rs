@@ -1,5 +1,4 @@
-//! One device, as a host sees it: what is to ride on the next request, what the device may forget, and when it was last
-//! spoken to.
+//! The link to one device: what rides on the next request, what the device may forget, and when it was last heard.
 
 use super::request_window::RequestWindow;
 use braid_base::limits;
@@ -8,28 +7,28 @@ use braid_wire::{Command, Message, Request};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// The way to one device.
+/// The link to one device.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Link {
     /// Commits that the device has not been told of.
     queued: BTreeSet<u64>,
-    /// Commits that it was told of, and when; it has not confirmed them.
+    /// Commits that the device was told of and has not confirmed, and when it was told.
     told: BTreeMap<u64, Time>,
     /// Transactions in which the device takes part and that are not over.
     unsettled: BTreeSet<u64>,
-    /// Transactions that are over here and that the device has not been told of.
+    /// Transactions that are over, which the device has not been told.
     over: Vec<u64>,
     /// Requests for objects.
     pub(super) window: RequestWindow,
     /// The device may keep commits or answers of this host that are over.
     pub(super) keeps: bool,
-    /// Whether there is a time by which what is queued is told even if nothing else is.
+    /// Whether a timer is set after which queued commits are sent even if no other request is.
     pub(super) lingers: bool,
     /// When the device was last heard.
     pub(super) last_heard: Option<Time>,
-    /// It had no room for this host when it last answered.
+    /// The device had no room for this host when it last answered.
     pub(super) crowded: bool,
-    /// It has said that it lives by an earlier epoch than this host.
+    /// The device has answered in an earlier epoch than this host's.
     pub(super) behind: bool,
 }
 
@@ -49,7 +48,7 @@ impl Link {
         }
     }
 
-    /// This one is over, and left nothing on the device.
+    /// This transaction or request is over, and left nothing on the device.
     pub fn settle_read(&mut self, sequence: u64) {
         self.is_ended(sequence);
     }
@@ -68,17 +67,17 @@ impl Link {
         self.queued.contains(&sequence)
     }
 
-    /// True if there is anything to tell it.
+    /// True if any commit is queued.
     pub fn has_any_queued(&self) -> bool {
         !self.queued.is_empty()
     }
 
-    /// True if there are commits that it has not confirmed.
+    /// True if there are commits that the device has not confirmed.
     pub fn has_unconfirmed(&self) -> bool {
         !self.queued.is_empty() || !self.told.is_empty()
     }
 
-    /// The device was out: of these transactions nothing is told to it, nor expected of it.
+    /// The device was out: it is told nothing of this transaction, and no answer of it is expected.
     pub fn forget(&mut self, sequence: u64) {
         self.confirmed(sequence);
         self.unsettled.remove(&sequence);
@@ -90,7 +89,7 @@ impl Link {
         self.told.remove(&sequence);
     }
 
-    /// Tells the device again of commits that it has not confirmed for `wait`.
+    /// Queues again the commits that the device has not confirmed for `wait`.
     pub fn requeue_unconfirmed(&mut self, now: Time, wait: Duration) {
         let stale = |told: &Time| now.since(*told) >= wait;
         let again: Vec<_> = self.told.iter().filter(|(_, told)| stale(told)).map(|(sequence, _)| *sequence).collect();
@@ -100,7 +99,8 @@ impl Link {
         }
     }
 
-    /// Wraps a command for the device, with what rides on it. `next` is the sequence of the host's next transaction.
+    /// Makes a request of a command, with everything that rides on it. `next`: the sequence of the host's next
+    /// transaction.
     pub fn request(&mut self, now: Time, host: Generation, epoch: Epoch, next: u64, command: Command) -> Message {
         let mut commits = Vec::new();
         while commits.len() < limits::COMMITS_PER_REQUEST_MAX
@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn settled_is_the_oldest_transaction_that_is_not_over() {
         let mut link = Link::default();
-        assert_eq!(ride(&mut link, 0).0, 100, "with none under way, all so far are over");
+        assert_eq!(ride(&mut link, 0).0, 100, "with no transaction under way, all so far are over");
         link.begin(4);
         link.begin(6);
         assert_eq!(ride(&mut link, 0).0, 4);
@@ -181,6 +181,6 @@ mod tests {
         assert!(over(&mut link).is_empty());
         link.settle(5);
         link.settle(4);
-        assert!(over(&mut link).is_empty(), "the mark says it");
+        assert!(over(&mut link).is_empty(), "the settled mark covers it");
     }
 }

@@ -1,46 +1,49 @@
-//! The requests for objects that one device has not answered, and those that this host has abandoned: their outcome is unknown.
+//! The request window holds the requests for objects that one device has not answered, and those that this host has
+//! abandoned, whose outcome is unknown.
 //!
 //! ```text
 //!   begin 4    begin 5    abandon 4          begin 6 ──────────────► every copy of 6 names 4 as abandoned
-//!                         (its user is told)       ◄── answered ──── 4 was done before, or never will be: it is forgotten here
+//!                         (its user is told)       ◄── answered ──── 4 was executed before, or never will be: it is
+//! forgotten here
 //! ```
 //!
-//! *Every request that begins later names what was abandoned before*, until the device has answered one of these. While a device is silent the
-//! number of abandoned requests has no bound. So they are named as intervals, with a request under way between each two of them; an interval may
-//! cover whatever else is over. No request begins while there are more intervals than it can name. Intervals join when what lies between
-//! them ends, which is soon: every request has a deadline.
+//! *Every later request names the requests that were abandoned before it began*, until the device has answered one of
+//! these later requests. While a device is silent, the number of abandoned requests has no bound. So they are named as
+//! intervals. Between two intervals a request is pending; an interval may also cover requests that are over. No request
+//! begins while there are more intervals than it can name. Intervals join when the requests between them end, which is
+//! soon: every request has a deadline.
 
 use braid_base::limits;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The request window of one device (see the module).
+/// The request window of one device; see the module.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RequestWindow {
-    /// Not answered.
+    /// Requests that are not answered.
     pending: BTreeSet<u64>,
-    /// Abandoned, by the first request of each interval. Between two intervals a request is pending.
+    /// Intervals of abandoned requests, by their first sequence. Between two intervals a request is pending.
     abandoned: BTreeMap<u64, Interval>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Interval {
-    /// The first request behind it.
+    /// The first sequence after the interval.
     end: u64,
-    /// All requests from this one on began when some of the interval had been abandoned,
+    /// Requests from this sequence on began when some of the interval had been abandoned.
     named_from: u64,
-    /// and from this one on, when all of it had.
+    /// Requests from this sequence on began when all of it had been abandoned.
     known_from: u64,
 }
 
 impl RequestWindow {
-    /// True if a request that begins now can name everything that was abandoned.
+    /// True if a request that begins now can name all abandoned requests.
     pub fn may_begin(&self) -> bool {
         self.abandoned.len() <= limits::ABANDONED_MAX
     }
 
-    /// Begins a request, of a higher sequence than all before.
+    /// Begins a request. Its sequence is higher than all before.
     pub fn begin(&mut self, sequence: u64) {
-        assert!(self.may_begin(), "every later request names what was abandoned");
+        assert!(self.may_begin(), "every later request names all abandoned requests");
         self.pending.insert(sequence);
     }
 
@@ -58,7 +61,7 @@ impl RequestWindow {
         was_pending
     }
 
-    /// Ends a request with an unknown outcome. `next` is the sequence of whatever the host begins next.
+    /// Abandons a request: it ends with an unknown outcome. `next`: the sequence of the next request of this host.
     pub fn abandon(&mut self, sequence: u64, next: u64) {
         if self.pending.remove(&sequence) {
             let interval = Interval { end: sequence + 1, named_from: next, known_from: next };
@@ -70,22 +73,22 @@ impl RequestWindow {
         assert!(self.abandoned.len() <= most, "between two intervals a request is pending");
     }
 
-    /// The device has answered this request: so it knows what had been abandoned before the request began.
+    /// The device has answered this request: so it knows the requests that were abandoned before this one began.
     pub fn acknowledge(&mut self, sequence: u64) {
         self.abandoned.retain(|_, interval| interval.known_from > sequence);
     }
 
-    /// What each copy of this request names as abandoned: where intervals begin, and where they end.
+    /// The intervals that each copy of this request names as abandoned: their first sequences and their ends.
     pub fn named_by(&self, sequence: u64) -> Vec<(u64, u64)> {
         let is_named = |(_, interval): &(&u64, &Interval)| interval.named_from <= sequence;
         let named = self.abandoned.iter().filter(is_named);
         let named: Vec<_> = named.map(|(first, interval)| (*first, interval.end)).collect();
-        // Intervals become fewer, but for those that are abandoned later.
-        assert!(named.len() <= limits::ABANDONED_MAX, "every later request names what was abandoned");
+        // Intervals become fewer, except for requests that are abandoned later.
+        assert!(named.len() <= limits::ABANDONED_MAX, "every later request names all abandoned requests");
         named
     }
 
-    /// Joins the intervals below and from this sequence on, if no request is pending between them.
+    /// Joins the intervals below this sequence and from it on, if no request is pending between them.
     fn join_around(&mut self, sequence: u64) {
         let before = self.abandoned.range(..sequence).next_back();
         let after = self.abandoned.range(sequence..).next();
@@ -120,10 +123,14 @@ mod tests {
         assert_eq!((window.named_by(7), window.named_by(8)), (vec![], vec![(5, 6)]));
         window.end(7);
         window.acknowledge(7);
-        assert_eq!(window.named_by(8), [(5, 6)], "that was begun before");
+        assert_eq!(window.named_by(8), [(5, 6)], "the seventh was begun before");
         window.begin(8);
         window.abandon(6, 9);
-        assert_eq!((window.named_by(8), window.named_by(9)), (vec![(5, 7)], vec![(5, 7)]), "neighbours are one");
+        assert_eq!(
+            (window.named_by(8), window.named_by(9)),
+            (vec![(5, 7)], vec![(5, 7)]),
+            "neighbouring intervals join"
+        );
         window.end(8);
         window.acknowledge(8);
         assert_eq!(
@@ -137,7 +144,7 @@ mod tests {
         assert_eq!(window.named_by(10), []);
     }
 
-    /// The mark passes both, and the message that says so is lost.
+    /// The settled mark passes both, and the message with the mark is lost.
     #[test]
     fn one_that_is_abandoned_later_is_named_later_though_it_joins_another() {
         let mut window = window([4, 5]);
@@ -168,23 +175,23 @@ mod tests {
         assert_eq!(window.named_by(next).len(), limits::ABANDONED_MAX);
         window.abandon(2 * most + 2, next + 1);
         assert!(!window.may_begin());
-        assert_eq!(window.named_by(next).len(), limits::ABANDONED_MAX, "it says what it said");
+        assert_eq!(window.named_by(next).len(), limits::ABANDONED_MAX, "a request names the same in each copy");
         window.end(1);
-        assert!(!window.may_begin(), "that is below them all");
+        assert!(!window.may_begin(), "the first request lies below all intervals");
         window.abandon(3, next + 1);
         assert!(window.may_begin());
         window.begin(next + 1);
         assert_eq!(window.named_by(next + 1)[0], (2, 5));
     }
 
-    /// Whatever happens in whatever order: each request names whatever was abandoned before it began and was not answered for since; nothing that
-    /// is pending is ever named.
+    /// In every order of events, each request names the requests that were abandoned before it began and were not
+    /// acknowledged since. No pending request is ever named.
     #[test]
     fn requests_name_what_was_abandoned_before_they_began() {
         for seed in 0..200 {
             let mut rng = Rng::new(seed);
             let (mut window, mut next) = (RequestWindow::default(), 1);
-            // Abandoned, and what was begun next.
+            // Abandoned requests, and the sequence of the next request then.
             let mut unknown: Vec<(u64, u64)> = Vec::new();
             let mut pending: Vec<u64> = Vec::new();
             for _ in 0..400 {
@@ -195,7 +202,7 @@ mod tests {
                         pending.push(next);
                         next += 1;
                     }
-                    // Another device was asked.
+                    // A request to another device.
                     3 => next += 1,
                     4 | 5 if !pending.is_empty() => {
                         let sequence = pending.swap_remove(nth);
@@ -206,7 +213,7 @@ mod tests {
                         let sequence = pending.swap_remove(nth);
                         window.end(sequence);
                         window.acknowledge(sequence);
-                        // What all copies of that had named is known.
+                        // The device knows what all copies of that request named.
                         unknown.retain(|(_, since)| *since > sequence);
                     }
                     _ => {}
