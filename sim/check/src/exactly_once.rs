@@ -1,6 +1,8 @@
-//! Counters that are only added to: each addition that was answered has happened once, each of unknown outcome once or not at all.
+//! A checker for counters that are only added to: each acknowledged addition has happened exactly once, each addition of unknown
+//! outcome at most once.
 //!
-//! That follows from linearizability, too. But it needs no search, so it holds where that is given up; and what it says is easy to see.
+//! Linearizability implies this. But this check needs no search, so it also holds where that search is abandoned, and its reports are
+//! easy to verify.
 
 use crate::object_history::{ObjectHistory, ObjectOperation, Outcome};
 use braid_base::{DeviceId, ObjectId};
@@ -11,57 +13,52 @@ use std::collections::{BTreeMap, BTreeSet};
 /// An attribute of an object of a device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Counter {
-    /// On which device.
     pub device: DeviceId,
-    /// Of which object.
     pub object: ObjectId,
-    /// Which attribute.
     pub name: AttributeName,
 }
 
-/// What additions to a counter can't explain.
+/// A contradiction between a counter's values and its additions.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Miscounted {
     /// Two additions were answered as if the other had not happened, or one has happened twice in between.
     #[error("{counter:?}: additions overlap:\n  {one}\n  {other}")]
     Overlapping {
-        /// Of which counter.
         counter: Counter,
-        /// Which found the lower value.
+        /// The addition that found the lower value.
         one: Box<ObjectOperation>,
-        /// Which found the higher one.
+        /// The addition that found the higher value.
         other: Box<ObjectOperation>,
     },
-    /// What was last seen is less than what was answered.
-    #[error("{counter:?} was last seen as {seen}, and additions that were answered make {least}")]
+    /// The last value read is less than the sum of the acknowledged additions.
+    #[error("{counter:?} was last read as {seen}, but acknowledged additions give at least {least}")]
     Lost {
-        /// Of which counter.
         counter: Counter,
-        /// What was seen.
+        /// The last value read.
         seen: i128,
-        /// With all that were answered.
+        /// The initial value plus all acknowledged additions.
         least: i128,
     },
-    /// What was last seen is more than all additions together.
-    #[error("{counter:?} was last seen as {seen}, and all additions that there were make {most} at most")]
+    /// The last value read is more than the sum of all additions.
+    #[error("{counter:?} was last read as {seen}, but all additions together give at most {most}")]
     TooMuch {
-        /// Of which counter.
         counter: Counter,
-        /// What was seen.
+        /// The last value read.
         seen: i128,
-        /// With all that may have happened.
+        /// The initial value plus all additions that may have happened.
         most: i128,
     },
 }
 
-/// Looks at every attribute that is only ever added to, by numbers above zero, one in a request, and read. Says how many these are.
+/// Checks every attribute that is only read, and only ever added to, by positive numbers, with one addition in a request. Returns the
+/// number of such attributes.
 pub fn check_counters(history: &ObjectHistory) -> Result<usize, Box<Miscounted>> {
     let counters = counters(history);
     counters.iter().try_for_each(|counter| check_counter(history, *counter))?;
     Ok(counters.len())
 }
 
-/// Attributes with additions, of objects that stay, to which nothing else was done.
+/// Attributes with additions, of objects that always exist, on which there were no other changes.
 fn counters(history: &ObjectHistory) -> Vec<Counter> {
     let (mut added, mut otherwise) = (BTreeSet::new(), BTreeSet::new());
     let (mut unsteady, mut devices) = (BTreeSet::new(), BTreeSet::new());
@@ -103,7 +100,7 @@ fn check_counter(history: &ObjectHistory, counter: Counter) -> Result<(), Box<Mi
             let result = match operation.answer() {
                 None => None,
                 Some(Ok(results)) => Some(&results[index]),
-                // It has not happened.
+                // The addition has not happened.
                 Some(Err(_)) => continue,
             };
             match &command.action {
@@ -133,7 +130,7 @@ fn check_counter(history: &ObjectHistory, counter: Counter) -> Result<(), Box<Mi
     if seen > most {
         return Err(Box::new(Miscounted::TooMuch { counter, seen, most }));
     }
-    // Who looked while something was still under way need not have seen it.
+    // A read need not have seen additions that were still in progress.
     let over = |op: &ObjectOperation| op.invoked.number == number || op.completed().is_none_or(|at| at.number < number);
     let mut additions = history.operations().iter().filter(|op| op.device == device && adds_to(op, counter));
     if seen < least && additions.all(over) {

@@ -1,28 +1,28 @@
-//! What clients asked, when, and what they saw.
+//! The history of a volume: the operations that clients requested, their times, and the values that reads returned.
 //!
-//! Storage is seen as an array of *cells* of 16 bytes. A written cell holds its write's [`Tag`] and its own number, so
-//! that every cell that is read says who wrote it, and that it lies where it belongs; zeros are what was never written, or
-//! zeroed. Whatever else a read finds is [`CorruptCell`] and a failure by itself.
+//! Storage is modelled as an array of *cells* of 16 bytes. A written cell contains the [`Tag`] of its write and its own number, so
+//! that every cell that is read identifies its write and proves that it is in the right place. Zeros are cells that were never
+//! written, or were zeroed. Any other content is a [`CorruptCell`] and a failure by itself.
 
 use braid_base::{BLOCK_BYTES, Time};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Bytes of a cell. Reads and writes begin and end at multiples.
+/// Bytes of a cell. The bounds of reads and writes are multiples of it.
 pub const CELL_BYTES: usize = 16;
-/// Cells of a block, the unit in which devices keep operations apart.
+/// Cells of a block; devices order operations by blocks.
 pub const CELLS_PER_BLOCK: u64 = (BLOCK_BYTES / CELL_BYTES) as u64;
 
-/// Which write a value is of.
+/// Identifies the write that a value comes from.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Tag(pub u64);
 
 impl Tag {
-    /// Zeros, whoever wrote them.
+    /// Zeros, whichever operation wrote them.
     pub const ZEROS: Tag = Tag(0);
 
-    /// What a write of this tag puts into `cells`.
+    /// The content that a write with this tag puts into `cells`.
     pub fn fill(self, cells: Cells) -> Bytes {
         let mut bytes = Vec::with_capacity(cells.count() as usize * CELL_BYTES);
         for cell in cells.start..cells.end {
@@ -32,9 +32,9 @@ impl Tag {
         bytes.into()
     }
 
-    /// What was read from `start` on, as runs of cells of one write each.
+    /// Parses the content read from cell `start` on into runs of cells of one write each.
     pub fn parse(start: u64, bytes: &[u8]) -> Result<Vec<Run>, CorruptCell> {
-        assert!(bytes.len().is_multiple_of(CELL_BYTES), "reads are of whole cells");
+        assert!(bytes.len().is_multiple_of(CELL_BYTES), "reads cover whole cells");
         let mut runs: Vec<Run> = Vec::new();
         for (cell, content) in (start..).zip(bytes.chunks_exact(CELL_BYTES)) {
             let word = |at: usize| u64::from_le_bytes(content[at..at + 8].try_into().expect("eight bytes"));
@@ -58,57 +58,50 @@ impl fmt::Display for Tag {
     }
 }
 
-/// A cell that no write can have made.
+/// A cell with content that no write can have produced.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("cell {cell} holds what nobody wrote there: words {tag:#x}, {number:#x}")]
+#[error("cell {cell} holds content that was never written there: words {tag:#x}, {number:#x}")]
 pub struct CorruptCell {
-    /// Which.
     pub cell: u64,
-    /// Its first word.
+    /// The first word of the cell.
     pub tag: u64,
-    /// Its second, which should be its number.
+    /// The second word, which should be the number of the cell.
     pub number: u64,
 }
 
-/// The cells from `start` up to, but without, `end`.
+/// The cells from `start` up to `end`, exclusive.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Cells {
-    /// The first.
     pub start: u64,
-    /// Behind the last.
     pub end: u64,
 }
 
 impl Cells {
-    /// The cells of some bytes.
+    /// The cells that cover a byte range.
     pub fn of_bytes(offset: u64, length: u64) -> Cells {
         let cell = CELL_BYTES as u64;
-        assert!(offset.is_multiple_of(cell) && length.is_multiple_of(cell), "operations are of whole cells");
+        assert!(offset.is_multiple_of(cell) && length.is_multiple_of(cell), "operations cover whole cells");
         Cells { start: offset / cell, end: (offset + length) / cell }
     }
 
-    /// How many.
     pub fn count(self) -> u64 {
         self.end - self.start
     }
 
-    /// True if they share a cell.
     pub fn overlap(self, other: Cells) -> bool {
         self.start < other.end && other.start < self.end
     }
 }
 
-/// Cells with one value.
+/// Consecutive cells with values of one write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Run {
-    /// Which.
     pub cells: Cells,
-    /// Whose value.
     pub tag: Tag,
 }
 
 impl Run {
-    /// It, block by block.
+    /// The run, cut at block boundaries.
     fn blocks(self) -> impl Iterator<Item = Run> {
         let Run { cells, tag } = self;
         let blocks = cells.start / CELLS_PER_BLOCK..cells.end.div_ceil(CELLS_PER_BLOCK);
@@ -120,106 +113,99 @@ impl Run {
     }
 }
 
-/// What an operation does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// It saw its runs.
+    /// The operation returned its runs.
     Read,
-    /// It put them there.
+    /// The operation wrote its runs.
     Write,
 }
 
-/// A moment: where it stands among all others, and when that was.
+/// A point of the history: its place in the order of events, and its time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Moment {
     /// Counts all invocations and completions.
     pub number: u64,
-    /// For people.
+    /// For reports only.
     pub time: Time,
 }
 
-/// Somebody who asks for one thing at a time.
+/// A client issues one operation at a time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Client {
-    /// Through which host.
+    /// The host that it uses.
     pub host: u32,
-    /// Which of its clients.
+    /// Its number among the clients of the host.
     pub number: usize,
 }
 
-/// One operation of one client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Who.
     pub client: Client,
-    /// What.
     pub action: Action,
-    /// What was written, or seen; of a read, nothing until it completes.
+    /// The values written or read; for a read, empty until it completes.
     pub runs: Vec<Run>,
-    /// When it was asked for.
     pub invoked: Moment,
-    /// When it succeeded. Until then it may or may not have happened.
+    /// When the operation succeeded. Until then it may or may not have happened.
     pub completed: Option<Moment>,
-    /// When its host was told that its client is gone. From then on it happens before anything else that this host is asked for
-    /// on the same blocks, or never.
+    /// When the host learned that its client had disconnected. From then on the operation happens before any later operation of this
+    /// host on the same blocks, or never.
     pub abandoned: Option<Moment>,
 }
 
-/// Names an operation in its history.
+/// Identifies an operation in its history.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct OperationId(usize);
 
-/// All operations of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
     operations: Vec<Operation>,
     moments: u64,
-    /// When hosts were known to be kept out.
+    /// When hosts were known to be fenced.
     fences: BTreeMap<u32, Moment>,
 }
 
 impl History {
-    /// A client asks for a write of `tag` to `cells`.
+    /// Records that a client requests a write of `tag` to `cells`.
     pub fn write(&mut self, client: Client, now: Time, cells: Cells, tag: Tag) -> OperationId {
         self.invoke(client, now, Action::Write, vec![Run { cells, tag }])
     }
 
-    /// A client asks for a read.
+    /// Records that a client requests a read.
     pub fn read(&mut self, client: Client, now: Time) -> OperationId {
         self.invoke(client, now, Action::Read, Vec::new())
     }
 
-    /// A write succeeded.
+    /// Records that a write succeeded.
     pub fn wrote(&mut self, id: OperationId, now: Time) {
         let completed = self.moment(now);
         self.operations[id.0].completed = Some(completed);
     }
 
-    /// Its client is gone, and its host has been told.
+    /// Records that the client of an operation has disconnected and that its host knows it.
     pub fn abandon(&mut self, id: OperationId, now: Time) {
         let abandoned = self.moment(now);
         self.operations[id.0].abandoned = Some(abandoned);
     }
 
-    /// An operation of it.
     pub fn operation(&self, id: OperationId) -> &Operation {
         &self.operations[id.0]
     }
 
-    /// A read succeeded, and saw this. A write or read that fails is left as it is: nobody knows what became of it.
+    /// Records that a read succeeded with these values. An operation that fails is not completed: its outcome is unknown.
     pub fn saw(&mut self, id: OperationId, now: Time, runs: Vec<Run>) {
         self.operations[id.0].runs = runs;
         self.wrote(id, now);
     }
 
-    /// Somebody was told that a host is kept out: each write of it has happened by now, or never will.
+    /// Records that a host is known to be fenced: each of its writes has happened by now, or never will.
     pub fn fenced(&mut self, host: u32, now: Time) {
         let moment = self.moment(now);
         self.fences.entry(host).or_insert(moment);
     }
 
-    /// The same, where fences are final: a write of a host that was kept out, of unknown outcome, and that somebody saw, had happened when
-    /// the fence was known. Zeros name no write, so that nobody knows whose these were.
+    /// The history for an array whose fences are final: a write of a fenced host with an unknown outcome, whose value was read, had
+    /// happened when the fence became known. Zeros do not identify a write, so writes of zeros are left as they are.
     pub fn with_fences(&self) -> History {
         let seen = self.operations.iter().filter(|op| op.action == Action::Read && op.completed.is_some());
         let seen: BTreeSet<Tag> = seen.flat_map(|op| op.runs.iter().map(|run| run.tag)).collect();
@@ -234,25 +220,26 @@ impl History {
         history
     }
 
-    /// The same of the operations on these cells alone: one volume's among those of several.
+    /// The history of the operations on these cells alone: the cells of one volume among several.
     pub fn within(&self, cells: Cells) -> History {
         let is_there = |op: &&Operation| op.runs.iter().any(|run| run.cells.overlap(cells));
         History { operations: self.operations.iter().filter(is_there).cloned().collect(), ..self.clone() }
     }
 
-    /// All of them, in the order in which they were asked for.
+    /// All operations, in the order of their invocations.
     pub fn operations(&self) -> &[Operation] {
         &self.operations
     }
 
-    /// The same, where hostwrites that were cut short may be seen in part. Of each that did not complete, what lies on one device
-    /// may have been written apart from the rest, once, at any later time, or never. So may that of one of which an attempt may have been
-    /// cut short, as `tried_again` says of those between two times, besides what it did in the end. `device` says where a block lies.
+    /// The history for volumes on which an interrupted hostwrite may be visible in part. For each hostwrite that did not complete,
+    /// the part on one device may have been written independently of the rest, once, at any later time, or never. The same holds for
+    /// a completed hostwrite of which an earlier attempt may have been interrupted (`tried_again` tells this for the time between two
+    /// moments), in addition to its final effect. `device` is the device of a block.
     pub fn in_parts(&self, tried_again: impl Fn(Time, Time) -> bool, device: impl Fn(u64) -> usize) -> History {
         let seen = self.operations.iter().filter(|operation| operation.action == Action::Read);
         let mut seen: Vec<Run> = seen.flat_map(|operation| operation.runs.iter().copied()).collect();
         seen.sort_unstable_by_key(|run| run.tag);
-        // What nobody saw may as well not have happened.
+        // A part that no read returned can be left out.
         let is_seen = |part: &Run| {
             let first = seen.partition_point(|run| run.tag < part.tag);
             seen[first..].iter().take_while(|run| run.tag == part.tag).any(|run| run.cells.overlap(part.cells))
@@ -336,7 +323,7 @@ mod tests {
         let read = history.read(client(3), Time(20));
         let run = |start, end, tag| Run { cells: cells(start, end), tag: Tag(tag) };
         history.saw(read, Time(30), vec![run(0, 1, 1), run(1, 2, 2), run(2, 4, 3)]);
-        // Blocks lie on two devices, in turns.
+        // Blocks lie on two devices alternately.
         let parts =
             history.in_parts(|begun, done| done.since(begun) >= Duration::from_nanos(50), |block| block as usize % 2);
         let found: Vec<_> = parts.operations().iter().map(|op| (op.completed.is_some(), op.runs.clone())).collect();
@@ -367,7 +354,7 @@ mod tests {
         }
         let ends: Vec<_> =
             history.with_fences().operations().iter().map(|op| op.completed.map(|at| at.time.0)).collect();
-        // Of what it asked for later, nothing is known; nor of what nobody saw, or of another's.
+        // Nothing follows for later requests of that host, for writes whose values no read returned, or for another host.
         assert_eq!(ends, [Some(10), None, None, None, None, Some(13), Some(13), Some(13)]);
     }
 

@@ -1,13 +1,12 @@
-//! Checkers: what must hold of a history and of an array at rest. They touch no simulator, so that real clusters can be held to
-//! the same.
+//! Checkers of histories and of arrays at rest. They do not depend on the simulator, so that real clusters can be checked, too.
 //!
-//! * [`history`] records what clients asked and saw; every written value names its write.
-//! * [`serializable`] decides whether some order of the operations, true to real time, explains all that was seen.
-//! * [`parity`] recomputes redundancy from blocks as they lie on the devices.
-//! * [`object_history`] records what clients had done on objects that hold bytes and attributes; [`partition`] cuts it into what has to do
-//!   with each other.
-//! * [`linearizable`] decides whether some order of these requests, true to real time, explains all that was answered.
-//! * [`exactly_once`] adds up what was added to counters.
+//! - [`history`] records the operations of clients on volumes; every written value identifies its write.
+//! - [`serializable`] decides whether some order of the operations, consistent with real time, explains all values read.
+//! - [`parity`] recomputes redundancy from the blocks on the devices.
+//! - [`object_history`] records the requests of clients on objects with bytes and attributes; [`partition`] divides it into
+//!   independent parts.
+//! - [`linearizable`] decides whether some order of these requests, consistent with real time, explains all answers.
+//! - [`exactly_once`] adds up the additions to counters.
 
 pub mod exactly_once;
 pub mod history;

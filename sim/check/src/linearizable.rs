@@ -1,16 +1,18 @@
-//! Linearizability of requests for objects: is there an order of them, true to real time, in which each finds what it was answered?
+//! A linearizability checker for object requests: is there an order of the requests, consistent with real time, in which each request
+//! yields the answer that it got?
 //!
-//! What a request does is worked out by [`braid_objects::evaluate()`], as devices do. The search is Wing and Gong's with Lowe's memory of dead
-//! ends, for each part of the history that has to do with no other ([`mod@partition`](crate::partition)):
+//! [`braid_objects::evaluate()`] computes the effect of a request, as devices do. The search is Wing and Gong's with Lowe's cache of
+//! dead ends, run for each independent part of the history ([`mod@partition`](crate::partition)):
 //!
-//! * a request that only looks, by what it was answered, and finds that now, is taken at once: nobody could miss it later, unless one of unknown
-//!   outcome could not happen after it any more;
-//! * one of unknown outcome is taken when nothing else goes on, or never: first one after which something goes on, and of several that are
-//!   the same, the earliest;
-//! * those after which nothing goes on are tried in rounds: none of them first, then a few, then all;
-//! * the state's digest and that of the requests taken name a dead end.
+//! - A request that changes nothing and whose answer fits the present state is taken at once: it never helps to take it later, unless
+//!   a request of unknown outcome could not happen after it any more.
+//! - A request of unknown outcome is taken only when no other request can be taken, or never. Requests after which an answered
+//!   request can be taken come first; among equal requests, the earliest comes first.
+//! - Requests of unknown outcome after which no answered request can be taken are tried in rounds: first none of them, then a few,
+//!   then all.
+//! - A dead end is identified by digests of the state and of the set of requests taken.
 //!
-//! The search is bounded; where it is given up, that is a verdict of its own.
+//! The number of steps is bounded; an abandoned search is a verdict of its own.
 
 use crate::object_history::{ObjectHistory, ObjectOperation, Objects, Outcome, ToldAnswer};
 use crate::partition::partition;
@@ -22,52 +24,52 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Requests worked out in the search of one part after which it is given up.
+/// The number of evaluated requests after which the search of one part is abandoned.
 const STEPS_MAX: u64 = 1_000_000;
-/// The same of the searches by which a contradiction is made small.
+/// The same bound for the searches that minimize a contradiction.
 const EXPLAIN_STEPS_MAX: u64 = 5_000_000;
-/// How many requests of unknown outcome are taken at most, round by round, after which nothing goes on that was answered.
+/// For each round, the highest number of requests of unknown outcome that are taken although no answered request can be taken after
+/// them.
 const ROUNDS: [u32; 5] = [0, 1, 2, 4, u32::MAX];
-/// The most operations that a contradiction names.
+/// The most operations that the report of a contradiction shows.
 const WITNESSES_MAX: usize = 24;
-/// The most answers that it gives for the one that can't be.
+/// The most possible answers that it shows for the operation whose answer is impossible.
 const EXPECTED_MAX: usize = 4;
 
-/// What the search found.
+/// The result of the search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Linearizability {
-    /// There is such an order; found in so many steps.
+    /// There is such an order.
     Linearizable {
-        /// Requests worked out.
+        /// Requests evaluated.
         steps: u64,
     },
-    /// There is none.
     Not(Contradiction),
-    /// The search was given up: too many requests of unknown outcome at once.
+    /// The search was abandoned: too many requests of unknown outcome at the same time.
     GaveUp(GaveUp),
 }
 
-/// How far the search came that was given up.
+/// The size of a part whose search was abandoned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GaveUp {
     /// Operations of the part.
     pub operations: usize,
-    /// Of unknown outcome among them.
+    /// Operations of the part whose outcome is unknown.
     pub unknown: usize,
 }
 
 /// A part of a history that no order explains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contradiction {
-    /// The operation at whose answer the history became inexplicable.
+    /// The operation whose answer made the history inexplicable.
     pub culprit: ObjectOperation,
-    /// Operations that the contradiction needs, the culprit among them, in the order in which they were asked for.
+    /// Operations that contradict each other, including the culprit, in the order of their invocations.
     pub witnesses: Vec<ObjectOperation>,
-    /// What the culprit might have been answered, some of it.
+    /// Some of the answers that the culprit could have got.
     pub expected: Vec<ObjectAnswer>,
 }
 
-/// Decides whether a history of requests for objects is linearizable.
+/// Decides whether a history of object requests is linearizable.
 pub fn check_objects(history: &ObjectHistory) -> Linearizability {
     let mut all_steps = 0;
     let mut given_up = None;
@@ -89,20 +91,20 @@ pub fn check_objects(history: &ObjectHistory) -> Linearizability {
 
 impl fmt::Display for Contradiction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "no order of these requests explains what was answered:")?;
+        writeln!(f, "no order of these requests explains the answers:")?;
         let hidden = self.witnesses.len().saturating_sub(WITNESSES_MAX);
         if hidden > 0 {
             writeln!(f, "  ({hidden} more before these)")?;
         }
         for operation in self.witnesses.iter().skip(hidden) {
-            let mark = if *operation == self.culprit { "  <- the first that can't be" } else { "" };
+            let mark = if *operation == self.culprit { "  <- the first impossible answer" } else { "" };
             writeln!(f, "  {operation}{mark}")?;
         }
-        self.expected.iter().try_for_each(|answer| writeln!(f, "  it could have been: {}", ToldAnswer(answer)))
+        self.expected.iter().try_for_each(|answer| writeln!(f, "  possible answer: {}", ToldAnswer(answer)))
     }
 }
 
-/// Finds the first answer that can't be, then leaves out what the contradiction does not need: requests that changed nothing.
+/// Finds the first impossible answer, then removes requests that the contradiction does not need: requests that changed nothing.
 fn explain(all: &[&ObjectOperation], initial: &Objects) -> Contradiction {
     let mut completions: Vec<u64> = all.iter().filter_map(|op| op.completed()).map(|at| at.number).collect();
     completions.sort_unstable();
@@ -151,7 +153,7 @@ fn explain(all: &[&ObjectOperation], initial: &Objects) -> Contradiction {
     Contradiction { culprit, witnesses, expected }
 }
 
-/// The history as it stood when `last` happened: later requests are not there, and what was answered later is still open.
+/// The history as of moment `last`, without later requests and later answers.
 fn until(all: &[&ObjectOperation], last: u64) -> Vec<ObjectOperation> {
     let mut part: Vec<ObjectOperation> =
         all.iter().filter(|op| op.invoked.number < last).map(|op| (*op).clone()).collect();
@@ -183,53 +185,53 @@ enum Answer {
     GivenUp,
 }
 
-/// An operation as the search sees it. Moments are numbers.
+/// An operation as the search uses it. Moments are numbers.
 struct Op<'a> {
     request: &'a ObjectRequest,
     answer: Option<&'a ObjectAnswer>,
     invoked: u64,
-    /// `u64::MAX`: never.
+    /// `u64::MAX` if the operation was never answered.
     completed: u64,
-    /// It does not happen after this moment, nor after what was asked for later.
+    /// The operation does not happen after this moment, nor after operations that were invoked later.
     until: u64,
-    /// The same request of unknown outcome, asked for before.
+    /// An earlier request with the same content and an unknown outcome.
     twin: Option<usize>,
     key: u128,
 }
 
-/// One that was taken, and what it found under the keys that it changed.
+/// An operation that was taken, and the previous values of the keys that it changed.
 struct Taken {
     op: usize,
     before: Vec<Change>,
-    /// The latest invocation of those taken before.
+    /// The latest invocation among the operations taken before.
     latest: u64,
 }
 
-/// A state in which it is not obvious what comes next.
+/// A state from which several operations can be taken.
 struct Choice {
     taken: usize,
-    /// Of those taken, how many were taken in the hope that they are of use later.
+    /// Operations taken so far after which no answered operation could be taken at once ("hopes").
     hopes: u32,
-    /// What to try, the best last; and whether it is a hope.
+    /// The operations still to be tried, the most promising last, and whether each is a hope.
     others: Vec<(usize, bool)>,
-    /// Those of unknown outcome, whose turn is when the others have failed.
+    /// Operations of unknown outcome, to be tried after all others have failed.
     open: Option<Vec<usize>>,
 }
 
 struct Search<'a> {
     ops: Vec<Op<'a>>,
     is_taken: Vec<bool>,
-    /// All before this one are taken.
+    /// All operations before this one are taken.
     first: usize,
-    /// Answered, and not taken.
+    /// Answered operations that are not taken.
     left: usize,
-    /// The latest invocation of those taken.
+    /// The latest invocation among the operations taken.
     latest: u64,
     state: Objects,
     digest: u128,
     taken: Vec<Taken>,
     steps: u64,
-    /// One whose possible answers are of interest.
+    /// An operation whose possible answers are collected.
     watched: Option<usize>,
     expected: Vec<ObjectAnswer>,
 }
@@ -251,7 +253,7 @@ impl<'a> Search<'a> {
                 invoked: operation.invoked.number,
                 completed: operation.completed().map_or(u64::MAX, |at| at.number),
                 until,
-                // Of those that may happen at any time, the one that was asked for first may happen whenever the others may.
+                // Among equal operations that may happen at any time, the earliest may happen whenever the others may.
                 twin: ops.iter().rposition(|op| is_twin(op) && op.until >= until),
                 key: u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64()),
             });
@@ -285,9 +287,9 @@ impl<'a> Search<'a> {
         Answer::No { steps: self.steps, expected: self.expected }
     }
 
-    /// Whether there is an order with so many hopes; nothing if that takes too long.
+    /// Whether there is an order with at most `hopes_max` hopes; `None` if the search exceeds its bound.
     fn round(&mut self, hopes_max: u32) -> Option<bool> {
-        // With the fewest hopes with which each was come to.
+        // Each dead end with the smallest number of hopes with which it was reached.
         let mut dead_ends: BTreeMap<u128, u32> = BTreeMap::new();
         let mut choices: Vec<Choice> = Vec::new();
         let mut hopes = 0;
@@ -329,8 +331,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Takes everything that can be taken without loss; returns how many are taken then, those that might be taken next, and those of unknown
-    /// outcome.
+    /// Takes all operations that can be taken without loss. Returns the number of operations taken then, the operations that could be
+    /// taken next, and those of unknown outcome.
     fn take_the_obvious(&mut self) -> (usize, Vec<(usize, bool)>, Vec<usize>) {
         loop {
             let before = self.taken.len();
@@ -339,7 +341,8 @@ impl<'a> Search<'a> {
                 match self.ops[op].answer {
                     None => open.push(op),
                     Some(_) => match self.try_out(op) {
-                        // Another time it would change nothing either. (To set what is set already is something else.)
+                        // At another time it would change nothing either. (Setting an attribute to its present value counts as a
+                        // change.)
                         Some(changes) if changes.is_empty() && !self.shuts_out(op) => self.take(op, &[]),
                         Some(_) => others.push((op, false)),
                         None => {}
@@ -347,14 +350,14 @@ impl<'a> Search<'a> {
                 }
             }
             if self.taken.len() == before {
-                // The one that was answered first is tried first.
+                // The operation that was answered first is tried first.
                 others.sort_by_key(|(op, _)| std::cmp::Reverse(self.ops[*op].completed));
                 return (before, others, open);
             }
         }
     }
 
-    /// True if, once this one is taken, it is too late for one of unknown outcome.
+    /// True if an operation of unknown outcome could not be taken any more after this one.
     fn shuts_out(&self, number: usize) -> bool {
         let invoked = self.ops[number].invoked;
         let is_left =
@@ -362,8 +365,8 @@ impl<'a> Search<'a> {
         (self.first..number).any(|op| self.ops[op].until <= invoked && is_left(op))
     }
 
-    /// Of those of unknown outcome, the ones that change something: last those after which something goes on that was answered, of these the
-    /// earliest last; the rest, which are hopes, only if that is wanted.
+    /// The operations of unknown outcome that change something, in reverse order of preference: last those after which an answered
+    /// operation can be taken, the earliest of them at the very end; before them the others, which are hopes, if `may_hope`.
     fn helpful_last(&mut self, open: Vec<usize>, may_hope: bool) -> Vec<(usize, bool)> {
         let (mut helpful, mut hopes) = (Vec::new(), Vec::new());
         for op in open.into_iter().rev() {
@@ -371,10 +374,10 @@ impl<'a> Search<'a> {
             let taken = self.taken.len();
             self.take(op, &changes);
             let candidates = self.candidates();
-            let coordinates_recovery =
+            let is_useful =
                 candidates.into_iter().any(|next| self.ops[next].answer.is_some() && self.try_out(next).is_some());
             self.take_back(taken);
-            match coordinates_recovery {
+            match is_useful {
                 true => helpful.push((op, false)),
                 false if may_hope => hopes.push((op, true)),
                 false => {}
@@ -384,7 +387,7 @@ impl<'a> Search<'a> {
         hopes
     }
 
-    /// Those that no other must precede which is not taken.
+    /// Operations that may come next: no operation that must precede them is untaken.
     fn candidates(&mut self) -> Vec<usize> {
         while self.is_taken.get(self.first) == Some(&true) {
             self.first += 1;
@@ -408,7 +411,7 @@ impl<'a> Search<'a> {
         found
     }
 
-    /// What it changes, if it may be taken now: if it finds what it was answered.
+    /// The changes of an operation, if it may be taken now, that is, if its answer fits the present state.
     fn try_out(&mut self, number: usize) -> Option<Vec<Change>> {
         self.steps += 1;
         let op = &self.ops[number];
@@ -453,7 +456,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Makes a change; returns what was there.
+    /// Applies a change; returns the previous value.
     fn put(&mut self, change: &Change) -> Option<Bytes> {
         let before = match &change.value {
             Some(value) => self.state.insert(change.key, value.clone()),
@@ -466,19 +469,19 @@ impl<'a> Search<'a> {
     }
 }
 
-/// What a key with its value adds to the digest of a state.
+/// The contribution of a key and its value to the digest of a state.
 fn fingerprint(key: Key, value: &Bytes) -> u128 {
     const PRIME: u128 = (1 << 88) + 0x13b;
     let mut hash: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     let mut add = |byte: u8| hash = (hash ^ u128::from(byte)).wrapping_mul(PRIME);
     key.encode().into_iter().chain(value.iter().copied()).for_each(&mut add);
-    // So that what differs in the last bytes differs everywhere.
+    // Makes differences in the last bytes affect all bits.
     hash ^= hash >> 67;
     hash.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)
 }
 
-/// How many of these operations there are in each state of knowledge, and how many compare-and-swaps are known to have swapped: for those
-/// who want to see that something was checked.
+/// Counts these operations by their outcome, and the compare-and-swaps that are known to have swapped, so that reports show how much
+/// was checked.
 pub fn count_outcomes<'a>(operations: impl IntoIterator<Item = &'a ObjectOperation>) -> BTreeMap<&'static str, u64> {
     let mut counts = BTreeMap::new();
     for operation in operations {

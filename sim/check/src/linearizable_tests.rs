@@ -1,4 +1,5 @@
-//! Known bad histories, sequential runs blurred by time, and small random ones against a checker that tries every order.
+//! Tests of the linearizability checker: known bad histories, sequential runs with blurred times, and small random histories compared
+//! with a naive checker that tries every order.
 
 use super::*;
 use crate::exactly_once::{Miscounted, check_counters};
@@ -41,7 +42,8 @@ fn swap(object: u64, from: &'static str, to: &'static str) -> ObjectRequest {
     request(&[command(object, Action::CompareAndSwap { name: NAME, compare, swap, undefined, original: true })])
 }
 
-/// Histories written as stories. What is not said of an answer is what a device answers that does one after the other.
+/// A history written step by step. Unless a test sets an answer, it is the answer of a device that executes the requests one after
+/// the other.
 struct Story {
     history: ObjectHistory,
     device: Objects,
@@ -49,7 +51,7 @@ struct Story {
 }
 
 impl Story {
-    /// Objects 1 and 2 are there from the start.
+    /// Objects 1 and 2 exist from the start.
     fn begin() -> Story {
         let mut device = Objects::new();
         for object in [1, 2] {
@@ -65,19 +67,19 @@ impl Story {
         Time(self.clock)
     }
 
-    /// Somebody, by letter, asks; the device has not done it.
+    /// A client, named by its letter, issues a request that the device has not executed yet.
     fn ask(&mut self, who: &str, request: ObjectRequest) -> ObjectOperationId {
         let now = self.now();
         self.history.ask(Client { host: u32::from(who.as_bytes()[0]), number: 0 }, now, HERE, request)
     }
 
-    /// The device does it, and the answer comes.
+    /// The device executes the request, and the answer arrives.
     fn end(&mut self, id: ObjectOperationId) {
         let answer = work(&mut self.device, &self.history.operation(id).request.clone());
         self.answer(id, answer);
     }
 
-    /// The device does it, and nobody hears of it.
+    /// The device executes the request, and the answer is lost.
     fn happens(&mut self, id: ObjectOperationId) {
         work(&mut self.device, &self.history.operation(id).request.clone()).expect("it is not refused");
     }
@@ -96,7 +98,7 @@ impl Story {
         self.end(id);
     }
 
-    /// Somebody gets another value than there is.
+    /// A client reads a value that differs from the stored one.
     fn sees(&mut self, who: &str, name: AttributeName, value: Bytes) {
         let id = self.ask(who, get(1, name));
         self.answer(id, Ok(vec![CommandResult { action: ActionResult::Done, values: vec![value] }]));
@@ -139,8 +141,8 @@ fn a_stale_read_is_found_and_told_with_what_it_should_have_seen() {
     let contradiction = story.contradiction();
     assert_eq!(contradiction.expected.len(), 1);
     let text = contradiction.to_string();
-    assert!(text.contains("got \"old\"  <- the first that can't be"), "{text}");
-    assert!(text.contains("it could have been: done, got \"new\""), "{text}");
+    assert!(text.contains("got \"old\"  <- the first impossible answer"), "{text}");
+    assert!(text.contains("possible answer: done, got \"new\""), "{text}");
     assert!(contradiction.witnesses.iter().filter(|op| op.changed_nothing()).count() == 1, "{text}");
 }
 
@@ -214,7 +216,7 @@ fn a_value_that_was_overwritten_does_not_come_back() {
     story.is_fine();
     story.does("b", set(1, "newer"));
     story.is_fine();
-    // A copy of the first request comes later still.
+    // A copy of the first request arrives even later.
     story.sees("b", NAME, "late".into());
     story.contradiction();
     story.answer(late, Ok(Vec::new()));
@@ -255,7 +257,7 @@ fn what_is_unknown_may_happen_late_but_never_twice_nor_once_it_is_kept_out() {
     kept_out.is_fine();
     kept_out.sees("b", NAME, "late".into());
     kept_out.contradiction();
-    // It may have happened before.
+    // The request may have happened before.
     let mut before = Story::begin();
     before.ask("a", set(1, "late"));
     let now = before.now();
@@ -313,8 +315,8 @@ fn objects_that_come_and_go_are_one_world_with_the_numbers_of_new_ones() {
     story.does("b", request(&[command(10, Action::Stat)]));
     story.does("a", add(1, 1));
     story.is_fine();
-    assert_eq!(partition(&story.history).len(), 2, "the counter of an object that stays has nothing to do with that");
-    // Numbers are not given again.
+    assert_eq!(partition(&story.history).len(), 2, "the counter of an object that always exists is a part of its own");
+    // Object numbers are not reused.
     let again = story.ask("a", request(&[command(0, Action::Create)]));
     let number = ActionResult::Created { object: ObjectId(3) };
     story.answer(again, Ok(vec![CommandResult { action: number, values: Vec::new() }]));
@@ -374,17 +376,17 @@ fn many_of_unknown_outcome_are_no_trouble_where_answers_tell_which_happened() {
 #[test]
 fn a_search_without_end_is_given_up_and_that_is_no_success() {
     let mut story = Story::begin();
-    // Sums of any of these may be what was seen; it is none of them.
+    // Sums of any of these may have been read; the value is none of them.
     for power in 0..22 {
         story.ask("z", add(1, 1 << (2 * power)));
     }
     story.sees("b", COUNT, number(3));
     let verdict = check_objects(&story.history);
     assert!(matches!(verdict, Linearizability::GaveUp(GaveUp { unknown: 22, .. })), "{verdict:?}");
-    assert_eq!(check_counters(&story.history), Ok(1), "which is as far as it can tell");
+    assert_eq!(check_counters(&story.history), Ok(1), "this checker can't detect it");
 }
 
-/// What may be asked in random histories: of two attributes and the bytes of one object, and of objects that come and go.
+/// Random requests: on two attributes and the bytes of one object, and on objects that are created and removed.
 fn any_request() -> impl Strategy<Value = ObjectRequest> {
     let value = prop::sample::select(vec!["x", "y", "z"]);
     let one = prop_oneof![
@@ -407,7 +409,8 @@ fn any_request() -> impl Strategy<Value = ObjectRequest> {
     })
 }
 
-/// A step of a history: a request, how long before it happens it is asked for, how long after it is answered, and if at all.
+/// A step of a random history: a request, how long before its execution it is issued, how long after it is answered, and whether it
+/// is.
 #[derive(Clone, Debug)]
 struct Step {
     request: ObjectRequest,
@@ -426,7 +429,7 @@ fn any_step(jitter: u64) -> impl Strategy<Value = Step> {
     })
 }
 
-/// One after the other, each at a time of its own; asked for and answered around that time.
+/// Executes the requests one after the other, each at its own time; they are invoked and answered around that time.
 fn blurred(steps: &[Step]) -> ObjectHistory {
     let mut device = Story::begin().device;
     let mut moments = Vec::new();
@@ -436,7 +439,7 @@ fn blurred(steps: &[Step]) -> ObjectHistory {
         moments.push((at - step.early, number, None));
         moments.extend(step.late.map(|late| (at + late, number, Some(answer))));
     }
-    // Who answers at the moment at which another is asked answers first.
+    // If a request is answered at the moment at which another is issued, the answer comes first.
     moments.sort_by_key(|(at, number, answer)| (*at, answer.is_none(), *number));
     let mut history = ObjectHistory::default();
     history.begin_with(HERE, Story::begin().device);
@@ -453,7 +456,7 @@ fn blurred(steps: &[Step]) -> ObjectHistory {
     history
 }
 
-/// Tries every order of every choice of those that may have happened.
+/// Tries every order of every choice of the operations that may have happened.
 fn naive(history: &ObjectHistory) -> bool {
     let operations: Vec<&ObjectOperation> = history.operations().iter().collect();
     fn go(operations: &[&ObjectOperation], taken: &mut Vec<usize>, device: &Objects) -> bool {
@@ -484,7 +487,7 @@ fn naive(history: &ObjectHistory) -> bool {
     go(&operations, &mut Vec::new(), &history.initial(HERE))
 }
 
-/// Two requests are answered with each other's answers.
+/// The history with the answers of two requests exchanged.
 fn exchanged(history: &ObjectHistory, one: usize, other: usize) -> ObjectHistory {
     let operations = history.operations();
     let answered: Vec<usize> = (0..operations.len()).filter(|number| operations[*number].answer().is_some()).collect();
@@ -504,7 +507,7 @@ fn exchanged(history: &ObjectHistory, one: usize, other: usize) -> ObjectHistory
     })
 }
 
-/// The same history, but for what those are answered that are.
+/// The history with other answers to those operations that were answered.
 fn with_answers(history: &ObjectHistory, answer: impl Fn(usize) -> ObjectAnswer) -> ObjectHistory {
     let mut changed = ObjectHistory::default();
     changed.begin_with(HERE, history.initial(HERE));

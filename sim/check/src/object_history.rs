@@ -1,6 +1,7 @@
-//! What clients had done on objects that hold bytes and attributes, when, and what they were answered.
+//! The history of object requests: the requests that clients issued on objects with bytes and attributes, their times, and the
+//! answers.
 //!
-//! Each device's objects are a world of their own: nothing orders what happens on two of them.
+//! The objects of each device are independent: nothing orders requests to two devices.
 
 use crate::history::{Client, Moment};
 use braid_base::{DeviceId, Time};
@@ -13,42 +14,36 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// All that there is on a device, as [`braid_objects`] keeps it.
+/// All objects of a device, in the representation of [`braid_objects`].
 pub type Objects = BTreeMap<Key, Bytes>;
 
 /// How a request ended, as far as its client knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nobody knows: it has happened, or will at some time, or never.
+    /// The outcome is unknown: the request has happened, will happen at some time, or never will.
     Unknown,
-    /// Likewise, but after this moment it does not happen any more: who asked is kept out, or has taken leave.
+    /// The outcome is unknown, but the request does not happen after this moment: its host was fenced, or has disconnected
+    /// gracefully.
     UnknownUntil(Moment),
-    /// Nothing of it has happened, nor will.
+    /// The request has not happened and never will.
     Never,
-    /// It has happened, or was refused by what it found, between its invocation and now.
+    /// The request happened between its invocation and this moment, or was refused because of the state it found.
     Answered(Moment, ObjectAnswer),
 }
 
-/// One request of one client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectOperation {
-    /// Who.
     pub client: Client,
-    /// Where.
     pub device: DeviceId,
-    /// What.
     pub request: ObjectRequest,
-    /// When it was asked for.
     pub invoked: Moment,
-    /// What became of it.
     pub outcome: Outcome,
 }
 
-/// Names a request in its history.
+/// Identifies a request in its history.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct ObjectOperationId(usize);
 
-/// All requests of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectHistory {
     operations: Vec<ObjectOperation>,
@@ -57,30 +52,30 @@ pub struct ObjectHistory {
 }
 
 impl ObjectHistory {
-    /// What was on a device before the first request; nothing, unless it is said.
+    /// Sets the objects of a device before the first request. Without a call the device is empty.
     pub fn begin_with(&mut self, device: DeviceId, objects: Objects) {
         self.initial.insert(device, objects);
     }
 
-    /// A client asks for something.
+    /// Records that a client issues a request.
     pub fn ask(&mut self, client: Client, now: Time, device: DeviceId, request: ObjectRequest) -> ObjectOperationId {
         let invoked = self.moment(now);
         self.operations.push(ObjectOperation { client, device, request, invoked, outcome: Outcome::Unknown });
         ObjectOperationId(self.operations.len() - 1)
     }
 
-    /// It is answered by the device. What ends in any other way is left as it is: nobody knows what became of it.
+    /// Records the device's answer to a request. A request that ends in any other way keeps its unknown outcome.
     pub fn answered(&mut self, id: ObjectOperationId, now: Time, answer: ObjectAnswer) {
         let now = self.moment(now);
         self.operations[id.0].outcome = Outcome::Answered(now, answer);
     }
 
-    /// It is certain that nothing of it has happened, nor will.
+    /// Records that a request certainly has not happened and never will.
     pub fn never(&mut self, id: ObjectOperationId) {
         self.operations[id.0].outcome = Outcome::Never;
     }
 
-    /// Whatever this host has asked for on a device, and was not answered, will not happen any more.
+    /// Records that no unanswered request of this host to a device will happen from now on.
     pub fn is_kept_out(&mut self, host: u32, device: DeviceId, now: Time) {
         let now = self.moment(now);
         let of_it = |op: &&mut ObjectOperation| op.client.host == host && op.device == device;
@@ -91,7 +86,7 @@ impl ObjectHistory {
         }
     }
 
-    /// If nobody knows what became of it, it has happened by now or will not.
+    /// Records that a request whose outcome is unknown will not happen from now on.
     pub fn is_over(&mut self, id: ObjectOperationId, now: Time) {
         let now = self.moment(now);
         let outcome = &mut self.operations[id.0].outcome;
@@ -100,28 +95,27 @@ impl ObjectHistory {
         }
     }
 
-    /// Nothing that was asked of a device counts any more: what it held is lost.
+    /// Drops all requests to a device whose content is lost.
     pub fn forget(&mut self, device: DeviceId) {
         self.operations.retain(|operation| operation.device != device);
         self.initial.remove(&device);
     }
 
-    /// All requests, in the order in which they were asked for.
+    /// All requests, in the order of their invocations.
     pub fn operations(&self) -> &[ObjectOperation] {
         &self.operations
     }
 
-    /// One of them.
     pub fn operation(&self, id: ObjectOperationId) -> &ObjectOperation {
         &self.operations[id.0]
     }
 
-    /// What was on a device before the first.
+    /// The objects of a device before the first request.
     pub fn initial(&self, device: DeviceId) -> Objects {
         self.initial.get(&device).cloned().unwrap_or_default()
     }
 
-    /// Something happens that what is asked for later comes after.
+    /// Records a moment after which all later requests come.
     pub fn moment(&mut self, time: Time) -> Moment {
         self.moments += 1;
         Moment { number: self.moments, time }
@@ -129,7 +123,6 @@ impl ObjectHistory {
 }
 
 impl ObjectOperation {
-    /// When it was answered, if it was.
     pub fn completed(&self) -> Option<Moment> {
         match self.outcome {
             Outcome::Answered(at, _) => Some(at),
@@ -137,7 +130,6 @@ impl ObjectOperation {
         }
     }
 
-    /// What it was answered, if it was.
     pub fn answer(&self) -> Option<&ObjectAnswer> {
         match &self.outcome {
             Outcome::Answered(_, answer) => Some(answer),
@@ -145,7 +137,7 @@ impl ObjectOperation {
         }
     }
 
-    /// True if it is known to have changed nothing.
+    /// True if the request is known to have changed nothing.
     pub fn changed_nothing(&self) -> bool {
         match &self.outcome {
             Outcome::Never | Outcome::Answered(_, Err(_)) => true,
@@ -154,7 +146,7 @@ impl ObjectOperation {
     }
 }
 
-/// Refusals that have nothing to do with what the objects hold: a device may give them to any request.
+/// Failures that do not depend on the content of the objects: a device may give them to any request.
 pub fn is_beyond_the_model(failure: ObjectFailure) -> bool {
     matches!(failure, ObjectFailure::NoSpace | ObjectFailure::Lost | ObjectFailure::Busy)
 }
@@ -175,7 +167,7 @@ impl fmt::Display for ObjectOperation {
     }
 }
 
-/// A request in short, as in `o3: 1/7 += 2, get 1/8; o3: list if swapped`.
+/// Formats a request briefly, as in `o3: 1/7 += 2, get 1/8; o3: list if swapped`.
 pub struct Told<'a>(pub &'a ObjectRequest);
 
 impl fmt::Display for Told<'_> {
@@ -223,7 +215,7 @@ fn tell_when(f: &mut fmt::Formatter<'_>, when: When) -> fmt::Result {
     })
 }
 
-/// An answer in short.
+/// Formats an answer briefly.
 pub struct ToldAnswer<'a>(pub &'a ObjectAnswer);
 
 impl fmt::Display for ToldAnswer<'_> {
@@ -266,7 +258,7 @@ fn named(name: AttributeName) -> String {
     format!("{:x}/{}", name.page, name.number)
 }
 
-/// A value as a number, if it has eight bytes, or its first ones.
+/// A value as a number if it has eight bytes, otherwise its first bytes.
 fn short(value: &[u8]) -> String {
     match <[u8; 8]>::try_from(value) {
         Ok(word) => i64::from_be_bytes(word).to_string(),

@@ -1,4 +1,4 @@
-//! Redundancy recomputed from blocks as they lie on the devices, in the plainest way.
+//! Recomputes redundancy from the blocks on the devices, with the simplest possible code.
 
 use braid_base::BLOCK_BYTES;
 use braid_layout::{Layout, UnitAddress};
@@ -7,7 +7,6 @@ use braid_layout::{Layout, UnitAddress};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("stripe {stripe}: the redundancy in {place:?} does not match the data, first at byte {byte} of the block")]
 pub struct ParityError {
-    /// Of which stripe.
     pub stripe: u64,
     /// The block of the redundancy unit.
     pub place: UnitAddress,
@@ -15,7 +14,7 @@ pub struct ParityError {
     pub byte: usize,
 }
 
-/// Compares every block of a stripe's redundancy units with the data; `block` brings a component block.
+/// Compares every block of a stripe's redundancy units with the data; `block` returns a component block.
 pub fn check_stripe(
     layout: &Layout,
     stripe: u64,
@@ -37,13 +36,13 @@ pub fn check_stripe(
     Ok(())
 }
 
-/// A block of the volume as the other units of its stripe have it; nothing, where the layout has no redundancy.
+/// A block of the volume, computed from the other units of its stripe; `None` if the layout has no redundancy.
 pub fn reconstruct(
     layout: &Layout,
     volume_block: u64,
     mut block: impl FnMut(UnitAddress) -> Vec<u8>,
 ) -> Option<Vec<u8>> {
-    assert!(layout.data_units() == 1 || layout.redundancy_units() <= 1, "one parity unit is all there is so far");
+    assert!(layout.data_units() == 1 || layout.redundancy_units() <= 1, "only one parity unit is supported");
     if layout.redundancy_units() == 0 {
         return None;
     }

@@ -1,9 +1,9 @@
-//! Cuts a history of requests for objects into parts that have nothing to do with each other: an order of each is an order of all,
-//! so each is searched alone.
+//! Divides a history of object requests into independent parts. Orders of all parts together are an order of the history, so each
+//! part is searched alone.
 //!
-//! Of an object that is there from the start and is never removed, each attribute is a world of its own, and so are its bytes with its length.
-//! All other objects of a device are one, for the numbers that the device gives them hang together. A request that reaches into two
-//! worlds makes them one.
+//! For an object that exists from the start and is never removed, each attribute is a part, and so are its bytes with its length. All
+//! other objects of a device form one part, because the device allocates their numbers from one sequence. A request that touches two
+//! parts joins them.
 
 use crate::object_history::{ObjectHistory, ObjectOperation, Outcome};
 use braid_base::{DeviceId, ObjectId};
@@ -11,20 +11,21 @@ use braid_objects::Key;
 use braid_wire::{Action, AttributeName, ObjectCommand};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a request may touch.
+/// A part of the state that a request may touch.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Footprint {
-    /// One attribute of an object that stays.
+    /// One attribute of an object that always exists.
     Attribute(DeviceId, ObjectId, AttributeName),
-    /// All of them, where some are listed.
+    /// All attributes of an object, where a request lists them.
     Attributes(DeviceId, ObjectId),
-    /// Its bytes.
+    /// The bytes of an object.
     Data(DeviceId, ObjectId),
-    /// All objects of the device that come and go.
+    /// All objects of the device that are created or removed.
     Others(DeviceId),
 }
 
-/// The requests of a history that may have happened, as numbers, in parts; each part is of one device, and in the order of the history.
+/// The requests of a history that may have happened, as numbers, in parts. Each part belongs to one device and is in the order of the
+/// history.
 pub fn partition(history: &ObjectHistory) -> Vec<Vec<usize>> {
     let counted = |op: &&ObjectOperation| op.outcome != Outcome::Never;
     let operations = || history.operations().iter().filter(counted);
@@ -67,9 +68,9 @@ pub fn partition(history: &ObjectHistory) -> Vec<Vec<usize>> {
 }
 
 struct Kinds {
-    /// Objects that are there from the start, and are never removed.
+    /// Objects that exist from the start and are never removed.
     staying: BTreeSet<(DeviceId, ObjectId)>,
-    /// Objects of which attributes are listed.
+    /// Objects whose attributes are listed.
     listed: BTreeSet<(DeviceId, ObjectId)>,
 }
 
@@ -101,7 +102,7 @@ impl Kinds {
     }
 }
 
-/// Which places are one.
+/// A union-find structure over footprints.
 #[derive(Default)]
 struct Joined {
     parents: BTreeMap<Footprint, Footprint>,

@@ -1,58 +1,59 @@
-//! Serializability of a history of multi-cell reads and writes: is there an order of the operations in which every read
-//! sees what the writes before it left, and which is true to what the protocol promises about time ([`Promise`])?
+//! A serializability checker for histories of multi-cell reads and writes: is there an order of the operations in which every read
+//! returns the values of the latest writes before it, and which keeps the order in time that the protocol promises ([`Promise`])?
 //!
-//! The search is Wing and Gong's with Lowe's memory of dead ends: take operations one by one, each out of those that no
-//! untaken one must precede; step back when stuck. What makes it fast is that values name their writes:
+//! The search is Wing and Gong's with Lowe's cache of dead ends. It takes operations one by one, each from those that no untaken
+//! operation must precede, and backtracks when none can be taken. It is fast because values identify their writes:
 //!
-//! * a read that sees the present state is taken at once: it changes nothing, so this can't be wrong;
-//! * a write may not overwrite a value that an untaken read still wants and no untaken write can bring back;
-//! * a write whose own value nobody wants, over values nobody wants, is taken at once;
-//! * a state is its wanted values only, so different orders of unseen writes meet in one state;
-//! * and before the search begins, every order of two operations that follows from what was seen is written down.
+//! - A read whose values match the present state is taken at once: it changes nothing, so this can't be wrong.
+//! - A write may not overwrite a value that an untaken read still needs and that no untaken write can restore.
+//! - A write is taken at once if no untaken read needs its own values or those that it overwrites.
+//! - The state consists only of the values that are still needed, so different orders of writes that no read needs lead to the same
+//!   state.
+//! - Before the search begins, every order of two operations that follows from the values read is recorded.
 //!
-//! Operations that never completed may be taken at any later time or never. Those whose values nobody saw are dropped
-//! beforehand, which loses nothing: the order remains one without them.
+//! Operations that never completed may be taken at any later time or never. Those whose values no read returned are removed
+//! beforehand. This loses nothing: an order remains valid without them.
 
 use crate::history::{Action, CELLS_PER_BLOCK, Cells, History, Operation, Run, Tag};
 use braid_base::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Taken operations after which the search gives up.
+/// The number of operations taken after which the search is abandoned.
 const STEPS_MAX: u64 = 5_000_000;
 
-/// Which operations must keep the order in which they happened, one having completed before the other was asked for.
+/// Which operations must keep their order in time, where one completed before the other was invoked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
-    /// All: strict serializability. Timestamp ordering keeps this only while all clocks agree and no stamps run ahead of them.
+    /// All operations: strict serializability. Timestamp ordering guarantees it only while all clocks agree and no stamps run ahead
+    /// of them.
     Strict,
-    /// Those of one host, and those that share a block which at least one of them writes. This is what timestamp ordering
-    /// promises whatever the clocks do: stamps of one host rise, and a device refuses a stamp below those that it has seen
-    /// on the block. Two writes of different blocks through different hosts have no such bond: where clocks are apart, a
-    /// third host may see the later one and not yet the earlier.
+    /// Operations of one host, and operations that share a block which at least one of them writes. Timestamp ordering guarantees
+    /// this whatever the clocks do: the stamps of one host rise, and a device refuses a stamp below those that it has seen on the
+    /// block. Two writes of different blocks through different hosts are not ordered: if their clocks differ, a third host may read
+    /// the later write and not yet the earlier one.
     Related,
 }
 
-/// What the search found.
+/// The result of the search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// There is such an order; found in so many steps.
+    /// There is such an order.
     Serializable {
-        /// Operations taken, those taken back included.
+        /// Operations taken, including those that were taken back.
         steps: u64,
     },
-    /// There is none.
     Not(Violation),
-    /// The search was given up: too many operations of unknown outcome at once.
+    /// The search was abandoned: too many operations of unknown outcome at the same time.
     Undecided,
 }
 
-/// A part of a history that no order explains, as small as it could be made.
+/// A part of a history that no order explains, minimized.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The operation at whose completion the history became inexplicable.
+    /// The operation whose completion made the history inexplicable.
     pub culprit: Operation,
-    /// The operations that contradict each other, the culprit among them, in the order in which they were asked for.
+    /// The operations that contradict each other, including the culprit, in the order of their invocations.
     pub witnesses: Vec<Operation>,
 }
 
@@ -67,16 +68,16 @@ pub fn check(history: &History, promise: Promise) -> Verdict {
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "no order of these operations explains what was seen (cells are of 16 bytes):")?;
+        writeln!(f, "no order of these operations explains the values read (a cell has 16 bytes):")?;
         for operation in &self.witnesses {
-            let mark = if *operation == self.culprit { "  <- the first that can't be" } else { "" };
+            let mark = if *operation == self.culprit { "  <- the first impossible result" } else { "" };
             writeln!(f, "  {operation}{mark}")?;
         }
         Ok(())
     }
 }
 
-/// Finds the first completion that can't be, then leaves out whatever the contradiction does not need.
+/// Finds the first impossible completion, then removes all operations that the contradiction does not need.
 fn explain(all: &[Operation], promise: Promise) -> Violation {
     let mut completions: Vec<u64> = all.iter().filter_map(|op| op.completed).map(|at| at.number).collect();
     completions.sort_unstable();
@@ -98,14 +99,14 @@ fn explain(all: &[Operation], promise: Promise) -> Violation {
             }
         }
         match part {
-            // A write can go only once nobody is left who saw it: another round may find more.
+            // A write can be removed only after every read of its values: another round may find more to remove.
             1 if kept.len() == before => return Violation { culprit, witnesses: kept },
             _ => part = part.div_ceil(2),
         }
     }
 }
 
-/// The history as it stood when `last` happened: later operations are not there, and what completed later is still open.
+/// The history as of moment `last`, without later operations and later completions.
 fn until(all: &[Operation], last: u64) -> Vec<Operation> {
     let mut part: Vec<Operation> = all.iter().filter(|op| op.invoked.number < last).cloned().collect();
     for operation in &mut part {
@@ -115,12 +116,12 @@ fn until(all: &[Operation], last: u64) -> Vec<Operation> {
     part
 }
 
-/// True unless a write was left out whose value is still seen: its absence would be a contradiction of our own making.
+/// True unless a write was removed whose value a read returned: its absence would be a contradiction that the checker itself made.
 fn is_whole(operations: &[Operation]) -> bool {
     let of_kind = |action| operations.iter().filter(move |op| op.action == action).flat_map(|op| op.runs.iter());
     let mut written: BTreeMap<Tag, Vec<Cells>> = BTreeMap::new();
     of_kind(Action::Write).for_each(|run| written.entry(run.tag).or_default().push(run.cells));
-    // What one operation writes in parts may be several here.
+    // An operation that writes in parts may be several operations here.
     written.values_mut().for_each(|cells| cells.sort_unstable());
     let is_written = |run: &Run| {
         let mut reached = run.cells.start;
@@ -148,7 +149,7 @@ fn search(operations: &[Operation], promise: Promise) -> Answer {
     }
 }
 
-/// A value that a cell, or rather a run of cells that no operation tells apart, may have; numbered over all runs.
+/// A value of a run of cells that no operation distinguishes; values are numbered over all runs.
 type Value = usize;
 
 struct Op {
@@ -159,40 +160,41 @@ struct Op {
     key: u128,
 }
 
-/// The search's state: which operations are taken, and what the cells hold.
+/// The state of the search: the operations taken and the content of the cells.
 struct Search {
     ops: Vec<Op>,
-    /// Of each operation, how many untaken ones must precede it.
+    /// For each operation, the number of untaken operations that must precede it.
     before: Vec<u32>,
-    /// Of each operation, which must follow it.
+    /// For each operation, the operations that must follow it.
     after: Vec<Vec<u32>>,
-    /// Untaken operations that none must precede.
+    /// Untaken operations that no other must precede.
     ready: BTreeSet<usize>,
     /// Untaken operations that completed: all must be taken.
     left: usize,
-    /// To which run of cells a value belongs.
+    /// For each value, its run of cells.
     run_of: Vec<usize>,
     keys: Vec<u128>,
-    /// Untaken reads that want a value.
+    /// For each value, the untaken reads that need it.
     wanted: Vec<u32>,
-    /// Untaken writes that bring it.
+    /// For each value, the untaken writes of it.
     writers: Vec<u32>,
     content: Vec<Value>,
-    /// A digest of the set of taken operations and of the wanted content.
+    /// A digest of the set of operations taken and of the needed content.
     digest: u128,
     taken: Vec<usize>,
     overwritten: Vec<Value>,
     steps: u64,
 }
 
-/// A choice that can be taken back: what was taken before it, and what else might be taken.
+/// A choice that can be taken back: the number of operations taken before it, and the alternatives.
 struct Choice {
     taken: usize,
     others: Vec<usize>,
 }
 
 impl Search {
-    /// None if a read saw what was never written, or an operation would have to precede itself: then the answer is known.
+    /// `None` if a read returned a value that was never written, or if an operation would have to precede itself: then there is no
+    /// order.
     fn new(operations: &[Operation], promise: Promise) -> Option<Search> {
         let seen: BTreeSet<Tag> = operations
             .iter()
@@ -278,7 +280,7 @@ impl Search {
                 return Answer::GivenUp;
             }
             if dead_ends.insert(self.digest) {
-                // The one that completed first is tried first.
+                // The operation that completed first is tried first.
                 candidates.retain(|op| self.may_take(*op));
                 candidates.sort_by_key(|op| std::cmp::Reverse(self.ops[*op].completed));
                 choices.push(Choice { taken: self.taken.len(), others: candidates });
@@ -296,7 +298,7 @@ impl Search {
         }
     }
 
-    /// Takes everything that can be taken without loss; returns what might be taken next.
+    /// Takes all operations that can be taken without loss; returns those that could be taken next.
     fn take_the_obvious(&mut self) -> Vec<usize> {
         loop {
             let candidates: Vec<usize> = self.ready.iter().copied().collect();
@@ -388,13 +390,13 @@ impl Search {
         }
     }
 
-    /// What a present value adds to the digest: nothing, unless somebody wants it.
+    /// The contribution of a present value to the digest: none, unless an untaken read needs it.
     fn shown(&self, value: Value) -> u128 {
         if self.wanted[value] > 0 { self.keys[value] } else { 0 }
     }
 }
 
-/// Of each operation, those that must follow it. Those that must follow one of these are left out: they will anyhow.
+/// For each operation, the operations that must follow it, without those that also must follow one of these.
 fn successors(operations: &[&Operation], promise: Promise) -> Vec<Vec<u32>> {
     let follows = |earlier: &Operation, later: &Operation| {
         earlier.completed.is_some_and(|end| end < later.invoked)
@@ -402,7 +404,7 @@ fn successors(operations: &[&Operation], promise: Promise) -> Vec<Vec<u32>> {
     };
     let mut all: Vec<Vec<u32>> = vec![Vec::new(); operations.len()];
     for (number, earlier) in operations.iter().enumerate() {
-        // Of a write of unknown outcome whose value is seen it is clear that it has happened. Zeros may be somebody else's.
+        // A write of unknown outcome whose value was read has certainly happened. Zeros may come from another write.
         let abandoned = earlier.abandoned.filter(|_| earlier.completed.is_some() || earlier.runs[0].tag != Tag::ZEROS);
         if let Some(abandoned) = abandoned {
             let first = operations.partition_point(|later| later.invoked < abandoned);
@@ -421,7 +423,8 @@ fn successors(operations: &[&Operation], promise: Promise) -> Vec<Vec<u32>> {
             }
             if follows(earlier, later) && !all[number].contains(&(later_number as u32)) {
                 all[number].push(later_number as u32);
-                // Whatever begins after a follower has completed follows that one, if all is ordered by time.
+                // If all operations are ordered by time, an operation invoked after the completion of a follower follows that
+                // follower.
                 if promise == Promise::Strict {
                     horizon = horizon.min(later.completed.map_or(u64::MAX, |end| end.number));
                 }
@@ -431,9 +434,10 @@ fn successors(operations: &[&Operation], promise: Promise) -> Vec<Vec<u32>> {
     all
 }
 
-/// Adds what follows from who saw what: where a read saw the value of one write and not that of another of the same cells,
-/// the other came either before the one or after the read; and if one of the two can't be, it is the other. Without this the
-/// search goes astray among writes that time leaves unordered. False if an operation would have to precede itself.
+/// Adds the orders that follow from the values read: if a read returned the value of one write and not that of another write of the
+/// same cells, the other write came before the first or after the read; if one of the two is impossible, the other holds. Without
+/// these orders the search takes far too long among writes that overlap in time. Returns false if an operation would have to precede
+/// itself.
 fn saturate(ops: &[Op], run_of: &[usize], runs: usize, writers: &[u32], after: &mut [Vec<u32>]) -> bool {
     let mut writers_of_run: Vec<Vec<(usize, Value)>> = vec![Vec::new(); runs];
     for (number, op) in ops.iter().enumerate().filter(|(_, op)| op.writes) {
@@ -446,17 +450,18 @@ fn saturate(ops: &[Op], run_of: &[usize], runs: usize, writers: &[u32], after: &
             reach.add(from, to);
         }
     };
-    // Triples of a read, a write that it saw, and another write of the same cells.
+    // Triples of a read, a write whose value it returned, and another write of the same cells.
     let mut triples: BTreeSet<(usize, usize, usize)> = BTreeSet::new();
     for (read, op) in ops.iter().enumerate().filter(|(_, op)| !op.writes) {
         for value in &op.values {
             let others = &writers_of_run[run_of[*value]];
             let initial = *value < runs;
             match (initial, writers[*value]) {
-                // What was there from the start, and nobody brings back.
+                // The initial content, which no write restores.
                 (true, 0) => others.iter().for_each(|(other, _)| order(read, *other, &mut reach)),
                 (false, 1) => {
-                    let seen = others.iter().find(|(_, written)| written == value).expect("somebody wrote it").0;
+                    let seen =
+                        others.iter().find(|(_, written)| written == value).expect("every value read was written").0;
                     order(seen, read, &mut reach);
                     let rest = others.iter().filter(|(other, _)| *other != seen);
                     triples.extend(rest.map(|(other, _)| (read, seen, *other)));
@@ -483,14 +488,14 @@ fn saturate(ops: &[Op], run_of: &[usize], runs: usize, writers: &[u32], after: &
     }
 }
 
-/// Which operations must precede which, whatever lies between: a row of bits for each.
+/// The transitive order: for each operation, a row of bits with the operations that must follow it.
 struct Reach {
     words: usize,
     bits: Vec<u64>,
 }
 
 impl Reach {
-    /// Of edges that all go from lower to higher numbers.
+    /// Expects that all edges go from lower to higher numbers.
     fn new(after: &[Vec<u32>]) -> Reach {
         let words = after.len().div_ceil(64);
         let mut reach = Reach { words, bits: vec![0; words * after.len()] };
@@ -515,7 +520,7 @@ impl Reach {
         }
     }
 
-    /// Whatever `to` precedes, and `to` itself, `from` precedes too.
+    /// Adds `to` and all operations after it to the operations after `from`.
     fn take_over(&mut self, from: usize, to: usize) {
         let row = self.bits[to * self.words..][..self.words].to_vec();
         let own = &mut self.bits[from * self.words..][..self.words];
@@ -524,12 +529,11 @@ impl Reach {
     }
 }
 
-/// True if the protocol keeps two operations in order: of one host, or on one block that one of them writes.
+/// True if the protocol keeps two operations in order: they belong to one host, or share a block that one of them writes.
 fn related(one: &Operation, other: &Operation) -> bool {
     one.client.host == other.client.host || share_a_written_block(one, other)
 }
 
-/// True if two operations share a block that one of them writes.
 fn share_a_written_block(one: &Operation, other: &Operation) -> bool {
     let writes = one.action == Action::Write || other.action == Action::Write;
     let blocks = |cells: Cells| (cells.start / CELLS_PER_BLOCK, cells.end.div_ceil(CELLS_PER_BLOCK));

@@ -1,4 +1,5 @@
-//! Known bad histories, and small random ones against a checker that tries every order.
+//! Tests of the serializability checker: known bad histories, and small random histories compared with a naive checker that tries
+//! every order.
 
 use super::*;
 use crate::history::{Client, History, OperationId, Run};
@@ -13,12 +14,12 @@ fn run(start: u64, end: u64, tag: u64) -> Run {
     Run { cells: cells(start, end), tag: Tag(tag) }
 }
 
-/// Clients by letter, each on a host of its own.
+/// A client by its letter; each has a host of its own.
 fn client(name: &str) -> Client {
     Client { host: u32::from(name.as_bytes()[0]), number: 0 }
 }
 
-/// Histories written as stories: `write`, then `done`.
+/// A history written step by step: `write`, then `done`.
 #[derive(Default)]
 struct Story {
     history: History,
@@ -69,7 +70,7 @@ impl Story {
     }
 }
 
-/// A client asks for a write of #1, is gone, and what it then writes is answered: #2.
+/// Client a requests write #1 and disconnects; then write #2 of client `name` is acknowledged.
 fn reconnected(name: &str) -> Story {
     let mut story = Story::default();
     let first = story.begin("a", 0, 4, 1);
@@ -87,7 +88,7 @@ fn an_abandoned_write_happens_before_what_its_host_is_asked_later_or_never() {
     overtaken.read("b", &[run(0, 4, 1)]);
     assert_eq!(overtaken.violation().culprit.runs, [run(0, 4, 1)]);
     assert!(matches!(check(&overtaken.history, Promise::Related), Verdict::Not(_)));
-    // Another host promises nothing of the kind.
+    // Another host makes no such promise.
     let mut other = reconnected("c");
     other.read("b", &[run(0, 4, 1)]);
     other.is_fine();
@@ -101,10 +102,10 @@ fn an_abandoned_write_may_be_seen_before_anything_else_is_asked() {
     let now = story.now();
     story.history.abandon(first, now);
     story.read("b", &[run(0, 4, 1)]);
-    // Other blocks of the same host have nothing to do with it.
+    // Other blocks of the same host are not affected.
     story.write("a", 1_000, 1_004, 2);
     story.is_fine();
-    // What was seen without it can't be followed by it.
+    // A value that was read without the write can't be followed by the write.
     story.read("a", &[run(0, 4, 0)]);
     story.violation();
 }
@@ -120,7 +121,7 @@ fn a_lost_write_is_found_and_told_in_three_lines() {
     story.read("b", &[run(0, 4, 0)]);
     let violation = story.violation();
     assert_eq!(violation.witnesses.len(), 2, "{violation}");
-    assert!(violation.to_string().contains("saw   zeros in 0..4  <- the first that can't be"), "{violation}");
+    assert!(violation.to_string().contains("saw   zeros in 0..4  <- the first impossible result"), "{violation}");
 }
 
 #[test]
@@ -225,7 +226,7 @@ fn hundreds_of_concurrent_operations_are_decided_quickly() {
         if rng.chance(1, 2) {
             let id = story.history.write(client("w"), now, cells(start, start + length), Tag(tag));
             state[start as usize..(start + length) as usize].fill(tag);
-            // One in fifty never hears what became of it.
+            // One operation in fifty keeps an unknown outcome.
             if !rng.chance(1, 50) {
                 open.push((id, None));
             }
@@ -249,10 +250,10 @@ fn hundreds_of_concurrent_operations_are_decided_quickly() {
     assert!(steps < 100_000, "{steps}");
 }
 
-/// The last cell of a block: small histories are about this and the next two.
+/// The last cell of a block: small histories use this cell and the next two.
 const FIRST: u64 = CELLS_PER_BLOCK - 1;
 
-/// Every subset of what may not have happened, in every order.
+/// Tries every subset of the operations that may not have happened, in every order.
 fn some_order_explains(operations: &[Operation], promise: Promise) -> bool {
     fn extend(operations: &[Operation], promise: Promise, taken: &mut Vec<usize>, state: &[u64; 3]) -> bool {
         let left: Vec<usize> = (0..operations.len()).filter(|at| !taken.contains(at)).collect();
@@ -288,7 +289,7 @@ fn some_order_explains(operations: &[Operation], promise: Promise) -> bool {
     extend(operations, promise, &mut Vec::new(), &[0; 3])
 }
 
-/// Up to six overlapping operations on three cells in two blocks; reads see likely values, right or wrong.
+/// Up to six overlapping operations on three cells in two blocks; reads see plausible values, right or wrong.
 fn small_history() -> impl Strategy<Value = History> {
     let operation = (any::<bool>(), 0u64..3, 1u64..4, prop::collection::vec(0u64..5, 3), 0u64..14, 1u64..10, 0u8..8);
     prop::collection::vec(operation, 1..7).prop_map(|list| {
@@ -303,7 +304,7 @@ fn small_history() -> impl Strategy<Value = History> {
             let (writes, first, count, values, _, _, luck) = &list[at];
             let range = cells(FIRST + first, FIRST + (first + count).min(3));
             let who = Client { host: u32::from(*luck % 3), number: at };
-            // Tags are unique to writes, but for zeros, which one in eight writes.
+            // Tags are unique to writes, except zeros, which one write in eight has.
             let tag = if *luck == 0 { Tag::ZEROS } else { Tag(at as u64 + 1) };
             match (ends, writes) {
                 (false, true) => drop(ids.insert(at, history.write(who, Time(time), range, tag))),

@@ -1,4 +1,4 @@
-//! `braid sim attack`: seed after seed, until one fails or enough have been run.
+//! The command `braid sim attack`: runs one seed after another until a run fails or enough have been run.
 
 use crate::failure::{Exit, Failure};
 use braid_cluster::attack::{Attack, Outcome};
@@ -14,59 +14,61 @@ use std::num::NonZero;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Attack simulated arrays with every fault there is, and check that nothing is lost or out of order
+/// Attack simulated arrays with every kind of fault, and check that no data is lost and the order of operations is right
 ///
-/// Each run is a whole array in a simulated world: an array, hosts, faults and their times, all drawn from a seed. Messages are lost,
-/// doubled, late and out of order; hosts, devices and lock servers die at any step, stall, flap and are cut off; disks lose what was
-/// not synced, are slow or full, and be corrupted; clocks jump and run wrong. Then everything heals, and must come to rest: every operation
-/// answered, nothing undecided, parity right, and the history of all hosts serializable, with no acknowledged write lost.
+/// Each run simulates a whole array: its layout, hosts, faults and their times are drawn from a seed. Messages are lost,
+/// duplicated, late and reordered; hosts, devices and lock servers crash at any step, restart repeatedly, stall and are cut
+/// off; disks lose what was not synced, are slow or full, and become corrupt; clocks jump and run fast or slow. Then all
+/// faults end and the array must come to rest: every operation answered, no transaction undecided, parity right, the
+/// history of all hosts serializable, and no acknowledged write lost.
 ///
-/// A failing run ends the attack with exit status 4 and the line that shows it again. Without --seed each attack has seeds of its own,
-/// and says which. Kinds of faults, for --only, --also and --without:
+/// A failing run ends the attack with exit status 4 and prints the command that repeats the run. Without --seed each attack
+/// uses seeds of its own, and prints them. Kinds of faults, for --only, --also and --without:
 ///   host-crash device-crash server-crash blackout flap stall slow-node cut clock-step clock-rate clock-leap
-///   slow-disk full-disk is corrupted unreadable misdirected replace migrate chore objects attribute volumes
-/// `misdirected` (a write that lands elsewhere and is said to be done) is beyond what is promised: name it with --also to see what
-/// that does.
+///   common-leap slow-disk full-disk disk-error large-sectors page-cache corruption unreadable misdirected replace migrate
+///   chore fence objects attribute-volumes volumes calm reconnect leave dead damage-degraded record-damage
+/// `misdirected` (a write lands in the wrong place, and the disk reports success) exceeds the fault model: name it with --also
+/// to see its effects. docs/fault-model.md describes every kind.
 ///
 /// Examples:
-///   braid sim attack                                   a thousand runs, some two minutes
+///   braid sim attack                                   a thousand runs, about two minutes
 ///   braid sim attack --time 5m --ordering callback-lock
 ///   braid sim attack --seed 0 --runs 300 --only device-crash,corruption
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Arguments {
-    /// The first seed; each run takes the next one [default: drawn, and printed]
+    /// The first seed; each further run uses the next number [default: random, and printed]
     #[arg(long, value_name = "S")]
     seed: Option<u64>,
-    /// How many runs [default: 1000, or as many as --time allows]
+    /// Number of runs [default: 1000, or as many as --time allows]
     #[arg(long, value_name = "N")]
     runs: Option<u64>,
-    /// Begin no further run after so long, such as 90s, 5m or 1h
+    /// Start no further run after this time, such as 90s, 5m or 1h
     #[arg(long, value_name = "T", value_parser = braid_terminal::arguments::span)]
     time: Option<Duration>,
     #[command(flatten)]
     chosen: Chosen,
-    /// How many runs at once [default: as many as there are cores]
+    /// Number of concurrent runs [default: the number of cores]
     #[arg(long, value_name = "N")]
     threads: Option<NonZero<usize>>,
-    /// Go on after a failure, and show them all
+    /// Continue after a failure, and report all failures
     #[arg(long)]
     keep_going: bool,
 }
 
-/// What is not left to the seeds: the same for `attack` and `replay`, since it is part of what a run is.
+/// The options that override the seed. `attack` and `replay` share them, since they are part of a run's identity.
 #[derive(clap::Args)]
 pub struct Chosen {
-    /// What keeps hosts apart, whatever the seeds say
+    /// The ordering of all volumes, instead of those drawn from the seeds
     #[arg(long, value_name = "NAME", value_parser = braid_terminal::arguments::ordering())]
     ordering: Option<Ordering>,
-    /// What a hostwrite promises that a failure cuts short
+    /// What an interrupted hostwrite may leave behind
     #[arg(long, value_name = "NAME")]
     atomicity: Option<Atomicity>,
-    /// Only these kinds of faults (messages have theirs all the same), separated by commas
+    /// Only these kinds of faults, separated by commas (faults of messages remain)
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
     only: Vec<FaultKind>,
-    /// These kinds besides, which runs do not have unless told to
+    /// These kinds, too, which runs have only on request
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
     also: Vec<FaultKind>,
     /// None of these kinds
@@ -75,7 +77,6 @@ pub struct Chosen {
 }
 
 impl Chosen {
-    /// What the simulator is told.
     pub fn choices(&self) -> Result<Choices, Failure> {
         Ok(Choices {
             ordering: self.ordering,
@@ -87,7 +88,6 @@ impl Chosen {
     }
 }
 
-/// Runs the command.
 pub fn execute(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let choices = arguments.chosen.choices()?;
     let seed = arguments.seed.unwrap_or_else(drawn_seed);
@@ -139,7 +139,7 @@ fn to_json(attack: &Attack, outcome: &Outcome, took: Duration) -> Value {
            "failures": outcome.failures.iter().map(failure).collect::<Vec<_>>()})
 }
 
-/// A report's figures, by name.
+/// The figures of a report, by name.
 pub fn report_json(report: &Report) -> Value {
     let Report { network, disks, .. } = report;
     let ignored: BTreeMap<String, u64> =
@@ -159,7 +159,7 @@ pub fn report_json(report: &Report) -> Value {
     })
 }
 
-/// Short enough to be typed.
+/// A random seed, short enough to be typed.
 fn drawn_seed() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     since.as_nanos() as u64 % 1_000_000 * 1_000

@@ -1,4 +1,4 @@
-//! `braid sim list`, `run` and `report`: the experiments of the papers, on modelled hardware.
+//! The commands `braid sim list`, `run` and `report`: the experiments of the papers on modelled hardware.
 
 use crate::failure::Failure;
 use braid_benchkit::tables::{tables, text};
@@ -15,49 +15,45 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// What `list` takes.
 #[derive(clap::Args)]
 pub struct List {
-    /// The parameters of the papers' baselines and what each may be, instead
+    /// List the parameters of the papers' baselines and their allowed values instead
     #[arg(long)]
     parameters: bool,
 }
 
-/// What `run` takes.
 #[derive(clap::Args)]
 pub struct Run {
-    /// Which ones; `braid sim list` names them
+    /// The experiments to run; `braid sim list` shows their names
     #[arg(value_name = "NAME", required_unless_present = "all", conflicts_with = "all")]
     names: Vec<String>,
-    /// All of them
+    /// Run all experiments
     #[arg(long)]
     all: bool,
-    /// Decides everything that is left to chance
+    /// The seed, which determines all random choices
     #[arg(long, value_name = "S", default_value_t = 1)]
     seed: u64,
     /// Independent runs of each point, at least 1 [default: run.replications]
     #[arg(long, value_name = "R", value_parser = clap::value_parser!(u64).range(1..=1000))]
     replications: Option<u64>,
-    /// Another value for a parameter that the experiment does not set itself; may be given again
+    /// Set a parameter that the experiment does not set itself; repeatable
     #[arg(long = "set", value_name = "KEY=VALUE")]
     assignments: Vec<String>,
-    /// A first look: few points, operations and replications
+    /// A quick look: few points, operations and replications
     #[arg(long)]
     quick: bool,
-    /// A folder for the results, which must not be there yet [default: braid-sim/NAME, or braid-sim/all]
+    /// The folder for the results, which must not exist yet [default: braid-sim/NAME, or braid-sim/all]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
-/// What `report` takes.
 #[derive(clap::Args)]
 pub struct Report {
-    /// The folder that `run` wrote
+    /// A folder written by `run`
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 }
 
-/// Lists the experiments or their parameters.
 pub fn list(arguments: &List, common: &Common) -> Result<ExitCode, Failure> {
     if arguments.parameters {
         return list_parameters(common);
@@ -80,7 +76,7 @@ fn list_parameters(common: &Common) -> Result<ExitCode, Failure> {
         let subject = base.parameters(&[]).map_err(failure)?;
         for (name, value) in subject.list() {
             let limit = subject.limits().iter().find(|limit| limit.key == name);
-            let allowed = limit.map_or("a word; a wrong one is answered with the choices".to_string(), |limit| {
+            let allowed = limit.map_or("a word; an error message lists the choices".to_string(), |limit| {
                 format!("{} to {}", limit.least, limit.most)
             });
             listed.push((base.file(), name, value, allowed));
@@ -100,7 +96,6 @@ fn list_parameters(common: &Common) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs experiments.
 pub fn execute_run(arguments: &Run, common: &Common) -> Result<ExitCode, Failure> {
     let experiments = chosen(arguments)?;
     let request = Request {
@@ -109,7 +104,7 @@ pub fn execute_run(arguments: &Run, common: &Common) -> Result<ExitCode, Failure
         assignments: arguments.assignments.clone(),
         thoroughness: if arguments.quick { Thoroughness::Quick } else { Thoroughness::Full },
     };
-    // All that is wrong with the request is said before anything is made.
+    // All errors in the request are reported before anything is created.
     let plans = experiments
         .iter()
         .map(|experiment| plan(experiment, &request))
@@ -159,7 +154,7 @@ fn chosen(arguments: &Run) -> Result<Vec<&'static Experiment>, Failure> {
             Failure::usage("no-such-experiment", format!("there is no experiment '{name}'"))
                 .hint(format!("choose one of {}", names.join(", ")))
         })?;
-        // Asked for twice, it is run once.
+        // An experiment that is named twice is run once.
         if !experiments.iter().any(|known| known.name == experiment.name) {
             experiments.push(experiment);
         }
@@ -174,13 +169,12 @@ fn folder(arguments: &Run, experiments: &[&Experiment]) -> Result<PathBuf, Failu
     };
     let dir = arguments.out.clone().unwrap_or_else(|| Path::new("braid-sim").join(one));
     if dir.exists() {
-        return Err(Failure::usage("exists", format!("{} is there already", dir.display()))
-            .hint("name another folder with --out, or remove this one"));
+        return Err(Failure::usage("exists", format!("{} exists already", dir.display()))
+            .hint("choose another folder with --out, or remove this one"));
     }
     Ok(dir)
 }
 
-/// Makes a page of results.
 pub fn execute_report(arguments: &Report, common: &Common) -> Result<ExitCode, Failure> {
     let path = report::write(&arguments.dir).map_err(|error| match &error {
         ReportError::Empty { .. } => Failure::unreachable("no-results", error.to_string()),

@@ -1,9 +1,9 @@
-//! Why a command failed: a code that stays the same, a sentence, a hint, an exit status.
+//! Errors of commands: a stable code, a message, a hint, an exit status.
 
 use braid_terminal::output::ErrorReport;
 use std::process::ExitCode;
 
-/// Why a command failed.
+/// An error of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     code: &'static str,
@@ -12,41 +12,37 @@ pub struct Failure {
     exit: Exit,
 }
 
-/// How a command ends.
+/// The exit status of a failed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// It could not be done.
+    /// The operation failed.
     Failed = 1,
-    /// It was asked for in a way that can't be.
+    /// The request is invalid.
     Usage = 2,
-    /// Something is not there.
+    /// A file or folder does not exist.
     Unreachable = 3,
-    /// A check found something wrong.
+    /// A check found lost or wrong data.
     DataLost = 4,
 }
 
 impl Failure {
-    /// It could not be done.
     pub fn failed(code: &'static str, message: impl Into<String>) -> Failure {
         Failure { code, message: message.into(), hint: None, exit: Exit::Failed }
     }
 
-    /// It was asked for in a way that can't be.
     pub fn usage(code: &'static str, message: impl Into<String>) -> Failure {
         Failure { exit: Exit::Usage, ..Failure::failed(code, message) }
     }
 
-    /// Something is not there.
     pub fn unreachable(code: &'static str, message: impl Into<String>) -> Failure {
         Failure { exit: Exit::Unreachable, ..Failure::failed(code, message) }
     }
 
-    /// The same, with advice.
     pub fn hint(self, hint: impl Into<String>) -> Failure {
         Failure { hint: Some(hint.into()), ..self }
     }
 
-    /// A file that can't be read or written.
+    /// An error of reading or writing a file.
     pub fn file(path: &std::path::Path, error: &std::io::Error) -> Failure {
         let message = format!("{}: {error}", path.display());
         match error.kind() {
@@ -56,7 +52,7 @@ impl Failure {
         }
     }
 
-    /// Reports it, to people or programs. The exit status.
+    /// Reports the error, for readers or as JSON. Returns the exit status.
     pub fn report(&self, as_json: bool) -> ExitCode {
         let Failure { code, message, hint, exit } = self;
         ErrorReport { code, message, hint: hint.as_deref(), status: *exit as u8 }.print(as_json)

@@ -1,12 +1,12 @@
-//! The program `braid-sim`: simulated arrays, with the protocol code of real ones. `braid sim` starts it.
+//! The program `braid-sim` simulates arrays with the protocol code of real arrays. `braid sim` starts it.
 //!
 //! | module | what |
 //! | --- | --- |
-//! | `attack` | seed after seed of arrays under faults |
-//! | `replay` | one run of the attack, event by event |
-//! | `matrix` | a crash of each node of a tiny array at each of its steps |
-//! | `experiments` | the papers' experiments on modelled hardware: list, run, report |
-//! | `failure` | errors as people and programs see them |
+//! | `attack` | runs arrays under faults, one seed after another |
+//! | `replay` | shows one run of the attack, event by event |
+//! | `matrix` | crashes each node of a tiny array at each of its steps |
+//! | `experiments` | lists, runs and reports the papers' experiments on modelled hardware |
+//! | `failure` | the errors of commands |
 
 mod attack;
 mod experiments;
@@ -22,17 +22,19 @@ use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-/// Simulation allocates by the million: this takes a fifth less time than the system's allocator.
+/// Simulation allocates millions of times: with this allocator it takes a fifth less time than with the system's.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Simulate arrays, with the protocol code of real ones: attack them, or run the papers' experiments
+/// Simulate arrays with the protocol code of real ones: attack them, or run the papers' experiments
 ///
-/// `attack` runs whole arrays under every fault that there is, and checks that nothing is lost or out of order; `replay` shows
-/// one such run step by step; `matrix` lets every node of a tiny array lose power at every step. What may go wrong: docs/fault-model.md; what is checked then: docs/testing.md.
+/// `attack` runs whole arrays under all kinds of faults, and checks that no data is lost and the order of operations is
+/// right. `replay` shows one such run step by step. `matrix` crashes every node of a tiny array at each of its steps.
+/// docs/fault-model.md describes the faults, docs/testing.md the checks.
 ///
-/// `run` measures on modelled hardware. Each experiment prints its numbers beside those of the paper and leaves NAME.csv, NAME.json and a plot for each part of the figure;
-/// `report` makes one page of all. A run is decided by its seed. What is modelled, and what is assumed: docs/simulator.md.
+/// `run` measures on modelled hardware. Each experiment prints its figures beside those of the paper and writes NAME.csv,
+/// NAME.json and a plot for each part of the figure; `report` makes one page of all. The seed determines a run completely.
+/// docs/simulator.md describes the models and their assumptions.
 ///
 /// Examples:
 ///   braid sim attack --time 5m
@@ -56,7 +58,7 @@ enum Command {
     List(experiments::List),
     /// Run experiments
     Run(experiments::Run),
-    /// Make one HTML page of a folder of results
+    /// Make one HTML page from a folder of results
     Report(experiments::Report),
     Attack(attack::Arguments),
     Replay(replay::Arguments),

@@ -1,4 +1,4 @@
-//! `braid sim matrix`: two writes at once in a tiny array, and a crash of each node at each of its steps.
+//! The command `braid sim matrix`: two concurrent writes in a tiny array, and a crash of each node at each of its steps.
 
 use crate::failure::{Exit, Failure};
 use braid_base::DeviceId;
@@ -12,51 +12,53 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
 
-/// Two concurrent writes in a tiny array, and power that fails at each node at each of its steps
+/// Run two concurrent writes in a tiny array, with a crash of each node at each of its steps
 ///
-/// Two hosts, A and B, write the first of two stripes at once. A run without a crash says how many inputs (messages, ends of disk
-/// commands, timers) each node takes; then, for each of these, power fails at that node instead of it, and for devices with
-/// everything, nothing or some of what was not synced on the disk, back at once or only after the array does without it. Then everything must be as after
-/// any run of the attack: writes whole or not there, those that were answered there, parity right, nothing left undecided.
+/// Two hosts, A and B, write the first of two stripes concurrently. A run without a crash counts the inputs of each node
+/// (messages, completions of disk commands, timers). Then, for each input of each node, a run makes power fail at the node
+/// in place of that input. For devices this is repeated with everything, nothing or some of the unsynced data left on the
+/// disk, and with the device back at once or only after the array has become degraded. After each run everything must be
+/// as after a run of the attack: writes complete or without effect, acknowledged writes there, parity right, and no
+/// transaction undecided.
 ///
-/// It prints a table for each array: how many crashes of which node were tried, and how many left something wrong.
+/// It prints a table for each array: how many crashes of each node were tried, and how many led to an error.
 /// Writes: part (half a block), small (one unit), large (all other units), full (a stripe), across (from one stripe to the next).
 ///
 /// Examples:
-///   braid sim matrix --every 50                        a look, a minute
-///   braid sim matrix --into docs/testing.md            all of it, and into the page
+///   braid sim matrix --every 50                        a quick look, about a minute
+///   braid sim matrix --into docs/testing.md            all cases; updates the tables of the page
 ///   braid sim matrix --on 0 --ordering timestamp --writes small+full --crash d1:12:nothing
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Arguments {
-    /// Only this array, by its number: see --list
+    /// Only the array with this number; see --list
     #[arg(long, value_name = "N")]
     on: Option<usize>,
     /// List the arrays
     #[arg(long)]
     list: bool,
-    /// Only this ordering [default: all that keep hosts apart]
+    /// Only this ordering [default: all except none]
     #[arg(long, value_name = "NAME", value_parser = braid_terminal::arguments::ordering())]
     ordering: Option<Ordering>,
     /// Only this pair of writes, as in small+full
     #[arg(long, value_name = "A+B", value_parser = pair)]
     writes: Option<(Shape, Shape)>,
-    /// A device that has gone before, and comes back in the end
+    /// A device that is down from the start and returns at the end
     #[arg(long, value_name = "DEVICE")]
     without: Option<u16>,
-    /// Try only every so-many-th crash
+    /// Try only every Nth crash
     #[arg(long, value_name = "N", default_value_t = 1)]
     every: usize,
-    /// One crash, as in A:7, d1:12:nothing or d2:9:long, and the events before its end; takes --on, --ordering and --writes
+    /// Run only this crash, as in A:7, d1:12:nothing or d2:9:long, and show its last events; requires --on, --ordering and --writes
     #[arg(long, value_name = "POINT", value_parser = Point::from_str, requires_all = ["on", "ordering", "writes"])]
     crash: Option<Point>,
-    /// With --crash: how many of the last lines of the trace to show
+    /// With --crash: number of lines to show from the end of the trace
     #[arg(long, value_name = "LINES", default_value_t = 100)]
     trace: usize,
-    /// Write the tables into this file, between the lines that mark their place
+    /// Write the tables into this file, between the two marker lines
     #[arg(long, value_name = "FILE")]
     into: Option<PathBuf>,
-    /// How many at once [default: as many as there are cores]
+    /// Number of concurrent runs [default: the number of cores]
     #[arg(long, value_name = "N")]
     threads: Option<NonZero<usize>>,
 }
@@ -64,7 +66,6 @@ pub struct Arguments {
 const BEGIN: &str = "<!-- the crash matrix, by `braid sim matrix` -->";
 const END: &str = "<!-- end of the crash matrix -->";
 
-/// Runs the command.
 pub fn execute(arguments: &Arguments, common: &Common) -> Result<ExitCode, Failure> {
     if arguments.list {
         let rows = || ARRAYS.iter().enumerate().map(|(number, array)| array_row(number, array)).collect::<Vec<_>>();
@@ -75,7 +76,7 @@ pub fn execute(arguments: &Arguments, common: &Common) -> Result<ExitCode, Failu
     if let Some(point) = arguments.crash {
         return show(&cases[0], point, arguments.trace, common);
     }
-    // Said before hours of work, not after.
+    // An unusable file is reported before hours of work, not after.
     let page = arguments.into.as_ref().map(Page::read).transpose()?;
     let bar = output::progress(0, "crashes");
     let results = run_matrix(cases, arguments.every, arguments.threads, |points| bar.set_length(points), || bar.inc(1));
@@ -104,7 +105,7 @@ fn array_row(number: usize, (scheme, devices, unit_blocks): &(&str, usize, u64))
 fn cases(arguments: &Arguments) -> Result<Vec<Case>, Failure> {
     if let Some(array) = arguments.on.filter(|array| *array >= ARRAYS.len()) {
         return Err(Failure::usage("no-such-array", format!("there is no array {array}"))
-            .hint("`braid sim matrix --list` shows what there is"));
+            .hint("`braid sim matrix --list` shows the arrays"));
     }
     let without = arguments.without.map(DeviceId);
     let orderings: Vec<Ordering> = match arguments.ordering {
@@ -119,8 +120,9 @@ fn cases(arguments: &Arguments) -> Result<Vec<Case>, Failure> {
     let is_meant = |case: &Case| arguments.writes.is_none_or(|writes| case.writes == writes);
     let cases: Vec<Case> = all.filter(is_meant).collect();
     if cases.is_empty() {
-        return Err(Failure::usage("no-such-case", "there is no such array, device or pair of writes")
-            .hint("a pair's first write is not after its second in: part, small, large, full, across"));
+        return Err(Failure::usage("no-such-case", "there is no such array, device or pair of writes").hint(
+            "the first write of a pair must not come after the second in this list: part, small, large, full, across",
+        ));
     }
     Ok(cases)
 }
@@ -131,7 +133,7 @@ fn show(case: &Case, point: Point, lines: usize, common: &Common) -> Result<Exit
             output::print(
                 common.json,
                 || json!({"schema": 1, "broken": null}),
-                || "nothing is wrong after it\n".into(),
+                || "no error found after this crash\n".into(),
             );
             Ok(ExitCode::SUCCESS)
         }
@@ -166,7 +168,7 @@ fn broken_json(broken: &Broken) -> Value {
            "crash": broken.crash.map(|point| point.to_string()), "trace": broken.trace})
 }
 
-/// A file with a place for the tables.
+/// A file with two marker lines, between which the tables are written.
 struct Page<'a> {
     path: &'a PathBuf,
     before: String,
@@ -178,8 +180,8 @@ impl Page<'_> {
         let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, &error))?;
         let parts = text.split_once(BEGIN).and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
         let (before, after) = parts.ok_or_else(|| {
-            Failure::usage("no-place", format!("{} does not say where the tables go", path.display()))
-                .hint(format!("put these two lines there: {BEGIN} and {END}"))
+            Failure::usage("no-place", format!("{} has no place for the tables", path.display()))
+                .hint(format!("insert these two lines into the file: {BEGIN} and {END}"))
         })?;
         Ok(Page { path, before: before.to_string(), after: after.to_string() })
     }
@@ -190,10 +192,10 @@ impl Page<'_> {
     }
 }
 
-/// Reads a pair of writes.
+/// Parses a pair of writes.
 fn pair(text: &str) -> Result<(Shape, Shape), String> {
     let shape = |name: &str| Shape::ALL.into_iter().find(|shape| shape.name() == name);
     text.split_once('+').and_then(|(a, b)| Some((shape(a)?, shape(b)?))).ok_or_else(|| {
-        format!("'{text}' is no pair of writes: join two of {} by +", Shape::ALL.map(Shape::name).join(", "))
+        format!("'{text}' is not a pair of writes; join two of {} by +", Shape::ALL.map(Shape::name).join(", "))
     })
 }

@@ -1,4 +1,4 @@
-//! `braid sim replay`: one run of the attack, event by event.
+//! The command `braid sim replay`: shows one run of the attack, event by event.
 
 use crate::attack::{Chosen, report_json};
 use crate::failure::{Exit, Failure};
@@ -7,11 +7,11 @@ use braid_terminal::{Common, output};
 use serde_json::json;
 use std::process::ExitCode;
 
-/// Show one run of the attack: what was drawn from its seed, the events before its end, and how it ended
+/// Show one run of the attack: the options drawn from its seed, its last events, and how it ended
 ///
-/// The same seed, ordering and faults are the same run, event by event. Each line of the trace has the number of the event, the time
-/// in seconds, the node (h: host, d: device, l: lock server, or the monitor) and what happened there; lines that share their number
-/// with the one before are what that event led to. Signs of life and wakes are left out, unless --all is given.
+/// The same seed, ordering and faults give the same run, event by event. Each line of the trace has the number of the event,
+/// the time in seconds, the node (h: host, d: device, l: lock server, or the monitor) and the event; lines with the same
+/// number as the line before are its effects. Heartbeats and wakes are omitted unless --all is given.
 ///
 /// Examples:
 ///   braid sim replay 8127
@@ -19,27 +19,26 @@ use std::process::ExitCode;
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Arguments {
-    /// Which run
+    /// The seed of the run
     #[arg(value_name = "SEED")]
     seed: u64,
     #[command(flatten)]
     chosen: Chosen,
-    /// How many of the last lines of the trace to show
+    /// Number of lines to show from the end of the trace
     #[arg(long, value_name = "LINES", default_value_t = 100)]
     trace: usize,
-    /// Show heartbeats, renewals of leases and wakes, too
+    /// Show heartbeats, lease renewals and wakes, too
     #[arg(long)]
     all: bool,
 }
 
-/// What most events say, and few care for.
+/// The most frequent events, which are rarely of interest.
 const SIGNS_OF_LIFE: [&str; 4] = ["  wake", "Heartbeat", "command: Renew {", "reply: Lease {"];
-/// So many of them for each other line, at most.
+/// The highest number of such lines for each other line.
 const SHARE: usize = 50;
-/// Lines that are kept to find enough among them.
+/// Lines that are kept in order to find enough other lines among them.
 const KEPT_MAX: usize = 500_000;
 
-/// Runs the command.
 pub fn execute(arguments: &Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let choices = arguments.chosen.choices()?;
     let options = Options::chosen(arguments.seed, &choices);

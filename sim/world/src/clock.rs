@@ -1,27 +1,27 @@
-//! What a node's clocks say at a moment of true time.
+//! The clocks of a node, as functions of true time.
 //!
-//! Each node has a clock for timers, which never steps back but runs a little fast or slow and starts anywhere, and a wall
-//! clock for stamps, which besides may be skewed and stepped.
+//! Each node has two clocks. The timers' clock never steps back, but runs a little fast or slow and starts at any value. The wall
+//! clock, used for stamps, may also be skewed and stepped.
 
 use braid_base::{Clock, Now, Time};
 
-/// Wall time at true time zero: some day in 2023, in nanoseconds.
+/// The wall clock at true time zero: a day in 2023, in nanoseconds.
 const EPOCH: u64 = 1_700_000_000_000_000_000;
 
 /// The two clocks of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocalClock {
-    /// What the timers' clock reads at true time `since`.
+    /// The reading of the timers' clock at true time `since`.
     reading: u64,
     since: Time,
     /// Millionths by which both clocks run fast.
     drift_ppm: i64,
-    /// Wall clock less true time, where the drift is left out.
+    /// Wall clock minus true time, without the drift.
     skew: i64,
 }
 
 impl LocalClock {
-    /// A clock that agrees with true time, whose timers read `boot` at the start.
+    /// A clock that agrees with true time and whose timers' clock starts at `boot`.
     pub fn exact(boot: Time) -> LocalClock {
         LocalClock { reading: boot.0, since: Time(0), drift_ppm: 0, skew: 0 }
     }
@@ -32,33 +32,33 @@ impl LocalClock {
         LocalClock { drift_ppm: ppm, ..self }
     }
 
-    /// Moves the wall clock by so many nanoseconds. Timers don't notice.
+    /// Moves the wall clock by this many nanoseconds. Timers are not affected.
     pub fn step(&mut self, nanoseconds: i64) {
         self.skew = self.skew.saturating_add(nanoseconds);
     }
 
-    /// Lets both clocks run fast by `ppm` millionths from now on (slow, if negative).
+    /// Makes both clocks run fast by `ppm` millionths from now on (slow, if negative).
     pub fn set_rate(&mut self, now: Time, ppm: i64) {
         self.rebase(now, self.reading + self.elapsed(now));
         *self = self.clone().drifting(ppm);
     }
 
-    /// By how many millionths both clocks run fast.
+    /// How fast both clocks run, in millionths.
     pub fn rate_ppm(&self) -> i64 {
         self.drift_ppm
     }
 
-    /// By how many nanoseconds the wall clock is ahead of true time.
+    /// How far the wall clock is ahead of true time, in nanoseconds.
     pub fn ahead(&self, now: Time) -> i64 {
         self.skew.saturating_add(self.elapsed(now) as i64 - now.since(self.since).as_nanos() as i64)
     }
 
-    /// Starts the timers' clock anew from `reading`, as a machine does that boots.
+    /// Restarts the timers' clock at `reading`, as a computer that boots does.
     pub fn reboot(&mut self, now: Time, reading: Time) {
         self.rebase(now, reading.0);
     }
 
-    /// Counts from `now` on. The wall clock goes on as it was: what its drift had gathered stays.
+    /// Counts from `now` on. The wall clock continues as it was: the deviation gathered by drift stays.
     fn rebase(&mut self, now: Time, reading: u64) {
         self.skew = self.ahead(now);
         self.reading = reading;
@@ -72,7 +72,7 @@ impl LocalClock {
         Now { time: Time(self.reading + elapsed), clock: Clock(wall) }
     }
 
-    /// The first moment of true time at which the timers' clock reads at least `local`.
+    /// The first point of true time at which the timers' clock reads at least `local`.
     pub fn when(&self, local: Time) -> Time {
         let ahead = u128::from(local.0.saturating_sub(self.reading)) * 1_000_000;
         let rate = (1_000_000 + self.drift_ppm) as u128;

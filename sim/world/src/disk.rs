@@ -1,13 +1,14 @@
-//! A disk of 512-byte sectors that keeps, over a crash, exactly what it had promised, and of the rest what the random source say.
+//! A simulated disk of 512-byte sectors. After a loss of power it holds everything that it had promised to keep; the random source
+//! decides what remains of the rest.
 //!
-//! * A write takes effect when it completes. Until a sync covers it, a crash may lose it, keep it, or keep some of its
-//!   sectors. A sector is never torn.
-//! * A `Sync` covers exactly the writes whose completion the machine had heard of when it emitted the sync.
-//! * A `durable` write is on the medium when it completes, and covers nothing else.
-//! * Commands in flight at a crash may have been done, not done, or done in part.
-//! * Two overlapping commands in flight, one of them a write, are a bug of the machine, and end the run.
+//! - A write takes effect when it completes. Until a sync covers it, a loss of power may lose it, keep it, or keep some of its sectors.
+//!   A sector is never torn.
+//! - A `Sync` covers exactly the writes of whose completion the machine had been told when it emitted the sync.
+//! - A `durable` write is on the medium when it completes. It makes no other write durable.
+//! - Commands in flight when power fails may have been done, not done, or done in part.
+//! - Two overlapping commands in flight, at least one of which is a write, are a bug of the machine and end the run.
 //!
-//! What goes wrong beyond that, sectors that corruption and writes that go astray, is in `damage`.
+//! Faults beyond that are in `damage` (corrupt sectors, misdirected writes) and `errors` (failing writes and syncs).
 
 mod damage;
 mod errors;
@@ -20,9 +21,9 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// Bytes that a disk writes whole or not at all.
+/// The unit that a disk writes completely or not at all.
 pub const SECTOR_BYTES: usize = 512;
-/// Space is used up in pages of so many bytes, as file systems have it.
+/// The unit in which space is allocated, as in a file system.
 const PAGE_BYTES: u64 = 4096;
 
 type Sector = [u8; SECTOR_BYTES];
@@ -30,11 +31,11 @@ type Sector = [u8; SECTOR_BYTES];
 /// How fast and how large a disk is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskOptions {
-    /// The least that a command takes.
+    /// The shortest time that a command takes.
     pub latency_min: Duration,
-    /// The most.
+    /// The longest time that a command takes.
     pub latency_max: Duration,
-    /// If set, the bytes that may ever be used: beyond, reservations and writes to new places find no space.
+    /// If set, the space of the disk in bytes: beyond it, reservations and writes to unallocated pages fail for lack of space.
     pub space: Option<u64>,
 }
 
@@ -44,39 +45,36 @@ impl Default for DiskOptions {
     }
 }
 
-/// A moment at which power is to fail.
+/// A point at which power is to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrashPoint {
-    /// When the machine has emitted so many more writes; the last one is in flight.
+    /// After the machine has emitted this many more writes; the last of them is in flight.
     Write(u64),
-    /// When it has emitted so many more syncs; the last one is in flight.
+    /// After the machine has emitted this many more syncs; the last of them is in flight.
     Sync(u64),
 }
 
-/// What is there, after a loss of power, of writes that were not synced.
+/// Which writes that were not synced survive a loss of power.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Keeps {
-    /// As the random source has it: nothing, everything, or some sectors.
+    /// The random source decides for each write: nothing, everything, or some sectors.
     #[default]
     Random,
-    /// Nothing.
     Nothing,
-    /// Everything.
     Everything,
 }
 
-/// The disk of one node.
 #[derive(Clone, Debug)]
 pub struct Disk {
     options: DiskOptions,
     rng: Rng,
     slowdown: u32,
-    /// What reads see; sectors not in here are zeros.
+    /// The content that reads see; sectors that are missing here read as zeros.
     content: BTreeMap<u64, Sector>,
-    /// Sectors with writes that no sync has covered: what the medium surely holds, then each later write's content.
+    /// Sectors with writes that no sync has covered: the content that is certainly on the medium, then the content of each later write.
     unsynced: BTreeMap<u64, Unsynced>,
     in_flight: BTreeMap<DiskTag, Flying>,
-    /// Completed writes that are not covered yet.
+    /// Completed writes that no sync has covered yet.
     uncovered: BTreeSet<u64>,
     next_write: u64,
     pages_used: BTreeSet<u64>,
@@ -86,42 +84,42 @@ pub struct Disk {
     bad_sectors: BTreeMap<u64, BadSector>,
     misdirected: Option<MisdirectedWrite>,
     errors: Errors,
-    /// Bytes that it writes at once, and a cache that shows what failed to get there.
+    /// The unit in which the disk writes physically, and the page cache that hides failed writes, if it has one.
     physical_sector: u64,
     cached: bool,
     hurt_before: u64,
     counts: DiskCounts,
 }
 
-/// What a disk did, and what was done to it.
+/// Counts of a disk's faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskCounts {
     /// Losses of power.
     pub crashes: u64,
-    /// Writes that were not synced when power failed, and are gone.
+    /// Writes that were not synced when power failed, and were lost completely.
     pub lost: u64,
-    /// The same, of which some sectors are there.
+    /// Writes that were not synced when power failed, and of which some sectors remain.
     pub torn: u64,
-    /// The same, which are there.
+    /// Writes that were not synced when power failed, and remain.
     pub kept: u64,
-    /// Sectors of which a bit flipped.
+    /// Sectors in which a bit flipped.
     pub rotten: u64,
-    /// Sectors that could not be read any more.
+    /// Sectors that became unreadable.
     pub unreadable: u64,
-    /// Writes that landed elsewhere.
+    /// Misdirected writes.
     pub misdirected: u64,
-    /// Commands that found no space.
+    /// Commands that failed for lack of space.
     pub refused: u64,
-    /// Reads that met a sector that can't be read.
+    /// Reads that failed at an unreadable sector.
     pub failed: u64,
     /// Writes and syncs that failed.
     pub failed_writes: u64,
-    /// Sectors that were hurt when power failed while their neighbours were written.
+    /// Sectors that were damaged because power failed while a neighbour was written.
     pub hurt: u64,
 }
 
 impl DiskCounts {
-    /// Adds what another disk did.
+    /// Adds the counts of another disk.
     pub fn add(&mut self, more: &DiskCounts) {
         self.crashes += more.crashes;
         self.lost += more.lost;
@@ -140,7 +138,7 @@ impl DiskCounts {
 #[derive(Clone, Debug)]
 struct Unsynced {
     base: Sector,
-    /// What was wrong with the sector before these writes.
+    /// The damage of the sector before these writes.
     bad_sector: Option<BadSector>,
     writes: Vec<(u64, Sector)>,
 }
@@ -148,12 +146,12 @@ struct Unsynced {
 #[derive(Clone, Debug)]
 struct Flying {
     command: DiskCommand,
-    /// Of a sync: the writes that it covers.
+    /// Of a sync: the completed writes that it covers.
     covers: BTreeSet<u64>,
 }
 
 impl Disk {
-    /// An empty disk with random source of its own.
+    /// Creates an empty disk with a random source of its own.
     pub fn new(options: DiskOptions, rng: Rng) -> Disk {
         Disk {
             options,
@@ -178,7 +176,7 @@ impl Disk {
         }
     }
 
-    /// Puts durable content there, as a tool does before the machine first starts.
+    /// Stores durable content, as a tool does before the machine first starts.
     pub fn preload(&mut self, offset: u64, data: &[u8]) {
         self.pages_used.extend(pages(offset, data.len() as u64));
         for (sector, bytes) in sectors(offset, data) {
@@ -186,47 +184,46 @@ impl Disk {
         }
     }
 
-    /// Every command takes so many times as long from now on.
+    /// Multiplies the duration of every later command.
     pub fn slow_down(&mut self, times: u32) {
         self.slowdown = times.max(1);
     }
 
-    /// Lets power fail at `point`. One point at a time; it is forgotten once reached, or when power fails otherwise.
+    /// Makes power fail at `point`. Only one point is kept; it is dropped once it is reached, or when power fails for another reason.
     pub fn crash_at(&mut self, point: CrashPoint) {
         self.crash_point = Some(point);
     }
 
-    /// Lets power stay, whatever was planned.
+    /// Cancels the planned loss of power.
     pub fn spare(&mut self) {
         self.crash_point = None;
     }
 
-    /// What losses of power leave, from now on, of writes that were not synced.
+    /// Sets what later losses of power leave of writes that were not synced.
     pub fn set_keeps(&mut self, keeps: Keeps) {
         self.keeps = keeps;
     }
 
-    /// From now on there is no space but what is used already; or, again, as much as the options say.
+    /// If `full`, only space that is already allocated can be used; otherwise, as much as the options say.
     pub fn set_full(&mut self, full: bool) {
         self.full = full;
     }
 
-    /// True if it has done all that it was told, and all that was written is durable.
+    /// True if no command is in flight and everything that was written is durable.
     pub fn is_idle(&self) -> bool {
         self.in_flight.is_empty() && self.unsynced.is_empty()
     }
 
-    /// What it did so far.
     pub fn counts(&self) -> DiskCounts {
         self.counts
     }
 
-    /// True if anything was ever written to the sector with this byte.
+    /// True if the sector that contains this byte was ever written.
     pub fn is_written(&self, offset: u64) -> bool {
         self.content.contains_key(&(offset / SECTOR_BYTES as u64))
     }
 
-    /// What a read would see now, for checkers and tools.
+    /// The content that a read would return now, for checkers and tools.
     pub fn peek(&self, offset: u64, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
         let first = offset / SECTOR_BYTES as u64;
@@ -237,7 +234,7 @@ impl Disk {
         bytes
     }
 
-    /// Takes a command; says how long it takes, and whether power fails at this very moment.
+    /// Accepts a command. Returns how long it takes, and whether power fails now.
     pub fn issue(&mut self, tag: DiskTag, command: DiskCommand) -> (Duration, bool) {
         self.check(tag, &command);
         let fails = match (&mut self.crash_point, &command) {
@@ -257,7 +254,7 @@ impl Disk {
         (Duration::from_nanos(self.rng.between(low, high)) * self.slowdown, fails)
     }
 
-    /// Does a command that was issued, and says how it went.
+    /// Executes a command that was issued, and returns its result.
     pub fn complete(&mut self, tag: DiskTag) -> DiskResult {
         let Flying { command, covers } = self.in_flight.remove(&tag).expect("a command completes once");
         if self.fails(&command) {
@@ -280,14 +277,14 @@ impl Disk {
         }
     }
 
-    /// Power fails: what is unsynced or in flight is kept, lost or kept in part.
+    /// Makes power fail: writes that are unsynced or in flight are kept, lost, or kept in part.
     pub fn crash(&mut self) {
         self.counts.crashes += 1;
         self.crash_point = None;
         let neighbours = self.neighbours_in_flight();
         for (_, flying) in std::mem::take(&mut self.in_flight) {
             match flying.command {
-                // As if it had completed unheard; the random source below decide what stays of it.
+                // As if it had completed unnoticed; the random source below decides what remains of it.
                 DiskCommand::Write { offset, data, .. } => {
                     let _ = self.write(offset, &joined(&data), false);
                 }
@@ -303,7 +300,7 @@ impl Disk {
             Keeps::Nothing => 0,
             Keeps::Everything => 1,
         };
-        // Of each write, whether any sector is there, and whether any is not.
+        // For each write: whether any of its sectors remains, and whether any is lost.
         let mut fates: BTreeMap<u64, (bool, bool)> = BTreeMap::new();
         for (sector, Unsynced { base, bad_sector, writes }) in std::mem::take(&mut self.unsynced) {
             let kept = match mood {
@@ -394,7 +391,7 @@ impl Disk {
     }
 }
 
-/// Offset, length, and whether it writes; nothing for what may overlap anything.
+/// Offset, length, and whether the command writes; `None` for commands that may overlap others.
 fn extent(command: &DiskCommand) -> Option<(u64, u64, bool)> {
     match command {
         DiskCommand::Read { offset, length } => Some((*offset, *length as u64, false)),

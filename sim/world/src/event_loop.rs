@@ -1,4 +1,4 @@
-//! The event loop of every simulation: it owns time, the event queue and the machines, and knows neither network nor disk.
+//! The event loop of every simulation. It owns time, the event queue and the machines, and knows neither network nor disk.
 //!
 //! ```text
 //!   EventLoop::next ── pops the earliest event ──► Due ──► its owner makes an Input of it
@@ -6,8 +6,8 @@
 //!        schedule ◄── the owner performs ◄── Effects ◄── EventLoop::step ──► Machine::step
 //! ```
 //!
-//! Its owner says what a message, a disk command and a request cost: the attack's [`World`](crate::World) with networks that lose and disks
-//! that forget, the measuring engine with models of hardware, a crate's own swarm run with whatever it needs.
+//! The owner of the loop decides how long a message, a disk command and a request take: the attack's [`World`](crate::World) with its
+//! lossy network and disks, the measuring engine with models of hardware, or a crate's own test world.
 
 use crate::clock::LocalClock;
 use crate::queue::EventQueue;
@@ -15,18 +15,18 @@ use braid_base::Time;
 use braid_machine::{Effects, Input, Machine};
 use std::time::Duration;
 
-/// So many events without time passing are a machine that spins.
+/// This many events without any passage of time mean that a machine spins.
 const EVENTS_AT_ONCE_MAX: u64 = 1_000_000;
 
-/// A deadline is met this long after it was set at the earliest: no machine is woken in the instant in which it asks.
+/// The shortest time from setting a deadline to meeting it, in nanoseconds: no machine is woken at the very time at which it asks.
 const SOONEST_WAKE: u64 = 1_000;
 
-/// Machines of type `M`, and what is going to happen to them. `E` is what the loop's owner schedules.
+/// Machines of type `M` and their future events. `E` is the type of event that the loop's owner schedules.
 pub struct EventLoop<M, E> {
     now: Time,
     queue: EventQueue<Event<E>>,
     nodes: Vec<Node<M>>,
-    /// Events since time last passed.
+    /// Events since true time last advanced.
     events_at_once: u64,
 }
 
@@ -36,29 +36,29 @@ pub type NodeIndex = usize;
 /// An event whose time has come.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Due<E> {
-    /// One of the owner's that concerns no machine.
+    /// An event of the owner that concerns no machine.
     Outside(E),
-    /// One for a machine that is up and does not stall.
+    /// An event for a machine that is up and not stalled.
     For(NodeIndex, E),
     /// A machine's deadline: it takes [`Input::Wake`].
     Wake(NodeIndex),
 }
 
-/// Where a machine runs.
+/// A node, up or down.
 struct Node<M> {
-    /// None while it is down.
+    /// `None` while the node is down.
     machine: Option<M>,
     clock: LocalClock,
     /// Counts starts.
     life: u64,
-    /// When it is to be woken, at the latest.
+    /// When the node is to be woken, at the latest.
     armed: Option<Time>,
     stalled_until: Time,
 }
 
 enum Event<E> {
     Outside(E),
-    /// `life`: only in that one, or in any.
+    /// `life`: the only start of the node in which the event is valid, or any.
     For {
         node: u32,
         life: Option<u64>,
@@ -88,7 +88,7 @@ impl<M: Machine, E> EventLoop<M, E> {
         self.nodes.len() - 1
     }
 
-    /// Brings up a node. Its owner has it step with [`Input::Start`].
+    /// Brings up a node. The owner then has it step with [`Input::Start`].
     pub fn start(&mut self, node: NodeIndex, machine: M) {
         let place = &mut self.nodes[node];
         assert!(place.machine.is_none(), "a node that starts is down");
@@ -96,38 +96,36 @@ impl<M: Machine, E> EventLoop<M, E> {
         place.life += 1;
     }
 
-    /// Takes down a node: its own events of this life will not happen.
+    /// Takes down a node: events scheduled for this start only are dropped.
     pub fn end(&mut self, node: NodeIndex) -> Option<M> {
         self.nodes[node].machine.take()
     }
 
-    /// The machine of a node, if it is up.
     pub fn machine(&self, node: NodeIndex) -> Option<&M> {
         self.nodes[node].machine.as_ref()
     }
 
-    /// The same, to play a part in a machine that is scripted.
+    /// The machine of a node, if it is up, for a scripted machine to be controlled.
     pub fn machine_mut(&mut self, node: NodeIndex) -> Option<&mut M> {
         self.nodes[node].machine.as_mut()
     }
 
-    /// A node's clock.
     pub fn clock(&self, node: NodeIndex) -> &LocalClock {
         &self.nodes[node].clock
     }
 
-    /// A node's clock, to set it. A machine that is up has to be armed again.
+    /// A node's clock, to be set. A machine that is up must be armed again afterwards.
     pub fn clock_mut(&mut self, node: NodeIndex) -> &mut LocalClock {
         &mut self.nodes[node].clock
     }
 
-    /// Lets a node do nothing until then; what comes meanwhile, it finds afterwards.
+    /// Stalls a node until `until`: it takes the inputs of that time afterwards.
     pub fn stall(&mut self, node: NodeIndex, until: Time) {
         let place = &mut self.nodes[node];
         place.stalled_until = place.stalled_until.max(until);
     }
 
-    /// True if the node is up and does nothing at present.
+    /// True if the node is up and stalled.
     pub fn is_stalled(&self, node: NodeIndex) -> bool {
         self.nodes[node].machine.is_some() && self.nodes[node].stalled_until > self.now
     }
@@ -137,18 +135,18 @@ impl<M: Machine, E> EventLoop<M, E> {
         self.queue.push(at, Event::Outside(event));
     }
 
-    /// Schedules an event for whatever machine is up at that node then.
+    /// Schedules an event for the machine that will be up at that node then.
     pub fn schedule_for(&mut self, node: NodeIndex, at: Time, event: E) {
         self.queue.push(at, Event::For { node: node as u32, life: None, event });
     }
 
-    /// Schedules an event for the machine that is at that node now: one that is started later does not see it.
+    /// Schedules an event for the machine that is at that node now: a machine started later does not see it.
     pub fn schedule_own(&mut self, node: NodeIndex, at: Time, event: E) {
         let life = Some(self.nodes[node].life);
         self.queue.push(at, Event::For { node: node as u32, life, event });
     }
 
-    /// Lets the next event happen, unless it comes after `until`: then it is `until`.
+    /// Returns the next event and advances time to it; if there is none up to `until`, advances time to `until`.
     pub fn next(&mut self, until: Time) -> Option<Due<E>> {
         while let Some((time, event)) = self.queue.pop_until(until) {
             self.events_at_once = if time > self.now { 0 } else { self.events_at_once + 1 };
@@ -162,7 +160,7 @@ impl<M: Machine, E> EventLoop<M, E> {
         None
     }
 
-    /// What the event is now; nothing, if it is overtaken or put off.
+    /// The event as it is due now; `None` if it is obsolete or postponed.
     fn due(&mut self, event: Event<E>) -> Option<Due<E>> {
         match event {
             Event::Outside(event) => Some(Due::Outside(event)),
@@ -190,7 +188,7 @@ impl<M: Machine, E> EventLoop<M, E> {
             return None;
         }
         place.armed = None;
-        // Deadlines mostly move away: a wake that comes too early finds that out here, and disturbs no machine.
+        // Deadlines mostly move to later times: a wake that comes too early is dropped here and does not disturb the machine.
         if place.clock.when(machine.deadline()?) > self.now {
             self.arm(node as NodeIndex);
             return None;
@@ -198,7 +196,7 @@ impl<M: Machine, E> EventLoop<M, E> {
         Some(Due::Wake(node as NodeIndex))
     }
 
-    /// Lets a machine that is up take an input. Its owner performs the effects, then [arms](EventLoop::arm) it.
+    /// Makes a machine that is up take an input. The owner performs the effects, then [arms](EventLoop::arm) it.
     pub fn step(&mut self, node: NodeIndex, input: Input, effects: &mut Effects) -> &M {
         let place = &mut self.nodes[node];
         let now = place.clock.now(self.now);
@@ -207,7 +205,7 @@ impl<M: Machine, E> EventLoop<M, E> {
         machine
     }
 
-    /// Sees to it that the machine is woken at its deadline.
+    /// Schedules a wake of the machine at its deadline.
     pub fn arm(&mut self, node: NodeIndex) {
         let place = &mut self.nodes[node];
         let Some(deadline) = place.machine.as_ref().and_then(Machine::deadline) else { return };

@@ -1,11 +1,11 @@
-//! The fault model, and its budget. The random source is [`Swarm`](crate::Swarm run)'s.
+//! The fault model and its budget. [`Swarm`](crate::Swarm) draws the single faults.
 //!
-//! What may go wrong, all at once and in any order, is a [`FaultKind`]; messages have faults of their own
-//! ([`NetworkOptions`]): lost, doubled, late, out of order, damaged (which is lost). [`Budget`] says what a swarm run may not
-//! exceed; `docs/fault-model.md` says why.
+//! A [`FaultKind`] is a kind of event that may occur at any time, in any order and together with others. Messages have faults of their
+//! own ([`NetworkOptions`]): lost, duplicated, late, reordered, damaged (which is the same as lost). A [`Budget`] is what a swarm run
+//! may not exceed; `docs/fault-model.md` gives the reasons.
 //!
-//! Every fault ends. Of the kinds, a seed switches some off entirely and draws weights for the others, so that every
-//! combination has its day.
+//! Every fault ends. Each seed switches some kinds off entirely and draws weights for the others, so that over many seeds every
+//! combination occurs.
 
 use crate::disk::CrashPoint;
 use crate::network::NetworkOptions;
@@ -16,79 +16,81 @@ use std::ops::Range;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// What kind of thing goes wrong.
+/// A kind of fault. "Not drawn as an event" means that the kind, if its weight is not zero, is a property of the whole run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FaultKind {
-    /// A host dies, and comes back as a new generation, with nothing.
+    /// A host dies, and returns as a new generation with an empty memory.
     HostCrash,
-    /// A device loses power, at a command to its disk or in between, and comes back with what was durable.
+    /// A device loses power, at a disk command or between two, and returns with its durable state.
     DeviceCrash,
     /// A lock server or the monitor loses power.
     ServerCrash,
-    /// Everything loses power at once.
+    /// All nodes lose power at the same time.
     Blackout,
-    /// A node dies and comes back again and again.
+    /// A node dies and returns repeatedly.
     Flap,
-    /// A node does nothing for a while, and knows nothing of it.
+    /// A node does nothing for a while and does not notice it.
     Stall,
-    /// A node takes long for each input.
+    /// A node needs a long time for each input.
     SlowNode,
-    /// Nothing passes between some nodes, in one direction or both.
+    /// All messages between some nodes are lost, in one direction or both.
     Cut,
-    /// A wall clock is set, within the budget.
+    /// A wall clock is stepped, within the budget.
     ClockStep,
     /// A node's clocks run fast or slow.
     ClockRate,
-    /// A wall clock is off by up to a year for a while, one at a time.
+    /// The wall clock of one node at a time is off by up to a year for a while.
     ClockLeap,
-    /// All wall clocks are off by the same, up to a year, for a while.
+    /// All wall clocks are off by the same amount, up to a year, for a while.
     CommonLeap,
     /// A disk is slow.
     SlowDisk,
     /// A disk has no space.
     FullDisk,
-    /// A write or a sync fails once, or every write of a sector does from then on.
+    /// A write or a sync fails once, or every later write of a sector fails.
     DiskError,
-    /// Disks write 4 KiB at once, and a loss of power may hurt all of that. Not of a moment.
+    /// The physical sectors of disks have 4 KiB, and a loss of power may damage a whole one. Not drawn as an event.
     LargeSectors,
-    /// Disks are behind a cache, which shows what failed to get to them. Not of a moment.
+    /// Disks have a page cache, which shows readers the content of failed writes. Not drawn as an event.
     PageCache,
     /// A bit of a sector flips.
     Corruption,
-    /// A sector can't be read.
+    /// A sector becomes unreadable.
     Unreadable,
-    /// A write lands elsewhere, and is said to be done.
+    /// A write lands in the wrong place, and the disk reports success.
     Misdirected,
-    /// A device's disk is gone for good, and its operator puts an empty one in its place.
+    /// The disk of a device fails for good, and the operator replaces it with an empty one.
     Replace,
-    /// The volume moves. Not of a moment: it begins before a swarm run and ends behind it.
+    /// The volume is migrated. Not drawn as an event: a migration begins before a swarm run and ends after it.
     Migrate,
-    /// No fault: an operator has the volume scrubbed and repaired, or has healing go at another pace, or stand still for a while.
+    /// No fault: an operator has the volume scrubbed and repaired, or sets or pauses the recovery throttle for a while.
     Chore,
-    /// A host is cut off from a device, dies or not, and is kept out; another one reads what is there then, and the device dies.
+    /// A host is cut off from a device, dies or not, and is fenced; another host reads the blocks concerned, and then the device dies.
     Fence,
-    /// No fault: clients have commands done on the devices' objects, too. Not of a moment.
+    /// No fault: clients also use objects of the devices. Not drawn as an event.
     Objects,
-    /// No fault: the volume is an attribute volume, on which clients have commands done. Not of a moment.
+    /// No fault: the volume is an attribute volume, which clients use. Not drawn as an event.
     AttributeVolumes,
-    /// No fault: other volumes lie on the same devices, laid out and ordered each in its way. Not of a moment.
+    /// No fault: more volumes lie on the same devices, each with its own layout and ordering. Not drawn as an event.
     Volumes,
-    /// No kind of its own: faults come one at a time, and the next one when nothing is left of the last. Not of a moment.
+    /// Not a kind of its own: faults come one at a time, each after all effects of the last are gone. Not drawn as an event.
     Calm,
-    /// Clients lose their connections to a host, and ask again on others. Not a fault of a node: it is thrown apart.
+    /// Clients lose their connections to a host and repeat their requests at other hosts. Not a fault of a node: it has its own random
+    /// source.
     Reconnect,
-    /// No fault: hosts end in good order, and others take their places. Not of a moment.
+    /// No fault: hosts disconnect gracefully, and others take their places. Not drawn as an event.
     Leave,
-    /// Devices die for good, as many as redundancy covers. Not drawn like others: once in a run.
+    /// Devices die for good, up to the number that redundancy covers. Drawn apart from the others, once in a run.
     Dead,
-    /// Blocks are corrupted or can't be read while a device is out or returning. Not drawn like others: more than redundancy covers may be lost.
+    /// Blocks are corrupted or become unreadable while a device is out or returning. Drawn apart from the others: more data than
+    /// redundancy covers may be lost.
     DamageDegraded,
-    /// Records of devices, and of the monitor, corruption or can't be read when their machine starts. Not drawn like others: a device may be lost with it.
+    /// Records of devices and of the monitor are corrupted or unreadable when their machine starts. Drawn apart from the others: the
+    /// device may be lost, too.
     RecordDamage,
 }
 
 impl FaultKind {
-    /// All of them.
     pub const ALL: [FaultKind; 33] = [
         FaultKind::HostCrash,
         FaultKind::DeviceCrash,
@@ -125,7 +127,7 @@ impl FaultKind {
         FaultKind::RecordDamage,
     ];
 
-    /// As it is called on the command line.
+    /// The name of the kind on the command line.
     pub fn name(self) -> &'static str {
         match self {
             FaultKind::HostCrash => "host-crash",
@@ -164,14 +166,14 @@ impl FaultKind {
         }
     }
 
-    /// The highest weight that random source give it, beside the others'.
+    /// The highest weight that may be drawn, relative to the other kinds.
     fn weight_max(self) -> u64 {
         match self {
             FaultKind::HostCrash | FaultKind::DeviceCrash | FaultKind::ServerCrash | FaultKind::Cut => 10,
             FaultKind::Blackout | FaultKind::ClockLeap | FaultKind::CommonLeap => 2,
             // One at a time, and never while anything is damaged.
             FaultKind::Replace => 20,
-            // Often there is nothing to damage.
+            // Often there is no range that may be damaged.
             FaultKind::Corruption | FaultKind::Unreadable | FaultKind::Misdirected => 20,
             _ => 5,
         }
@@ -184,14 +186,14 @@ impl fmt::Display for FaultKind {
     }
 }
 
-/// There is no such kind.
+/// An unknown name of a fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoSuchFault(String);
 
 impl fmt::Display for NoSuchFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "there is no fault '{}': choose among", self.0)?;
-        // Not joined: for an array of so many that takes the compiler minutes to optimize.
+        write!(f, "there is no fault '{}'; choose one of", self.0)?;
+        // Not joined: for an array of this length the compiler would need minutes to optimize that.
         let separators = std::iter::once(" ").chain(std::iter::repeat(", "));
         FaultKind::ALL.iter().zip(separators).try_for_each(|(kind, separator)| write!(f, "{separator}{}", kind.name()))
     }
@@ -203,7 +205,7 @@ impl FromStr for FaultKind {
     type Err = NoSuchFault;
 
     fn from_str(text: &str) -> Result<FaultKind, NoSuchFault> {
-        // Names of the release before.
+        // Names of an earlier release.
         let name = match text {
             "rot" => "corruption",
             "mirrors" => "attribute-volumes",
@@ -213,194 +215,154 @@ impl FromStr for FaultKind {
     }
 }
 
-/// One thing going wrong.
+/// A fault that occurs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A node dies, and is to come back (a host as a new generation) after `unavailable`.
+    /// A node dies, and returns after `unavailable`, a host as a new generation.
     Crash {
-        /// Which.
         node: NodeId,
-        /// Not now, but at this command to its disk.
+        /// If set, the node dies at this disk command, otherwise now.
         at: Option<CrashPoint>,
-        /// For how long.
         unavailable: Duration,
-        /// Whether the whole machine boots anew, so that its timers' clock starts over.
+        /// Whether the whole computer reboots, so that the timers' clock of the node restarts.
         reboot: bool,
     },
-    /// All of these die at once, and come back one after the other, each machine booted anew.
+    /// All of these nodes die at the same time. They return one after the other, and each computer reboots.
     Blackout {
-        /// Which, and for how long each.
+        /// The nodes, each with the time for which it is down.
         nodes: Vec<(NodeId, Duration)>,
     },
-    /// A node dies and comes back so many times.
+    /// A node dies and returns `times` times.
     Flap {
-        /// Which.
         node: NodeId,
-        /// How often.
         times: u32,
-        /// For how long each time.
+        /// How long the node is down each time.
         down: Duration,
-        /// How long it is up in between.
+        /// How long the node is up in between.
         up: Duration,
     },
-    /// A node does nothing for a while, and knows nothing of it.
-    Stall {
-        /// Which.
-        node: NodeId,
-        /// For how long.
-        span: Duration,
-    },
-    /// Each input keeps a node busy.
+    /// A node does nothing for a while and does not notice it.
+    Stall { node: NodeId, span: Duration },
+    /// Each input keeps a node busy for a while.
     SlowNode {
-        /// Which.
         node: NodeId,
-        /// For how long each time.
+        /// The processing time of each input.
         busy: Duration,
-        /// For how long altogether.
+        /// How long the fault lasts.
         span: Duration,
     },
-    /// Nothing passes between these for a while.
+    /// All messages between these nodes are lost for a while.
     Cut {
-        /// In which form.
         shape: CutShape,
-        /// From, to.
+        /// Sender and receiver.
         pairs: Vec<(NodeId, NodeId)>,
-        /// For how long.
         span: Duration,
     },
-    /// A wall clock jumps.
+    /// A wall clock is stepped.
     ClockStep {
-        /// Whose.
         node: NodeId,
-        /// How far, in nanoseconds.
+        /// The step, in nanoseconds.
         by: i64,
     },
-    /// Clocks run fast or slow for a while; then the wall clock must be set to where it may be.
+    /// Clocks run fast or slow for a while; then the wall clock must be set to a value within the budget.
     ClockRate {
-        /// Whose.
         node: NodeId,
-        /// By so many millionths.
+        /// The rate, in millionths.
         ppm: i64,
-        /// For how long.
         span: Duration,
     },
-    /// A wall clock jumps far, and back after a while.
+    /// A wall clock is stepped far, and back after a while.
     ClockLeap {
-        /// Whose.
         node: NodeId,
-        /// How far, in nanoseconds.
+        /// The step, in nanoseconds.
         by: i64,
-        /// For how long.
         span: Duration,
     },
-    /// All wall clocks jump alike, and back after a while.
+    /// All wall clocks are stepped by the same amount, and back after a while.
     CommonLeap {
-        /// How far, in nanoseconds.
+        /// The step, in nanoseconds.
         by: i64,
-        /// For how long.
         span: Duration,
     },
     /// A disk is slow for a while.
     SlowDisk {
-        /// Whose.
         node: NodeId,
-        /// How many times slower.
+        /// The factor by which every command takes longer.
         times: u32,
-        /// For how long.
         span: Duration,
     },
-    /// A disk has no more space for a while.
-    FullDisk {
-        /// Whose.
-        node: NodeId,
-        /// For how long.
-        span: Duration,
-    },
+    /// A disk has no free space for a while.
+    FullDisk { node: NodeId, span: Duration },
     /// The next write to a disk fails.
-    FailedWrite {
-        /// Whose.
-        node: NodeId,
-    },
+    FailedWrite { node: NodeId },
     /// The next sync of a disk fails.
-    FailedSync {
-        /// Whose.
-        node: NodeId,
-    },
+    FailedSync { node: NodeId },
     /// Every write of one sector fails from now on.
     BadSector {
-        /// Whose.
         node: NodeId,
-        /// Which, of those where data may be; beyond the last it begins anew.
+        /// The number of the sector among those that may hold data, modulo their count.
         sector: u64,
     },
-    /// A bit flips somewhere in these bytes of a disk.
+    /// A bit flips in one of these bytes of a disk.
     Corruption(Damageable),
-    /// Somewhere in these bytes of a disk a sector can't be read.
+    /// One sector among these bytes of a disk becomes unreadable.
     Unreadable(Damageable),
-    /// What is next written to these bytes of a disk lands elsewhere.
+    /// The next write of these bytes of a disk is misdirected.
     Misdirected {
-        /// Where it is meant to go.
+        /// The bytes that the write should reach.
         meant: Damageable,
-        /// The first byte of where it goes.
+        /// The first byte that it overwrites instead.
         hit: u64,
     },
-    /// A device is to get an empty disk.
+    /// A device gets an empty disk.
     Replace {
-        /// Which.
         node: NodeId,
-        /// How long it is off then.
+        /// How long the device is down meanwhile.
         unavailable: Duration,
     },
-    /// A host is to scrub the volume, and to repair what it finds.
-    Scrub {
-        /// Which.
-        node: NodeId,
-    },
-    /// A host is kept out, while its last messages to a device are lost; what it leaves is read, and the device dies.
+    /// A host scrubs the volume and repairs it.
+    Scrub { node: NodeId },
+    /// A host is fenced while its last messages to a device are lost. Then another host reads the blocks concerned, and the device
+    /// dies.
     Fence {
-        /// Which host.
+        /// The host.
         node: NodeId,
-        /// Which device.
         device: NodeId,
-        /// How long that hears nothing of it before.
+        /// For how long the messages to the device are lost before the host is fenced.
         deaf: Duration,
-        /// Whether the host dies then; or else it goes on until it hears of it.
+        /// Whether the host dies then; otherwise it continues until it learns that it is fenced.
         dies: bool,
-        /// How long the device is off.
+        /// How long the device is down.
         unavailable: Duration,
     },
-    /// Healing is to go at another pace for a while.
+    /// The recovery throttle is set for a while.
     RecoveryThrottle {
-        /// At most so many bytes a second; zero: any.
+        /// The highest rate in bytes a second; zero for no limit.
         bytes_per_second: u64,
-        /// With this share of its time, in per cent; zero: the usual.
+        /// The share of the time, in per cent; zero for the default.
         share: u8,
-        /// Not at all.
+        /// Whether healing is paused.
         paused: bool,
-        /// For how long.
         span: Duration,
     },
 }
 
-/// Between whom nothing passes.
+/// The shape of a cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CutShape {
-    /// Two nodes, one way.
+    /// Two nodes, one direction.
     PairOneWay,
-    /// Two nodes.
     Pair,
-    /// One node and some or all others, one way.
+    /// One node and some or all others, one direction.
     NodeOneWay,
-    /// One node and some or all others.
     Node,
-    /// Two halves, one way.
+    /// Two halves, one direction.
     HalvesOneWay,
-    /// Two halves.
     Halves,
 }
 
 impl Fault {
-    /// What is counted.
+    /// The name under which the fault is counted.
     pub fn name(&self) -> &'static str {
         match self {
             Fault::Crash { node: NodeId::Host(_), .. } => "host crash",
@@ -442,42 +404,42 @@ impl Fault {
     }
 }
 
-/// What a swarm run may not exceed, so that all that is promised must hold.
+/// What a swarm run may not exceed, so that all guarantees must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Kinds that there may be.
+    /// The kinds that may occur.
     pub kinds: BTreeSet<FaultKind>,
-    /// The most that a wall clock is off, in nanoseconds, but for one that leaps.
+    /// The largest skew of a wall clock in nanoseconds, except while it leaps.
     pub skew_max: u64,
-    /// The most that clocks run fast or slow, in millionths.
+    /// The largest rate error of clocks, in millionths.
     pub rate_ppm_max: u64,
-    /// No fault lasts longer.
+    /// The longest duration of a fault.
     pub span_max: Duration,
 }
 
-/// Which faults a run has, and how often.
+/// Which faults a run has, and how often they occur.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FaultOptions {
-    /// The mean time between two faults other than of messages.
+    /// The mean time between two faults, not counting those of messages.
     pub every: Duration,
-    /// How often each kind comes, relative to the others; what is not in here does not.
+    /// The relative frequency of each kind; a kind that is missing here does not occur.
     pub weights: BTreeMap<FaultKind, u64>,
-    /// The most that a wall clock is off, in nanoseconds, from the start or after a step.
+    /// The largest skew of a wall clock in nanoseconds, at the start or after a step.
     pub skew_max: u64,
-    /// The most that clocks drift all the time, in millionths.
+    /// The largest permanent drift of clocks, in millionths.
     pub drift_ppm_max: u64,
-    /// The most that they do for a while.
+    /// The largest temporary rate error of clocks, in millionths.
     pub rate_ppm_max: u64,
-    /// No fault lasts longer.
+    /// The longest duration of a fault.
     pub span_max: Duration,
-    /// How the network behaves meanwhile.
+    /// The network during the swarm run.
     pub network: NetworkOptions,
-    /// If given, the only device that dies.
+    /// If set, the only device that may die.
     pub frail: Option<DeviceId>,
 }
 
 impl FaultOptions {
-    /// Nothing goes wrong.
+    /// Options without faults.
     pub fn none() -> FaultOptions {
         FaultOptions {
             every: Duration::from_secs(1),
@@ -491,11 +453,11 @@ impl FaultOptions {
         }
     }
 
-    /// What the random source choose within a budget.
+    /// Draws options within a budget.
     pub fn draw(rng: &mut Rng, budget: &Budget) -> FaultOptions {
         let mut weight = |most: u64| if rng.chance(1, 2) { 0 } else { rng.between(1, most) };
-        // Every kind throws its random source, allowed or not: so the rest of a seed is the same under any budget.
-        // But for those that are no faults: they throw theirs last, or elsewhere.
+        // Every kind draws its weight, allowed or not, so that the rest of a seed is the same under any budget. The kinds in `apart`
+        // are the exception: they draw from random sources of their own, here or elsewhere.
         let apart = [
             FaultKind::CommonLeap,
             FaultKind::Migrate,
@@ -531,7 +493,7 @@ impl FaultOptions {
         let own_rng = &mut Rng::new(rng.clone().next_u64() ^ 0xc0_99_0e);
         let leap = if own_rng.chance(1, 2) { 0 } else { own_rng.between(1, FaultKind::CommonLeap.weight_max()) };
         weights.push((FaultKind::CommonLeap, leap));
-        // A random source of their own: they change nothing else of a seed.
+        // A random source of their own, so that they change nothing else of a seed.
         let own_rng = &mut rng.clone();
         weights.push((
             FaultKind::Chore,
@@ -558,18 +520,16 @@ impl FaultOptions {
         }
     }
 
-    /// True if this kind may come.
+    /// True if this kind may occur.
     pub fn has(&self, kind: FaultKind) -> bool {
         self.weights.get(&kind).is_some_and(|weight| *weight > 0)
     }
 }
 
-/// Bytes of a disk that may be damaged.
+/// A byte range of a disk that may be damaged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damageable {
-    /// Whose disk.
     pub node: NodeId,
-    /// Which bytes.
     pub bytes: Range<u64>,
 }
 

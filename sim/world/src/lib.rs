@@ -1,5 +1,5 @@
-//! The simulated world: event queue, network, disks, clocks, faults. It runs any [`Machine`](braid_machine::Machine) and knows
-//! no protocol; one seed decides a run completely.
+//! The simulated world: event queue, network, disks, clocks, faults. It runs any [`Machine`](braid_machine::Machine) and knows no
+//! protocol; one seed determines a run completely.
 //!
 //! ```text
 //!   World::next ── pops the earliest event ──► (now, input) ──► Machine::step ──► effects ──► new events
@@ -7,9 +7,9 @@
 //!                                     Disk (sectors that a crash may lose), Network (random source), LocalClock (skew)
 //! ```
 //!
-//! The loop in [`event_loop`] reads like the real one in the shell; the measuring engine (`sim/measure`) runs in it, too. Costs and latencies live here and never in a core. At present
-//! they are plain ranges ([`NetworkOptions`], [`DiskOptions`]); models of measured hardware (seeks, bandwidth, processors)
-//! will take their places behind `Network::send` and `Disk::issue`, which alone say how long something takes.
+//! The loop in [`event_loop`] has the shape of the real loop in the shell; the measuring engine (`sim/measure`) uses it, too. Costs and
+//! latencies belong to this crate and never to a core crate. Here they are plain ranges ([`NetworkOptions`], [`DiskOptions`]); models
+//! of hardware (seeks, bandwidth, processors) are in `sim/measure`.
 
 pub mod clock;
 pub mod disk;

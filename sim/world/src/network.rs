@@ -1,37 +1,36 @@
-//! A network that loses, doubles, delays, reorders and damages what it is given, and can be cut in parts.
+//! A simulated network that loses, duplicates, delays, reorders and damages messages, and can be partitioned.
 
 use braid_base::{NodeId, Rng, Time};
 use braid_wire::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// How the network behaves. Probabilities are parts of ten thousand messages.
+/// How the network behaves. Probabilities are in ten-thousandths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetworkOptions {
-    /// The least that a message takes.
+    /// The shortest latency of a message.
     pub latency_min: Duration,
-    /// The most that an undisturbed message takes.
+    /// The longest latency of a message that meets no fault.
     pub latency_max: Duration,
-    /// If set, messages from one node to another arrive in the order sent, as on one connection.
+    /// If set, messages from one node to another arrive in the order in which they were sent, as on one connection.
     pub in_order: bool,
-    /// Lost.
+    /// Probability that a message is lost.
     pub loss: u64,
-    /// Delivered twice.
+    /// Probability that a message is delivered twice.
     pub double: u64,
-    /// Damaged on the way, and therefore lost.
+    /// Probability that a message is damaged in transit, and therefore lost.
     pub damage: u64,
-    /// Late, by up to `delay_max`.
+    /// Probability that a message is late, by up to `delay_max`.
     pub delay: u64,
-    /// See `delay`.
     pub delay_max: Duration,
-    /// Of those at a cut, not lost but late, by up to `held_max`, as what lies in the buffers of a connection that is gone.
+    /// Probability that a message at a cut is not lost but late, by up to `held_max`, as data in the buffers of a broken connection may
+    /// be.
     pub held: u64,
-    /// See `held`.
     pub held_max: Duration,
 }
 
 impl NetworkOptions {
-    /// A network without faults.
+    /// Options without faults.
     pub fn clean() -> NetworkOptions {
         NetworkOptions {
             latency_min: Duration::from_micros(20),
@@ -47,46 +46,41 @@ impl NetworkOptions {
         }
     }
 
-    /// True if messages may be lost, or arrive later than usual.
+    /// True if messages may be lost, or arrive later than the usual latency.
     pub fn loses_or_delays(&self) -> bool {
         self.loss > 0 || self.damage > 0 || self.delay > 0 || self.held > 0
     }
 }
 
-/// What a rule says of a message.
+/// A rule's decision on a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// As the options and the random source has it.
+    /// The options and the random source decide.
     Pass,
-    /// Lost.
     Drop,
-    /// Delivered twice.
     Double,
-    /// Delivered so much later than usual.
+    /// Deliver the message later than usual by this duration.
     Delay(Duration),
 }
 
-/// What the network did.
+/// Counts of messages and of the network's faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NetworkCounts {
-    /// Messages given to it.
     pub sent: u64,
-    /// Lost by chance or by rule.
+    /// Messages lost by chance or by a rule.
     pub lost: u64,
-    /// Lost at a cut.
+    /// Messages lost at a cut.
     pub cut: u64,
-    /// Delivered twice.
     pub doubled: u64,
-    /// Damaged.
     pub damaged: u64,
-    /// Delayed beyond the usual latency.
+    /// Messages that took longer than the usual latency.
     pub delayed: u64,
-    /// That arrive before one that was sent earlier from the same node to the same.
+    /// Messages that arrived before an earlier message of the same sender to the same receiver.
     pub reordered: u64,
 }
 
 impl NetworkCounts {
-    /// Adds what another network did.
+    /// Adds the counts of another network.
     pub fn add(&mut self, more: &NetworkCounts) {
         self.sent += more.sent;
         self.lost += more.lost;
@@ -101,30 +95,28 @@ impl NetworkCounts {
 /// One delivery of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flight {
-    /// When it arrives.
     pub at: Time,
-    /// Whether its bytes are damaged on the way.
+    /// Whether its bytes are damaged in transit.
     pub damaged: bool,
 }
 
 type Rule = Box<dyn FnMut(NodeId, NodeId, &Message) -> Verdict>;
 
-/// The network between all nodes.
 pub struct Network {
     options: NetworkOptions,
     rng: Rng,
     rule: Option<Rule>,
-    /// Pairs (from, to) between which nothing passes.
+    /// Pairs (sender, receiver) between which every message is stopped.
     cuts: BTreeSet<(NodeId, NodeId)>,
-    /// When the last message of each pair arrives, kept while messages arrive in order; rules may delay it further.
+    /// When the last message of each pair arrives, kept while messages arrive in order; a rule may delay it further.
     last_arrivals: BTreeMap<(NodeId, NodeId), Time>,
-    /// The latest moment at which a message of each pair arrives.
+    /// The latest arrival of any message of each pair.
     latest_arrivals: BTreeMap<(NodeId, NodeId), Time>,
     counts: NetworkCounts,
 }
 
 impl Network {
-    /// A network with random source of its own.
+    /// Creates a network with a random source of its own.
     pub fn new(options: NetworkOptions, rng: Rng) -> Network {
         Network {
             options,
@@ -137,27 +129,28 @@ impl Network {
         }
     }
 
-    /// Behaves otherwise from now on.
+    /// Replaces the options.
     pub fn set_options(&mut self, options: NetworkOptions) {
         self.options = options;
     }
 
-    /// Asks `rule` about every message from now on; scripted scenarios choose their victims with it.
+    /// Consults `rule` for every later message. Scripted scenarios select the messages to disturb with it.
     pub fn set_rule(&mut self, rule: impl FnMut(NodeId, NodeId, &Message) -> Verdict + 'static) {
         self.rule = Some(Box::new(rule));
     }
 
-    /// Lets nothing pass from `from` to `to`; what is under way arrives.
+    /// Stops all messages from `from` to `to`; messages in transit still arrive.
     pub fn cut(&mut self, from: NodeId, to: NodeId) {
         self.cuts.insert((from, to));
     }
 
-    /// Undoes one cut.
+    /// Removes one cut.
     pub fn join(&mut self, from: NodeId, to: NodeId) {
         self.cuts.remove(&(from, to));
     }
 
-    /// No cuts, no rule, no faults; what is late already comes late, but nothing has to wait for it.
+    /// Removes all cuts, the rule and all faults. Messages that are already late still arrive late, but later messages do not wait for
+    /// them.
     pub fn heal(&mut self) {
         self.cuts.clear();
         self.last_arrivals.clear();
@@ -165,12 +158,11 @@ impl Network {
         self.options = NetworkOptions::clean();
     }
 
-    /// What it did so far.
     pub fn counts(&self) -> NetworkCounts {
         self.counts
     }
 
-    /// Takes a message; says when, how often and in what state it arrives.
+    /// Sends a message. Returns its deliveries: when each arrives, and whether it is damaged.
     pub fn send(&mut self, now: Time, from: NodeId, to: NodeId, message: &Message) -> Vec<Flight> {
         self.counts.sent += 1;
         let verdict = self.rule.as_mut().map_or(Verdict::Pass, |rule| rule(from, to, message));
@@ -197,7 +189,7 @@ impl Network {
         flights
     }
 
-    /// A message at a cut: overtaken by all that is sent when that is healed, if it comes at all.
+    /// The delivery, if any, of a message at a cut: late, so that all messages sent after the cut is removed overtake it.
     fn come_through(&mut self, now: Time) -> Option<Flight> {
         let NetworkOptions { held, held_max, latency_min, .. } = self.options;
         if held == 0 || !self.rng.chance(held, 10_000) {

@@ -1,11 +1,11 @@
-//! What is going to happen, the earliest first; what is to happen at the same time, in the order in which it was scheduled.
+//! A queue of future events, ordered by time; events of the same time keep the order in which they were scheduled.
 
 use braid_base::Time;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
-/// Events by time. They lie still in their places while only small keys move.
+/// Events by time. The events stay in place while only small keys move in the heap.
 pub struct EventQueue<E> {
     keys: BinaryHeap<Reverse<(Time, u64, u32)>>,
     places: Vec<Option<E>>,
@@ -20,7 +20,6 @@ impl<E> Default for EventQueue<E> {
 }
 
 impl<E> EventQueue<E> {
-    /// Schedules an event.
     pub fn push(&mut self, at: Time, event: E) {
         let place = match self.free.pop() {
             Some(place) => place,
@@ -34,12 +33,12 @@ impl<E> EventQueue<E> {
         self.next += 1;
     }
 
-    /// Takes out the next event.
+    /// Removes the next event.
     pub fn pop(&mut self) -> Option<(Time, E)> {
         self.pop_until(Time(u64::MAX))
     }
 
-    /// Takes out the next event, unless it comes after `until`.
+    /// Removes the next event, unless it comes after `until`.
     pub fn pop_until(&mut self, until: Time) -> Option<(Time, E)> {
         let key = self.keys.peek_mut().filter(|key| key.0.0 <= until)?;
         let Reverse((at, _, place)) = PeekMut::pop(key);
@@ -47,12 +46,10 @@ impl<E> EventQueue<E> {
         Some((at, self.places[place as usize].take().expect("a key has its event")))
     }
 
-    /// How many there are.
     pub fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// True if nothing is going to happen.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }

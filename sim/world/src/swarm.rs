@@ -1,4 +1,4 @@
-//! The random source that decide what goes wrong next, within a run's [`FaultOptions`].
+//! A swarm run draws the next fault from a random source, within the [`FaultOptions`] of its run.
 
 use crate::disk::CrashPoint;
 use crate::faults::{CutShape, Damageable, Fault, FaultKind, FaultOptions};
@@ -6,26 +6,25 @@ use braid_base::{NodeId, Rng};
 use std::ops::Range;
 use std::time::Duration;
 
-/// What a swarm run asks of where it rages.
+/// The state of the simulated array, as far as a swarm run must know it.
 pub trait Topology {
-    /// All nodes that are up.
     fn up(&self) -> Vec<NodeId>;
 
-    /// By how many nanoseconds the wall clock of a node is ahead.
+    /// How far the wall clock of a node is ahead, in nanoseconds.
     fn skew(&self, node: NodeId) -> i64;
 
-    /// All that may be damaged now, one at a time, so that the array can still do without it: who keeps data knows that. Two of
-    /// one node may be damaged at once.
+    /// Byte ranges that may be damaged now, one of them at a time, without exceeding the array's redundancy; only the array's model
+    /// knows them. Two ranges of one node may be damaged at once.
     fn damageable(&self) -> Vec<Damageable>;
 
-    /// The devices whose disks the array can do without now.
+    /// The devices whose disks may be replaced now.
     fn replaceable(&self) -> Vec<NodeId>;
 }
 
-/// How far a wall clock leaps: a minute, an hour, a year.
+/// By how much a wall clock leaps: a minute, an hour, a year.
 const LEAPS: [i64; 3] = [60_000_000_000, 3_600_000_000_000, 31_536_000_000_000_000];
 
-/// The random source that decide what goes wrong next.
+/// Draws faults; see the module.
 #[derive(Clone, Debug)]
 pub struct Swarm {
     options: FaultOptions,
@@ -33,27 +32,27 @@ pub struct Swarm {
 }
 
 impl Swarm {
-    /// A swarm run with random source of its own.
+    /// Creates a swarm run with a random source of its own.
     pub fn new(options: FaultOptions, rng: Rng) -> Swarm {
         Swarm { options, rng }
     }
 
-    /// How long until the next fault.
+    /// The time until the next fault.
     pub fn pause(&mut self) -> Duration {
         Duration::from_nanos(self.rng.below(2 * self.options.every.as_nanos() as u64) + 1)
     }
 
-    /// How far a wall clock is to be off, in nanoseconds: within the budget, whatever it was before.
+    /// Draws the skew of a wall clock in nanoseconds: within the budget, whatever the skew was before.
     pub fn skew(&mut self) -> i64 {
         self.either_way(self.options.skew_max)
     }
 
-    /// How much a clock is to drift, in millionths.
+    /// Draws the drift of a clock, in millionths.
     pub fn drift_ppm(&mut self) -> i64 {
         self.either_way(self.options.drift_ppm_max)
     }
 
-    /// What goes wrong now; nothing, if nothing can.
+    /// Draws the next fault; `None` if no fault is possible now.
     pub fn next(&mut self, topology: &impl Topology) -> Option<Fault> {
         let total: u64 = self.options.weights.values().sum();
         if total == 0 {
@@ -80,7 +79,7 @@ impl Swarm {
                 let count = rng.between(1, 12);
                 [None, Some(CrashPoint::Write(count)), Some(CrashPoint::Sync(count))][rng.below(3) as usize]
             })?,
-            // It writes seldom: when it hears of a host, and when it forgets one; all its writes are durable.
+            // A server writes seldom: when it hears of a host, and when it forgets one; all its writes are durable.
             FaultKind::ServerCrash => self.crash(&of(Part::Server), |rng| {
                 let count = rng.between(1, 2);
                 [None, Some(CrashPoint::Write(count))][rng.below(2) as usize]
@@ -109,7 +108,7 @@ impl Swarm {
                 Fault::ClockRate { node, ppm, span: self.span() }
             }
             FaultKind::ClockLeap => {
-                // While one is wrong, the others show what its stamps do to them. All at once is another kind.
+                // One clock at a time, so that the others show the effect of its stamps. All clocks at once are another kind.
                 let least = LEAPS[0] / 2;
                 if nodes.iter().any(|node| topology.skew(*node).abs() > least) {
                     return None;
@@ -124,7 +123,7 @@ impl Swarm {
                     return None;
                 }
                 let far = LEAPS[self.rng.below(3) as usize];
-                // Mostly ahead: what is behind only waits for its clock.
+                // Mostly ahead: a node whose clock is behind only waits for it.
                 let by = if self.rng.chance(3, 4) { far } else { -far };
                 Fault::CommonLeap { by, span: self.span() }
             }
@@ -156,7 +155,7 @@ impl Swarm {
             | FaultKind::PageCache
             | FaultKind::Reconnect
             | FaultKind::Leave => {
-                unreachable!("they are of no moment")
+                unreachable!("these kinds are not faults of a moment")
             }
             FaultKind::Fence => Fault::Fence {
                 node: self.pick(&of(Part::Host))?,
@@ -227,7 +226,7 @@ impl Swarm {
         (!pairs.is_empty()).then(|| Fault::Cut { shape, pairs, span: self.span() })
     }
 
-    /// Mostly short, sometimes longer than any lease.
+    /// Draws a duration: mostly short, sometimes longer than any lease.
     fn span(&mut self) -> Duration {
         let most = [20, 20, 20, 500, 500, 500, 3_000, 3_000, 9_000][self.rng.below(9) as usize];
         Duration::from_millis(self.rng.between(1, most)).min(self.options.span_max)
@@ -247,14 +246,14 @@ impl Swarm {
     }
 }
 
-/// What a node is to a swarm run.
+/// A node's role, as far as a swarm run distinguishes it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
-    /// Loses everything when it dies.
+    /// A host: it loses everything when it dies.
     Host,
-    /// Keeps data.
+    /// A device: it stores data.
     Device,
-    /// Keeps something else.
+    /// A server with other durable state.
     Server,
 }
 
@@ -310,7 +309,7 @@ mod tests {
     #[test]
     fn every_kind_comes_with_all_its_forms_and_ends_in_time() {
         let mut names = BTreeSet::new();
-        // Volumes move between swarm runs, and clients have their commands done all the time.
+        // Volumes are migrated between swarm runs, and clients use objects all the time.
         let lasting = [
             FaultKind::Migrate,
             FaultKind::Objects,

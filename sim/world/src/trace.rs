@@ -1,20 +1,19 @@
-//! What happened, one line per event in fixed columns, and a running digest for "same seed, same trace".
+//! The trace of a run: one line per event in fixed columns, and a running digest that shows whether two runs were equal.
 //!
 //! ```text
 //!      event         time  node    what
 //!        412   0.003117402  d3      message from h1: Request(Request { host: Generation(1), …
 //! ```
 //!
-//! The digest is taken of numbers that determine the event, so that runs which keep no lines need not write any.
+//! The digest covers numbers that determine the event, so that runs which keep no lines need not format any.
 
 use braid_base::{NodeId, Time};
 use std::collections::VecDeque;
 use std::fmt::{self, Write};
 
-/// Characters of an event's text that are kept.
+/// The longest text of an event, in characters; the rest is cut off.
 const TEXT_MAX: usize = 1200;
 
-/// The events of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
     events: u64,
@@ -24,12 +23,12 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// A trace that keeps the last `keep` lines.
+    /// Creates a trace that keeps the last `keep` lines.
     pub fn keeping(keep: usize) -> Trace {
         Trace { keep, ..Trace::default() }
     }
 
-    /// Adds an event. `facts` tell it from every event that might have come instead; `text` is for people.
+    /// Adds an event. `facts` distinguish it from every other event that could have occurred instead; `text` is for readers.
     pub fn event(&mut self, now: Time, node: Option<NodeId>, facts: &[u64], text: fmt::Arguments<'_>) {
         self.events += 1;
         let node_fact = match node {
@@ -45,7 +44,7 @@ impl Trace {
         self.note(now, node, text);
     }
 
-    /// Adds a line that is no event and leaves the digest as it is.
+    /// Adds a line that is not an event and does not change the digest.
     pub fn note(&mut self, now: Time, node: Option<NodeId>, text: fmt::Arguments<'_>) {
         if self.keep == 0 {
             return;
@@ -60,28 +59,27 @@ impl Trace {
             now.0 / 1_000_000_000,
             now.0 % 1_000_000_000
         ));
-        // The only error is that the line is long enough.
+        // The only possible error is that the line has reached its maximum length.
         let _ = line.write_fmt(text);
         self.lines.push_back(line.0);
     }
 
-    /// How many events there were.
     pub fn events(&self) -> u64 {
         self.events
     }
 
-    /// A number that two runs share only if they had the same events.
+    /// The digest of the run: it is equal for two runs only if they had the same events.
     pub fn digest(&self) -> u64 {
         self.digest
     }
 
-    /// The lines that are kept, oldest first.
+    /// The lines that were kept, oldest first.
     pub fn lines(&self) -> impl Iterator<Item = &str> {
         self.lines.iter().map(String::as_str)
     }
 }
 
-/// Text that ends formatting once it is long enough, so that megabytes of payload are never written out.
+/// A buffer that ends formatting once it is full, so that megabytes of payload are never formatted.
 struct Shortened(String);
 
 impl Write for Shortened {

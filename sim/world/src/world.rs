@@ -1,4 +1,5 @@
-//! The world of the attack: nodes whose power fails, who stall and are slow, whose frames get lost and damaged, whose disks forget.
+//! The world of the attack: nodes that lose power, stall or become slow, a network that loses and damages frames, and disks that
+//! forget.
 
 use crate::clock::LocalClock;
 use crate::disk::Disk;
@@ -12,54 +13,44 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-/// What a run may take at most. One that takes more counts as one that does not come to an end, and panics: machines that speak to each
-/// other for ever let time pass, so that no other check sees them.
+/// The resources that a run may use. A run that exceeds them counts as one that does not terminate, and panics. Machines that send each
+/// other messages for ever let time pass, so that no other check detects them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
-    /// How many events.
     pub events: u64,
-    /// How much real time. It depends on the machine that runs it, so it is far more than any run takes.
+    /// The longest real time. It depends on the computer, so it is far more than any run needs.
     pub real_time: Duration,
 }
 
-/// A bound, and what was taken of it.
+/// A bound, and what the run has used of it.
 struct Bounded {
     bound: Bound,
     events: u64,
     since: Instant,
 }
 
-/// Something that the world's owner should hear of.
+/// An event that the world reports to its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorldEvent {
     /// A machine answered a request.
-    Reply {
-        /// Which machine.
-        node: NodeId,
-        /// Which request.
-        op: OpId,
-        /// How it ended.
-        outcome: HostOutcome,
-    },
-    /// A moment that the owner had asked for ([`World::alarm`]).
+    Reply { node: NodeId, op: OpId, outcome: HostOutcome },
+    /// A time that the owner had asked for ([`World::alarm`]).
     Alarm(u64),
     /// A node's power failed at the crash point of its disk, or before an input ([`World::crash_before`]).
     PowerFailed(NodeId),
-    /// A node that is watched has taken a step ([`World::watch`]).
+    /// A watched node has taken a step ([`World::watch`]).
     Stepped(NodeId),
 }
 
-/// Nodes, the network between them, and what is going to happen.
+/// Nodes, the network between them, and the events to come.
 pub struct World<M> {
     array: ArrayId,
     events: EventLoop<M, Event>,
     bounded: Option<Bounded>,
     nodes: BTreeMap<NodeId, Node>,
-    /// By their numbers in the event loop.
+    /// The nodes, by their numbers in the event loop.
     ids: Vec<NodeId>,
-    /// Between all nodes.
     pub network: Network,
-    /// What happened.
     pub trace: Trace,
     ignored: BTreeMap<Ignored, u64>,
     rng: Rng,
@@ -68,16 +59,16 @@ pub struct World<M> {
     watched: BTreeSet<NodeId>,
 }
 
-/// What the attack does to a machine's surroundings.
+/// The surroundings of a machine, which the attack disturbs.
 struct Node {
-    /// In the event loop.
+    /// The node's number in the event loop.
     index: NodeIndex,
     disk: Option<Disk>,
-    /// How long each input keeps it busy.
+    /// How long each input keeps the node busy.
     busy: Duration,
-    /// Inputs that it took, over all its lives.
+    /// Inputs that the node has taken since it was added, over all its starts.
     inputs: u64,
-    /// Power fails before the input of this number.
+    /// Power fails before the input with this number.
     crash_before: Option<u64>,
 }
 
@@ -105,7 +96,7 @@ impl Bounded {
 }
 
 impl<M: Machine> World<M> {
-    /// An empty world, whose every die is decided by `seed`.
+    /// Creates an empty world; `seed` determines every random choice.
     pub fn new(array: ArrayId, seed: u64, network: NetworkOptions, trace: Trace) -> World<M> {
         let mut rng = Rng::new(seed);
         World {
@@ -124,22 +115,21 @@ impl<M: Machine> World<M> {
         }
     }
 
-    /// True time.
     pub fn now(&self) -> Time {
         self.events.now()
     }
 
-    /// Bounds what happens from now on.
+    /// Limits the run from now on.
     pub fn bound(&mut self, bound: Bound) {
         self.bounded = Some(Bounded { bound, events: 0, since: Instant::now() });
     }
 
-    /// What the machines have ignored, and how often.
+    /// The inputs that machines have ignored, and how often.
     pub fn ignored(&self) -> &BTreeMap<Ignored, u64> {
         &self.ignored
     }
 
-    /// Brings in a node, and starts it.
+    /// Adds a node and starts it.
     pub fn add(&mut self, node: NodeId, machine: M, disk: Option<Disk>, clock: LocalClock) {
         let index = self.events.add(clock);
         self.ids.push(node);
@@ -148,14 +138,14 @@ impl<M: Machine> World<M> {
         self.start(node, machine);
     }
 
-    /// Starts a node that is down: `machine` has an empty memory, the disk is as the crash left it.
+    /// Starts a node that is down: `machine` has an empty memory, and the disk is as the crash left it.
     pub fn start(&mut self, node: NodeId, machine: M) {
         let index = self.node(node).index;
         self.events.start(index, machine);
         self.events.schedule_own(index, self.now(), Event::Start);
     }
 
-    /// Power fails at a node, now.
+    /// Makes power fail at a node now.
     pub fn crash(&mut self, node: NodeId) {
         if let Some(disk) = self.end(node) {
             disk.crash();
@@ -163,7 +153,7 @@ impl<M: Machine> World<M> {
         self.trace.event(self.now(), Some(node), &[1], format_args!("crash"));
     }
 
-    /// A node's machine ends, and power stays: what it had its disk do is done.
+    /// Ends a node's machine without a loss of power: its disk completes the commands in flight.
     pub fn stop(&mut self, node: NodeId) {
         if let Some(disk) = self.end(node) {
             disk.stop();
@@ -171,7 +161,7 @@ impl<M: Machine> World<M> {
         self.trace.event(self.now(), Some(node), &[14], format_args!("stops"));
     }
 
-    /// Takes down the machine; returns the disk, to say what becomes of it.
+    /// Removes the machine; returns the node's disk.
     fn end(&mut self, node: NodeId) -> Option<&mut Disk> {
         let index = self.node(node).index;
         self.events.end(index);
@@ -180,81 +170,81 @@ impl<M: Machine> World<M> {
         place.disk.as_mut()
     }
 
-    /// Lets power fail at a node instead of its `count`-th input from now on: so what that node had sent and commanded before is
-    /// under way.
+    /// Makes power fail at a node in place of its `count`-th input from now on. The messages and disk commands that the node had
+    /// emitted before are in flight then.
     pub fn crash_before(&mut self, node: NodeId, count: u64) {
         let place = self.node_mut(node);
         place.crash_before = Some(place.inputs + count);
     }
 
-    /// How many inputs a node has taken, over all its lives.
+    /// How many inputs a node has taken, over all its starts.
     pub fn inputs(&self, node: NodeId) -> u64 {
         self.nodes.get(&node).map_or(0, |place| place.inputs)
     }
 
-    /// Starts the timers' clock of a node that is down over, as a machine does that boots.
+    /// Restarts the timers' clock of a node that is down, as a computer that boots does.
     pub fn reboot_clock(&mut self, node: NodeId, reading: Time) {
         let (now, index) = (self.now(), self.node(node).index);
         assert!(self.events.machine(index).is_none(), "clocks start over only while a node is down");
         self.events.clock_mut(index).reboot(now, reading);
     }
 
-    /// Moves a node's wall clock by so many nanoseconds.
+    /// Moves a node's wall clock by this many nanoseconds.
     pub fn step_clock(&mut self, node: NodeId, by: i64) {
         let index = self.node(node).index;
         self.events.clock_mut(index).step(by);
         self.trace.event(self.now(), Some(node), &[2, by as u64], format_args!("clock steps by {by} ns"));
     }
 
-    /// By how many nanoseconds a node's wall clock is ahead of true time.
+    /// How far a node's wall clock is ahead of true time, in nanoseconds.
     pub fn skew(&self, node: NodeId) -> i64 {
         self.clock(node).map_or(0, |clock| clock.ahead(self.now()))
     }
 
-    /// Lets both clocks of a node run fast by `ppm` millionths from now on (slow, if negative).
+    /// Makes both clocks of a node run fast by `ppm` millionths from now on (slow, if negative).
     pub fn set_clock_rate(&mut self, node: NodeId, ppm: i64) {
         let (now, index) = (self.now(), self.node(node).index);
         self.events.clock_mut(index).set_rate(now, ppm);
         self.trace.event(now, Some(node), &[12, ppm as u64], format_args!("clock runs fast by {ppm} millionths"));
-        // Its deadline comes at another moment now.
+        // Its deadline now comes at another point of true time.
         self.events.arm(index);
     }
 
-    /// By how many millionths a node's clocks run fast.
+    /// How fast a node's clocks run, in millionths.
     pub fn clock_rate(&self, node: NodeId) -> i64 {
         self.clock(node).map_or(0, LocalClock::rate_ppm)
     }
 
-    /// From now on, each input keeps the node busy for so long; what comes meanwhile waits. Zero: it is quick again.
+    /// Makes each input keep the node busy for this long; other inputs wait meanwhile. Zero ends it.
     pub fn slow_down(&mut self, node: NodeId, busy: Duration) {
         self.node_mut(node).busy = busy;
         let facts = [13, busy.as_nanos() as u64];
         self.trace.event(self.now(), Some(node), &facts, format_args!("takes {busy:?} for each input"));
     }
 
-    /// What a node's clocks say.
+    /// The readings of a node's clocks.
     pub fn local(&self, node: NodeId) -> Option<Now> {
         self.clock(node).map(|clock| clock.now(self.now()))
     }
 
-    /// True if any node still stalls.
+    /// True if any node is stalled.
     pub fn is_any_stalled(&self) -> bool {
         self.nodes.values().any(|place| self.events.is_stalled(place.index))
     }
 
-    /// True if this node does nothing at present.
+    /// True if this node is stalled.
     pub fn is_stalled(&self, node: NodeId) -> bool {
         self.nodes.get(&node).is_some_and(|place| self.events.is_stalled(place.index))
     }
 
-    /// A node does nothing for a while; what comes meanwhile it finds afterwards.
+    /// Stalls a node for a while: it takes the inputs of that time afterwards.
     pub fn stall(&mut self, node: NodeId, span: Duration) {
         let until = self.now().after(span);
         self.events.stall(self.node(node).index, until);
         self.trace.event(self.now(), Some(node), &[3, until.0], format_args!("stalls for {span:?}"));
     }
 
-    /// Asks a machine for something; if it is down, nobody will ever answer.
+    /// Sends a request to a machine. If the node is down, there will be no answer.
     pub fn request(&mut self, node: NodeId, op: OpId, request: HostRequest) {
         if self.machine(node).is_some() {
             self.events.schedule_own(self.node(node).index, self.now(), Event::Request(op, request));
@@ -266,17 +256,16 @@ impl<M: Machine> World<M> {
         self.events.schedule(at.max(self.now()), Event::Alarm(token));
     }
 
-    /// Tells of each step that this node takes, by [`WorldEvent::Stepped`].
+    /// Reports each step of this node as [`WorldEvent::Stepped`].
     pub fn watch(&mut self, node: NodeId) {
         self.watched.insert(node);
     }
 
-    /// The machine of a node, if it is up.
     pub fn machine(&self, node: NodeId) -> Option<&M> {
         self.events.machine(self.nodes.get(&node)?.index)
     }
 
-    /// The same, to play a part in a machine that is scripted.
+    /// The machine of a node, if it is up, for a scripted machine to be controlled.
     pub fn machine_mut(&mut self, node: NodeId) -> Option<&mut M> {
         self.events.machine_mut(self.nodes.get(&node)?.index)
     }
@@ -286,22 +275,19 @@ impl<M: Machine> World<M> {
         self.nodes.keys().copied().collect()
     }
 
-    /// Every node that is up.
     pub fn up(&self) -> Vec<NodeId> {
         self.nodes.keys().copied().filter(|node| self.machine(*node).is_some()).collect()
     }
 
-    /// The disk of a node.
     pub fn disk(&self, node: NodeId) -> Option<&Disk> {
         self.nodes.get(&node)?.disk.as_ref()
     }
 
-    /// The disk of a node, to do something to it.
     pub fn disk_mut(&mut self, node: NodeId) -> Option<&mut Disk> {
         self.nodes.get_mut(&node)?.disk.as_mut()
     }
 
-    /// Lets the world run until something happens that its owner should hear of, but not beyond `until`.
+    /// Runs the world until an event that its owner is told of, but not beyond `until`.
     pub fn next(&mut self, until: Time) -> Option<WorldEvent> {
         loop {
             if let Some(event) = self.world_events.pop_front() {
@@ -319,7 +305,7 @@ impl<M: Machine> World<M> {
         }
     }
 
-    /// An event at a node that is up, or its deadline.
+    /// Handles an event at a node that is up, or its deadline.
     fn happen(&mut self, index: NodeIndex, event: Option<Event>) {
         let node = self.ids[index];
         let place = self.node_mut(node);
@@ -327,7 +313,7 @@ impl<M: Machine> World<M> {
             self.crash(node);
             return self.world_events.push_back(WorldEvent::PowerFailed(node));
         }
-        // What is put off until a node has time for it counts once.
+        // An event that is postponed until a node has time for it counts once.
         let now = self.now();
         if let Some(bounded) = &mut self.bounded {
             bounded.count(now);
@@ -336,7 +322,7 @@ impl<M: Machine> World<M> {
         self.step(node, input);
     }
 
-    /// What the event is to the machine; nothing, if it does not reach it.
+    /// The input that the event is to the machine; `None` if it does not reach the machine.
     fn input(&mut self, node: NodeId, event: Option<Event>) -> Option<Input> {
         let (now, to) = (self.now(), Some(node));
         let Some(event) = event else {
@@ -399,7 +385,7 @@ impl<M: Machine> World<M> {
     }
 
     fn perform(&mut self, node: NodeId, effect: Effect) {
-        // Power failed at an earlier effect of the same step: the later ones never happened.
+        // Power failed at an earlier effect of the same step: the later effects never happened.
         if self.machine(node).is_none() {
             return;
         }
@@ -440,7 +426,7 @@ impl<M: Machine> World<M> {
                 damaged[bit / 8] ^= 1 << (bit % 8);
                 frame = damaged.into();
             }
-            // Nobody by that name: lost.
+            // A message to an unknown node is lost.
             if let Some(place) = self.nodes.get(&to) {
                 self.events.schedule_for(place.index, flight.at, Event::Arrival { frame });
             }

@@ -1,4 +1,4 @@
-//! The world driving a toy machine: a counter on disk that others raise by message.
+//! Tests of the world with a toy machine: a counter on disk that others increment by messages.
 
 use braid_base::{ArrayId, DeviceId, Epoch, Generation, NodeId, Now, Rng, Time};
 use braid_machine::{DiskCommand, DiskResult, DiskTag, Effects, HostRequest, HostSuccess, Input, Machine, OpId};
@@ -11,9 +11,9 @@ use std::time::Duration;
 const HOST: NodeId = NodeId::Host(Generation(1));
 const DEVICE: NodeId = NodeId::Device(DeviceId(0));
 
-/// As a host: asks again every 10 ms until the device has answered, then replies (the number of the request travels as
-/// `settled` and `confirmed`, since a toy has no messages of its own). As a device: counts heartbeats durably,
-/// and answers once the count is durable.
+/// As a host, it repeats its request every 10 ms until the device has answered, and then replies (the number of the request is sent as
+/// `settled` and `confirmed`, since a toy has no messages of its own). As a device, it counts heartbeats durably, and answers once the
+/// count is durable.
 #[derive(Default)]
 struct Toy {
     waiting: Option<OpId>,
@@ -254,7 +254,7 @@ fn whoever_waits_by_a_clock_that_runs_slow_waits_longer() {
         world.set_clock_rate(HOST, 0);
         world.request(HOST, OpId(1), HostRequest::Flush { volume: braid_base::VolumeId(1) });
         world.next(Time(1_000_000));
-        // Armed already by the clock as it was.
+        // The deadline is armed already, by the clock's old rate.
         world.set_clock_rate(HOST, ppm);
         let sent = world.network.counts().sent;
         while world.network.counts().sent == sent {

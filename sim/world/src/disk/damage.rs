@@ -1,7 +1,8 @@
-//! What a medium does that it should not: bits flip, sectors can't be read, writes land elsewhere.
+//! Damage of a medium: flipped bits, unreadable sectors, misdirected writes.
 //!
-//! The disk knows no stripes, so whoever runs the world says where damage may strike. Each damaged sector keeps what it should
-//! hold: until it is written again it is *hurt*, and [`Disk::heal`] makes good what still is. Damage strikes only sectors whose
+//! The disk knows no stripes, so the owner of the world says where damage may occur. Each damaged sector remembers its right content:
+//! it counts as damaged until it is written again, and [`Disk::heal`] restores all damaged sectors. Only sectors whose content is on
+//! the medium are damaged.
 //! content is on the medium.
 
 use super::{Disk, SECTOR_BYTES, Sector, sectors};
@@ -11,22 +12,22 @@ use std::ops::Range;
 /// One damaged sector.
 #[derive(Clone, Debug)]
 pub(super) struct BadSector {
-    /// What it should hold.
+    /// The content that the sector should have.
     right: Sector,
     unreadable: bool,
 }
 
-/// A write that is to land elsewhere.
+/// A write that will be misdirected.
 #[derive(Clone, Debug)]
 pub(super) struct MisdirectedWrite {
-    /// The sectors that it will not reach.
+    /// The bytes that it will not reach.
     meant: Range<u64>,
-    /// The first of those that it will hit.
+    /// The first byte that it will overwrite instead.
     hit: u64,
 }
 
 impl Disk {
-    /// Flips a bit of one sector within these bytes, and says which; nothing, if none there can be corrupted.
+    /// Flips a bit of one sector within these bytes, and returns the sector; `None` if no sector there can be corrupted.
     pub fn corrupt(&mut self, bytes: Range<u64>) -> Option<u64> {
         let sector = self.choose(bytes)?;
         let bit = self.rng.below(SECTOR_BYTES as u64 * 8) as usize;
@@ -38,7 +39,7 @@ impl Disk {
         Some(sector)
     }
 
-    /// Flips this bit of a byte whose sector is on the medium, and well.
+    /// Flips this bit of a byte whose sector is on the medium and undamaged.
     pub fn flip(&mut self, byte: u64, bit: u32) {
         let sector = byte / SECTOR_BYTES as u64;
         let content = self.content.get_mut(&sector).expect("something was written there");
@@ -48,7 +49,7 @@ impl Disk {
         self.counts.rotten += 1;
     }
 
-    /// Lets reads of one sector within these bytes fail until it is written, and says which.
+    /// Makes one sector within these bytes unreadable until it is written, and returns the sector.
     pub fn lose(&mut self, bytes: Range<u64>) -> Option<u64> {
         let sector = self.choose(bytes)?;
         let right = *self.content.get(&sector)?;
@@ -57,28 +58,31 @@ impl Disk {
         Some(sector)
     }
 
-    /// Whatever the next write to `meant` has for all of these bytes lands in as many from `hit` on, though it is said to be
-    /// done. Both must be whole sectors, and apart.
+    /// Misdirects the next write that covers all of `meant`: its bytes for `meant` land from `hit` on, though the disk reports success.
+    /// Both ranges must be whole sectors and must not overlap.
     pub fn misdirect(&mut self, meant: Range<u64>, hit: u64) {
         let sector = SECTOR_BYTES as u64;
         let whole = [meant.start, meant.end, hit].iter().all(|at| at.is_multiple_of(sector));
-        assert!(whole && meant.start < meant.end, "whole sectors go astray");
-        assert!(hit + (meant.end - meant.start) <= meant.start || meant.end <= hit, "elsewhere is elsewhere");
+        assert!(whole && meant.start < meant.end, "only whole sectors are misdirected");
+        assert!(
+            hit + (meant.end - meant.start) <= meant.start || meant.end <= hit,
+            "a misdirected write must not overlap its target"
+        );
         self.misdirected =
             Some(MisdirectedWrite { meant: meant.start / sector..meant.end / sector, hit: hit / sector });
     }
 
-    /// True if any of these bytes is not what was written, or can't be read.
+    /// True if any of these bytes is not what was written, or is unreadable.
     pub fn is_hurt(&self, bytes: Range<u64>) -> bool {
         self.bad_sectors.range(sectors_of(bytes)).next().is_some()
     }
 
-    /// True if anything is.
+    /// True if any sector is damaged.
     pub fn is_any_hurt(&self) -> bool {
         !self.bad_sectors.is_empty()
     }
 
-    /// All sectors hold what they should, no write goes astray or fails, and there is space without end.
+    /// Restores the content of all damaged sectors, ends all faults of writes, and removes the limit of space.
     pub fn heal(&mut self) {
         self.end_faults();
         for (sector, bad_sector) in std::mem::take(&mut self.bad_sectors) {
@@ -91,7 +95,7 @@ impl Disk {
         }
     }
 
-    /// No write goes astray or fails from now on, and there is space without end; but what is damaged stays so until it is written.
+    /// Ends all faults of writes and removes the limit of space; damaged sectors stay damaged until they are written.
     pub fn end_faults(&mut self) {
         self.misdirected = None;
         self.errors.end();
@@ -103,7 +107,7 @@ impl Disk {
         !self.bad_sectors.range(sectors_of(offset..offset + length as u64)).any(|(_, bad_sector)| bad_sector.unreadable)
     }
 
-    /// The sectors of this write that it does not reach, as they went astray.
+    /// The sectors of this write that it does not reach because it is misdirected.
     pub(super) fn stray(&mut self, offset: u64, data: &[u8]) -> BTreeSet<u64> {
         let written = sectors_of(offset..offset + data.len() as u64);
         let covers = |misdirected: &mut MisdirectedWrite| {
@@ -125,13 +129,13 @@ impl Disk {
         meant.collect()
     }
 
-    /// A sector should hold this; what was wrong with it before counts no more, but for what it should have held.
+    /// Records that a sector is damaged and what it should hold; earlier damage of the sector counts only for that content.
     fn hurt(&mut self, sector: u64, before: Sector) {
         let right = self.bad_sectors.get(&sector).map_or(before, |bad_sector| bad_sector.right);
         self.bad_sectors.insert(sector, BadSector { right, unreadable: false });
     }
 
-    /// A sector that holds something, is well, and has nothing on its way.
+    /// Chooses a sector that has content, is undamaged, and has no write in flight.
     fn choose(&mut self, bytes: Range<u64>) -> Option<u64> {
         let sound = |sector: &&u64| !self.bad_sectors.contains_key(sector) && !self.unsynced.contains_key(sector);
         let candidates: Vec<u64> =
@@ -221,7 +225,7 @@ mod tests {
         let mut disk = disk(5);
         disk.misdirect(1024..2048, 4096);
         write(&mut disk, 0, 8, 2, true);
-        assert_eq!(disk.counts().misdirected, 0, "only a write to all of it goes astray");
+        assert_eq!(disk.counts().misdirected, 0, "only a write of the whole range is misdirected");
         write(&mut disk, 512, 9, 5, true);
         assert_eq!(
             disk.peek(0, 3584),

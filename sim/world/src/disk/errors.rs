@@ -1,7 +1,7 @@
-//! Writes and syncs that fail: once, or for ever at some places. And what a loss of power does to the sectors beside those that were
-//! being written, where the disk writes more than a sector at once.
+//! Failing writes and syncs: a single failure, or permanent failures of some sectors. Also the damage that a loss of power does to
+//! neighbours of sectors that were being written, where the physical sector of the disk is larger than 512 bytes.
 //!
-//! All random source are this module's own, so that runs without any of it are as they were.
+//! This module draws from a random source of its own, so that runs without these faults are unchanged.
 
 use super::{Disk, DiskError, DiskResult, SECTOR_BYTES, extent, joined};
 use braid_base::Rng;
@@ -9,13 +9,13 @@ use braid_machine::DiskCommand;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// What is going to fail.
+/// The failures to come.
 #[derive(Clone, Debug)]
 pub(super) struct Errors {
     rng: Rng,
     writes: u32,
     syncs: u32,
-    /// Every write of any of these bytes.
+    /// Byte ranges in which every write fails.
     bad: Vec<Range<u64>>,
 }
 
@@ -33,44 +33,44 @@ impl Errors {
 }
 
 impl Disk {
-    /// The next write fails.
+    /// Makes the next write fail.
     pub fn fail_write(&mut self) {
         self.errors.writes += 1;
     }
 
-    /// The next sync fails.
+    /// Makes the next sync fail.
     pub fn fail_sync(&mut self) {
         self.errors.syncs += 1;
     }
 
-    /// Every write of any of these bytes fails from now on.
+    /// Makes every later write of any of these bytes fail.
     pub fn spoil(&mut self, bytes: Range<u64>) {
         self.errors.bad.push(bytes);
     }
 
-    /// How many places are bad.
+    /// The number of byte ranges in which writes fail.
     pub fn spoilt(&self) -> usize {
         self.errors.bad.len()
     }
 
-    /// From now on it writes so many bytes at once.
+    /// Sets the physical sector size: the number of bytes that the disk writes at once.
     pub fn set_physical_sector(&mut self, bytes: u64) {
         assert!(bytes.is_multiple_of(SECTOR_BYTES as u64), "whole sectors");
         self.physical_sector = bytes;
     }
 
-    /// A loss of power hurts nothing from this byte on beside what was being written.
+    /// From this byte on, a loss of power damages no neighbours of sectors that were being written.
     pub fn set_hurt_before(&mut self, byte: u64) {
         self.hurt_before = byte;
     }
 
-    /// From now on it is read and written through a cache: what failed to get to the disk is shown to readers until power fails, and
-    /// no later sync covers it.
+    /// Puts a page cache in front of the disk: after a failed write, readers see the new content until power fails, and no later sync
+    /// covers that write.
     pub fn set_cached(&mut self) {
         self.cached = true;
     }
 
-    /// The machine ends, and power stays: what was in flight is done.
+    /// Ends the machine without a loss of power: commands in flight complete.
     pub fn stop(&mut self) {
         let tags: Vec<_> = self.in_flight.keys().copied().collect();
         tags.into_iter().for_each(|tag| drop(self.complete(tag)));
@@ -93,13 +93,13 @@ impl Disk {
         extent(command).is_some_and(is_bad)
     }
 
-    /// A write or sync fails. Of a write, nothing is there or all, and not for certain.
+    /// Makes a write or a sync fail. All of a failed write may be there or nothing, and it is not durable.
     pub(super) fn fail(&mut self, command: DiskCommand, covers: &BTreeSet<u64>) -> DiskResult {
         self.counts.failed_writes += 1;
         match command {
             DiskCommand::Write { offset, data, .. } if self.cached || self.errors.rng.chance(1, 2) => {
                 let write = self.next_write;
-                // Space is no matter here.
+                // A lack of space does not matter here.
                 let _ = self.write(offset, &joined(&data), false);
                 if self.cached {
                     self.uncovered.remove(&write);
@@ -111,7 +111,7 @@ impl Disk {
         DiskResult::Done(Err(DiskError::Failed))
     }
 
-    /// The sectors that share what the disk writes at once with those of a write in flight, and are not written.
+    /// The sectors that share a physical sector with a write in flight and are not written by it.
     pub(super) fn neighbours_in_flight(&self) -> BTreeSet<u64> {
         let at_once = self.physical_sector / SECTOR_BYTES as u64;
         if at_once == 1 {
@@ -127,7 +127,7 @@ impl Disk {
         touched.difference(&written).copied().collect()
     }
 
-    /// Power has failed: each of these sectors may be nothing that anybody wrote.
+    /// After a loss of power: each of these sectors may hold content that was never written.
     pub(super) fn hurt_neighbours(&mut self, sectors: &BTreeSet<u64>) {
         for sector in sectors {
             if self.may_hurt(*sector) && self.content.contains_key(sector) && self.errors.rng.chance(1, 4) {
@@ -138,7 +138,8 @@ impl Disk {
         }
     }
 
-    /// Only before this byte, where redundancy makes up for nothing: neighbours of blocks at home count as corruption, and come with that.
+    /// True only for bytes before that limit, where no redundancy protects the content: damaged neighbours of blocks in their places
+    /// count as corruption, and belong to that fault.
     fn may_hurt(&self, sector: u64) -> bool {
         sector * (SECTOR_BYTES as u64) < self.hurt_before
     }
@@ -200,9 +201,9 @@ mod tests {
             assert_eq!(run(&mut disk, DiskCommand::Sync), if durable { DONE } else { FAILED });
             assert_eq!(run(&mut disk, DiskCommand::Sync), DONE);
             disk.stop();
-            assert_eq!(disk.peek(0, 512), [2; 512], "it is shown");
+            assert_eq!(disk.peek(0, 512), [2; 512], "readers see the cached content");
             disk.crash();
-            assert_eq!(disk.peek(0, 512), [1; 512], "and was never there");
+            assert_eq!(disk.peek(0, 512), [1; 512], "the content never reached the disk");
         }
     }
 
