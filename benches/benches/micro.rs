@@ -4,8 +4,8 @@ use braid_benches::{Rounds, Workload, workloads};
 use criterion::{BenchmarkId, Criterion, Throughput};
 use std::time::{Duration, Instant};
 
-/// Rounds that are made ready, then timed, at once: few enough to stay in the cache, many enough that reading the clock is
-/// no part of it.
+/// Rounds that are prepared and then timed together: few enough to stay in the cache, enough that reading the clock takes a
+/// negligible part of the time.
 const BATCH: u64 = 64;
 
 fn main() {

@@ -1,4 +1,4 @@
-//! CRC32C, which every byte goes through several times: in frames, in the journal, at home.
+//! CRC32C, which is computed over every byte several times: in frames, in the journal, in block headers.
 
 use crate::{Workload, pattern};
 use braid_base::checksum::crc32c;

@@ -1,4 +1,4 @@
-//! A device: the steps that one small write takes in it, and a read. The store and its disk take part in them.
+//! The steps of a device on one small write and on a read, including those of its store and its disk.
 
 use crate::disk::MemoryDisk;
 use crate::{Workload, pattern};
@@ -22,11 +22,11 @@ const OBJECT: ObjectId = ObjectId(1);
 const EPOCH: Epoch = Epoch(1);
 /// Blocks of the object; transactions go round them.
 const BLOCKS: u64 = 1024;
-/// Blocks that are written in one piece, straight to their place.
+/// Blocks that are written as a whole, directly to their place.
 const CHUNK_BLOCKS: u64 = 16;
-/// One that is not filled in the counted rounds.
+/// A journal that does not fill in the counted rounds.
 const JOURNAL: u64 = 16 << 20;
-/// Compare-and-swaps that come together, each on an attribute of its own.
+/// Compare-and-swaps that arrive together, each on an attribute of its own.
 const SWAPS: usize = 32;
 /// Time between two transactions, in nanoseconds.
 const PAUSE: u64 = 100_000;
@@ -59,16 +59,16 @@ pub(crate) fn workloads() -> Vec<Workload> {
     ]
 }
 
-/// A device, its disk, and the one host that speaks to it.
+/// A device, its disk, and the only host that talks to it.
 struct Bench {
     device: Device,
     disk: MemoryDisk,
     now: Now,
     out: Effects,
-    /// What the host was told and has not looked at.
+    /// Answers that the host has not read yet.
     answers: Vec<Answer>,
     sequence: u64,
-    /// The host's transactions that are not over.
+    /// The host's transactions that are not finished.
     open: BTreeMap<u64, Transaction>,
     data: Bytes,
 }
@@ -82,7 +82,7 @@ struct Transaction {
 }
 
 impl Bench {
-    /// A device with an object all of whose blocks hold data.
+    /// A device with an object all of whose blocks have content.
     fn new() -> Bench {
         let store = StoreConfig { array: ArrayId([7; 16]), device: DeviceId(0), size: 128 << 20 };
         let second = 1_000_000_000;
@@ -131,7 +131,7 @@ impl Bench {
         bench
     }
 
-    /// So many compare-and-swaps, all of which swap.
+    /// Compare-and-swaps, all of which swap.
     fn swapping(&mut self) -> Vec<Input> {
         self.hear();
         self.pass();
@@ -174,12 +174,12 @@ impl Bench {
         self.prewrite(transaction)
     }
 
-    /// A write whose pre-write was accepted.
+    /// A devwrite whose pre-write was accepted.
     fn writing(&mut self, blocks: u64) -> Input {
         let transaction = self.begin(blocks);
         let prewrite = self.prewrite(transaction);
         self.take(prewrite);
-        assert!(matches!(self.hear()[..], [Reply::Data { .. }]), "nobody else writes there");
+        assert!(matches!(self.hear()[..], [Reply::Data { .. }]), "no other transaction writes these blocks");
         self.write(transaction)
     }
 
@@ -187,11 +187,11 @@ impl Bench {
     fn committing(&mut self) -> Input {
         let write = self.writing(1);
         self.take(write);
-        let [Reply::Written { transaction, .. }] = self.hear()[..] else { panic!("the disk has room") };
+        let [Reply::Written { transaction, .. }] = self.hear()[..] else { panic!("the disk has space") };
         self.request(vec![transaction.sequence], Command::Heartbeat)
     }
 
-    /// Ends what earlier rounds have begun, and begins the next transaction.
+    /// Finishes what earlier rounds have begun, and begins the next transaction.
     fn begin(&mut self, blocks: u64) -> Transaction {
         self.end_open();
         self.pass();
@@ -205,7 +205,7 @@ impl Bench {
         transaction
     }
 
-    /// Ends what was begun.
+    /// Finishes the open transactions.
     fn end_open(&mut self) {
         while !self.answers.is_empty() {
             for reply in self.hear() {
@@ -214,7 +214,7 @@ impl Bench {
         }
     }
 
-    /// Lets some time go by.
+    /// Advances time.
     fn pass(&mut self) {
         self.now = Now { time: Time(self.now.time.0 + PAUSE), clock: Clock(self.now.clock.0 + PAUSE) };
         if self.device.deadline().is_some_and(|deadline| deadline <= self.now.time) {
@@ -222,12 +222,12 @@ impl Bench {
         }
     }
 
-    /// Does what a host does next.
+    /// Takes the host's next step after a reply.
     fn go_on(&mut self, reply: Reply) {
         let next = match reply {
             Reply::Data { transaction, .. } => match self.open.get(&transaction.sequence) {
                 Some(transaction) => self.write(*transaction),
-                // It only read.
+                // The transaction only read.
                 None => return,
             },
             Reply::Written { transaction, .. } => self.request(vec![transaction.sequence], Command::Heartbeat),
@@ -273,7 +273,7 @@ impl Bench {
         Input::Message { from: NodeId::Host(HOST), message: Message::Request(request) }
     }
 
-    /// What the host was told, but for confirmations, which end transactions.
+    /// The answers to the host, except confirmations, which end transactions.
     fn hear(&mut self) -> Vec<Reply> {
         let answers = std::mem::take(&mut self.answers);
         for sequence in answers.iter().flat_map(|answer| &answer.confirmed) {
@@ -282,7 +282,7 @@ impl Bench {
         answers.into_iter().map(|answer| answer.reply).collect()
     }
 
-    /// One step of the device, and the steps that the disk's answers bring.
+    /// One step of the device, and the steps after the disk's completions.
     fn take(&mut self, input: Input) {
         self.step(input);
         self.end_disk();

@@ -1,5 +1,4 @@
-//! A disk in memory that does at once what it is told. What it copies is measured with the rest: a real disk's driver copies
-//! less, but waits.
+//! A disk in memory without latency. Its copying is part of the measured work: the driver of a real disk copies less, but waits.
 
 use braid_base::DiskId;
 use braid_machine::{DiskCommand, DiskResult, DiskTag};
@@ -13,7 +12,7 @@ pub(crate) struct MemoryDisk {
 }
 
 impl MemoryDisk {
-    /// A disk with an empty store on it, whose journal has so many bytes.
+    /// A disk with an empty store whose journal has this many bytes.
     pub fn formatted(config: &StoreConfig, journal: u64) -> MemoryDisk {
         let mut disk = MemoryDisk { bytes: vec![0; config.size as usize], commands: VecDeque::new() };
         for (offset, bytes) in Store::format_with(config, DiskId(1), 77, Some(journal)).expect("the size will do") {
@@ -22,12 +21,12 @@ impl MemoryDisk {
         disk
     }
 
-    /// Takes a command, to be done when its turn comes.
+    /// Queues a command.
     pub fn submit(&mut self, tag: DiskTag, command: DiskCommand) {
         self.commands.push_back((tag, command));
     }
 
-    /// Does the next command.
+    /// Executes the next command.
     pub fn end_one(&mut self) -> Option<(DiskTag, DiskResult)> {
         let (tag, command) = self.commands.pop_front()?;
         let result = match command {

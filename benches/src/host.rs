@@ -1,4 +1,4 @@
-//! A host: the steps that a small write and a read take in it. Devices are played, and do what they are asked.
+//! The steps of a host on a small write and on a read. The benchmark plays the devices, which grant every request.
 
 use crate::{Workload, pattern};
 use braid_base::limits::Settings;
@@ -20,7 +20,7 @@ const BLOCKS: u64 = 16 << 10;
 const PAUSE: u64 = 100_000;
 
 pub(crate) fn workloads() -> Vec<Workload> {
-    // What a round ends with: requests to so many devices, or one reply.
+    // The effects at the end of a round: requests to this many devices, or one reply.
     let of = |name, prepare: fn(&mut Stage) -> Vec<Input>, effects| {
         let run = move |stage: &mut Stage, inputs| assert_eq!(stage.take_all(inputs), effects);
         Workload::new(name, Stage::new, prepare, run).of_bytes(BLOCK_BYTES)
@@ -39,14 +39,14 @@ struct Stage {
     host: Host,
     now: Now,
     out: Effects,
-    /// What devices were asked and have not looked at.
+    /// Requests to devices that are not answered yet.
     asked: VecDeque<(DeviceId, Request)>,
     data: Bytes,
     next: u64,
 }
 
 impl Stage {
-    /// Five devices with RAID 5 of 4+1, and a host that knows them.
+    /// A host with five devices and a volume with RAID 5 of 4+1.
     fn new() -> Stage {
         let devices: Vec<_> = (0..5).map(DeviceId).collect();
         let scheme = "raid5:4+1".parse().expect("it is a scheme");
@@ -92,25 +92,25 @@ impl Stage {
         self.request(HostRequest::Write { volume: VOLUME, offset, data: self.data.clone() })
     }
 
-    /// What the device answers to a read.
+    /// The devices' answers to a read.
     fn reading(&mut self) -> Vec<Input> {
         let read = self.read();
         self.after(vec![read])
     }
 
-    /// What the devices answer to the pre-writes of a write.
+    /// The devices' answers to the pre-writes of a write.
     fn prewritten(&mut self) -> Vec<Input> {
         let write = self.write();
         self.after(vec![write])
     }
 
-    /// What the devices answer to the writes of a write.
+    /// The devices' answers to the devwrites of a write.
     fn writing(&mut self) -> Vec<Input> {
         let old = self.prewritten();
         self.after(old)
     }
 
-    /// Ends what earlier rounds have begun. Returns where the next request is to go.
+    /// Finishes what earlier rounds have begun. Returns the offset of the next request.
     fn begin(&mut self) -> u64 {
         self.now = Now { time: Time(self.now.time.0 + PAUSE), clock: Clock(self.now.clock.0 + PAUSE) };
         if self.host.deadline().is_some_and(|deadline| deadline <= self.now.time) {
@@ -128,11 +128,11 @@ impl Stage {
         Input::Request { op: OpId(self.next), request }
     }
 
-    /// Takes these inputs, and returns the devices' answers to what the host asks then.
+    /// Hands these inputs to the host; returns the devices' answers to the requests that the host then sends.
     fn after(&mut self, inputs: Vec<Input>) -> Vec<Input> {
         self.take_all(inputs);
         let asked = std::mem::take(&mut self.asked);
-        assert!(!asked.is_empty(), "the host turns to its devices");
+        assert!(!asked.is_empty(), "the host sends requests to its devices");
         asked.into_iter().map(|(device, request)| answer(device, request)).collect()
     }
 
@@ -140,7 +140,7 @@ impl Stage {
         inputs.into_iter().map(|input| self.take(input)).sum()
     }
 
-    /// One step. Returns how many effects it had.
+    /// One step. Returns the number of effects.
     fn take(&mut self, input: Input) -> usize {
         self.host.step(self.now, input, &mut self.out);
         let effects = self.out.as_slice().len();
@@ -157,7 +157,7 @@ impl Stage {
     }
 }
 
-/// A device that can do all it is asked.
+/// The answer of a device that grants every request.
 fn answer(device: DeviceId, request: Request) -> Input {
     let reply = match request.command {
         Command::Heartbeat => Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new(), busy: false },

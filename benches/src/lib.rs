@@ -1,5 +1,5 @@
-//! The pieces of Braid that every request goes through, each as a [`Workload`] that can be timed (`cargo bench`) or whose
-//! instructions can be counted (`cargo xtask instructions`). `benches/README.md` says how to read both.
+//! The parts of Braid that every request uses, each as a [`Workload`] that can be timed (`cargo bench`) or whose instructions can be
+//! counted (`cargo xtask instructions`). `benches/README.md` explains how to read both.
 
 mod checksum;
 mod device;
@@ -15,7 +15,7 @@ mod workload;
 
 pub use workload::{ROUNDS_MAX, Rounds, Workload};
 
-/// All workloads, from the smallest piece to the largest. Their names are unique.
+/// All workloads, from the smallest part to the largest. Their names are unique.
 pub fn workloads() -> Vec<Workload> {
     let subjects: [fn() -> Vec<Workload>; 9] = [
         checksum::workloads,
@@ -31,7 +31,7 @@ pub fn workloads() -> Vec<Workload> {
     subjects.iter().flat_map(|subject| subject()).collect()
 }
 
-/// Bytes that are not all the same, so that nothing takes a short cut.
+/// Bytes that are not all equal, so that no code can take a shortcut.
 fn pattern(length: usize) -> bytes::Bytes {
     let mut rng = braid_base::Rng::new(length as u64);
     (0..length).map(|_| rng.below(256) as u8).collect::<Vec<u8>>().into()

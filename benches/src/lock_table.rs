@@ -1,11 +1,11 @@
-//! The table of range locks, as a lock server uses it: a claim is the locks of one small write.
+//! The table of range locks as a lock server uses it. A lock request has the extents of one small write.
 
 use crate::Workload;
 use braid_base::{BlockRange, ObjectId, Rng};
 use braid_locks::{LockTable, Locked};
 use braid_wire::{LockExtent, LockMode};
 
-/// Claims in the table while it is asked: a busy server's.
+/// Lock requests in the table during the measurement, as at a busy server.
 const HELD: u64 = 1000;
 /// The blocks of a component.
 const BLOCKS: u64 = 1 << 20;
@@ -62,7 +62,7 @@ impl Busy {
         (self.next_owner, [0, 1, 2].map(|unit| LockExtent { position: first + unit, range, mode: LockMode::Exclusive }))
     }
 
-    /// Now and then the claim meets one that is held, and waits.
+    /// Grants a lock request and releases it; some requests conflict with a held one, and wait.
     fn grant_and_release(&mut self, (owner, extents): (u64, [LockExtent; 3])) {
         self.table.lock(owner, OBJECT, &extents);
         self.release(owner);

@@ -5,7 +5,7 @@ use braid_base::BLOCK_BYTES;
 use braid_layout::{Absence, Layout, New, Old, ReadPlan, WritePlan};
 use braid_wire::{Content, Piece};
 
-/// Where requests begin: at a stripe's begin, somewhere in the volume.
+/// The offset of requests: the start of a stripe inside the volume.
 const OFFSET: u64 = 1000 * STRIPE;
 /// Bytes of a stripe's data: four units of 64 KiB.
 const STRIPE: u64 = 256 << 10;
@@ -38,7 +38,7 @@ fn layout() -> Layout {
     Layout::new(scheme, 5, Layout::UNIT_BLOCKS_DEFAULT).expect("it has its devices")
 }
 
-/// A planned write, and what it reads.
+/// A planned write, and the data that it reads.
 struct Hostwrite {
     plan: WritePlan,
     new: New,
@@ -47,7 +47,7 @@ struct Hostwrite {
 
 impl Hostwrite {
     fn new(length: u64) -> Hostwrite {
-        let plan = WritePlan::new(&layout(), &Absence::none(), OFFSET, length).expect("nothing is unavailable");
+        let plan = WritePlan::new(&layout(), &Absence::none(), OFFSET, length).expect("all devices are there");
         let mut old = Old::new();
         for share in plan.shares() {
             let pieces = share.reads.iter().map(|range| {

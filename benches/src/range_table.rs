@@ -1,11 +1,11 @@
-//! The range table, which says what is in flight over a request's blocks.
+//! The range table, which holds the operations in flight by their block ranges.
 
 use crate::Workload;
 use braid_base::{BlockRange, RangeTable, Rng};
 
-/// Ranges in the table while it is asked: a busy device's.
+/// Ranges in the table during the measurement, as at a busy device.
 const HELD: u64 = 1000;
-/// The blocks they lie in.
+/// The blocks in which they lie.
 const BLOCKS: u64 = 1 << 20;
 /// The most blocks of a range.
 const LONGEST: u64 = 16;

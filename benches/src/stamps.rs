@@ -1,4 +1,4 @@
-//! The stamps of blocks, which a device checks and raises with every request.
+//! The table of block stamps, which a device checks and raises with every request.
 
 use crate::Workload;
 use braid_base::{BlockRange, Clock, Generation, ObjectId, Rng, Stamp, Time};
@@ -8,7 +8,7 @@ use std::time::Duration;
 const OBJECT: ObjectId = ObjectId(1);
 /// Blocks that are written at random.
 const BLOCKS: u64 = 32 << 10;
-/// Accesses before the first round; after so many the table hardly grows any more.
+/// Accesses before the first round; after these the table hardly grows any more.
 const ACCESSES: u64 = 64 << 10;
 
 struct Table {

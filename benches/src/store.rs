@@ -1,4 +1,4 @@
-//! A device's store: intents made durable and decided, and reads.
+//! A device's store: intents are made durable and decided, and blocks are read.
 
 use crate::disk::MemoryDisk;
 use crate::{Workload, pattern};
@@ -15,10 +15,10 @@ const OBJECT: ObjectId = ObjectId(1);
 /// Blocks of the object; requests go round them.
 const BLOCKS: u64 = 1024;
 const CHUNK_BLOCKS: u64 = 16;
-/// A journal as small as is allowed to be filled often, and one that is not filled in the counted rounds.
+/// The smallest allowed journal, so that it fills often, and a journal that does not fill in the counted rounds.
 const SMALL_JOURNAL: u64 = 512 << 10;
 const LARGE_JOURNAL: u64 = 16 << 20;
-/// Writes in one round that is to have its share of checkpoints.
+/// Writes in a round that includes its share of checkpoints.
 const MANY: usize = 32;
 /// Time between two writes, in nanoseconds.
 const PAUSE: u64 = 100_000;
@@ -85,7 +85,7 @@ impl Bench {
         bench
     }
 
-    /// A store with something in every block, at home: whole chunks go straight there.
+    /// A store with content in every block, in its place on the disk: whole chunks are written directly there.
     fn written(count: u64) -> Bench {
         let mut bench = Bench::new(LARGE_JOURNAL, CHUNK_BLOCKS);
         for _ in 0..BLOCKS / CHUNK_BLOCKS {
@@ -113,7 +113,7 @@ impl Bench {
         }
     }
 
-    /// Makes an intent durable, and commits it. That becomes durable with the next one's batch.
+    /// Makes an intent durable, and commits it. The commit becomes durable with the batch of the next write.
     fn write(&mut self, intent: Intent) {
         let transaction = intent.transaction;
         self.now.time = Time(self.now.time.0 + PAUSE);
@@ -134,7 +134,7 @@ impl Bench {
         }
     }
 
-    /// The next thing that the store has to say.
+    /// The next event of the store.
     fn event(&mut self) -> StoreEvent {
         loop {
             if let Some(event) = self.store.pop_event() {

@@ -1,4 +1,4 @@
-//! Frames in and out of bytes, checksum included.
+//! Encoding and decoding of frames, including the checksum.
 
 use crate::{Workload, pattern};
 use braid_base::{

@@ -1,31 +1,32 @@
-//! What a workload is: rounds of one small piece of work, each with a part that is measured and a part that is not.
+//! A workload is a small piece of work that is measured in rounds. Each round has a preparation, which is not measured, and a
+//! measured part.
 
 use std::hint::black_box;
 
-/// The most rounds that can be made ready at once: what they have begun must not get in each other's way.
+/// The most rounds that can be prepared at once, so that their transactions do not conflict.
 pub const ROUNDS_MAX: usize = 256;
 
 /// A piece of work to be measured.
 pub struct Workload {
     /// `subject/piece`
     pub name: &'static str,
-    /// The bytes of data that one round deals with; zero if it deals with none.
+    /// The bytes of data in one round; zero if it has none.
     pub bytes: usize,
     begin: Box<dyn Fn() -> Box<dyn Rounds>>,
 }
 
-/// A workload that has begun.
+/// A workload that was set up.
 pub trait Rounds {
-    /// Makes so many rounds ready, at most [`ROUNDS_MAX`]. Not measured.
+    /// Prepares `count` rounds, at most [`ROUNDS_MAX`]. This is not measured.
     fn prepare(&mut self, count: usize);
 
-    /// Goes through the rounds that are ready. This is what is measured.
+    /// Executes the prepared rounds. This is measured.
     fn run(&mut self);
 }
 
 impl Workload {
-    /// A workload on a state that `begin` makes. In every round `prepare` makes an input, and `run`, which is measured,
-    /// takes it. Several inputs may be made before the first is taken.
+    /// A workload on a state made by `begin`. In every round `prepare` makes an input, and `run`, which is measured, takes it.
+    /// Several inputs may be made before the first is taken.
     pub fn new<S: 'static, I: 'static, O>(
         name: &'static str,
         begin: impl Fn() -> S + 'static,
@@ -37,7 +38,7 @@ impl Workload {
         Workload { name, bytes: 0, begin: Box::new(begin) }
     }
 
-    /// A workload whose rounds are all the same, and leave nothing behind.
+    /// A workload whose rounds are all the same and do not change the state.
     pub fn same<S: 'static, O>(
         name: &'static str,
         begin: impl Fn() -> S + 'static,
@@ -46,12 +47,12 @@ impl Workload {
         Workload::new(name, begin, |_| (), move |state, ()| run(black_box(state)))
     }
 
-    /// Says how many bytes of data a round deals with.
+    /// Sets the bytes of data in a round.
     pub fn of_bytes(self, bytes: usize) -> Workload {
         Workload { bytes, ..self }
     }
 
-    /// Sets it up.
+    /// Sets up the workload.
     pub fn begin(&self) -> Box<dyn Rounds> {
         (self.begin)()
     }

@@ -1,4 +1,4 @@
-//! Every workload can be gone through again and again, as the programs that measure do.
+//! Checks that every workload can be executed repeatedly, as the measuring programs do.
 
 use braid_benches::{ROUNDS_MAX, workloads};
 use std::collections::BTreeSet;

@@ -1,10 +1,10 @@
-//! What simulated experiments (`sim/measure`, `sim/experiments`) and benchmarks of real arrays (`real/bench`) share. It knows neither of the two
-//! worlds.
+//! Code shared by simulated experiments (`sim/measure`, `sim/experiments`) and benchmarks of real arrays (`real/bench`). It depends
+//! on neither.
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`locking`] | processes that take locks on objects: the procedure, and the ways of waiting for a lock |
-//! | [`rows`] | one measured number, and where it belongs |
+//! | [`locking`] | processes that lock objects: their steps, and strategies of waiting for a lock |
+//! | [`rows`] | measured numbers with their series and point |
 //! | [`tables`] | rows as tables |
 //! | [`plot`] | rows as plots |
 //! | [`statistics`] | means and confidence intervals |

@@ -1,47 +1,45 @@
-//! Plots as SVG: quiet axes, a marker and a colour for each protocol, the paper's own numbers as hollow circles.
+//! Plots as SVG: thin axes, a marker and a colour for each protocol, the paper's own numbers as hollow circles.
 
 use crate::rows::{Row, lookup};
 use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
 
-/// What is measured along an axis.
+/// The quantity along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Axis {
-    /// In files.
+    /// The name in files.
     pub name: &'static str,
-    /// For people, with the unit.
+    /// The title for readers, with the unit.
     pub title: &'static str,
 }
 
-/// A plot.
+/// A kind of plot.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PlotKind {
-    /// Added to the experiment's name, where there are several.
+    /// Added to the experiment's name if the experiment has several plots.
     pub suffix: &'static str,
-    /// Which metric is along x; none: the points' own values.
+    /// The metric along the horizontal axis; `None` for the points' own values.
     pub x: Option<Axis>,
-    /// Which metric goes up.
+    /// The metric along the vertical axis.
     pub y: Axis,
-    /// Whether that axis is logarithmic.
+    /// Whether the vertical axis is logarithmic.
     pub logarithmic: bool,
-    /// Whether the axis along x is.
+    /// Whether the horizontal axis is logarithmic.
     pub logarithmic_x: bool,
-    /// Above it, points are left out.
+    /// Points above this value are omitted.
     pub y_most: Option<f64>,
 }
 
-/// One drawn plot.
+/// A finished plot.
 #[derive(Clone, Debug)]
 pub struct Plot {
     /// Added to the experiment's name.
     pub suffix: String,
-    /// What it shows.
     pub caption: String,
-    /// The drawing.
     pub svg: String,
 }
 
-/// A number with its confidence interval, somewhere in a plot.
+/// A number with its confidence interval, and its place in the plot.
 #[derive(Clone, Copy, Debug)]
 struct Spot {
     x: f64,
@@ -60,7 +58,7 @@ const FONT: &str = "Helvetica, Arial, sans-serif";
 const GRID: RGBColor = RGBColor(224, 224, 224);
 const PAPER: RGBColor = RGBColor(110, 110, 110);
 
-/// All plots of rows, of each of these kinds, under a title. The points' own values go along `x`.
+/// Draws rows: a plot of each of these kinds, with this title. `x` is the axis of the points' own values.
 pub fn plots_of(title: &str, x: Axis, kinds: &[PlotKind], rows: &[Row]) -> Vec<Plot> {
     let mut panels: Vec<&str> = Vec::new();
     for row in rows {
@@ -91,7 +89,7 @@ fn lines_of(kind: &PlotKind, panel: &str, rows: &[Row]) -> Vec<Line> {
         let paper = paper_x.zip(row.paper);
         let kept_up = lookup(rows, panel, &row.series, row.x, "kept_up").is_none_or(|row| row.ours == 1.0);
         let visible = kind.y_most.is_none_or(|most| row.ours <= most) && (kept_up || kind.x.is_none());
-        // Nothing is drawn where a logarithm has no place for it.
+        // A value that is not positive has no place on a logarithmic axis and is not drawn.
         if !visible || (kind.logarithmic && row.ours <= 0.0) {
             continue;
         }
@@ -194,7 +192,7 @@ where
         .expect("a string takes any drawing");
 }
 
-/// The upper corner under which the lines are lower.
+/// The upper corner at which the lines are lower.
 fn legend_place(lines: &[Line], kind: &PlotKind) -> SeriesLabelPosition {
     let spots = || lines.iter().flat_map(|line| &line.spots);
     let far_right = spots().map(|spot| spot.x).fold(0.0, f64::max);
@@ -205,7 +203,7 @@ fn legend_place(lines: &[Line], kind: &PlotKind) -> SeriesLabelPosition {
     if highest(true) > highest(false) { SeriesLabelPosition::UpperRight } else { SeriesLabelPosition::UpperLeft }
 }
 
-/// How a protocol looks in every plot.
+/// The look of a protocol, the same in every plot.
 #[derive(Clone, Copy, Debug)]
 struct Look {
     colour: RGBColor,
@@ -221,7 +219,7 @@ enum Shape {
     Cross,
 }
 
-/// What is no protocol, in the order of the legend.
+/// The looks of series that are not protocols, in the order of the legend.
 const OTHERS: [(RGBColor, Shape); 8] = [
     (RGBColor(86, 180, 233), Shape::Disc),
     (RGBColor(230, 159, 0), Shape::Disc),
@@ -234,7 +232,7 @@ const OTHERS: [(RGBColor, Shape); 8] = [
 ];
 
 impl Look {
-    /// Colours that are told apart by most eyes (Okabe and Ito), dark and light enough for both kinds of paper.
+    /// Colours that most readers can distinguish (Okabe and Ito), suited to light and dark backgrounds.
     fn of(series: &str, index: usize) -> Look {
         let (colour, shape) = match series {
             "none" => (RGBColor(127, 127, 127), Shape::Disc),
@@ -247,7 +245,7 @@ impl Look {
         Look { colour, shape }
     }
 
-    /// The marker around a place, in pixels.
+    /// The marker around a point, in pixels.
     fn marker(self, (x, y): (i32, i32)) -> Polygon<(i32, i32)> {
         let corners: &[(i32, i32)] = match self.shape {
             Shape::Disc => &[(-2, -4), (2, -4), (4, -2), (4, 2), (2, 4), (-2, 4), (-4, 2), (-4, -2)],

@@ -1,18 +1,17 @@
-//! Means of independent replications, and how sure they are.
+//! Means of independent replications with their confidence intervals.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// A mean and the half width of its 95 % confidence interval; none where there is only one value.
+/// A mean and the half width of its 95 % confidence interval, which is missing if there is only one value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// The mean.
     pub mean: f64,
-    /// In 95 of 100 such experiments the true mean is that near.
+    /// The half width of the 95 % confidence interval.
     pub ci95: Option<f64>,
 }
 
 impl Estimate {
-    /// Of independent values, of which there is one at least.
+    /// The estimate from independent values, of which there must be at least one.
     pub fn of(values: &[f64]) -> Estimate {
         let count = values.len() as f64;
         let mean = values.iter().sum::<f64>() / count;

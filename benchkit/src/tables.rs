@@ -1,10 +1,10 @@
-//! Rows as tables: for the terminal and for pages.
+//! Rows as tables, for the terminal and for pages.
 
 use crate::rows::{Row, lookup};
 
 /// Marks numbers of arrays that did not keep up.
 pub const FELL_BEHIND: &str = " >";
-/// What that mark means.
+/// The meaning of that mark, printed below tables.
 pub const FELL_BEHIND_MEANS: &str =
     "> The array did not keep up in some replication: this is what it does when saturated.";
 
@@ -14,34 +14,34 @@ pub fn fell_behind(blocks: &[Block]) -> bool {
     blocks.iter().flat_map(|block| block.lines.iter().flatten()).any(marked)
 }
 
-/// One block of a table: a metric, its columns, and a line of cells for each place.
+/// One block of a table: a metric, its columns, and a line of cells for each point.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Block {
     /// Panel and metric.
     pub title: String,
-    /// What the lines are, then the series.
+    /// The heading of the lines, then the series.
     pub heads: Vec<String>,
-    /// As many cells as heads in each.
+    /// The lines, each with as many cells as `heads`.
     pub lines: Vec<Vec<Cell>>,
 }
 
-/// A cell of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
-    /// What a line is about.
+    /// The heading of a line.
     Head(String),
     /// Nothing was measured.
     Empty,
-    /// A number, and what the paper has.
+    /// A number and, if it is known, that of the paper.
     Number {
-        /// Ours, with its confidence interval.
+        /// The measured value with its confidence interval.
         ours: String,
-        /// The paper's, and by how much ours differs.
+        /// The paper's value, and the difference between the two.
         paper: Option<(String, String)>,
     },
 }
 
-/// The tables of an experiment: ours beside theirs. One for each metric; of an experiment at one place, all metrics in one.
+/// The tables of an experiment, with the paper's numbers beside the measured ones: a block for each metric or, if all points have the
+/// same horizontal value, one block with all metrics.
 pub fn tables(metrics: &[&str], x_title: &str, rows: &[Row]) -> Vec<Block> {
     let mut blocks = Vec::new();
     for panel in distinct(rows.iter().map(|row| row.panel.clone())) {
@@ -88,12 +88,12 @@ fn cell_of(row: &Row, kept_up: bool) -> Cell {
         let difference = row.difference.map(|part| format!("{:+.1} %", 100.0 * part));
         (figure(&row.metric, paper), difference.unwrap_or_default())
     });
-    // Peaks are looked for apart from this place.
+    // Peaks are determined apart from this point.
     let mark = if kept_up || row.metric.starts_with("peak") { "" } else { FELL_BEHIND };
     Cell::Number { ours: ours(row) + mark, paper }
 }
 
-/// A metric for people, with its unit.
+/// A metric's title with its unit.
 fn title(metric: &str) -> &str {
     match metric {
         "latency_ms" => "mean latency (ms)",
@@ -148,7 +148,7 @@ pub fn text(blocks: &[Block]) -> String {
     text
 }
 
-/// A number with its confidence interval, as precise as it deserves.
+/// A number with its confidence interval, with a sensible number of digits.
 fn ours(row: &Row) -> String {
     match row.ci95 {
         Some(ci95) => format!("{} ±{}", figure(&row.metric, row.ours), figure(&row.metric, ci95)),
@@ -156,7 +156,7 @@ fn ours(row: &Row) -> String {
     }
 }
 
-/// A number of a metric for people: fractions as percentages.
+/// A metric's number for readers: fractions as percentages.
 fn figure(metric: &str, value: f64) -> String {
     let digits = |value: f64| match value.abs() {
         at_least if at_least >= 100.0 => 1,

@@ -1,11 +1,11 @@
-//! Runs rounds of one workload for callgrind, which counts the instructions of [`counted_rounds`]. `cargo xtask instructions`
-//! starts it; without a name it lists the workloads.
+//! Runs rounds of one workload under callgrind, which counts the instructions of [`counted_rounds`]. `cargo xtask instructions`
+//! starts this program; without a name it lists the workloads.
 
 use braid_benches::{Rounds, workloads};
 use std::hint::black_box;
 use std::process::ExitCode;
 
-/// Rounds before those that are counted, so that buffers have their size, and what is made once is made.
+/// Rounds before the counted ones, so that buffers have their final size and everything that is created only once exists.
 const WARM_UP: usize = 64;
 
 fn main() -> ExitCode {
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Callgrind knows it by its name, so it stays a function of its own, that is called and returns.
+/// Callgrind identifies this function by its name, so it must not be inlined.
 #[inline(never)]
 fn counted_rounds(rounds: &mut dyn Rounds) {
     rounds.run();

@@ -1,7 +1,8 @@
-//! A process that takes locks, does something under them, and gives them back, again and again: what it asks for, step by step.
+//! A process that repeatedly locks an object, works under the lock, and unlocks it, as a state machine that emits its requests step
+//! by step.
 //!
-//! It knows neither socket nor clock, so that simulated and real processes do the same. (It is no procedure of `core/recipes`:
-//! those wait as programs should, while this is about ways of waiting, good and bad, and about what lies on several devices.)
+//! It uses neither sockets nor a clock, so that simulated and real processes share it. It is not a procedure of `core/recipes`: those
+//! wait in the recommended way, while this code compares ways of waiting, good and bad, and uses objects on several devices.
 //!
 //! ```text
 //!   process              device of the object
@@ -24,145 +25,136 @@ use std::time::Duration;
 
 /// The lock of an object: eight bytes, all zero if it is free.
 pub const LOCK: AttributeName = AttributeName::new(1, 1);
-/// How many wait for it, as far as their strategy counts them.
+/// The number of waiting processes, as far as their strategy counts them.
 pub const WAITING: AttributeName = AttributeName::new(1, 2);
-/// Nobody's.
+/// The value of a free lock.
 const FREE: [u8; 8] = [0; 8];
-/// A sleep inside the lock takes from 1 to so many microseconds.
+/// The longest sleep under a lock, in microseconds; the shortest is 1.
 const SLEEP_MAX_US: u64 = 600;
 
-/// What a process does under a lock.
+/// The work of a process under a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Work {
-    /// Nothing.
     None,
-    /// It sleeps, for 1 to 600 us.
+    /// A sleep of 1 to 600 us.
     Sleep,
-    /// It gets an attribute of the object that is locked.
+    /// A get of an attribute of the locked object.
     Get,
-    /// It gets an attribute of an object on another device.
+    /// A get of an attribute of an object on another device.
     GetElsewhere,
-    /// It writes to the object that is locked.
+    /// A write to the locked object.
     Write,
 }
 
-/// How locks are given back.
+/// How locks are released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unlock {
-    /// By a compare-and-swap of their own.
+    /// By a compare-and-swap in a request of its own.
     Apart,
-    /// By the write, which sets the attribute, too.
+    /// By the write, which also sets the attribute.
     WithWrite,
-    /// Lock, write and unlock are one request, of which nothing is done if the lock is another's.
+    /// Lock, write and unlock are one request, which does nothing if another process holds the lock.
     OneRequest,
 }
 
-/// Who keeps locks.
+/// The keeper of locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LockOwner {
     /// The devices, in attributes of the objects.
     Devices,
-    /// One device, which keeps nothing else: a lock manager that commits every change, and sends away whom it must refuse.
+    /// One device without other objects: a lock manager that commits every change and has no queue, so that a refused process must
+    /// ask again.
     OneDevice,
     /// A lock manager.
     Manager,
 }
 
-/// What a process does each time.
+/// The steps that a process repeats.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Habit {
-    /// Who keeps locks.
     pub keeper: LockOwner,
-    /// How it waits, unless that is a lock manager.
+    /// How the process waits, unless a lock manager keeps the locks.
     pub strategy: Strategy,
-    /// What it does under the lock.
     pub work: Work,
-    /// How it gives it back.
     pub unlock: Unlock,
-    /// How much it writes.
+    /// The bytes of a write.
     pub write_bytes: usize,
 }
 
-/// Where an object is.
+/// The address of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockAddress {
-    /// On which device.
     pub device: DeviceId,
-    /// Its number there.
     pub object: ObjectId,
 }
 
-/// What a process does next.
+/// The next step of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It asks a device.
+    /// Send a request to a device.
     Ask {
-        /// Which.
         device: DeviceId,
-        /// For what.
         request: ObjectRequest,
     },
-    /// It asks the lock manager for the object's lock.
+    /// Request the object's lock from the lock manager.
     Lock(LockAddress),
-    /// It gives it back there.
+    /// Release the lock at the lock manager.
     GiveBack(LockAddress),
-    /// It waits.
     Wait(Duration),
-    /// It has used the lock.
+    /// The lock has been used and released.
     Done,
 }
 
-/// What it hears.
+/// The event that lets a process continue.
 #[derive(Clone, Debug)]
 pub enum Heard<'a> {
-    /// Nothing: it begins, or has waited.
+    /// The process starts, or has finished waiting.
     Nothing,
-    /// A device has done what it asked for.
+    /// A device has executed the request.
     Results(&'a [CommandResult]),
-    /// The lock manager has.
+    /// The lock manager has executed the request.
     Managed {
-        /// Whether somebody was in the way.
+        /// Whether the lock was held by another process.
         waited: bool,
     },
 }
 
-/// What a process has done so far.
+/// Counts of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Locks taken, used and given back.
+    /// Locks taken, used and released.
     pub locks: u64,
-    /// Requests about locks: attempts, counting, giving back. What is done under the lock is not among them, but where one request does
-    /// both.
+    /// Requests that concern locks: attempts, counting, releases. The work under the lock is not included, unless it shares a request
+    /// with one of these.
     pub requests: u64,
     /// Attempts that were refused.
     pub refused: u64,
-    /// Locks that could not be had at the first attempt.
+    /// Locks that were not acquired at the first attempt.
     pub delayed: u64,
 }
 
-/// A process.
 #[derive(Clone, Debug)]
 pub struct Locker {
     habit: Habit,
-    /// What it writes into locks.
+    /// The value that the process writes into locks.
     mine: Bytes,
     data: Bytes,
     at: LockAddress,
-    /// Where its lock is.
+    /// The address of its lock.
     lock: LockAddress,
     elsewhere: LockAddress,
     state: State,
-    /// When it last asked.
+    /// When its last request was sent.
     asked: Time,
     refusals: u32,
-    /// How often it has counted itself among those who wait.
+    /// How often it has added itself to the counter of waiting processes.
     counted: u64,
-    /// How many were there before it, when it last did.
+    /// The value of that counter when it last did so, without itself.
     waiting: u64,
-    /// How long that took.
+    /// The round-trip time of the last request.
     trip: Duration,
     counts: Counts,
 }
@@ -179,7 +171,7 @@ enum State {
 }
 
 impl Locker {
-    /// The process of this number, which has done nothing yet.
+    /// A process that has done nothing yet; `number` identifies it.
     pub fn new(number: u64, habit: Habit) -> Locker {
         let nowhere = LockAddress { device: DeviceId(0), object: ObjectId(0) };
         Locker {
@@ -199,13 +191,12 @@ impl Locker {
         }
     }
 
-    /// What it has done.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Begins to use an object; `elsewhere` is another one, on another device: there to be got from ([`Work::GetElsewhere`]), or the one that
-    /// has the lock ([`LockOwner::OneDevice`]).
+    /// Starts to use an object. `elsewhere` is an object on another device: the one to get from ([`Work::GetElsewhere`]), or the one
+    /// that has the lock ([`LockOwner::OneDevice`]).
     pub fn begin(&mut self, at: LockAddress, elsewhere: LockAddress, now: Time) -> Step {
         assert_eq!(self.state, State::Idle, "one lock at a time");
         (self.at, self.elsewhere) = (at, elsewhere);
@@ -221,7 +212,7 @@ impl Locker {
         }
     }
 
-    /// Goes on.
+    /// Continues after an event; returns the next step.
     pub fn resume(&mut self, now: Time, sampler: &mut Rng, heard: Heard<'_>) -> Step {
         match self.state {
             State::Idle => panic!("nothing was begun"),
@@ -277,7 +268,7 @@ impl Locker {
         match self.habit.strategy.counting() {
             Counting::EachTime => self.count_oneself(now),
             Counting::Once if self.counted == 0 => self.count_oneself(now),
-            // It has counted itself before, and knows how long a trip takes since then.
+            // The process has counted itself before, and knows the round-trip time since then.
             Counting::Once => self.wait(now, sampler),
             Counting::Never => {
                 self.trip = now.since(self.asked);
@@ -303,7 +294,7 @@ impl Locker {
         else {
             panic!("a fetch-and-add brings the number that was there, not {heard:?}");
         };
-        self.waiting = u64::try_from(*before).expect("nobody counts off what was not counted");
+        self.waiting = u64::try_from(*before).expect("the counter is never decremented below zero");
         self.trip = now.since(self.asked);
         self.wait(now, sampler)
     }
@@ -317,7 +308,7 @@ impl Locker {
         Step::Wait(span)
     }
 
-    /// What those who wait believe that the others do.
+    /// The assumption of waiting processes about the work of the others.
     fn expected(&self) -> Expected {
         match self.habit.work {
             Work::None => Expected::Nothing,
@@ -376,7 +367,7 @@ impl Locker {
 
     fn on_given_back(&mut self, heard: Heard<'_>) -> Step {
         if let Heard::Results([CommandResult { action: ActionResult::Compared { swapped, .. }, .. }]) = heard {
-            assert!(swapped, "the lock was ours until now");
+            assert!(swapped, "only the holder changes the lock");
         }
         self.done()
     }
@@ -402,7 +393,7 @@ impl Locker {
         ObjectCommand { object: self.lock.object, ..self.command(action) }
     }
 
-    /// A write that sets the lock free: safe, for it is done by whoever has it.
+    /// A write that also frees the lock. It is safe, because only the holder issues it.
     fn write_and_free(&self) -> ObjectCommand {
         let free = SetAttribute { name: LOCK, value: Bytes::from_static(&FREE) };
         ObjectCommand { sets: vec![free], ..self.command(Action::Write { offset: 0, data: self.data.clone() }) }

@@ -1,9 +1,9 @@
-//! Processes that take locks on objects: the device-atomics paper's experiment (section 8), and the contention benchmark of its authors.
+//! Processes that lock objects: the device-atomics paper's experiment (section 8), and the contention benchmark of its authors.
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`strategy`] | how to wait for a lock |
-//! | [`locker`] | a process that locks, works and unlocks: what it asks for, step by step |
+//! | [`strategy`] | strategies of waiting for a lock |
+//! | [`locker`] | a process that locks, works and unlocks, as a state machine |
 
 pub mod locker;
 pub mod strategy;

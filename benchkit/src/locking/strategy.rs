@@ -1,57 +1,56 @@
-//! How to wait for a lock that lies on a device: the eight strategies of the contention benchmark that belongs to the device-atomics
-//! paper.
+//! Strategies of waiting for a lock that is kept on a device: the eight strategies of the contention benchmark that belongs to the
+//! device-atomics paper.
 //!
-//! The paper names none but binary exponential back-off. The others are those of its authors' benchmark: their names, and what they
-//! do, are known from that program, and are told here in our words.
-//! `R` is how long the last request took from here to the device and back, `W` how long the work inside the lock takes on average: nothing;
-//! 300 us of a sleep between 1 and 600 us; `R` for a request. `n` is how many others wait.
+//! The paper names only binary exponential back-off. The other strategies are those of its authors' benchmark: their names and their
+//! behaviour are known from that program, and are described here in our words.
+//! `R` is the round-trip time of the last request to the device. `W` is the mean duration of the work under the lock: zero without
+//! work, 300 us for a sleep between 1 and 600 us, `R` for a request. `n` is the number of other waiting processes.
 
 use braid_base::Rng;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// How to wait for a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Strategy {
-    /// Each process has an object of its own, and never waits: what the others are compared with.
+    /// Each process has an object of its own and never waits: the reference for the other strategies.
     Uncontended,
-    /// Whoever does not get the lock asks again at once.
+    /// A refused process retries at once.
     BusyWait,
     /// After the k-th refusal in a row, a wait of `k R / 2`.
     LinearBackOff,
-    /// Each refusal counts the process among those who wait, in a counter beside the lock (a fetch-and-add, which brings `n`); it then idles
-    /// for `(n - 1/2) R + W`, and asks at once if `n` is 0. Who gets the lock counts himself off once, however often he was
-    /// counted: so the counter runs ahead, as it does in the original, where this is called buggy.
+    /// Each refusal adds the process to a counter of waiting processes beside the lock (by a fetch-and-add, which returns `n`). The
+    /// process then waits for `(n - 1/2) R + W`, or retries at once if `n` is 0. A process that gets the lock subtracts itself once,
+    /// however often it was counted. So the counter grows too large, as in the original, which calls this strategy buggy.
     SpeculativeIdle,
-    /// The same, but whoever gets the lock takes all his counts back; and with `n` of 0 he waits `R / 2`, unless the work is a request.
+    /// As speculative idle, but a process that gets the lock subtracts itself as often as it was counted; and with `n` of 0 it waits
+    /// `R / 2`, unless the work is a request.
     QueueBack,
-    /// A process counts itself once, and keeps the `n` that it found: it waits `(n - 1/2) R + W` between attempts, each time the same, and
-    /// spins if `n` was 0.
+    /// A process counts itself once and keeps the `n` that it found: it waits `(n - 1/2) R + W` between attempts, always the same
+    /// time, and retries at once if `n` was 0.
     FixedSpin,
-    /// A wait of `R + W` between attempts. The original calls that exponential; there is nothing exponential in it.
+    /// A wait of `R + W` between attempts. The original calls this exponential, although it does not grow.
     ExponentialWait,
-    /// Truncated binary exponential back-off: after the k-th refusal in a row, a random number of slots below `2^min(k, 5)`. A slot is
-    /// `R / 2 + W`, but `R` if the work is a request.
+    /// Truncated binary exponential back-off: after the k-th refusal in a row, a random number of slots below `2^min(k, 5)`. A slot
+    /// is `R / 2 + W`, or `R` if the work is a request.
     BinaryExponential,
 }
 
-/// Refusals beyond which waits grow no more.
+/// The number of refusals after which waits grow no more.
 const DOUBLINGS_MAX: u32 = 5;
 
-/// What the process does while it has the lock, as far as those who wait can guess.
+/// The work under the lock, as far as waiting processes know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// Nothing.
     Nothing,
-    /// Something that takes so long on average.
+    /// Work with this mean duration.
     Span(Duration),
     /// A request to a device.
     Request,
 }
 
 impl Expected {
-    /// `W`.
+    /// `W`; see the module.
     fn mean(self, trip: Duration) -> Duration {
         match self {
             Expected::Nothing => Duration::ZERO,
@@ -62,7 +61,7 @@ impl Expected {
 }
 
 impl Strategy {
-    /// All of them, as the benchmark has them.
+    /// All strategies, in the order of the benchmark.
     pub const ALL: [Strategy; 8] = [
         Strategy::Uncontended,
         Strategy::BusyWait,
@@ -74,7 +73,7 @@ impl Strategy {
         Strategy::BinaryExponential,
     ];
 
-    /// As parameters, tables and plots have it.
+    /// The name in parameters, tables and plots.
     pub fn name(self) -> &'static str {
         match self {
             Strategy::Uncontended => "uncontended",
@@ -88,7 +87,6 @@ impl Strategy {
         }
     }
 
-    /// How a refused process counts itself among those who wait.
     pub fn counting(self) -> Counting {
         match self {
             Strategy::SpeculativeIdle | Strategy::QueueBack => Counting::EachTime,
@@ -97,7 +95,7 @@ impl Strategy {
         }
     }
 
-    /// How many of his counts he takes back who has got the lock.
+    /// How often a process that got the lock subtracts itself, if it was counted this often.
     pub fn takes_back(self, counted: u64) -> u64 {
         match self {
             Strategy::SpeculativeIdle => counted.min(1),
@@ -105,7 +103,8 @@ impl Strategy {
         }
     }
 
-    /// How long to wait after a refusal, the `refusals`-th in a row; `waiting` have been found to wait before, if that is counted.
+    /// How long to wait after the `refusals`-th refusal in a row; `waiting` is the number of other waiting processes, if the strategy
+    /// counts them.
     pub fn wait(self, refusals: u32, waiting: u64, trip: Duration, expected: Expected, sampler: &mut Rng) -> Duration {
         let work = expected.mean(trip);
         let in_line = |waiting: u64| trip.mul_f64(waiting as f64 - 0.5) + work;
@@ -125,10 +124,9 @@ impl Strategy {
     }
 }
 
-/// How a process counts itself among those who wait.
+/// When a refused process adds itself to the counter of waiting processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counting {
-    /// It does not.
     Never,
     /// At its first refusal.
     Once,

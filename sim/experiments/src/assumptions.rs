@@ -1,18 +1,16 @@
-//! The open assumptions of the shared-array paper's baseline, and other ways to read each.
+//! The open assumptions of the shared-array paper's baseline, with alternative readings of each.
 
 use crate::catalogue::at;
 use crate::experiment::{Point, Thoroughness};
 use braid_wire::Ordering;
 
-/// Something that a paper does not say.
+/// A parameter that a paper does not specify.
 pub struct Assumption {
-    /// What it is about.
     pub name: &'static str,
-    /// Ways to read it: what each is called, and what it sets (parameters, separated by blanks). The first is the baseline.
+    /// The readings: the name of each, and the parameters that it sets, separated by blanks. The first is the baseline.
     pub readings: &'static [(&'static str, &'static str)],
 }
 
-/// All of them.
 pub const ASSUMPTIONS: &[Assumption] = &[
     Assumption {
         name: "arrivals",
@@ -115,7 +113,7 @@ pub const ASSUMPTIONS: &[Assumption] = &[
     },
 ];
 
-/// A panel for each assumption, a place along x for each reading.
+/// A panel for each assumption, and a horizontal value for each reading.
 pub fn points(thoroughness: Thoroughness) -> Vec<Point> {
     let mut points = Vec::new();
     for assumption in ASSUMPTIONS {

@@ -1,5 +1,5 @@
-//! The experiments of the device-atomics paper: locks that devices keep against locks that a manager keeps, ways of waiting for a lock, and
-//! what the paper leaves open.
+//! The experiments of the device-atomics paper: locks kept by devices compared with locks kept by a manager, strategies of waiting
+//! for a lock, and the paper's open assumptions.
 
 use crate::assumptions::Assumption;
 use crate::catalogue::{THROUGHPUT, plot};
@@ -30,7 +30,7 @@ pub const FIGURE_3: Experiment = Experiment {
     metrics: &["throughput_ops", "throughput_ratio", "delayed_fraction", "disk_utilization", "lock_server_utilization"],
 };
 
-/// The benchmark of the same authors.
+/// The contention benchmark of the same authors.
 pub const CONTENTION: Experiment = Experiment {
     name: "device-atomics-contention",
     title: "Device atomics: ways of waiting for a lock",
@@ -45,7 +45,7 @@ pub const CONTENTION: Experiment = Experiment {
     metrics: &["efficiency", "throughput_ops", "latency_p99_ms"],
 };
 
-/// What section 8 leaves open.
+/// The open assumptions of section 8.
 pub const ASSUMPTIONS: Experiment = Experiment {
     name: "device-atomics-assumptions",
     title: "Device atomics: what section 8 leaves open",
@@ -59,7 +59,7 @@ pub const ASSUMPTIONS: Experiment = Experiment {
     metrics: &["throughput_ops", "throughput_ratio"],
 };
 
-/// A line of figure 3: its name, its devices, and what else it sets.
+/// A line of figure 3: its name, its number of devices, and the other parameters that it sets.
 type Line = (&'static str, u64, &'static str);
 
 const BY_DEVICES: [Line; 4] = [(ONE_DEVICE, 1, ""), ("2 devices", 2, ""), ("5 devices", 5, ""), ("10 devices", 10, "")];
@@ -105,7 +105,7 @@ fn figure_3_point(panel: &str, (name, devices, more): Line, processes: u64, obje
     }
 }
 
-/// What is done under a lock, and what that sets.
+/// The kinds of work under a lock, and the parameters that each sets.
 const WORKS: [(&str, &[&str]); 4] = [
     ("no work", &["workload.work=none"]),
     ("a sleep of 1 to 600 us", &["workload.work=sleep"]),
@@ -141,7 +141,7 @@ fn contention(thoroughness: Thoroughness) -> Vec<Point> {
     points
 }
 
-/// What section 8 does not say, and other ways to read it; the first is the baseline.
+/// The open assumptions of section 8, with alternative readings; the first reading is the baseline.
 pub const OPEN: &[Assumption] = &[
     Assumption {
         name: "commits to a disk",
@@ -200,7 +200,7 @@ fn assumptions(thoroughness: Thoroughness) -> Vec<Point> {
         {
             for line in [BY_DEVICES[0], BY_DEVICES[3], MANAGER, WITH_WRITE] {
                 let (_, devices, _) = line;
-                // A lock manager is loaded by as many processes as one device.
+                // A lock manager gets as many processes as one device.
                 let processes = if line == MANAGER { 10 } else { 10 * devices };
                 let mut point = figure_3_point(assumption.name, line, processes, 500 * devices);
                 point.assignments.extend(assignments.split_whitespace().map(str::to_string));

@@ -1,4 +1,4 @@
-//! The experiments: the papers' figures, what they leave open, and what lies beyond them.
+//! The experiments: the papers' figures, the papers' open assumptions, and experiments beyond the papers.
 
 use crate::assumptions;
 use crate::atomics;
@@ -21,7 +21,7 @@ const fn against_throughput(y_most: f64) -> PlotKind {
     PlotKind { x: Some(THROUGHPUT), y_most: Some(y_most), ..plot("", LATENCY) }
 }
 
-/// All of them, in the order in which they are listed and reported.
+/// All experiments, in the order in which they are listed and reported.
 pub const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "shared-array-fig5a",
@@ -261,7 +261,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
                 Thoroughness::Quick => &[16, 100],
             };
             each(hosts, |hosts| {
-                // So that clocks have run and caches of locks are filled everywhere, warm-up grows with the array.
+                // Warm-up grows with the array, so that clocks have drifted and lock caches are filled everywhere.
                 let (devices, warm_up) = (hosts * 5 / 4, hosts * 75);
                 at(
                     &Ordering::ALL,
@@ -272,7 +272,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
                         format!("run.warm_up_operations={warm_up}"),
                         format!("run.operations={}", (hosts * 50).max(5_000)),
                         "run.replications=2".to_string(),
-                        // Half a second of requests: what saturates has settled the sooner.
+                        // Half a second of requests, so that saturated arrays settle sooner.
                         "run.backlog_per_host=20".to_string(),
                     ],
                 )
@@ -305,7 +305,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     atomics::ASSUMPTIONS,
 ];
 
-/// The experiment of that name.
+/// The experiment with that name.
 pub fn find(name: &str) -> Option<&'static Experiment> {
     EXPERIMENTS.iter().find(|experiment| experiment.name == name)
 }
@@ -314,7 +314,7 @@ fn each<T>(values: &[T], points: impl Fn(&T) -> Vec<Point>) -> Vec<Point> {
     values.iter().flat_map(points).collect()
 }
 
-/// Several orderings at one place.
+/// Points of several orderings with the same horizontal value.
 pub(crate) fn at(orderings: &[Ordering], x: f64, assignments: &[String]) -> Vec<Point> {
     orderings.iter().map(|ordering| Point::new(*ordering, x, assignments.iter().cloned())).collect()
 }

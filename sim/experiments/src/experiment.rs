@@ -1,48 +1,44 @@
-//! What an experiment is: points at which arrays are run, and how they are shown.
+//! The definition of an experiment: the points at which arrays are run, and their presentation.
 
 use braid_benchkit::plot::{Axis, PlotKind};
 use braid_measure::named::Limit;
 use braid_measure::{LockParameters, Measured, Named, ParameterError, Parameters};
 use braid_wire::Ordering;
 
-/// An experiment.
 pub struct Experiment {
-    /// What it is called on the command line.
+    /// The name on the command line.
     pub name: &'static str,
-    /// Over its plots.
+    /// The title of its plots.
     pub title: &'static str,
-    /// What it shows, and what the paper says of that.
+    /// What the experiment shows, and what the paper says about it.
     pub about: &'static str,
-    /// What it starts from.
+    /// The parameters that it starts from.
     pub base: Base,
-    /// What the horizontal values are.
     pub x: Axis,
-    /// Where arrays are run.
+    /// The points at which arrays are run.
     pub points: fn(Thoroughness) -> Vec<Point>,
-    /// Whether the greatest sustained load of each series is looked for, too.
+    /// Whether the peak load of each series is determined, too.
     pub finds_peaks: bool,
-    /// How it is drawn: one plot for each of these, in each panel.
+    /// The plots: one of each kind for each panel.
     pub plots: &'static [PlotKind],
-    /// What its table on the terminal shows.
+    /// The metrics of the table on the terminal.
     pub metrics: &'static [&'static str],
 }
 
-/// A file of parameters.
+/// A parameter file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
     /// The shared-array paper's baseline.
     SharedArray,
-    /// Hardware of today.
+    /// Today's hardware.
     Today,
     /// The device-atomics paper's experiment.
     DeviceAtomics,
 }
 
 impl Base {
-    /// All of them.
     pub const ALL: [Base; 3] = [Base::SharedArray, Base::Today, Base::DeviceAtomics];
 
-    /// The file's text.
     pub fn text(self) -> &'static str {
         match self {
             Base::SharedArray => include_str!("../parameters/shared-array.toml"),
@@ -51,7 +47,6 @@ impl Base {
         }
     }
 
-    /// The file's name.
     pub fn file(self) -> &'static str {
         match self {
             Base::SharedArray => "shared-array.toml",
@@ -60,7 +55,7 @@ impl Base {
         }
     }
 
-    /// What it says, with `assignments` made.
+    /// The parameters of the file, with `assignments` applied.
     pub fn parameters(self, assignments: &[String]) -> Result<Subject, ParameterError> {
         let base = match self {
             Base::SharedArray | Base::Today => Parameters::parse(self.text()).map(Subject::Array),
@@ -71,7 +66,7 @@ impl Base {
     }
 }
 
-/// What is run, with all that decides it but the seed.
+/// The subject of a run, with all that determines it except the seed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Subject {
     /// An array that serves reads and writes.
@@ -81,7 +76,7 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// The same with one of the parameters set: `assignment` is KEY=VALUE.
+    /// The same with one parameter changed: `assignment` is KEY=VALUE.
     pub fn set(&self, assignment: &str) -> Result<Subject, ParameterError> {
         match self {
             Subject::Array(parameters) => parameters.set(assignment).map(Subject::Array),
@@ -97,7 +92,6 @@ impl Subject {
         }
     }
 
-    /// What each number may be.
     pub fn limits(&self) -> &'static [Limit] {
         match self {
             Subject::Array(_) => Parameters::LIMITS,
@@ -113,7 +107,7 @@ impl Subject {
         }
     }
 
-    /// Runs it once. Arrays are ordered in one of the five ways.
+    /// Runs the subject once. Arrays need an ordering.
     pub fn measure(&self, ordering: Option<Ordering>, seed: u64) -> Measured {
         match self {
             Subject::Array(parameters) => {
@@ -123,7 +117,7 @@ impl Subject {
         }
     }
 
-    /// Short enough for a first look.
+    /// Shortens the run for a quick look.
     pub fn shorten(&mut self) {
         match self {
             Subject::Array(Parameters { run, .. }) => {
@@ -135,7 +129,7 @@ impl Subject {
         }
     }
 
-    /// Not much longer than that, whatever a point asks for.
+    /// Limits the run to little more than that, whatever a point sets.
     pub fn cut_short(&mut self) {
         match self {
             Subject::Array(Parameters { run, .. }) => run.operations = run.operations.min(10_000),
@@ -144,45 +138,44 @@ impl Subject {
     }
 }
 
-/// How thoroughly to measure.
+/// How thorough a measurement is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Thoroughness {
     /// As many points and operations as a figure needs.
     Full,
-    /// A first look.
+    /// A quick look.
     Quick,
 }
 
-/// Where an array is run.
+/// A point at which an array is run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
-    /// Which part of the figure; empty if it has but one.
+    /// The part of the figure; empty if the figure has one part.
     pub panel: String,
-    /// Which line.
     pub series: Series,
-    /// Where on it.
+    /// The horizontal value.
     pub x: f64,
-    /// What `x` stands for, where it is no quantity.
+    /// The meaning of `x`, where it is not a quantity.
     pub label: Option<String>,
-    /// What is different from the base.
+    /// The parameters that differ from the base.
     pub assignments: Vec<String>,
 }
 
 /// A line of a plot.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// In files and legends.
+    /// The name in files and legends.
     pub name: String,
-    /// How its array is ordered, if it is one.
+    /// The ordering, if the subject is an array.
     pub ordering: Option<Ordering>,
-    /// The series that it is set in relation to, point by point.
+    /// The series with which it is compared, point by point.
     pub reference: Option<String>,
-    /// Whether the paper's numbers of that ordering are about it.
+    /// Whether the paper's numbers of that ordering apply to it.
     pub in_paper: bool,
 }
 
 impl Series {
-    /// An ordering as in the paper, in relation to the unprotected protocol.
+    /// A series of the paper's ordering, compared with the unprotected protocol.
     pub fn of(ordering: Ordering) -> Series {
         let none = Ordering::None.name().to_string();
         Series {
@@ -193,7 +186,7 @@ impl Series {
         }
     }
 
-    /// One of locks.
+    /// A series of an experiment on locks.
     pub fn of_locks(name: &str, reference: Option<&str>) -> Series {
         let reference = reference.filter(|reference| *reference != name).map(str::to_string);
         Series { name: name.to_string(), ordering: None, reference, in_paper: false }

@@ -1,17 +1,17 @@
-//! The experiments of `braid sim`: points of figures, replications in parallel, tables of ours beside the paper's, plots, a report.
+//! The experiments of `braid sim`: the points of figures, parallel replications, tables beside the papers' numbers, plots, a report.
 //!
 //! | module | what |
 //! | --- | --- |
 //! | [`catalogue`] | the experiments |
-//! | [`atomics`] | those of the device-atomics paper |
-//! | [`assumptions`] | what the shared-array paper leaves open, and ways to read it |
-//! | [`paper`] | the numbers that it states |
-//! | [`experiment`] | what an experiment is |
-//! | [`mod@run`] | runs one: replications, peaks |
-//! | [`rows`] | what was found |
-//! | [`output`], [`report`] | files, and a page of all |
+//! | [`atomics`] | the experiments of the device-atomics paper |
+//! | [`assumptions`] | the open assumptions of the shared-array paper, with alternative readings |
+//! | [`paper`] | the numbers that the shared-array paper states |
+//! | [`experiment`] | the definition of an experiment |
+//! | [`mod@run`] | runs an experiment: replications, peaks |
+//! | [`rows`] | results as rows |
+//! | [`output`], [`report`] | result files, and one page of all results |
 //!
-//! Tables, plots and confidence intervals are of `braid-benchkit`.
+//! Tables, plots and confidence intervals are in `braid-benchkit`.
 
 pub mod assumptions;
 pub mod atomics;

@@ -8,53 +8,49 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What a NAME.json holds: enough to repeat the run, and to report it.
+/// The content of NAME.json: enough to repeat the run and to report it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// Of this form.
+    /// The version of this format.
     pub schema: u32,
-    /// The experiment.
+    /// The name of the experiment.
     pub name: String,
-    /// Its title.
     pub title: String,
-    /// What it shows.
+    /// What the experiment shows.
     pub about: String,
-    /// What `x` is.
+    /// The meaning of `x`.
     pub x: String,
-    /// Decides the run.
     pub seed: u64,
-    /// Whether it was but a first look.
+    /// Whether the run had few points and operations.
     pub quick: bool,
-    /// The file of parameters that it started from.
+    /// The parameter file that the run started from.
     pub base: String,
-    /// What the command line set.
+    /// The assignments of the command line.
     pub set: Vec<String>,
-    /// How many replications it asked for, if any.
+    /// The number of replications on the command line, if given.
     #[serde(default)]
     pub replications: Option<u64>,
-    /// The parameters before each point's own.
+    /// The parameters before the assignments of each point.
     pub parameters: Vec<(String, String)>,
-    /// How fast it went.
     pub speed: RunSpeedRecord,
-    /// The numbers.
     pub rows: Vec<Row>,
 }
 
-/// How fast a run went.
+/// How fast a run was.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunSpeedRecord {
     /// Runs of arrays.
     pub runs: u64,
-    /// Their events.
+    /// The events of all runs.
     pub events: u64,
-    /// From the first to the last, in seconds.
+    /// The time from the first run to the last, in seconds.
     pub seconds: f64,
     /// Threads that shared the work.
     pub threads: usize,
 }
 
 impl Record {
-    /// What was run, and what it found.
+    /// The record of a run.
     pub fn new(
         experiment: &Experiment,
         request: &Request,
@@ -84,7 +80,7 @@ impl Record {
         }
     }
 
-    /// The line that runs it again.
+    /// The command that repeats the run.
     pub fn command(&self) -> String {
         let quick = if self.quick { " --quick" } else { "" };
         let replications = self.replications.map(|count| format!(" --replications {count}")).unwrap_or_default();
@@ -94,8 +90,8 @@ impl Record {
     }
 }
 
-/// Writes the files of an experiment into a folder that is there. The CSV holds nothing of how fast the run went, so that one seed
-/// gives one file.
+/// Writes the files of an experiment into an existing folder. The CSV does not contain the speed of the run, so that the same seed
+/// gives the same file.
 pub fn write(dir: &Path, experiment: &Experiment, record: &Record) -> io::Result<Vec<PathBuf>> {
     let mut written = Vec::new();
     let mut put = |name: String, text: String| {

@@ -1,31 +1,28 @@
-//! Every number that the shared-array paper states about what is measured here, with the figure that it stands in.
+//! The numbers that the shared-array paper states about quantities measured here, each with its figure.
 
 use braid_wire::Ordering;
 
-/// A number of the paper.
+/// A number from the paper.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stated {
-    /// In which experiment it is compared.
+    /// The experiment in which it is compared.
     pub experiment: &'static str,
-    /// Which protocol.
     pub series: Ordering,
-    /// At which point; any, if none.
+    /// The horizontal value of the point; not a number if it applies to all points.
     pub x: f64,
-    /// What of it.
     pub metric: &'static str,
-    /// The number.
     pub value: f64,
 }
 
 const FIGURE_6: &str = "shared-array-fig6";
-/// Other readings of the same baseline: whatever is read, figure 6 is what it is compared with.
+/// The experiment with other readings of the baseline, which are compared with figure 6.
 const ASSUMPTIONS: &str = "shared-array-assumptions";
 
 const fn stated(experiment: &'static str, series: Ordering, x: f64, metric: &'static str, value: f64) -> Stated {
     Stated { experiment, series, x, metric, value }
 }
 
-/// All of them. Figure 6 is a table; of the other figures the scan has the ends of the axes only.
+/// All numbers. Figure 6 is a table; for the other figures the scan shows only the ends of the axes.
 pub const STATED: &[Stated] = &[
     stated(FIGURE_6, Ordering::ServerLock, 16.0, "latency_ms", 49.0),
     stated(FIGURE_6, Ordering::CallbackLock, 16.0, "latency_ms", 41.0),
@@ -52,16 +49,16 @@ pub const STATED: &[Stated] = &[
     stated(FIGURE_6, Ordering::DeviceLock, 16.0, "peak_ops", 1275.1),
     stated(FIGURE_6, Ordering::Timestamp, 16.0, "peak_ops", 1274.7),
     stated(FIGURE_6, Ordering::None, 16.0, "peak_ops", 1349.5),
-    // The ends of the horizontal axis are the throughputs of the least and of the greatest load.
+    // The ends of the horizontal axis are the throughputs of the smallest and of the largest load.
     stated("shared-array-fig10-left", Ordering::None, 4.0, "throughput_ops", 149.9),
     stated("shared-array-fig10-left", Ordering::None, 36.0, "throughput_ops", 1350.0),
-    // The upper end of the vertical axis; device locks send most where writes are most.
+    // The upper end of the vertical axis; device locks send the most messages at the largest share of writes.
     stated("shared-array-fig10-right", Ordering::DeviceLock, 10.0, "messages_per_op", 15.62),
     // Section 4.7: "the fraction of operations restarted jumps … to 17%".
     stated("shared-array-fig12", Ordering::DeviceLock, 58.0, "restarts_per_op", 0.17),
 ];
 
-/// What the paper states of a series at a point.
+/// The number that the paper states for a series at a point.
 pub fn stated_value(experiment: &str, series: Ordering, x: f64, metric: &str) -> Option<f64> {
     let (experiment, x) = if experiment == ASSUMPTIONS { (FIGURE_6, 16.0) } else { (experiment, x) };
     let found = |stated: &&Stated| {
@@ -70,7 +67,7 @@ pub fn stated_value(experiment: &str, series: Ordering, x: f64, metric: &str) ->
     STATED.iter().find(found).map(|stated| stated.value)
 }
 
-/// What follows from figure 6: of a protocol, the ratio of its metric to the unprotected one's, or the difference.
+/// A number derived from figure 6: the ratio of a protocol's metric to that of the unprotected protocol, or the difference.
 pub fn derived_value(experiment: &str, series: Ordering, metric: &str) -> Option<f64> {
     if ![FIGURE_6, ASSUMPTIONS].contains(&experiment) {
         return None;

@@ -1,5 +1,5 @@
-//! One page of all that a folder of results holds: plots, tables, parameters, assumptions, and how to run it again. It needs nothing
-//! but itself, and follows the reader's choice of light or dark.
+//! One HTML page of all results in a folder: plots, tables, parameters, assumptions, and the commands that repeat the runs. The page
+//! needs no other files and follows the reader's choice of light or dark.
 
 use crate::assumptions::{ASSUMPTIONS, Assumption};
 use crate::atomics::OPEN;
@@ -10,34 +10,21 @@ use braid_benchkit::plot::plots_of;
 use braid_benchkit::tables::{Block, Cell, FELL_BEHIND_MEANS, fell_behind, tables};
 use std::path::{Path, PathBuf};
 
-/// Why there is no report.
+/// An error of the report.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// Nothing to report.
-    #[error("there are no results in {dir}: `braid sim run NAME --out {dir}` makes some")]
-    Empty {
-        /// Where was looked.
-        dir: String,
-    },
-    /// A file that can't be read or written.
+    /// There are no results.
+    #[error("there are no results in {dir}; create some with `braid sim run NAME --out {dir}`")]
+    Empty { dir: String },
+    /// A file can't be read or written.
     #[error("{path}: {error}")]
-    File {
-        /// Which.
-        path: String,
-        /// Why.
-        error: std::io::Error,
-    },
-    /// A file that is no result of ours.
-    #[error("{path} is no result of `braid sim run`: {error}")]
-    NotOurs {
-        /// Which.
-        path: String,
-        /// Why.
-        error: serde_json::Error,
-    },
+    File { path: String, error: std::io::Error },
+    /// A file was not written by `braid sim run`.
+    #[error("{path} is not a result of `braid sim run`: {error}")]
+    NotOurs { path: String, error: serde_json::Error },
 }
 
-/// Writes `report.html` into a folder of results; says where.
+/// Writes `report.html` into a folder of results; returns its path.
 pub fn write(dir: &Path) -> Result<PathBuf, ReportError> {
     let records = read_all(dir)?;
     let path = dir.join("report.html");
@@ -46,7 +33,7 @@ pub fn write(dir: &Path) -> Result<PathBuf, ReportError> {
     Ok(path)
 }
 
-/// The results in a folder, in the catalogue's order.
+/// Reads the results of a folder, in the order of [`EXPERIMENTS`].
 fn read_all(dir: &Path) -> Result<Vec<Record>, ReportError> {
     let mut records = Vec::new();
     for experiment in EXPERIMENTS {
@@ -65,7 +52,6 @@ fn read_all(dir: &Path) -> Result<Vec<Record>, ReportError> {
     Ok(records)
 }
 
-/// The whole page.
 fn page(records: &[Record]) -> String {
     let mut body = String::new();
     body.push_str("<header><h1>Ways to keep hosts apart</h1><p class=\"lead\">The experiments of \u{201c}Highly concurrent shared storage\u{201d} (Amiri, Gibson, Golding; ICDCS 2000) and of \u{201c}Data structure consistency using atomic operations in storage devices\u{201d} (Devulapalli, Dalessandro, Wyckoff), run by Braid's own protocol code on modelled hardware, beside the numbers that the papers state.</p></header>\n<nav><ol>");
@@ -85,7 +71,7 @@ fn page(records: &[Record]) -> String {
     )
 }
 
-/// One experiment.
+/// The section of one experiment.
 fn section(record: &Record) -> String {
     let experiment =
         EXPERIMENTS.iter().find(|experiment| experiment.name == record.name).expect("it was found by its name");
@@ -96,7 +82,7 @@ fn section(record: &Record) -> String {
         escape(&record.about)
     );
     if record.quick {
-        html.push_str("<p class=\"note\">A first look (<code>--quick</code>): few operations, two replications.</p>\n");
+        html.push_str("<p class=\"note\">A quick look (<code>--quick</code>): few operations, two replications.</p>\n");
     }
     let plots = plots_of(experiment.title, experiment.x, experiment.plots, &record.rows);
     if !plots.is_empty() {
@@ -111,7 +97,7 @@ fn section(record: &Record) -> String {
         html.push_str("</div>\n");
     }
     let blocks = tables(experiment.metrics, experiment.x.title, &record.rows);
-    // A long table is there for those who ask for it; figure 6 is one.
+    // A long table is folded; figure 6 is itself a table.
     let folded = !experiment.plots.is_empty();
     if folded {
         html.push_str("<details><summary>All numbers</summary>\n");
@@ -169,7 +155,7 @@ fn method(records: &[Record]) -> String {
         all.find(|(name, _)| name == key).map_or("\u{2013}", |(_, value)| value.as_str())
     };
     format!(
-        "<section id=\"method\">\n<h2>Method</h2>\n<p>Hosts, devices and lock servers are the machines that real arrays run, and so are their messages; modelled are disks, links, processors and clocks, as queues that serve first come, first served. Payloads are charged and not moved. Nothing is lost and nobody dies: attacks are the business of another simulator, over the same machines.</p>\n<p>Each point is the mean of {} independent replications, each of {} operations after {} that are dropped, or of as many locks for each process as the parameters say, from the first to the last; \u{b1} is half of the 95 % confidence interval (Student's t). A replication has the same seed at every point, so that ratios between protocols are not those of the random source; the seed decides everything. The greatest sustained load (<code>peak_ops</code>) is the largest even number of hosts at which 99 % of what is asked for is served and operations do not take longer and longer. Hollow circles and the small figures in tables are the paper's own numbers; of most of its plots the text states only the ends of the axes.</p>\n</section>\n",
+        "<section id=\"method\">\n<h2>Method</h2>\n<p>Hosts, devices and lock servers are the machines that real arrays run, and their messages are the real ones. Disks, links, processors and clocks are modelled; disks, links and processors are first-come, first-served queues. Payloads cost time but are not copied. No message is lost and no node fails: another simulator attacks the same machines.</p>\n<p>Each point is the mean of {} independent replications, each of {} operations after a warm-up of {}, or of as many locks for each process as the parameters say; \u{b1} is half of the 95 % confidence interval (Student's t). A replication has the same seed at every point, so that differences between protocols do not come from the random source; the seed determines every run. The peak load (<code>peak_ops</code>) is the throughput at the largest even number of hosts at which 99 % of the offered load is served and latency does not grow steadily. Hollow circles and the small figures in tables are the paper's own numbers; of most of its plots the text states only the ends of the axes.</p>\n</section>\n",
         of("run.replications"),
         of("run.operations"),
         of("run.warm_up_operations"),
@@ -177,7 +163,7 @@ fn method(records: &[Record]) -> String {
 }
 
 fn open_assumptions() -> String {
-    let mut html = "<section id=\"open\">\n<h2>What the papers leave open</h2>\n<p>Each of these can be read in several ways; the first reading is the baseline. What each does to the numbers are the experiments <code>shared-array-assumptions</code> and <code>device-atomics-assumptions</code>.</p>\n".to_string();
+    let mut html = "<section id=\"open\">\n<h2>What the papers leave open</h2>\n<p>Each of these can be read in several ways; the first reading is the baseline. The experiments <code>shared-array-assumptions</code> and <code>device-atomics-assumptions</code> show the effect of each.</p>\n".to_string();
     for (title, assumptions) in
         [("Table 1 of the shared-array paper", ASSUMPTIONS), ("Section 8 of the device-atomics paper", OPEN)]
     {
@@ -207,10 +193,10 @@ fn parameters(records: &[Record]) -> String {
             ));
         }
     }
-    html + "<p>Any of them can be set: <code>braid sim run NAME --set network.bandwidth_mb_s=100</code>, unless the experiment sets it itself.</p>\n</section>\n"
+    html + "<p>Each parameter can be set: <code>braid sim run NAME --set network.bandwidth_mb_s=100</code>, unless the experiment sets it itself.</p>\n</section>\n"
 }
 
-/// A plot in the page's own colours.
+/// Replaces the colours of a plot by those of the page.
 fn themed(svg: &str) -> String {
     svg.replace("#FFFFFF", "var(--paper)").replace("#000000", "var(--ink)").replace("#E0E0E0", "var(--grid)")
 }

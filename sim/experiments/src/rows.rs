@@ -1,4 +1,4 @@
-//! What an experiment found, as rows: one for each metric of each point.
+//! The results of an experiment as rows: one for each metric of each point.
 
 use crate::experiment::Experiment;
 use crate::paper;
@@ -9,7 +9,7 @@ use braid_measure::Measured;
 
 type Reading = (&'static str, fn(&Measured) -> f64);
 
-/// What is read off each run.
+/// The metrics that are read from each run.
 const READINGS: &[Reading] = &[
     ("latency_ms", |run| run.latency_ms),
     ("latency_p50_ms", |run| run.latency_p50_ms),
@@ -26,13 +26,13 @@ const READINGS: &[Reading] = &[
     ("kept_up", |run| f64::from(u8::from(run.kept_up))),
 ];
 
-/// The rows of what was run: measured, and set in relation to what a series is compared with at the same point.
+/// The rows of an experiment: measured values, and their relation to those of the reference series at the same point.
 pub fn rows_of(experiment: &Experiment, replicated: &[Replicated]) -> Vec<Row> {
     let mut rows = Vec::new();
     for found in replicated {
         let in_paper = found.point.series.in_paper;
         let mut push = |metric: &str, estimate: Estimate, paper: Option<f64>| {
-            // What is no number, such as a share of nothing, is no row.
+            // Values that are not numbers, such as a share of nothing, get no row.
             if !estimate.mean.is_finite() {
                 return;
             }
@@ -65,7 +65,7 @@ pub fn rows_of(experiment: &Experiment, replicated: &[Replicated]) -> Vec<Row> {
                 && Some(&other.point.series.name) == found.point.series.reference.as_ref()
         };
         let Some(reference) = replicated.iter().find(at_same_point) else { continue };
-        // Of the same replication, so that what the random source do to both is left out.
+        // Replications are compared in pairs of the same seed, so that the effect of the random source on both cancels out.
         let pairs = || found.runs.iter().zip(&reference.runs);
         let Some(ordering) = ordering else {
             let ratios: Vec<f64> = pairs().map(|(own, other)| own.throughput_ops / other.throughput_ops).collect();

@@ -1,4 +1,4 @@
-//! Runs the points of an experiment: replications in parallel, each decided by the seed and its number.
+//! Runs the points of an experiment: parallel replications, each determined by the seed and its number.
 
 use crate::experiment::{Experiment, Point, Subject, Thoroughness};
 use braid_benchkit::statistics::Estimate;
@@ -7,55 +7,51 @@ use indicatif::ProgressBar;
 use rayon::prelude::*;
 use std::time::{Duration, Instant};
 
-/// What the command line asks of every experiment.
+/// The request of the command line, which applies to every experiment.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Decides everything.
     pub seed: u64,
     /// Independent runs of each point, if not as the parameters say.
     pub replications: Option<u64>,
-    /// Parameters to be set, as KEY=VALUE.
+    /// Assignments of parameters, as KEY=VALUE.
     pub assignments: Vec<String>,
-    /// How thoroughly.
     pub thoroughness: Thoroughness,
 }
 
-/// A point, and what its replications showed.
+/// A point with the results of its replications.
 #[derive(Clone, Debug)]
 pub struct Replicated {
-    /// The point.
     pub point: Point,
-    /// One for each replication, in their order.
+    /// One result for each replication, in order.
     pub runs: Vec<Measured>,
-    /// The greatest load that was sustained, in hosts and in operations a second, if it was looked for.
+    /// The peak load, if it was determined.
     pub peak: Option<Peak>,
 }
 
-/// The greatest load that an ordering sustains.
+/// The largest load that an ordering sustains.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Peak {
-    /// At so many hosts.
+    /// The number of hosts that issue the load.
     pub hosts: u64,
-    /// That is so many operations a second.
+    /// The throughput, in operations a second.
     pub throughput: Estimate,
 }
 
-/// How fast it went.
+/// The speed of an experiment.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RunSpeed {
-    /// Runs.
     pub runs: u64,
-    /// Events of all runs.
+    /// The events of all runs.
     pub events: u64,
-    /// From the first to the last.
+    /// The time from the first run to the last.
     pub took: Duration,
 }
 
-/// A load is sustained if this share of it is served.
+/// A load is sustained if this share of it is served …
 const SUSTAINED_SHARE: f64 = 0.99;
-/// And if operations do not take longer and longer: the second half of a run by this factor at most.
+/// … and if latency does not grow steadily: that of the second half of a run is at most this factor above that of the first.
 const SUSTAINED_GROWTH: f64 = 1.5;
-/// Peaks are looked for among even numbers of hosts up to this.
+/// The largest number of hosts in the search for a peak, which tries even numbers only.
 const PEAK_HOSTS_MAX: u64 = 64;
 
 /// A point that is checked and ready to run.
@@ -71,7 +67,7 @@ pub struct Plan {
     prepared: Vec<Prepared>,
 }
 
-/// Checks all points: whatever is wrong with any of them is said before the first run.
+/// Checks all points, so that an error in any of them is reported before the first run.
 pub fn plan(experiment: &Experiment, request: &Request) -> Result<Plan, ParameterError> {
     let mut base = experiment.base.parameters(&[])?;
     if request.thoroughness == Thoroughness::Quick {
@@ -86,7 +82,7 @@ pub fn plan(experiment: &Experiment, request: &Request) -> Result<Plan, Paramete
     let points = (experiment.points)(request.thoroughness);
     let asked: Vec<&str> = request.assignments.iter().map(|assignment| key_of(assignment)).collect();
     refuse_what_is_varied(experiment, &points, &asked)?;
-    // How long and how often to run is the user's to say, whatever the experiment would do.
+    // The user's assignments take precedence over the experiment for the length and the number of runs.
     let is_decided = |key: &str| asked.contains(&key) || (key == "run.replications" && request.replications.is_some());
     let prepare = |point: Point| {
         let own = point.assignments.iter().filter(|assignment| !is_decided(key_of(assignment)));
@@ -101,12 +97,12 @@ pub fn plan(experiment: &Experiment, request: &Request) -> Result<Plan, Paramete
     Ok(Plan { base, finds_peaks: experiment.finds_peaks, prepared })
 }
 
-/// What an experiment sets itself can't be set from outside: its points would not be what they are called.
+/// Rejects assignments of parameters that the experiment sets itself: its points would not match their names.
 fn refuse_what_is_varied(experiment: &Experiment, points: &[Point], asked: &[&str]) -> Result<(), ParameterError> {
     let own = |key: &&&str| points.iter().flat_map(|point| &point.assignments).any(|own| key_of(own) == **key);
     match asked.iter().filter(|key| !key.starts_with("run.")).find(own) {
         Some(key) => Err(ParameterError::Together(format!(
-            "{key} is set by the experiment {} itself: leave it out, or choose another experiment",
+            "{key} is set by the experiment {} itself; leave it out, or choose another experiment",
             experiment.name
         ))),
         None => Ok(()),
@@ -119,18 +115,18 @@ fn key_of(assignment: &str) -> &str {
 }
 
 impl Plan {
-    /// The parameters before each point's own.
+    /// The parameters before the assignments of each point.
     pub fn base(&self) -> &Subject {
         &self.base
     }
 
-    /// Only some of its points.
+    /// Keeps only some points.
     pub fn only(mut self, keep: impl Fn(&Point) -> bool) -> Plan {
         self.prepared.retain(|prepared| keep(&prepared.point));
         self
     }
 
-    /// How many runs it takes, about, where peaks are looked for.
+    /// The number of runs; an estimate if peaks are determined.
     pub fn runs(&self) -> u64 {
         let of = |prepared: &Prepared| prepared.subject.replications();
         let measured: u64 = self.prepared.iter().map(of).sum();
@@ -138,7 +134,7 @@ impl Plan {
     }
 }
 
-/// Runs everything. The order of threads decides nothing.
+/// Runs all points. The order of threads does not affect the results.
 pub fn run(plan: Plan, request: &Request, progress: &ProgressBar) -> (Vec<Replicated>, RunSpeed) {
     let began = Instant::now();
     let Plan { prepared, finds_peaks, .. } = plan;
@@ -184,12 +180,12 @@ pub fn run(plan: Plan, request: &Request, progress: &ProgressBar) -> (Vec<Replic
     (replicated, speed)
 }
 
-/// The same replication has the same seed at every point, so that differences between points are not those of the random source.
+/// A replication has the same seed at every point, so that points do not differ because of the random source.
 fn seed_of(seed: u64, replication: u64) -> u64 {
     braid_measure::sampler::Sampler::new(seed ^ replication.wrapping_mul(0x9e37_79b9_7f4a_7c15)).below(u64::MAX)
 }
 
-/// Halves the range of hosts until the greatest load that is sustained is known.
+/// Finds the peak load by bisection over the number of hosts.
 fn find_peak(prepared: &Prepared, seed: u64, progress: &ProgressBar) -> (Peak, RunSpeed) {
     let mut speed = RunSpeed::default();
     let mut best = Peak { hosts: 0, throughput: Estimate { mean: 0.0, ci95: None } };
@@ -212,7 +208,7 @@ fn find_peak(prepared: &Prepared, seed: u64, progress: &ProgressBar) -> (Peak, R
     (best, speed)
 }
 
-/// Runs an array at so many hosts; and what these ask for.
+/// Runs an array with this many hosts; returns the results and the offered load.
 fn at_hosts(prepared: &Prepared, hosts: u64, seed: u64) -> (Vec<Measured>, f64) {
     let Subject::Array(mut parameters) = prepared.subject.clone() else {
         panic!("only arrays have a load that is asked for")

@@ -1,4 +1,4 @@
-//! Every experiment, very short; the same seed twice; and what is refused.
+//! Tests of the experiments: every experiment in a very short form, the same seed twice, and invalid requests.
 
 use braid_experiments::experiment::{Base, Experiment, Thoroughness};
 use braid_experiments::output::{Record, write};
@@ -8,13 +8,13 @@ use braid_experiments::{EXPERIMENTS, find, report};
 use indicatif::ProgressBar;
 use std::path::PathBuf;
 
-/// So short that all of them together take seconds.
+/// A request so short that all experiments together take seconds.
 fn request(seed: u64) -> Request {
     let assignments = ["run.operations=100", "run.warm_up_operations=20"].map(str::to_string).to_vec();
     Request { seed, replications: Some(2), assignments, thoroughness: Thoroughness::Quick }
 }
 
-/// The same for experiments of locks.
+/// The same for experiments on locks.
 fn request_of(experiment: &Experiment, seed: u64) -> Request {
     match experiment.base {
         Base::SharedArray | Base::Today => request(seed),
@@ -30,7 +30,7 @@ fn record(experiment: &Experiment, seed: u64) -> Record {
     Record::new(experiment, &request, parameters, rows_of(experiment, &replicated), speed)
 }
 
-/// A folder of a test's own.
+/// A folder for one test.
 fn folder(name: &str) -> PathBuf {
     let dir = std::env::temp_dir().join(format!("braid-experiments-{}-{name}", std::process::id()));
     std::fs::create_dir(&dir).expect("it is new");
@@ -116,8 +116,8 @@ fn bad_requests_are_refused_before_anything_runs() {
     assert!(refused(&|request| request.assignments.push("run.operations=1".to_string())).contains("from 100 to"));
     assert!(find("shared-array-fig7").is_none());
     let empty = folder("empty");
-    assert!(report::write(&empty).expect_err("nothing is there").to_string().contains("braid sim run"));
+    assert!(report::write(&empty).expect_err("the folder is empty").to_string().contains("braid sim run"));
     std::fs::write(empty.join("shared-array-fig6.json"), "{}").expect("the folder takes files");
-    assert!(report::write(&empty).expect_err("that is not ours").to_string().contains("is no result of"));
+    assert!(report::write(&empty).expect_err("that is no record").to_string().contains("is not a result of"));
     std::fs::remove_dir_all(empty).expect("it is ours");
 }

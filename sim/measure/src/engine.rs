@@ -1,8 +1,9 @@
-//! Machines on modelled hardware: the attack's event loop, where messages move as values and cost what the models say.
+//! The measuring engine runs machines on modelled hardware. It uses the attack's event loop; messages are passed as values and take
+//! the time that the models determine.
 //!
-//! Nothing is encoded, traced or lost here, and the machines' invariants are looked at now and then only: attacks are the business
-//! of `sim/cluster`, this is for speed. What a message or access costs is the business of [`crate::models`]; what hosts are asked, and
-//! what becomes of the answers, is the application's.
+//! The engine is built for speed: nothing is encoded, traced or lost, and the machines' invariants are checked only now and then.
+//! Attacks are the task of `sim/cluster`, the cost of messages and disk accesses that of [`crate::models`], and requests and the use
+//! of their answers that of the application.
 
 use crate::models::{DiskModel, Link, NetworkModel, ProcessorCosts, Server};
 use crate::sampler::Sampler;
@@ -21,10 +22,10 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The machines' invariants are looked at once in so many events.
+/// The machines' invariants are checked once in this many events.
 const EVENTS_PER_INSPECTION: u64 = 4096;
 
-/// Machines, and what is going to happen to them and to the application, whose own events are `A`s.
+/// Machines, and their future events and those of the application; `A` is the type of the application's events.
 pub struct Engine<A> {
     events: EventLoop<Role, Event<A>>,
     /// Hosts, then devices, then lock servers.
@@ -32,7 +33,7 @@ pub struct Engine<A> {
     hosts: usize,
     devices: usize,
     network: NetworkModel,
-    /// Of the hardware.
+    /// For the hardware.
     sampler: Sampler,
     effects: Effects,
     handled: u64,
@@ -40,34 +41,25 @@ pub struct Engine<A> {
     told: VecDeque<Told>,
 }
 
-/// What the application is told.
+/// A result for the application.
 #[derive(Clone, Debug)]
 pub enum Told {
-    /// A host's answer.
-    Outcome {
-        /// To which request.
-        op: OpId,
-        /// The answer.
-        outcome: HostOutcome,
-    },
-    /// A lock server's, to a message that the application sent in a host's place.
+    /// The answer of a host.
+    Outcome { op: OpId, outcome: HostOutcome },
+    /// The answer of a lock server to a message that the application sent in place of a host.
     Locking {
-        /// At which node.
+        /// The node of that host.
         node: usize,
-        /// The answer.
         reply: LockReply,
     },
 }
 
-/// A participant of one kind or the other.
+/// The machine of a node.
 pub enum Role {
-    /// A host.
     Host(Box<Host>),
-    /// A host beside an application that speaks to the lock server itself, and gets all of its answers.
+    /// A host whose application talks to the lock server itself and receives all of its answers.
     Client(Box<Host>),
-    /// A device.
     Device(Box<Device>),
-    /// A lock server.
     LockServer(Box<LockServer>),
     /// Another kind of lock server.
     LockManager(Box<dyn Machine>),
@@ -113,30 +105,30 @@ pub struct Node {
 }
 
 impl Node {
-    /// Its disk, if that is modelled.
+    /// The node's disk, if it is modelled.
     pub fn disk(&self) -> Option<&DiskModel> {
         self.disk.as_ref()
     }
 
-    /// How long its processor has worked until `now`.
+    /// How long the node's processor has worked until `now`.
     pub fn processor_busy(&self, now: Time) -> Duration {
         self.processor.busy(now)
     }
 }
 
 enum Event<A> {
-    /// Something of the application's.
+    /// An event of the application.
     Application(A),
-    /// A message is at a node's link.
+    /// A message has arrived at a node's link.
     Arrival { from: u32, message: Message },
-    /// A node's processor has taken the message in.
+    /// A node's processor has received the message.
     Received { from: u32, message: Message },
-    /// A disk is done.
+    /// A disk has completed a command.
     DiskDone { tag: DiskTag, read: Option<usize> },
 }
 
 impl<A> Engine<A> {
-    /// No machines yet: first come so many hosts, then so many devices, then lock servers.
+    /// Creates an engine without machines. They are added in this order: `hosts` hosts, `devices` devices, then lock servers.
     pub fn new(hosts: usize, devices: usize, network: NetworkModel, sampler: Sampler) -> Engine<A> {
         Engine {
             events: EventLoop::default(),
@@ -152,7 +144,7 @@ impl<A> Engine<A> {
         }
     }
 
-    /// Adds a machine, and starts it.
+    /// Adds a machine and starts it.
     pub fn add(
         &mut self,
         id: NodeId,
@@ -166,7 +158,7 @@ impl<A> Engine<A> {
         self.events.start(node, machine);
         self.events.step(node, Input::Start, &mut self.effects);
         let mut effects = std::mem::take(&mut self.effects);
-        // The first heartbeats of all hosts to all servers say nothing that their first requests don't say.
+        // The first heartbeats of hosts to servers are dropped: they contain nothing that the first requests do not contain.
         for effect in effects.drain().filter(|effect| matches!(effect, Effect::Disk { .. })) {
             self.perform(node, effect);
         }
@@ -174,33 +166,32 @@ impl<A> Engine<A> {
         self.events.arm(node);
     }
 
-    /// True time.
     pub fn now(&self) -> Time {
         self.events.now()
     }
 
-    /// How much has happened.
+    /// The number of events so far.
     pub fn events(&self) -> u64 {
         self.handled
     }
 
-    /// Messages that were received.
+    /// The number of messages received so far.
     pub fn messages(&self) -> u64 {
         self.messages
     }
 
-    /// All machines and their hardware: hosts, then devices, then lock servers.
+    /// All machines with their hardware: hosts, then devices, then lock servers.
     pub fn nodes(&self) -> impl Iterator<Item = (&Role, &Node)> {
         let machine = |node| self.events.machine(node).expect("machines stay up");
         self.nodes.iter().enumerate().map(move |(node, hardware)| (machine(node), hardware))
     }
 
-    /// What the application has to hear since it last asked.
+    /// The next result that the application has not taken yet.
     pub fn told(&mut self) -> Option<Told> {
         self.told.pop_front()
     }
 
-    /// Lets the next thing happen; hands over what is the application's.
+    /// Advances to the next event; returns it if it belongs to the application.
     pub fn advance(&mut self) -> Option<A> {
         let due = self.events.next(Time(u64::MAX)).expect("applications never end");
         self.handled += 1;
@@ -211,30 +202,30 @@ impl<A> Engine<A> {
             Due::For(node, Event::DiskDone { tag, read }) => self.on_disk_done(node, tag, read),
             Due::Wake(node) => self.step(node, Input::Wake),
             Due::For(_, Event::Application(_)) | Due::Outside(_) => {
-                panic!("the application's alone concern no machine")
+                panic!("only events of the application concern no machine")
             }
         }
         None
     }
 
-    /// Schedules something of the application's.
+    /// Schedules an event of the application.
     pub fn foresee(&mut self, at: Time, event: A) {
         self.events.schedule(at, Event::Application(event));
     }
 
-    /// A host's processor takes in a request of an application: when it has.
+    /// Has a host's processor receive a request of the application; returns when it is done.
     pub fn take_in(&mut self, host: usize) -> Time {
         let host = &mut self.nodes[host];
         let takes = host.costs.draw(host.costs.request, &mut self.sampler);
         host.processor.serve(self.events.now(), takes)
     }
 
-    /// Asks a host for something.
+    /// Sends a request to a host.
     pub fn ask(&mut self, host: usize, op: OpId, request: HostRequest) {
         self.step(host, Input::Request { op, request });
     }
 
-    /// Sends a message in the place of a node's machine.
+    /// Sends a message in place of a node's machine.
     pub fn send(&mut self, from: usize, to: NodeId, message: Message) {
         self.perform(from, Effect::Send { to, message });
     }
@@ -264,7 +255,7 @@ impl<A> Engine<A> {
         }
     }
 
-    /// The disks of devices hold nothing; those of lock servers are empty when they are read.
+    /// Completes a command: the disks of devices have no content; those of lock servers are empty when they are read.
     fn on_disk_done(&mut self, node: NodeIndex, tag: DiskTag, read: Option<usize>) {
         let result = match read {
             None => DiskResult::Done(Ok(())),
@@ -298,7 +289,7 @@ impl<A> Engine<A> {
                 self.events.schedule_for(self.index(to), arrives, Event::Arrival { from: node as u32, message });
             }
             Effect::Disk { tag, command } => {
-                // What a lock server writes is when it first hears of a host: that costs nothing here.
+                // A lock server writes only when it first hears of a host: that costs nothing here.
                 let done = place.disk.as_mut().map_or(now, |disk| disk.issue(now, &command, &mut self.sampler));
                 let read = if let DiskCommand::Read { length, .. } = command { Some(length) } else { None };
                 self.events.schedule_own(node, done, Event::DiskDone { tag, read });
@@ -312,12 +303,12 @@ impl<A> Engine<A> {
             NodeId::Host(generation) => generation.0 as usize - 1,
             NodeId::Device(device) => self.hosts + usize::from(device.0),
             NodeId::LockServer(server) => self.hosts + self.devices + usize::from(server.0),
-            NodeId::Monitor => panic!("who is in a modelled array never changes: nobody asks"),
+            NodeId::Monitor => panic!("the membership of a modelled array never changes: no machine asks for it"),
         }
     }
 }
 
-/// The bytes of data that a message carries, or would if blocks had any content.
+/// The bytes of data that a message carries, or would carry if blocks had content.
 pub fn data_bytes(message: &Message) -> u64 {
     let of = |pieces: &[Piece]| {
         let blocks = |piece: &Piece| if piece.content == Content::Present { 0 } else { piece.range.count };
@@ -338,7 +329,7 @@ pub fn data_bytes(message: &Message) -> u64 {
     }
 }
 
-/// The bytes and values that a request for objects brings.
+/// The bytes and values that an object request carries.
 fn brought(request: &ObjectRequest) -> u64 {
     let of = |command: &braid_wire::ObjectCommand| {
         let action = match &command.action {
@@ -351,7 +342,7 @@ fn brought(request: &ObjectRequest) -> u64 {
     request.commands.iter().map(of).sum::<usize>() as u64
 }
 
-/// The bytes and values that its answer brings.
+/// The bytes and values that the answer to an object request carries.
 fn fetched(answer: &ObjectAnswer) -> u64 {
     let of = |result: &braid_wire::CommandResult| {
         let action = match &result.action {

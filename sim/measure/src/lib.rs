@@ -1,17 +1,17 @@
-//! Measures arrays on modelled hardware: the machines are those of the real array, their messages too; what is modelled is where
-//! time goes. Payloads are charged and not moved.
+//! Measures arrays on modelled hardware. Machines and messages are those of the real array; the time that processors, disks and links
+//! take is modelled. Payloads cost time but are not copied.
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`parameters`] | every number that a run of an array depends on |
+//! | [`parameters`] | all numbers that determine a run of an array |
 //! | [`named`] | parameters by name |
-//! | [`system`] | an array, and the streams of requests that it serves |
+//! | [`system`] | an array and its streams of requests |
 //! | [`locking`] | locks on objects, kept by devices or by a lock manager |
-//! | [`engine`] | the loop that runs machines |
-//! | [`models`] | processors, disks and links: queues |
+//! | [`engine`] | runs machines on modelled hardware |
+//! | [`models`] | processors, disks and links as queues |
 //! | [`storage`] | a device's storage without content |
-//! | [`workload`] | what hosts are asked |
-//! | [`tally`] | what is seen of a run |
+//! | [`workload`] | generates the requests of hosts |
+//! | [`tally`] | statistics of a run |
 //! | [`sampler`] | random times |
 
 pub mod engine;
@@ -32,7 +32,6 @@ pub use tally::Measured;
 
 use braid_wire::Ordering;
 
-/// Runs an array once.
 pub fn measure(parameters: &Parameters, ordering: Ordering, seed: u64) -> Measured {
     let mut system = system::System::new(parameters, ordering, seed);
     system.run();

@@ -1,6 +1,6 @@
-//! Where time goes: processors, disks and links, each a queue that serves first come, first served.
+//! Models of hardware: processors, disks and links, each a first-come, first-served queue.
 //!
-//! A queue of one server needs no events of its own: whoever comes is done when all before him are, plus his own time.
+//! A queue with one server needs no events of its own: a job is done when all earlier jobs are done, plus its own service time.
 
 use crate::parameters::{Disk, Links, Network, Processor, Service, WriteReport, milliseconds};
 use crate::sampler::Sampler;
@@ -9,7 +9,7 @@ use braid_machine::DiskCommand;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// One server, first come, first served.
+/// A server with a first-come, first-served queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Server {
     busy_until: Time,
@@ -17,25 +17,25 @@ pub struct Server {
 }
 
 impl Server {
-    /// Somebody comes at `now` (never before whoever came last) and needs `takes`: when he is done.
+    /// Adds a job that arrives at `now` (never before the job that arrived last) and needs `takes`; returns when it is done.
     pub fn serve(&mut self, now: Time, takes: Duration) -> Time {
         self.busy_until = self.busy_until.max(now).after(takes);
         self.busy += takes;
         self.busy_until
     }
 
-    /// How long it has worked until `now`: what waits is not worked on yet.
+    /// How long the server has worked until `now`; jobs that still wait do not count.
     pub fn busy(&self, now: Time) -> Duration {
         self.busy - self.busy_until.since(now.min(self.busy_until))
     }
 
-    /// When it will have nothing to do.
+    /// When the server will be idle.
     pub fn busy_until(&self) -> Time {
         self.busy_until
     }
 }
 
-/// What a kind of node needs for messages and requests.
+/// The processor time that a kind of node needs for messages and requests.
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessorCosts {
     /// For a request of an application.
@@ -44,22 +44,19 @@ pub struct ProcessorCosts {
     pub send: Duration,
     /// For a message received.
     pub receive: Duration,
-    /// How that varies.
+    /// How these times vary.
     pub service: Service,
 }
 
 impl ProcessorCosts {
-    /// A host's.
     pub fn host(model: &Processor) -> ProcessorCosts {
         ProcessorCosts::new(model, model.host_request_us, model.host_send_us, model.host_receive_us)
     }
 
-    /// A device's.
     pub fn device(model: &Processor) -> ProcessorCosts {
         ProcessorCosts::new(model, 0.0, model.device_send_us, model.device_receive_us)
     }
 
-    /// A lock server's.
     pub fn lock_server(model: &Processor) -> ProcessorCosts {
         ProcessorCosts::new(model, 0.0, model.lock_server_send_us, model.lock_server_receive_us)
     }
@@ -69,7 +66,7 @@ impl ProcessorCosts {
         ProcessorCosts { request: span(request), send: span(send), receive: span(receive), service: model.service }
     }
 
-    /// One service that takes `mean` on average.
+    /// Draws a service time with this mean.
     pub fn draw(&self, mean: Duration, sampler: &mut Sampler) -> Duration {
         match self.service {
             Service::Constant => mean,
@@ -79,26 +76,24 @@ impl ProcessorCosts {
     }
 }
 
-/// A device's disk.
 #[derive(Clone, Debug)]
 pub struct DiskModel {
     parameters: Disk,
     arms: Vec<Server>,
-    /// Where it read last: what a write there finds under the head or in the cache.
+    /// The blocks read last: a write to one of them finds the head in position or the block in the cache.
     recent: VecDeque<u64>,
 }
 
-/// So many reads are remembered for `update_hit_ratio`.
+/// Reads that are remembered for `update_hit_ratio`.
 const RECENT_MAX: usize = 256;
 
 impl DiskModel {
-    /// A disk that is at rest.
     pub fn new(parameters: &Disk) -> DiskModel {
         let arms = vec![Server::default(); parameters.arms as usize];
         DiskModel { parameters: parameters.clone(), arms, recent: VecDeque::new() }
     }
 
-    /// A command comes: when it is answered.
+    /// Adds a command; returns when it is answered.
     pub fn issue(&mut self, now: Time, command: &DiskCommand, sampler: &mut Sampler) -> Time {
         let model = &self.parameters;
         let (bytes, hit, is_write) = match command {
@@ -134,12 +129,11 @@ impl DiskModel {
         }
     }
 
-    /// How long its arms have worked until `now`.
+    /// How long the arms have worked until `now`, all together.
     pub fn busy(&self, now: Time) -> Duration {
         self.arms.iter().map(|arm| arm.busy(now)).sum()
     }
 
-    /// How many arms it has.
     pub fn arms(&self) -> usize {
         self.arms.len()
     }
@@ -149,26 +143,25 @@ impl DiskModel {
     }
 }
 
-/// One node's way into the network and out of it.
+/// A node's link into the network and out of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Link {
     sending: Server,
     receiving: Server,
 }
 
-/// What all messages go through.
+/// The network that all messages cross.
 #[derive(Clone, Debug)]
 pub struct NetworkModel {
     parameters: Network,
 }
 
 impl NetworkModel {
-    /// The network of some parameters.
     pub fn new(parameters: &Network) -> NetworkModel {
         NetworkModel { parameters: parameters.clone() }
     }
 
-    /// A message with so many bytes of data leaves at `now`: when it arrives at the other node's link.
+    /// Sends a message with `data` bytes of data at `now`; returns when it arrives at the other node's link.
     pub fn send(&self, now: Time, from: &mut Link, data: u64, sampler: &mut Sampler) -> Time {
         let takes = self.transfer(data);
         let sent = match self.parameters.links {
@@ -178,11 +171,11 @@ impl NetworkModel {
         sent.after(milliseconds(sampler.between(self.parameters.overhead_min_ms, self.parameters.overhead_max_ms)))
     }
 
-    /// A message is at a node's link: when it is through.
+    /// Receives a message that is at a node's link; returns when it has passed the link.
     pub fn receive(&self, now: Time, to: &mut Link, data: u64) -> Time {
         match self.parameters.links {
             Links::Unshared | Links::Sending => now,
-            // Its bits stream through both links: only what is in the way costs time, if anything.
+            // Its bits stream through both links: only waiting for earlier messages takes time.
             Links::Both => {
                 let takes = self.transfer(data);
                 let began = Time(now.0.saturating_sub(takes.as_nanos() as u64));

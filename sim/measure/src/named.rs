@@ -1,24 +1,24 @@
-//! Parameters that are read from a file and set by name: KEY=VALUE, where KEY is SECTION.NAME.
+//! Parameters that are read from a file and set by name as KEY=VALUE, where KEY is SECTION.NAME.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-/// Parameters in sections. Every number has its limits.
+/// Parameters in sections. Every number has limits.
 pub trait Named: Clone + Serialize + DeserializeOwned {
-    /// What each number may be.
+    /// The limits of each number.
     const LIMITS: &'static [Limit];
 
-    /// Refuses what does not go together.
+    /// Rejects values that are incompatible with each other.
     fn check_together(&self) -> Result<(), ParameterError>;
 
-    /// Reads a file's text. Every parameter must be there, and nothing else.
+    /// Parses the text of a file. It must contain every parameter, and nothing else.
     fn parse(text: &str) -> Result<Self, ParameterError> {
         let table: Table = text.parse().map_err(|error| ParameterError::Unreadable(format!("{error}")))?;
         checked(table)
     }
 
-    /// The same parameters, with one of them set: `assignment` is KEY=VALUE.
+    /// The same parameters with one of them changed: `assignment` is KEY=VALUE.
     fn set(&self, assignment: &str) -> Result<Self, ParameterError> {
         let not = || ParameterError::NotAnAssignment { text: assignment.to_string() };
         let (key, text) = assignment.split_once('=').ok_or_else(not)?;
@@ -42,7 +42,7 @@ pub trait Named: Clone + Serialize + DeserializeOwned {
             }
             _ => Value::String(text.to_string()),
         };
-        // Choices are checked by their types, whose messages name them all.
+        // Words are checked by their types, whose error messages list all choices.
         let choice = matches!(place, Value::String(_));
         checked(table).map_err(|error| match error {
             ParameterError::Unreadable(message) if choice => {
@@ -66,53 +66,45 @@ pub trait Named: Clone + Serialize + DeserializeOwned {
     }
 }
 
-/// What a number may be.
+/// The limits of a number.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
-    /// Its name.
     pub key: &'static str,
-    /// At least.
+    /// The smallest value.
     pub least: f64,
-    /// At most.
+    /// The largest value.
     pub most: f64,
 }
 
-/// A number's limits.
 pub const fn limit(key: &'static str, least: f64, most: f64) -> Limit {
     Limit { key, least, most }
 }
 
-/// What is wrong with some parameters.
+/// An error in parameters.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ParameterError {
-    /// No such name.
-    #[error("there is no parameter '{key}': choose one of {}", names.join(", "))]
+    /// Unknown name.
+    #[error("there is no parameter '{key}'; choose one of {}", names.join(", "))]
     Unknown {
-        /// As asked.
         key: String,
-        /// Those that there are.
+        /// The names of all parameters.
         names: Vec<String>,
     },
-    /// Not of the form KEY=VALUE.
-    #[error("'{text}' sets nothing: write KEY=VALUE, such as system.hosts=32")]
-    NotAnAssignment {
-        /// As written.
-        text: String,
-    },
-    /// Not a value for this name.
+    /// The text does not have the form KEY=VALUE.
+    #[error("'{text}' is not an assignment; write KEY=VALUE, such as system.hosts=32")]
+    NotAnAssignment { text: String },
+    /// The value is not allowed.
     #[error("{key} can't be {value}: {allowed}")]
     Value {
-        /// Which.
         key: String,
-        /// As asked.
         value: String,
-        /// What it may be.
+        /// The allowed values.
         allowed: String,
     },
-    /// The file is not what it should be.
+    /// The file can't be parsed.
     #[error("the parameters can't be read: {0}")]
     Unreadable(String),
-    /// Two that don't go together.
+    /// Two values are incompatible.
     #[error("{0}")]
     Together(String),
 }

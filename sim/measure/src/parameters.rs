@@ -1,144 +1,130 @@
-//! Every number that a run depends on, by name. They are read from a file, and any of them can be set from a command line.
+//! All numbers that determine a run, by name. They are read from a file, and each can be set on the command line.
 //!
-//! The files with their comments are `sim/experiments/parameters/*.toml`; [`LIMITS`] says what each number may be.
+//! The files with their comments are `sim/experiments/parameters/*.toml`; [`LIMITS`] has the limits of each number.
 
 use crate::named::{Limit, Named, ParameterError, limit};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// What a run is decided by, besides its ordering and its seed.
+/// The parameters of a run. Together with the ordering and the seed they determine it completely.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Parameters {
-    /// How many of what.
     pub system: System,
-    /// What hosts are asked.
     pub workload: Workload,
-    /// The device's disk.
     pub disk: Disk,
-    /// What a message costs on its way.
     pub network: Network,
-    /// What messages and requests cost where they are dealt with.
     pub processor: Processor,
-    /// How wrong clocks are.
     pub clock: Clock,
-    /// Choices and waits of the protocols.
     pub protocol: Protocol,
-    /// How long to measure.
     pub run: Run,
 }
 
-/// How many of what.
+/// The numbers of nodes and the layout.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct System {
-    /// Storage devices.
     pub devices: u64,
-    /// Hosts.
     pub hosts: u64,
-    /// Lock servers, for the orderings that need any.
+    /// Lock servers, for the orderings that use them.
     pub lock_servers: u64,
-    /// Data units of a stripe; a parity unit comes on top.
+    /// Data units of a stripe; a parity unit is added.
     pub data_units: u64,
-    /// How claims at several lock servers are acquired.
+    /// How locks at several lock servers are acquired.
     pub lock_acquisition: LockAcquisition,
-    /// How parity groups lie on the devices.
+    /// How parity groups are placed on the devices.
     pub groups: Groups,
-    /// KiB of a stripe unit.
+    /// Size of a stripe unit in KiB.
     pub unit_kib: u64,
-    /// Stripe units on each device.
     pub units_per_device: u64,
 }
 
-/// How parity groups lie on the devices.
+/// How parity groups are placed on the devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Groups {
-    /// Each group of as many devices as a stripe has units is a volume of its own: one stripe follows the other on the same devices.
+    /// Each group of as many devices as a stripe has units is a volume of its own: all its stripes lie on the same devices.
     Separate,
-    /// One volume, whose stripes are dealt round all devices.
+    /// One volume, whose stripes are distributed over all devices.
     Dealt,
 }
 
-/// How claims at several lock servers are acquired without deadlock (section 4.3).
+/// How locks at several lock servers are acquired without deadlock (shared-array paper, section 4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LockAcquisition {
     /// One server after the other, in the order of their numbers.
     Ordered,
-    /// All at once; who can't have all in time gives everything back and tries again.
+    /// All at once; a host that does not get all locks in time releases those that it has and retries.
     Timeout,
 }
 
-/// What hosts are asked.
+/// The requests of hosts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
     /// Streams of requests at each host.
     pub streams_per_host: u64,
-    /// Whether a stream waits for its answer.
     pub arrivals: Arrivals,
-    /// Between two requests of a stream (closed: from the answer to the next request), in ms: mean.
+    /// Mean time between two requests of a stream (if closed: from the answer to the next request), in ms.
     pub think_ms: f64,
-    /// The same: standard deviation.
+    /// Standard deviation of that time, in ms.
     pub think_deviation_ms: f64,
     /// Share of hostreads.
     pub read_fraction: f64,
-    /// Least size of a request in stripe units.
+    /// Smallest size of a request in stripe units.
     pub size_units_min: u64,
-    /// Greatest size of a request in stripe units.
+    /// Largest size of a request in stripe units.
     pub size_units_max: u64,
-    /// On what requests begin and end.
     pub alignment: Alignment,
     /// Share of the volume that is addressed.
     pub active_fraction: f64,
 }
 
-/// Whether a stream waits for its answer.
+/// Whether a stream waits for its answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arrivals {
-    /// It does not: requests come at their times.
+    /// No: requests are issued at their times.
     Open,
-    /// It does.
+    /// Yes: a stream has at most one request in progress.
     Closed,
 }
 
-/// On what requests begin and end.
+/// The boundaries at which requests begin and end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Alignment {
     /// Stripe units; sizes are whole units.
     Unit,
-    /// Half stripe units, sizes as well.
+    /// Half stripe units; sizes are multiples of half a unit.
     HalfUnit,
     /// Requests begin at any block; sizes are whole units.
     Start,
-    /// Requests begin at any block, and have any size in blocks.
+    /// Requests begin at any block and have any size in blocks.
     Block,
-    /// Requests of whole units that never go beyond their stripe.
+    /// Whole units, within one stripe.
     Stripe,
 }
 
-/// The device's disk: one queue, first come, first served.
+/// The disk of a device: one first-come, first-served queue.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Disk {
     /// Arms that serve the queue of one device.
     pub arms: u64,
-    /// Positioning in ms: mean.
+    /// Mean positioning time, in ms.
     pub positioning_ms: f64,
-    /// The same: standard deviation.
+    /// Standard deviation of the positioning time, in ms.
     pub positioning_deviation_ms: f64,
-    /// Transfer in microseconds a byte.
+    /// Transfer time, in microseconds a byte.
     pub transfer_us_per_byte: f64,
-    /// Share of reads that need no positioning: they are in the disk's cache.
+    /// Share of reads that need no positioning because they hit the disk's cache.
     pub read_hit_ratio: f64,
     /// Share of writes that need no positioning.
     pub write_hit_ratio: f64,
-    /// Share of writes to blocks that were just read that need none (besides `write_hit_ratio`).
+    /// Share of writes to recently read blocks that need no positioning (in addition to `write_hit_ratio`).
     pub update_hit_ratio: f64,
-    /// When a write is answered.
     pub write_report: WriteReport,
 }
 
@@ -148,45 +134,44 @@ pub struct Disk {
 pub enum WriteReport {
     /// When it is on the medium.
     OnMedium,
-    /// At once; the disk is busy with it all the same, in its turn.
+    /// At once; the disk still executes it in its turn.
     AtOnce,
-    /// At once, and the disk writes it when it has nothing else to do: free.
+    /// At once; the disk executes it when it is idle, at no cost.
     Absorbed,
 }
 
-/// What a message costs on its way.
+/// The cost of a message in transit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Network {
-    /// Megabytes (10^6) a second.
+    /// Bandwidth in megabytes (10^6 bytes) a second.
     pub bandwidth_mb_s: f64,
-    /// What the bandwidth is shared by.
     pub links: Links,
-    /// Added to each message, at random between this, in ms…
+    /// The smallest latency added to each message, in ms. The added latency is uniformly distributed.
     pub overhead_min_ms: f64,
-    /// …and this.
+    /// The largest latency added to each message, in ms.
     pub overhead_max_ms: f64,
-    /// Bytes of a message besides its data.
+    /// Bytes of a message in addition to its data.
     pub header_bytes: u64,
 }
 
-/// What the bandwidth is shared by.
+/// Which messages share the bandwidth of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Links {
-    /// Each message has all of it.
+    /// None: each message has all of it.
     Unshared,
     /// All messages that a node sends.
     Sending,
-    /// All messages that a node sends, and again all that it receives.
+    /// All messages that a node sends and, separately, all that it receives.
     Both,
 }
 
-/// What messages and requests cost where they are dealt with: one queue for each node.
+/// Processor times of messages and requests, in microseconds. Each node has one queue.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Processor {
-    /// For each request of an application, in microseconds.
+    /// For each request of an application.
     pub host_request_us: f64,
     /// For each message that a host sends.
     pub host_send_us: f64,
@@ -200,74 +185,70 @@ pub struct Processor {
     pub lock_server_send_us: f64,
     /// For each message that a lock server receives.
     pub lock_server_receive_us: f64,
-    /// How these times vary.
     pub service: Service,
 }
 
-/// How service times vary.
+/// The distribution of service times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Service {
-    /// Not at all.
     Constant,
-    /// Exponentially.
     Exponential,
 }
 
-/// How wrong clocks are.
+/// Errors of clocks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Clock {
-    /// Wall clocks are off by up to so much, either way, in ms.
+    /// The largest skew of wall clocks in either direction, in ms.
     pub skew_ms: f64,
-    /// Clocks run fast or slow by up to so many millionths.
+    /// The largest drift of clocks in either direction, in millionths.
     pub drift_ppm: f64,
 }
 
-/// Choices and waits of the protocols.
+/// Choices and waiting times of the protocols.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Protocol {
-    /// What becomes of a hostwrite that is cut short.
     pub atomicity: Atomicity,
-    /// When a request for a lock in a device is taken for a deadlock, in ms.
+    /// How long a lock request at a device waits until it counts as deadlocked, in ms.
     pub lock_timeout_ms: f64,
-    /// How long an unused lock is kept (callback locking), in ms.
+    /// How long an unused lock stays cached (callback locking), in ms.
     pub lock_lease_ms: f64,
-    /// Least and greatest back-off before another attempt, in ms.
+    /// The shortest back-off before a retry, in ms.
     pub backoff_min_ms: f64,
-    /// See `backoff_min_ms`.
+    /// The longest back-off before a retry, in ms.
     pub backoff_max_ms: f64,
-    /// How long a commit waits for a request to ride on, in ms.
+    /// How long a commit waits to be sent together with a request, in ms.
     pub commit_linger_ms: f64,
 }
 
-/// What becomes of a hostwrite that is cut short.
+/// The atomicity of hostwrites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Atomicity {
-    /// It may be left half done: the paper's.
+    /// An interrupted hostwrite may take effect in part, as in the paper.
     Consistent,
-    /// It happens whole or not at all: Braid's own.
+    /// A hostwrite takes effect completely or not at all: Braid's own mode.
     Implied,
 }
 
-/// How long to measure.
+/// The length of the measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
-    /// Operations that are dropped first.
+    /// Operations of the warm-up, which are not measured.
     pub warm_up_operations: u64,
-    /// Operations that are measured.
+    /// Measured operations.
     pub operations: u64,
     /// Independent runs of each point.
     pub replications: u64,
-    /// An array that leaves so many operations waiting, on average over hosts, does not keep up. Applications then ask for no more
-    /// than that, and what is measured begins when all that waited is answered.
+    /// An array whose backlog reaches this number of operations, on average over the hosts, counts as saturated. Applications then
+    /// keep the backlog at that limit, and the measurement begins when the present backlog is answered.
     pub backlog_per_host: u64,
 }
 
-/// What each number may be.
+/// The limits of each number.
 pub const LIMITS: &[Limit] = &[
     limit("system.devices", 3.0, 1024.0),
     limit("system.hosts", 1.0, 1000.0),
@@ -314,12 +295,12 @@ pub const LIMITS: &[Limit] = &[
 ];
 
 impl Parameters {
-    /// The operations a second that hosts are asked for, if streams do not wait for answers.
+    /// The operations a second that hosts are offered, if streams do not wait for answers.
     pub fn offered(&self) -> f64 {
         (self.system.hosts * self.workload.streams_per_host) as f64 * 1e3 / self.workload.think_ms
     }
 
-    /// Volumes that share the devices out among them.
+    /// The number of volumes, which divide the devices among them.
     pub fn volumes(&self) -> u64 {
         match self.system.groups {
             Groups::Separate => self.system.devices / (self.system.data_units + 1),
@@ -327,12 +308,11 @@ impl Parameters {
         }
     }
 
-    /// Stripes of each volume.
     pub fn stripes(&self) -> u64 {
         self.system.devices * self.system.units_per_device / (self.system.data_units + 1) / self.volumes()
     }
 
-    /// Stripes of each volume that are addressed: at least one.
+    /// Stripes of each volume that are addressed; at least one.
     pub fn active_stripes(&self) -> u64 {
         ((self.stripes() as f64 * self.workload.active_fraction) as u64).max(1)
     }
@@ -355,7 +335,7 @@ impl Named for Parameters {
         }
         if system.groups == Groups::Separate && !system.devices.is_multiple_of(system.data_units + 1) {
             return wrong(format!(
-                "system.devices={} are no whole number of groups of {}: choose a multiple, or system.groups=dealt",
+                "system.devices={} is not a multiple of the group size {}: choose a multiple, or system.groups=dealt",
                 system.devices,
                 system.data_units + 1
             ));
@@ -368,7 +348,7 @@ impl Named for Parameters {
         }
         if workload.alignment == Alignment::HalfUnit && system.unit_kib * 1024 < 2 * braid_base::BLOCK_BYTES as u64 {
             return wrong(format!(
-                "units of system.unit_kib={} are blocks, which have no halves: choose 8 at least, or another workload.alignment",
+                "units of system.unit_kib={} are single blocks, which have no halves: choose at least 8, or another workload.alignment",
                 system.unit_kib
             ));
         }
@@ -380,10 +360,10 @@ impl Named for Parameters {
         }
         let bytes = workload.size_units_max * system.unit_kib * 1024;
         if bytes > braid_base::limits::TRANSACTION_BYTES_MAX as u64 {
-            return wrong(format!("requests of up to {bytes} bytes are larger than a storage transaction may be"));
+            return wrong(format!("requests of up to {bytes} bytes exceed the limit of a storage transaction"));
         }
         if self.active_stripes() * system.data_units < workload.size_units_max + 1 {
-            return wrong("the part of the volume that is addressed is smaller than a request: make system.units_per_device or workload.active_fraction larger".to_string());
+            return wrong("the addressed part of the volume is smaller than a request: increase system.units_per_device or workload.active_fraction".to_string());
         }
         if self.network.overhead_min_ms > self.network.overhead_max_ms {
             return wrong("network.overhead_min_ms is above network.overhead_max_ms".to_string());
@@ -395,7 +375,6 @@ impl Named for Parameters {
     }
 }
 
-/// A span of so many milliseconds.
 pub fn milliseconds(count: f64) -> Duration {
     Duration::from_nanos((count * 1e6).round() as u64)
 }

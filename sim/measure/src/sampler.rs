@@ -1,42 +1,42 @@
-//! Random times, from a seed.
+//! Random durations and numbers, drawn from a seed.
 
 use braid_base::Rng;
 
-/// A stream of random times.
+/// A stream of random numbers.
 #[derive(Clone, Debug)]
 pub struct Sampler {
     rng: Rng,
-    /// Normal numbers come in pairs.
+    /// Normal numbers are generated in pairs; this is the second of the last pair.
     spare: Option<f64>,
 }
 
 impl Sampler {
-    /// The stream of a seed.
+    /// The stream of this seed.
     pub fn new(seed: u64) -> Sampler {
         Sampler { rng: Rng::new(seed), spare: None }
     }
 
-    /// Between 0, which it can be, and 1, which it can't.
+    /// A uniform number from 0 up to 1, exclusive.
     pub fn fraction(&mut self) -> f64 {
         (self.rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Uniform.
+    /// A uniform number.
     pub fn between(&mut self, low: f64, high: f64) -> f64 {
         low + (high - low) * self.fraction()
     }
 
-    /// A whole number below `bound`.
+    /// A uniform whole number below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.rng.below(bound)
     }
 
-    /// True with a probability; no die is cast for what is certain.
+    /// True with this probability. If the result is certain, nothing is drawn.
     pub fn chance(&mut self, probability: f64) -> bool {
         probability > 0.0 && (probability >= 1.0 || self.fraction() < probability)
     }
 
-    /// Normal (Box and Muller), but never negative.
+    /// A normal number (Box and Muller), negative ones replaced by zero.
     pub fn normal(&mut self, mean: f64, deviation: f64) -> f64 {
         if deviation == 0.0 {
             return mean;
@@ -50,7 +50,7 @@ impl Sampler {
         (mean + deviation * standard).max(0.0)
     }
 
-    /// Exponential.
+    /// An exponential number.
     pub fn exponential(&mut self, mean: f64) -> f64 {
         -mean * (1.0 - self.fraction()).ln()
     }

@@ -1,7 +1,7 @@
-//! Storage that keeps no content: what a device stands on when only its times matter.
+//! A model of a device's storage without content, for measurements in which only times matter.
 //!
-//! A read is one access of the modelled disk, and so is a devwrite; decisions cost nothing. All blocks are holes, so that nothing
-//! is copied or XORed, while requests and answers are those of any other content.
+//! A read takes one access of the modelled disk, and so does a devwrite; decisions cost nothing. All blocks are holes, so that
+//! nothing is copied or XORed, while requests and answers are the same as for other content.
 
 use braid_base::{
     BLOCK_BYTES, BlockRange, Clock, DeviceId, Generation, Membership, Now, ObjectId, Time, TransactionId,
@@ -14,19 +14,19 @@ use braid_wire::{Content, Failure, ObjectAnswer, ObjectDescription, ObjectReques
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 
-/// See the module's page.
+/// See the module's description.
 pub struct ModelStorage {
     object: ObjectDescription,
-    /// Objects that hold bytes and attributes: what is in them decides what happens.
+    /// Objects that hold bytes and attributes. They do have content, because it determines the answers.
     object_index: BTreeMap<Key, Bytes>,
     membership: Option<Membership>,
     events: VecDeque<StoreEvent>,
-    /// What the disk is doing, by tag.
+    /// The accesses in progress, by tag.
     accesses: BTreeMap<DiskTag, Access>,
     next_tag: u64,
 }
 
-/// What an access of the disk is for.
+/// The purpose of a disk access.
 enum Access {
     Read { ticket: u64, pieces: Vec<Piece> },
     Prepare(TransactionId),
@@ -35,13 +35,13 @@ enum Access {
     Look { ticket: u64, answer: ObjectAnswer },
 }
 
-/// What a request for objects reads or writes (device atomics, section 8).
+/// The bytes that an object request reads or writes on the disk (device-atomics paper, section 8).
 const SECTOR: usize = 512;
-/// What is "written": a part of it is as long as the real thing.
+/// The content to be "written": a slice of it has the length of the real data.
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
 impl ModelStorage {
-    /// Storage that holds one object.
+    /// Creates a storage with one object.
     pub fn new(object: ObjectDescription) -> ModelStorage {
         ModelStorage {
             object,
@@ -70,7 +70,7 @@ impl ModelStorage {
         (evaluation.answer, command)
     }
 
-    /// A devwrite is one access, however many pieces it has.
+    /// A devwrite takes one access, however many pieces it has.
     fn write(&mut self, intent: &Intent, access: Access, out: &mut Effects) {
         let blocks: u64 = intent.pieces.iter().map(|piece| piece.range.count).sum();
         let offset = intent.pieces.first().map_or(0, |piece| piece.range.start * BLOCK_BYTES as u64);
@@ -127,7 +127,7 @@ impl Storage for ModelStorage {
         self.access(Access::Read { ticket, pieces }, command, out);
     }
 
-    /// Nothing is cut short in this model.
+    /// No devwrite is interrupted in this model.
     fn salvage(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects) {
         self.read(ticket, object, extents, out);
     }
@@ -160,8 +160,8 @@ impl Storage for ModelStorage {
 
     fn settle(&mut self, _: Generation, _: u64) {}
 
-    /// One access of a sector, which commits what is changed, or finds what is asked for. No message is lost in this model, so that
-    /// nothing need be kept.
+    /// One access of a sector, which commits the changes or reads the data. No message is lost in this model, so that no idempotency
+    /// records are needed.
     fn execute(
         &mut self,
         _: Now,
@@ -218,7 +218,7 @@ impl Storage for ModelStorage {
         (Vec::new(), None)
     }
 
-    /// Nor has any another disk than before.
+    /// No disk of this model is ever replaced.
     fn absent(&self, _: ObjectId, _: u64) -> (Vec<BlockRange>, Option<u64>) {
         (Vec::new(), None)
     }

@@ -1,4 +1,4 @@
-//! An array on modelled hardware, and the streams of requests that its hosts are asked: the shared-array paper's experiments.
+//! An array on modelled hardware with the request streams of its hosts: the shared-array paper's experiments.
 
 use crate::engine::{Engine, Role, Told};
 use crate::models::{DiskModel, NetworkModel, ProcessorCosts};
@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 const ARRAY: ArrayId = ArrayId(*b"a modelled array");
-/// An array, its hosts, and what they are asked.
+/// An array, its hosts, and their requests.
 pub struct System {
     engine: Engine<Event>,
     hosts: usize,
@@ -29,15 +29,14 @@ pub struct System {
     requests: Requests,
     arrivals: Arrivals,
     streams_per_host: usize,
-    /// Of what is asked.
+    /// For the workload.
     workload_sampler: Sampler,
     operations: Vec<Operation>,
     free: Vec<u32>,
-    /// What was seen.
     pub tally: Tally,
 }
 
-/// A request under way.
+/// A request in progress.
 #[derive(Clone, Copy, Debug)]
 struct Operation {
     stream: u32,
@@ -45,14 +44,14 @@ struct Operation {
 }
 
 enum Event {
-    /// A stream asks its host for something.
+    /// A stream issues a request to its host.
     Asked { stream: u32 },
-    /// The host's processor has taken the request in.
+    /// The host's processor has received the request.
     Taken { operation: u32 },
 }
 
 impl System {
-    /// The array that the parameters describe, at rest. The seed decides all that happens.
+    /// Creates the array that the parameters describe, idle. The seed determines the run completely.
     pub fn new(parameters: &Parameters, ordering: Ordering, seed: u64) -> System {
         let mut seeds = Rng::new(seed);
         let mut clocks = Sampler::new(seeds.next_u64());
@@ -64,7 +63,7 @@ impl System {
             false => Vec::new(),
         };
         let (hosts, device_count) = (parameters.system.hosts as usize, devices.len());
-        // The seeds of what is asked and of the hardware, in this order.
+        // The seeds of the workload and of the hardware, in this order.
         let (workload_sampler, sampler) = (Sampler::new(seeds.next_u64()), Sampler::new(seeds.next_u64()));
         let mut system = System {
             engine: Engine::new(hosts, device_count, NetworkModel::new(&parameters.network), sampler),
@@ -119,7 +118,7 @@ impl System {
         for server in lock_servers {
             let machine = LockServer::new(LockServerConfig {
                 id: server,
-                // Above all hosts.
+                // Above the generations of all hosts.
                 start: Generation(parameters.system.hosts as u32 + 1 + u32::from(server.0)),
                 unlisted: BTreeSet::new(),
                 settings: settings.clone(),
@@ -129,14 +128,14 @@ impl System {
             system.engine.add(id, Role::LockServer(Box::new(machine)), costs, None, clock(parameters, &mut clocks));
         }
         for stream in 0..(system.hosts * system.streams_per_host) as u32 {
-            // Streams begin anywhere in their thinking.
+            // Streams start at random points of their think time.
             let first = milliseconds(system.workload_sampler.between(0.0, parameters.workload.think_ms));
             system.engine.foresee(Time(0).after(first), Event::Asked { stream });
         }
         system
     }
 
-    /// Runs until everything that was to be measured is.
+    /// Runs until the measurement is complete.
     pub fn run(&mut self) {
         while !self.tally.is_over() {
             let event = self.engine.advance();
@@ -157,7 +156,7 @@ impl System {
         }
     }
 
-    /// What nodes have counted so far.
+    /// The counts of all nodes so far.
     pub fn totals(&self) -> Totals {
         let (mut totals, now) = (Totals::default(), self.engine.now());
         for (role, node) in self.engine.nodes() {
@@ -174,7 +173,7 @@ impl System {
         totals
     }
 
-    /// How many share the work.
+    /// The number of servers of each kind.
     pub fn workers(&self) -> Workers {
         let disks = self.engine.nodes().filter_map(|(_, node)| node.disk());
         let lock_servers = self.engine.nodes().count() - self.hosts - self.devices;
@@ -221,7 +220,7 @@ impl System {
     }
 }
 
-/// The volumes, each on the devices that follow those of the one before.
+/// The volumes, each on the devices that follow those of the volume before.
 fn volumes(parameters: &Parameters, ordering: Ordering) -> Vec<VolumeDescription> {
     let (system, count) = (&parameters.system, parameters.volumes());
     let scheme = Scheme::Raid5 { data: system.data_units as usize };
@@ -243,7 +242,7 @@ fn volumes(parameters: &Parameters, ordering: Ordering) -> Vec<VolumeDescription
     (0..count).map(volume).collect()
 }
 
-/// Nothing is lost here and nobody dies: heartbeats, leases and repetitions never matter, whatever the load.
+/// No message is lost here and no node dies, so time-outs for heartbeats, leases and retries must never expire, whatever the load.
 fn settings(parameters: &Parameters) -> Settings {
     let (protocol, never) = (&parameters.protocol, Duration::from_secs(1_000_000));
     Settings {

@@ -1,4 +1,4 @@
-//! What is seen of a run, warm-up left out.
+//! Statistics of a run, without its warm-up.
 
 use crate::parameters::Run;
 use braid_base::Time;
@@ -6,37 +6,37 @@ use braid_machine::HostOutcome;
 use hdrhistogram::Histogram;
 use std::time::Duration;
 
-/// An array that fell behind settles within so many events for each operation, and is measured for as many: locks that time out
-/// again and again may leave hardly any operation to be answered.
+/// A saturated array settles within this many events for each operation, and is measured for as many: if locks time out again and
+/// again, hardly any operation may complete.
 const SATURATED_EVENTS_PER_OPERATION: u64 = 40;
 
 /// Counts and times of a run.
 pub struct Tally {
     run: Run,
     backlog_max: u64,
-    /// Everything that happened, warm-up included.
+    /// All events, including those of the warm-up.
     pub events: u64,
     asked: u64,
     answered: u64,
     failed: u64,
-    /// Too much was waiting at some time.
+    /// The backlog has exceeded its limit at some time.
     behind: bool,
-    /// As things stood when what is measured began; none before.
+    /// The state at the start of the measurement; `None` before.
     start: Option<Edge>,
-    /// The operation that is the first to be measured, counted from 1.
+    /// The first operation to be measured, counted from 1.
     first: u64,
-    /// The last.
+    /// The last operation to be measured.
     last: u64,
-    /// After so many events what is measured begins or, if it has begun, ends: only for arrays that fell behind.
+    /// After this many events the measurement begins or, if it has begun, ends. Used only for arrays that fell behind.
     patience: u64,
     latencies: Histogram<u64>,
     latency_sum: f64,
-    /// The same of the first half of what is measured.
+    /// The latencies of the first half of the measured operations.
     latency_sum_first: f64,
     end: Option<Edge>,
 }
 
-/// How things stood when what is measured began or ended.
+/// The state at the start or the end of the measurement.
 #[derive(Clone, Copy, Debug, Default)]
 struct Edge {
     at: Time,
@@ -44,77 +44,76 @@ struct Edge {
     totals: Totals,
 }
 
-/// What nodes have counted since they started.
+/// Counts of all nodes since their start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Operations that had to wait for others or to begin anew.
+    /// Operations that had to wait for other operations or be retried.
     pub delayed: u64,
-    /// Attempts given up because of locks that could not be had in time.
+    /// Attempts abandoned because locks could not be acquired in time.
     pub restarts: u64,
-    /// How long disks have worked, all arms together.
+    /// Working time of all disk arms together.
     pub disks_busy: Duration,
-    /// How long lock servers have worked.
+    /// Working time of all lock servers together.
     pub lock_servers_busy: Duration,
 }
 
-/// How many share the work.
+/// The number of servers of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Workers {
     /// Arms of all disks.
     pub disks: usize,
-    /// Lock servers.
     pub lock_servers: usize,
 }
 
-/// What one run showed.
+/// The results of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
-    /// Mean time of an operation, in ms.
+    /// Mean latency of an operation, in ms.
     pub latency_ms: f64,
-    /// Half of the operations took less.
+    /// Median latency, in ms.
     pub latency_p50_ms: f64,
-    /// All but one in a hundred took less.
+    /// Latency of the 99th percentile, in ms.
     pub latency_p99_ms: f64,
     /// Operations a second.
     pub throughput_ops: f64,
-    /// Messages, requests and answers alike.
+    /// Messages for each operation, requests and answers alike.
     pub messages_per_op: f64,
-    /// Share of operations that had to wait for others or to begin anew.
+    /// Share of operations that had to wait for other operations or be retried.
     pub delayed_fraction: f64,
-    /// Attempts given up because of locks that could not be had in time, for each operation.
+    /// For each operation, attempts abandoned because locks could not be acquired in time.
     pub restarts_per_op: f64,
-    /// Share of time in which a device's disk works.
+    /// Share of time in which the disk of a device works.
     pub disk_utilization: f64,
-    /// The same of a lock server's processor.
+    /// Share of time in which the processor of a lock server works.
     pub lock_server_utilization: f64,
-    /// By how much the second half of the operations took longer than the first.
+    /// Mean latency of the second half of the operations, divided by that of the first half.
     pub latency_growth: f64,
-    /// False if the backlog grew beyond its limit: then everything here is about a saturated array.
+    /// False if the backlog exceeded its limit: then all figures describe a saturated array.
     pub kept_up: bool,
-    /// Operations that ended in an error.
+    /// Operations that ended with an error.
     pub failed: u64,
     /// All events of the run.
     pub events: u64,
-    /// Where objects were locked.
+    /// Counts of locks, if the run is one of locks on objects.
     pub locks: Option<LockCounts>,
 }
 
-/// What is counted where operations are locks that are taken, used and given back.
+/// Counts of runs in which an operation is to lock, use and unlock an object.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LockCounts {
-    /// Requests about locks, attempts and all, for each lock that was had.
+    /// Requests that concern locks, including failed attempts, for each lock acquired.
     pub requests_per_lock: f64,
 }
 
 impl LockCounts {
-    /// By the contention benchmark: two requests for each lock are all that is needed.
+    /// The efficiency as the contention benchmark defines it: two requests are needed for each lock.
     pub fn efficiency(&self) -> f64 {
         2.0 / self.requests_per_lock
     }
 }
 
 impl Tally {
-    /// Nothing seen yet.
+    /// Creates an empty tally.
     pub fn new(run: &Run, hosts: u64) -> Tally {
         Tally {
             run: run.clone(),
@@ -135,12 +134,12 @@ impl Tally {
         }
     }
 
-    /// True when all that was to be measured is.
+    /// True if the measurement is complete.
     pub fn is_over(&self) -> bool {
         self.end.is_some()
     }
 
-    /// True if the next answer begins or ends what is measured.
+    /// True if the next answer begins or ends the measurement.
     pub fn is_at_edge(&self) -> bool {
         self.begins(self.answered + 1) || self.ends(self.answered + 1)
     }
@@ -157,18 +156,18 @@ impl Tally {
         self.patience = self.events + SATURATED_EVENTS_PER_OPERATION * (self.run.operations + self.backlog_max);
     }
 
-    /// True if so much waits that applications ask for no more: from there on, an array that does not keep up shows what it can do,
-    /// and not how its queues grow.
+    /// True if the backlog is so long that applications issue no further requests. From then on, an array that falls behind shows its
+    /// capacity and not the growth of its queues.
     pub fn is_full(&self) -> bool {
         self.asked - self.answered >= self.backlog_max
     }
 
-    /// An application asked for something.
+    /// Counts a request of an application.
     pub fn asked(&mut self) {
         self.asked += 1;
         if self.is_full() && !self.behind {
-            // Whatever was seen so far, in the warm-up or not, is an array on its way here. When all that waits now is answered, it
-            // has settled.
+            // The array is saturated, and everything measured so far was the approach to this state. It has settled when the present
+            // backlog is answered.
             self.behind = true;
             self.start = None;
             self.wait();
@@ -177,7 +176,7 @@ impl Tally {
         }
     }
 
-    /// An operation was answered; so many messages were received until now. What nodes have counted is looked at only [at an edge](Tally::is_at_edge).
+    /// Counts the answer to an operation; `messages` were received so far. `totals` is used only [at an edge](Tally::is_at_edge).
     pub fn answered(&mut self, now: Time, messages: u64, since: Time, outcome: &HostOutcome, totals: Totals) {
         self.answered += 1;
         let edge = Edge { at: now, messages, totals };
@@ -205,7 +204,7 @@ impl Tally {
         }
     }
 
-    /// What the run showed.
+    /// The results of the run.
     pub fn measured(&self, workers: Workers) -> Measured {
         let (start, end) = self.start.zip(self.end).expect("the run is over");
         let count = self.latencies.len() as f64;

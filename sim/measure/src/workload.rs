@@ -1,4 +1,4 @@
-//! What hosts are asked: streams of hostreads and hostwrites at random places (shared array, Table 1).
+//! The workload of hosts: streams of hostreads and hostwrites at random addresses (shared-array paper, Table 1).
 
 use crate::parameters::{Alignment, Parameters, Workload, milliseconds};
 use crate::sampler::Sampler;
@@ -6,19 +6,19 @@ use braid_base::{BLOCK_BYTES, VolumeId};
 use braid_machine::HostRequest;
 use std::time::Duration;
 
-/// Draws requests.
+/// A generator of requests.
 #[derive(Clone, Debug)]
 pub struct Requests {
     workload: Workload,
     volumes: u64,
-    /// Of the part of each volume that is addressed.
+    /// Stripe units in the addressed part of each volume.
     units: u64,
     stripe_units: u64,
     unit_blocks: u64,
 }
 
 impl Requests {
-    /// Requests about volumes, numbered from 1, that lie as the parameters say.
+    /// A generator for volumes, numbered from 1, with the layout that the parameters describe.
     pub fn new(parameters: &Parameters) -> Requests {
         Requests {
             workload: parameters.workload.clone(),
@@ -29,12 +29,12 @@ impl Requests {
         }
     }
 
-    /// How long a stream thinks.
+    /// Draws the think time of a stream.
     pub fn think(&self, sampler: &mut Sampler) -> Duration {
         milliseconds(sampler.normal(self.workload.think_ms, self.workload.think_deviation_ms))
     }
 
-    /// The next request. A hostwrite brings zeros: its requests to devices are those of any other, and no bytes are moved.
+    /// Draws the next request. A hostwrite carries zeros: its devwrites are the same as for other content, and no bytes are copied.
     pub fn next(&self, sampler: &mut Sampler) -> HostRequest {
         let (start, count) = self.blocks(sampler);
         let volume = VolumeId(1 + sampler.below(self.volumes));
@@ -46,7 +46,7 @@ impl Requests {
         }
     }
 
-    /// First block and count.
+    /// Draws the first block and the number of blocks.
     fn blocks(&self, sampler: &mut Sampler) -> (u64, u64) {
         let (least, most) = (self.workload.size_units_min, self.workload.size_units_max);
         let mut uniform = |low: u64, high: u64| low + sampler.below(high - low + 1);

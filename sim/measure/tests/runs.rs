@@ -1,4 +1,4 @@
-//! Whole runs: decided by their seed, and as the arithmetic of the layout says.
+//! Tests of whole runs: the seed determines them, and their figures match the arithmetic of the layout.
 
 use braid_measure::{Measured, Named, Parameters, measure};
 use braid_wire::Ordering;

@@ -1,4 +1,4 @@
-//! The shapes of figure 3, and what is known of the contention benchmark.
+//! Tests of the shapes of figure 3 and of known results of the contention benchmark.
 
 use super::*;
 use crate::run::{Replicated, Request, plan, run};
@@ -11,7 +11,7 @@ fn replicated(experiment: &Experiment, keep: impl Fn(&Point) -> bool, locks: u64
     run(plan, &request, &ProgressBar::hidden()).0
 }
 
-/// Mean throughput.
+/// The mean throughput of a point.
 fn throughput(runs: &[Replicated], panel: &str, series: &str, objects: u64) -> f64 {
     let found = |run: &&Replicated| {
         run.point.panel == panel && run.point.series.name == series && run.point.x == objects as f64
@@ -31,15 +31,18 @@ fn figure_3_has_the_papers_shapes() {
         assert!(seen.windows(2).all(|pair| pair[1] > 0.97 * pair[0]), "{} rises: {seen:?}", line.0);
         assert!(
             seen[4] > 1.5 * seen[0] && seen[4] < 1.1 * seen[3],
-            "{} is low first, and flat at last: {seen:?}",
+            "{} is low at first and flat at the end: {seen:?}",
             line.0
         );
     }
     let by_devices = BY_DEVICES.map(|line| of(line.0, 1000));
     assert!(by_devices.windows(2).all(|pair| pair[1] > 1.1 * pair[0]), "more devices do more: {by_devices:?}");
     let (one, manager, with_write) = (of(ONE_DEVICE, 1000), of(MANAGER.0, 1000), of(WITH_WRITE.0, 1000));
-    assert!(manager > 1.2 * one, "a lock manager is above a device: {manager} {one}");
-    assert!((with_write / manager - 1.0).abs() < 0.1, "one trip less, and it is level: {with_write} {manager}");
+    assert!(manager > 1.2 * one, "a lock manager is faster than a device: {manager} {one}");
+    assert!(
+        (with_write / manager - 1.0).abs() < 0.1,
+        "with one trip less, a device is as fast as a lock manager: {with_write} {manager}"
+    );
 }
 
 #[test]

@@ -1,8 +1,8 @@
-//! The lock manager of the device-atomics paper (section 8): one process, exclusive locks, a queue for each, and every change of its
-//! table committed to its own disk before anybody hears of it.
+//! A model of the lock manager of the device-atomics paper (section 8): one process that grants exclusive locks from a queue for each
+//! object, and commits every change of its table to its own disk before it answers.
 //!
-//! It is a model and not `core/locks`, whose servers keep their tables in memory and ask hosts after a restart. Its messages are those of the
-//! wire, each lock a lock for one block of a component.
+//! It is not `core/locks`, whose servers keep their tables in memory and ask hosts after a restart. Its messages are those of the
+//! wire protocol; each lock is a lock of one block of a component.
 //!
 //! ```text
 //!   process            manager             its disk
@@ -13,8 +13,8 @@
 //!      │◀────────────────┤                    │
 //! ```
 //!
-//! Each lock costs two commits, one to have it and one to give it back, whether anybody waits or not: a lock that waits is no change of the table
-//! (whoever waits would ask again), and a lock that is passed on is given back first.
+//! Each lock costs two commits, one for the grant and one for the release, whether another request waits or not. A waiting request
+//! does not change the table (its process would ask again after a restart), and a lock that is passed on is released first.
 
 use braid_base::{Generation, NodeId, Now, ObjectId, Time};
 use braid_machine::{DiskCommand, DiskTag, Effects, Input, Machine};
@@ -22,21 +22,21 @@ use braid_wire::{LockAnswer, LockCommand, LockReply, LockRequest, Message};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 
-/// What each change writes.
+/// The content of each commit.
 const COMMIT: [u8; 512] = [0; 512];
 
-/// See the module's page.
+/// See the module's description.
 #[derive(Debug, Default)]
 pub struct LockManager {
     locks: BTreeMap<ObjectId, Lock>,
-    /// Which lock each lock is about.
+    /// The object of each lock request.
     lock_ids: BTreeMap<LockKey, ObjectId>,
     /// Answers that wait for the disk.
     committing: BTreeMap<DiskTag, (LockKey, LockReply)>,
     next_tag: u64,
 }
 
-/// A host's lock.
+/// A lock request of a host.
 type LockKey = (Generation, u64);
 
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl LockManager {
 
     fn lock_id(&mut self, lock_id: LockKey, object: ObjectId, out: &mut Effects) {
         let before = self.lock_ids.insert(lock_id, object);
-        assert_eq!(before, None, "locks have their own numbers");
+        assert_eq!(before, None, "every lock request has its own number");
         if let Some(lock) = self.locks.get_mut(&object) {
             return lock.waiting.push_back(lock_id);
         }
@@ -64,11 +64,11 @@ impl LockManager {
         self.commit(lock_id, LockReply::Granted { lock_id: lock_id.1, waited: false }, out);
     }
 
-    /// That the lock is free again is one change, that the next in the queue has it another.
+    /// Releasing the lock is one change of the table, granting it to the next request in the queue is another.
     fn give_back(&mut self, lock_id: LockKey, out: &mut Effects) {
         let object = self.lock_ids.remove(&lock_id).expect("it was granted");
-        let holder = self.locks.get(&object).expect("somebody holds it").holder;
-        assert_eq!(holder, lock_id, "only who holds a lock gives it back");
+        let holder = self.locks.get(&object).expect("a granted lock has a holder").holder;
+        assert_eq!(holder, lock_id, "only the holder releases a lock");
         self.commit(lock_id, LockReply::Unlocked { lock_id: lock_id.1 }, out);
         let lock = self.locks.get_mut(&object).expect("it was there");
         match lock.waiting.pop_front() {
@@ -101,7 +101,7 @@ impl Machine for LockManager {
                 let answer = LockAnswer { start: Generation(u32::MAX), reply };
                 out.send(NodeId::Host(lock_id.0), Message::LockAnswer(answer));
             }
-            input => unreachable!("nothing of this model does that to a lock manager: {input:?}"),
+            input => unreachable!("a lock manager gets no such input in this model: {input:?}"),
         }
     }
 
@@ -111,6 +111,6 @@ impl Machine for LockManager {
 
     fn invariants(&self) {
         let known: usize = self.locks.values().map(|lock| 1 + lock.waiting.len()).sum();
-        assert_eq!(known, self.lock_ids.len(), "each lock holds a lock or waits for one");
+        assert_eq!(known, self.lock_ids.len(), "each request holds a lock or waits for one");
     }
 }

@@ -1,4 +1,4 @@
-//! Every number that a run of the locking experiments depends on. The file with comments is
+//! All numbers that determine a run of the locking experiments. The file with comments is
 //! `sim/experiments/parameters/device-atomics.toml`.
 
 use crate::named::{Limit, Named, ParameterError, limit};
@@ -6,55 +6,48 @@ use crate::parameters::{Disk, Network, Processor};
 use braid_benchkit::locking::{Habit, LockOwner, Strategy, Unlock, Work};
 use serde::{Deserialize, Serialize};
 
-/// What a run is decided by, besides its seed.
+/// The parameters of a run. Together with the seed they determine it completely.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LockParameters {
-    /// How many of what.
     pub system: LockSystem,
-    /// What processes do.
     pub workload: LockWorkload,
-    /// A device's disk.
+    /// The disk of a device.
     pub disk: Disk,
-    /// The lock manager's.
+    /// The disk of the lock manager.
     pub lock_server_disk: Disk,
-    /// What a message costs on its way.
     pub network: Network,
-    /// What messages cost where they are dealt with.
     pub processor: Processor,
-    /// How long to measure.
     pub run: LockRun,
 }
 
-/// How many of what.
+/// The numbers of nodes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LockSystem {
-    /// Storage devices.
     pub devices: u64,
-    /// Processes, each on a machine of its own.
+    /// Processes, each on a computer of its own.
     pub processes: u64,
-    /// Who keeps locks.
     pub locks: LockOwner,
 }
 
-/// What processes do.
+/// The steps of processes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LockWorkload {
-    /// Objects that locks are taken of: they are spread over the devices, and chosen at random.
+    /// The objects that are locked: they are distributed over the devices and chosen at random.
     pub objects: u64,
     /// How to wait for a lock on a device.
     pub strategy: Strategy,
-    /// What to do under it.
+    /// The work under the lock.
     pub work: Work,
-    /// How to give it back.
+    /// How to unlock.
     pub unlock: Unlock,
-    /// How much a write brings.
+    /// The bytes of a write.
     pub write_bytes: u64,
 }
 
-/// How long to measure.
+/// The length of the measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LockRun {
@@ -99,7 +92,7 @@ const LIMITS: &[Limit] = &[
 ];
 
 impl LockParameters {
-    /// What each process does each time.
+    /// The steps that each process repeats.
     pub fn habit(&self) -> Habit {
         Habit {
             keeper: self.system.locks,
@@ -110,7 +103,7 @@ impl LockParameters {
         }
     }
 
-    /// The objects that there are: nobody meets anybody if each process has its own.
+    /// The number of objects. If each process has its own object, there is no contention.
     pub fn objects(&self) -> u64 {
         match self.workload.strategy {
             Strategy::Uncontended => self.system.processes,
@@ -127,17 +120,17 @@ impl Named for LockParameters {
         if self.workload.unlock != Unlock::Apart {
             if self.workload.work != Work::Write {
                 return wrong(
-                    "a lock is given back with a write only where there is one: set workload.work=write, or workload.unlock=apart",
+                    "unlocking with a write requires a write: set workload.work=write, or workload.unlock=apart",
                 );
             }
             if self.system.locks == LockOwner::Manager {
                 return wrong(
-                    "a write to a device gives no lock back to a lock manager: set workload.unlock=apart, or system.locks=devices",
+                    "a write to a device can't release a lock of a lock manager: set workload.unlock=apart, or system.locks=devices",
                 );
             }
         }
         if self.workload.work == Work::GetElsewhere && self.system.devices < 2 {
-            return wrong("workload.work=get-elsewhere needs another device: make system.devices 2 at least");
+            return wrong("workload.work=get-elsewhere needs another device: set system.devices to at least 2");
         }
         if self.network.overhead_min_ms > self.network.overhead_max_ms {
             return wrong("network.overhead_min_ms is above network.overhead_max_ms");

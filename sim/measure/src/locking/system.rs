@@ -1,4 +1,4 @@
-//! Processes that lock objects on modelled devices, each one lock after the other, until all have had as many as they should.
+//! Processes that lock objects on modelled devices, each one lock after the other, until all have reached their number of locks.
 
 use super::manager::LockManager;
 use super::parameters::LockParameters;
@@ -23,18 +23,18 @@ use hdrhistogram::Histogram;
 use std::time::Duration;
 
 const ARRAY: ArrayId = ArrayId(*b"locks of objects");
-/// Nothing is lost here and nobody dies: nothing is sent twice, whatever the load.
+/// No message is lost here and no node dies: nothing must be sent twice, whatever the load.
 const NEVER: Duration = Duration::from_secs(1_000_000);
 const MANAGER: LockServerId = LockServerId(0);
 
-/// Processes, devices, and a lock manager if that keeps the locks.
+/// Processes, devices, and the lock manager, if one keeps the locks.
 pub struct LockingSystem {
     parameters: LockParameters,
     engine: Engine<Event>,
     processes: Vec<Process>,
-    /// Processes that have not had all their locks.
+    /// Processes that have not finished yet.
     running: usize,
-    /// Of what processes choose.
+    /// For the choices of processes.
     sampler: Rng,
     began: Time,
     latencies: Histogram<u64>,
@@ -46,21 +46,21 @@ struct Process {
     locker: Locker,
     left: u64,
     since: Time,
-    /// What its processor is taking in.
+    /// The request that the processor is receiving.
     request: Option<HostRequest>,
-    /// Names its lock at the lock manager.
+    /// The number of the process's lock request at the lock manager.
     lock_id: u64,
 }
 
 enum Event {
-    /// A process has waited.
+    /// A process has finished waiting.
     Waited { process: usize },
-    /// A host's processor has taken its process's request in.
+    /// A host's processor has received the request of its process.
     Taken { process: usize },
 }
 
 impl LockingSystem {
-    /// What the parameters describe, at rest, with all objects made. The seed decides all that happens.
+    /// Creates the nodes that the parameters describe, idle, with all objects created. The seed determines the run completely.
     pub fn new(parameters: &LockParameters, seed: u64) -> LockingSystem {
         let mut seeds = Rng::new(seed);
         let (processes, devices) = (parameters.system.processes, parameters.system.devices);
@@ -115,7 +115,7 @@ impl LockingSystem {
         system
     }
 
-    /// Runs until every process has had all of its locks; what that showed.
+    /// Runs until every process has had all of its locks; returns the results.
     pub fn run(mut self) -> Measured {
         let (busy, manager_busy) = (self.disks_busy(), self.manager_busy());
         let (events, messages) = (self.engine.events(), self.engine.messages());
@@ -168,10 +168,10 @@ impl LockingSystem {
         }
     }
 
-    /// Makes all objects: the first process does, before the clock is started.
+    /// Creates all objects: the first process does so before the measurement begins.
     fn populate(&mut self) {
         let devices = self.parameters.system.devices;
-        // On the neighbour, too, there must be something to get.
+        // The next device also needs an object for `Work::GetElsewhere`.
         let count = self.parameters.objects().max(devices);
         let mut batches: Vec<(DeviceId, ObjectRequest)> = Vec::new();
         for device in 0..devices {
@@ -186,7 +186,7 @@ impl LockingSystem {
             self.engine.ask(0, OpId(0), HostRequest::Objects { device, request, patience: NEVER });
             loop {
                 let event = self.engine.advance();
-                assert!(event.is_none(), "no process has begun");
+                assert!(event.is_none(), "no process has started");
                 if let Some(Told::Outcome { outcome, .. }) = self.engine.told() {
                     outcome.expect("new objects can be made");
                     break;
@@ -195,7 +195,7 @@ impl LockingSystem {
         }
     }
 
-    /// Where the object of this index lies: they are dealt round the devices.
+    /// The address of the object with this index: objects are distributed over the devices in turn.
     fn place(&self, index: u64) -> LockAddress {
         let devices = self.parameters.system.devices;
         LockAddress { device: DeviceId((index % devices) as u16), object: ObjectId(index / devices + 1) }
@@ -206,7 +206,7 @@ impl LockingSystem {
             Strategy::Uncontended => process as u64,
             _ => self.sampler.below(self.parameters.workload.objects),
         };
-        // Elsewhere is the first object of the next device.
+        // The other object is the first object of the next device.
         let elsewhere = self.place((index + 1) % self.parameters.system.devices);
         let (at, now) = (self.place(index), self.engine.now());
         self.processes[process].since = now;
@@ -235,7 +235,7 @@ impl LockingSystem {
                 self.processes[process].lock_id += 1;
                 let lock_id = self.processes[process].lock_id;
                 let devices = self.parameters.system.devices;
-                // Objects of all devices have one table.
+                // One table has the objects of all devices.
                 let object = ObjectId(place.object.0 * devices + u64::from(place.device.0));
                 let range = BlockRange { start: 0, count: 1 };
                 let extents = vec![LockExtent { position: place.device.0, range, mode: LockMode::Exclusive }];
@@ -313,7 +313,7 @@ fn create(object: ObjectId) -> ObjectCommand {
     }
 }
 
-/// Devices hold nothing but objects of this kind.
+/// Devices have no components, only objects of this kind.
 fn no_component() -> ObjectDescription {
     ObjectDescription {
         object: ObjectId(u64::MAX),
@@ -336,7 +336,7 @@ fn settings() -> Settings {
     }
 }
 
-/// Locks have nothing to do with the time of day.
+/// Locks do not depend on the wall clock.
 fn clock() -> LocalClock {
     LocalClock::exact(Time(0))
 }

@@ -1,4 +1,4 @@
-//! Queues, against what is known of them.
+//! Tests of the queues against known results.
 
 use super::*;
 use crate::named::Named;
@@ -9,7 +9,7 @@ fn parameters() -> Parameters {
     Parameters::parse(include_str!("../../../experiments/parameters/shared-array.toml")).expect("the baseline is sound")
 }
 
-/// Mean wait in units of the mean service, of one server with arrivals at random.
+/// The mean wait at one server with Poisson arrivals, in units of the mean service time.
 fn mean_wait(load: f64, service: impl Fn(&mut Sampler) -> f64) -> f64 {
     let (mut sampler, mut server) = (Sampler::new(7), Server::default());
     let (mut now, mut waited, count) = (0.0, 0.0, 400_000);
@@ -52,7 +52,7 @@ fn write(offset: u64) -> DiskCommand {
     }
 }
 
-/// A disk that needs exactly 8 ms and 0.06 us a byte, unless changed.
+/// A disk that takes exactly 8 ms for positioning and 0.06 us for each byte, unless `change` says otherwise.
 fn disk(change: impl Fn(&mut Disk)) -> DiskModel {
     let mut model = parameters().disk;
     model.positioning_deviation_ms = 0.0;
@@ -90,8 +90,8 @@ fn hits_spare_the_positioning() {
     assert_eq!(caching.issue(ms(1.0), &write(0), &mut sampler), ms(9.12));
     let mut updating = disk(|model| model.update_hit_ratio = 1.0);
     assert_eq!(updating.issue(Time(0), &read(4096, 1000), &mut sampler), ms(8.06));
-    assert_eq!(updating.issue(ms(100.0), &write(4096), &mut sampler), ms(100.12), "just read");
-    assert_eq!(updating.issue(ms(200.0), &write(4096), &mut sampler), ms(208.12), "that was used up");
+    assert_eq!(updating.issue(ms(100.0), &write(4096), &mut sampler), ms(100.12), "the block was just read");
+    assert_eq!(updating.issue(ms(200.0), &write(4096), &mut sampler), ms(208.12), "the earlier read counts only once");
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn writes_may_be_reported_before_they_are_done() {
     let mut sampler = Sampler::new(1);
     let mut at_once = disk(|model| model.write_report = WriteReport::AtOnce);
     assert_eq!(at_once.issue(Time(0), &write(0), &mut sampler), ms(0.12));
-    assert_eq!(at_once.issue(Time(0), &read(0, 0), &mut sampler), ms(16.12), "it waits for the write");
+    assert_eq!(at_once.issue(Time(0), &read(0, 0), &mut sampler), ms(16.12), "the read waits for the write");
     let mut absorbed = disk(|model| model.write_report = WriteReport::Absorbed);
     assert_eq!(absorbed.issue(Time(0), &write(0), &mut sampler), ms(0.12));
     assert_eq!(absorbed.issue(Time(0), &read(0, 0), &mut sampler), ms(8.0));
@@ -112,14 +112,14 @@ fn links_are_shared_as_said() {
         let parameters = Network { links, overhead_max_ms: 1.0, header_bytes: 0, ..parameters().network };
         NetworkModel::new(&parameters)
     };
-    // 10,000 bytes take a millisecond, and each message another on its way.
+    // 10,000 bytes take 1 ms, and each message takes 1 ms of network overhead.
     for (links, second) in [(Links::Unshared, 2.0), (Links::Sending, 3.0), (Links::Both, 3.0)] {
         let (network, mut link) = (network(links), Link::default());
         assert_eq!(network.send(Time(0), &mut link, 10_000, &mut sampler), ms(2.0));
         assert_eq!(network.send(Time(0), &mut link, 10_000, &mut sampler), ms(second), "{links:?}");
     }
     let (network, mut link) = (network(Links::Both), Link::default());
-    assert_eq!(network.receive(ms(2.0), &mut link, 10_000), ms(2.0), "nobody is in the way");
+    assert_eq!(network.receive(ms(2.0), &mut link, 10_000), ms(2.0), "the link is idle");
     assert_eq!(network.receive(ms(2.0), &mut link, 10_000), ms(3.0));
 }
 

@@ -1,4 +1,4 @@
-//! What is refused, and what it says then.
+//! Tests of parameters: invalid values and their error messages.
 
 use super::*;
 
@@ -32,7 +32,7 @@ fn what_can_not_be_is_refused_with_what_can() {
     let baseline = baseline();
     for (assignment, advice) in [
         ("system.hosts", "write KEY=VALUE"),
-        ("system.host=3", "there is no parameter 'system.host': choose one of"),
+        ("system.host=3", "there is no parameter 'system.host'; choose one of"),
         ("hosts=3", "system.hosts"),
         ("system.hosts=0", "system.hosts can't be 0: choose a number from 1 to 1000"),
         ("system.hosts=2.5", "choose a whole number from 1 to 1000"),
