@@ -193,7 +193,7 @@ mod tests {
         let path = scratch.path("later.json");
         std::fs::write(&path, "{\"schema\": 3, \"wholly\": \"different\"}").unwrap();
         let error = read::<Vec<u8>>(&path).unwrap_err();
-        assert!(matches!(error, ControlError::NewerSchema { found: 2, known: 1, .. }), "{error}");
+        assert!(matches!(error, ControlError::NewerSchema { found: 3, known: 2, .. }), "{error}");
     }
 
     #[test]

@@ -577,7 +577,7 @@ fn a_byte_that_is_no_choice_is_refused_by_name() {
         ("LockRefusal", format!("{LOCK_ANSWER} 05 {TICKET}"), 3),
         ("MonitorCommand", MONITOR_REQUEST.into(), 5),
         ("MonitorReply", MONITOR_ANSWER.into(), 5),
-        ("Standing", "06 01 09000000 01000000 0200".into(), 3),
+        ("MemberState", "06 01 09000000 01000000 0200".into(), 3),
     ];
     for (what, before, choices) in places {
         for byte in 0..=255 {

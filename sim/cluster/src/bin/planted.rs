@@ -7,6 +7,7 @@ use braid_cluster::Choices;
 use braid_cluster::attack::Attack;
 use braid_wire::{Atomicity, Ordering};
 use braid_world::FaultKind;
+use std::collections::BTreeSet;
 use std::error::Error;
 use std::ffi::OsStr;
 use std::fs;
@@ -88,9 +89,7 @@ fn plant_all(runs: u64, names: &[String]) -> Result<bool, Box<dyn Error>> {
     let mut all_found = true;
     for patch in patches {
         let name = patch.file_stem().unwrap_or(OsStr::new("?")).to_string_lossy().into_owned();
-        copy.git_apply(&patch, false)?;
-        let (found, said) = copy.attack(runs, only_of(&name))?;
-        copy.git_apply(&patch, true)?;
+        let (found, said) = copy.attack_with(&patch, runs, only_of(&name))?;
         match said.lines().find(|line| line.starts_with("FAILED")) {
             Some(line) if found => println!("found      {name}: {line}"),
             _ => {
@@ -141,8 +140,12 @@ fn patches(folder: &Path, names: &[String]) -> Result<Vec<PathBuf>, Box<dyn Erro
     Ok(patches)
 }
 
-/// A copy of the tree, removed when dropped. It shares the tree's target folder: so the libraries are there already.
+/// A copy of the tree, removed when dropped. It shares the target folder of the tree: what no bug touches is built already.
+///
+/// Cargo tells artifacts of a copy from those of the tree by their profile alone. So the crates with the bug are built in a profile of
+/// their own ([`profile_of_its_own`]): the tree's own artifacts never contain the bug.
 struct Copy {
+    root: PathBuf,
     folder: PathBuf,
     target: PathBuf,
 }
@@ -151,14 +154,25 @@ impl Copy {
     fn of(root: &Path) -> Result<Copy, Box<dyn Error>> {
         let folder = std::env::temp_dir().join(format!("braid-planted-{}", std::process::id()));
         let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-        let copy = Copy { folder, target: std::path::absolute(target)? };
+        let copy = Copy { root: root.to_path_buf(), folder, target: std::path::absolute(target)? };
         copy_folder(root, &copy.folder)?;
         Ok(copy)
     }
 
-    fn git_apply(&self, patch: &Path, reverse: bool) -> Result<(), Box<dyn Error>> {
+    /// Plants the bug, attacks, and restores the copy; true if the attack failed, and what it said.
+    fn attack_with(&self, patch: &Path, runs: u64, only: Option<&str>) -> Result<(bool, String), Box<dyn Error>> {
+        self.git_apply(patch)?;
+        let patched = patched_files(&fs::read_to_string(patch)?);
+        let outcome = self.attack(&patched, runs, only);
+        for file in &patched {
+            copy_file(&self.root.join(file), &self.folder.join(file))?;
+        }
+        outcome
+    }
+
+    fn git_apply(&self, patch: &Path) -> Result<(), Box<dyn Error>> {
         let mut git = Command::new("git");
-        git.arg("apply").args(reverse.then_some("--reverse")).arg(patch).current_dir(&self.folder);
+        git.arg("apply").arg(patch).current_dir(&self.folder);
         let output = git.output().map_err(|error| format!("git is needed to apply patches: {error}"))?;
         if !output.status.success() {
             let hint = "the code has moved on: plant the bug anew and renew the patch";
@@ -167,21 +181,24 @@ impl Copy {
         Ok(())
     }
 
-    /// Builds the attack and runs it; true if it failed, and what it said.
-    fn attack(&self, runs: u64, only: Option<&str>) -> Result<(bool, String), Box<dyn Error>> {
+    fn attack(&self, patched: &[String], runs: u64, only: Option<&str>) -> Result<(bool, String), Box<dyn Error>> {
         let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
-        let in_copy = |arguments: &[&str]| {
+        let profile = profile_of_its_own(patched);
+        let in_copy = |task: &str, arguments: &[&str]| {
             let mut command = Command::new(&cargo);
-            command.args(arguments).current_dir(&self.folder).env("CARGO_TARGET_DIR", &self.target);
-            command.output()
+            command
+                .arg(task)
+                .args(&profile)
+                .args(["--quiet", "-p", "braid-cluster", "--bin", "planted"])
+                .args(arguments);
+            command.current_dir(&self.folder).env("CARGO_TARGET_DIR", &self.target).output()
         };
-        let package = ["--quiet", "-p", "braid-cluster", "--bin", "planted"];
-        let built = in_copy(&[&["build"], &package[..]].concat())?;
+        let built = in_copy("build", &[])?;
         if !built.status.success() {
             return Err(format!("the tree does not build:\n{}", text(&built)).into());
         }
         let (runs, under) = (runs.to_string(), only.into_iter().collect::<Vec<_>>());
-        let output = in_copy(&[&["run"], &package[..], &["--", "--attack", "--runs", &runs], &under].concat())?;
+        let output = in_copy("run", &[&["--", "--attack", "--runs", &runs], &under[..]].concat())?;
         Ok((!output.status.success(), text(&output)))
     }
 }
@@ -204,10 +221,27 @@ fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
         if kind.is_dir() && !left_out {
             copy_folder(&source, &place)?;
         } else if kind.is_file() {
-            fs::copy(&source, &place)?;
+            copy_file(&source, &place)?;
         }
     }
     Ok(())
+}
+
+/// With the time of its last change, by which cargo knows what is built already.
+fn copy_file(from: &Path, to: &Path) -> std::io::Result<()> {
+    fs::copy(from, to)?;
+    fs::File::options().write(true).open(to)?.set_modified(fs::metadata(from)?.modified()?)
+}
+
+/// Options of cargo that give each crate with one of these files another profile, in which nothing differs that the attack could notice.
+fn profile_of_its_own(files: &[String]) -> Vec<String> {
+    let folders: BTreeSet<&str> = files.iter().filter_map(|file| file.split('/').nth(1)).collect();
+    let option = |folder| ["--config".to_string(), format!("profile.dev.package.braid-{folder}.codegen-units=255")];
+    folders.into_iter().flat_map(option).collect()
+}
+
+fn patched_files(patch: &str) -> Vec<String> {
+    patch.lines().filter_map(|line| line.strip_prefix("+++ b/")).map(str::to_string).collect()
 }
 
 fn text(output: &Output) -> String {
