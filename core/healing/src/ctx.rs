@@ -62,7 +62,7 @@ pub enum Event {
 impl Ctx<'_> {
     /// The membership, which must have arrived.
     pub(crate) fn members(&self) -> &Membership {
-        self.membership.expect("one has come")
+        self.membership.expect("a membership has arrived")
     }
 
     fn member_state(&self, device: DeviceId) -> Option<MemberState> {

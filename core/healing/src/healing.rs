@@ -92,7 +92,7 @@ impl Healing {
         let Some(Pending { job, since }) = shared.steps.end(step) else { return };
         match job {
             Job::Recovery(device, step) => {
-                let recovery = self.recoveries.get_mut(device).expect("the steps of a recovery end with it");
+                let recovery = self.recoveries.get_mut(device).expect("the steps of a recovery are dropped with it");
                 recovery.answered(ctx, shared, step, since, outcome);
             }
             Job::Resync(name) => self.resyncs.answered(ctx, shared, name, &outcome),

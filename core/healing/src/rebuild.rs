@@ -73,7 +73,11 @@ impl Recovery {
             Phase::Asking { from } if from == start => Some([RecoveryStep::Absent { side, from }].into()),
             Phase::Asking { .. } => Some(VecDeque::new()),
             Phase::Sizing(region) => {
-                let place = volume.devices.iter().position(|held| *held == self.device).expect("it lies there");
+                let place = volume
+                    .devices
+                    .iter()
+                    .position(|held| *held == self.device)
+                    .expect("the device holds a component of the volume");
                 let end = region.range().end();
                 let portions = region.portions(volume, place);
                 let restore = |portion| RecoveryStep::Restore { side, portion, salvage: false };

@@ -66,7 +66,7 @@ impl Resyncs {
     pub fn invariants(&self, shared: &Shared) {
         for name in self.under_way.keys() {
             let steps = shared.steps.jobs().filter(|job| matches!(job, Job::Resync(of) if of == name));
-            assert_eq!(steps.count(), 1, "a parity resync goes step by step: {name:?}");
+            assert_eq!(steps.count(), 1, "a parity resync has one step at a time: {name:?}");
         }
     }
 

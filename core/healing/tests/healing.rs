@@ -1,4 +1,4 @@
-//! Background jobs, seen from their host: which steps they ask for, and what they make of the outcomes.
+//! Tests of background jobs as their host sees them: the steps that they ask for, and the results of the outcomes.
 
 use braid_base::{DeviceId, Epoch, Generation, MemberState, Membership, Time, TransactionId, VolumeId};
 use braid_healing::{Ctx, Event, Healing, StepId, Volumes};
@@ -13,16 +13,16 @@ const HOST: Generation = Generation(7);
 const VOLUME: VolumeId = VolumeId(1);
 const OP: OpId = OpId(99);
 
-/// A host that has nothing but jobs.
+/// A host that consists of its jobs only.
 struct Stage {
     healing: Healing,
     membership: Membership,
     volumes: Volumes,
     now: Time,
     fenced: bool,
-    /// What was asked and is not answered.
+    /// Steps that were asked for and are not answered.
     asked: BTreeMap<StepId, HostRequest>,
-    /// What else was told.
+    /// All other events.
     told: Vec<Event>,
 }
 
@@ -77,7 +77,7 @@ impl Stage {
         self.healing.invariants(false);
     }
 
-    /// Answers the first step that is under way, and wakes what waits.
+    /// Answers the first step under way, and lets all timers expire.
     fn answer(&mut self, outcome: HostOutcome) -> HostRequest {
         let (step, request) = self.asked.pop_first().expect("something is under way");
         self.with(|healing, ctx| healing.answered(ctx, step, outcome));
@@ -124,7 +124,7 @@ fn a_scrub_checks_every_stripe_and_ends_with_its_report() {
     stage.with(|healing, ctx| healing.scrub(ctx, OP, VOLUME, 2..5, (false, true)));
     let mut stripes = BTreeSet::new();
     while !stage.asked.is_empty() {
-        // Of stripe 3 the redundancy does not match.
+        // The redundancy of stripe 3 does not match.
         let stripe = match stage.asked.first_key_value().unwrap().1 {
             HostRequest::CheckRows { rows, .. } => Some(rows.stripe),
             HostRequest::Recompute { rows, .. } => {
@@ -141,7 +141,7 @@ fn a_scrub_checks_every_stripe_and_ends_with_its_report() {
     assert_eq!((report.rows, report.mismatched, report.recomputed), (12, 1, 1));
 }
 
-/// A volume of a million stripes of which a device is dead would take days otherwise.
+/// Otherwise the scrub of a volume with a million stripes and a dead device would take days.
 #[test]
 fn a_scrub_goes_on_at_once_where_devices_are_out() {
     let mut stage = Stage::new();
@@ -185,7 +185,7 @@ fn a_fenced_host_ends_its_jobs_when_their_steps_have_ended() {
         assert_eq!(stage.outcome(), None);
         stage.answer(Err(HostError::Fenced));
     }
-    assert!(stage.outcome().is_some(), "every step was tried so often, and given up");
+    assert!(stage.outcome().is_some(), "every step was retried, and the job has ended");
 }
 
 #[test]

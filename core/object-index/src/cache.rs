@@ -96,9 +96,9 @@ mod tests {
         for slot in 0..1000 {
             cache.insert(slot, leaf());
             assert!(cache.bytes() <= one * 10);
-            assert!(cache.get(slot).is_some(), "the last to come stays");
+            assert!(cache.get(slot).is_some(), "the latest leaf stays");
             if slot > 0 {
-                assert!(cache.get(0).is_some(), "what is used all the time stays: {slot}");
+                assert!(cache.get(0).is_some(), "a leaf in constant use stays: {slot}");
             }
         }
         assert_eq!(cache.len(), 10);

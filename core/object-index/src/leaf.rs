@@ -112,7 +112,7 @@ impl Leaf {
     }
 
     pub fn key(&self, at: usize) -> Key {
-        Key::decode(self.raw_key(at)).expect("it was looked at when the leaf was read")
+        Key::decode(self.raw_key(at)).expect("keys are validated when the leaf is decoded")
     }
 
     /// An entry's encoded key. Encoded keys have the same order as keys.

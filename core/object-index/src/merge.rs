@@ -152,7 +152,7 @@ struct Nodes {
 
 impl LeafRun {
     fn last(&self) -> Position {
-        *self.taken.last().expect("it begins with one")
+        *self.taken.last().expect("a run begins with a leaf")
     }
 }
 
@@ -339,7 +339,7 @@ impl Round {
         let change = contents.tables.frozen.first((self.cursor, Bound::Unbounded));
         let more = rest + change.map_or(0, |(_, value)| ENTRY + value.as_ref().map_or(0, Bytes::len));
         if !self.slots.do_for(&self.packer, more, touched, contents.settings.node_leaves) {
-            assert!(!self.replaced.is_empty(), "a round takes one leaf at least");
+            assert!(!self.replaced.is_empty(), "a round takes at least one leaf");
             self.ending = true;
             return Step::Goes;
         }
@@ -365,7 +365,7 @@ impl Round {
     fn take_entries(&mut self, contents: &Contents) {
         let Round { slots, packer, current: taking, stretch, cursor, touched, ending, .. } = self;
         let current = taking.as_mut().expect("a leaf is being taken");
-        let keeps_absent = stretch.as_ref().expect("it is of a stretch").lost;
+        let keeps_absent = stretch.as_ref().expect("a leaf is taken as part of a run").lost;
         let upper = current.upper.map_or(Bound::Unbounded, Bound::Excluded);
         let mut changes = contents.tables.frozen.range((*cursor, upper)).peekable();
         let mut taken = 0;
@@ -414,14 +414,15 @@ impl Round {
     /// Writes a leaf of the packer's entries.
     fn make_leaf(&mut self, contents: &mut Contents, at_end: bool) -> Step {
         let slot = self.slots.take();
-        let stretch = self.stretch.as_mut().expect("what is in the packer is of a stretch");
+        let stretch = self.stretch.as_mut().expect("the packer holds entries of a run");
         // The first leaf of a run covers all keys from the first key of the old run, so that the leaf before it stays as it is.
-        let first = if stretch.made == 0 { stretch.first } else { self.packer.first().expect("it is not empty") };
+        let first =
+            if stretch.made == 0 { stretch.first } else { self.packer.first().expect("the packer is not empty") };
         let (place, data, leaf) = self.packer.cut(at_end, slot, first, stretch.lost);
         let entry = LeafEntry { first, place: Some(place), lost: stretch.lost };
         // New leaves replace old ones one for one, so that an index node gets more leaves only if there are more.
         let instead = stretch.taken.get(stretch.made).copied().unwrap_or(stretch.last());
-        self.replaced.get_mut(&instead).expect("it was taken").push(entry);
+        self.replaced.get_mut(&instead).expect("the leaf was taken").push(entry);
         stretch.made += 1;
         if stretch.hot {
             contents.leaves.cache.insert(slot, leaf);
@@ -433,17 +434,17 @@ impl Round {
     /// A run of which no entry is left becomes an entry without a leaf. Its keys are not given to the leaf before it: if that leaf is
     /// found damaged, they would be lost with it.
     fn end_stretch(&mut self) {
-        let stretch = self.stretch.take().expect("it is being ended");
+        let stretch = self.stretch.take().expect("a run is being ended");
         if stretch.made == 0 {
             let nothing = LeafEntry { first: stretch.first, place: None, lost: stretch.lost };
-            self.replaced.get_mut(&stretch.last()).expect("it was taken").push(nothing);
+            self.replaced.get_mut(&stretch.last()).expect("the leaf was taken").push(nothing);
         }
     }
 
     /// Makes the next index node, or writes one.
     fn make_node(&mut self, contents: &Contents) -> Step {
         let Round { slots, replaced, nodes, .. } = self;
-        let nodes = nodes.as_mut().expect("they are being made");
+        let nodes = nodes.as_mut().expect("nodes are being made");
         if let Some(write) = nodes.writes.pop_front() {
             return Step::Write(write);
         }

@@ -259,7 +259,7 @@ impl Run {
                 self.disk.insert(write.slot, write.data);
             }
             Step::Goes => {}
-            Step::Waits => assert!(!self.merge_reads.is_empty(), "it waits for something"),
+            Step::Waits => assert!(!self.merge_reads.is_empty(), "a round waits only for reads"),
             Step::Ended => {
                 let installed = self.object_index.install();
                 // Other data may be written there at once.
@@ -283,7 +283,7 @@ impl Run {
         for slot in held {
             assert!(seen.insert(slot), "slot {slot} has two owners");
         }
-        assert_eq!(seen.len(), SLOTS as usize, "a slot has none");
+        assert_eq!(seen.len(), SLOTS as usize, "every slot has an owner");
     }
 
     /// A leaf on the disk is corrupted. The values that it alone holds are lost when that is detected.
@@ -353,7 +353,7 @@ impl Run {
     fn finish(&mut self) {
         let settled = |run: &Run| run.frozen == 0 && run.object_index.pending() == 0 && run.lookups.is_empty();
         for round in 0.. {
-            assert!(round < 100_000, "it does not come to an end");
+            assert!(round < 100_000, "it does not end");
             if settled(self) {
                 break;
             }
@@ -370,7 +370,7 @@ impl Run {
 
     fn answer_all(&mut self) {
         for round in 0.. {
-            assert!(round < 100_000, "these are never answered: {:?}", self.lookups);
+            assert!(round < 100_000, "lookups without an answer: {:?}", self.lookups);
             if self.lookups.is_empty() {
                 break;
             }
@@ -392,7 +392,7 @@ proptest! {
             run.step();
         }
         run.finish();
-        prop_assert!(run.answered > 300 && run.merges > 0, "it is put to work");
+        prop_assert!(run.answered > 300 && run.merges > 0, "the run answers lookups and merges");
         prop_assert!(rots || run.lost == 0);
     }
 }

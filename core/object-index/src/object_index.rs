@@ -84,7 +84,7 @@ impl ObjectIndex {
 
     /// Begins a round with these free slots: at least [`ROUND_SLOTS_MIN`], and at most as many as the settings say.
     pub fn begin_round(&mut self, slots: Vec<u32>) {
-        assert!(self.round.is_none() && self.is_to_be_merged(), "there is something to do");
+        assert!(self.round.is_none() && self.is_to_be_merged(), "there are frozen changes, and no round is under way");
         self.round = Some(Box::new(Round::new(slots, &self.contents)));
     }
 

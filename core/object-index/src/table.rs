@@ -104,7 +104,7 @@ impl Tables {
 
     /// All frozen changes are merged.
     pub fn thaw(&mut self) {
-        assert!(!self.is_to_be_merged(), "all is merged first");
+        assert!(!self.is_to_be_merged(), "all frozen changes are merged");
         self.spent = std::mem::take(&mut self.frozen);
     }
 

@@ -1,4 +1,4 @@
-//! An object index from outside: how much it reads, how full its leaves are, how many slots it takes.
+//! Tests of the object index from outside: how much it reads, how full its leaves are, how many slots it takes.
 
 use braid_base::Rng;
 use braid_object_index::{Growth, ObjectIndex, Opening, ROUND_SLOTS_MIN, Settings, Step};
@@ -14,7 +14,7 @@ fn change(index: u64, length: usize) -> Change {
     Change { key: key(index), value: Some(vec![index as u8; length].into()) }
 }
 
-/// An object index, and slots enough.
+/// An object index with enough slots.
 struct Bench {
     settings: Settings,
     object_index: ObjectIndex,
@@ -30,7 +30,7 @@ impl Bench {
         Bench { settings, object_index, slots: BTreeMap::new(), free: (0..slots).collect(), rounds: 0, reads: 0 }
     }
 
-    /// Merges all there is.
+    /// Merges all changes.
     fn checkpoint(&mut self) {
         self.object_index.freeze();
         while self.object_index.is_to_be_merged() {
@@ -45,7 +45,7 @@ impl Bench {
                 match self.object_index.step() {
                     Step::Write(write) => drop(self.slots.insert(write.slot, write.data)),
                     Step::Goes => {}
-                    Step::Waits => panic!("all it wants has been read"),
+                    Step::Waits => panic!("all requested leaves were read"),
                     Step::Ended => break,
                 }
             }
@@ -67,7 +67,7 @@ impl Bench {
 
     fn read_wanted(&mut self) {
         let wanted = self.object_index.take_wanted();
-        assert!(!wanted.is_empty(), "it says what it wants");
+        assert!(!wanted.is_empty(), "the missing leaves are reported");
         for wanted in wanted {
             self.reads += 1;
             assert!(self.object_index.begin_read(wanted));
@@ -121,7 +121,7 @@ fn names_that_are_counted_up_fill_their_leaves() {
     // Forty entries of fifty bytes fit into a leaf.
     let leaves = bench.object_index.statistics().leaves;
     assert!(leaves <= 50 * 97 / 40 + 3, "{leaves}");
-    // Others, wherever they fall, leave it more than half full.
+    // With keys in random order, leaves are more than half full.
     let mut rng = Rng::new(3);
     let mut bench = Bench::new(SMALL, 2000);
     for _ in 0..50 {
@@ -139,7 +139,7 @@ fn what_does_not_grow_takes_no_slots_and_what_is_gone_gives_them_back() {
     bench.object_index.apply(&(0..5000).map(|index| change(index, rng.below(400) as usize)).collect::<Vec<_>>());
     bench.checkpoint();
     let full = bench.object_index.used_slots();
-    // No more than a round needs is free from now on.
+    // From now on only as many slots are free as a round needs.
     bench.free = bench.free.iter().copied().take(SMALL.round_slots as usize).collect();
     for _ in 0..30 {
         let mut changes = Vec::new();
@@ -199,7 +199,7 @@ fn the_first_behind_many_that_are_gone_is_found_fast() {
     const ENTRIES: u64 = 200_000;
     bench.object_index.apply(&(0..ENTRIES).map(|index| change(index, 8)).collect::<Vec<_>>());
     bench.checkpoint();
-    // As from a queue: without a memory of what is gone, this walks ten billion steps.
+    // As from a queue. Without the negative cache, this would walk over ten billion entries.
     for index in 0..ENTRIES {
         let first = loop {
             match bench.object_index.first(key(0)..=key(u64::MAX)) {

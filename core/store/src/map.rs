@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(Entry::unpack(page.entries[3]), before);
         map.thaw();
         map.freeze();
-        assert_eq!(map.frozen_run(0, 9), Some((0, 2)), "what changed meanwhile is for the next one");
+        assert_eq!(map.frozen_run(0, 9), Some((0, 2)), "later changes belong to the next checkpoint");
         assert_eq!(map.mapped(), 2);
     }
 
@@ -204,7 +204,7 @@ mod tests {
         map.freeze();
         let mut bytes = map.encode(0, 1, 7);
         assert!(Page::decode(&bytes, 0, 100).is_some());
-        assert!(Page::decode(&bytes, 1, 100).is_none(), "another page's");
+        assert!(Page::decode(&bytes, 1, 100).is_none(), "it is another page");
         assert!(Page::decode(&bytes, 0, 99).is_none(), "a slot that does not exist");
         bytes[4000] ^= 4;
         assert!(Page::decode(&bytes, 0, 100).is_none());

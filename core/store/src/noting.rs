@@ -36,7 +36,7 @@ impl View<'_> {
             Some(_) => Err(Failure::ObjectExists),
             None => self.state.objects.place(description, self.state.claimed_slots()).map(|record| {
                 self.journal.note(&Record::Created { object: record.clone(), absent });
-                assert!(self.state.create(record, absent), "its place was free");
+                assert!(self.state.create(record, absent), "its map entries were free");
             }),
         };
         self.end(ticket, result);
@@ -52,7 +52,7 @@ impl View<'_> {
         let result = self.state.objects.place_resized(object, range, claimed).map(|record| {
             self.journal.note(&Record::Resized { object: record.clone(), absent });
             let released = &mut self.journal.then.released;
-            assert!(self.state.resize(record, absent, released), "its place was free");
+            assert!(self.state.resize(record, absent, released), "its map entries were free");
         });
         self.end(ticket, result);
     }

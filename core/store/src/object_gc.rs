@@ -64,7 +64,7 @@ impl ObjectGc {
         };
         (self.from, self.wanted, self.batches) = (next, false, batches);
         if !changes.is_empty() {
-            assert!(changes_len(&changes) <= length, "as much as there is room for");
+            assert!(changes_len(&changes) <= length, "the changes fit into the room that was checked");
             view.state.object_index.apply(&changes);
             self.keys_collected += changes.len() as u64;
             view.journal.note(&Record::Collected(changes));

@@ -109,7 +109,7 @@ impl Objects {
         let (old, new) = (entries_of(&before), entries_of(&record));
         self.remove(object);
         if !self.insert(record) {
-            assert!(self.insert(before), "it had its place");
+            assert!(self.insert(before), "its old map entries are free");
             return None;
         }
         Some((new.difference(&old).copied().collect(), old.difference(&new).copied().collect()))

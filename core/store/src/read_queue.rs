@@ -90,7 +90,7 @@ impl ReadQueue {
             ReadPart::Apart(first, blocks) => &mut blocks[(places.start - *first) as usize],
             whole => whole,
         };
-        let ReadPart::Home { blocks, .. } = *found else { panic!("a part comes once") };
+        let ReadPart::Home { blocks, .. } = *found else { panic!("a part arrives once") };
         let bytes = bytes.filter(|bytes| bytes.len() == blocks.count as usize * STRIDE);
         *found = match bytes.map(|bytes| strip(&bytes, object, blocks, of)) {
             Some(Ok(pieces)) => ReadPart::Arrived(pieces),

@@ -106,7 +106,7 @@ impl Recovery {
             Stage::Reserving => self.read_journal(out),
             Stage::Journal(journal) => {
                 let (span, bytes) = read.ok_or(DiskError::Failed)?;
-                let geometry = self.superblock.as_ref().expect("it was read first").geometry;
+                let geometry = self.superblock.as_ref().expect("the superblock is read first").geometry;
                 let at = (span.offset - geometry.journal_offset) as usize;
                 journal[at..at + span.length].copy_from_slice(&bytes);
                 if self.reader.is_idle() {
@@ -122,7 +122,7 @@ impl Recovery {
             }
             Stage::Index(opening, nodes) => {
                 let (span, bytes) = read.ok_or(DiskError::Failed)?;
-                let which = nodes.remove(&span.offset).expect("it was asked for");
+                let which = nodes.remove(&span.offset).expect("the node was requested");
                 opening.take(which, &bytes).map_err(|_| index_damaged(span.offset))?;
                 if self.reader.is_idle() {
                     self.open_object_index()?;
@@ -158,7 +158,7 @@ impl Recovery {
     }
 
     fn read_journal(&mut self, out: &mut Effects) {
-        let geometry = self.superblock.as_ref().expect("it was read first").geometry;
+        let geometry = self.superblock.as_ref().expect("the superblock is read first").geometry;
         let length = geometry.journal_length as usize;
         self.stage = Stage::Journal(vec![0; length]);
         self.reader.read(Span::cut(geometry.journal_offset, length), out);
@@ -178,7 +178,7 @@ impl Recovery {
         let Stage::Journal(buffer) = std::mem::replace(&mut self.stage, Stage::Map) else {
             panic!("the journal was being read");
         };
-        let superblock = self.superblock.expect("it was read first");
+        let superblock = self.superblock.expect("the superblock is read first");
         let geometry = superblock.geometry;
         let damaged = StoreError::Damaged { part: "journal", offset: geometry.journal_offset };
         let buffer = Bytes::from(buffer);
@@ -238,7 +238,7 @@ impl Recovery {
 
     /// One copy of a run of pages has been read. When both copies are there, the better copy of each page is taken.
     fn on_pages(&mut self, span: Span, bytes: Bytes) -> Result<(), StoreError> {
-        let geometry = self.superblock.as_ref().expect("it was read first").geometry;
+        let geometry = self.superblock.as_ref().expect("the superblock is read first").geometry;
         let copy_length = geometry.page_offset(1, 0) - geometry.page_offset(0, 0);
         let at = span.offset - geometry.map_offset;
         let first = (at % copy_length / PAGE as u64) as u32;
@@ -251,7 +251,7 @@ impl Recovery {
         for (copy, bytes) in (0..).zip(&copies) {
             self.secure(geometry.page_offset(copy, first), bytes);
         }
-        let state = self.state.as_mut().expect("it was made with the journal");
+        let state = self.state.as_mut().expect("the state is made from the journal");
         for (page, at) in (first..).zip((0..span.length).step_by(PAGE)) {
             let raw = copies.each_ref().map(|copy| copy.slice(at..at + PAGE));
             let decode = |raw: &Bytes| Page::decode(raw, page, geometry.slots);
@@ -281,7 +281,7 @@ impl Recovery {
 
     /// Reads the index nodes of the object index, from the last roots in the journal.
     fn read_index(&mut self, out: &mut Effects) -> Result<(), StoreError> {
-        let geometry = self.superblock.as_ref().expect("it was read first").geometry;
+        let geometry = self.superblock.as_ref().expect("the superblock is read first").geometry;
         let roots = |record: &Record| if let Record::Rooted(roots) = record { Some(roots.clone()) } else { None };
         let roots = self.records.iter().rev().find_map(roots).unwrap_or_default();
         let offset = |slot: u32| geometry.data_offset + u64::from(slot) * SLOT_BYTES;
@@ -302,19 +302,19 @@ impl Recovery {
 
     /// All index nodes have been read.
     fn open_object_index(&mut self) -> Result<(), StoreError> {
-        let geometry = self.superblock.as_ref().expect("it was read first").geometry;
+        let geometry = self.superblock.as_ref().expect("the superblock is read first").geometry;
         let Stage::Index(opening, _) = std::mem::replace(&mut self.stage, Stage::Map) else {
             panic!("the index was being read");
         };
         let damaged = |Damaged { slot }| index_damaged(geometry.data_offset + u64::from(slot) * SLOT_BYTES);
-        let state = self.state.as_mut().expect("it was made with the journal");
+        let state = self.state.as_mut().expect("the state is made from the journal");
         state.object_index = opening.finish(geometry.slots).map_err(damaged)?;
         Ok(())
     }
 
     fn replay(&mut self, out: &mut Effects) -> Result<(), StoreError> {
-        let geometry = self.superblock.as_ref().expect("it was read first").geometry;
-        let state = self.state.as_mut().expect("it was made with the journal");
+        let geometry = self.superblock.as_ref().expect("the superblock is read first").geometry;
+        let state = self.state.as_mut().expect("the state is made from the journal");
         for record in std::mem::take(&mut self.records) {
             state.replay(record);
         }
@@ -335,8 +335,8 @@ impl Recovery {
             out.disk(tag, DiskCommand::Write { offset, data: vec![bytes], durable: true });
             return;
         }
-        let geometry = self.superblock.as_ref().expect("it was read first").geometry;
-        let mut journal = self.journal.take().expect("it was made with the journal");
+        let geometry = self.superblock.as_ref().expect("the superblock is read first").geometry;
+        let mut journal = self.journal.take().expect("the journal has been read");
         let mark = journal.assemble().expect("there is always room for a mark");
         let offset = geometry.journal_offset + mark.offset;
         out.disk(tag, DiskCommand::Write { offset, data: vec![mark.buffer], durable: true });
@@ -345,12 +345,12 @@ impl Recovery {
 
     fn finish(&mut self) -> Progress {
         let Stage::Marking(journal) = std::mem::replace(&mut self.stage, Stage::Superblock) else {
-            panic!("a start ends with its mark");
+            panic!("recovery ends with its mark");
         };
         let mut journal = *journal;
         journal.landed(Time::default());
-        let state = self.state.take().expect("it was made with the journal");
-        let superblock = self.superblock.expect("it was read first");
+        let state = self.state.take().expect("the state is made from the journal");
+        let superblock = self.superblock.expect("the superblock is read first");
         let serving = Serving::new(superblock, state, journal, self.reader.next_tag(), self.resumes);
         Progress::Ready(Box::new(serving), superblock.disk)
     }

@@ -63,7 +63,8 @@ impl RequestQueue {
             Known::Over => return false,
             Known::Answer(answer) => {
                 // The answer may not be durable yet. What the request declares abandoned was logged before the answer.
-                let answer = decode_answer(&answer).expect("it was encoded here, and what the journal says is checked");
+                let answer =
+                    decode_answer(&answer).expect("answers are encoded here, and those in the journal were validated");
                 view.tell_when_durable(StoreEvent::Executed { name, answer });
             }
             Known::No => self.enqueue(Asker::Host { name, settled }, abandoned, request, view),

@@ -140,7 +140,11 @@ impl Slots {
 
     /// Takes a free slot; if possible, the neighbour of the slot taken before.
     pub fn take(&mut self) -> u32 {
-        let slot = self.free.next(self.cursor).or_else(|| self.free.next(0)).expect("the caller made sure of a slot");
+        let slot = self
+            .free
+            .next(self.cursor)
+            .or_else(|| self.free.next(0))
+            .expect("the caller has checked that a slot is free");
         self.free.remove(slot);
         self.cursor = slot + 1;
         slot
@@ -148,7 +152,7 @@ impl Slots {
 
     /// Frees a slot.
     pub fn give_back(&mut self, slot: u32) {
-        assert!(slot < self.frontier, "slot {slot} was never set aside");
+        assert!(slot < self.frontier, "slot {slot} has no reserved space");
         self.free.insert(slot);
     }
 

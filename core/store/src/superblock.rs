@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn batches_of_devices_that_differ_in_their_nonce_alone_have_other_seals() {
         let seal = |nonce| Superblock { nonce, ..superblock(1) }.seal();
-        assert_ne!(seal(5), seal(6), "else whoever writes blocks could forge a batch");
+        assert_ne!(seal(5), seal(6), "otherwise the content of a block could forge a batch");
         let read = Superblock::read(&[superblock(1).encode(), superblock(1).encode()].concat());
         assert_eq!(read.map(|superblock| (superblock.nonce, superblock.disk)), Ok((5, DiskId(6))));
     }

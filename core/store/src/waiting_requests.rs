@@ -94,7 +94,7 @@ impl WaitingRequests {
 
     /// Asserts what must hold between steps.
     pub fn invariants(&self) {
-        assert!(self.wanted.len() <= self.queue.len(), "what is wanted waits");
+        assert!(self.wanted.len() <= self.queue.len(), "every wanted request waits");
     }
 
     /// Drops all requests of fenced hosts.

@@ -229,7 +229,7 @@ impl WriteQueue {
 
     /// A write of whole chunks has ended, or failed.
     pub fn on_data_written(&mut self, preparing: u64, written: Written, done: Result<(), DiskError>, view: &mut View) {
-        let waiting = self.preparing.get_mut(&preparing).expect("it waits for all its writes");
+        let waiting = self.preparing.get_mut(&preparing).expect("a preparing write waits for all its commands");
         waiting.outstanding -= 1;
         match done {
             Ok(()) => {}

@@ -144,7 +144,7 @@ impl IntentRecord {
             Body::Slots(first) => (first..first + (part.range.count / CHUNK_BLOCKS) as u32).contains(&from),
             _ => false,
         };
-        let index = self.pieces.iter().position(holds).expect("the slot is one of the intent's");
+        let index = self.pieces.iter().position(holds).expect("the intent has this slot");
         let Part { range, body: Body::Slots(first) } = self.pieces.remove(index) else { panic!("just seen") };
         let start = range.start + u64::from(from - first) * CHUNK_BLOCKS;
         let moved = BlockRange::new(start, CHUNK_BLOCKS);

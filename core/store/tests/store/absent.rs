@@ -1,4 +1,5 @@
-//! Objects that are made on this device while others hold what belongs there: what is not here yet, and what can't be brought.
+//! Tests of absent blocks: objects that are created on this device while other devices hold their content, and blocks that can't be
+//! restored.
 
 use crate::disk::TestDisk;
 use crate::protocol::{Bench, OBJECT, config, data, hole, intent, pattern, patterns, transaction};
@@ -41,7 +42,7 @@ fn salvage(bench: &mut Bench, start: u64, count: u64) -> Vec<Piece> {
     bench.run();
     match bench.events.pop_front() {
         Some(StoreEvent::Read { ticket: 5, result: Ok(pieces) }) => pieces,
-        event => panic!("asked for what is left, heard {event:?}"),
+        event => panic!("salvaged, but got {event:?}"),
     }
 }
 
@@ -57,7 +58,7 @@ fn what_is_absent_is_not_read_and_what_is_written_is_there() {
     for start in [2, 4, 8, 9, 31, 47] {
         assert_eq!(bench.read(start, 2), Err(Failure::Absent), "{start}");
     }
-    // What is undecided, or was given up, is not there.
+    // A block of an undecided or aborted intent stays absent.
     assert_eq!(bench.prepare(intent(2, vec![data(100, 1, 90)])), Ok(()));
     assert_eq!(bench.read(100, 1), Err(Failure::Absent));
     bench.abort(2);
@@ -85,11 +86,11 @@ fn what_is_written_as_lost_is_lost_until_it_is_written_again() {
         assert_eq!(bench.read(20, 1), Err(Failure::Lost { block: 20 }));
         assert_eq!(bench.read(41, 1), Err(Failure::Lost { block: 41 }));
         assert_eq!(bench.read(42, 1), Err(Failure::Absent));
-        // What is left can be read all the same.
+        // The other blocks can be salvaged.
         let left = salvage(&mut bench, 3, 3);
         let expected = [data(3, 1, 50), lost(4, 1), data(5, 1, 60)];
         assert_eq!(left, expected);
-        // It goes home as that, and is found as that.
+        // A checkpoint writes it to its slot as lost, and it is found as lost.
         for sequence in 100..160 {
             bench.write(sequence, vec![data(60, 3, sequence)]);
         }
@@ -106,19 +107,19 @@ fn a_block_that_rotted_is_salvaged_as_lost_and_its_neighbours_are_read() {
     bench.write(1, vec![data(32, 16, 70)]);
     let geometry = braid_store::Superblock::read(&bench.disk.get(0, 8192)).expect("it is whole").geometry;
     let home = bench.disk.find(&pattern(75)[..512]).into_iter().find(|at| *at >= geometry.data_offset);
-    bench.disk.corrupt(home.expect("a whole chunk goes home at once") + 100);
+    bench.disk.corrupt(home.expect("a whole chunk is written to its slot at once") + 100);
     assert_eq!(bench.read(32, 16), Err(Failure::Lost { block: 37 }));
     let left = salvage(&mut bench, 36, 3);
     assert_eq!(left, [data(36, 1, 74), lost(37, 1), data(38, 1, 76)]);
 }
 
-/// Writes, checkpoints and losses of power at any moment: what was committed is there, and nothing that nobody brought is.
+/// Writes, checkpoints and power failures at any moment: committed blocks are present, and all others stay absent.
 #[test]
 fn no_loss_of_power_makes_anything_absent_again_or_brings_what_nobody_wrote() {
     for seed in 0..40 {
         let mut rng = Rng::new(seed);
         let mut bench = with_absent(if seed % 2 == 0 { 512 << 10 } else { 1 << 20 }, seed);
-        // Surely here; and perhaps.
+        // Blocks that are certainly present, and blocks that may be.
         let (mut here, mut perhaps) = (BTreeSet::new(), BTreeSet::new());
         for sequence in 1..200 {
             let (start, count) = (rng.below(BLOCKS - 40), rng.between(1, 12));
@@ -129,7 +130,7 @@ fn no_loss_of_power_makes_anything_absent_again_or_brings_what_nobody_wrote() {
             match rng.below(4) {
                 0 => bench.abort(sequence),
                 1 => {
-                    // Perhaps durable.
+                    // It may be durable.
                     bench.store.commit(bench.now, transaction(sequence), &mut bench.out);
                     perhaps.extend(blocks);
                     for _ in 0..rng.below(4) {
@@ -148,7 +149,7 @@ fn no_loss_of_power_makes_anything_absent_again_or_brings_what_nobody_wrote() {
             }
             bench.events.clear();
             let absent = absent(&bench);
-            assert!(absent.is_disjoint(&here), "seed {seed}, write {sequence}: it was here");
+            assert!(absent.is_disjoint(&here), "seed {seed}, write {sequence}: a written block is absent again");
             let brought: BTreeSet<u64> = here.union(&perhaps).copied().collect();
             assert!((0..BLOCKS).all(|block| brought.contains(&block) || absent.contains(&block)), "seed {seed}");
         }

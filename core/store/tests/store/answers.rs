@@ -1,4 +1,4 @@
-//! How long answers to requests for objects are kept, and for whom.
+//! Tests of the answers to requests for objects: for how long they are kept, and within which bounds for each host.
 
 use crate::protocol::Bench;
 use crate::requests::{command, with_object_in};
@@ -27,7 +27,7 @@ fn looks() -> ObjectCommand {
     command(ObjectId(1), Action::Stat, Vec::new(), Vec::new())
 }
 
-/// A swap that fails, and says of how many bytes the value is that it found.
+/// A swap that fails, with an answer that carries the value of `WORD`.
 fn failing_swap() -> ObjectCommand {
     let (compare, swap) = ("other".into(), "mine".into());
     let undefined = Undefined::IsEmpty;
@@ -35,7 +35,7 @@ fn failing_swap() -> ObjectCommand {
     command(ObjectId(1), swap, Vec::new(), Vec::new())
 }
 
-/// A store in which answers have all the room that they may have, with an object.
+/// A store with an object, and with a journal large enough for the maximal room for answers.
 fn with_object() -> Bench {
     with_object_in(Bench::with_journal(8 << 20, 1))
 }
@@ -45,7 +45,7 @@ impl Bench {
         self.begin_knowing(name, settled, Vec::new(), command)
     }
 
-    /// Begins what its host asks for that has given others up.
+    /// Begins a request whose host has abandoned earlier ones.
     fn begin_knowing(
         &mut self,
         name: TransactionId,
@@ -57,18 +57,18 @@ impl Bench {
         self.store.execute(self.now, name, settled, abandoned, request, &mut self.out)
     }
 
-    /// The host says that all below the mark is over, and asks for something.
+    /// The host declares everything below its mark over, and sends a request.
     fn ask(&mut self, host: Generation, sequence: u64, settled: u64, command: ObjectCommand) -> ObjectAnswer {
         self.store.settle(host, settled);
-        assert!(self.begin(name(host, sequence), settled, command), "it is awaited");
+        assert!(self.begin(name(host, sequence), settled, command), "the host waits for the request");
         self.run();
-        // Until a checkpoint has made room in the journal.
+        // The request may wait until a checkpoint has made room in the journal.
         while self.events.is_empty() && self.wake() {
             self.run();
         }
         match self.events.pop_front() {
             Some(StoreEvent::Executed { name: done, answer }) if done == name(host, sequence) => answer,
-            event => panic!("asked {host} {sequence}, heard {event:?}"),
+            event => panic!("executed {host} {sequence}, but got {event:?}"),
         }
     }
 
@@ -99,7 +99,7 @@ fn whoever_is_kept_out_does_nothing_more_from_the_moment_that_its_answers_are_go
     membership.epoch = Epoch(2);
     membership.fence.also.insert(A);
     bench.store.adopt(1, membership, &mut bench.out);
-    // It is not durable yet.
+    // The membership is not durable yet.
     assert!(!bench.begin(name(A, 7), 7, addition()));
     bench.run();
     assert_eq!(bench.events.drain(..).collect::<Vec<_>>(), [StoreEvent::Adopted { ticket: 1, dropped: Vec::new() }]);
@@ -117,7 +117,7 @@ fn what_hosts_have_settled_before_they_went_does_not_come_back() {
             if host.0.is_multiple_of(2) {
                 bench.added(host, 2, 1);
                 bench.store.forget(name(host, 2));
-                // The first is one that is never over.
+                // The first request is never over.
                 assert!(bench.begin(name(host, 1), 1, addition()));
                 bench.run();
                 bench.events.clear();
@@ -131,7 +131,7 @@ fn what_hosts_have_settled_before_they_went_does_not_come_back() {
     }
 }
 
-/// It is put on record within a second, together with all that went meanwhile.
+/// Acknowledgements are logged within a second, together with all that came meanwhile.
 #[test]
 fn that_answers_are_known_costs_neither_a_record_for_each_request_nor_a_batch() {
     let costs = |settles: bool, over: bool| {
@@ -166,7 +166,7 @@ fn one_request_that_is_never_over_keeps_no_others_from_being_forgotten() {
         assert!(!is_busy(&answer), "{sequence}");
         bench.store.forget(name(A, sequence));
     }
-    assert_eq!(bench.counter("answers_kept"), 1, "one of another");
+    assert_eq!(bench.counter("answers_kept"), 1, "only the answer of another host");
     assert!(!bench.begin(name(A, 100), 7, failing_swap()), "it is over");
     bench.settle();
     let mut bench = bench.restart().expect("nothing is wrong").0;
@@ -179,7 +179,7 @@ fn a_host_that_does_not_settle_is_refused_alone_and_at_once() {
     let mut bench = with_object();
     bench.set_word(16 << 10);
     let refused = (1..100).find(|sequence| is_busy(&bench.ask(A, *sequence, 0, failing_swap())));
-    assert_eq!(refused, Some(64), "half of all may be one's own");
+    assert_eq!(refused, Some(64), "one host may have half of all bytes");
     for host in [70, 71] {
         for sequence in 1..16 {
             assert!(!is_busy(&bench.ask(Generation(host), sequence, 0, failing_swap())), "{host} {sequence}");
@@ -195,11 +195,11 @@ fn a_host_that_does_not_settle_is_refused_alone_and_at_once() {
 #[test]
 fn long_answers_of_some_hosts_stop_no_other_hosts_changes() {
     let mut bench = with_object();
-    // With eight gets a request is answered by half a megabyte.
+    // With eight values, an answer has half a megabyte.
     bench.set_word(64 << 10);
     let gets = |name: AttributeName| ObjectCommand { gets: vec![name; 7], ..failing_swap() };
     let refused = (100..).find(|host| is_busy(&bench.ask(Generation(*host), 1, 0, gets(WORD))));
-    assert_eq!(refused, Some(102), "three quarters of all are for such");
+    assert_eq!(refused, Some(102), "long answers may have three quarters of all bytes");
     let change = || command(ObjectId(1), Action::Nothing, Vec::new(), Vec::new());
     for host in 200..400 {
         let add = ObjectCommand { action: addition().action, ..change() };
@@ -225,7 +225,7 @@ fn whoever_waits_for_room_is_served_when_a_mark_makes_some() {
     bench.perform();
     assert!(bench.events.is_empty(), "there is no room");
     bench.store.settle(Generation(100), 2);
-    assert_eq!(bench.store.deadline(), Some(bench.now.time), "it is to be woken");
+    assert_eq!(bench.store.deadline(), Some(bench.now.time), "the store asks to be woken");
     let asked = bench.now.time;
     while bench.events.is_empty() && bench.wake() {
         bench.run();
@@ -261,12 +261,12 @@ fn what_was_given_up_and_comes_after_all_does_nothing_once_something_later_was_a
 #[test]
 fn what_was_given_up_and_waits_behind_what_was_asked_for_later_does_nothing() {
     let mut bench = with_object();
-    // While a leaf is being read, or there is no room, requests wait in a queue.
+    // Requests wait in a queue while a leaf is being read, or while there is no room.
     assert!(bench.begin(name(A, 5), 5, addition()));
     bench.run();
     bench.events.clear();
     assert!(bench.begin_knowing(name(A, 8), 5, vec![(7, 8)], looks()));
-    assert!(!bench.begin(name(A, 7), 5, addition()), "it comes late");
+    assert!(!bench.begin(name(A, 7), 5, addition()), "the request was abandoned before");
     bench.settle();
     assert!(matches!(bench.events.pop_front(), Some(StoreEvent::Executed { name: done, .. }) if done == name(A, 8)));
     assert_eq!(bench.added(A, 9, 5), 1);
@@ -284,11 +284,11 @@ fn what_was_given_up_is_put_on_record_once() {
         bench.run();
     }
     bench.settle();
-    assert_eq!(batches(&bench), before, "what only asks is not put on record either");
+    assert_eq!(batches(&bench), before, "requests that only read are not logged either");
     assert_eq!(bench.events.len(), 100);
 }
 
-/// Each names as much as it may, and always something else; the disk is busy meanwhile.
+/// Each request abandons as many intervals as it may, and always different ones, while the disk is busy.
 #[test]
 fn ever_so_much_that_was_given_up_leaves_room_in_the_journal() {
     let mut bench = with_object_in(Bench::with_journal(1 << 20, 1));
@@ -308,10 +308,10 @@ fn ever_so_much_that_was_given_up_leaves_room_in_the_journal() {
         bench.run();
         bench.wake();
     }
-    assert_eq!(bench.events.len(), 2_001, "all are answered, if only that there was no room");
+    assert_eq!(bench.events.len(), 2_001, "every request is answered, some with Busy");
     bench.settle();
     bench.events.clear();
-    assert_eq!(bench.added(A, 20_000, 1), 1, "it goes on");
+    assert_eq!(bench.added(A, 20_000, 1), 1, "the store still serves");
     let mut bench = bench.restart().expect("nothing is wrong").0;
     assert_eq!(bench.added(A, 20_001, 1), 2);
 }

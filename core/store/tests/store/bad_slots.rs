@@ -1,4 +1,4 @@
-//! A slot that can't be written is retired, and what was to go there goes elsewhere: nobody hears of an error.
+//! Tests of bad slots: a slot that can't be written is retired, and its chunk is written to another slot, without an error to the host.
 
 use crate::crashes::steps;
 use crate::protocol::{Bench, data, intent, patterns};
@@ -15,7 +15,7 @@ fn data_offset(bench: &Bench) -> u64 {
     braid_store::Superblock::read(&bench.disk.get(0, 8192)).expect("it is whole").geometry.data_offset
 }
 
-/// The bytes of some slots.
+/// The bytes of some slots on the device.
 fn slots(bench: &Bench, slots: Range<u64>) -> Range<u64> {
     data_offset(bench) + slots.start * SLOT..data_offset(bench) + slots.end * SLOT
 }
@@ -24,7 +24,7 @@ fn slots(bench: &Bench, slots: Range<u64>) -> Range<u64> {
 fn a_bad_slot_is_retired_for_good_and_no_write_fails() {
     let mut bench = Bench::with_object(100);
     let bad = slots(&bench, 2..3);
-    // One sector of it is enough.
+    // One bad sector in it is enough.
     bench.disk.bad.push(bad.start + 1024..bad.start + 1536);
     for round in 0..40 {
         bench.write(10 + round, vec![data(16, 64, 1000 * round)]);
@@ -33,9 +33,9 @@ fn a_bad_slot_is_retired_for_good_and_no_write_fails() {
     assert_eq!(bench.counter("slots_bad"), 1);
     let failed = bench.disk.writes_failed;
     assert_eq!(bench.counter("write_errors"), failed);
-    assert_eq!(failed, 2, "together with its neighbours, and alone");
+    assert_eq!(failed, 2, "once with its neighbours, and once alone");
     bench.store.audit();
-    // It is known after a restart, and after a restart from a checkpoint.
+    // The slot is known to be bad after a restart from the journal, and from a checkpoint.
     for restart in 0..2 {
         (bench, _) = bench.restart().expect("nothing is wrong");
         bench.store.audit();
@@ -47,7 +47,7 @@ fn a_bad_slot_is_retired_for_good_and_no_write_fails() {
             }
             bench.write(10_000 * (restart + 1) + round, vec![data(16, 64, 77), data(90, 3, round)]);
         }
-        assert_eq!(bench.disk.writes_failed, failed, "nobody tries it again");
+        assert_eq!(bench.disk.writes_failed, failed, "a retired slot is not written again");
     }
     assert_eq!(bench.read(16, 64), Ok(patterns(77..141)));
 }
@@ -70,9 +70,9 @@ fn a_write_that_finds_many_bad_slots_is_tried_again_by_its_host_and_gets_through
     bench.disk.bad.push(bad);
     let mut tries = 1;
     while let Err(failure) = bench.prepare(intent(tries, vec![data(16, 16, 600)])) {
-        assert_eq!(failure, Failure::Busy, "for now");
+        assert_eq!(failure, Failure::Busy, "the host may try again");
         bench.store.audit();
-        assert_eq!(bench.counter("slots_bad"), 4 * tries, "each takes so long that no more are tried at once");
+        assert_eq!(bench.counter("slots_bad"), 4 * tries, "one write tries four slots at most");
         tries += 1;
     }
     bench.commit(tries);
@@ -101,14 +101,14 @@ fn a_disk_that_takes_no_data_at_all_ends_the_store() {
             }
         }
     }
-    panic!("it goes on for ever");
+    panic!("the store never fails");
 }
 
 #[test]
 fn a_slot_that_turns_bad_is_left_when_its_chunk_is_written_again() {
     let mut bench = Bench::with_object(100);
     bench.write(1, vec![data(16, 16, 500)]);
-    // Overwrites go to fresh slots: what is there can be read as long as nothing else is.
+    // Overwrites go to fresh slots, so the old content stays readable.
     let bad = slots(&bench, 0..1);
     bench.disk.bad.push(bad);
     assert_eq!(bench.read(16, 16), Ok(patterns(500..516)));
@@ -129,7 +129,7 @@ proptest! {
         lives in prop::collection::vec(1u64..700, 1..6),
     ) {
         let mut run = Run::new(seed, 384 << 10);
-        // Blocks on their way home can't go elsewhere: only slots that were bad from the start on, at a place that whole chunks fill.
+        // A dirty block can't be written to another slot. So the slots are bad from the beginning, and only whole chunks are written.
         let bad: Vec<_> = bad.into_iter().map(|slot| slots(&run.bench, slot..slot + 1)).collect();
         run.only_whole_chunks = true;
         run.bench.disk.bad = bad;

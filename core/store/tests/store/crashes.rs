@@ -1,4 +1,4 @@
-//! The power fails: at random, and at every single write and sync.
+//! Crash tests: the power fails at random, and at every single write and sync.
 
 use crate::requests::Requests;
 use crate::run::Run;
@@ -59,7 +59,7 @@ fn a_long_life_laps_the_journal_many_times() {
     run.finish();
 }
 
-/// Runs a fixed workload until the disk was given so many commands of a kind, and cuts the power then.
+/// Runs a fixed workload until `reached` holds, and cuts the power then. False if the workload ended before.
 fn crash_at(seed: u64, length: u64, reached: impl Fn(&Run) -> bool) -> bool {
     crash_run_at(Run::new(seed, TINY), length, reached)
 }
@@ -107,7 +107,7 @@ fn a_crash_at_every_write_and_sync_loses_nothing_answered_of_objects() {
     let run = || {
         let mut run = Run::new(21, TINY);
         run.requests = Some(Requests::default());
-        // Most of what happens is merging.
+        // Most disk commands from here on are those of merging.
         steps(&mut run, 900);
         run
     };

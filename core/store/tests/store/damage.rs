@@ -1,4 +1,4 @@
-//! Corruption, foreign devices, broken disks: noticed, named, and never answered with old data or zeros.
+//! Tests of damage: corruption, foreign devices and broken disks are detected, reported, and never answered with old data or zeros.
 
 use crate::protocol::{Bench, OBJECT, config, data, intent, pattern, patterns};
 use braid_base::{ArrayId, BLOCK_BYTES, BlockRange, DeviceId, DiskId};
@@ -6,7 +6,7 @@ use braid_machine::DiskError;
 use braid_store::{Recovered, Storage, Store, StoreConfig, StoreError, StoreEvent};
 use braid_wire::Failure;
 
-/// An object whose blocks 16 to 31 are in a slot, and whose block 40 went home in a checkpoint.
+/// An object whose blocks 16 to 31 are a whole chunk in a slot, and whose block 40 was written to its slot by a checkpoint.
 fn at_home() -> Bench {
     let mut bench = Bench::with_object(100);
     bench.write(1, vec![data(16, 16, 500)]);
@@ -25,11 +25,11 @@ fn checkpoint(bench: &mut Bench, sequence: u64) {
     }
 }
 
-/// Where on the disk the block of this value is, behind the journal.
+/// The byte on the disk, in the data area, of the block with this value.
 fn home_of(bench: &Bench, value: u64) -> u64 {
     let geometry = braid_store::Superblock::read(&bench.disk.get(0, 8192)).expect("it is whole").geometry;
     let start = &pattern(value)[..512];
-    bench.disk.find(start).into_iter().find(|at| *at >= geometry.data_offset).expect("it is at home")
+    bench.disk.find(start).into_iter().find(|at| *at >= geometry.data_offset).expect("the block is in its slot")
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn a_rotten_block_is_lost_alone_until_it_is_overwritten() {
         let home = home_of(&bench, value);
         bench.disk.corrupt(home + 100);
         assert_eq!(bench.read(block, 1), Err(Failure::Lost { block }));
-        assert_eq!(bench.read(16, 30), Err(Failure::Lost { block }), "the first that is damaged");
+        assert_eq!(bench.read(16, 30), Err(Failure::Lost { block }), "the first damaged block is reported");
         bench.write(value, vec![data(block, 1, value + 7000)]);
         assert_eq!(bench.read(block, 1), Ok(pattern(value + 7000)));
     }
@@ -60,17 +60,17 @@ fn a_block_in_anothers_place_is_lost() {
 fn a_block_on_an_unreadable_sector_is_lost_alone_until_it_is_overwritten() {
     let mut bench = at_home();
     for (value, block) in [(505, 21), (900, 40)] {
-        // In its data, or in its header.
+        // The sector is in the block's data, or in its header.
         let home = home_of(&bench, value) + if block == 21 { 512 } else { 4096 };
         bench.disk.break_at(home);
         assert_eq!(bench.read(block, 1), Err(Failure::Lost { block }));
-        assert_eq!(bench.read(16, 30), Err(Failure::Lost { block }), "of all that is read with it");
+        assert_eq!(bench.read(16, 30), Err(Failure::Lost { block }), "only this block of the read is lost");
         bench.write(value, vec![data(block, 1, value + 7000)]);
         assert_eq!(bench.read(block, 1), Ok(pattern(value + 7000)));
     }
     checkpoint(&mut bench, 2000);
     assert_eq!(bench.read(16, 16), Ok([patterns(500..505), pattern(7505), patterns(506..516)].concat()));
-    // Several at once: the first counts.
+    // If several blocks are unreadable, the first one is reported.
     for value in [514, 503, 502] {
         let home = home_of(&bench, value);
         bench.disk.break_at(home);
@@ -95,7 +95,7 @@ fn blocks_that_are_read_one_by_one_keep_their_slot_meanwhile() {
     bench.disk.hold_reads = true;
     bench.store.read(9, OBJECT, &[BlockRange::new(16, 16)], &mut bench.out);
     bench.write(3, vec![data(16, 16, 900)]);
-    // All together can't be read; then one after the other, while others want the room.
+    // The command for all blocks has failed. The blocks are read one by one, while other writes need slots.
     bench.disk.hold_reads = false;
     bench.end_one();
     for sequence in 4..12 {
@@ -135,11 +135,11 @@ fn an_unreadable_sector_costs_a_start_no_more_than_rot_does() {
         let (mut again, _) = Bench::start(disk, 1).unwrap_or_else(|error| panic!("{broken}: {error}"));
         assert_eq!(again.read(16, 16), Ok(patterns(500..516)));
         assert_eq!(again.read(3, 3), if lost { Err(Failure::Lost { block: 4 }) } else { Ok(patterns(700..703)) });
-        // Copies are made good.
+        // The damaged copies were repaired.
         let (mut again, _) = again.restart().expect("nothing else is wrong");
         assert_eq!(again.read(16, 16), Ok(patterns(500..516)));
     }
-    // Of a run of pages each may have its own good copy, but not none.
+    // Of each page of a run, one copy must be readable; which one may differ from page to page.
     let mut disk = bench.disk.clone();
     pages.iter().for_each(|page| disk.break_at(*page));
     assert!(matches!(Bench::start(disk, 1), Err(StoreError::Damaged { part: "chunk map", .. })));
@@ -158,7 +158,7 @@ fn a_disk_with_too_many_unreadable_sectors_is_said_to_be_broken() {
     assert!(matches!(Bench::start(disk, 1), Err(StoreError::Disk(DiskError::Failed))));
 }
 
-/// Sectors of the journal that begin with the content of `value`.
+/// The sector of the journal that begins with the content of `value`.
 fn in_journal(bench: &Bench, value: u64) -> u64 {
     let geometry = braid_store::Superblock::read(&bench.disk.get(0, 8192)).expect("it is whole").geometry;
     let journal = geometry.journal_offset..geometry.journal_offset + geometry.journal_length;
@@ -178,7 +178,7 @@ fn rot_in_the_journals_payload_is_lost_for_that_block_through_a_checkpoint_and_a
     }
     let (mut bench, recovered) = bench.restart().expect("the rest is whole");
     assert_eq!(recovered.intents[0].ranges, [BlockRange::new(33, 3)]);
-    assert_eq!(bench.read(33, 3), Ok(vec![0; 3 * BLOCK_BYTES]), "undecided: what was there before");
+    assert_eq!(bench.read(33, 3), Ok(vec![0; 3 * BLOCK_BYTES]), "an undecided intent leaves the old content");
     for round in 0..3 {
         assert_eq!(bench.read(3, 3), Err(Failure::Lost { block: 4 }), "round {round}");
         assert_eq!(bench.read(3, 1), Ok(pattern(500)));
@@ -209,7 +209,7 @@ fn rot_in_a_record_that_was_durable_makes_the_store_unusable() {
     bench.settle();
     let batches = bench.disk.find(b"BraidJnl");
     assert!(batches.len() > 6);
-    // The very last is a mark: without it nothing is lost but the proof that the one before was durable.
+    // The last batch is a mark: without it, only the proof is lost that the batch before it was durable.
     for batch in &batches[..batches.len() - 1] {
         let mut disk = bench.disk.clone();
         disk.corrupt(batch + 20);
@@ -227,11 +227,11 @@ fn a_damaged_copy_of_map_or_superblock_is_made_good_from_the_other() {
         let mut disk = bench.disk.clone();
         disk.corrupt(damaged + 60);
         let (mut again, _) = Bench::start(disk, 1).expect("the other copy will do");
-        assert_eq!(again.disk.get(damaged, 4096), again.disk.get(other, 4096), "it is made good");
+        assert_eq!(again.disk.get(damaged, 4096), again.disk.get(other, 4096), "the damaged copy is repaired");
         assert_eq!(again.read(16, 16), Ok(patterns(500..516)));
         assert_eq!(again.read(40, 1), Ok(pattern(900)));
         again.disk.corrupt(other + 60);
-        assert!(again.restart().is_ok(), "now the other one is needed");
+        assert!(again.restart().is_ok(), "the repaired copy is needed now");
     }
     let mut disk = bench.disk.clone();
     disk.corrupt(pages[0] + 60);
@@ -270,7 +270,7 @@ fn a_device_of_somebody_else_is_refused_by_name() {
         bench.run();
         match bench.events.pop_front() {
             Some(StoreEvent::Unusable(error)) => error,
-            event => panic!("it is not ours, and says {event:?}"),
+            event => panic!("the device is not ours, but got {event:?}"),
         }
     };
     let ours = config();
@@ -287,7 +287,10 @@ fn a_disk_that_is_not_ours_or_does_not_read_is_said_to_be_so() {
     let mut disk = Bench::with_object(100).disk;
     let mut broken = disk.clone();
     [0, 4096].into_iter().for_each(|copy| broken.break_at(copy));
-    assert!(matches!(Bench::start(broken, 1), Err(StoreError::Disk(DiskError::Failed))), "it may be ours");
+    assert!(
+        matches!(Bench::start(broken, 1), Err(StoreError::Disk(DiskError::Failed))),
+        "an unreadable superblock may be one of Braid"
+    );
     disk.put(0, &vec![0; 8192].into());
     assert!(matches!(Bench::start(disk, 1), Err(StoreError::NotBraid)));
 }

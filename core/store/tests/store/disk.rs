@@ -1,5 +1,5 @@
-//! A disk in memory. Until synced, each sector of a write may or may not outlive a crash; commands end in any order; two
-//! overlapping ones in flight, one of them a write, are a bug of the store.
+//! A disk in memory. Each sector of a write may or may not survive a crash until it is synced. Commands end in any order. Two overlapping
+//! commands in flight, at least one of them a write, are a bug of the store.
 
 use braid_base::Rng;
 use braid_machine::{DiskCommand, DiskError, DiskResult, DiskTag};
@@ -11,30 +11,30 @@ const SECTOR: u64 = 512;
 
 #[derive(Clone)]
 pub struct TestDisk {
-    /// Sectors that outlive a crash; those never written are zeros.
+    /// Sectors that survive a crash. A sector that was never written is zero.
     durable: BTreeMap<u64, Bytes>,
-    /// What was written to a sector since, oldest first, by the number of the write.
+    /// Later contents of each sector, oldest first, by the number of the write.
     unsynced: BTreeMap<u64, Vec<(u64, Bytes)>>,
-    /// Numbers of writes that ended and are not synced.
+    /// Numbers of writes that have ended and are not synced.
     ended: Vec<u64>,
     in_flight: Vec<InFlight>,
     next_write: u64,
-    /// Bytes from the start on that space was set aside for, and how many there may be.
+    /// Reserved bytes from the start on, and the most bytes that can be reserved.
     reserved: u64,
     pub space: u64,
     pub reads: u64,
     pub writes: u64,
     pub syncs: u64,
     pub reserves_refused: u64,
-    /// Reads don't end.
+    /// Reads do not end.
     pub hold_reads: bool,
-    /// Reads of the sectors at these offsets fail once for each element.
+    /// Reads of the sectors at these offsets fail, once for each element.
     pub failing_reads: Vec<u64>,
     /// Reads of these sectors fail until they are written.
     unreadable: BTreeSet<u64>,
-    /// Every write of any of these bytes fails.
+    /// Every write to any of these bytes fails.
     pub bad: Vec<Range<u64>>,
-    /// So many writes fail, the next ones behind this byte.
+    /// (from, count): the next `count` writes that begin at or behind `from` fail.
     pub failing_writes: (u64, u64),
     pub writes_failed: u64,
 }
@@ -43,9 +43,9 @@ pub struct TestDisk {
 struct InFlight {
     tag: DiskTag,
     command: DiskCommand,
-    /// Of a write.
+    /// The number of a write.
     number: u64,
-    /// Of a sync: what it covers.
+    /// The writes that a sync covers.
     covers: Vec<u64>,
 }
 
@@ -76,7 +76,7 @@ impl TestDisk {
         disk
     }
 
-    /// Changes what is on the disk behind everybody's back.
+    /// Changes the disk's content without a command.
     pub fn put(&mut self, offset: u64, bytes: &Bytes) {
         assert!((bytes.len() as u64 | offset).is_multiple_of(SECTOR), "whole sectors");
         for (sector, at) in (offset / SECTOR..).zip((0..bytes.len()).step_by(SECTOR as usize)) {
@@ -85,7 +85,7 @@ impl TestDisk {
         }
     }
 
-    /// The sector at `offset` can't be read any more.
+    /// Makes the sector at `offset` unreadable.
     pub fn break_at(&mut self, offset: u64) {
         self.unreadable.insert(offset / SECTOR);
     }
@@ -124,7 +124,7 @@ impl TestDisk {
         match &flight.command {
             DiskCommand::Write { offset, data, .. } => {
                 self.writes += 1;
-                assert!(end <= self.reserved, "no space was set aside for a write at {offset}");
+                assert!(end <= self.reserved, "no space was reserved for a write at {offset}");
                 flight.number = self.next_write;
                 self.next_write += 1;
                 let mut sector = offset / SECTOR;
@@ -193,7 +193,7 @@ impl TestDisk {
                 DiskResult::Done(Ok(()))
             }
             DiskCommand::Reserve { offset, length } => {
-                assert!(offset <= self.reserved, "space is set aside from the start on");
+                assert!(offset <= self.reserved, "reserved space has no gaps");
                 if offset + length > self.space.max(self.reserved) {
                     self.reserves_refused += 1;
                     DiskResult::Done(Err(DiskError::NoSpace))
@@ -216,7 +216,7 @@ impl TestDisk {
         self.bad.iter().any(|bad| start < bad.end && bad.start < end)
     }
 
-    /// What these writes brought to these sectors is durable.
+    /// The contents that these writes gave to these sectors become durable.
     fn settle(&mut self, sectors: &[u64], numbers: &[u64]) {
         for sector in sectors {
             let Some(versions) = self.unsynced.get_mut(sector) else { continue };
@@ -229,9 +229,9 @@ impl TestDisk {
         }
     }
 
-    /// The power fails: of each sector any version since the last sync remains.
+    /// The power fails: each sector keeps any version since the last sync.
     pub fn crash(&mut self, rng: &mut Rng) {
-        // Now and then nothing of what was not synced makes it, or everything: the extremes find most.
+        // Sometimes no unsynced write survives, or all do: the extremes find most bugs.
         let mood = rng.below(4);
         for (sector, versions) in std::mem::take(&mut self.unsynced) {
             let kept = match mood {
@@ -247,7 +247,7 @@ impl TestDisk {
         self.ended.clear();
     }
 
-    /// The power fails, and nothing remains that was not synced.
+    /// The power fails, and no unsynced write survives.
     pub fn crash_hard(&mut self) {
         self.unsynced.clear();
         self.in_flight.clear();

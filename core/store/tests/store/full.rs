@@ -1,4 +1,4 @@
-//! The disk has no more space to give: overwrites and decisions go on.
+//! Tests of a full disk: overwrites and decisions continue.
 
 use crate::crashes::steps;
 use crate::disk::TestDisk;
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 const JOURNAL: u64 = 1 << 20;
 
-/// A store of one object on a disk with space for so many slots.
+/// A store with one object, on a disk with space for `slots` slots.
 fn with_space(slots: u64) -> Bench {
     let writes = Store::format_with(&config(), DiskId(1), 77, Some(JOURNAL)).expect("it is large enough");
     let mut disk = TestDisk::formatted(writes);
@@ -46,9 +46,9 @@ fn a_full_disk_refuses_new_chunks_and_takes_overwrites_and_decisions() {
     assert_eq!(
         bench.prepare(intent(2, vec![data(16 * chunks + 3, 1, 9)])),
         Err(Failure::NoSpace),
-        "a small one neither"
+        "a small write to a new chunk fails, too"
     );
-    // Many times over, more than the spare slots could take if they did not come back.
+    // Many rounds: more slots than the spare ones, if these were not freed again.
     for round in 0..20 {
         for start in [0, 160, 320] {
             let sequence = 2000 + round * 1000 + start;
@@ -59,7 +59,7 @@ fn a_full_disk_refuses_new_chunks_and_takes_overwrites_and_decisions() {
             assert_eq!(bench.read(start, 160), Ok(patterns(sequence..sequence + 160)));
         }
     }
-    // What is given back is there for others.
+    // Freed slots can be used by other writes.
     bench.write(50_000, vec![hole(0, 32)]);
     bench.write(50_001, vec![data(16 * chunks, 16, 77)]);
     let (mut bench, _) = bench.restart().expect("nothing is wrong");
@@ -81,7 +81,7 @@ fn overwrites_without_any_free_slot_go_through_the_journal() {
     assert_eq!(bench.prepare(intent(3000, vec![data(1024, 16, 7000)])), Ok(()));
     assert_eq!(bench.counter("journal_blocks") - through_journal, 16);
 
-    // A slot that is no longer needed is free when that is durable, and no sooner: a crash brings its content back.
+    // An old slot is free only when the commit is durable: a crash may bring its content back.
     bench.store.commit(bench.now, transaction(2000), &mut bench.out);
     bench.run();
     assert_eq!(bench.counter("slots_free"), 0);
@@ -96,7 +96,7 @@ fn overwrites_without_any_free_slot_go_through_the_journal() {
     assert_eq!(bench.read(1024, 16), Ok(patterns(7000..7016)));
 }
 
-/// A store with space for so many slots, a volume, and an object with 300 attributes of 1000 bytes, most of them in leaves.
+/// A store with space for `slots` slots, with a volume, and with an object that has 300 attributes of 1000 bytes, most of them in leaves.
 fn with_attributes(slots: u64) -> Bench {
     let mut bench = with_space(slots);
     assert!(ask(&mut bench, 1, command(ObjectId(1), Action::Create, Vec::new(), Vec::new())).is_ok());
@@ -119,7 +119,7 @@ fn what_was_overwritten_in_the_catalogue_takes_no_room_from_volumes_after_a_star
     for index in 1..=60 {
         assert!(set(&mut bench, 2000 + index, 5 * index, vec![2; 1000]).is_ok());
     }
-    // No leaf is in memory: each of these changes might be the one that makes its leaf two.
+    // No leaf is in memory: each of these changes might be one that splits its leaf.
     let (mut bench, _) = bench.restart().expect("nothing is wrong");
     assert!(bench.counter("catalogue_changes") >= 60);
     bench.store.prepare(bench.now, intent(1, vec![data(0, 16, 1)]), &mut bench.out);
@@ -143,7 +143,7 @@ fn what_is_removed_on_a_full_disk_waits_for_slots_that_overwrites_hold() {
     let removed = ObjectRequest { commands: vec![command(ObjectId(1), Action::Remove, Vec::new(), Vec::new())] };
     bench.store.execute(bench.now, name, 0, Vec::new(), removed, &mut bench.out);
     bench.run();
-    assert_eq!(bench.events.pop_front(), None, "it waits");
+    assert_eq!(bench.events.pop_front(), None, "the removal waits for slots");
     for chunk in 0..30 {
         bench.store.abort(bench.now, transaction(2000 + chunk), &mut bench.out);
     }
@@ -170,7 +170,7 @@ fn objects_can_not_promise_more_than_there_is() {
         bench.settle();
         match bench.events.pop_front() {
             Some(StoreEvent::Done { result, .. }) => result,
-            event => panic!("asked for an object, heard {event:?}"),
+            event => panic!("created an object, but got {event:?}"),
         }
     };
     assert_eq!(create(&mut bench, description(1, room - 16)), Ok(()));

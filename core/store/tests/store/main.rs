@@ -1,4 +1,4 @@
-//! The store against a disk that forgets what was not synced, and against a naive model.
+//! Tests of the store with a disk that loses unsynced writes, and with a naive model.
 
 mod absent;
 mod answers;

@@ -1,4 +1,4 @@
-//! What follows from a membership, case by case: what others have missed, and what goes when this device has been out itself.
+//! Tests of memberships, case by case: what other devices have missed, and what is dropped when this device has been out itself.
 
 use crate::disk::TestDisk;
 use crate::protocol::{Bench, JOURNAL, OBJECT, config, data, intent, pattern, transaction};
@@ -7,14 +7,14 @@ use braid_store::{Intent, Storage, Store, StoreEvent};
 use braid_wire::{Atomicity, Failure, Linkage, ObjectDescription, Ordering};
 use std::collections::BTreeSet;
 
-/// Whose store it is, and two others of whom intents are made.
+/// The store's own device, and two other participants.
 const OWN: DeviceId = DeviceId(2);
 const OTHER: DeviceId = DeviceId(1);
 const THIRD: DeviceId = DeviceId(3);
 const NOT_REDUNDANT: ObjectId = ObjectId(8);
 const RETURNING: MemberState = MemberState::Returning { recovery_coordinator: None };
 
-/// All are in since the first epoch, but for these.
+/// A membership in which all devices are in since the first epoch, except `others`.
 fn membership(epoch: u32, others: &[(DeviceId, MemberState, u32)]) -> Membership {
     let mut membership = Membership::first([OTHER, OWN, THIRD, DeviceId(4)]);
     membership.epoch = Epoch(epoch);
@@ -26,7 +26,7 @@ fn membership(epoch: u32, others: &[(DeviceId, MemberState, u32)]) -> Membership
 }
 
 impl Bench {
-    /// One object that is redundant and one that is not, and everybody in.
+    /// Adds a redundant object and one that is not, and adopts a membership in which all devices are in.
     fn with_members(mut self) -> Bench {
         let bench = &mut self;
         for (object, redundant) in [(OBJECT, true), (NOT_REDUNDANT, false)] {
@@ -51,7 +51,7 @@ impl Bench {
         self.run();
         match self.events.pop_front() {
             Some(StoreEvent::Adopted { ticket: 9, dropped }) => dropped.iter().map(|id| id.sequence).collect(),
-            event => panic!("adopted a membership, heard {event:?}"),
+            event => panic!("adopted a membership, but got {event:?}"),
         }
     }
 
@@ -71,7 +71,7 @@ impl Bench {
     }
 }
 
-/// A write to block `sequence` in an epoch, part of a hostwrite from `first` to `last`; this device and another take part.
+/// A write to block `sequence` in an epoch, part of a hostwrite from `first` to `last`. This device and another one are the participants.
 fn written(sequence: u64, epoch: u32, first: u64, last: u64) -> Intent {
     Intent {
         epoch: Epoch(epoch),
@@ -101,7 +101,7 @@ fn who_is_out_misses_what_takes_effect_meanwhile() {
     bench.store.apply(bench.now, written(6, 2, 60, 60), &mut bench.out);
     bench.settle();
     assert_eq!(bench.events.pop_front(), Some(StoreEvent::Applied { transaction: transaction(6), result: Ok(()) }));
-    // What is undecided may be missed yet, and counts; what was aborted does not.
+    // Undecided intents may yet be missed, and count. Aborted ones do not.
     assert_eq!(bench.missed(THIRD, OBJECT), [(20, 6), (60, 1)]);
     assert_eq!(bench.missed(THIRD, NOT_REDUNDANT), []);
     assert_eq!(bench.missed(OTHER, OBJECT), []);
@@ -118,8 +118,8 @@ fn who_returns_misses_what_was_written_before() {
     assert_eq!(bench.missed(THIRD, OBJECT), [(10, 1)]);
     bench.commit(1);
     bench.commit(2);
-    assert_eq!(bench.missed(THIRD, OBJECT), [(10, 1)], "it takes part in what is written in its presence");
-    // Another epoch with the same devices changes nothing; its being whole does.
+    assert_eq!(bench.missed(THIRD, OBJECT), [(10, 1)], "a returning device takes part in later writes");
+    // Another epoch with the same member states changes nothing. When the device is in again, its extents are dropped.
     bench.adopt(membership(4, &[(THIRD, RETURNING, 3)]));
     assert_eq!(bench.missed(THIRD, OBJECT), [(10, 1)]);
     bench.adopt(membership(5, &[(THIRD, MemberState::In, 3)]));
@@ -137,12 +137,12 @@ fn who_goes_out_has_missed_what_is_undecided_or_unconfirmed() {
     assert_eq!(bench.prepare(elsewhere(written(4, 1, 40, 40))), Ok(()));
     assert_eq!(bench.prepare(Intent { participants: vec![OWN, THIRD], ..written(5, 1, 50, 50) }), Ok(()));
     bench.adopt(membership(2, &[(OTHER, MemberState::Out, 2)]));
-    // In the last one it had no part: it misses it only if it is committed.
+    // The device had no part in transaction 5, so it misses it only if that is committed.
     assert_eq!(bench.counter("extents_missed"), 2);
     assert_eq!(bench.missed(OTHER, OBJECT), [(10, 1), (30, 1), (50, 1)]);
     bench.abort(3);
     bench.abort(5);
-    assert_eq!(bench.missed(OTHER, OBJECT), [(10, 1), (30, 1)], "once on record it stays");
+    assert_eq!(bench.missed(OTHER, OBJECT), [(10, 1), (30, 1)], "a recorded extent stays");
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn what_was_missed_outlives_checkpoints_and_restarts_until_the_object_goes() {
     let mut bench = Bench::new(1).with_members();
     bench.prepare_at(1, 1, 500, 500);
     bench.adopt(membership(2, &[(OTHER, MemberState::Out, 2)]));
-    // More than one record holds.
+    // More extents than one record holds.
     let mut expected: Vec<(u64, u64)> = vec![(500, 1)];
     for sequence in 2..700 {
         bench.write_at(sequence, 2, sequence * 1000, sequence * 1000);
@@ -198,7 +198,7 @@ fn a_long_answer_comes_in_parts() {
         parts
     };
     assert_eq!(parts(&bench, &expected), [limits::EXTENTS_MAX, 60]);
-    // Undecided ones behind, between, and over many others.
+    // Undecided intents behind, between and over the recorded extents.
     let undecided = [(0, 3), (93, 95), (15_000, 16_000), (20_473, 20_478), (20_495, 20_505), (90_000, 90_100)];
     for (sequence, (first, last)) in (count + 1..).zip(undecided) {
         let intent = Intent { participants: vec![OWN, THIRD], ..written(sequence, 2, first, last) };
@@ -232,7 +232,7 @@ fn a_device_that_was_out_drops_what_the_others_have_decided_without_it() {
         assert_eq!((intents, commits), (vec![3, 6], vec![4]), "round {round}");
     }
     assert_eq!(bench.read(1, 1), Ok(pattern(1)), "what was committed is there");
-    // In the same presence nothing more is dropped.
+    // While this device stays present, nothing more is dropped.
     assert_eq!(bench.adopt(membership(5, &[(OWN, MemberState::In, 3)])), []);
 }
 
@@ -308,11 +308,11 @@ fn who_is_in_costs_a_commit_nothing() {
         bench.write_at(1, 2, 10, 10);
         bench.counter("disk_write_bytes") - before
     };
-    assert_eq!(cost(&[]), cost(&[(OTHER, MemberState::Out, 2)]), "and who is out no more");
+    assert_eq!(cost(&[]), cost(&[(OTHER, MemberState::Out, 2)]), "a device that is out costs no more");
 }
 
-/// A membership by which this device was out, and a commit and an intent just before it, while a checkpoint takes its snapshot.
-/// After a crash the records before that snapshot are replayed through it; if the checkpoint has ended, only those behind it.
+/// A membership shows that this device was out, a commit and an intent come just before it, and a checkpoint takes its snapshot at the
+/// same time. After a crash, the records before that snapshot are replayed through it; if the checkpoint has ended, only the later ones.
 fn adopted_as_a_checkpoint_begins(mut bench: Bench, memberships: &[Membership], ended: bool) {
     bench.prepare_at(1, 1, 10, 10);
     bench.prepare_at(2, 1, 20, 20);
@@ -335,7 +335,7 @@ fn adopted_as_a_checkpoint_begins(mut bench: Bench, memberships: &[Membership], 
     while !bench.events.contains(&dropped) {
         assert!(bench.end_one(), "{:?}", bench.events);
     }
-    assert!(bench.counter("journal_bytes_used") > JOURNAL / 2, "the snapshot has not yet freed what is before it");
+    assert!(bench.counter("journal_bytes_used") > JOURNAL / 2, "the checkpoint has not yet freed the old records");
     if ended {
         while bench.counter("checkpoints") == 0 {
             assert!(bench.end_one());
@@ -370,7 +370,7 @@ fn a_first_membership_and_another_in_one_batch_follow_each_other() {
 fn a_full_journal_takes_a_membership_with_all_that_follows_from_it() {
     let mut bench = Bench::new(1).with_members();
     let mut sequence = 0;
-    // Decisions that nobody lets go, and then what is undecided, until no more is let in.
+    // First decisions that must be remembered, then undecided intents, until no more are admitted.
     let refused = loop {
         sequence += 1;
         let participants = vec![OTHER, OWN, THIRD];

@@ -1,16 +1,16 @@
-//! A naive model of what others have missed: all that ever happened, in order, and the rules gone through from the start whenever
-//! somebody asks. It says what must be on record, and what may be.
+//! A naive model of what other devices have missed. It keeps all facts in order, and applies the rules to all of them at every query. It
+//! returns what must be recorded, and what may be.
 
 use braid_base::{DeviceId, Epoch, Member, MemberState, Membership, ObjectId, TransactionId};
 use braid_wire::Linkage;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Whose store it is.
+/// The store's own device.
 pub const OWN: DeviceId = DeviceId(2);
-/// All devices of the array, the store's own among them.
+/// All devices of the array, with the store's own.
 pub const DEVICES: [DeviceId; 4] = [DeviceId(1), OWN, DeviceId(3), DeviceId(5)];
 
-/// What matters of a write.
+/// The properties of a write that the model needs.
 #[derive(Clone, Debug)]
 pub struct Written {
     pub object: ObjectId,
@@ -21,7 +21,7 @@ pub struct Written {
 }
 
 impl Written {
-    /// What one device is brought, another that is on its way back may lack as well.
+    /// A write with a single participant is part of its resync. Another returning device may miss the same hostwrite.
     fn is_alone(&self) -> bool {
         self.participants.len() == 1
     }
@@ -32,7 +32,7 @@ enum Fact {
     Asked(TransactionId),
     Prepared(TransactionId),
     Refused(TransactionId),
-    /// And whether no membership was on its way, so that who misses it is certain after a crash, too.
+    /// And whether no membership was being adopted, so that the missing devices are certain after a crash, too.
     Applied(TransactionId, bool),
     Committed(TransactionId),
     Aborted(TransactionId),
@@ -40,13 +40,13 @@ enum Fact {
     Adopted(Membership),
 }
 
-/// See the module.
+/// The model.
 #[derive(Default)]
 pub struct Missing {
     writes: BTreeMap<TransactionId, Written>,
     facts: Vec<Fact>,
     pub membership: Option<Membership>,
-    /// Asked for, and not known to be durable.
+    /// Requested memberships that are not known to be durable.
     pub adopting: BTreeSet<u64>,
     has_crashed: bool,
 }
@@ -59,7 +59,7 @@ impl Missing {
         self.membership.as_ref().map_or(Epoch(1), |membership| membership.epoch)
     }
 
-    /// The next membership, in which one device has gone on to its next standing; the first one if there is none.
+    /// The next membership, in which one device has advanced to its next member state; the first one if there is none.
     pub fn next(&self, device: DeviceId, leap: u32) -> Membership {
         let Some(mut next) = self.membership.clone() else { return Membership::first(DEVICES) };
         next.epoch = Epoch(next.epoch.0 + leap);
@@ -104,7 +104,7 @@ impl Missing {
         self.facts.push(Fact::Adopted(membership));
     }
 
-    /// The power has failed: only this membership and these decisions are left of those that were not durable.
+    /// The power has failed: of memberships and decisions that were not durable, only these are left.
     pub fn recover(&mut self, membership: Option<Membership>, stands: impl Fn(TransactionId) -> bool) {
         let epoch = membership.as_ref().map_or(Epoch(0), |membership| membership.epoch);
         self.facts.retain(|fact| match fact {
@@ -116,13 +116,13 @@ impl Missing {
             Fact::Adopted(membership) => Some(membership.clone()),
             _ => None,
         });
-        assert_eq!(membership, last, "one of those that were adopted");
+        assert_eq!(membership, last, "recovery finds a membership that was adopted");
         self.membership = membership;
         self.adopting.clear();
         self.has_crashed = true;
     }
 
-    /// The first epoch of the device's own presence, if it has been out.
+    /// The first epoch of the store's own device's presence, if it has been out.
     pub fn returned(&self) -> Epoch {
         let memberships = self.facts.iter().filter_map(|fact| match fact {
             Fact::Adopted(membership) => Some(membership),
@@ -131,13 +131,13 @@ impl Missing {
         memberships.skip(1).map(own_since).max().filter(|since| *since > Epoch(1)).unwrap_or(Epoch(0))
     }
 
-    /// True if the others have decided about it without this device.
+    /// True if the other devices have decided about the transaction without this one.
     pub fn is_stale(&self, id: TransactionId) -> bool {
         let write = &self.writes[&id];
         write.redundant && write.participants.len() > 1 && write.epoch < self.returned()
     }
 
-    /// What must be on record, and what may be: of writes that were refused or dropped on their way, nobody knows.
+    /// What must be recorded, and what may be. They differ by writes that were refused or dropped before they were durable.
     pub fn bounds(&self) -> (Blocks, Blocks) {
         (self.must(), self.may())
     }
@@ -146,7 +146,7 @@ impl Missing {
         let mut rules = Rules::default();
         let mut decisions: BTreeSet<TransactionId> = BTreeSet::new();
         let mut undecided: BTreeSet<TransactionId> = BTreeSet::new();
-        // After a crash nobody knows what was on its way and stayed there.
+        // After a crash it is unknown which of the unanswered writes became durable.
         let mut on_their_way: BTreeSet<TransactionId> = BTreeSet::new();
         for fact in &self.facts {
             match fact {
@@ -206,7 +206,7 @@ impl Missing {
         rules.blocks
     }
 
-    /// Whatever was ever asked for may be on record since the membership by which it was missed.
+    /// Every write that was ever requested may be recorded, from the membership on by which a device misses it.
     fn may(&self) -> Blocks {
         let mut rules = Rules::default();
         let mut known: Vec<&Written> = Vec::new();

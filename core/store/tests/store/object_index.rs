@@ -1,4 +1,4 @@
-//! What objects hold, on the disk: leaves and an index, their damage, their room, and what is left of removed objects.
+//! Tests of the object index on the disk: leaves and index nodes, damage to them, their room, and the garbage of removed objects.
 
 use crate::disk::TestDisk;
 use crate::protocol::{Bench, SIZE, config, data};
@@ -15,7 +15,7 @@ fn value(index: u64, length: usize) -> Vec<u8> {
     vec![index as u8; length]
 }
 
-/// Has the store make a checkpoint.
+/// Sets an attribute until the store has made a checkpoint.
 fn checkpoint(bench: &mut Bench, from: u64) {
     let before = bench.counter("checkpoints");
     for sequence in from..from + 200 {
@@ -28,7 +28,7 @@ fn checkpoint(bench: &mut Bench, from: u64) {
     panic!("no checkpoint is made");
 }
 
-/// An object with 400 attributes of 1000 bytes, most of them in leaves, none of these in memory.
+/// An object with 399 attributes of 1000 bytes, most of them in leaves, none of which is in memory.
 fn at_rest() -> Bench {
     let mut bench = with_object();
     for index in 1..400 {
@@ -41,7 +41,7 @@ fn at_rest() -> Bench {
 #[test]
 fn what_is_in_leaves_is_read_when_it_is_asked_for_and_not_before() {
     let mut bench = at_rest();
-    assert!(bench.counter("leaves_read") <= 1, "one tells whether anything is to be garbage-collected");
+    assert!(bench.counter("leaves_read") <= 1, "garbage collection reads one leaf at most");
     let leaves = bench.counter("index_leaves");
     assert!((5..9).contains(&leaves), "{leaves} leaves for 400 kB");
     for index in 1..400 {
@@ -68,7 +68,7 @@ fn a_store_with_little_memory_reads_leaves_again_and_knows_as_much() {
             assert!(bench.counter("index_bytes_cached") <= memory);
         }
     }
-    assert!(bench.counter("leaves_read") >= 3 * (leaves - 2), "they don't all stay");
+    assert!(bench.counter("leaves_read") >= 3 * (leaves - 2), "the cache does not hold all leaves");
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn the_leaves_that_several_requests_need_are_read_together() {
         bench.store.execute(bench.now, name, 0, Vec::new(), ObjectRequest { commands: vec![get] }, &mut bench.out);
         bench.run();
     }
-    // The header first; then all others at once.
+    // The leaf with the object's header first, then all others at once.
     for held in [false, true] {
         bench.disk.hold_reads = false;
         bench.end_one();
@@ -99,7 +99,7 @@ fn the_leaves_that_several_requests_need_are_read_together() {
 fn what_a_rotten_leaf_knew_is_lost_until_it_is_said_anew() {
     let mut bench = at_rest();
     let leaves = bench.disk.find(b"BrLf");
-    // Its second half: none of them is the one with the object's header.
+    // Corrupts the second half of a leaf without the object's header.
     let lost_names = |bench: &mut Bench, from: u64| -> Vec<u64> {
         let lost = |index: &u64| match get(bench, from + index, *index) {
             Err(ObjectFailure::Lost) => true,
@@ -118,7 +118,7 @@ fn what_a_rotten_leaf_knew_is_lost_until_it_is_said_anew() {
     let lost = lost_names(&mut bench, 10_000);
     assert!((20..80).contains(&lost.len()), "{lost:?}");
     assert_eq!(bench.counter("leaves_damaged"), 1);
-    // What is said anew is known, in memory and at home; the rest stays lost.
+    // New values are known, in memory and in leaves; the rest stays lost.
     for (at, index) in lost.iter().enumerate().filter(|(at, _)| at % 2 == 0) {
         let new = if at % 4 == 0 { value(*index, 1000) } else { Vec::new() };
         assert!(set(&mut bench, 20_000 + index, *index, new).is_ok());
@@ -151,7 +151,7 @@ fn a_leaf_that_can_not_be_read_once_is_read_again() {
 fn a_rotten_index_makes_the_store_unusable() {
     let mut bench = at_rest();
     let nodes = bench.disk.find(b"BrIx");
-    // Those of earlier rounds may be there as well.
+    // Nodes of earlier rounds may be there as well.
     nodes.iter().for_each(|at| bench.disk.corrupt(at + 17));
     let error = bench.restart().err().expect("it can't be opened");
     assert!(matches!(error, StoreError::Damaged { part: "index of the object index", .. }), "{error}");
@@ -173,11 +173,11 @@ fn create(bench: &mut Bench, description: ObjectDescription) -> Result<(), Failu
     bench.settle();
     match bench.events.pop_front() {
         Some(StoreEvent::Done { result, .. }) => result,
-        event => panic!("asked for an object, heard {event:?}"),
+        event => panic!("created an object, but got {event:?}"),
     }
 }
 
-/// Sets attributes of 30,000 bytes until there is no room; how many there are.
+/// Sets attributes of 30,000 bytes until there is no room. Returns the index of the first one that is refused.
 fn fill(bench: &mut Bench) -> u64 {
     for index in 1..1000 {
         match set(bench, 100_000 + index, index, value(index, 30_000)) {
@@ -188,7 +188,7 @@ fn fill(bench: &mut Bench) -> u64 {
             }
         }
     }
-    panic!("there is no end");
+    panic!("the device never becomes full");
 }
 
 #[test]
@@ -197,10 +197,10 @@ fn a_full_catalogue_refuses_to_grow_and_takes_overwrites_and_removals() {
     let before = bench.store.free_blocks();
     let count = fill(&mut bench);
     assert!(count > 120, "{count} of 30 kB each, on 16 MB");
-    // Not done, and not done when it comes again.
+    // It was not done, and is not done when it is sent again.
     assert!(set(&mut bench, 100_000 + count, count, value(1, 30_000)).is_err());
     assert_eq!(get(&mut bench, 99_999, count), Ok(Vec::new().into()));
-    // Many times over, more than is free could take.
+    // Many rounds: more than the free slots could take.
     for round in 0..6 {
         for index in (1..count).step_by(3) {
             let new = value(index + round, 30_000 - round as usize);
@@ -217,7 +217,7 @@ fn a_full_catalogue_refuses_to_grow_and_takes_overwrites_and_removals() {
     assert_eq!(create(&mut bench, volume(8, claimed + 16)), Err(Failure::NoSpace));
     assert!(ask(&mut bench, 400_000, command(ObjectId(1), Action::Remove, Vec::new(), Vec::new())).is_ok());
     bench.settle();
-    // All is garbage-collected, and a checkpoint gives the slots back.
+    // Everything is garbage-collected, and a checkpoint frees the slots.
     let created = command(ObjectId(1), Action::Create, Vec::new(), Vec::new());
     assert!(ask(&mut bench, 400_001, created).is_ok());
     checkpoint(&mut bench, 500_000);
@@ -238,7 +238,7 @@ fn what_volumes_were_promised_is_theirs() {
     for chunk in 0..room / 16 {
         bench.write(1000 + chunk, vec![data(16 * chunk, 16, chunk)]);
     }
-    // And what the object index has is not theirs.
+    // And volumes do not get the slots of the object index.
     let mut bench = with_object();
     let count = fill(&mut bench);
     let room = bench.store.free_blocks();
@@ -273,7 +273,7 @@ fn what_a_removed_object_leaves_goes_bit_by_bit_whatever_happens_in_between() {
         bench.end_one();
     }
     assert!(bench.counter("keys_swept") < 400, "not all at once: {}", bench.counter("keys_swept"));
-    // However soon the power fails each time, it comes to an end.
+    // It ends even if the power fails early every time.
     for _ in 0..60 {
         bench = bench.restart().expect("nothing is wrong").0;
         for _ in 0..3 {
@@ -337,7 +337,7 @@ fn starting_reads_the_index_and_no_leaf() {
     let _ = Store::new(config());
 }
 
-/// Two objects of 200 attributes each, in leaves of which none is in memory.
+/// Two objects of about 200 attributes each, in leaves of which none is in memory.
 fn two_at_rest() -> Bench {
     let mut bench = with_object();
     let make = command(ObjectId(2), Action::Create, Vec::new(), Vec::new());
@@ -359,7 +359,7 @@ fn remove(bench: &mut Bench, sequence: u64, object: u64) {
 #[test]
 fn a_rotten_leaf_of_a_removed_object_keeps_nothing_else_from_going() {
     let mut bench = two_at_rest();
-    // Not the one with the objects' headers, but another one of the first object's.
+    // A leaf of the first object without the objects' headers.
     let victim = bench.disk.find(b"BrLf").into_iter().find(|at| {
         let first = bench.disk.get(*at, 512)[24..41].to_vec();
         first[0] == 5 && first[8] == 1
@@ -372,7 +372,7 @@ fn a_rotten_leaf_of_a_removed_object_keeps_nothing_else_from_going() {
     assert_eq!(bench.counter("leaves_damaged"), 1);
     let collected = bench.counter("keys_swept");
     assert!((300..400).contains(&collected), "all but those of one leaf: {collected}");
-    // It tries again after a start, and that does not stop it either.
+    // After a restart, collection tries that leaf again, and continues all the same.
     let (mut bench, _) = bench.restart().expect("nothing is wrong");
     let make = command(ObjectId(3), Action::Create, Vec::new(), Vec::new());
     assert!(ask(&mut bench, 3000, make).is_ok());
@@ -392,7 +392,7 @@ fn what_a_removed_object_left_goes_though_there_is_always_something_else_to_do()
         if bench.counter("keys_swept") >= 200 {
             return;
         }
-        assert!(sequence < 3000, "nothing goes: {}", bench.counter("keys_swept"));
+        assert!(sequence < 3000, "nothing is collected: {}", bench.counter("keys_swept"));
         let set = SetAttribute { name: AttributeName::new(1, 1), value: value(sequence, 10).into() };
         let command = match sequence {
             2000 => command(ObjectId(2), Action::Remove, Vec::new(), Vec::new()),
@@ -402,7 +402,7 @@ fn what_a_removed_object_left_goes_though_there_is_always_something_else_to_do()
         let request = ObjectRequest { commands: vec![command] };
         bench.store.execute(bench.now, name, sequence - 3, Vec::new(), request, &mut bench.out);
         bench.perform();
-        // While one is being written, the next is there already.
+        // The next request is there while one is being written.
         if sequence > 2000 {
             bench.end_one();
         }
@@ -415,7 +415,7 @@ fn who_finds_no_room_waits_for_that_of_removed_objects() {
     let make = command(ObjectId(2), Action::Create, Vec::new(), Vec::new());
     assert!(ask(&mut bench, 2, make).is_ok());
     let count = fill(&mut bench);
-    // One goes, and the next comes, without a moment in between.
+    // A removal and the next request, without a pause in between.
     let set = |index: u64| SetAttribute { name: AttributeName::new(1, index as u32), value: value(1, 30_000).into() };
     let requests = [
         vec![command(ObjectId(1), Action::Remove, Vec::new(), Vec::new())],
@@ -442,7 +442,7 @@ fn a_list_has_the_leaves_ahead_of_it_read_together() {
     let (mut bench, _) = bench.restart().expect("nothing is wrong");
     let list = |most| command(ObjectId(1), Action::ListAttributes { after: None, page: None, most }, vec![], vec![]);
     let name = TransactionId { host: Generation(5), sequence: 7000 };
-    // The one with the header was read at the start.
+    // The leaf with the header was read at the start.
     let before = bench.counter("leaves_read");
     bench.disk.hold_reads = true;
     bench.store.execute(bench.now, name, 0, Vec::new(), ObjectRequest { commands: vec![list(1000)] }, &mut bench.out);
@@ -451,7 +451,7 @@ fn a_list_has_the_leaves_ahead_of_it_read_together() {
     bench.disk.hold_reads = false;
     bench.run();
     assert!(matches!(bench.events.pop_front(), Some(StoreEvent::Executed { answer: Ok(_), .. })));
-    // Who wants one has one read.
+    // A request for one attribute reads one leaf.
     let (mut bench, _) = bench.restart().expect("nothing is wrong");
     assert!(ask(&mut bench, 7001, list(1)).is_ok());
     assert!(bench.counter("leaves_read") <= 3, "{}", bench.counter("leaves_read"));

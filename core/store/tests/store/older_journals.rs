@@ -1,4 +1,4 @@
-//! Journals of earlier releases, whose batches end at any sector of 512 bytes, on disks that write 4 KiB at once.
+//! Tests of journals of earlier releases, whose batches end at any sector of 512 bytes, on disks with physical sectors of 4 KiB.
 
 use crate::disk::TestDisk;
 use crate::protocol::{Bench, data, intent, patterns, transaction};
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 const LARGE: Medium = Medium { physical_sector: 4096, cached: false };
 
-/// Makes the disk one of an earlier release: its superblock's copies name that format.
+/// Makes the disk look like one of an earlier release: both copies of the superblock name that format.
 fn make_older(disk: &mut TestDisk, format: u32) {
     for copy in [0, 4096] {
         let mut bytes = disk.get(copy, 512);
@@ -18,7 +18,7 @@ fn make_older(disk: &mut TestDisk, format: u32) {
     }
 }
 
-/// Where batches begin in the journal, by their sequences.
+/// The offsets of batches in the journal, by their sequences.
 fn batches(bench: &Bench) -> BTreeMap<u64, u64> {
     let geometry = Superblock::read(&bench.disk.get(0, 8192)).expect("it is whole").geometry;
     let mut found = BTreeMap::new();
@@ -36,7 +36,7 @@ fn batches(bench: &Bench) -> BTreeMap<u64, u64> {
 fn a_journal_that_ends_within_a_physical_sector_is_read_and_goes_on_at_the_next() {
     let mut unaligned = 0;
     for format in 2..FORMAT {
-        // Each write makes its batch end elsewhere.
+        // Each number of writes makes the last batch end elsewhere.
         for writes in 1..=9 {
             let mut bench = Bench::with_object(100);
             for sequence in 1..=writes {
@@ -61,7 +61,7 @@ fn a_journal_that_ends_within_a_physical_sector_is_read_and_goes_on_at_the_next(
             assert!(new.len() >= 2, "{new:?}");
             assert!(new.values().all(|at| at.is_multiple_of(4096)), "no batch shares a physical sector: {new:?}");
 
-            // What was written behind the old batches is found behind them, by a release of either kind of disk.
+            // Recovery finds the new batches behind the old ones, whatever the physical sector is.
             bench.disk.crash_hard();
             for medium in [LARGE, Medium::default()] {
                 let (mut bench, recovered) = Bench::start_on(medium, bench.disk.clone(), 4).expect("it can be read");
@@ -72,5 +72,5 @@ fn a_journal_that_ends_within_a_physical_sector_is_read_and_goes_on_at_the_next(
             }
         }
     }
-    assert!(unaligned > 0, "else nothing was tried");
+    assert!(unaligned > 0, "some batches must be unaligned");
 }

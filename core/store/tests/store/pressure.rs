@@ -1,4 +1,4 @@
-//! More than there is room for: whoever waits is answered, and nobody works in vain.
+//! Tests of overload: every waiting request is answered, and no checkpoint is made in vain.
 
 use crate::protocol::{Bench, data, intent, transaction};
 use crate::requests::{command, with_object};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const WRITES: u64 = 60;
 
-/// More undecided intents than the journal carries, and the events so far.
+/// A store with more undecided intents than the journal carries, and its events so far.
 fn flooded() -> (Bench, Vec<StoreEvent>) {
     let mut bench = Bench::with_object(1024);
     for sequence in 1..=WRITES {
@@ -28,7 +28,7 @@ fn a_write_that_finds_no_room_among_the_undecided_is_refused_in_time() {
     bench.settle();
     let busy = |event: &StoreEvent| matches!(event, StoreEvent::Prepared { result: Err(Failure::Busy), .. });
     assert_eq!(bench.events.iter().filter(|event| busy(event)).count(), WRITES as usize - prepared.len());
-    // Of those that were prepared one is decided: there is room for another.
+    // When one of the prepared intents is decided, there is room for another.
     bench.events.clear();
     bench.store.commit(bench.now, transaction(1), &mut bench.out);
     bench.store.prepare(bench.now, intent(100, vec![data(500, 1, 9)]), &mut bench.out);
@@ -50,7 +50,7 @@ fn no_checkpoint_is_made_for_room_that_only_decisions_can_give() {
         bench.wake();
         bench.run();
     }
-    assert!(checkpoints(&bench) - before <= 1, "{} checkpoints for nothing", checkpoints(&bench) - before);
+    assert!(checkpoints(&bench) - before <= 1, "{} useless checkpoints", checkpoints(&bench) - before);
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn requests_that_wait_hold_no_more_than_they_may() {
     let data = Bytes::from(vec![1; limits::OBJECT_IO_BYTES_MAX]);
     let write = |object| command(ObjectId(object), Action::Write { offset: 0, data: data.clone() }, vec![], vec![]);
     let most = limits::WAITING_BYTES_MAX / limits::OBJECT_REQUEST_BYTES_MAX;
-    // The disk does nothing: what is on record is as much as a batch may be, the rest waits.
+    // The disk does nothing: one batch's worth of requests is noted, the others wait.
     for sequence in 1..2 * most as u64 {
         let name = TransactionId { host: Generation(5), sequence };
         let request = ObjectRequest { commands: vec![write(1), write(1)] };
@@ -70,7 +70,7 @@ fn requests_that_wait_hold_no_more_than_they_may() {
     let refused = |event: &StoreEvent| matches!(event, StoreEvent::Executed { answer, .. } if *answer == busy);
     let count = bench.events.iter().filter(|event| refused(event)).count();
     assert!((most - 5..=most).contains(&count), "{count} of {} are refused", 2 * most);
-    // None of what was held is counted for ever.
+    // The bytes of refused and executed requests are not counted any more.
     bench.settle();
     bench.events.clear();
     let name = TransactionId { host: Generation(5), sequence: 10_000 };

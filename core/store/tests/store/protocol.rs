@@ -1,4 +1,4 @@
-//! A store and its disk, driven by hand: what single tests need.
+//! A store and its disk, driven step by step, and tests of single requests.
 
 use crate::disk::TestDisk;
 use braid_base::{
@@ -23,12 +23,12 @@ pub fn transaction(sequence: u64) -> TransactionId {
     TransactionId { host: Generation(3), sequence }
 }
 
-/// A block's worth of bytes that nobody else writes.
+/// A block's content, which is different for each value.
 pub fn pattern(value: u64) -> Vec<u8> {
     (0..BLOCK_BYTES as u64 / 8).flat_map(|at| (value ^ at << 48).to_le_bytes()).collect()
 }
 
-/// Data for `range`, of value `value` and counting up.
+/// Data for `count` blocks from `start` on, with values from `value` on.
 pub fn data(start: u64, count: u64, value: u64) -> Piece {
     let bytes: Vec<u8> = (0..count).flat_map(|at| pattern(value + at)).collect();
     Piece { range: BlockRange::new(start, count), content: Content::Data(bytes.into()) }
@@ -50,7 +50,7 @@ pub fn intent(sequence: u64, pieces: Vec<Piece>) -> Intent {
     }
 }
 
-/// A store at work.
+/// A store in service, with its disk.
 pub struct Bench {
     pub store: Store,
     pub disk: TestDisk,
@@ -66,7 +66,7 @@ impl Bench {
         Bench::with_journal(JOURNAL, seed)
     }
 
-    /// The same, with a journal of so many bytes.
+    /// An empty store with a journal of `journal` bytes.
     pub fn with_journal(journal: u64, seed: u64) -> Bench {
         let disk = TestDisk::formatted(
             Store::format_with(&config(), DiskId(1), 77, Some(journal)).expect("it is large enough"),
@@ -76,19 +76,19 @@ impl Bench {
         bench
     }
 
-    /// A store on a disk that is there.
+    /// A store on an existing disk.
     pub fn start(disk: TestDisk, seed: u64) -> Result<(Bench, Recovered), StoreError> {
         Bench::start_on(Medium::default(), disk, seed)
     }
 
-    /// The same, on a disk of this kind.
+    /// A store on an existing disk of this kind.
     pub fn start_on(medium: Medium, disk: TestDisk, seed: u64) -> Result<(Bench, Recovered), StoreError> {
         let mut bench = Bench::power_on_with(Store::new(config()).on(medium), disk, seed);
         bench.run();
         match bench.events.pop_front() {
             Some(StoreEvent::Ready(recovered)) => Ok((bench, recovered)),
             Some(StoreEvent::Unusable(error)) => Err(error),
-            event => panic!("a start ends otherwise, not with {event:?}"),
+            event => panic!("recovery ended with {event:?}"),
         }
     }
 
@@ -104,7 +104,7 @@ impl Bench {
         bench
     }
 
-    /// An object of `blocks` blocks in a store that has none.
+    /// A store with one object of `blocks` blocks.
     pub fn with_object(blocks: u64) -> Bench {
         let mut bench = Bench::new(1);
         let description = ObjectDescription {
@@ -121,7 +121,7 @@ impl Bench {
         bench
     }
 
-    /// Hands effects to the disk, and collects events.
+    /// Sends effects to the disk, and collects events.
     pub fn perform(&mut self) {
         self.store.invariants();
         for effect in self.out.drain() {
@@ -141,7 +141,7 @@ impl Bench {
         true
     }
 
-    /// Until the disk is idle, without letting time pass.
+    /// Runs until the disk is idle, without letting time pass.
     pub fn run(&mut self) {
         self.perform();
         while self.end_one() {}
@@ -156,7 +156,7 @@ impl Bench {
         true
     }
 
-    /// Until nothing is left to do.
+    /// Runs until there is nothing left to do.
     pub fn settle(&mut self) {
         self.run();
         for _ in 0..1000 {
@@ -169,7 +169,7 @@ impl Bench {
         panic!("the store does not come to rest");
     }
 
-    /// Power fails and comes back.
+    /// The power fails and comes back.
     pub fn restart(mut self) -> Result<(Bench, Recovered), StoreError> {
         self.disk.crash(&mut self.rng);
         let seed = self.rng.next_u64();
@@ -182,7 +182,7 @@ impl Bench {
         self.run();
         match self.events.pop_front() {
             Some(StoreEvent::Prepared { transaction, result }) if transaction == expected => result,
-            event => panic!("prepared {expected}, heard {event:?}"),
+            event => panic!("prepared {expected}, but got {event:?}"),
         }
     }
 
@@ -210,7 +210,7 @@ impl Bench {
         self.run();
         match self.events.pop_front() {
             Some(StoreEvent::Read { ticket: 5, result }) => result.map(|pieces| join(&pieces)),
-            event => panic!("asked to read, heard {event:?}"),
+            event => panic!("read, but got {event:?}"),
         }
     }
 
@@ -349,9 +349,9 @@ fn a_read_on_its_way_keeps_the_slot_it_reads() {
     bench.disk.hold_reads = false;
     bench.run();
     let Some(StoreEvent::Read { ticket: 9, result: Ok(pieces) }) = bench.events.pop_front() else {
-        panic!("it was asked")
+        panic!("the read was requested")
     };
-    assert_eq!(join(&pieces), patterns(50..66), "as of when it was asked for");
+    assert_eq!(join(&pieces), patterns(50..66), "the content as of the call");
     assert_eq!(bench.counter("slots_free"), free);
 }
 
@@ -360,7 +360,7 @@ fn nothing_goes_home_to_a_slot_that_is_nobodys() {
     let mut bench = Bench::with_object(100);
     bench.write(1, vec![data(16, 16, 50)]);
     let home = *bench.disk.find(&pattern(53)[..512]).last().expect("it was written there");
-    // A read of the old content keeps the block from going home, until the whole chunk is overwritten elsewhere.
+    // A read of the old content keeps the dirty block from being written to its slot, until the whole chunk is overwritten elsewhere.
     bench.disk.hold_reads = true;
     bench.store.read(9, OBJECT, &[BlockRange::new(19, 1)], &mut bench.out);
     bench.write(2, vec![data(19, 1, 700)]);
@@ -371,7 +371,7 @@ fn nothing_goes_home_to_a_slot_that_is_nobodys() {
             break;
         }
     }
-    assert_eq!(bench.counter("checkpoints"), 0, "it waits for the read");
+    assert_eq!(bench.counter("checkpoints"), 0, "the checkpoint waits for the read");
     bench.write(1000, vec![data(16, 16, 900)]);
     bench.disk.hold_reads = false;
     bench.settle();
@@ -385,7 +385,7 @@ fn nothing_goes_home_to_a_slot_that_is_nobodys() {
 fn a_commit_while_a_long_snapshot_is_written_is_not_overtaken_by_it() {
     for steps in 0..12 {
         let mut bench = Bench::with_object(100);
-        // More than one batch holds, so that the snapshot takes several.
+        // More than one batch holds, so that the snapshot takes several batches.
         for (sequence, start) in [(1, 0), (2, 16)] {
             assert_eq!(bench.prepare(intent(sequence, vec![data(start, 12, sequence * 1000)])), Ok(()));
         }
@@ -416,7 +416,7 @@ fn a_commit_while_a_long_snapshot_is_written_is_not_overtaken_by_it() {
 fn immediate_writes_to_one_chunk_take_turns() {
     let mut bench = Bench::with_object(100);
     bench.write(1, vec![data(0, 16, 50)]);
-    // The second must not count on the slot that the first gives back.
+    // The second write must not rely on the slot that the first one frees.
     bench.store.apply(bench.now, intent(2, vec![hole(0, 16)]), &mut bench.out);
     bench.store.apply(bench.now, intent(3, vec![data(3, 1, 900)]), &mut bench.out);
     bench.settle();
@@ -432,7 +432,7 @@ fn immediate_writes_to_one_chunk_take_turns() {
 #[test]
 fn failing_time_and_again_early_in_a_checkpoint_does_not_fill_the_journal() {
     let mut bench = Bench::with_object(100);
-    // What every snapshot carries along: a fifth of the journal.
+    // Intents that every snapshot carries along: a fifth of the journal.
     for (sequence, start) in [(1, 0), (2, 16)] {
         assert_eq!(bench.prepare(intent(sequence, vec![data(start, 12, sequence * 1000)])), Ok(()));
     }
@@ -449,7 +449,7 @@ fn failing_time_and_again_early_in_a_checkpoint_does_not_fill_the_journal() {
     }
     assert!(bench.counter("journal_bytes_used") > JOURNAL / 2, "a checkpoint is due");
     for round in 0..60 {
-        // It is just ready, and the first of the snapshot's batches may be written.
+        // Recovery has just ended, and the first batch of the snapshot may be written.
         bench.end_one();
         bench.disk.crash_hard();
         bench = Bench::power_on(bench.disk, round);

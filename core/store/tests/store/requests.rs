@@ -1,5 +1,5 @@
-//! Requests for objects that hold bytes and attributes, and the model of what is to be answered: the same commands over a plain map, in the
-//! order in which the answers come. That is the order of the calls, as long as all of them are asked for again, in order, after a crash.
+//! Requests for objects that hold bytes and attributes, with a model of the answers: the same commands on a plain map, in the order of
+//! the answers. That is the order of the calls, provided that all unanswered requests are sent again, in order, after a crash.
 
 use crate::protocol::Bench;
 use braid_base::{Generation, ObjectId, Rng, TransactionId};
@@ -12,7 +12,7 @@ use braid_wire::{
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-/// Other hosts' transactions are not mixed up with these.
+/// A host of its own, so that its sequences differ from those of transactions.
 const HOST: Generation = Generation(5);
 const OBJECTS: u64 = 3;
 const NAMES: u64 = 80;
@@ -23,14 +23,14 @@ pub struct Requests {
     next: u64,
     unanswered: BTreeMap<u64, ObjectRequest>,
     answered: BTreeMap<u64, (ObjectRequest, ObjectAnswer)>,
-    /// The device may say that it is full.
+    /// The device may answer that it is full.
     pub may_be_full: bool,
     pub count: u64,
     pub refused: u64,
 }
 
 impl Requests {
-    /// Asks for something, or asks again.
+    /// Sends a request, or repeats one, or settles some.
     pub fn step(&mut self, bench: &mut Bench, rng: &mut Rng) {
         match rng.below(8) {
             0 => self.ask_again(bench, rng),
@@ -39,7 +39,7 @@ impl Requests {
         }
     }
 
-    /// All below it are answered.
+    /// All requests below the mark are answered.
     fn mark(&self) -> u64 {
         self.unanswered.keys().next().copied().unwrap_or(self.next + 1)
     }
@@ -47,7 +47,7 @@ impl Requests {
     pub fn ask(&mut self, bench: &mut Bench, request: ObjectRequest) {
         self.next += 1;
         self.unanswered.insert(self.next, request.clone());
-        assert!(self.send(bench, self.next, request), "it is awaited");
+        assert!(self.send(bench, self.next, request), "the host waits for the request");
     }
 
     fn send(&self, bench: &mut Bench, sequence: u64, request: ObjectRequest) -> bool {
@@ -55,20 +55,20 @@ impl Requests {
         bench.store.execute(bench.now, name, self.mark(), Vec::new(), request, &mut bench.out)
     }
 
-    /// What was answered is answered again, and not done again.
+    /// Repeats an answered request: it is answered again, and not executed again.
     fn ask_again(&mut self, bench: &mut Bench, rng: &mut Rng) {
         if self.answered.is_empty() {
             return;
         }
         let nth = rng.below(self.answered.len() as u64) as usize;
         let (sequence, (request, _)) = self.answered.iter().nth(nth).expect("there are so many");
-        // One that only asks is done anew, and may find another thing.
+        // A request that only reads is executed again, and may have another answer.
         if !request.only_asks() {
             self.send(bench, *sequence, request.clone());
         }
     }
 
-    /// The host knows all answers up to its mark.
+    /// The host knows all answers below its mark.
     fn forget(&mut self, bench: &mut Bench, rng: &mut Rng) {
         if rng.chance(1, 3) {
             let mark = self.mark();
@@ -80,7 +80,7 @@ impl Requests {
     pub fn on_executed(&mut self, name: TransactionId, answer: ObjectAnswer) {
         let Some(request) = self.unanswered.remove(&name.sequence) else {
             if let Some((_, before)) = self.answered.get(&name.sequence) {
-                assert_eq!(&answer, before, "{name} is answered again, otherwise");
+                assert_eq!(&answer, before, "{name} has another answer the second time");
             }
             return;
         };
@@ -93,14 +93,15 @@ impl Requests {
             Err(ObjectRefusal { failure: ObjectFailure::NoSpace, .. }) if self.may_be_full => self.refused += 1,
             _ => {
                 let expected = evaluate(&request, &mut self.model).expect("all of the model is in memory");
-                assert!(answer == expected.answer, "{name}: not what was to be answered");
+                assert!(answer == expected.answer, "{name}: the answer differs from the model");
                 view::apply(&expected.changes, &mut self.model);
             }
         }
         self.answered.insert(name.sequence, (request, answer));
     }
 
-    /// After a crash: all that was not answered is asked for again, in order. What only asks is not: it would find what came behind it.
+    /// After a crash: sends all unanswered requests again, in order. Requests that only read are dropped, because they might see the
+    /// effects of later ones.
     pub fn ask_all_again(&mut self, bench: &mut Bench) {
         self.unanswered.retain(|_, request| !request.only_asks());
         for (sequence, request) in &self.unanswered {
@@ -108,7 +109,7 @@ impl Requests {
         }
     }
 
-    /// Has everything read.
+    /// Sends requests that read everything.
     pub fn ask_for_everything(&mut self, bench: &mut Bench) {
         let ask = |action, object, gets| command(object, action, Vec::new(), gets);
         let list = |after| Action::ListAttributes { after, page: None, most: 1000 };
@@ -194,19 +195,19 @@ fn some_command(rng: &mut Rng) -> ObjectCommand {
     command(object, action, sets, gets)
 }
 
-/// An object of number 1, in a store that has none.
+/// A store with object number 1.
 pub fn with_object() -> Bench {
     with_object_in(Bench::new(1))
 }
 
-/// The same in this one.
+/// Creates object number 1 in this store.
 pub fn with_object_in(mut bench: Bench) -> Bench {
     let created = ask(&mut bench, 1, command(ObjectId(1), Action::Create, Vec::new(), Vec::new()));
     assert_eq!(created.map(|results| results[0].action.clone()), Ok(ActionResult::Created { object: ObjectId(1) }));
     bench
 }
 
-/// One command, done to its end.
+/// Executes one command, and waits for its answer.
 pub fn ask(bench: &mut Bench, sequence: u64, command: ObjectCommand) -> ObjectAnswer {
     let name = TransactionId { host: HOST, sequence };
     bench.store.execute(bench.now, name, 0, Vec::new(), ObjectRequest { commands: vec![command] }, &mut bench.out);
@@ -214,11 +215,11 @@ pub fn ask(bench: &mut Bench, sequence: u64, command: ObjectCommand) -> ObjectAn
         bench.run();
         match bench.events.pop_front() {
             Some(braid_store::StoreEvent::Executed { name: done, answer }) if done == name => return answer,
-            None => assert!(bench.wake(), "it is not answered"),
-            event => panic!("asked {name}, heard {event:?}"),
+            None => assert!(bench.wake(), "the request is not answered"),
+            event => panic!("executed {name}, but got {event:?}"),
         }
     }
-    panic!("it is not answered");
+    panic!("the request is not answered");
 }
 
 /// Sets an attribute of object 1.
@@ -227,7 +228,7 @@ pub fn set(bench: &mut Bench, sequence: u64, index: u64, value: Vec<u8>) -> Obje
     ask(bench, sequence, command(ObjectId(1), Action::Nothing, vec![set], Vec::new()))
 }
 
-/// Gets one.
+/// Gets an attribute of object 1.
 pub fn get(bench: &mut Bench, sequence: u64, index: u64) -> Result<Bytes, ObjectFailure> {
     let gets = vec![AttributeName::new(1, index as u32)];
     let answer = ask(bench, sequence, command(ObjectId(1), Action::Nothing, Vec::new(), gets));

@@ -1,5 +1,4 @@
-//! Random requests to a store, and a naive model that says what may be read: per block the list of what was written to
-//! it, in order.
+//! Random requests to a store, and a naive model of what reads may return: for each block the list of its contents, in order.
 
 use crate::disk::TestDisk;
 use crate::missing::{DEVICES, Missing, OWN, Written};
@@ -12,18 +11,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 type Block = (ObjectId, u64);
 
-/// How far a transaction has come, as its device knows.
+/// The progress of a transaction, as the device knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
-    /// Asked to prepare, or to apply.
+    /// A prepare or an apply was requested.
     Asked,
     Prepared,
-    /// Asked to commit, or to abort; not yet durable.
+    /// A commit or an abort was requested, and is not durable yet.
     Committing,
     Aborting,
-    /// Dropped by a membership that is not yet durable.
+    /// Dropped by a membership that is not durable yet.
     Dropping,
-    /// Refused by a membership that is perhaps not yet durable, when it came to the disk.
+    /// Refused because of a membership that may not have been durable when the refusal was.
     Refused,
     /// In force, durably.
     Committed,
@@ -43,7 +42,7 @@ struct Transaction {
 struct Reading {
     object: ObjectId,
     ranges: Vec<BlockRange>,
-    /// For each block, what may be read.
+    /// The values that may be read from each block.
     allowed: Vec<BTreeSet<Option<u64>>>,
 }
 
@@ -51,21 +50,21 @@ struct Reading {
 pub struct Run {
     pub bench: Bench,
     rng: Rng,
-    /// Blocks, and whether it is redundant.
+    /// The number of blocks, and whether the object is redundant.
     objects: BTreeMap<ObjectId, (u64, bool)>,
-    /// Who is in, and what the others have missed.
+    /// The membership, and what the other devices have missed.
     missing: Missing,
     creating: BTreeMap<u64, ObjectDescription>,
-    /// What was written to each block, in the order in which it takes effect; none: a hole.
+    /// The values that were written to each block, in the order in which they take effect; none: a hole.
     history: BTreeMap<Block, Vec<(TransactionId, Option<u64>)>>,
     transactions: BTreeMap<TransactionId, Transaction>,
     reading: BTreeMap<u64, Reading>,
-    /// For objects that hold attributes, if there are any.
+    /// Requests for objects that hold attributes, if there are any.
     pub requests: Option<Requests>,
     next: u64,
     /// The disk may refuse space.
     pub may_be_full: bool,
-    /// Whole chunks are written, and nothing else.
+    /// Only whole chunks are written.
     pub only_whole_chunks: bool,
     pub refused: u64,
     pub reads: u64,
@@ -98,7 +97,7 @@ impl Run {
         }
     }
 
-    /// One random thing happens.
+    /// Does one random thing.
     pub fn step(&mut self) {
         if let Some(requests) = &mut self.requests
             && self.rng.chance(1, 4)
@@ -266,7 +265,7 @@ impl Run {
         }
     }
 
-    /// Another membership; what was undecided may go with it.
+    /// Adopts another membership. Undecided intents may be dropped with it.
     fn adopt(&mut self) {
         let device = DEVICES[self.rng.below(DEVICES.len() as u64) as usize];
         let membership = self.missing.next(device, self.rng.between(1, 2) as u32);
@@ -290,10 +289,10 @@ impl Run {
             self.move_on(id, Progress::Dropping, Progress::Gone);
         }
         let left = self.transactions.values().any(|transaction| transaction.progress == Progress::Dropping);
-        assert!(!left || !self.missing.adopting.is_empty(), "all that was dropped is named");
+        assert!(!left || !self.missing.adopting.is_empty(), "every dropped intent is named");
     }
 
-    /// What the store says that others have missed is what must be, and what may be.
+    /// Checks what the store says other devices have missed, against what must be recorded and what may be.
     fn compare_missed(&self) {
         let (must, may) = self.missing.bounds();
         for device in DEVICES.into_iter().filter(|device| *device != OWN) {
@@ -310,7 +309,7 @@ impl Run {
         }
     }
 
-    /// Commits that may be forgotten. Not while a membership is on its way: who lives by it waits for that.
+    /// Forgets some commits. Not while a membership is being adopted, because the device waits for that first.
     fn let_go(&mut self) {
         if !self.missing.adopting.is_empty() {
             return;
@@ -341,7 +340,7 @@ impl Run {
         }
     }
 
-    /// What may be read from a block now: what is in force last, and before it what is not certain to be.
+    /// The values that may be read from a block now: the last one that is certain to be in force, and the later ones that may be.
     fn allowed(&self, block: Block) -> BTreeSet<Option<u64>> {
         let mut allowed = BTreeSet::new();
         for (id, value) in self.history.get(&block).into_iter().flatten().rev() {
@@ -368,7 +367,7 @@ impl Run {
         self.reading.insert(ticket, Reading { object, ranges, allowed });
     }
 
-    /// Takes in what the store says.
+    /// Processes the events of the store.
     pub fn hear(&mut self) {
         self.bench.perform();
         while let Some(event) = self.bench.events.pop_front() {
@@ -393,10 +392,10 @@ impl Run {
                 StoreEvent::Adopted { ticket, dropped } => self.on_adopted(ticket, dropped),
                 StoreEvent::Executed { name, answer } => match &mut self.requests {
                     Some(requests) => requests.on_executed(name, answer),
-                    None => panic!("nobody asked for objects"),
+                    None => panic!("no request for objects was sent"),
                 },
-                StoreEvent::Looked { .. } => panic!("nobody looks"),
-                StoreEvent::Ready(_) | StoreEvent::Unusable(_) => panic!("the store is at work, and says {event:?}"),
+                StoreEvent::Looked { .. } => panic!("no look was requested"),
+                StoreEvent::Ready(_) | StoreEvent::Unusable(_) => panic!("a store in service sent {event:?}"),
             }
         }
     }
@@ -416,7 +415,7 @@ impl Run {
                 self.move_on(id, Progress::Asked, Progress::Refused);
             }
             Err(failure) => {
-                // Too much is undecided for too long: its host has to try again.
+                // Too many intents are undecided for too long: the host has to try again.
                 let busy = failure == Failure::Busy;
                 assert!(busy || self.may_be_full && failure == Failure::NoSpace, "{id}: {failure}");
                 self.refused += u64::from(!busy);
@@ -433,7 +432,7 @@ impl Run {
         transaction.progress = to;
     }
 
-    /// It turned out never to have taken effect.
+    /// Removes a write from the history: it has never taken effect.
     fn strike(&mut self, id: TransactionId) {
         for block in self.transactions[&id].writes.keys() {
             if let Some(history) = self.history.get_mut(block) {
@@ -455,11 +454,11 @@ impl Run {
         }
     }
 
-    /// The power fails and comes back; what was promised must be there.
+    /// The power fails and comes back. Everything that was answered must be there.
     pub fn crash(&mut self) {
         self.recoveries += 1;
         self.bench.disk.crash(&mut self.rng);
-        // Now and then it fails again while the store recovers.
+        // Sometimes it fails again while the store recovers.
         while self.rng.chance(1, 3) {
             let mut bench = Bench::power_on(self.bench.disk.clone(), self.rng.next_u64());
             for _ in 0..self.rng.below(12) {
@@ -477,7 +476,7 @@ impl Run {
             Ok(started) => started,
             Err(error) => panic!("after a crash: {error}"),
         };
-        assert_eq!(view.membership, recovered.membership, "a tool that only looks sees what a start finds");
+        assert_eq!(view.membership, recovered.membership, "the journal view has the recovered membership");
         let named = recovered.intents.iter().map(|intent| intent.transaction.host);
         assert!(
             named.chain(recovered.commits.iter().map(|commit| commit.transaction.host)).max() <= Some(view.generation)
@@ -492,7 +491,7 @@ impl Run {
             }
         }
         let found = self.bench.store.objects();
-        assert!(view.objects.into_values().eq(found.clone()), "and the objects that a start finds");
+        assert!(view.objects.into_values().eq(found.clone()), "the journal view has the recovered objects");
         let objects = found.iter().map(|found| (found.object, (found.blocks, found.redundant))).collect();
         assert_eq!(self.objects, objects);
         self.compare(&recovered);
@@ -515,12 +514,12 @@ impl Run {
         self.read_everything();
     }
 
-    /// What recovery says of each transaction must be what can be.
+    /// Checks what recovery says of each transaction against what is possible.
     fn compare(&mut self, recovered: &Recovered) {
         let intents: BTreeSet<_> = recovered.intents.iter().map(|intent| intent.transaction).collect();
         let commits: BTreeSet<_> = recovered.commits.iter().map(|commit| commit.transaction).collect();
         for id in intents.iter().chain(&commits) {
-            assert!(self.transactions.contains_key(id), "{id} was never heard of");
+            assert!(self.transactions.contains_key(id), "{id} was never requested");
         }
         for intent in &recovered.intents {
             let blocks: Vec<Block> = self.transactions[&intent.transaction].writes.keys().copied().collect();
@@ -553,7 +552,7 @@ impl Run {
                 (Progress::Committing, _) => ["undecided", "committed"],
                 (Progress::Dropping | Progress::Refused, _) if is_stale => ["unknown", "unknown"],
                 (Progress::Dropping, _) => ["undecided", "undecided"],
-                // With that membership, the refusal is forgotten.
+                // If that membership was lost, so was the refusal.
                 (Progress::Refused, _) => ["undecided", "unknown"],
                 (Progress::Aborting, _) => ["undecided", "unknown"],
                 (Progress::Committed, _) if transaction.forgotten => ["committed", "unknown"],
@@ -579,7 +578,7 @@ impl Run {
         struck.into_iter().for_each(|id| self.strike(id));
     }
 
-    /// Immediate writes that were not answered happened or did not, as a whole.
+    /// Finds out which immediate writes without an answer happened. Each must have happened as a whole or not at all.
     fn find_out(&mut self) {
         let asked = |(_, transaction): &(&TransactionId, &Transaction)| {
             transaction.applied && transaction.progress == Progress::Asked
@@ -611,7 +610,7 @@ impl Run {
         }
     }
 
-    /// Reads every block, and waits for it.
+    /// Reads every block, and checks the content.
     pub fn read_everything(&mut self) {
         for (object, (blocks, _)) in self.objects.clone() {
             self.read_ranges(object, vec![BlockRange::new(0, blocks)]);
@@ -628,7 +627,7 @@ impl Run {
         assert!(self.reading.is_empty(), "every read is answered");
     }
 
-    /// Everything undecided is decided; then all must be at rest and right.
+    /// Decides everything undecided, and runs until the store is idle; then everything must be right.
     pub fn finish(&mut self) {
         if let Some(requests) = &mut self.requests {
             requests.ask_for_everything(&mut self.bench);
@@ -658,7 +657,7 @@ impl Run {
     }
 }
 
-/// What a piece holds: the value of each block.
+/// The value of each block of a piece.
 fn values_of(piece: &Piece) -> Vec<Option<u64>> {
     match &piece.content {
         Content::Hole => vec![None; piece.range.count as usize],
