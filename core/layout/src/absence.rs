@@ -1,21 +1,21 @@
-//! Which devices of a volume's ring are unavailable, as plans see it.
+//! An absence lists the devices of a volume's ring that plans must not use as usual.
 //!
 //! ```text
 //!              read    written
-//!   usual      yes     yes
-//!   stale      no      yes       it was unavailable, is back, and catches up on what it missed
+//!   normal     yes     yes
+//!   stale      no      yes       it is returning, and is being resynchronised
 //!   lost       no      no        it is out
 //! ```
 //!
-//! What a stale device takes is right from then on; which of its blocks still lack something is not known here. So it
-//! is not read at all, until whoever restores it (`RestorePlan`) is done and takes it off the list.
+//! What a stale device writes is valid from then on, but it is not known here which of its other blocks are stale. Therefore it is not
+//! read at all until its resynchronisation (`RestorePlan`) is complete and it is removed from the list.
 
-/// Which positions of a volume's ring can't be used as usual.
+/// The positions of a volume's ring that can't be used as usual.
 ///
-/// Every plan keeps its own, most often an empty one: which takes no memory, and no time to copy.
+/// Every plan has its own copy. It is usually empty, takes no memory then, and no time to copy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Absence {
-    /// Positions and how they are unavailable, ascending: each once.
+    /// Positions and their state, ascending, each once.
     unavailable: Vec<(usize, Missing)>,
 }
 
@@ -26,12 +26,12 @@ enum Missing {
 }
 
 impl Absence {
-    /// Every device is there.
+    /// All devices are usable.
     pub fn none() -> Absence {
         Absence::default()
     }
 
-    /// Neither read nor written: the device at `position` is out, even if it was said to be stale.
+    /// Marks the device at `position` as lost: neither read nor written. Overrides stale.
     pub fn lose(&mut self, position: usize) {
         match self.find(position) {
             Ok(index) => self.unavailable[index].1 = Missing::Lost,
@@ -39,20 +39,20 @@ impl Absence {
         }
     }
 
-    /// Written, but not read: the device at `position` is back and catches up. One that is lost stays lost.
+    /// Marks the device at `position` as stale: written, but not read. A lost device stays lost.
     pub fn stale(&mut self, position: usize) {
         if let Err(index) = self.find(position) {
             self.unavailable.insert(index, (position, Missing::Stale));
         }
     }
 
-    /// True if every device is read and written as usual.
+    /// True if all devices are read and written as usual.
     #[inline]
     pub fn is_none(&self) -> bool {
         self.unavailable.is_empty()
     }
 
-    /// True if the device at `position` can't be written (nor read).
+    /// True if the device at `position` can be neither written nor read.
     #[inline]
     pub fn is_lost(&self, position: usize) -> bool {
         !self.is_none() && self.find(position).is_ok_and(|index| self.unavailable[index].1 == Missing::Lost)
@@ -69,11 +69,13 @@ impl Absence {
     }
 }
 
-/// Too much of a stripe is unavailable for what was asked.
+/// Too many units of a stripe are unavailable for the request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("too much of a stripe is unavailable, at the ring positions {positions:?}: bring one of these devices back")]
+#[error(
+    "too many units of a stripe are unavailable, at the ring positions {positions:?}: bring one of these devices back"
+)]
 pub struct Unavailable {
-    /// The devices that stand in the way, by their positions on the ring, ascending.
+    /// The ring positions of the unavailable devices, ascending.
     pub positions: Vec<usize>,
 }
 

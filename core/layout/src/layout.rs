@@ -1,12 +1,11 @@
-//! Where the blocks of a volume lie.
+//! A layout maps the blocks of a volume to the devices of its ring.
 //!
-//! The units of all stripes are numbered one after the other and dealt round the ring of devices: with w = k + m
-//! units a stripe, unit p of stripe s has the number u = s·w + p, and lies on ring position u mod n as unit u div n of
-//! the component there. With n = w, each stripe is a row over all devices; with n = G·w there are G groups; any other
-//! n ≥ w declusters the stripes.
+//! The units of all stripes are numbered consecutively and distributed round the ring of devices. With w = k + m units a stripe, unit p
+//! of stripe s has the number u = s·w + p, and is at ring position u mod n, as unit u div n of the component there. With n = w, each
+//! stripe is a row over all devices; with n = G·w there are G groups; any other n ≥ w declusters the stripes.
 //!
-//! Within a stripe, roles rotate left-symmetrically (parallel-RAID paper, Table II), one step whenever the stripes have
-//! come round the ring to where they began:
+//! Within a stripe, data and parity rotate left-symmetrically (parallel-RAID paper, Table II), by one step whenever the stripes have
+//! returned to their first position on the ring:
 //!
 //! ```text
 //!   stripe 0:   0   1   2   3   P        raid5:4+1 on five devices:
@@ -20,7 +19,7 @@ use crate::{Scheme, SchemeError};
 use braid_base::limits::PARTICIPANTS_MAX;
 use braid_base::{BLOCK_BYTES, BlockRange};
 
-/// How a volume lies on its ring of devices.
+/// The arrangement of a volume on its ring of devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
     scheme: Scheme,
@@ -29,12 +28,12 @@ pub struct Layout {
     first_block: u64,
 }
 
-/// One block's, or one unit's first block's, place.
+/// The address of a block, or of the first block of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnitAddress {
-    /// Which device: its position on the ring.
+    /// The ring position of the device.
     pub position: usize,
-    /// Which block of the object there.
+    /// The block of the object on that device.
     pub block: u64,
 }
 
@@ -43,10 +42,10 @@ impl Layout {
     pub const UNIT_BLOCKS_MIN: u64 = 1;
     /// The largest stripe unit, in blocks: 1 MiB.
     pub const UNIT_BLOCKS_MAX: u64 = (1 << 20) / BLOCK_BYTES as u64;
-    /// The stripe unit unless told otherwise, in blocks: 64 KiB.
+    /// The default stripe unit, in blocks: 64 KiB.
     pub const UNIT_BLOCKS_DEFAULT: u64 = (64 << 10) / BLOCK_BYTES as u64;
 
-    /// Stripes of `scheme` on a ring of so many devices, in units of so many blocks.
+    /// Stripes of `scheme` on a ring of `devices` devices, with units of `unit_blocks` blocks.
     pub fn new(scheme: Scheme, devices: usize, unit_blocks: u64) -> Result<Layout, LayoutError> {
         scheme.check()?;
         if devices < scheme.width() {
@@ -61,17 +60,17 @@ impl Layout {
         Ok(Layout { scheme, devices, unit_blocks, first_block: 0 })
     }
 
-    /// The same with components that begin at this block of their objects.
+    /// The same layout with components that begin at this block of their objects.
     pub fn beginning_at(self, first_block: u64) -> Layout {
         Layout { first_block, ..self }
     }
 
-    /// Where components begin in their objects.
+    /// The first block of the components in their objects.
     pub fn first_block(&self) -> u64 {
         self.first_block
     }
 
-    /// The RAID level and its numbers.
+    /// The RAID level and its parameters.
     pub fn scheme(&self) -> Scheme {
         self.scheme
     }
@@ -96,25 +95,25 @@ impl Layout {
         self.scheme.redundancy_units()
     }
 
-    /// The volume's blocks in one stripe.
+    /// The number of the volume's blocks in one stripe.
     pub fn stripe_blocks(&self) -> u64 {
         self.data_units() as u64 * self.unit_blocks
     }
 
-    /// Where data unit `unit`, below k, of a stripe begins.
+    /// The address of data unit `unit`, below k, of a stripe.
     pub fn data_unit(&self, stripe: u64, unit: usize) -> UnitAddress {
         assert!(unit < self.data_units(), "a stripe has data units 0 to k-1");
         let behind = self.redundancy_units() + unit;
         self.unit(stripe, (self.first_redundancy(stripe) + behind) % self.scheme.width())
     }
 
-    /// Where redundancy unit `unit`, below m, of a stripe begins.
+    /// The address of redundancy unit `unit`, below m, of a stripe.
     pub fn redundancy_unit(&self, stripe: u64, unit: usize) -> UnitAddress {
         assert!(unit < self.redundancy_units(), "a stripe has redundancy units 0 to m-1");
         self.unit(stripe, (self.first_redundancy(stripe) + unit) % self.scheme.width())
     }
 
-    /// Where a block of the volume lies.
+    /// The address of a block of the volume.
     pub fn locate(&self, block: u64) -> UnitAddress {
         let within = block % self.stripe_blocks();
         let mut place = self.data_unit(block / self.stripe_blocks(), (within / self.unit_blocks) as usize);
@@ -122,46 +121,46 @@ impl Layout {
         place
     }
 
-    /// The stripes that hold a volume of so many blocks. The last one exists whole, even if used in part.
+    /// The number of stripes of a volume of this many blocks. The last one is allocated as a whole, even if it is used in part.
     pub fn stripes(&self, volume_blocks: u64) -> u64 {
         volume_blocks.div_ceil(self.stripe_blocks())
     }
 
-    /// The length in blocks of each component of a volume of so many blocks.
+    /// The length in blocks of each component of a volume of this many blocks.
     pub fn component_blocks(&self, volume_blocks: u64) -> u64 {
         let units = self.stripes(volume_blocks) * self.scheme.width() as u64;
         units.div_ceil(self.devices as u64) * self.unit_blocks
     }
 
-    /// How many of the first blocks of the component at a position belong to one of so many stripes. The last unit of some components
-    /// belongs to none.
+    /// The number of blocks, from the beginning of the component at a position, that belong to the first `stripes` stripes. The last unit
+    /// of some components belongs to no stripe.
     pub fn used_blocks(&self, position: usize, stripes: u64) -> u64 {
         let units = (stripes * self.scheme.width() as u64).saturating_sub(position as u64);
         units.div_ceil(self.devices as u64) * self.unit_blocks
     }
 
-    /// The largest volume, in blocks, whose components have at most so many.
+    /// The largest volume, in blocks, whose components have at most `component_blocks` blocks.
     pub fn usable_blocks(&self, component_blocks: u64) -> u64 {
         let units = u128::from(component_blocks / self.unit_blocks) * self.devices as u128;
         let blocks = units / self.scheme.width() as u128 * u128::from(self.stripe_blocks());
         u64::try_from(blocks).unwrap_or(u64::MAX)
     }
 
-    /// The positions of each stripe that there can be, also of those behind the end of a small volume.
+    /// The positions of every possible stripe, including those after the end of a small volume.
     pub fn stripes_of_the_ring(&self) -> impl Iterator<Item = impl Iterator<Item = usize> + Clone + use<>> + use<> {
         let (devices, width) = (self.devices, self.scheme.width());
-        // Stripes begin at every multiple of the step, and go on over neighbours.
+        // Stripes begin at every multiple of the step, and continue over neighbouring positions.
         let step = greatest_common_divisor(devices, width);
         (0..devices).step_by(step).map(move |start| (start..start + width).map(move |position| position % devices))
     }
 
-    /// True if some stripe has units on both of these positions; all stripes that could be are looked at, also those
-    /// that are behind the end of a small volume.
+    /// True if some stripe has units at both of these positions. All possible stripes are considered, including those after the end of a
+    /// small volume.
     pub fn share_a_stripe(&self, a: usize, b: usize) -> bool {
         self.stripes_of_the_ring().any(|stripe| [a, b].iter().all(|wanted| stripe.clone().any(|held| held == *wanted)))
     }
 
-    /// Where the `p`-th unit of a stripe begins, whatever its role.
+    /// The address of the `p`-th unit of a stripe, data or redundancy.
     fn unit(&self, stripe: u64, p: usize) -> UnitAddress {
         let number = stripe * self.scheme.width() as u64 + p as u64;
         let devices = self.devices as u64;
@@ -171,7 +170,7 @@ impl Layout {
         }
     }
 
-    /// Which unit of a stripe is its first redundancy unit; the others follow it, then the data.
+    /// The index, among the units of a stripe, of the first redundancy unit. The other redundancy units follow, then the data units.
     fn first_redundancy(&self, stripe: u64) -> usize {
         if self.redundancy_units() == 0 {
             return 0;
@@ -183,7 +182,7 @@ impl Layout {
     }
 }
 
-/// Runs of neighbouring blocks of a volume that lie on one device, in the order of the volume: a run per stripe unit.
+/// Runs of consecutive blocks of a volume on one device, in the order of the volume: one run for each stripe unit.
 pub(crate) fn unit_runs(layout: &Layout, blocks: BlockRange) -> impl Iterator<Item = BlockRange> + use<> {
     let unit = layout.unit_blocks();
     let mut at = blocks.start;
@@ -198,34 +197,33 @@ fn greatest_common_divisor(a: usize, b: usize) -> usize {
     if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
-/// Why there is no such layout.
+/// Why a layout is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
-    /// The scheme makes no sense by itself.
+    /// The scheme is invalid.
     #[error(transparent)]
     Scheme(#[from] SchemeError),
-    /// A stripe would not fit on the ring.
+    /// The ring has fewer devices than a stripe has units.
     #[error("{scheme} needs {needed} devices, and there are only {devices}: add devices or choose a narrower layout")]
     TooFewDevices {
-        /// The scheme.
         scheme: Scheme,
-        /// Its width.
+        /// The width of the scheme.
         needed: usize,
-        /// What there is.
+        /// The devices of the ring.
         devices: usize,
     },
-    /// One request could touch more devices than may take part in a transaction.
+    /// One request could involve more devices than may take part in a transaction.
     #[error("a volume lies on at most {most} devices, not {devices}: make several volumes")]
     TooManyDevices {
-        /// What was asked for.
+        /// The devices of the ring.
         devices: usize,
         /// The limit.
         most: usize,
     },
-    /// The stripe unit is out of bounds.
+    /// The stripe unit is not a power of two within the bounds.
     #[error("a stripe unit can't have {bytes} bytes: choose a power of two from 4 KiB to 1 MiB, such as 64KiB")]
     Unit {
-        /// What was asked for.
+        /// The stripe unit asked for.
         bytes: u64,
     },
 }
@@ -328,7 +326,7 @@ mod tests {
                     (block..block + layout.unit_blocks()).for_each(|block| take(UnitAddress { position, block }));
                 }
             }
-            // No component is longer than the one that has to be longest.
+            // No component is longer than the average requires.
             let units = taken.len() as u64 / layout.unit_blocks();
             prop_assert_eq!(component, units.div_ceil(layout.devices() as u64) * layout.unit_blocks());
         }
@@ -339,7 +337,7 @@ mod tests {
             let redundancy = (0..layout.redundancy_units()).map(|unit| layout.redundancy_unit(stripe, unit).position);
             let positions: BTreeSet<usize> = data.chain(redundancy).collect();
             prop_assert_eq!(positions.len(), layout.scheme().width());
-            // They are neighbours on the ring, so that `ring_of` can keep failure domains apart.
+            // They are neighbours on the ring, which `ring_of` relies on to separate failure domains.
             let steps = positions.iter().filter(|p| !positions.contains(&((**p + 1) % layout.devices()))).count();
             prop_assert!(steps <= 1);
         }

@@ -1,21 +1,21 @@
-//! RAID arithmetic: where a volume's blocks lie, and the plan (the RAIDmap) of a request.
+//! A layout is the RAID arithmetic of a volume: the location of its blocks, and the plan (the RAIDmap of the parallel-RAID paper) of a
+//! request.
 //!
-//! Pure numbers: nothing here knows of messages in flight, stamps or failures; which devices are unavailable is told to a plan
-//! ([`Absence`]). Devices are named by their *ring position*, 0 to n-1; a [`VolumeDescription`] says which device stands
-//! where.
+//! This crate is pure computation: it knows nothing of messages in flight, stamps or failures. The unavailable devices are an argument of
+//! a plan ([`Absence`]). Devices are identified by their *ring position*, 0 to n-1; a [`VolumeDescription`] maps positions to devices.
 //!
 //! ```text
 //!   offset, length ──► ReadPlan / WritePlan ──► per device: blocks to read, blocks to pre-write
 //!                                │
 //!        what was read (Old) ────┴──► the bytes asked for / the pieces to write, parity included
-//! ```
+//!        what was read (Old) ────┴──► the bytes asked for / the pieces to write, including parity
 //!
 //! | module | what |
 //! | --- | --- |
-//! | `scheme` | the RAID level and its numbers |
-//! | `layout` | where the blocks of a volume lie |
-//! | `volume` | what is recorded of a volume, and how its devices are ordered into a ring |
-//! | `absence` | which devices of a ring are unavailable, as plans see it |
+//! | `scheme` | the RAID level and its parameters |
+//! | `layout` | the location of a volume's blocks |
+//! | `volume` | the description of a volume, and the order of its devices on the ring |
+//! | `absence` | the unavailable devices of a ring |
 //! | `plan` | what each device reads and writes for one request |
 
 mod absence;

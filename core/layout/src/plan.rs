@@ -1,23 +1,24 @@
-//! Plans: which device reads and writes what for one request (the RAIDmap of the parallel-RAID paper).
+//! A plan says which device reads and writes what for one request (the RAIDmap of the parallel-RAID paper).
 //!
-//! A plan first says what each device has to do ([`Share`]); then, given what the devices answered ([`Old`]), it works
-//! out the result. It holds no data in between and may be used again when its request is tried again.
+//! First, a plan gives the work of each device ([`Share`]); then, from the answers of the devices ([`Old`]), it computes the result. It
+//! holds no data in between, and can be used again when the request is retried.
 //!
-//! A plan is as long as its request has stripes. Front ends cut requests to `limits::TRANSACTION_BYTES_MAX`, those
-//! included that move no data (zeros, allocation): then no share has more than `limits::EXTENTS_MAX` ranges.
+//! The length of a plan is proportional to the number of stripes of its request. Front ends split requests to
+//! `limits::TRANSACTION_BYTES_MAX`, including those that transfer no data (zeros, allocation): then no share has more than
+//! `limits::EXTENTS_MAX` ranges.
 //!
-//! With devices unavailable ([`crate::Absence`]), a block that can't be read is worked out from the rest of its row, and another
-//! [`Method`] is right for the bands of a write (Table III of the paper, and what it leaves open):
+//! With devices unavailable ([`crate::Absence`]), a block that can't be read is reconstructed from the rest of its row. The [`Method`]
+//! for a band of a write then depends on the unavailable unit (Table III of the paper, extended to cases that it leaves open):
 //!
-//! | the band would be | data unit away, updated | data unit away, not updated | parity lost | parity stale |
+//! | method without failures | data unit unavailable, updated | data unit unavailable, not updated | parity lost | parity stale |
 //! | --- | --- | --- | --- | --- |
 //! | small | large | small | no parity, nothing read | large |
 //! | large | large | small | no parity, nothing read | large |
 //! | full | full | – | no parity, nothing read | full |
 //!
-//! What is lost is not written, what is stale is. The old content of a block that is updated in part is read besides, if
-//! the method does not read it anyhow; that of a unit which is unavailable takes the whole row and its parity. Parity comes to
-//! include what a lost unit would hold: so the unit can be read at once, and restored later ([`RestorePlan`]).
+//! Lost units are not written, stale ones are. If a block is updated in part, its old content is read in addition, unless the method
+//! reads it anyway; if its unit is unavailable, that takes the whole row and its parity. Parity always includes the intended content of a
+//! lost unit: therefore the unit can be reconstructed at once, and restored later ([`RestorePlan`]).
 
 mod band;
 mod check;
@@ -51,23 +52,23 @@ pub use write::{New, WritePlan};
 use crate::UnitAddress;
 use braid_base::{BLOCK_BYTES, BlockRange};
 
-/// What one device does in a plan. Ranges are of its component, ascending, and merged where they touch.
+/// The work of one device in a plan. Ranges are blocks of its component, ascending, and merged where they touch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Which device: its position on the ring.
+    /// The ring position of the device.
     pub position: usize,
-    /// The blocks that it is going to write.
+    /// The blocks that it will write.
     pub prewrites: Vec<BlockRange>,
-    /// The blocks that must be read from it before.
+    /// The blocks that must be read from it first.
     pub reads: Vec<BlockRange>,
 }
 
-/// Shares in the making, ascending by position.
+/// Shares under construction, ascending by position.
 #[derive(Default)]
 struct Shares(Vec<Share>);
 
 impl Shares {
-    /// Blocks that are read already, for another purpose, are not read twice.
+    /// Adds a read. Blocks that are read already are not read twice.
     fn read(&mut self, place: UnitAddress, count: u64) {
         push_united(&mut self.of(place.position).reads, BlockRange::new(place.block, count));
     }
@@ -85,7 +86,7 @@ impl Shares {
     }
 }
 
-/// Ranges come in order but for those that make up for a unit that is unavailable.
+/// Adds a range. Ranges are added in ascending order, except those that reconstruct an unavailable unit.
 fn push_united(ranges: &mut Vec<BlockRange>, range: BlockRange) {
     match ranges.last_mut() {
         Some(last) if range.start < last.start => unite(ranges, range),
@@ -94,7 +95,7 @@ fn push_united(ranges: &mut Vec<BlockRange>, range: BlockRange) {
     }
 }
 
-/// Adds a range wherever it belongs.
+/// Adds a range at any position.
 #[cold]
 fn unite(ranges: &mut Vec<BlockRange>, range: BlockRange) {
     let first = ranges.partition_point(|other| other.end() < range.start);
@@ -115,7 +116,7 @@ fn push_merged(ranges: &mut Vec<BlockRange>, range: BlockRange) {
     }
 }
 
-/// The bytes that a request is about.
+/// The bytes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
     offset: u64,
@@ -140,7 +141,7 @@ impl Span {
         BlockRange::between(self.offset / BLOCK_BYTES as u64, self.end().div_ceil(BLOCK_BYTES as u64))
     }
 
-    /// Those of its blocks that it covers only in part: none, its first one, its last one or both.
+    /// The blocks that it covers only in part: none, the first, the last, or both.
     fn edges(self) -> impl Iterator<Item = u64> {
         let blocks = self.blocks();
         let block_bytes = BLOCK_BYTES as u64;

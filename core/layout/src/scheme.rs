@@ -1,18 +1,18 @@
-//! The RAID level and its numbers, as people write them: `raid0:5`, `raid1:2`, `raid5:4+1`.
+//! A scheme is a RAID level with its parameters. In commands it is written `raid0:5`, `raid1:2` or `raid5:4+1`.
 
 use braid_base::limits::PARTICIPANTS_MAX;
 use std::fmt;
 use std::str::FromStr;
 
-/// What a stripe consists of.
+/// The units of a stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scheme {
-    /// Striping: so many data units, nothing that could replace a lost one.
+    /// Striping: data units without redundancy.
     Raid0 {
         /// Data units of a stripe.
         data: usize,
     },
-    /// Mirroring: one data unit in so many copies, the first included.
+    /// Mirroring: one data unit in several copies, including the first.
     Raid1 {
         /// Copies of each unit.
         copies: usize,
@@ -33,8 +33,8 @@ impl Scheme {
         }
     }
 
-    /// m: redundancy units of a stripe, which is how many lost ones it survives. Each is the XOR of all data units;
-    /// over the one data unit of RAID 1, that is a copy.
+    /// m: redundancy units of a stripe, which is also the number of lost units that it tolerates. Each is the XOR of all data units; for
+    /// the single data unit of RAID 1, that is a copy.
     pub fn redundancy_units(self) -> usize {
         match self {
             Scheme::Raid0 { .. } => 0,
@@ -43,12 +43,12 @@ impl Scheme {
         }
     }
 
-    /// w = k + m: units of a stripe, and the fewest devices it can lie on.
+    /// w = k + m: units of a stripe, and the least number of devices.
     pub fn width(self) -> usize {
         self.data_units() + self.redundancy_units()
     }
 
-    /// Says what is wrong with the numbers, if anything.
+    /// Checks the parameters.
     pub fn check(self) -> Result<(), SchemeError> {
         match self {
             Scheme::Raid0 { data: 0 } => Err(SchemeError::NoData),
@@ -97,33 +97,33 @@ impl FromStr for Scheme {
     }
 }
 
-/// What is wrong with a scheme.
+/// Why a scheme is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SchemeError {
-    /// It can't be read.
+    /// The text does not have the format of a scheme.
     #[error(
         "'{text}' is not a layout: write raid0:DEVICES, raid1:COPIES or raid5:DATA+1, such as raid5:4+1, raid1:2 or raid0:5"
     )]
     Unknown {
-        /// What was written.
+        /// The text.
         text: String,
     },
-    /// RAID 5 with another number of parity units.
+    /// RAID 5 with another number of parity units than one.
     #[error("raid5 has exactly one parity unit: write raid5:{data}+1")]
     NotOneParity {
-        /// The data units asked for.
+        /// The number of data units in the text.
         data: usize,
     },
-    /// RAID 0 over nothing.
+    /// RAID 0 without data units.
     #[error("raid0 needs at least one device: write raid0:1 or more")]
     NoData,
-    /// RAID 1 that mirrors nothing.
+    /// RAID 1 with fewer than two copies.
     #[error("raid1 needs at least two copies: write raid1:2, or raid0:1 for no redundancy")]
     OneCopy,
-    /// RAID 5 that is a mirror.
+    /// RAID 5 with fewer than two data units.
     #[error("raid5 needs at least two data units: write raid5:2+1 or more, or raid1:2 for two copies")]
     OneDataUnit,
-    /// More units than devices that can take part in a transaction.
+    /// More units than devices may take part in a transaction.
     #[error("a stripe has at most {most} units: choose a narrower layout")]
     TooWide {
         /// The limit.

@@ -1,4 +1,4 @@
-//! What is recorded of a volume, and how its devices are ordered into a ring.
+//! The description of a volume, and the order of its devices on the ring.
 
 use crate::{Absence, Layout};
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, VolumeId};
@@ -6,45 +6,44 @@ use braid_wire::{Atomicity, Ordering, WriteMode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// A volume: all that a host must know to serve it.
+/// The description of a volume: everything that a host must know to serve it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct VolumeDescription {
-    /// Its name; that of its component objects, too.
+    /// The number of the volume, and of its component objects.
     pub id: VolumeId,
-    /// Its usable size: a multiple of a block.
+    /// The usable size, a multiple of 4096.
     pub bytes: u64,
-    /// How it lies on the ring.
     pub layout: Layout,
     /// The ring: each device that holds a component, once.
     pub devices: Vec<DeviceId>,
     /// How requests of several hosts are kept apart.
     pub ordering: Ordering,
-    /// What becomes of a hostwrite that is cut short.
+    /// What happens to interrupted hostwrites.
     pub atomicity: Atomicity,
-    /// Where it moves to, while it does: what is written is written there, too, in the same transaction.
+    /// The new location, while the volume is migrating. Every write then goes to both locations, in the same transaction.
     pub moving: Option<Box<Placement>>,
 }
 
-/// Where a volume lies: a layout, and the devices of its ring.
+/// The location of a volume: a layout, and the devices of its ring.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Placement {
-    /// How it lies on the ring.
     pub layout: Layout,
     /// The ring: each device that holds a component, once.
     pub devices: Vec<DeviceId>,
 }
 
-/// Which devices of a volume can't be used as usual, by their positions on the ring where it lies, and on that where it moves to.
+/// The devices of a volume that can't be used as usual, by their positions on the ring of the present location and on that of the new
+/// one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Absences {
-    /// Where it lies.
+    /// On the ring of the present location.
     pub own: Absence,
-    /// Where it moves to.
+    /// On the ring of the new location.
     pub target: Absence,
 }
 
 impl VolumeDescription {
-    /// Says what is wrong with the description, if anything.
+    /// Validates the description.
     pub fn check(&self) -> Result<(), VolumeError> {
         if self.bytes == 0 || !self.bytes.is_multiple_of(BLOCK_BYTES as u64) {
             return Err(VolumeError::Size { bytes: self.bytes });
@@ -62,49 +61,50 @@ impl VolumeDescription {
         Ok(())
     }
 
-    /// True if it may move to such a layout while it is used: what is written on both sides must be undone as a whole, devices must
-    /// agree on whether they can do without one of them, and something must keep copies and writes apart.
+    /// True if the volume can migrate to such a layout while it is used. This requires that writes to both locations can be aborted as a
+    /// whole (they are intents), that both layouts are redundant or neither is, so that devices agree on whether they can serve with one
+    /// of them missing, and that an ordering separates copies from writes.
     pub fn can_move_to(&self, layout: &Layout) -> bool {
         let is_redundant = |layout: &Layout| layout.redundancy_units() > 0;
         self.mode() == WriteMode::Intent && is_redundant(layout) == is_redundant(&self.layout)
     }
 
-    /// The same volume as it lies where it moves to, if it does.
+    /// The volume at its new location, if it is migrating.
     pub fn target(&self) -> Option<VolumeDescription> {
         let Placement { layout, devices } = self.moving.as_deref()?.clone();
         Some(VolumeDescription { layout, devices, moving: None, ..self.clone() })
     }
 
-    /// Where it lies, and where it moves to if it does.
+    /// The present location, and the new one if the volume is migrating.
     pub fn placements(&self) -> impl Iterator<Item = (&Layout, &[DeviceId])> {
         let target = self.moving.as_deref().map(|target| (&target.layout, &target.devices[..]));
         [(&self.layout, &self.devices[..])].into_iter().chain(target)
     }
 
-    /// All devices that it has anything to do with: the ring, then those that only the ring has to which it moves.
+    /// All devices that hold a part of the volume: those of its ring, then those that are on the ring of the new location only.
     pub fn holders(&self) -> Vec<DeviceId> {
         self.devices.iter().copied().chain(self.newcomers()).collect()
     }
 
-    /// The devices of the ring to which it moves that are not on its own.
+    /// The devices on the ring of the new location that are not on the present one.
     fn newcomers(&self) -> impl Iterator<Item = DeviceId> {
         let target = self.moving.iter().flat_map(|target| target.devices.iter().copied());
         target.filter(|device| !self.devices.contains(device))
     }
 
-    /// Of each position of the ring to which it moves, which device of [`holders`](VolumeDescription::holders) that is.
+    /// For each position of the ring of the new location, the index of its device in [`holders`](VolumeDescription::holders).
     pub fn target_positions(&self) -> Vec<usize> {
         let holders = self.holders();
         let position = |device: &DeviceId| holders.iter().position(|held| held == device).expect("it is one of them");
         self.moving.iter().flat_map(|target| target.devices.iter().map(position)).collect()
     }
 
-    /// The blocks of its component objects where it lies.
+    /// The blocks of its component objects at the present location.
     pub fn component(&self) -> BlockRange {
         BlockRange::new(self.layout.first_block(), self.component_blocks())
     }
 
-    /// The blocks of its object on a device: from the first to the last that it has there. None if it has none.
+    /// The blocks of its object on a device: from the first to the last that it has there. `None` if it has none.
     pub fn object_on(&self, device: DeviceId) -> Option<BlockRange> {
         let there = self.placements().filter(|(_, devices)| devices.contains(&device));
         let ranges =
@@ -112,18 +112,18 @@ impl VolumeDescription {
         ranges.reduce(|one, other| BlockRange::between(one.start.min(other.start), one.end().max(other.end())))
     }
 
-    /// A block from which on the components of a volume can lie that is to move to such a layout: apart from where they are.
+    /// A first block for the components at a new location with this layout, such that they do not overlap the present ones.
     pub fn place_for(&self, layout: &Layout) -> u64 {
         let (needed, own) = (layout.component_blocks(self.blocks()), self.component());
         if needed <= own.start { 0 } else { own.end().next_multiple_of(Layout::UNIT_BLOCKS_MAX) }
     }
 
-    /// How its devwrites are made.
+    /// Whether its devwrites are intents.
     pub fn mode(&self) -> WriteMode {
         WriteMode::of(self.ordering, self.atomicity)
     }
 
-    /// The device at a position of the ring; behind those, of the ring to which it moves.
+    /// The device at a position of the ring; positions after the last are those of devices on the ring of the new location.
     pub fn device_at(&self, position: usize) -> DeviceId {
         match self.devices.get(position) {
             Some(device) => *device,
@@ -131,23 +131,23 @@ impl VolumeDescription {
         }
     }
 
-    /// Its ring with these devices of the array away. One that is lost and stale is lost.
+    /// The positions of these devices of the array on its ring. A device that is in both sets is lost.
     pub fn absence(&self, lost: &BTreeSet<DeviceId>, stale: &BTreeSet<DeviceId>) -> Absence {
         absence_of(&self.devices, lost, stale)
     }
 
-    /// The same of all that it has to do with.
+    /// The same for both locations.
     pub fn absences(&self, lost: &BTreeSet<DeviceId>, stale: &BTreeSet<DeviceId>) -> Absences {
         let target = self.moving.as_deref().map(|target| absence_of(&target.devices, lost, stale));
         Absences { own: self.absence(lost, stale), target: target.unwrap_or_default() }
     }
 
-    /// Its usable size in blocks.
+    /// The usable size in blocks.
     pub fn blocks(&self) -> u64 {
         self.bytes / BLOCK_BYTES as u64
     }
 
-    /// How many stripes it has.
+    /// The number of stripes.
     pub fn stripes(&self) -> u64 {
         self.layout.stripes(self.blocks())
     }
@@ -187,44 +187,41 @@ fn absence_of(devices: &[DeviceId], lost: &BTreeSet<DeviceId>, stale: &BTreeSet<
     absence
 }
 
-/// Why a volume can't be as described.
+/// Why a description of a volume is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VolumeError {
-    /// The size.
+    /// The size is zero or not a multiple of 4096.
     #[error("a volume can't have {bytes} bytes: choose a multiple of 4096, not zero")]
     Size {
-        /// What was asked for.
+        /// The size.
         bytes: u64,
     },
-    /// The list of devices and the layout differ.
+    /// The number of devices does not match the layout.
     #[error("the volume lists {listed} devices, but its layout is for a ring of {ring}: the description is damaged")]
     Ring {
-        /// Devices listed.
+        /// The number of devices listed.
         listed: usize,
-        /// Devices of the layout.
+        /// The number of devices in the layout.
         ring: usize,
     },
-    /// Where it lies and where it moves to are not apart, or begin in the middle of something.
-    #[error("the volume's components don't lie where they can: the description is damaged")]
+    /// The components of both locations overlap, or do not begin at a multiple of the largest stripe unit.
+    #[error("the volume's components overlap or are misaligned: the description is damaged")]
     Overlap,
-    /// It can't move so.
-    #[error("the volume can't move so while it is used: the description is damaged")]
+    /// The volume can't migrate to such a layout.
+    #[error("the volume can't migrate in this way while it is used: the description is damaged")]
     Move,
-    /// A device stands on the ring twice.
+    /// A device is listed twice.
     #[error("the volume lists device {device} twice: each device may hold one component only")]
-    Twice {
-        /// Which.
-        device: DeviceId,
-    },
+    Twice { device: DeviceId },
 }
 
-/// Orders devices, each with its failure domain, into a ring on which any `width` neighbours are of different domains:
-/// so no two units of a stripe share one. Devices of different domains keep their order.
+/// Orders devices, each with its failure domain, into a ring on which any `width` neighbours are in different domains: then no two units
+/// of a stripe share a domain. Devices of different domains keep their order.
 pub fn ring_of<D: Ord + Clone + fmt::Display>(
     devices: &[(DeviceId, D)],
     width: usize,
 ) -> Result<Vec<DeviceId>, RingError> {
-    // Of each domain: how many devices, and where its first one is listed.
+    // For each domain: the number of its devices, and the index of the first one.
     let mut domains: BTreeMap<&D, (usize, usize)> = BTreeMap::new();
     for (index, (_, domain)) in devices.iter().enumerate() {
         domains.entry(domain).or_insert((0, index)).0 += 1;
@@ -233,7 +230,7 @@ pub fn ring_of<D: Ord + Clone + fmt::Display>(
         return Err(RingError::NoDevices);
     };
     let rounds = *rounds;
-    // A domain's devices must stand at least `width` apart all round the ring: no other condition is needed.
+    // A domain's devices must be at least `width` positions apart on the ring. This condition is also sufficient.
     if rounds * width > devices.len() {
         return Err(RingError::Crowded {
             domain: domain.to_string(),
@@ -243,10 +240,10 @@ pub fn ring_of<D: Ord + Clone + fmt::Display>(
             most: devices.len() / width,
         });
     }
-    // The largest domain, of `rounds` devices, cuts the ring into as many arcs, each at least `width` long. Domain after
-    // domain, largest first, takes the first places of all arcs, then the second, and so on. A domain that fills a
-    // place in every arc has its devices an arc apart. One that is smaller than `rounds` and goes on from the last
-    // arcs' i-th places to the first arcs' next ones leaves out at least one arc in between.
+    // The largest domain, of `rounds` devices, divides the ring into that many arcs, each at least `width` long. One domain after the
+    // other, largest first, takes the first positions of all arcs, then the second positions, and so on. A domain that takes a position
+    // in every arc has its devices one arc apart. A domain smaller than `rounds` that continues from the i-th positions of the last arcs
+    // to the next positions of the first arcs omits at least one arc in between.
     let mut by_domain: Vec<&(DeviceId, D)> = devices.iter().collect();
     by_domain.sort_by_key(|(_, domain)| {
         let (count, first) = domains[domain];
@@ -262,10 +259,10 @@ pub fn ring_of<D: Ord + Clone + fmt::Display>(
 /// Why devices can't be ordered into a ring.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RingError {
-    /// There are none.
+    /// There are no devices.
     #[error("there are no devices to lay a volume on: add some")]
     NoDevices,
-    /// One domain has too many of them.
+    /// One domain has too many devices.
     #[error(
         "{count} of {devices} devices share the failure domain {domain}, and no two of a stripe's {width} units may: with \
          so many devices, at most {most} can be in one domain; add devices elsewhere or choose a narrower layout"
@@ -273,13 +270,13 @@ pub enum RingError {
     Crowded {
         /// The largest domain.
         domain: String,
-        /// Its devices.
+        /// The number of its devices.
         count: usize,
-        /// All devices.
+        /// The number of all devices.
         devices: usize,
         /// Units of a stripe.
         width: usize,
-        /// The most devices of one domain among so many.
+        /// The most devices that one domain may have.
         most: usize,
     },
 }
@@ -356,7 +353,7 @@ mod tests {
             let devices = devices(&domains);
             let largest = (0..9).map(|domain| domains.iter().filter(|d| **d == domain).count()).max().unwrap();
             let Ok(ring) = ring_of(&devices, width) else {
-                // By the pigeonhole principle, only what is impossible is refused.
+                // By the pigeonhole principle, only impossible rings are refused.
                 prop_assert!(largest * width > devices.len());
                 return Ok(());
             };

@@ -1,8 +1,8 @@
-//! What a write touches in one stripe, cut into bands.
+//! A band is a set of rows of a stripe in which a write updates the same data units.
 //!
-//! A write is a contiguous run of the volume. So in a stripe it takes the first unit from some row on, whole units in
-//! the middle, and the last unit up to some row. Cut there, the rows fall into at most three *bands*, in each of which
-//! the same units are updated; each band has the method that suits it.
+//! A write is a contiguous run of the volume. Therefore in a stripe it covers the first unit from some row on, whole units in the middle,
+//! and the last unit up to some row. Divided at these rows, a stripe has at most three bands. The parity of each band is computed by the
+//! method that suits it.
 //!
 //! ```text
 //!              unit 0   unit 1   unit 2   unit 3
@@ -15,10 +15,10 @@ use crate::Layout;
 use braid_base::BlockRange;
 use std::ops::Range;
 
-/// How the parity of a band comes about.
+/// How the parity of a band is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// Every data unit is updated, or there is no redundancy: nothing is read.
+    /// All data units are updated, or there is no redundancy: nothing is read.
     Full,
     /// The units that are *not* updated are read.
     Large,
@@ -26,14 +26,11 @@ pub enum Method {
     Small,
 }
 
-/// How many bands of a write take which method.
+/// How many bands of a write use each method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Methods {
-    /// [`Method::Full`].
     pub full: u64,
-    /// [`Method::Large`].
     pub large: u64,
-    /// [`Method::Small`].
     pub small: u64,
 }
 
@@ -47,21 +44,21 @@ impl Methods {
     }
 }
 
-/// Block rows of a stripe in which the same data units are updated.
+/// Rows of a stripe in which the same data units are updated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Band {
-    /// Rows of the stripe's units.
+    /// The rows.
     pub rows: BlockRange,
-    /// The data units that are updated; never none.
+    /// The data units that are updated; at least one.
     pub units: Range<usize>,
 }
 
 impl Band {
-    /// The method that reads fewer blocks, or the small one if both read as many, since it involves fewer devices.
+    /// The method that reads fewer blocks, or the small one if both read the same number, since it involves fewer devices.
     ///
-    /// With u of k data units updated, the large method reads k-u blocks a row and the small one u+1. So half or more
-    /// is large, less is small, as in the papers. Of blocks updated in part (`edges`, in this band), the large method
-    /// must read the old content besides, which the small one reads anyhow; that can tip the scales.
+    /// With u of k data units updated, the large method reads k-u blocks a row and the small one u+1. Therefore half or more is large and
+    /// less is small, as in the papers. Blocks that are updated in part (`edges`, in this band) can change this: the large method must
+    /// read their old content in addition, the small one reads it anyway.
     pub fn method(&self, layout: &Layout, edges: u64) -> Method {
         let updated = self.units.len() as u64;
         let others = layout.data_units() as u64 - updated;
@@ -76,12 +73,11 @@ impl Band {
     }
 }
 
-/// The part of a write that falls into one stripe.
+/// The part of a write in one stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Touched {
-    /// Which stripe.
     pub stripe: u64,
-    /// Its blocks, counted from the start of the stripe's data.
+    /// The blocks, counted from the start of the stripe's data.
     blocks: BlockRange,
     unit_blocks: u64,
 }
@@ -100,12 +96,12 @@ impl Touched {
         })
     }
 
-    /// The data units that it touches.
+    /// The data units that the write touches.
     pub fn units(&self) -> Range<usize> {
         (self.blocks.start / self.unit_blocks) as usize..self.blocks.end().div_ceil(self.unit_blocks) as usize
     }
 
-    /// The rows of a data unit that it touches.
+    /// The rows of a data unit that the write touches.
     pub fn rows(&self, unit: usize) -> BlockRange {
         let start = unit as u64 * self.unit_blocks;
         let mut rows = self.blocks.intersection(BlockRange::new(start, self.unit_blocks));
@@ -113,7 +109,7 @@ impl Touched {
         rows
     }
 
-    /// Its bands, by row.
+    /// The bands, by row.
     pub fn bands(&self) -> impl Iterator<Item = Band> + use<> {
         let units = self.units();
         let first_from = self.rows(units.start).start;

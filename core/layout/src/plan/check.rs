@@ -1,4 +1,4 @@
-//! The plan that compares a stripe's redundancy with its data.
+//! A check compares a stripe's redundancy with its data.
 
 use super::old::Old;
 use super::parity::{Source, push_old, xor};
@@ -9,7 +9,7 @@ use crate::{Absence, Layout, Unavailable, UnitAddress};
 use braid_base::BlockRange;
 use braid_wire::Content;
 
-/// Reads every unit of a stripe, or some rows of each.
+/// The plan of a check: it reads every unit of a stripe, or some rows of each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckPlan {
     layout: Layout,
@@ -18,7 +18,7 @@ pub struct CheckPlan {
 }
 
 impl CheckPlan {
-    /// A check of one stripe of the volume. Where one of its units can't be read there is nothing to compare.
+    /// A check of one stripe of the volume. It fails if one of the units can't be read.
     pub fn new(layout: &Layout, absence: &Absence, stripe: u64) -> Result<CheckPlan, Unavailable> {
         let rows = BlockRange::new(0, layout.unit_blocks());
         CheckPlan::of_rows(layout, absence, StripeRows { stripe, rows })
@@ -39,12 +39,12 @@ impl CheckPlan {
         Ok(plan)
     }
 
-    /// What each device reads.
+    /// The work of each device.
     pub fn shares(&self) -> &[Share] {
         &self.shares
     }
 
-    /// True if every redundancy unit is the XOR of the data units; so always, where there is none.
+    /// True if every redundancy unit is the XOR of the data units. Always true without redundancy.
     pub fn matches(&self, old: &Old) -> bool {
         let rows = self.rows.rows;
         self.redundancy().all(|redundancy| {

@@ -1,10 +1,9 @@
-//! The plans of a volume that moves: what is written goes to where it lies and to where it moves to, and what lies there already is
-//! copied. Each is one transaction, so that both sides are always of one mind about every hostwrite.
+//! Plans of a migrating volume: each write goes to the present and to the new location, and existing content is copied to the new one.
+//! Each plan is one transaction, so that a hostwrite takes effect in both locations or in neither.
 //!
-//! Either side is a plan of its own. The two meet on the devices that are on both rings: their components are different blocks of
-//! one object there, so that such a device has one share. What the target gets are whole blocks, as they are after the
-//! hostwrite on the side where the volume lies; its own old content only serves its redundancy, which matches whatever was
-//! copied so far.
+//! Each location has a plan of its own. A device that is on both rings has both components as different blocks of one object, and
+//! therefore one share. The new location receives whole blocks, as they are after the hostwrite at the present location; its own old
+//! content is only read to update its redundancy, which always matches what was copied so far.
 
 use super::old::Old;
 use super::read::ReadPlan;
@@ -14,12 +13,12 @@ use crate::{Absences, Unavailable, VolumeDescription};
 use braid_base::{BLOCK_BYTES, BlockRange};
 use braid_wire::Piece;
 
-/// A hostwrite to a volume that moves, or the copy of some of its blocks.
+/// The plan of a hostwrite to a migrating volume, or of copying some of its blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MovePlan {
     source: Source,
     target: WritePlan,
-    /// Of each position of the target's ring, which one that is among all holders.
+    /// For each position of the target's ring, the position among all holders.
     positions: Vec<usize>,
     shares: Vec<Share>,
 }
@@ -32,7 +31,7 @@ enum Source {
 }
 
 impl MovePlan {
-    /// A write of `length` bytes at `offset`, within the volume, which must be moving.
+    /// A write of `length` bytes at `offset`, within the volume, which must be migrating.
     pub fn write(
         volume: &VolumeDescription,
         absences: &Absences,
@@ -43,7 +42,7 @@ impl MovePlan {
         MovePlan::new(volume, absences, plan.blocks(), Source::Write(plan))
     }
 
-    /// The copy of some blocks of the volume, which must be moving.
+    /// Copies blocks of the volume, which must be migrating.
     pub fn copy(volume: &VolumeDescription, absences: &Absences, blocks: BlockRange) -> Result<MovePlan, Unavailable> {
         let bytes = BLOCK_BYTES as u64;
         let plan = ReadPlan::new(&volume.layout, &absences.own, blocks.start * bytes, blocks.count * bytes)?;
@@ -74,7 +73,7 @@ impl MovePlan {
                 Ok(index) => {
                     let held = &mut shares[index];
                     for (ranges, more) in [(&mut held.prewrites, &share.prewrites), (&mut held.reads, &share.reads)] {
-                        // The two components lie apart, one wholly behind the other.
+                        // The two components are disjoint: one is entirely after the other.
                         ranges.extend(more);
                         ranges.sort_unstable();
                     }
@@ -84,17 +83,17 @@ impl MovePlan {
         Ok(MovePlan { source, target, positions, shares })
     }
 
-    /// What each holder does.
+    /// The work of each holder.
     pub fn shares(&self) -> &[Share] {
         &self.shares
     }
 
-    /// The volume's blocks that it touches.
+    /// The volume's blocks that the plan touches.
     pub fn blocks(&self) -> BlockRange {
         self.target.blocks()
     }
 
-    /// How many bands take which method, on both sides.
+    /// How many bands use each method, in both locations.
     pub fn methods(&self) -> Methods {
         let (mut sum, more) = (
             self.target.methods(),
@@ -107,7 +106,7 @@ impl MovePlan {
         sum
     }
 
-    /// What each holder that writes is to write, on both sides; of a copy, nothing is new.
+    /// The pieces that each holder writes, in both locations. For a copy, `new` is ignored.
     pub fn compute(&self, new: &New, old: &Old) -> Vec<(usize, Vec<Piece>)> {
         let (mut all, content) = match &self.source {
             Source::Write(plan) => (plan.compute(new, old), plan.content(new, old)),

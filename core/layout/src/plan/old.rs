@@ -1,25 +1,25 @@
-//! What the devices answered to the reads of a plan.
+//! The old content of blocks: what the devices answered to the reads of a plan.
 
 use crate::UnitAddress;
 use braid_base::{BLOCK_BYTES, BlockRange};
 use braid_wire::{Content, Piece, Want};
 use std::collections::BTreeMap;
 
-/// Old content, by device: collected as answers come, in whatever segments.
+/// Old content by device, collected from answers of any size and order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Old {
-    /// Per ring position the pieces, ascending and disjoint.
+    /// The pieces by ring position, ascending and disjoint.
     pieces: BTreeMap<usize, Vec<Piece>>,
 }
 
 impl Old {
-    /// Nothing yet.
+    /// No content.
     pub fn new() -> Old {
         Old::default()
     }
 
-    /// Takes in what the device at `position` answered. Devices are not trusted: pieces that make no sense or repeat
-    /// others are left out, and then [`Old::covers`] tells.
+    /// Adds what the device at `position` answered. Devices are not trusted: invalid or repeated pieces are discarded, which
+    /// [`Old::covers`] detects.
     pub fn insert(&mut self, position: usize, pieces: Vec<Piece>) {
         let known = self.pieces.entry(position).or_default();
         match known.is_empty() && pieces.iter().all(is_sound) {
@@ -30,16 +30,16 @@ impl Old {
         known.dedup_by(|next, kept| kept.range.overlaps(next.range));
     }
 
-    /// The same as seen by a plan that counts positions otherwise: of each of its positions, which one that is here.
+    /// The same content for a plan with other positions: `positions` maps each of its positions to one of these.
     pub(super) fn seen_from(&self, positions: &[usize]) -> Old {
         let pieces = positions.iter().enumerate();
         let pieces = pieces.filter_map(|(own, here)| Some((own, self.pieces.get(here)?.clone())));
         Old { pieces: pieces.collect() }
     }
 
-    /// True if all of these blocks of the device are there: their content, or for [`Want::Allocation`] at least whether
-    /// they have any, or for [`Want::Linkage`] who wrote them, or for
-    /// [`Want::Salvage`] that they are lost. A plan may be given only what covers the reads of all its shares.
+    /// True if the answers cover all of these blocks of the device, as `want` demands: with content; for [`Want::Allocation`], at least
+    /// with whether there is any; for [`Want::Linkage`], with headers; for [`Want::Salvage`], with content or as lost. A plan must only
+    /// be given content that covers the reads of all its shares.
     pub fn covers(&self, position: usize, ranges: &[BlockRange], want: Want) -> bool {
         ranges.iter().all(|range| {
             let mut reached = range.start;
@@ -60,8 +60,8 @@ impl Old {
         })
     }
 
-    /// The content of `count` blocks from `place` on, in order, cut to them; their blocks counted from `place`, so that
-    /// the first is 0.
+    /// The content of `count` blocks from `place` on, in order and cut to this range. The block numbers of the pieces are relative to
+    /// `place`.
     pub(super) fn content(&self, place: UnitAddress, count: u64) -> impl Iterator<Item = Piece> {
         let wanted = BlockRange::new(place.block, count);
         let mut reached = wanted.start;
@@ -94,7 +94,7 @@ fn is_sound(piece: &Piece) -> bool {
     }
 }
 
-/// The part of a piece that lies in `range`; data is shared, not copied.
+/// The part of a piece in `range`. Data is shared, not copied.
 pub(super) fn clip(piece: &Piece, range: BlockRange) -> Piece {
     let kept = piece.range.intersection(range);
     let content = match &piece.content {

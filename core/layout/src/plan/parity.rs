@@ -1,4 +1,4 @@
-//! XOR of blocks some of which are holes.
+//! Parity: the XOR of blocks, some of which are holes.
 
 use super::old::Old;
 use crate::UnitAddress;
@@ -7,21 +7,21 @@ use braid_wire::{Content, Piece};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 
-/// Blocks that hold data, and the data.
+/// Blocks with data, and the data.
 pub(super) type Source = (BlockRange, Bytes);
 
-/// The XOR of all sources, as pieces that cover `rows`, in order. Where no source has data there is a hole; where only
-/// one has, its own bytes are shared: so the copies of RAID 1 cost nothing.
+/// The XOR of all sources, as pieces that cover `rows`, in order. Rows without data are holes. Where only one source has data, its buffer
+/// is shared, so that the copies of RAID 1 cost nothing.
 pub(super) fn xor(rows: BlockRange, sources: Vec<Source>) -> Vec<Piece> {
     add_up_runs(rows, sources, |run, sources| Content::Data(xor_run(run, sources)))
 }
 
-/// Where any of the sources has something, whatever it is: pieces as those of [`xor`].
+/// The rows in which any source has content, as pieces like those of [`xor`].
 pub(super) fn any(rows: BlockRange, sources: Vec<(BlockRange, ())>) -> Vec<Piece> {
     add_up_runs(rows, sources, |_, _| Content::Present)
 }
 
-/// Pieces that cover `rows`, in order: what `sum` says where there are sources, holes elsewhere.
+/// Pieces that cover `rows`, in order: the result of `sum` for each run with sources, and holes elsewhere.
 fn add_up_runs<T>(
     rows: BlockRange,
     mut sources: Vec<(BlockRange, T)>,
@@ -32,7 +32,7 @@ fn add_up_runs<T>(
     let mut reached = rows.start;
     let mut rest = &sources[..];
     while let Some((first, _)) = rest.first() {
-        // A run of sources each of which overlaps one before it.
+        // A run of sources, each of which overlaps an earlier one.
         let mut run = *first;
         let mut count = 1;
         while let Some((next, _)) = rest.get(count)
@@ -55,8 +55,7 @@ fn add_up_runs<T>(
     pieces
 }
 
-/// Adds what was read of these rows of the unit that begins at `unit`; holes add nothing, and nor does what is
-/// lost.
+/// Adds the content of these rows of the unit that begins at `unit`. Holes and lost blocks add nothing.
 pub(super) fn push_old(sources: &mut Vec<Source>, old: &Old, unit: UnitAddress, rows: BlockRange) {
     let place = UnitAddress { block: unit.block + rows.start, ..unit };
     for piece in old.content(place, rows.count) {
@@ -69,14 +68,14 @@ pub(super) fn push_old(sources: &mut Vec<Source>, old: &Old, unit: UnitAddress, 
     }
 }
 
-/// Which of these rows of the unit that begins at `unit` were found to be lost.
+/// Adds those of these rows of the unit that begins at `unit` which are lost.
 pub(super) fn push_lost(lost: &mut BTreeSet<u64>, old: &Old, unit: UnitAddress, rows: BlockRange) {
     let place = UnitAddress { block: unit.block + rows.start, ..unit };
     let gone = old.content(place, rows.count).filter(|piece| piece.content == Content::Lost);
     lost.extend(gone.flat_map(|piece| BlockRange::new(rows.start + piece.range.start, piece.range.count).blocks()));
 }
 
-/// Like [`push_old`], of what was only asked whether it is there.
+/// Like [`push_old`], for the answers to [`Want::Allocation`](braid_wire::Want::Allocation).
 pub(super) fn push_present(sources: &mut Vec<(BlockRange, ())>, old: &Old, unit: UnitAddress, rows: BlockRange) {
     let place = UnitAddress { block: unit.block + rows.start, ..unit };
     let present = old.content(place, rows.count).filter(|piece| piece.content != Content::Hole);
@@ -99,8 +98,8 @@ fn xor_run(run: BlockRange, sources: &[Source]) -> Bytes {
     sum.freeze()
 }
 
-/// Appends the sum of some blocks. Loops this plain are turned into vector instructions. Three sources at a time, so that the sum is written
-/// seldom.
+/// Appends the XOR of some blocks. The compiler vectorises such simple loops. Three sources are added at a time, so that the sum is
+/// written less often.
 fn add_up(buffer: &mut AlignedBuffer, parts: &[&[u8]]) {
     let (first, rest) = parts.split_first().expect("every block of a run has a source");
     let before = buffer.len();

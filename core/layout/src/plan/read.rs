@@ -9,10 +9,10 @@ use braid_base::{BLOCK_BYTES, BlockRange};
 use braid_wire::{Content, Piece, Want};
 use bytes::Bytes;
 
-/// What to read for some bytes of a volume, and how they are put together.
+/// The reads for a range of a volume, and how their results are combined.
 ///
-/// Of the copies of RAID 1 the data unit's is read; since it rotates from stripe to stripe, reads spread. A block that
-/// can't be read is worked out from the rest of its row: of RAID 1, from another copy.
+/// For RAID 1 the data unit is read; since it rotates from stripe to stripe, reads are distributed over the copies. A block that can't be
+/// read is reconstructed from the rest of its row, in RAID 1 from another copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadPlan {
     layout: Layout,
@@ -21,12 +21,12 @@ pub struct ReadPlan {
     shares: Vec<Share>,
 }
 
-/// A run of the volume's blocks that lies on one device.
+/// A run of the volume's blocks on one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Which blocks of the volume.
+    /// The blocks of the volume.
     pub blocks: BlockRange,
-    /// Where the first of them lies; the others follow it.
+    /// The address of the first of them; the others follow it.
     pub place: UnitAddress,
 }
 
@@ -48,19 +48,19 @@ impl ReadPlan {
         Ok(plan)
     }
 
-    /// What each device reads.
+    /// The work of each device.
     pub fn shares(&self) -> &[Share] {
         &self.shares
     }
 
-    /// The volume's blocks in order, and where they lie, whether they can be read there or not.
+    /// The volume's blocks in order, and their addresses, whether they can be read there or not.
     pub fn parts(&self) -> impl Iterator<Item = Part> + '_ {
         unit_runs(&self.layout, self.span.blocks())
             .map(|blocks| Part { blocks, place: self.layout.locate(blocks.start) })
     }
 
-    /// The bytes asked for: joined, the buffers are as long as the request. They are parts of those read; holes are
-    /// parts of one shared buffer of zeros.
+    /// The bytes asked for, as buffers that together have the length of the request. The buffers are slices of those read; holes are
+    /// slices of one shared buffer of zeros.
     pub fn assemble(&self, old: &Old) -> Vec<Bytes> {
         let mut bytes = Vec::new();
         self.for_each_piece(old, Want::Data, |blocks, content| {
@@ -77,18 +77,18 @@ impl ReadPlan {
         bytes
     }
 
-    /// The content of its blocks, in blocks of the volume: pieces that cover them in order.
+    /// The content of the blocks, as pieces that cover them in order, in blocks of the volume.
     pub fn pieces(&self, old: &Old) -> Vec<Piece> {
         let mut pieces = Vec::new();
         self.for_each_piece(old, Want::Data, |range, content| pieces.push(Piece { range, content }));
         pieces
     }
 
-    /// Where the volume has data, given answers to the same reads with `Want::Allocation`: runs of its blocks in
-    /// order, how many and whether they hold data. Neighbours differ.
+    /// The blocks of the volume that have content, given answers to the same reads with `Want::Allocation`: runs in order, with their
+    /// length and whether they have content. Neighbouring runs differ.
     ///
-    /// A block that can't be read is told as data where any other of its row has data, though it may be a hole: that is
-    /// all its neighbours know of it. What is told as a hole always reads as zeros.
+    /// A block that can't be read is reported as content if any other block of its row has content, although it may be a hole: its
+    /// neighbours do not show more. A block that is reported as a hole always reads as zeros.
     pub fn allocation(&self, old: &Old) -> Vec<(u64, bool)> {
         let mut runs: Vec<(u64, bool)> = Vec::new();
         self.for_each_piece(old, Want::Allocation, |blocks, content| {
@@ -101,7 +101,7 @@ impl ReadPlan {
         runs
     }
 
-    /// Goes through the volume's blocks in order: which, and what they hold.
+    /// Calls `see` for the volume's blocks in order, with their content.
     fn for_each_piece(&self, old: &Old, want: Want, mut see: impl FnMut(BlockRange, Content)) {
         for part in self.parts() {
             let mut see = |from: u64, piece: Piece| {
@@ -119,7 +119,7 @@ impl ReadPlan {
     }
 }
 
-/// Adds that many zeros, without memory of their own.
+/// Appends zeros that share one static buffer.
 pub(super) fn push_zeros(bytes: &mut Vec<Bytes>, mut count: u64) {
     static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
     while count > 0 {

@@ -1,4 +1,4 @@
-//! The plan that works out a unit's blocks without its device.
+//! Reconstruction computes a unit's blocks without its device.
 
 use super::old::Old;
 use super::read::push_zeros;
@@ -9,7 +9,8 @@ use braid_base::{BLOCK_BYTES, BlockRange};
 use braid_wire::{Content, Want};
 use bytes::Bytes;
 
-/// Reads the other data units' blocks and a redundancy unit's, the XOR of which is what the unit holds.
+/// The plan of a reconstruction: it reads the blocks of the other data units and of a redundancy unit, the XOR of which is the unit's
+/// content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReconstructPlan {
     layout: Layout,
@@ -19,8 +20,8 @@ pub struct ReconstructPlan {
 }
 
 impl ReconstructPlan {
-    /// A reconstruction of `length` bytes at `offset`: whole blocks within one stripe unit of the volume. Whether that
-    /// unit itself can be read is all one.
+    /// A reconstruction of `length` bytes at `offset`: whole blocks within one stripe unit of the volume. It does not matter whether that
+    /// unit can be read.
     pub fn new(
         layout: &Layout,
         absence: &Absence,
@@ -44,12 +45,12 @@ impl ReconstructPlan {
         Ok(ReconstructPlan { layout: *layout, absence: absence.clone(), blocks, shares: shares.0 })
     }
 
-    /// What each device reads. The unit's own device has no share.
+    /// The work of each device. The unit's own device has no share.
     pub fn shares(&self) -> &[Share] {
         &self.shares
     }
 
-    /// The bytes asked for, as the rest of the stripe has them.
+    /// The bytes asked for, computed from the rest of the stripe.
     pub fn compute(&self, old: &Old) -> Vec<Bytes> {
         let (stripe, unit, row) = Stripe::of(&self.layout, &self.absence, self.blocks.start);
         let mut bytes = Vec::new();
@@ -66,21 +67,21 @@ impl ReconstructPlan {
 /// Why a range can't be reconstructed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReconstructError {
-    /// It does not begin and end with a block.
+    /// It does not begin and end at a block boundary.
     #[error(
         "only whole blocks of 4096 bytes can be reconstructed: choose an offset and a length that are multiples of it"
     )]
     NotBlocks,
-    /// It reaches into the next stripe unit.
+    /// It extends into the next stripe unit.
     #[error("a reconstruction stays within one stripe unit of {unit_bytes} bytes: cut the range there")]
     SeveralUnits {
         /// The volume's stripe unit.
         unit_bytes: u64,
     },
-    /// RAID 0.
+    /// The layout is RAID 0.
     #[error("the volume's layout has no redundancy: nothing can be reconstructed")]
     NoRedundancy,
-    /// What it takes can't be read.
+    /// Other units that are needed can't be read.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
 }

@@ -1,4 +1,4 @@
-//! The plan that resynchronises a device of a hostwrite.
+//! A restore resynchronises a device: it recomputes the device's blocks of a hostwrite that the device missed.
 
 use super::band::Touched;
 use super::old::Old;
@@ -8,9 +8,10 @@ use crate::{Absence, Layout, Unavailable};
 use braid_base::BlockRange;
 use braid_wire::{Content, Piece, Want};
 
-/// Reads the rest of the rows that a hostwrite touched, and writes the blocks of one device that follow from them.
+/// The plan of a restore: it reads the rest of the rows that the hostwrite touched, and writes the blocks of one device that follow from
+/// them.
 ///
-/// It writes what the stripes hold now: also what later hostwrites brought to these blocks.
+/// It writes the present content of the stripes, including that of later hostwrites.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestorePlan {
     layout: Layout,
@@ -22,10 +23,10 @@ pub struct RestorePlan {
 }
 
 impl RestorePlan {
-    /// Restores, at `position`, what it holds of a hostwrite of these blocks of the volume: those of the blocks that lie
-    /// there, and of redundancy the rows that they touch. `None` if there is nothing of it.
+    /// Restores, at `position`, its part of a hostwrite of these blocks of the volume: the data blocks there, and the redundancy of the
+    /// rows that the hostwrite touches. `None` if it has no part.
     ///
-    /// The device at `position` must be one that can be written; it is not read, whatever `absence` says of it.
+    /// The device at `position` must be writable. It is not read, whatever its state in `absence`.
     pub fn new(
         layout: &Layout,
         absence: &Absence,
@@ -35,8 +36,8 @@ impl RestorePlan {
         RestorePlan::wanting(Want::Data, layout, absence, position, blocks)
     }
 
-    /// The same, but that rows of which too much is lost, or is on devices that can't be read, are restored as lost: once it is known that
-    /// it takes that.
+    /// Like [`RestorePlan::new`], but if too much of a row is lost or unreadable, the row is restored as lost. To be used only when that
+    /// is known.
     pub fn salvage(
         layout: &Layout,
         absence: &Absence,
@@ -68,22 +69,22 @@ impl RestorePlan {
         Ok((!plan.shares.is_empty()).then_some(plan))
     }
 
-    /// What its reads are to bring.
+    /// What its reads must return.
     pub fn want(&self) -> Want {
         self.want
     }
 
-    /// What each device does. Only the one that is restored has pre-writes, and it has no reads.
+    /// The work of each device. Only the device that is restored has pre-writes, and it has no reads.
     pub fn shares(&self) -> &[Share] {
         &self.shares
     }
 
-    /// The volume's blocks that the hostwrite touched.
+    /// The volume's blocks of the hostwrite.
     pub fn blocks(&self) -> BlockRange {
         self.blocks
     }
 
-    /// What the device that is restored is to write: ascending, and covering exactly its pre-writes.
+    /// The pieces that the restored device writes, ascending, and covering exactly its pre-writes.
     pub fn compute(&self, old: &Old) -> Vec<(usize, Vec<Piece>)> {
         let mut pieces = Pieces::of(&self.shares);
         for (stripe, unit, rows) in missed(&self.layout, &self.absence, self.position, self.blocks) {

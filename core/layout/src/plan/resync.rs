@@ -1,7 +1,7 @@
-//! What repairs a hostwrite that was cut short where devwrites take effect on arrival (shared-array paper, section 5): the
-//! cross-check of linkage records, which moves no data, and the parity that is computed anew from the data.
+//! A parity resync repairs the stripes of an interrupted write, where devwrites take effect on arrival (shared-array paper, section 5).
+//! It consists of the cross-check of linkage records, which transfers no data, and the recomputation of parity from the data.
 //!
-//! Both are about rows of one stripe: there each device has one unit, so that those whose parity is written are not read.
+//! Both are about rows of one stripe. Each device has at most one unit of a stripe, so that a device whose parity is written is not read.
 
 use super::band::Touched;
 use super::old::Old;
@@ -15,9 +15,8 @@ use braid_wire::{Content, Linkage, Piece};
 /// Some rows of a stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StripeRows {
-    /// Which stripe.
     pub stripe: u64,
-    /// Which rows of its units.
+    /// Rows of the stripe's units.
     pub rows: BlockRange,
 }
 
@@ -38,7 +37,7 @@ impl StripeRows {
         all
     }
 
-    /// The rows that these blocks of the object at a position are in.
+    /// The rows that contain these blocks of the object at a position.
     pub fn of_component(layout: &Layout, position: usize, blocks: BlockRange) -> Vec<StripeRows> {
         let unit = layout.unit_blocks();
         let (devices, width) = (layout.devices() as u64, layout.scheme().width() as u64);
@@ -54,7 +53,7 @@ impl StripeRows {
         units.map(rows_of).collect()
     }
 
-    /// Blocks of the volume whose hostwrite touches just these rows.
+    /// Blocks of the volume whose hostwrite touches exactly these rows.
     fn blocks(&self, layout: &Layout) -> BlockRange {
         BlockRange::new(self.stripe * layout.stripe_blocks() + self.rows.start, self.rows.count)
     }
@@ -64,7 +63,7 @@ impl StripeRows {
     }
 }
 
-/// Reads who wrote the blocks of some rows last.
+/// The plan of a cross-check: it reads the headers of the blocks of some rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CrossCheckPlan {
     layout: Layout,
@@ -73,7 +72,7 @@ pub struct CrossCheckPlan {
 }
 
 impl CrossCheckPlan {
-    /// A cross-check of these rows; it takes all units of the stripe.
+    /// A cross-check of these rows. It fails if a unit of the stripe can't be read.
     pub fn new(layout: &Layout, absence: &Absence, rows: StripeRows) -> Result<CrossCheckPlan, Unavailable> {
         let stripe = rows.within(layout, absence);
         let positions = stripe.unavailable();
@@ -87,14 +86,14 @@ impl CrossCheckPlan {
         Ok(CrossCheckPlan { layout: *layout, rows, shares: shares.0 })
     }
 
-    /// What each device reads.
+    /// The work of each device.
     pub fn shares(&self) -> &[Share] {
         &self.shares
     }
 
-    /// True if in these rows the transaction has taken effect as a whole; or, unless it is `known` to have written here, not
-    /// at all. It must be the last that wrote each block of its linkage record, and of the redundancy: where another has come
-    /// after it, nothing can be told.
+    /// True if the transaction took effect in these rows as a whole, or, unless it is `known` to have written here, not at all. To be
+    /// found whole, it must be the last that wrote each block of its linkage record and of the redundancy: after a later write nothing
+    /// can be concluded.
     pub fn is_whole(&self, old: &Old, transaction: TransactionId, known: bool) -> bool {
         let absence = Absence::none();
         let stripe = self.rows.within(&self.layout, &absence);
@@ -116,7 +115,7 @@ impl CrossCheckPlan {
     }
 }
 
-/// Computes the redundancy of some rows anew.
+/// The plan of a recomputation of the redundancy of some rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecomputePlan {
     layout: Layout,
@@ -126,7 +125,7 @@ pub struct RecomputePlan {
 }
 
 impl RecomputePlan {
-    /// The redundancy of these rows from their data, all of which must be readable; `None` if there is no redundancy to write.
+    /// Recomputes the redundancy of these rows from their data, all of which must be readable; `None` if there is no redundancy to write.
     pub fn new(layout: &Layout, absence: &Absence, rows: StripeRows) -> Result<Option<RecomputePlan>, Unavailable> {
         let stripe = rows.within(layout, absence);
         if stripe.redundancy().all(|unit| stripe.is_lost(unit)) {
@@ -146,17 +145,17 @@ impl RecomputePlan {
         Ok(Some(RecomputePlan { layout: *layout, absence: absence.clone(), rows, shares: shares.0 }))
     }
 
-    /// What each device does: none both reads and writes.
+    /// The work of each device. No device both reads and writes.
     pub fn shares(&self) -> &[Share] {
         &self.shares
     }
 
-    /// Blocks of the volume for the headers.
+    /// Blocks of the volume for the linkage records of the headers.
     pub fn blocks(&self) -> BlockRange {
         self.rows.blocks(&self.layout)
     }
 
-    /// What each device of the redundancy is to write.
+    /// The pieces that each device with redundancy writes.
     pub fn compute(&self, old: &Old) -> Vec<(usize, Vec<Piece>)> {
         let stripe = self.rows.within(&self.layout, &self.absence);
         let mut sources: Vec<Source> = Vec::new();
@@ -238,9 +237,9 @@ mod tests {
         let missing_data = |unit, row| if (unit, row) == (1, 1) { Some((id(4), linkage)) } else { whole(unit, row) };
         let (plan, old) = answers(missing_data);
         assert!(!plan.is_whole(&old, id(5), true) && !plan.is_whole(&old, id(5), false));
-        // Not there at all: that is right only where nobody knows better.
+        // No block was written: that is consistent only if the transaction is not known to have written here.
         assert!(!plan.is_whole(&old, id(6), true) && plan.is_whole(&old, id(6), false));
-        // A later one on the parity says nothing of what was there before.
+        // A later write of the parity hides what was there before.
         let later = |unit, row| if unit == 3 { Some((id(9), linkage)) } else { whole(unit, row) };
         let (plan, old) = answers(later);
         assert!(!plan.is_whole(&old, id(5), true));
@@ -267,7 +266,7 @@ mod tests {
             assert_eq!(written.len(), layout.redundancy_units());
             for (position, pieces) in written {
                 let share = plan.shares().iter().find(|share| share.position == position).unwrap();
-                assert!(share.reads.is_empty(), "who writes is not read");
+                assert!(share.reads.is_empty(), "a device that writes is not read");
                 let bytes = pieces.iter().flat_map(|piece| match &piece.content {
                     Content::Data(data) => data.to_vec(),
                     other => panic!("{other:?}"),
@@ -291,6 +290,6 @@ mod tests {
         assert!(CrossCheckPlan::new(&layout, &unavailable(3), rows).is_err());
         let mut absence = Absence::none();
         absence.stale(rows.within(&layout, &Absence::none()).place(3).position);
-        assert!(RecomputePlan::new(&layout, &absence, rows).unwrap().is_some(), "what is back is written");
+        assert!(RecomputePlan::new(&layout, &absence, rows).unwrap().is_some(), "a stale device is written");
     }
 }

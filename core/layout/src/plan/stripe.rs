@@ -1,8 +1,8 @@
-//! One stripe, some of whose units may be unavailable: what can stand in for a unit, and its content by that way.
+//! A stripe, some of whose units may be unavailable: the units from which another unit can be reconstructed, and the result.
 //!
-//! Units are counted through here: the k data units, then the m redundancy units. Each redundancy unit is the XOR of
-//! all data units. So a data unit is the XOR of the others and of any redundancy unit, and a redundancy unit is the XOR
-//! of the data units, or the same as another redundancy unit.
+//! In this module units have consecutive numbers: the k data units, then the m redundancy units. Each redundancy unit is the XOR of all
+//! data units. Therefore a data unit is the XOR of the other data units and any redundancy unit, and a redundancy unit is the XOR of the
+//! data units, or a copy of another redundancy unit.
 
 use super::old::{Old, clip};
 use super::parity::{any, push_lost, push_old, push_present, xor};
@@ -12,7 +12,7 @@ use braid_base::BlockRange;
 use braid_wire::{Content, Piece, Want};
 use std::collections::BTreeSet;
 
-/// A stripe of a volume, as it stands with some devices unavailable.
+/// A stripe of a volume, with the devices that are unavailable.
 #[derive(Clone, Copy)]
 pub(super) struct Stripe<'a> {
     pub layout: &'a Layout,
@@ -21,24 +21,22 @@ pub(super) struct Stripe<'a> {
 }
 
 impl Stripe<'_> {
-    /// The stripe that a block of the volume lies in, its data unit there, and its row.
+    /// The stripe of a block of the volume, the block's data unit, and its row.
     pub fn of<'a>(layout: &'a Layout, absence: &'a Absence, block: u64) -> (Stripe<'a>, usize, u64) {
         let within = block % layout.stripe_blocks();
         let stripe = Stripe { layout, absence, number: block / layout.stripe_blocks() };
         (stripe, (within / layout.unit_blocks()) as usize, within % layout.unit_blocks())
     }
 
-    /// Its data units.
     pub fn data(&self) -> std::ops::Range<usize> {
         0..self.layout.data_units()
     }
 
-    /// Its redundancy units.
     pub fn redundancy(&self) -> std::ops::Range<usize> {
         self.layout.data_units()..self.layout.scheme().width()
     }
 
-    /// Where a unit begins.
+    /// The address of a unit.
     pub fn place(&self, unit: usize) -> UnitAddress {
         match unit.checked_sub(self.layout.data_units()) {
             None => self.layout.data_unit(self.number, unit),
@@ -46,7 +44,7 @@ impl Stripe<'_> {
         }
     }
 
-    /// The unit that lies at a position of the ring, if any of this stripe's does.
+    /// The unit at a position of the ring, if the stripe has one there.
     pub fn unit_at(&self, position: usize) -> Option<usize> {
         (0..self.layout.scheme().width()).find(|unit| self.place(*unit).position == position)
     }
@@ -59,7 +57,7 @@ impl Stripe<'_> {
         self.absence.is_none() || !self.absence.is_unreadable(self.place(unit).position)
     }
 
-    /// The positions of all its units that can't be read, ascending.
+    /// The positions of all units that can't be read, ascending.
     pub fn unavailable(&self) -> Vec<usize> {
         if self.absence.is_none() {
             return Vec::new();
@@ -74,7 +72,7 @@ impl Stripe<'_> {
         positions
     }
 
-    /// The units whose XOR is what a unit holds, all of them readable, and without it itself.
+    /// Readable units whose XOR is the content of `unit`, excluding itself.
     pub fn sources(&self, unit: usize) -> Result<Vec<usize>, Unavailable> {
         let other_data = self.data().filter(|other| *other != unit);
         let all_readable = other_data.clone().all(|other| self.is_readable(other));
@@ -88,7 +86,7 @@ impl Stripe<'_> {
         }
     }
 
-    /// Adds the reads from which these rows of a unit can be worked out.
+    /// Adds the reads from which these rows of a unit can be reconstructed.
     #[cold]
     pub fn read_sources(&self, unit: usize, rows: BlockRange, shares: &mut Shares) -> Result<(), Unavailable> {
         for source in self.sources(unit)? {
@@ -97,9 +95,9 @@ impl Stripe<'_> {
         Ok(())
     }
 
-    /// What these rows of a unit hold by what its sources answered, as pieces that cover them in order; their blocks
-    /// are rows. For [`Want::Allocation`] there is something wherever a source has something: the unit itself may have
-    /// a hole there. For [`Want::Salvage`] a row is lost in which a source is.
+    /// The content of these rows of a unit, reconstructed from the answers of its sources: pieces that cover the rows in order, with row
+    /// numbers as blocks. For [`Want::Allocation`], a row has content if any source has: the unit itself may have a hole there. For
+    /// [`Want::Salvage`], a row is lost if it is lost in any source.
     pub fn worked_out(&self, unit: usize, rows: BlockRange, old: &Old, want: Want) -> Vec<Piece> {
         let places = self.sources(unit).expect("it was there when the plan was made").into_iter();
         let places = places.map(|source| self.place(source));
@@ -127,7 +125,7 @@ impl Stripe<'_> {
     }
 }
 
-/// These pieces, in which these rows are lost.
+/// The pieces, with these rows replaced by lost ones.
 fn without(pieces: Vec<Piece>, lost: &BTreeSet<u64>) -> Vec<Piece> {
     if lost.is_empty() {
         return pieces;
@@ -140,12 +138,12 @@ fn without(pieces: Vec<Piece>, lost: &BTreeSet<u64>) -> Vec<Piece> {
     row_by_row.map(cut).collect()
 }
 
-/// The place of a row of the unit that begins at `unit`.
+/// The address of a row of the unit that begins at `unit`.
 pub(super) fn at_row(unit: UnitAddress, row: u64) -> UnitAddress {
     UnitAddress { block: unit.block + row, ..unit }
 }
 
-/// For [`Share`]s that write: where the pieces go that are worked out for them.
+/// The pieces for the [`Share`]s that write, under construction.
 pub(super) struct Pieces(Vec<(usize, Vec<Piece>)>);
 
 impl Pieces {
@@ -154,7 +152,7 @@ impl Pieces {
         Pieces(writing.map(|share| (share.position, Vec::new())).collect())
     }
 
-    /// Adds a piece of the unit that begins at `unit`; its blocks are rows.
+    /// Adds a piece of the unit that begins at `unit`, with row numbers as blocks.
     pub fn push(&mut self, unit: UnitAddress, mut piece: Piece) {
         piece.range.start += unit.block;
         let index = self.0.binary_search_by_key(&unit.position, |(position, _)| *position);

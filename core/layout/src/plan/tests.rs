@@ -1,4 +1,4 @@
-//! Plans, carried out on an array in memory and compared with a flat row of bytes.
+//! Plans are executed on an array in memory, and compared with an array of bytes.
 
 mod model;
 mod moving;
@@ -27,11 +27,11 @@ pub(crate) fn layouts() -> impl Strategy<Value = Layout> {
         .prop_map(|(scheme, more, shift)| Layout::new(scheme, scheme.width() + more, 1 << shift).unwrap())
 }
 
-/// Devices that do as they are told. A block that is not in its map is a hole.
+/// Devices that execute shares without faults. A block that is not in the map is a hole.
 struct Array {
     layout: Layout,
     devices: Vec<BTreeMap<u64, Bytes>>,
-    /// Whether answers come block by block or in runs.
+    /// Whether answers consist of single blocks or of runs.
     block_by_block: bool,
 }
 
@@ -74,7 +74,7 @@ impl Array {
         old
     }
 
-    /// Carries a write out, and checks that it keeps to its plan.
+    /// Executes a write, and checks that it corresponds to its plan.
     fn write(&mut self, offset: u64, length: u64, new: &New) {
         let plan = WritePlan::new(&self.layout, &Absence::none(), offset, length).unwrap();
         assert_eq!(blocks_read(plan.shares()), textbook_reads(&self.layout, offset, length));
@@ -121,8 +121,8 @@ fn blocks_read(shares: &[Share]) -> u64 {
     shares.iter().flat_map(|share| &share.reads).map(|range| range.count).sum()
 }
 
-/// What the books say, row by row: with u of k blocks updated, the smaller of u + 1 and k - u; and the old content of
-/// blocks updated in part where it is not among those.
+/// The number of reads according to the papers, for each row: with u of k blocks updated, the smaller of u + 1 and k - u; in addition the
+/// old content of blocks updated in part, where it is not among those.
 fn textbook_reads(layout: &Layout, offset: u64, length: u64) -> u64 {
     let (k, unit) = (layout.data_units() as u64, layout.unit_blocks());
     let mut rows: BTreeMap<(u64, u64), (u64, u64)> = BTreeMap::new();
@@ -141,7 +141,7 @@ fn textbook_reads(layout: &Layout, offset: u64, length: u64) -> u64 {
     rows.values().map(reads_of_row).sum()
 }
 
-/// Bytes no two of which, nearby, are related.
+/// Pseudo-random bytes.
 fn noise(seed: u64, length: u64) -> Bytes {
     let mut rng = braid_base::Rng::new(seed);
     (0..length.div_ceil(8)).flat_map(|_| rng.next_u64().to_le_bytes()).take(length as usize).collect::<Vec<u8>>().into()
@@ -196,7 +196,7 @@ proptest! {
             ever_written.contains(&block) || !array.devices[position].contains_key(&at)
         }), "what was never written is a hole");
 
-        // Parity, added up by hand; a few bytes of each block tell.
+        // The parity, computed independently; a few bytes of each block suffice.
         for stripe in 0..layout.stripes(VOLUME_BLOCKS) {
             for (row, index) in (0..layout.unit_blocks()).flat_map(|row| [0, 1, 511, 2048, 4095].map(|i| (row, i))) {
                 let at_row = |unit: UnitAddress| UnitAddress { block: unit.block + row, ..unit };
@@ -209,7 +209,7 @@ proptest! {
             prop_assert!(array.matches(stripe));
         }
 
-        // Every block can do without its device.
+        // Every block can be reconstructed without its device.
         for block in (0..VOLUME_BLOCKS).filter(|_| layout.redundancy_units() > 0) {
             let plan = ReconstructPlan::new(&layout, &Absence::none(), block * BLOCK, BLOCK).unwrap();
             prop_assert!(plan.shares().iter().all(|share| share.position != layout.locate(block).position));
@@ -366,7 +366,7 @@ fn the_parity_of_one_unit_among_holes_shares_its_bytes() {
     }
     let (position, parity) = plan.compute(&New::Data(data.clone()), &old).pop().unwrap();
     assert_eq!(position, 4);
-    // Rows 0 to 3 are updated in two units, and must be added up; the others only in unit 0.
+    // Rows 0 to 3 are updated in two units, whose XOR is computed; the others only in unit 0.
     let shared = |piece: &Piece| match &piece.content {
         Content::Data(bytes) => data.as_ptr_range().contains(&bytes.as_ptr()),
         _ => false,

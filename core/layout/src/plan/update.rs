@@ -1,7 +1,7 @@
-//! The plan of a write whose content follows from what was there: some whole blocks are read, and then those of them are written that change,
-//! in one transaction.
+//! An update is a write whose new content depends on the old: it reads some whole blocks, and then writes those of them that change, in
+//! one transaction.
 //!
-//! All of the blocks are pre-written, with their redundancy, since nobody knows yet which of them will change.
+//! All of the blocks are pre-written, with their redundancy, because it is not known yet which of them will change.
 
 use super::moving::MovePlan;
 use super::old::{Old, clip};
@@ -13,7 +13,7 @@ use braid_base::{BLOCK_BYTES, BlockRange};
 use braid_wire::Piece;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What to read of some blocks before they are written anew, what to write where, and how it is worked out.
+/// The plan of an update: what to read, what to write, and how the result is computed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpdatePlan {
     read: ReadPlan,
@@ -24,7 +24,7 @@ pub struct UpdatePlan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Write {
     Here(Layout, WritePlan),
-    /// To where the volume lies and where it moves to.
+    /// To the present and to the new location of the volume.
     Moving(MovePlan),
 }
 
@@ -49,7 +49,7 @@ impl UpdatePlan {
         Ok(UpdatePlan { read, write, shares: shares.0 })
     }
 
-    /// What each device does. All that read for the write itself, or write, have pre-writes.
+    /// The work of each device. All devices that are read for the write itself, or that write, have pre-writes.
     pub fn shares(&self) -> &[Share] {
         &self.shares
     }
@@ -62,13 +62,14 @@ impl UpdatePlan {
         }
     }
 
-    /// What its blocks hold: pieces of the volume that cover them in order.
+    /// The old content of its blocks, as pieces that cover them in order, in blocks of the volume.
     pub fn before(&self, old: &Old) -> Vec<Piece> {
         self.read.pieces(old)
     }
 
-    /// What each device that writes is to write if its blocks are to hold `after`: pieces that cover them in order. `changed` are those
-    /// that differ from before; each device writes at least something of what it has pre-written, as part of the decision.
+    /// The pieces that each device writes, if the new content of the blocks is `after`: pieces that cover them in order. `changed` are
+    /// the blocks whose content changes. Each device with pre-writes writes at least one block, because every participant must have an
+    /// intent.
     pub fn compute(&self, after: Vec<Piece>, changed: &BTreeSet<u64>, old: &Old) -> Vec<(usize, Vec<Piece>)> {
         let new = New::Pieces(after);
         match &self.write {
@@ -82,7 +83,7 @@ impl UpdatePlan {
     }
 }
 
-/// The blocks, by position, of all rows in which any of these blocks of the volume lies.
+/// The blocks, by position, of all rows that contain any of these blocks of the volume.
 fn rows_of(layout: &Layout, blocks: &BTreeSet<u64>) -> BTreeMap<usize, BTreeSet<u64>> {
     let mut rows: BTreeMap<usize, BTreeSet<u64>> = BTreeMap::new();
     for block in blocks {

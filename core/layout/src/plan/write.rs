@@ -10,7 +10,7 @@ use braid_base::{AlignedBuffer, BLOCK_BYTES, BlockRange};
 use braid_wire::{Content, Piece, Want};
 use bytes::Bytes;
 
-/// What to read before some bytes of a volume are written, what to write where, and how it is worked out.
+/// What to read before a range of a volume is written, what to write, and how it is computed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WritePlan {
     layout: Layout,
@@ -20,14 +20,14 @@ pub struct WritePlan {
     methods: Methods,
 }
 
-/// What a hostwrite brings.
+/// The new content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum New {
-    /// These bytes, as many as the plan is for.
+    /// Bytes, as many as the plan is for.
     Data(Bytes),
-    /// Zeros; whole blocks of them become holes.
+    /// Zeros. Whole blocks become holes.
     Zeros,
-    /// Data and holes of whole blocks of the volume, which cover what the plan is for in order.
+    /// Data and holes, in whole blocks of the volume, that cover the range of the plan in order.
     Pieces(Vec<Piece>),
 }
 
@@ -40,8 +40,8 @@ struct NewPiece {
 impl WritePlan {
     /// A write of `length` bytes at `offset`. The range must be within the volume.
     ///
-    /// A stripe of which more is unavailable than its redundancy makes up for takes no write, even where other rows or units
-    /// are meant: what is unavailable could not be told any more. Of RAID 0 only the units matter that are written.
+    /// A stripe with more unavailable units than redundancy units is not written, even if the write concerns other rows or units:
+    /// otherwise the unavailable content could not be reconstructed any more. In RAID 0 only the units that are written matter.
     pub fn new(layout: &Layout, absence: &Absence, offset: u64, length: u64) -> Result<WritePlan, Unavailable> {
         let span = Span::new(offset, length);
         let mut shares = Shares::default();
@@ -64,23 +64,23 @@ impl WritePlan {
         Ok(WritePlan { layout: *layout, absence: absence.clone(), span, shares: shares.0, methods })
     }
 
-    /// What each device does. One that only reads has no pre-writes.
+    /// The work of each device. A device that only reads has no pre-writes.
     pub fn shares(&self) -> &[Share] {
         &self.shares
     }
 
-    /// The volume's blocks that it touches.
+    /// The volume's blocks that the write touches.
     pub fn blocks(&self) -> BlockRange {
         self.span.blocks()
     }
 
-    /// How many bands of its stripes take which method.
+    /// How many bands use each method.
     pub fn methods(&self) -> Methods {
         self.methods
     }
 
-    /// What each device that writes is to write: data and redundancy, ascending by position, covering exactly its
-    /// pre-writes. The user's bytes are shared, not copied, but for blocks written in part.
+    /// The pieces that each device writes, data and redundancy, ascending by position, and covering exactly its pre-writes. The user's
+    /// bytes are shared, not copied, except in blocks that are written in part.
     pub fn compute(&self, new: &New, old: &Old) -> Vec<(usize, Vec<Piece>)> {
         if let New::Data(data) = new {
             assert_eq!(data.len() as u64, self.span.length, "the bytes are those that the plan is for");
@@ -116,7 +116,7 @@ impl WritePlan {
         pieces.done()
     }
 
-    /// What the volume's blocks that it touches hold afterwards: pieces of the volume that cover them in order.
+    /// The new content of the volume's blocks that the write touches, as pieces that cover them in order.
     pub fn content(&self, new: &New, old: &Old) -> Vec<Piece> {
         let mut whole = self.blocks();
         let mut pieces: Vec<Piece> = Vec::new();
@@ -136,7 +136,7 @@ impl WritePlan {
         pieces
     }
 
-    /// The new parity of a band. (Of RAID 1, whose bands are all full, the copies.)
+    /// The new parity of a band. (In RAID 1 all bands are full, and this is the copy.)
     fn parity(&self, stripe: &Stripe, band: &Band, updates: &[NewPiece], old: &Old) -> Vec<Piece> {
         let mut sources: Vec<Source> = Vec::new();
         for NewPiece { piece, .. } in updates.iter().filter(|update| update.piece.range.overlaps(band.rows)) {
@@ -162,7 +162,7 @@ impl WritePlan {
         xor(band.rows, sources)
     }
 
-    /// Adds the new content of a data unit's touched rows.
+    /// Adds the new content of the rows of a data unit that the write touches.
     fn push_updates(
         &self,
         updates: &mut Vec<NewPiece>,
@@ -179,7 +179,7 @@ impl WritePlan {
         };
         let mut whole = BlockRange::new(first_block + rows.start, rows.count);
         let edge = |block: u64| edges.iter().find(|(at, _)| *at == block).map(|(_, content)| content.clone());
-        // Only the first and the last block of the whole write can be edges: at this run's ends, if here at all.
+        // Only the first and the last block of the whole write can be edges: at the ends of this run, if in it at all.
         if let Some(content) = edge(whole.start) {
             push(BlockRange::new(whole.start, 1), content);
             whole = BlockRange::between(whole.start + 1, whole.end());
@@ -194,7 +194,7 @@ impl WritePlan {
         }
     }
 
-    /// Adds the new content of blocks of the volume that are written whole.
+    /// Adds the new content of blocks of the volume that are written as a whole.
     fn push_whole(&self, blocks: BlockRange, new: &New, mut push: impl FnMut(BlockRange, Content)) {
         if blocks.is_empty() {
             return;
@@ -251,11 +251,11 @@ impl WritePlan {
     }
 }
 
-/// Whether what is there of a stripe suffices to write it.
+/// Whether enough of a stripe is available to write it.
 #[cold]
 fn check_available(stripe: &Stripe, span: Span, touched: &Touched) -> Result<(), Unavailable> {
     let positions = if stripe.redundancy().is_empty() {
-        // A whole block of a stale unit needs nothing old.
+        // A whole block of a stale unit can be written without reading.
         let partly = |unit| edge_rows(stripe, span, unit, touched.rows(unit)).next().is_some();
         let missing = |unit: &usize| stripe.is_lost(*unit) || (!stripe.is_readable(*unit) && partly(*unit));
         stripe.positions(touched.units().filter(missing))
@@ -266,7 +266,7 @@ fn check_available(stripe: &Stripe, span: Span, touched: &Touched) -> Result<(),
     if positions.is_empty() { Ok(()) } else { Err(Unavailable { positions }) }
 }
 
-/// Adds a band's reads, and the pre-writes of its redundancy. Returns its method.
+/// Adds the reads of a band, and the pre-writes of its redundancy. Returns its method.
 fn plan_band(stripe: &Stripe, span: Span, band: &Band, shares: &mut Shares) -> Result<Method, Unavailable> {
     let rows = band.rows;
     let method = band_method(stripe, span, band);
@@ -309,8 +309,7 @@ fn band_method(stripe: &Stripe, span: Span, band: &Band) -> Method {
     band.method(stripe.layout, band.units.clone().map(edges).sum())
 }
 
-/// The method that is left to a band some unit of which can't be read (see the table at the head of `plan`); none, if
-/// there is no such unit.
+/// The method for a band if a unit of the stripe can't be read (see the table in the documentation of `plan`); `None` if all can be read.
 #[cold]
 fn method_with_gaps(stripe: &Stripe, band: &Band) -> Option<Method> {
     let without_old_parity = if band.units.len() == stripe.data().len() { Method::Full } else { Method::Large };
@@ -325,7 +324,7 @@ fn method_with_gaps(stripe: &Stripe, band: &Band) -> Option<Method> {
     }
 }
 
-/// The rows, of these rows of a data unit, whose block is written only in part.
+/// Those of these rows of a data unit whose block is written only in part.
 fn edge_rows(stripe: &Stripe, span: Span, unit: usize, rows: BlockRange) -> impl Iterator<Item = u64> + use<> {
     let first = unit_block(stripe.layout, stripe.number, unit);
     let blocks = BlockRange::new(first + rows.start, rows.count);

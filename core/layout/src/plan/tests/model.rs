@@ -1,4 +1,4 @@
-//! A plain model of an array: bytes, and where they lie with parity added up by hand.
+//! A simple model of an array: its bytes, and their location with independently computed parity.
 
 use super::{BLOCK, noise};
 use crate::plan::{New, Old, Share};
@@ -35,7 +35,7 @@ pub(super) fn small_layouts(schemes: &[&str]) -> Vec<Layout> {
     layouts
 }
 
-/// The runs of blocks of a volume, and of each some runs of bytes that touch just these blocks.
+/// The runs of blocks of a volume, and for each some runs of bytes that touch exactly these blocks.
 pub(super) fn spans(blocks: u64) -> impl Iterator<Item = (u64, u64)> {
     let runs = (0..blocks).flat_map(move |start| (start + 1..=blocks).map(move |end| (start * BLOCK, end * BLOCK)));
     let cuts = [(0, 0), (100, 0), (0, 200), (300, 400)];
@@ -51,7 +51,7 @@ pub(super) fn touched(offset: u64, length: u64) -> BlockRange {
     BlockRange::between(offset / BLOCK, (offset + length).div_ceil(BLOCK))
 }
 
-/// The places of a row of a stripe: the data units', and the redundancy units'.
+/// The addresses of a row of a stripe: of the data units, then of the redundancy units.
 pub(super) fn places_of_row(layout: &Layout, stripe: u64, row: u64) -> (Vec<UnitAddress>, Vec<UnitAddress>) {
     let at_row = |unit: UnitAddress| UnitAddress { block: unit.block + row, ..unit };
     let data = (0..layout.data_units()).map(|unit| at_row(layout.data_unit(stripe, unit)));
@@ -59,7 +59,7 @@ pub(super) fn places_of_row(layout: &Layout, stripe: u64, row: u64) -> (Vec<Unit
     (data.collect(), redundancy.collect())
 }
 
-/// A volume's bytes, and the devices they should be on. Every fifth block is a hole at first.
+/// A volume's bytes, and the expected content of the devices. Every fifth block is a hole at first.
 #[derive(Clone)]
 pub(super) struct Model {
     pub(super) layout: Layout,
@@ -89,7 +89,7 @@ impl Model {
         self.place(touched(offset, length));
     }
 
-    /// Puts blocks where they belong, with their redundancy.
+    /// Updates the expected content of the devices, including redundancy.
     pub(super) fn place(&mut self, blocks: BlockRange) {
         let (stripe_blocks, unit) = (self.layout.stripe_blocks(), self.layout.unit_blocks());
         let rows: BTreeSet<(u64, u64)> =
@@ -99,7 +99,7 @@ impl Model {
             let (data, redundancy) = places_of_row(&self.layout, stripe, row);
             for (index, place) in data.into_iter().enumerate() {
                 let start = (stripe * stripe_blocks + index as u64 * unit + row) as usize * BLOCK_BYTES;
-                // The last stripe has room behind the end of the volume.
+                // The last stripe may extend beyond the end of the volume.
                 let Some(block) = self.bytes.get(start..start + BLOCK_BYTES) else { continue };
                 sum.iter_mut().zip(block).for_each(|(sum, byte)| *sum ^= byte);
                 put(&mut self.devices, place, block);
@@ -109,7 +109,7 @@ impl Model {
     }
 }
 
-/// Zeros are holes, in the model and in what is compared with it.
+/// Zeros are holes, in the model and in the content that is compared with it.
 fn put(devices: &mut Blocks, place: UnitAddress, block: &[u8]) {
     if block.iter().all(|byte| *byte == 0) {
         devices[place.position].remove(&place.block);
@@ -118,7 +118,7 @@ fn put(devices: &mut Blocks, place: UnitAddress, block: &[u8]) {
     }
 }
 
-/// What devices that do as they are told answer. None that can't be read is asked, and no block twice.
+/// The answers of correct devices. Checks that no unreadable device is read, and no block twice.
 pub(super) fn answer(devices: &Blocks, absence: &Absence, shares: &[Share], want: Want) -> Old {
     let mut old = Old::new();
     for share in shares {
@@ -141,7 +141,7 @@ pub(super) fn answer(devices: &Blocks, absence: &Absence, shares: &[Share], want
     old
 }
 
-/// Writes what a plan has worked out, which must be just what it has pre-written.
+/// Writes the pieces that a plan has computed, which must be exactly its pre-writes.
 pub(super) fn apply(devices: &mut Blocks, shares: &[Share], written: Vec<(usize, Vec<Piece>)>) {
     let blocks = |ranges: &mut dyn Iterator<Item = BlockRange>| ranges.flat_map(BlockRange::blocks).collect::<Vec<_>>();
     let writing: Vec<&Share> = shares.iter().filter(|share| !share.prewrites.is_empty()).collect();
@@ -154,7 +154,7 @@ pub(super) fn apply(devices: &mut Blocks, shares: &[Share], written: Vec<(usize,
     }
 }
 
-/// Has a device write.
+/// Writes the pieces to a device.
 pub(super) fn put_pieces(devices: &mut Blocks, position: usize, pieces: Vec<Piece>) {
     for Piece { range, content } in pieces {
         for block in range.blocks() {

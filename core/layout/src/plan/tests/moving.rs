@@ -1,4 +1,4 @@
-//! Volumes that move: whatever is written and copied, in whatever order, both sides come to hold the same.
+//! Migrating volumes: after any sequence of writes and copies, both locations have the same content.
 
 use super::model::{Model, answer, apply, lost};
 use super::{BLOCK, noise};
@@ -14,7 +14,7 @@ fn layout(scheme: &str, devices: usize, unit: u64) -> Layout {
     Layout::new(scheme.parse().unwrap(), devices, unit).unwrap()
 }
 
-/// From where to where: other levels, other devices, some of the same, other units.
+/// Pairs of locations: with other levels, other devices, some of the same devices, other units.
 pub(super) fn moving(which: usize) -> VolumeDescription {
     let (from, from_ring, to, to_ring): (Layout, &[u16], Layout, &[u16]) = match which {
         0 => (layout("raid1:2", 2, 4), &[0, 1], layout("raid5:3+1", 4, 2), &[3, 1, 0, 2]),

@@ -1,7 +1,7 @@
-//! Plans with devices unavailable, carried out on the plain [`Model`].
+//! Plans with devices unavailable, executed on the [`Model`].
 //!
-//! Of small layouts every case is tried: each position lost or stale, and each run of blocks of two stripes and a unit,
-//! whole or cut in its first and last block.
+//! For small layouts every case is tried: each position lost or stale, and each run of blocks in two stripes and a unit, whole or cut in
+//! its first and last block.
 
 use super::model::*;
 use super::{BLOCK, noise, raid5, share};
@@ -29,7 +29,7 @@ fn restore(devices: &mut Blocks, layout: &Layout, absence: &Absence, position: u
     apply(devices, plan.shares(), written);
 }
 
-/// Holds a plan's reads and writes, row by row, against Table III, with at most one device unavailable in a stripe.
+/// Compares a plan's reads and writes, row by row, with Table III, with at most one device unavailable in a stripe.
 fn check_by_the_table(layout: &Layout, absence: &Absence, offset: u64, length: u64, plan: &WritePlan) {
     let (reads, writes) =
         (places(plan.shares(), |share| &share.reads), places(plan.shares(), |share| &share.prewrites));
@@ -55,7 +55,7 @@ fn check_by_the_table(layout: &Layout, absence: &Absence, offset: u64, length: u
             let parity_unavailable = redundancy.iter().find(|place| is_unavailable(place));
             let parity_lost = redundancy.iter().all(|place| absence.is_lost(place.position));
 
-            // The units read, with k for the parity.
+            // The units that are read, where k is the parity.
             let large = || others.iter().chain(&edges).copied().collect::<BTreeSet<usize>>();
             let expected = match data_unavailable {
                 _ if layout.redundancy_units() == 0 || parity_lost => Some(edges.iter().copied().collect()),
@@ -91,7 +91,7 @@ fn check_by_the_table(layout: &Layout, absence: &Absence, offset: u64, length: u
     assert_eq!((reads.len(), writes.len()), (reads_seen, writes_seen), "nothing else is read or written");
 }
 
-/// Every write of small layouts with each device unavailable in turn; or of these, so many times less, others for each device.
+/// Every write of small layouts with each device unavailable in turn; or only every n-th of these, different ones for each device.
 fn try_all(schemes: &[&str], less: usize) {
     for layout in small_layouts(schemes) {
         let (blocks, before) = (volume_blocks(&layout), Model::new(layout));
@@ -116,7 +116,7 @@ fn try_write(before: &Model, position: usize, absence: &Absence, offset: u64, le
     let mut model = before.clone();
     model.write(offset, length, new);
 
-    // All that is readable is as of a healthy array; a stale device's blocks, as far as they were written.
+    // All readable content is that of a healthy array; on a stale device, the blocks that were written.
     assert!((0..layout.devices()).all(|other| other == position || devices[other] == model.devices[other]));
     for place in places(plan.shares(), |share| &share.prewrites) {
         assert_eq!(devices[place.position].get(&place.block), model.devices[place.position].get(&place.block));
@@ -126,7 +126,10 @@ fn try_write(before: &Model, position: usize, absence: &Absence, offset: u64, le
     if absence.is_lost(position) {
         assert_eq!(devices[position], before.devices[position]);
         restore(&mut devices, &layout, &stale(&[position]), position, blocks);
-        assert!(devices[position] == model.devices[position], "it has what it missed, and the rest as before");
+        assert!(
+            devices[position] == model.devices[position],
+            "the missed blocks are restored, and the rest is unchanged"
+        );
     }
 }
 
@@ -283,7 +286,7 @@ fn three_copies_do_with_any_one_of_them() {
             assert!(devices[present] == model.devices[present]);
             assert!((0..3).all(|position| absence.is_lost(position) || devices[position] == model.devices[position]));
             assert!(read(&devices, &layout, absence, 0, 6 * BLOCK) == model.bytes[..6 * BLOCK_BYTES]);
-            // Both come back, one by one.
+            // Both return, one after the other.
             let mut back = stale(&[a, b]);
             for position in [a, b] {
                 restore(&mut devices, &layout, &back, position, touched(offset, length));
@@ -304,7 +307,7 @@ fn three_copies_do_with_any_one_of_them() {
 fn allocation_of_what_is_away_is_told_by_its_neighbours() {
     for layout in small_layouts(&["raid1:2", "raid5:3+1"]) {
         let mut model = Model::new(layout);
-        // Rows of holes, too.
+        // Including rows of holes.
         model.write(0, (layout.stripe_blocks() + 1) * BLOCK, &New::Zeros);
         for (position, skip) in (0..layout.devices()).flat_map(|position| [(position, 0), (position, 1)]) {
             let (absence, blocks) = (lost(&[position]), volume_blocks(&layout) - skip);
@@ -328,7 +331,7 @@ fn allocation_of_what_is_away_is_told_by_its_neighbours() {
 #[test]
 fn one_method_of_table_iii_for_each_case() {
     let (small, large, full) = (BLOCK, 2 * 16 * BLOCK, 4 * 16 * BLOCK);
-    // In stripe 0, the data units lie at 0 to 3 and the parity at 4.
+    // In stripe 0, the data units are at positions 0 to 3 and the parity at 4.
     for (length, absence, method, reads, writes) in [
         (small, lost(&[0]), Method::Large, &[1, 2, 3][..], &[4][..]),
         (small, stale(&[0]), Method::Large, &[1, 2, 3], &[0, 4]),
@@ -376,7 +379,7 @@ fn what_is_read_for_itself_and_for_a_neighbour_is_read_once() {
 
 #[test]
 fn plans_of_stripes_with_nothing_away_are_as_ever() {
-    // Two groups: stripe 0 lies at 0 to 4.
+    // Two groups: stripe 0 is at positions 0 to 4.
     let layout = Layout::new(Scheme::Raid5 { data: 4 }, 10, 16).unwrap();
     for (offset, length) in [(100, BLOCK), (0, 16 * BLOCK), (5 * BLOCK, 40 * BLOCK), (0, 64 * BLOCK)] {
         let shares = |absence| WritePlan::new(&layout, absence, offset, length).unwrap().shares().to_vec();
@@ -392,12 +395,15 @@ fn checks_and_reconstructions_need_the_whole_rest() {
     for absence in [lost(&[2]), stale(&[2])] {
         assert_eq!(CheckPlan::new(&raid5(), &absence, 0).unwrap_err(), unavailable(&[2]));
         let unit = |unit: u64| ReconstructPlan::new(&raid5(), &absence, unit * 16 * BLOCK, BLOCK);
-        assert!(unit(2).is_ok(), "it does not take the unit itself");
+        assert!(unit(2).is_ok(), "the unit itself is not needed");
         assert_eq!(unit(1).unwrap_err(), ReconstructError::Unavailable(unavailable(&[2])));
     }
     let groups = Layout::new(Scheme::Raid5 { data: 4 }, 10, 16).unwrap();
-    assert!(CheckPlan::new(&groups, &lost(&[2]), 1).is_ok(), "stripe 1 lies at 5 to 9");
-    assert!(RestorePlan::new(&raid5(), &lost(&[2]), 2, BlockRange::new(0, 64)).is_err(), "lost, it can't be written");
+    assert!(CheckPlan::new(&groups, &lost(&[2]), 1).is_ok(), "stripe 1 is at positions 5 to 9");
+    assert!(
+        RestorePlan::new(&raid5(), &lost(&[2]), 2, BlockRange::new(0, 64)).is_err(),
+        "a lost device can't be written"
+    );
     assert!(RestorePlan::new(&raid5(), &stale(&[2, 3]), 2, BlockRange::new(0, 64)).is_err());
     assert_eq!(RestorePlan::new(&raid5(), &stale(&[2]), 2, BlockRange::new(0, 16)), Ok(None));
     assert_eq!(RestorePlan::new(&raid5(), &stale(&[2]), 2, BlockRange::new(40, 0)), Ok(None));
@@ -433,7 +439,7 @@ fn positions_share_a_stripe_if_any_stripe_has_both() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// A device is lost, misses some writes, comes back stale, takes some, and is restored write by write.
+    /// A device is lost, misses some writes, returns as stale, is written to, and is restored write by write.
     #[test]
     fn a_device_that_was_away_catches_up(
         layout in super::layouts().prop_filter("has redundancy", |layout| layout.redundancy_units() > 0),

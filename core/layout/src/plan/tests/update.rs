@@ -1,4 +1,4 @@
-//! Updates: whatever changes of the blocks that are read, the devices come to hold what they would after a write of all of them.
+//! Updates: whichever of the blocks change, the devices have the same content as after a write of all of them.
 
 use super::model::{Blocks, Model, answer, apply, lost, put_pieces};
 use super::moving::{BLOCKS, moving};
@@ -21,7 +21,7 @@ fn volume(layout: Layout) -> VolumeDescription {
     }
 }
 
-/// Noise, with holes in it.
+/// Pseudo-random content with holes.
 fn filled(layout: Layout) -> Model {
     let mut bytes = noise(9, BLOCKS * BLOCK).to_vec();
     (0..BLOCKS).filter(|block| block % 7 == 2).for_each(|hole| bytes[(hole * BLOCK) as usize..][..BLOCK_BYTES].fill(0));
@@ -30,7 +30,7 @@ fn filled(layout: Layout) -> Model {
     model
 }
 
-/// Some of the blocks change, every third of them to a hole. What all blocks hold after that.
+/// Changes some of the blocks, every third of them to a hole. Returns the new content of all blocks.
 fn changes(blocks: BlockRange, changed: &BTreeSet<u64>, before: &[u8]) -> Vec<Piece> {
     let after = |block: u64| match changed.contains(&block) {
         true if block.is_multiple_of(3) => Content::Hole,
@@ -48,10 +48,10 @@ fn assembled(pieces: &[Piece]) -> Vec<u8> {
     pieces.iter().flat_map(bytes).collect()
 }
 
-/// Writes what is a part of what was pre-written, on each device something. How many blocks.
+/// Writes pieces, which must be a part of the pre-writes, and at least one on each device. Returns the number of blocks.
 fn apply_part(devices: &mut Blocks, shares: &[Share], written: Vec<(usize, Vec<Piece>)>) -> usize {
     let writing: Vec<&Share> = shares.iter().filter(|share| !share.prewrites.is_empty()).collect();
-    assert_eq!(writing.len(), written.len(), "whoever has a pre-write writes");
+    assert_eq!(writing.len(), written.len(), "every device with a pre-write writes");
     let mut count = 0;
     for (share, (position, pieces)) in writing.into_iter().zip(written) {
         assert_eq!(share.position, position);
@@ -95,7 +95,7 @@ proptest! {
         gone.iter().for_each(|position| model.devices[*position].clear());
         prop_assert!(devices == model.devices);
         if layout.data_units() == 1 {
-            // A copy on each device, or a block that says that it takes part.
+            // A copy on each device, or one block that makes it a participant.
             let copies = layout.scheme().width();
             let writers = plan.shares().iter().filter(|share| !share.prewrites.is_empty()).count();
             prop_assert!(written <= changed.len() * copies + writers);
