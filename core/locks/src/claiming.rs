@@ -1,7 +1,7 @@
-//! Lock, unlock, revoke: what becomes of locks.
+//! Lock, unlock, yield and revoke: the handling of lock requests by a lock server.
 //!
-//! Every lock in the table is in its host's session, and the other way round. A kept lock that is held while somebody waits for
-//! it is being revoked.
+//! The locks in the table are exactly those in the sessions of their hosts. A held cached lock that another request
+//! waits for is being revoked.
 
 use crate::server::{LockServer, LockService, Timer};
 use crate::sessions::{HeldLock, LockDetails, LockName};
@@ -11,7 +11,7 @@ use braid_machine::{Effects, Ignored};
 use braid_wire::{LockRefusal, LockReply, LockTerm, Rejection};
 
 impl LockServer {
-    /// `known` is the start of the server that the host takes this for.
+    /// Handles a lock request. `known`: the start of the server that the host assumes.
     pub(crate) fn on_lock(
         &mut self,
         now: Now,
@@ -37,8 +37,8 @@ impl LockServer {
             return self.on_held(now, name, asked, start, cached, out);
         }
         if known != self.config.start && (known != Generation(0) || !session.complete) {
-            // It does not know yet that the server has started again. If it has to say first what it holds, this is deferred; if it
-            // has said it, this comes late.
+            // The host does not know yet that the server has restarted. If it has to reassert its locks first, the
+            // request is deferred; if it has done so, the request is a late copy.
             let complete = session.complete;
             self.answer(host, LockReply::Heartbeat, out);
             if complete {
@@ -62,7 +62,7 @@ impl LockServer {
         self.list_is_stale = true;
     }
 
-    /// Says again what it held before the server's restart.
+    /// Handles the reassertion of a lock that the host held before the server's restart.
     fn on_held(
         &mut self,
         now: Now,
@@ -77,7 +77,7 @@ impl LockServer {
             return self.ignore(Ignored::Settled, out);
         }
         if !self.recovered.contains(&name.host) {
-            // Who holds something, and was not in the list, was fenced before the restart.
+            // A host that holds locks, and was not in the list, was fenced before the restart.
             return self.answer(name.host, LockReply::Rejected { rejection: Rejection::Fenced }, out);
         }
         if session.complete {
@@ -87,11 +87,11 @@ impl LockServer {
             return self.refuse(name, LockRefusal::Busy, out);
         }
         if !self.table.hold(name, asked.object, &asked.extents) {
-            // One of two hosts is wrong about what it holds, and may be writing.
+            // Two hosts believe that they hold conflicting locks, and one of them may be writing without right.
             self.fencing.doom(name.host);
             return self.fence_doomed(now, out);
         }
-        // A late copy of how it was first asked for may have come before.
+        // A late copy of the first request for this lock may have come before.
         session.deferred.retain(|(lock_id, _)| *lock_id != name.lock_id);
         session.lock_ids.insert(name.lock_id, HeldLock { cached, waited: false });
         self.counters.reasserted += 1;
@@ -102,7 +102,7 @@ impl LockServer {
         let asking = self.table.lock(name, asked.object, &asked.extents);
         let waited = asking != Locked::Granted;
         let cached = asked.term == LockTerm::Cached;
-        let session = self.sessions.get_mut(&name.host).expect("who asks has a session");
+        let session = self.sessions.get_mut(&name.host).expect("a host that requests a lock has a session");
         session.lock_ids.insert(name.lock_id, HeldLock { cached, waited });
         match asking {
             Locked::Granted => self.answer(name.host, LockReply::Granted { lock_id: name.lock_id, waited }, out),
@@ -116,7 +116,7 @@ impl LockServer {
         }
     }
 
-    /// Asks for what hosts wanted when they could not be granted anything yet, as far as they can now.
+    /// Requests the locks of deferred requests, as far as their hosts can be granted anything now.
     pub(crate) fn ask_deferred(&mut self, now: Now, out: &mut Effects) {
         if self.service != LockService::Serving {
             return;
@@ -132,7 +132,8 @@ impl LockServer {
         }
     }
 
-    /// Takes back a lock, held or not; false if there is none of that name. Those who waited for it are served.
+    /// Releases a lock, held or waiting, and grants the locks that waited for it. False if there is no lock of that
+    /// name.
     pub(crate) fn give_back(&mut self, now: Now, name: LockName, out: &mut Effects) -> bool {
         let Some(session) = self.sessions.get_mut(&name.host) else { return false };
         if session.lock_ids.remove(&name.lock_id).is_none() {
@@ -147,7 +148,8 @@ impl LockServer {
         true
     }
 
-    /// Takes back all locks of a host at once: none may be granted to it because another of its own is gone.
+    /// Releases all locks of a host at once, so that none of its requests is granted by the release of another of its
+    /// locks.
     pub(crate) fn give_back_all(&mut self, now: Now, host: Generation, out: &mut Effects) {
         let session = self.sessions.get_mut(&host).expect("it is there");
         let lock_ids: Vec<_> = std::mem::take(&mut session.lock_ids).into_keys().collect();
@@ -165,18 +167,18 @@ impl LockServer {
         for next in granted {
             self.timers.cancel(Timer::Impatient(*next));
             self.answer(next.host, LockReply::Granted { lock_id: next.lock_id, waited: true }, out);
-            // The next in the queue wants it already.
+            // The next request in the queue waits for it already.
             if self.table.wanted(*next) {
                 self.want_back(now, &[*next], out);
             }
         }
     }
 
-    /// Somebody waits for these locks: revocations those that are kept, and later the others, too.
+    /// Requests wait for these locks: revokes those that are cached now, and the others later.
     fn want_back(&mut self, now: Now, lock_ids: &[LockName], out: &mut Effects) {
         for of_host in lock_ids.chunk_by(|one, other| one.host == other.host) {
             let host = of_host[0].host;
-            let session = self.sessions.get_mut(&host).expect("who holds something has a session");
+            let session = self.sessions.get_mut(&host).expect("a host that holds a lock has a session");
             session.wanted_at = Some(now.time);
             let new = of_host.iter().map(|name| name.lock_id).filter(|lock_id| session.wanted.insert(*lock_id));
             let new: Vec<_> = new.collect();
@@ -188,8 +190,8 @@ impl LockServer {
         }
     }
 
-    /// Revocations again what a host has not given back: the revoke was lost, or its answer, or the host has it in use. Or it knows
-    /// nothing of the lock, which a late message brought about.
+    /// Revokes again what a host has not released. The revocation or its answer was lost, or the host is using the
+    /// lock. Or the host does not know the lock, which a late copy of a request brought about.
     pub(crate) fn revoke_again(&mut self, now: Now, host: Generation, out: &mut Effects) {
         let session = self.sessions.get_mut(&host).expect("the timer ends with the session");
         session.wanted.retain(|lock_id| self.table.wanted(LockName { host, lock_id: *lock_id }));
@@ -210,7 +212,7 @@ impl LockServer {
         }
     }
 
-    /// It has waited for as long as it wanted to.
+    /// A lock request has waited for as long as it may.
     pub(crate) fn on_impatient(&mut self, now: Now, name: LockName, out: &mut Effects) {
         assert_eq!(self.table.state(name), Some(LockState::Waiting), "a granted lock has no timer: {name:?}");
         self.give_back(now, name, out);

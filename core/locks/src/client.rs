@@ -1,4 +1,5 @@
-//! A host's client of the lock servers (shared array, sections 4.2 and 4.3): how a holder gets its locks, keeps them, and gives them back.
+//! A host's client of the lock servers (shared array, sections 4.2 and 4.3). It requests the locks that a holder needs,
+//! caches them where the ordering says so, and releases them.
 //!
 //! ```text
 //!   for itself   ask ─► granted ─► … the holder … ─► unlock ─► unlocked
@@ -7,15 +8,16 @@
 //!                                                            cached ─► called back, or its lease expired ─► idle ─► released
 //! ```
 //!
-//! Several parts of an owner may lock: its transactions, a cache of pages, a table of open files. Each is a [`Part`], and numbers its holders as
-//! it likes; it borrows the client as [`PartLocks`], and hears of its own holders alone. A holder asks once for all that it needs, and has all
-//! or nothing.
+//! Several parts of an owner may lock: its transactions, a cache of pages, a table of open files. Each is a [`Part`],
+//! numbers its holders as it likes, borrows the client as [`PartLocks`], and receives the events of its own holders
+//! only. A holder requests everything that it needs once, and gets all of it or nothing.
 //!
-//! Where locks are cached, a server knows hosts, not holders; so the holders of one host are kept apart by a table of its own, from which
-//! each takes all its locks at once. One uses cached locks of a server only when they cover all that it needs there, and takes servers in
-//! the order of their numbers. So every holder waits only for holders ahead of it, and there are no deadlocks.
+//! Where locks are cached, a server knows hosts, not holders. So a local table keeps the holders of one host apart; a
+//! holder takes all its locks there at once. A holder uses cached locks of a server only if they cover all that it
+//! needs from that server, and goes to the servers in the order of their numbers. So every holder waits only for
+//! holders ahead of it, and there are no deadlocks.
 //!
-//! A lock that was called back is used by no further holder, so that the one who called it back is not starved.
+//! A revoked lock is used by no further holder, so that the host that waits for it is not starved.
 
 mod cache;
 mod requests;
@@ -37,23 +39,23 @@ pub struct LockClient {
     config: LockClientConfig,
     holders: BTreeMap<HolderId, Holder>,
     requests: BTreeMap<u64, Request>,
-    /// Of the locks that are held, those that any holder may use.
+    /// The extents of cached locks that any holder may use.
     cache: Cache,
     links: BTreeMap<LockServerId, ServerLink>,
-    /// Holders of cached locks among themselves.
+    /// Keeps the holders of cached locks apart.
     local: LockTable<HolderId>,
-    /// Holders that have come to their turn in `local`.
+    /// Holders whose turn has come in `local`.
     turns: VecDeque<HolderId>,
     timers: Timers<LockTimer>,
-    /// What the parts have not been told yet.
+    /// Events that the parts have not taken out yet.
     events: VecDeque<(Part, Event)>,
     counters: LockClientCounters,
 }
 
-/// How a client is to run.
+/// Configuration of a client.
 #[derive(Clone, Debug)]
 pub struct LockClientConfig {
-    /// Whose it is.
+    /// The host of this client.
     pub host: Generation,
     /// All lock servers of the array.
     pub servers: Vec<LockServerId>,
@@ -61,134 +63,117 @@ pub struct LockClientConfig {
     pub acquisition: Acquisition,
 }
 
-/// How a holder gets its locks of several lock servers without deadlock (shared array, section 4.3).
+/// How a holder acquires locks of several lock servers without deadlock (shared array, section 4.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Acquisition {
-    /// One server after the other, in the order of their numbers: no deadlock, but a round trip for each.
+    /// One server after the other, in the order of their numbers: no deadlock, at the cost of one round trip for each.
     #[default]
     Ordered,
-    /// All servers at once; one that can't grant in time refuses, and everything is given back and tried again.
+    /// All servers at once. A server that can't grant in time refuses; then all locks are released, and the attempt is
+    /// repeated.
     Timeout,
 }
 
-/// What the client borrows of its owner.
+/// The context of the client, borrowed from its owner.
 pub struct Ctx<'a> {
-    /// The time.
     pub now: Now,
-    /// Waits and spans.
+    /// Time-outs, intervals and limits.
     pub settings: &'a Settings,
-    /// Gives a request its number. No two are ever the same.
+    /// Numbers a request. No number is used twice.
     pub number: &'a mut dyn FnMut() -> u64,
-    /// Where requests go.
+    /// The effects of this step.
     pub out: &'a mut Effects,
 }
 
-/// A part of the owner that has holders: the owner gives each of its parts another number.
+/// A part of the owner that has lock holders. The owner gives each of its parts its own number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Part(pub u8);
 
-/// Names a holder among those of all parts.
+/// The name of a holder among those of all parts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 struct HolderId {
     part: Part,
-    /// What the part calls it.
+    /// The number that the part gave it.
     number: u64,
 }
 
-/// The client, as one part of its owner uses it.
+/// The client, as used by one part of its owner.
 #[derive(Debug)]
 pub struct PartLocks<'a> {
     client: &'a mut LockClient,
     part: Part,
 }
 
-/// What a holder needs.
+/// The locks that a holder needs.
 #[derive(Clone, Debug)]
 pub struct Wanted {
-    /// On which object.
     pub object: ObjectId,
-    /// What to lock.
+    /// The extents to lock.
     pub extents: Vec<LockExtent>,
-    /// Blocks of a stripe unit: lock servers share out stripes.
+    /// The blocks of a stripe unit. Lock servers divide the volume among themselves by stripes.
     pub unit_blocks: u64,
-    /// Whether the locks are kept for later holders, until they are called back.
+    /// Whether the locks are cached for later holders, until they are revoked.
     pub caches: bool,
 }
 
-/// What a part is told of its holders, by the numbers that it gave them.
+/// An event about a holder, for its part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A holder has all that it needs.
-    Granted {
-        /// Which.
-        holder: u64,
-    },
-    /// A holder has to wait for another one, or had to.
-    Delayed {
-        /// Which.
-        holder: u64,
-    },
-    /// A holder does not get what it needs. Its part is to release it.
-    Denied {
-        /// Which.
-        holder: u64,
-        /// Why.
-        refusal: LockRefusal,
-    },
-    /// A holder had all that it needs, and a lock server that has restarted does not know of it any more: others may have it.
-    Lost {
-        /// Which.
-        holder: u64,
-    },
-    /// Another host waits for what a holder has.
-    Revoked {
-        /// Which.
-        holder: u64,
-    },
+    /// All locks that the holder needs are granted.
+    Granted { holder: u64 },
+    /// The holder has to wait for another holder or host, or had to.
+    Delayed { holder: u64 },
+    /// The holder is not granted its locks. Its part has to release it.
+    Denied { holder: u64, refusal: LockRefusal },
+    /// The holder had all its locks, but a restarted lock server does not know one of them any more: another host may
+    /// have it.
+    Lost { holder: u64 },
+    /// Another host waits for a lock of the holder.
+    Revoked { holder: u64 },
 }
 
-/// Why a holder has not got its locks yet.
+/// The reason why a holder does not have its locks yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
     /// A lock server has no room for this host.
     Crowded(LockServerId),
     /// A lock server does not answer.
     Silent(LockServerId),
-    /// Others have them.
+    /// Other holders or hosts have them.
     Contended,
 }
 
 braid_base::counters! {
-    /// What a client has done.
+    /// The counters of a client.
     pub struct LockClientCounters;
     /// Messages sent to lock servers, heartbeats included.
     requests,
-    /// Messages that came from lock servers.
+    /// Messages received from lock servers.
     answers,
-    /// Requests sent again for want of an answer.
+    /// Requests sent again because no answer came.
     resent,
-    /// Locks that somebody else had.
+    /// Lock requests that had to wait for another host.
     waits,
-    /// Locks of one server that were all found cached.
+    /// Needs for locks of one server that cached locks covered in full.
     hits,
-    /// Locks that a lock server called back.
+    /// Cached locks that a lock server called back.
     revocations,
 }
 
-/// One that has asked for locks.
+/// A holder that has requested locks.
 #[derive(Clone, Debug)]
 struct Holder {
     object: ObjectId,
     caches: bool,
-    /// Requests that it uses or waits for.
+    /// The requests whose locks it uses or waits for.
     requests: Vec<u64>,
-    /// It waits for other holders here.
+    /// It waits for other holders of this host.
     queued: bool,
-    /// Requests that are not granted yet.
+    /// The requests that are not granted yet.
     asked: BTreeSet<u64>,
-    /// What is to be asked for after that.
+    /// The locks that it still has to request, by server.
     next: VecDeque<(LockServerId, Vec<LockExtent>)>,
-    /// Everything has been granted.
+    /// All its locks are granted.
     has_all: bool,
 }
 
@@ -198,12 +183,12 @@ enum LockTimer {
     Resend(u64),
     /// A cached lock's lease has expired.
     CacheLease(u64),
-    /// It is time to be heard again by a lock server.
+    /// The next heartbeat to a lock server is due.
     Heartbeat(LockServerId),
 }
 
 impl LockClient {
-    /// One that holds nothing.
+    /// A client without locks.
     pub fn new(config: LockClientConfig) -> LockClient {
         LockClient {
             config,
@@ -224,12 +209,11 @@ impl LockClient {
         !self.config.servers.is_empty()
     }
 
-    /// What it has done.
     pub fn counters(&self) -> &LockClientCounters {
         &self.counters
     }
 
-    /// The client, as this part of its owner uses it.
+    /// The client for one part of its owner.
     pub fn of_part(&mut self, part: Part) -> PartLocks<'_> {
         PartLocks { client: self, part }
     }
@@ -238,18 +222,18 @@ impl LockClient {
         self.events.push_back((holder.part, event(holder.number)));
     }
 
-    /// When [`LockClient::wake`] has something to do.
+    /// When [`LockClient::wake`] is due.
     pub fn deadline(&self) -> Option<Time> {
         self.timers.next().map(|(time, _)| time)
     }
 
-    /// Does the first thing that is due.
+    /// Handles the first timer that is due.
     pub fn wake(&mut self, cx: &mut Ctx) {
         match self.timers.pop_due(cx.now.time) {
             Some(LockTimer::Resend(number)) => self.resend(cx, number),
             Some(LockTimer::CacheLease(number)) => self.on_lease_expired(number),
-            // The host's lease at a lock server is kept alive also while nothing is held there: after a restart the server has all hosts
-            // fenced that are silent, since it does not know what they hold.
+            // Heartbeats keep the host's lease at a lock server alive even if the host holds nothing there. A restarted
+            // server fences all silent hosts, since it does not know what they hold.
             Some(LockTimer::Heartbeat(server)) => self.tell(cx, server, LockCommand::Heartbeat),
             None => {}
         }
@@ -271,7 +255,8 @@ impl LockClient {
         }
     }
 
-    /// Asks the next server, or all of them, or none if no lock is missing any more.
+    /// Requests the locks of the next server, or of all servers. If none is left, and all are granted, the holder has
+    /// its locks.
     fn acquire_next(&mut self, cx: &mut Ctx, holder: HolderId) {
         let at_once = self.config.servers.len() > 1 && self.config.acquisition == Acquisition::Timeout;
         loop {
@@ -306,7 +291,7 @@ impl LockClient {
         }
     }
 
-    /// On with the next holder whose turn has come among those of this host; false if there is none.
+    /// Continues with the next holder whose turn has come among those of this host. False if there is none.
     pub fn take_turn(&mut self, cx: &mut Ctx) -> bool {
         let Some(holder) = self.turns.pop_front() else { return false };
         if let Some(held) = self.holders.get_mut(&holder)
@@ -331,41 +316,43 @@ impl LockClient {
         servers().filter(silent).min().map_or(Obstacle::Contended, Obstacle::Silent)
     }
 
-    /// What it holds of lock servers, as far as it knows. No other host may hold that, unless devices keep this host out.
+    /// The locks that this host holds, as far as it knows. No other host may hold them, unless this host is fenced.
     pub fn held(&self) -> impl Iterator<Item = (ObjectId, LockExtent)> + '_ {
         self.requests.values().filter(|request| request.is_held()).flat_map(Request::extents)
     }
 
-    /// How many locks are held, asked for, or being released.
+    /// The number of locks held, requested or being released.
     pub fn len(&self) -> usize {
         self.requests.len()
     }
 
-    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
 
-    /// True if nothing was asked of a lock server, or released, that it has not answered.
+    /// True if the lock servers have answered every request and every release.
     pub fn is_settled(&self) -> bool {
         self.requests.values().all(Request::is_settled)
     }
 
-    /// The holders of one part that have asked for locks, and whether they have all that they need.
+    /// The holders of one part, and whether all their locks are granted.
     pub fn holders(&self, part: Part) -> impl Iterator<Item = (u64, bool)> + '_ {
         let of_part = HolderId { part, number: 0 }..=HolderId { part, number: u64::MAX };
         self.holders.range(of_part).map(|(holder, held)| (holder.number, held.has_all))
     }
 
-    /// Asserts that holders and requests know each other, and that the last grant ends the waiting.
+    /// Asserts that holders and requests know each other, and that a holder's last grant gives it all its locks.
     pub fn invariants(&self) {
         self.local.invariants();
-        assert!(self.events.is_empty() && self.turns.is_empty(), "every part is told at once, and whoever can goes on");
+        assert!(
+            self.events.is_empty() && self.turns.is_empty(),
+            "every event and every turn is handled within its step"
+        );
         for (holder, held) in &self.holders {
             assert_ne!(
                 held.has_all,
                 held.queued || !held.asked.is_empty(),
-                "the last grant ends the locking: {holder:?}"
+                "a holder has all its locks when nothing is missing: {holder:?}"
             );
             for number in &held.requests {
                 let request = self.requests.get(number).expect("a holder's requests are known");
@@ -381,23 +368,23 @@ impl PartLocks<'_> {
         self.client.has_servers()
     }
 
-    /// Takes out what this part has not been told yet.
+    /// Takes out the next event of this part.
     pub fn pop_event(&mut self) -> Option<Event> {
         let next = self.client.events.iter().position(|(part, _)| *part == self.part)?;
         self.client.events.remove(next).map(|(_, event)| event)
     }
 
-    /// Gets a holder the locks that it needs; [`Event::Granted`] tells when it has them.
+    /// Requests the locks that a holder needs. [`Event::Granted`] reports when it has them.
     pub fn acquire(&mut self, cx: &mut Ctx, number: u64, wanted: Wanted) {
         self.client.acquire(cx, self.holder(number), wanted);
     }
 
-    /// A holder needs its locks no longer; nothing if it has asked for none.
+    /// Releases a holder's locks. Does nothing if it has requested none.
     pub fn release(&mut self, cx: &mut Ctx, number: u64) {
         self.client.release(cx, self.holder(number));
     }
 
-    /// Why a holder has not got its locks yet.
+    /// The reason why a holder does not have its locks yet.
     pub fn obstacle(&self, now: Time, settings: &Settings, number: u64) -> Obstacle {
         self.client.obstacle(now, settings, self.holder(number))
     }

@@ -1,34 +1,34 @@
-//! What a lock server has done since it started.
+//! The counters of a lock server.
 
 braid_base::counters! {
     /// Counts of events since the start.
     pub struct LockServerCounters;
-    /// Messages that came.
+    /// Messages received.
     messages_received,
     /// Messages sent.
     messages_sent,
-    /// Claims asked for; repeated requests not counted.
+    /// Lock requests; repetitions are not counted.
     locks,
-    /// Claims given back by `Unlock`.
+    /// Locks released by `Unlock`.
     unlocks,
-    /// Claims that had to wait.
+    /// Lock requests that had to wait.
     waits,
-    /// Claims asked back, repetitions included.
+    /// Revocations of locks, repetitions included.
     revocations,
-    /// Claims given back by `Yield`.
+    /// Locks released by `Yield`.
     yields,
-    /// Claims that hosts dropped of themselves.
+    /// Cached locks that hosts dropped by themselves.
     dropped,
-    /// Claims refused because they could not be had in time.
+    /// Lock requests refused because they were not granted in time.
     timeouts,
-    /// Claims refused for want of room, or because they made no sense.
+    /// Lock requests refused for lack of room, or because they were malformed.
     refused,
-    /// Claims that hosts said again after a restart of the server.
+    /// Locks that hosts reasserted after a restart of the server.
     reasserted,
     /// Hosts fenced.
     fenced,
     /// Messages without effect: late, or not for this server.
     ignored,
-    /// Times that the list of hosts was written.
+    /// Writes of the list of hosts.
     list_writes,
 }

@@ -1,7 +1,9 @@
-//! Keeping out hosts that are silent: before anybody else gets what they held, the monitor has to have every device refuse them.
+//! Fencing of silent hosts. Before another host is granted what a silent host held, the monitor has to make every
+//! device refuse the silent host.
 //!
-//! The monitor is asked for all hosts together that are doomed by then, one round at a time. Once doomed, there is no way back: some
-//! device may have shut the host out already.
+//! A host that is to be fenced, and is not fenced by every device yet, is *doomed*. The server asks the monitor for all
+//! doomed hosts together, one round at a time. A doomed host stays doomed even if it is heard again: a device may
+//! refuse it already.
 
 use crate::server::LockServer;
 use braid_base::{Generation, Now, Time, limits};
@@ -13,15 +15,15 @@ use std::collections::BTreeSet;
 /// All doomed hosts fit in one request.
 const _: () = assert!(limits::HOSTS_MAX <= limits::FENCED_MAX);
 
-/// The hosts that a lock server serves no more.
+/// The hosts that a lock server refuses.
 #[derive(Debug)]
 pub(crate) struct Fencing {
     monitor: MonitorClient,
-    /// Hosts taken for dead, and not yet refused by every device.
+    /// Hosts that are to be fenced, and that some device may still serve.
     doomed: BTreeSet<Generation>,
     /// Hosts fenced since the start.
     fenced: BTreeSet<Generation>,
-    /// How many rounds there have been.
+    /// The number of rounds so far.
     rounds: u64,
 }
 
@@ -31,40 +33,40 @@ impl Fencing {
         Fencing { monitor: MonitorClient::of_lock_server(), doomed, fenced, rounds: 0 }
     }
 
-    /// Takes a host for dead.
+    /// Marks a host as one that has to be fenced.
     pub fn doom(&mut self, host: Generation) {
         self.doomed.insert(host);
     }
 
-    /// True if the host is taken for dead, and not yet refused by every device.
+    /// True if the host is to be fenced, and some device may still serve it.
     pub fn is_doomed(&self, host: Generation) -> bool {
         self.doomed.contains(&host)
     }
 
-    /// True if the host is served no more.
+    /// True if the server refuses the host.
     pub fn refuses(&self, host: Generation) -> bool {
         self.doomed.contains(&host) || self.fenced.contains(&host)
     }
 
-    /// When the monitor is asked again.
+    /// When to ask the monitor again.
     pub fn deadline(&self) -> Option<Time> {
         self.monitor.deadline()
     }
 
-    /// Begins a round if there is somebody to fence, and none is under way. True if it has.
+    /// Begins a round if there are doomed hosts and no round is under way. True if it did.
     fn begin_round(&mut self, cx: &mut Ctx, start: Generation) -> bool {
         if self.doomed.is_empty() || self.monitor.is_fencing() {
             return false;
         }
         self.rounds += 1;
-        // Answers to an earlier start of the server must not pass for those to this one.
+        // Answers to an earlier start of the server must not pass for answers to this one.
         let ticket = u64::from(start.0) << 32 | self.rounds;
         let request = FenceRequest { also: self.doomed.iter().copied().collect(), ..FenceRequest::default() };
         self.monitor.fence(cx, ticket, ticket, request, Persistence::Forever);
         true
     }
 
-    /// The monitor has answered: tells which hosts are fenced now.
+    /// The monitor has answered. Returns the hosts that are fenced now.
     fn on_answer(&mut self, cx: &Ctx, answer: MonitorAnswer) -> Option<Vec<Generation>> {
         self.monitor.on_answer(cx.now.time, answer);
         let mut fenced = None;
@@ -80,21 +82,21 @@ impl Fencing {
     fn end(&mut self, host: Generation) {
         self.doomed.remove(&host);
         if self.fenced.len() == limits::FENCED_MAX {
-            // Whoever is forgotten here is still refused by the devices.
+            // The devices refuse a host that is forgotten here, too.
             self.fenced.pop_first();
         }
         self.fenced.insert(host);
     }
 
-    /// Asserts that whoever is doomed is being fenced.
+    /// Asserts that doomed hosts are being fenced.
     pub fn invariants(&self) {
         self.monitor.invariants();
-        assert_eq!(self.doomed.is_empty(), !self.monitor.is_fencing(), "whoever is doomed is being fenced");
+        assert_eq!(self.doomed.is_empty(), !self.monitor.is_fencing(), "doomed hosts are being fenced");
     }
 }
 
 impl LockServer {
-    /// Begins a round if there is somebody to fence, and none is under way.
+    /// Begins a round if there are doomed hosts and no round is under way.
     pub(crate) fn fence_doomed(&mut self, now: Now, out: &mut Effects) {
         let cx = &mut Ctx { now, settings: &self.config.settings, out };
         self.counters.messages_sent += u64::from(self.fencing.begin_round(cx, self.config.start));
@@ -115,8 +117,8 @@ impl LockServer {
         self.fence_doomed(now, out);
     }
 
-    /// Takes for dead whom the monitor says that somebody has kept out: what such a host holds is never given back, and late copies of its
-    /// requests would renew its lease.
+    /// Dooms hosts that were fenced at the request of another process, as the monitor's membership shows. Such a host
+    /// never releases its locks, and late copies of its requests would renew its lease.
     fn doom_fenced(&mut self, answer: &MonitorAnswer) {
         let Some(membership) = &answer.membership else { return };
         for host in self.sessions.keys().filter(|host| membership.fence.refuses(**host)) {
@@ -124,7 +126,7 @@ impl LockServer {
         }
     }
 
-    /// No device serves them any more: others may have what they held.
+    /// No device serves these hosts any more: other hosts may be granted what they held.
     fn on_fenced(&mut self, now: Now, hosts: Vec<Generation>, out: &mut Effects) {
         for host in hosts {
             self.counters.fenced += 1;

@@ -1,4 +1,5 @@
-//! The hosts that may hold locks: all that a lock server keeps on its disk. A host is in the list before it is granted anything.
+//! The list of hosts that may hold locks. It is all that a lock server keeps on its disk. A host is in the list before
+//! it is granted anything.
 
 use braid_base::{Generation, limits};
 use braid_machine::{DiskError, DiskResult, Effects};
@@ -6,19 +7,19 @@ use braid_record::{Kept, Progress, Record, RecordError};
 use bytes::{Buf, BufMut};
 use std::collections::BTreeSet;
 
-/// Bytes of a lock server's disk.
+/// The size of a lock server's disk.
 pub const DISK_BYTES: u64 = Hosts::DISK_BYTES;
 
-/// Why a list can't be used.
+/// The reason why a list can't be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ListError {
-    /// Both slots hold something else than a list.
+    /// Both slots hold something that is not a list.
     #[error("the lock server's list of hosts is damaged: start every host again, then remove the list")]
     Damaged,
-    /// A newer release wrote it.
+    /// The list was written by a newer release.
     #[error("the lock server's list of hosts has format {found}, which this release does not know")]
     NewerFormat {
-        /// Its format.
+        /// The format found on the disk.
         found: u32,
     },
     /// The disk can't be read or written.
@@ -62,32 +63,31 @@ impl Record for Hosts {
 pub(crate) struct HostList(Kept<Hosts>);
 
 impl HostList {
-    /// Begins to read it.
+    /// Begins to read the list.
     pub fn start(&self, out: &mut Effects) {
         self.0.start(out);
     }
 
-    /// Hears of the end of a disk command.
+    /// A disk command has ended.
     pub fn on_disk_done(&mut self, result: DiskResult, out: &mut Effects) -> Result<Progress, ListError> {
         Ok(self.0.on_disk_done(result, out)?)
     }
 
-    /// The hosts in it.
+    /// The hosts in the list.
     pub fn hosts(&self) -> &BTreeSet<Generation> {
         &self.0.durable().0
     }
 
-    /// True if `host` is in it, and stays in it.
+    /// True if `host` is in the list, and in the one that is being written, if any.
     pub fn contains(&self, host: Generation) -> bool {
         self.hosts().contains(&host) && self.0.writing().is_none_or(|writing| writing.0.contains(&host))
     }
 
-    /// Writes it anew if these hosts are others, and it is not being written. True if it does.
+    /// Writes the list if `hosts` differ from it and no write is under way. True if it did.
     pub fn update(&mut self, hosts: BTreeSet<Generation>, out: &mut Effects) -> bool {
         self.0.update(Hosts(hosts), out)
     }
 
-    /// True while a write is under way.
     pub fn is_writing(&self) -> bool {
         self.0.writing().is_some()
     }
@@ -105,6 +105,6 @@ mod tests {
         hosts.put(&mut bytes);
         assert_eq!(Hosts::take(&mut &bytes[..]), Some(hosts));
         bytes.put_u32_le(most);
-        assert_eq!(Hosts::take(&mut &bytes[..]), None, "so many never were in it");
+        assert_eq!(Hosts::take(&mut &bytes[..]), None, "a list with too many hosts is invalid");
     }
 }

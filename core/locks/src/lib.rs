@@ -1,22 +1,25 @@
-//! Range locks, shared and exclusive (shared array, sections 4.2 and 4.3): the table of them, the lock server, and its client.
+//! Range locks, shared and exclusive (shared array, sections 4.2 and 4.3): the lock table, the lock server, and its
+//! client.
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`table`] | who holds and who waits for which blocks: serves lock servers, devices and hosts alike |
-//! | [`server`] | the lock server's machine: who may speak, and where each message goes |
-//! | `claiming` | lock, unlock, revoke |
-//! | `fencing` | keeping out hosts that are silent |
-//! | [`sessions`] | what the server knows of each host |
+//! | [`table`] | the table of held and waiting locks: used by lock servers, devices and hosts alike |
+//! | [`server`] | the lock server's machine: checks who may speak, and routes each message |
+//! | `claiming` | lock, unlock, yield and revoke |
+//! | `fencing` | fencing of silent hosts |
+//! | [`sessions`] | the server's data on each host |
 //! | [`host_list`] | the hosts that may hold locks, on disk |
-//! | `counters` | what a lock server has done |
+//! | `counters` | the counters of a lock server |
 //! | [`client`] | a host's client: its lock requests, its cached locks, and the turns of its holders |
 //!
-//! One server serves both kinds of locks: those for one transaction (ordering `server-lock`), and those that hosts keep until
-//! they are revoked (`callback-lock`). The messages are in `braid_wire::locking`, with what hosts have to do.
+//! One server serves both kinds of locks: locks of one transaction (ordering `server-lock`), and cached locks, which
+//! hosts keep until they are revoked (`callback-lock`). `braid_wire::locking` describes the messages and the duties of
+//! hosts.
 //!
-//! * A host's lease is renewed by whatever it says. A silent one is fenced, by the monitor, before anybody gets what it held.
-//! * Claims are in memory only. On disk is the list of hosts that may hold some: after a restart nothing is granted until each of
-//!   them has said again what it holds, or is fenced.
+//! * Every message of a host renews its lease. A silent host is fenced by the monitor before another host is granted
+//!   what it held.
+//! * Locks are in memory only. On disk is the list of hosts that may hold some. After a restart nothing is granted
+//!   until each of them has reasserted its locks or is fenced.
 
 mod claiming;
 pub mod client;

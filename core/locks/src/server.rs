@@ -1,4 +1,4 @@
-//! The lock server's machine: who may speak, and where each message goes.
+//! The lock server's machine. It checks who may speak, and routes each message to the part that handles it.
 
 use crate::LockServerCounters;
 use crate::fencing::Fencing;
@@ -12,17 +12,18 @@ use braid_record::Progress;
 use braid_wire::{LockAnswer, LockCommand, LockReply, LockRequest, Message, Rejection};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How a lock server is to run.
+/// Configuration of a lock server.
 #[derive(Clone, Debug)]
 pub struct LockServerConfig {
     /// Its number in the array.
     pub id: LockServerId,
-    /// This start of it, from the control plane: higher than any before. No two processes may be one server at a time.
+    /// The generation of this start, from the control plane: higher than any before. No two processes may be the same
+    /// server at a time.
     pub start: Generation,
-    /// Hosts that may hold something though the list on disk does not name them: none, unless the list was lost. They have to say what they
-    /// hold, or are fenced, before anything is granted.
+    /// Hosts that may hold locks although the list on disk does not name them. Empty unless the list was lost. Each has
+    /// to reassert its locks or be fenced before anything is granted.
     pub unlisted: BTreeSet<Generation>,
-    /// Waits and spans.
+    /// Time-outs, intervals and limits.
     pub settings: Settings,
 }
 
@@ -32,58 +33,58 @@ pub struct LockServer {
     pub(crate) service: LockService,
     pub(crate) table: LockTable<LockName>,
     pub(crate) sessions: BTreeMap<Generation, Session>,
-    /// The hosts that may have held something when the server started.
+    /// The hosts that may have held locks when the server started.
     pub(crate) recovered: BTreeSet<Generation>,
     pub(crate) list: HostList,
-    /// The hosts that are to be in the list are others than when it was last written.
+    /// The list on disk is not up to date.
     pub(crate) list_is_stale: bool,
     pub(crate) fencing: Fencing,
     pub(crate) timers: Timers<Timer>,
     next_patrol: Time,
-    /// A host was turned away for want of room since silent hosts were looked for.
+    /// A host was rejected for lack of room since the last patrol.
     crowded: bool,
     pub(crate) counters: LockServerCounters,
 }
 
-/// Whether the server serves.
+/// Whether the server serves requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockService {
     /// Not started.
     Off,
-    /// It reads its list of hosts.
+    /// It is reading its list of hosts.
     Reading,
-    /// Hosts that may hold something have yet to say what.
+    /// Hosts that may hold locks have not reasserted them yet.
     Recovering,
     /// It serves.
     Serving,
-    /// It can't.
+    /// Its list of hosts can't be used.
     Unusable(ListError),
 }
 
-/// What to do later.
+/// The timers of a lock server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
     /// Look for silent hosts.
     Patrol,
-    /// The monitor's client has something to do.
+    /// A timer of the monitor's client.
     Monitor,
-    /// Recall once more what this host has not given back.
+    /// Revoke again what this host has not released.
     Revoke(Generation),
-    /// Refuse this lock.
+    /// Refuse this lock request: it has waited for too long.
     Impatient(LockName),
 }
 
-/// How often silent hosts are looked for, as a part of the lease.
+/// How often silent hosts are looked for within a lease.
 const PATROLS_PER_LEASE: u32 = 8;
-/// A host that was silent for so many heartbeats may be forgotten for another, if it holds nothing.
+/// The number of heartbeats of silence after which the server may forget a host to admit another, if it holds nothing.
 const HEARTBEATS_MISSED: u32 = 3;
-/// A host that holds something in nobody's way may be silent for so many leases.
+/// The number of leases for which a host may be silent if no request waits for its locks.
 const SILENT_LEASES_MAX: u32 = 10;
-/// The most locks that one look at the invariants checks.
+/// The most locks that one check of the invariants looks at.
 const CHECKED_MAX: usize = 16;
 
 impl LockServer {
-    /// A lock server that is off.
+    /// Creates a lock server that is off.
     pub fn new(config: LockServerConfig) -> LockServer {
         LockServer {
             config,
@@ -101,17 +102,15 @@ impl LockServer {
         }
     }
 
-    /// Whether it serves.
     pub fn service(&self) -> LockService {
         self.service
     }
 
-    /// What it has done.
     pub fn counters(&self) -> &LockServerCounters {
         &self.counters
     }
 
-    /// What hosts hold or wait for, to look at.
+    /// The locks of all hosts, held or waiting, for inspection.
     pub fn lock_ids(&self) -> impl Iterator<Item = (LockName, LockState)> + '_ {
         self.table.states()
     }
@@ -157,7 +156,7 @@ impl LockServer {
         }
     }
 
-    /// Refuses hosts that are not served, and renews the lease of those that are.
+    /// Rejects hosts that are not served, and renews the lease of the others.
     fn admit(&mut self, now: Now, request: &LockRequest, out: &mut Effects) -> Result<(), Rejection> {
         if self.fencing.refuses(request.host) {
             return Err(Rejection::Fenced);
@@ -170,7 +169,7 @@ impl LockServer {
                 return Err(Rejection::TooManyHosts);
             }
         }
-        // A host that is not known holds nothing: what it might have held, it has given back, or was fenced for.
+        // An unknown host holds nothing: it has released what it held, or was fenced.
         let session = self.sessions.entry(request.host).or_insert_with(|| Session::new(now.time, true));
         session.last_heard = now.time;
         if self.timers.deadline_of(Timer::Patrol).is_none() {
@@ -179,7 +178,8 @@ impl LockServer {
         Ok(())
     }
 
-    /// Makes room for a host: forgets the one that has been silent for longest and holds nothing. Most such hosts have ended.
+    /// Makes room for a new host. It forgets the host that has been silent for longest and holds nothing; most such
+    /// hosts have ended.
     fn forget_idle_host(&mut self, now: Now, out: &mut Effects) {
         let silence = self.config.settings.heartbeat * HEARTBEATS_MISSED;
         let is_idle = |(_, session): &(&Generation, &Session)| {
@@ -193,7 +193,7 @@ impl LockServer {
         }
     }
 
-    /// The host has said all that it holds.
+    /// The host has reasserted all its locks.
     fn on_complete(&mut self, now: Now, host: Generation, out: &mut Effects) {
         let session = self.sessions.get_mut(&host).expect("it was just admitted");
         if !session.complete {
@@ -202,7 +202,7 @@ impl LockServer {
         }
     }
 
-    /// Begins to serve once it is known what every host holds.
+    /// Begins to serve once all hosts have reasserted their locks.
     pub(crate) fn serve_if_recovered(&mut self, now: Now, out: &mut Effects) {
         if self.service == LockService::Recovering && self.sessions.values().all(|session| session.complete) {
             self.service = LockService::Serving;
@@ -222,12 +222,12 @@ impl LockServer {
         self.serve_if_recovered(now, out);
     }
 
-    /// Looks for hosts that have been silent for a lease. Those who hold nothing are forgotten; the others are fenced if what they hold is
-    /// in somebody's way, or they take up the room that another host needs.
+    /// Looks for hosts that have been silent for a lease. Those without locks are forgotten. The others are fenced if a
+    /// request waits for their locks, or if they take up room that another host needs.
     fn patrol(&mut self, now: Now, out: &mut Effects) {
         let lease = self.config.settings.host_lease;
         if now.time.since(self.next_patrol) > self.config.settings.heartbeat {
-            // This server stood still, and what hosts said meanwhile has yet to be read: their silence begins now.
+            // This server was suspended, and has not yet read what hosts sent meanwhile: their silence counts from now.
             self.sessions.values_mut().for_each(|session| session.last_heard = now.time);
         }
         let silence = |session: &Session| now.time.since(session.last_heard);
@@ -259,7 +259,7 @@ impl LockServer {
         self.timers.set(Timer::Patrol, self.next_patrol);
     }
 
-    /// Ends a session; what the host held or waited for goes to others.
+    /// Ends a session, and grants what the host held to others.
     pub(crate) fn forget(&mut self, now: Now, host: Generation, out: &mut Effects) {
         self.give_back_all(now, host, out);
         self.timers.cancel(Timer::Revoke(host));
@@ -267,7 +267,7 @@ impl LockServer {
         self.list_is_stale |= session.listed;
     }
 
-    /// What is to be done next, and when: the least of the server's own deadlines and those of its parts.
+    /// The next timer of the server or its parts.
     fn next_timer(&self) -> Option<(Time, Timer)> {
         if let LockService::Unusable(_) = self.service {
             return None;
@@ -288,7 +288,7 @@ impl LockServer {
         }
     }
 
-    /// Writes the list of hosts anew if others are to be in it.
+    /// Writes the list of hosts if it is not up to date.
     fn update_list(&mut self, out: &mut Effects) {
         if !self.list_is_stale || self.list.is_writing() {
             return;
@@ -349,20 +349,20 @@ impl Machine for LockServer {
         self.fencing.invariants();
         for name in self.table.owners().take(CHECKED_MAX) {
             let session = &self.sessions[&name.host];
-            assert!(session.listed && self.list.contains(name.host), "who holds or waits is in the list: {name:?}");
+            assert!(session.listed && self.list.contains(name.host), "a host with locks is in the list: {name:?}");
             let held = self.table.state(name) == Some(LockState::Held);
-            assert!(held || self.service == LockService::Serving, "nobody waits during recovery: {name:?}");
+            assert!(held || self.service == LockService::Serving, "no lock request waits during recovery: {name:?}");
             if held && session.lock_ids[&name.lock_id].cached && self.table.wanted(name) {
                 let revoked = self.timers.deadline_of(Timer::Revoke(name.host)).is_some();
                 assert!(
                     revoked && session.wanted.contains(&name.lock_id),
-                    "a kept lock in the way is revoked: {name:?}"
+                    "a cached lock that another request waits for is being revoked: {name:?}"
                 );
             }
         }
         for (host, session) in self.sessions.iter().take(CHECKED_MAX) {
             let coming = self.service == LockService::Recovering || self.list.is_writing();
-            assert!(session.deferred.is_empty() || coming, "what is deferred has its time to come: {host}");
+            assert!(session.deferred.is_empty() || coming, "deferred requests are handled later: {host}");
         }
         if self.table.len() <= CHECKED_MAX {
             let lock_ids: usize = self.sessions.values().map(|session| session.lock_ids.len()).sum();

@@ -1,47 +1,48 @@
-//! What a lock server knows of each host.
+//! A lock server's data on each host.
 
 use braid_base::{Generation, ObjectId, Time};
 use braid_wire::{LockExtent, LockTerm};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Names a lock among those of all hosts.
+/// The name of a lock among those of all hosts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LockName {
-    /// Whose it is.
     pub host: Generation,
-    /// Its number there.
+    /// The number that its host gave it.
     pub lock_id: u64,
 }
 
-/// One host, by its generation.
+/// The session of one host, named by its generation.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
     /// When its last message came.
     pub last_heard: Time,
-    /// It has said all that it holds from before the server's restart, if anything.
+    /// The host has reasserted all locks that it holds from before the server's restart.
     pub complete: bool,
-    /// It is to be in the list on disk, since it may hold something.
+    /// The host has to be in the list on disk, since it may hold locks.
     pub listed: bool,
-    /// What it holds or waits for, as in the table.
+    /// The locks that it holds or waits for, as in the table.
     pub lock_ids: BTreeMap<u64, HeldLock>,
-    /// What it asked for when nothing could be granted to it yet, in that order.
+    /// Its lock requests from when nothing could be granted to it yet, in order.
     pub deferred: Vec<(u64, LockDetails)>,
-    /// What it holds and others wait for, or did a moment ago: revoked until it is given back.
+    /// Locks that it holds and that other requests wait for, or did a moment ago. They are revoked until they are
+    /// released.
     pub wanted: BTreeSet<u64>,
-    /// When somebody last came to wait for any of that. He may have gone since, and come again in vain: some wait for moments only.
+    /// When a request last came to wait for any of these. That request may be gone, and others come in vain: some wait
+    /// for moments only.
     pub wanted_at: Option<Time>,
 }
 
-/// Beside what the table knows of a lock.
+/// What the server knows of a lock beyond the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeldLock {
-    /// Revoked as soon as somebody wants it; others only once they have been in the way for long.
+    /// Cached locks are revoked as soon as a request waits for them; others only after a while.
     pub cached: bool,
-    /// It was not granted at once.
+    /// The lock was not granted at once.
     pub waited: bool,
 }
 
-/// What a host asks for.
+/// A host's lock request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LockDetails {
     pub object: ObjectId,
@@ -50,7 +51,7 @@ pub(crate) struct LockDetails {
 }
 
 impl Session {
-    /// Of a host just heard of.
+    /// The session of a host that was just heard for the first time.
     pub fn new(now: Time, complete: bool) -> Session {
         Session {
             last_heard: now,

@@ -1,18 +1,19 @@
-//! The table of range locks: who holds and who waits for which blocks of which objects.
+//! The lock table: the range locks on objects, held and waiting.
 //!
-//! It serves wherever blocks are locked: in lock servers, in devices that serve locks, and in a host among its own
+//! It is used wherever blocks are locked: in lock servers, in devices that serve locks, and in a host among its own
 //! transactions. It knows neither time nor messages.
 //!
-//! What an owner asks for, its *lock*, is granted as a whole or waits as a whole. One rule decides all:
+//! The *lock* of an owner consists of all its extents, and is granted or waits as a whole. One rule decides:
 //!
 //! > A lock is held if it conflicts with no lock that came before it, and waits otherwise.
 //!
-//! So two that conflict are never held at once, nobody is overtaken by a later one that it conflicts with, and whoever is
-//! first of all that wait for a block is next. Since a lock waits only for earlier ones, there are no deadlocks among the
-//! locks of one table.
+//! So conflicting locks are never held at the same time. No lock is overtaken by a later one that it conflicts with,
+//! and the first of all locks that wait for a block is granted next. Since a lock waits only for earlier ones, there
+//! are no deadlocks among the locks of one table.
 //!
-//! Extents lie in one ordered map. Locks are as long as a block or as a volume; so they are kept apart by size, and the
-//! search for what touches a range looks back no further, for each size in use, than a lock of that size reaches.
+//! Extents are kept in one ordered map. A lock may be as short as a block or as long as a volume, so extents are
+//! ordered by size class first. A search for the extents that touch a range looks back, in each size class in use, no
+//! further than an extent of that class reaches.
 
 use braid_base::{BlockRange, ObjectId};
 use braid_wire::locking::{LockExtent, LockMode};
@@ -20,41 +21,42 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
 use std::ops::Range;
 
-/// Claims on blocks, held and waiting, each named by its owner.
+/// The locks of owners on blocks, held and waiting.
 #[derive(Clone, Debug)]
 pub struct LockTable<Owner> {
     owners: BTreeMap<Owner, Owned>,
     extents: BTreeMap<ExtentAddress, Extent<Owner>>,
-    /// How many locks wait.
+    /// The number of waiting locks.
     waiting: usize,
-    /// How many extents there are of each size, and which sizes are in use, as a set of bits.
+    /// The number of extents of each size class, and the classes in use as a set of bits.
     sizes: [u32; SIZES],
     sizes_in_use: u16,
-    /// What was held before anybody asked counts up from 0; who asks counts up from [`FIRST_ASKED`].
+    /// Arrival numbers. Locks that were taken in as held count up from 0; requested locks count up from
+    /// [`FIRST_ASKED`].
     next_held: u64,
     next_asked: u64,
-    /// Those who lately came or were granted, whom [`LockTable::invariants`] looks at.
+    /// The owners that lately came or were granted, which [`LockTable::invariants`] checks.
     recent: VecDeque<Owner>,
 }
 
-/// How a lock begins.
+/// The result of a lock request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Locked<Owner> {
-    /// It is held.
+    /// The lock is held.
     Granted,
-    /// It waits.
+    /// The lock waits.
     Waits {
-        /// Who holds what is in the way, in order; none if only others that wait are ahead.
+        /// The owners that hold conflicting locks, sorted. Empty if only waiting locks are ahead.
         blockers: Vec<Owner>,
     },
 }
 
-/// Where a lock stands.
+/// The state of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockState {
     /// It is granted.
     Held,
-    /// It conflicts with an earlier one.
+    /// It conflicts with an earlier lock.
     Waiting,
 }
 
@@ -66,7 +68,7 @@ struct Owned {
     extents: Vec<LockExtent>,
 }
 
-/// Where an extent lies in the map.
+/// The key of an extent in the map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ExtentAddress {
     object: ObjectId,
@@ -75,7 +77,7 @@ struct ExtentAddress {
     size: u8,
     start: u64,
     arrival: u64,
-    /// Which of its lock's extents it is: a lock's own may touch each other.
+    /// The index of the extent in its lock, since extents of one lock may touch each other.
     index: u16,
 }
 
@@ -88,9 +90,9 @@ struct Extent<Owner> {
 }
 
 const FIRST_ASKED: u64 = 1 << 63;
-/// Each size is sixteen times the one below: locks of a few blocks, of some stripe units, …
+/// The number of size classes. Each spans sixteen times the one below: locks of a few blocks, of some stripe units, …
 const SIZES: usize = 16;
-/// The most locks that one look at the invariants checks.
+/// The most locks that one check of the invariants looks at.
 const CHECKED_MAX: usize = 16;
 
 impl<Owner> Default for LockTable<Owner> {
@@ -109,13 +111,12 @@ impl<Owner> Default for LockTable<Owner> {
 }
 
 impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
-    /// An empty table.
     pub fn new() -> LockTable<Owner> {
         LockTable::default()
     }
 
-    /// Asks for all of these extents of `object`, none of them empty, at once or not at all. An owner has one lock; its own
-    /// extents may touch, and then a block is locked exclusively if any of them says so.
+    /// Requests a lock on all these extents of `object`, none of them empty. An owner has one lock. Its extents may
+    /// touch each other; a block is locked exclusively if any of them says so.
     pub fn lock(&mut self, owner: Owner, object: ObjectId, extents: &[LockExtent]) -> Locked<Owner> {
         let arrival = self.next_asked;
         self.next_asked += 1;
@@ -134,8 +135,8 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
         if free { Locked::Granted } else { Locked::Waits { blockers: in_order(blockers) } }
     }
 
-    /// Takes in a lock as held since before anybody asked: of a recovered transaction, or said again to a server that has
-    /// restarted. Does nothing, and returns false, if it conflicts with one that is held.
+    /// Takes in a lock as held from before all requests: of a recovered transaction, or reasserted to a restarted
+    /// server. Returns false, and does nothing, if it conflicts with a held lock.
     pub fn hold(&mut self, owner: Owner, object: ObjectId, extents: &[LockExtent]) -> bool {
         if self.conflicts(object, extents, None) {
             return false;
@@ -146,14 +147,14 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
         true
     }
 
-    /// Takes out what `owner` holds, or its place in the queue; nothing if it has none. Those who hold now what they waited
-    /// for are appended to `granted`, in the order in which they came.
+    /// Removes the lock of `owner`, held or waiting; does nothing if there is none. Appends the owners whose locks are
+    /// granted by that to `granted`, in the order of their arrival.
     pub fn release(&mut self, owner: Owner, granted: &mut Vec<Owner>) {
         let Some(owned) = self.remove(owner) else { return };
         if self.waiting == 0 {
             return;
         }
-        // Those behind it all wait. A grant to one puts none of the others in the clear: they wait for it still.
+        // All locks behind it wait. A grant to one of them frees none of the others: they wait for that one still.
         let behind = self.later(&owned).map(|(place, extent)| (place.arrival, extent.owner)).collect();
         for (_, waiting) in in_order(behind) {
             let owned = &self.owners[&waiting];
@@ -164,19 +165,19 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
         }
     }
 
-    /// Where `owner`'s lock stands, if it has one.
+    /// The state of `owner`'s lock, if it has one.
     pub fn state(&self, owner: Owner) -> Option<LockState> {
         self.owners.get(&owner).map(|owned| owned.state)
     }
 
-    /// Who holds what `owner` waits for, in order.
+    /// The owners that hold the locks that `owner` waits for, sorted.
     pub fn blockers(&self, owner: Owner) -> Vec<Owner> {
         let owned = self.owners.get(&owner);
         let earlier = owned.into_iter().flat_map(|owned| self.earlier(owned));
         in_order(earlier.filter(|extent| extent.state == LockState::Held).map(|extent| extent.owner).collect())
     }
 
-    /// True if one of these extents conflicts with what somebody else than `except` holds.
+    /// True if one of these extents conflicts with a lock that another owner than `except` holds.
     pub fn conflicts(&self, object: ObjectId, extents: &[LockExtent], except: Option<Owner>) -> bool {
         extents.iter().any(|extent| {
             self.conflicting(object, *extent, 0..u64::MAX)
@@ -184,34 +185,32 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
         })
     }
 
-    /// True if anybody holds or waits for a block of `object`.
+    /// True if there is a lock on `object`, held or waiting.
     pub fn touches(&self, object: ObjectId) -> bool {
         let first = ExtentAddress { object, position: 0, size: 0, start: 0, arrival: 0, index: 0 };
         self.extents.range(first..).next().is_some_and(|(place, _)| place.object == object)
     }
 
-    /// True if somebody waits for what `owner` holds, or has asked for before.
+    /// True if a later lock waits for the one of `owner`.
     pub fn wanted(&self, owner: Owner) -> bool {
         let owned = self.owners.get(&owner).filter(|_| self.waiting > 0);
         owned.is_some_and(|owned| self.later(owned).next().is_some())
     }
 
-    /// Everybody who holds or waits, in order.
+    /// All owners, sorted.
     pub fn owners(&self) -> impl Iterator<Item = Owner> + '_ {
         self.owners.keys().copied()
     }
 
-    /// All locks, by their owners.
     pub fn states(&self) -> impl Iterator<Item = (Owner, LockState)> + '_ {
         self.owners.iter().map(|(owner, owned)| (*owner, owned.state))
     }
 
-    /// How many locks there are, held and waiting.
+    /// The number of locks, held and waiting.
     pub fn len(&self) -> usize {
         self.owners.len()
     }
 
-    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.owners.is_empty()
     }
@@ -223,7 +222,7 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
             let extents: usize = self.owners.values().map(|owned| owned.extents.len()).sum();
             assert_eq!(extents, self.extents.len(), "every extent belongs to a lock");
             let waiting = self.owners.values().filter(|owned| owned.state == LockState::Waiting);
-            assert_eq!(waiting.count(), self.waiting, "those that wait are counted");
+            assert_eq!(waiting.count(), self.waiting, "waiting locks are counted");
         } else {
             self.recent.iter().filter(|owner| self.owners.contains_key(owner)).for_each(|owner| self.check(*owner));
         }
@@ -234,9 +233,9 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
         let earlier = self.earlier(owned).next();
         match owned.state {
             LockState::Held => {
-                assert!(earlier.is_none(), "{owner:?} holds what conflicts with the earlier {earlier:?}")
+                assert!(earlier.is_none(), "{owner:?} holds a lock that conflicts with the earlier {earlier:?}")
             }
-            LockState::Waiting => assert!(earlier.is_some(), "{owner:?} waits for nobody"),
+            LockState::Waiting => assert!(earlier.is_some(), "{owner:?} waits for no other lock"),
         }
     }
 
@@ -259,7 +258,7 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
         extents.flat_map(move |extent| self.conflicting(owned.object, *extent, arrivals.clone()))
     }
 
-    /// The extents that conflict with this one, of locks that came at these times.
+    /// The extents that conflict with this one, of locks with these arrival numbers.
     fn conflicting(
         &self,
         object: ObjectId,
@@ -287,7 +286,7 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
             self.sizes_in_use |= 1 << place.size;
         }
         self.waiting += usize::from(owned.state == LockState::Waiting);
-        assert!(self.owners.insert(owner, owned).is_none(), "{owner:?} has asked already");
+        assert!(self.owners.insert(owner, owned).is_none(), "{owner:?} has a lock already");
         self.changed(owner);
     }
 
@@ -333,18 +332,17 @@ impl Owned {
     }
 }
 
-/// 0 for up to 16 blocks, 1 for up to 16² blocks, and so on.
+/// The size class: 0 for up to 16 blocks, 1 for up to 16² blocks, and so on.
 fn size_of(range: BlockRange) -> u8 {
     let last = range.count.checked_sub(1).expect("an empty extent locks nothing");
     (last.checked_ilog2().unwrap_or(0) / 4) as u8
 }
 
-/// How far the last block of a range of this size can be behind its first.
+/// The greatest distance between the first and the last block of an extent of this size class.
 fn reach(size: u8) -> u64 {
     u64::MAX >> (60 - 4 * size)
 }
 
-/// The numbers of the bits that are set.
 fn bits(mut set: u16) -> impl Iterator<Item = u8> {
     std::iter::from_fn(move || {
         let lowest = (set != 0).then(|| set.trailing_zeros() as u8)?;

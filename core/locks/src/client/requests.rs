@@ -1,4 +1,4 @@
-//! Requests to lock servers: asked, granted, cached, called back, released; sent again until they are answered.
+//! Lock requests of a host: requested, granted, cached, revoked, released. Each is sent again until it is answered.
 
 use super::servers::ServerLink;
 use super::{Ctx, Event, HolderId, LockClient, LockTimer};
@@ -19,10 +19,10 @@ pub(super) struct Request {
     state: RequestState,
     /// Holders that use the lock or wait for it.
     users: BTreeSet<HolderId>,
-    /// No further holder may use it: it was called back, or its lease has expired.
+    /// No further holder may use it: it was revoked, or its lease has expired.
     retired: bool,
     resend_after: Duration,
-    /// Others of the same server that are released together with it.
+    /// Other locks of the same server that are released together with it.
     beside: Vec<u64>,
 }
 
@@ -32,9 +32,9 @@ enum RequestState {
         impatient: bool,
     },
     Held,
-    /// Held of a server that has restarted since, and has yet to hear of it.
+    /// Held, but the server has restarted since and has not confirmed it yet.
     Reasserting,
-    /// Released, which the server has not confirmed.
+    /// Released. The server has not confirmed that.
     Releasing,
 }
 
@@ -43,7 +43,7 @@ impl Request {
         matches!(self.state, RequestState::Held | RequestState::Reasserting)
     }
 
-    /// True if the server knows of it all that there is to know.
+    /// True if no message about it is outstanding: it is cached and held.
     pub fn is_settled(&self) -> bool {
         self.state == RequestState::Held && self.cached
     }
@@ -55,7 +55,7 @@ impl Request {
     /// Asserts that a holder may rely on it.
     pub fn invariants(&self, number: u64, holder: HolderId) {
         assert!(self.users.contains(&holder), "a request knows its users: {number}, {holder:?}");
-        assert_ne!(self.state, RequestState::Releasing, "what is used is not released: {number}");
+        assert_ne!(self.state, RequestState::Releasing, "a lock in use is not released: {number}");
     }
 }
 
@@ -64,14 +64,14 @@ impl LockClient {
     pub(super) fn use_cached(&mut self, holder: HolderId, object: ObjectId, extents: &[LockExtent]) -> bool {
         let Some(used) = self.cache.covering(object, extents) else { return false };
         for number in &used {
-            self.requests.get_mut(number).expect("what is cached is known").users.insert(holder);
+            self.requests.get_mut(number).expect("a cached lock has a request").users.insert(holder);
         }
         self.holders.get_mut(&holder).expect("it needs locks").requests.extend(used);
         self.counters.hits += 1;
         true
     }
 
-    /// Asks a server for a lock; `impatient`: to be refused if it can't be had soon.
+    /// Requests a lock from a server. `impatient`: the server is to refuse it if it can't be granted soon.
     pub(super) fn ask(
         &mut self,
         cx: &mut Ctx,
@@ -104,7 +104,7 @@ impl LockClient {
         self.send(cx, number);
     }
 
-    /// Sends again what a request's state asks for.
+    /// Sends a request again, as its state demands.
     pub(super) fn resend(&mut self, cx: &mut Ctx, number: u64) {
         self.counters.resent += 1;
         self.send(cx, number);
@@ -131,14 +131,14 @@ impl LockClient {
         self.tell(cx, server, command);
     }
 
-    /// A lock server has answered, or calls locks back.
+    /// A lock server has answered, or revokes locks.
     pub fn on_answer(&mut self, cx: &mut Ctx, server: LockServerId, answer: LockAnswer) {
         self.counters.answers += 1;
         let Some(link) = self.links.get_mut(&server) else { return cx.out.ignore(Ignored::NotAwaited) };
         match answer.reply {
-            // The monitor and the devices say so, too, and theirs is the word that ends a host.
+            // Ignored here: the monitor and the devices tell that, too, and only they end a host.
             LockReply::Rejected { rejection: Rejection::Fenced } => return cx.out.ignore(Ignored::NotAwaited),
-            // There is room again when others have ended: what was asked is asked again.
+            // There is room again when other hosts have ended. Unanswered requests are sent again.
             LockReply::Rejected { .. } => return link.crowded = true,
             _ => {}
         }
@@ -170,7 +170,7 @@ impl LockClient {
         }
     }
 
-    /// The server has restarted, and knows nothing of what is held, nor of what was asked for or released meanwhile.
+    /// The server has restarted. It knows nothing of the locks held, nor of requests and releases under way.
     fn reassert(&mut self, cx: &mut Ctx, server: LockServerId) {
         let mut held = 0;
         let mut numbers = Vec::new();
@@ -190,7 +190,7 @@ impl LockClient {
 
     fn on_granted(&mut self, cx: &mut Ctx, server: LockServerId, number: u64, waited: bool) {
         let Some(request) = self.requests.get_mut(&number) else {
-            // A late copy of what was asked was granted once more.
+            // A late copy of a request was granted once more.
             return self.tell(cx, server, LockCommand::Unlock { lock_id: number });
         };
         match request.state {
@@ -218,7 +218,7 @@ impl LockClient {
         }
     }
 
-    /// A lock that is to be cached is there for all holders.
+    /// Makes a granted lock available to all holders, if it is to be cached.
     fn keep(&mut self, cx: &mut Ctx, number: u64) {
         let request = &self.requests[&number];
         if !request.cached {
@@ -241,7 +241,8 @@ impl LockClient {
         }
     }
 
-    /// Lets go own idle locks that a new one would conflict with, so that the server need not call them back.
+    /// Drops idle cached locks of this host that a new request would conflict with, so that the server need not revoke
+    /// them.
     fn drop_conflicting(&mut self, server: LockServerId, object: ObjectId, extents: &[LockExtent]) {
         for number in self.cache.conflicting(object, extents) {
             let request = &self.requests[&number];
@@ -256,14 +257,15 @@ impl LockClient {
         if self.requests[&number].users.is_empty() { self.drop_idle(number) } else { self.retire(number) }
     }
 
-    /// Lets go an idle lock; the server hears of it with the next message.
+    /// Drops an idle lock. The server is told with the next message.
     fn drop_idle(&mut self, number: u64) {
         self.retire(number);
         let request = self.forget(number);
         self.link(request.server).dropped.push(number);
     }
 
-    /// Releases all cached locks that nobody uses, of each server as many in one message as it may name, until it has confirmed that.
+    /// Releases all cached locks that are not in use, until the servers have confirmed that. Each message names as many
+    /// locks as it may.
     pub fn release_cached(&mut self, cx: &mut Ctx) {
         let is_idle = |(_, request): &(&u64, &Request)| request.is_held() && request.users.is_empty();
         let idle = self.requests.iter().filter(is_idle).map(|(number, _)| *number);
@@ -295,7 +297,7 @@ impl LockClient {
         for number in numbers {
             self.counters.revocations += 1;
             let Some(request) = self.requests.get(&number) else {
-                // Let go already, or never heard of.
+                // The lock was dropped already, or is unknown.
                 idle.push(number);
                 continue;
             };
@@ -318,7 +320,7 @@ impl LockClient {
         }
     }
 
-    /// A lock is not granted, or, said again after a restart, was taken by another meanwhile.
+    /// A lock was refused; or, after the server's restart, another host has taken it meanwhile.
     fn on_refused(&mut self, cx: &mut Ctx, number: u64, refusal: LockRefusal) {
         let Some(request) = self.requests.get(&number) else { return cx.out.ignore(Ignored::NotAwaited) };
         match request.state {
@@ -342,7 +344,7 @@ impl LockClient {
         }
     }
 
-    /// A holder does not use a lock any more, which goes unless it is cached.
+    /// A holder stops using a lock. Its lock is released unless it is cached or has other users.
     pub(super) fn release_request(&mut self, cx: &mut Ctx, number: u64, holder: HolderId) {
         let request = self.requests.get_mut(&number).expect("a holder's requests are known");
         request.users.remove(&holder);

@@ -1,4 +1,5 @@
-//! Lock servers, as a host sees them: which starts of them know what the host holds, and which of them grants what.
+//! A host's view of the lock servers: whether a server's present start knows all locks of this host, and which server
+//! grants which blocks.
 
 use super::{Ctx, LockClient, LockTimer};
 use braid_base::{BlockRange, Generation, LockServerId, NodeId, ObjectId, Time, limits};
@@ -6,24 +7,24 @@ use braid_wire::locking::{LockCommand, LockExtent, LockRequest};
 use braid_wire::message::Message;
 use std::collections::{BTreeMap, VecDeque};
 
-/// One lock server.
+/// The link to one lock server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ServerLink {
-    /// Its start, as it last answered.
+    /// The server's latest start that has answered.
     pub heard: Generation,
-    /// Its start that knows every lock held of it.
+    /// The server's start that knows every lock of this host.
     start: Generation,
-    /// Locks of which that start has yet to hear again.
+    /// The number of locks that have to be reasserted to the latest start.
     reasserting: usize,
     pub last_heard: Option<Time>,
-    /// It had no room for this host when it last answered.
+    /// The server had no room for this host when it last answered.
     pub crowded: bool,
-    /// Requests let go that it has not been told of.
+    /// Dropped locks that the server was not told of.
     pub dropped: Vec<u64>,
 }
 
 impl ServerLink {
-    /// Its present start has to hear again of so many locks; of none, and it knows them all.
+    /// So many locks have to be reasserted to the latest start. With none, it knows them all.
     pub fn reassert(&mut self, locks: usize) {
         self.reasserting = locks;
         if locks == 0 {
@@ -31,14 +32,14 @@ impl ServerLink {
         }
     }
 
-    /// It has heard of one more, or need not hear of it.
+    /// One lock less has to be reasserted.
     pub fn heard_again(&mut self) {
         self.reassert(self.reasserting - 1);
     }
 }
 
 impl LockClient {
-    /// Sends to a lock server, with what was dropped meanwhile.
+    /// Sends a command to a lock server, with the locks that were dropped meanwhile.
     pub(super) fn tell(&mut self, cx: &mut Ctx, server: LockServerId, command: LockCommand) {
         let link = self.links.entry(server).or_default();
         let rest = link.dropped.len().saturating_sub(limits::COMMITS_PER_REQUEST_MAX);
@@ -53,7 +54,8 @@ impl LockClient {
     }
 }
 
-/// Which server has to grant what, in the order of their numbers, if each gets `run` blocks at a time.
+/// The lock servers that have to grant these extents, in the order of their numbers. Each server is responsible for
+/// runs of `run` blocks.
 pub(super) fn by_server(
     servers: &[LockServerId],
     run: u64,

@@ -1,4 +1,5 @@
-//! A lock server on a bench: its disk is memory that does at once what it is told, the test plays hosts and the monitor.
+//! A lock server on a bench. Its disk is memory that executes commands at once; the test plays the hosts and the
+//! monitor.
 
 use braid_base::limits::Settings;
 use braid_base::{BlockRange, Clock, Generation, LockServerId, NodeId, Now, ObjectId, Time};
@@ -25,11 +26,11 @@ pub struct Bench {
     pub start: Generation,
     disk: Vec<u8>,
     commands: VecDeque<(DiskTag, DiskCommand)>,
-    /// While set, the disk does nothing.
+    /// While set, the disk executes nothing.
     pub stalled: bool,
-    /// What each host was told, in order.
+    /// The answers to each host, in order.
     heard: BTreeMap<Generation, VecDeque<LockAnswer>>,
-    /// What the monitor was asked to fence: the ticket, and whom.
+    /// The requests to the monitor to fence: the ticket and the hosts.
     pub fences: VecDeque<(u64, Vec<Generation>)>,
 }
 
@@ -63,7 +64,7 @@ impl Bench {
         bench
     }
 
-    /// Off and on again: the disk keeps what it has.
+    /// Power cycle: the disk keeps its content.
     pub fn restart(&mut self) {
         self.start.0 += 1;
         self.server = LockServer::new(config(self.start));
@@ -74,7 +75,7 @@ impl Bench {
         self.take(Input::Start);
     }
 
-    /// The same with another disk: nothing is left of the list, and these may hold something.
+    /// The same with an empty disk. The hosts `unlisted` may hold locks.
     pub fn lose_list(&mut self, unlisted: &[Generation]) {
         self.disk.fill(0);
         self.start.0 += 1;
@@ -85,7 +86,7 @@ impl Bench {
         self.take(Input::Start);
     }
 
-    /// One step, and all that its disk commands bring about.
+    /// Takes one step, and executes the disk commands that follow from it.
     pub fn take(&mut self, input: Input) {
         self.step(input);
         self.run_disk();
@@ -114,7 +115,7 @@ impl Bench {
                 Effect::Send { to: NodeId::Monitor, message: Message::MonitorRequest(request) } => {
                     self.fences.push_back(fence(request));
                 }
-                other => panic!("a lock server does not do this: {other:?}"),
+                other => panic!("not an effect of a lock server: {other:?}"),
             }
         }
     }
@@ -129,11 +130,11 @@ impl Bench {
                 self.disk[offset as usize..][..data.len()].copy_from_slice(&data);
                 DiskResult::Done(Ok(()))
             }
-            other => panic!("a lock server does not do this: {other:?}"),
+            other => panic!("not a message of a lock server: {other:?}"),
         }
     }
 
-    /// Lets time pass, with every timer on the way.
+    /// Lets time pass, and fires every timer that becomes due.
     pub fn pass(&mut self, span: Duration) {
         let end = self.now.time.after(span);
         while let Some(deadline) = self.server.deadline().filter(|deadline| *deadline <= end) {
@@ -143,7 +144,7 @@ impl Bench {
         self.now.time = end;
     }
 
-    /// Lets time pass, in which these hosts speak often enough.
+    /// Lets time pass while these hosts send heartbeats.
     pub fn pass_with(&mut self, span: Duration, alive: &[Generation]) {
         let end = self.now.time.after(span);
         while self.now.time < end {
@@ -164,7 +165,7 @@ impl Bench {
         self.message(NodeId::Host(request.host), Message::LockRequest(request));
     }
 
-    /// The host says this, as one that knows the server's start.
+    /// Sends a command of a host that knows the server's start.
     pub fn say(&mut self, host: Generation, command: LockCommand) {
         self.say_to(self.start, host, command);
     }
@@ -181,17 +182,17 @@ impl Bench {
         self.say(host, LockCommand::Unlock { lock_id });
     }
 
-    /// The next thing the host was told.
+    /// The next answer to the host.
     pub fn hear(&mut self, host: Generation) -> Option<LockReply> {
         self.heard.get_mut(&host)?.pop_front().map(|answer| answer.reply)
     }
 
-    /// The monitor has fenced.
+    /// The monitor reports that a request to fence is done.
     pub fn fenced(&mut self, ticket: u64) {
         self.message(NodeId::Monitor, fenced(ticket));
     }
 
-    /// The monitor does all that it was asked.
+    /// The monitor executes all requests to fence.
     pub fn fence_all(&mut self) {
         for (ticket, _) in std::mem::take(&mut self.fences) {
             self.fenced(ticket);
@@ -199,11 +200,11 @@ impl Bench {
     }
 }
 
-/// What a lock server asks the monitor: the ticket, and whom to fence.
+/// The ticket and the hosts of a request to fence.
 pub fn fence(request: MonitorRequest) -> (u64, Vec<Generation>) {
     match request.command {
         MonitorCommand::Fence { ticket, below: Generation(0), except, also } if except.is_empty() => (ticket, also),
-        other => panic!("a lock server asks the monitor only to fence: {other:?}"),
+        other => panic!("not a request to fence: {other:?}"),
     }
 }
 

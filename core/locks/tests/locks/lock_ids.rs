@@ -1,4 +1,4 @@
-//! Lock, unlock, wait, revoke.
+//! Lock, unlock, wait and revoke.
 
 use crate::bench::*;
 use braid_wire::LockMode::{Exclusive, Shared};
@@ -76,7 +76,11 @@ fn nothing_is_granted_before_its_host_is_on_the_disk() {
     bench.run_disk();
     assert_eq!((bench.hear(ONE), bench.hear(ONE), bench.hear(ONE)), (granted(1, false), granted(2, false), None));
     assert_eq!((bench.hear(TWO), bench.hear(TWO)), (granted(2, false), None));
-    assert_eq!(bench.server.counters().list_writes, 2, "the second host came when the first was being written");
+    assert_eq!(
+        bench.server.counters().list_writes,
+        2,
+        "the second host came while the list with the first was being written"
+    );
     bench.lock(TWO, 3, Exclusive, (32, 8), PATIENT);
     assert_eq!(bench.server.counters().list_writes, 2);
 }
@@ -97,7 +101,7 @@ fn the_impatient_are_refused_when_they_have_waited_for_long() {
     bench.unlock(THREE, 1);
     assert_eq!(bench.hear(TWO), granted(2, true));
     bench.pass(settings().lock_timeout);
-    assert_eq!(bench.hear(TWO), None, "granted in time");
+    assert_eq!(bench.hear(TWO), None, "not refused, since it was granted in time");
     assert_eq!(bench.server.counters().timeouts, 1);
 }
 
@@ -160,7 +164,7 @@ fn a_host_is_recalled_what_itself_wants_otherwise() {
     assert_eq!(bench.hear(ONE), revoke(&[1]));
 }
 
-/// It may be that the host knows nothing of it: its Lock came late, after its Unlock.
+/// The host may not know the lock: its Lock came late, after its Unlock.
 #[test]
 fn claims_of_transactions_are_recalled_when_they_have_been_in_the_way_for_long() {
     let mut bench = Bench::new();

@@ -1,4 +1,4 @@
-//! The lock table against a naive model; the lock server on a bench, rule by rule, and in a swarm run.
+//! Tests of the lock table against a naive model, and of the lock server: rule by rule on a bench, and in swarm runs.
 
 mod bench;
 mod lock_ids;

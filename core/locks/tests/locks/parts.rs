@@ -1,4 +1,5 @@
-//! The client of the lock servers, shared by two parts of one owner: each hears of its own holders alone.
+//! The client of the lock servers, shared by two parts of one owner. Each part receives the events of its own holders
+//! only.
 
 use crate::bench::{OBJECT, ONE, extents};
 use braid_base::limits::Settings;
@@ -24,7 +25,7 @@ impl Owner {
         Owner { client: LockClient::new(config), settings: Settings::default(), last: 0 }
     }
 
-    /// Has the client do something; tells which locks it asked for.
+    /// Runs `what` on the client, and returns the locks that it requested.
     fn does(&mut self, what: impl FnOnce(&mut LockClient, &mut Ctx)) -> Vec<u64> {
         let mut out = Effects::default();
         let mut number = || {
@@ -62,7 +63,10 @@ fn wanted() -> Wanted {
 fn each_part_hears_of_its_own_holders_though_both_use_one_number() {
     let mut owner = Owner::new();
     let asked = owner.does(|client, cx| client.of_part(PAGES).acquire(cx, 7, wanted()));
-    assert!(owner.does(|client, cx| client.of_part(FILES).acquire(cx, 7, wanted())).is_empty(), "it waits here");
+    assert!(
+        owner.does(|client, cx| client.of_part(FILES).acquire(cx, 7, wanted())).is_empty(),
+        "the holder waits for another holder of this host"
+    );
     assert_eq!(owner.told(FILES), [Event::Delayed { holder: 7 }]);
     owner.hears(LockReply::Granted { lock_id: asked[0], waited: false });
     assert_eq!(owner.told(FILES), []);
@@ -73,7 +77,7 @@ fn each_part_hears_of_its_own_holders_though_both_use_one_number() {
     owner.does(|client, cx| client.of_part(PAGES).release(cx, 7));
     owner.does(|client, cx| assert!(client.take_turn(cx)));
     assert_eq!(owner.told(PAGES), []);
-    assert_eq!(owner.told(FILES), [Event::Granted { holder: 7 }], "by the lock that is cached");
+    assert_eq!(owner.told(FILES), [Event::Granted { holder: 7 }], "granted by the cached lock");
     owner.client.invariants();
 }
 
@@ -89,5 +93,5 @@ fn a_part_hears_when_another_host_waits_for_what_its_holder_has() {
         client.of_part(PAGES).release(cx, 7);
         client.of_part(FILES).acquire(cx, 7, wanted());
     });
-    assert_eq!(again.len(), 1, "what was called back is used by no further holder");
+    assert_eq!(again.len(), 1, "no further holder uses a revoked lock");
 }

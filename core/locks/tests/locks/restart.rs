@@ -1,4 +1,4 @@
-//! A server that has started again knows no locks, only who may hold some.
+//! A restarted lock server knows no locks, only the hosts that may hold some.
 
 use crate::bench::*;
 use braid_base::Generation;
@@ -8,7 +8,7 @@ use braid_wire::LockMode::{Exclusive, Shared};
 use braid_wire::{LockCommand, LockMode, LockReply, LockTerm, Rejection};
 use std::time::Duration;
 
-/// Both hosts hold something, then the server starts again.
+/// Both hosts hold locks, then the server restarts.
 fn restarted() -> Bench {
     let mut bench = Bench::new();
     bench.lock(ONE, 1, Exclusive, (0, 8), LockTerm::Cached);
@@ -28,7 +28,7 @@ fn hold(bench: &mut Bench, to: u32, host: Generation, lock_id: u64, mode: LockMo
 fn nothing_is_granted_until_every_host_has_said_what_it_holds() {
     let mut bench = restarted();
     bench.say_to(Generation(1), ONE, LockCommand::Heartbeat);
-    assert_eq!(bench.hear(ONE), Some(LockReply::Heartbeat), "which tells it of the new start");
+    assert_eq!(bench.hear(ONE), Some(LockReply::Heartbeat), "the heartbeat names the new start");
     hold(&mut bench, 2, ONE, 1, Exclusive, (0, 8), true);
     hold(&mut bench, 2, ONE, 1, Exclusive, (0, 8), true);
     assert_eq!((bench.hear(ONE), bench.hear(ONE)), (granted(1, false), granted(1, false)));
@@ -36,11 +36,11 @@ fn nothing_is_granted_until_every_host_has_said_what_it_holds() {
     bench.say_to(Generation(0), THREE, lock(1, (200, 8)));
     hold(&mut bench, 2, TWO, 1, Exclusive, (8, 8), false);
     assert_eq!(bench.hear(TWO), granted(1, false));
-    assert_eq!((bench.hear(ONE), bench.hear(THREE)), (None, None), "the other host has more to say perhaps");
+    assert_eq!((bench.hear(ONE), bench.hear(THREE)), (None, None), "the other host may have more locks to reassert");
     bench.say(TWO, LockCommand::Heartbeat);
     assert_eq!(bench.server.service(), LockService::Serving);
     assert_eq!((bench.hear(ONE), bench.hear(THREE)), (granted(2, false), granted(1, false)));
-    // What was said again counts: kept or not.
+    // Reasserted locks exclude others, cached or not.
     bench.lock(THREE, 2, Exclusive, (0, 16), PATIENT);
     assert_eq!((bench.hear(TWO), bench.hear(TWO)), (Some(LockReply::Heartbeat), None));
     assert_eq!((bench.hear(ONE), bench.hear(THREE)), (revoke(&[1]), None));
@@ -57,18 +57,18 @@ fn without_its_list_a_server_waits_for_all_who_may_hold_something_also_once_it_s
     bench.lock(ONE, 1, Exclusive, (0, 8), LockTerm::Cached);
     bench.lose_list(&[ONE, TWO]);
     assert_eq!(bench.server.service(), LockService::Recovering);
-    // The list is written at once.
+    // The list was written at once.
     bench.restart();
     assert_eq!(bench.server.service(), LockService::Recovering);
     bench.say_to(Generation(0), THREE, lock(1, (0, 8)));
     hold(&mut bench, 3, ONE, 1, Exclusive, (0, 8), true);
     assert_eq!(bench.hear(ONE), granted(1, false));
     bench.say(ONE, LockCommand::Heartbeat);
-    assert_eq!(bench.hear(THREE), None, "the other one has yet to speak");
+    assert_eq!(bench.hear(THREE), None, "the other host has not spoken");
     bench.say(TWO, LockCommand::Heartbeat);
     assert_eq!(bench.server.service(), LockService::Serving);
     assert_eq!((bench.hear(ONE), bench.hear(THREE)), (Some(LockReply::Heartbeat), None));
-    assert_eq!(bench.hear(ONE), revoke(&[1]), "it holds what another wants");
+    assert_eq!(bench.hear(ONE), revoke(&[1]), "another host waits for its lock");
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn hosts_that_say_nothing_are_fenced_before_anything_is_granted() {
     assert_eq!(bench.hear(ONE), None);
     bench.fence_all();
     assert_eq!(bench.hear(ONE), granted(2, false));
-    // Fenced hosts are not asked about after the next restart; and what one says it holds is not believed.
+    // Fenced hosts are not waited for after the next restart, and their reassertions are rejected.
     bench.restart();
     hold(&mut bench, 3, TWO, 1, Exclusive, (8, 8), false);
     assert_eq!(bench.hear(TWO), Some(LockReply::Rejected { rejection: Rejection::Fenced }));
@@ -99,10 +99,10 @@ fn a_host_that_does_not_know_of_the_restart_is_told_and_gets_nothing_yet() {
     bench.say_to(Generation(1), ONE, lock(6, (60, 1)));
     assert_eq!((bench.hear(ONE), bench.hear(ONE)), (Some(LockReply::Heartbeat), Some(LockReply::Heartbeat)));
     bench.say(TWO, LockCommand::Heartbeat);
-    assert_eq!(bench.server.service(), LockService::Recovering, "it has not said what it holds");
+    assert_eq!(bench.server.service(), LockService::Recovering, "the host has not reasserted its locks");
     bench.say(ONE, LockCommand::Heartbeat);
     assert_eq!((bench.hear(ONE), bench.hear(ONE)), (granted(5, false), granted(6, false)));
-    // Now that it has, only a late copy can be of the earlier start.
+    // The host has reasserted its locks, so a request with the earlier start must be a late copy.
     bench.say_to(Generation(1), ONE, lock(7, (70, 1)));
     assert_eq!((bench.hear(ONE), bench.hear(ONE)), (Some(LockReply::Heartbeat), Some(LockReply::Heartbeat)));
     assert_eq!(bench.server.lock_ids().count(), 2);
@@ -117,12 +117,12 @@ fn a_late_copy_of_how_it_was_first_asked_for_gives_way_to_what_is_held() {
     bench.say(ONE, LockCommand::Heartbeat);
     bench.say(TWO, LockCommand::Heartbeat);
     let heard: Vec<_> = std::iter::from_fn(|| bench.hear(ONE)).collect();
-    let granted = || granted(1, false).expect("it is");
+    let granted = || granted(1, false).expect("a grant");
     assert_eq!(heard, [LockReply::Heartbeat, granted(), granted(), LockReply::Heartbeat]);
     assert_eq!(bench.server.lock_ids().count(), 1);
 }
 
-/// Late copies, to another start, or from before the host had said all.
+/// Late copies: to another start, or from before the host had reasserted everything.
 #[test]
 fn late_claims_of_what_is_held_mean_nothing() {
     let mut bench = restarted();
@@ -132,7 +132,7 @@ fn late_claims_of_what_is_held_mean_nothing() {
     assert_eq!((bench.hear(ONE), bench.hear(ONE)), (Some(LockReply::Heartbeat), None));
     assert_eq!(bench.server.lock_ids().count(), 0);
     bench.say(TWO, LockCommand::Heartbeat);
-    // Even when the host has been forgotten since: it is not taken for one that was fenced.
+    // Also when the host has been forgotten since: it is not rejected as fenced.
     bench.pass(settings().host_lease * 2);
     hold(&mut bench, 2, ONE, 1, Exclusive, (0, 8), true);
     assert_eq!(bench.hear(ONE), None);

@@ -1,4 +1,4 @@
-//! Hosts that say nothing any more: fenced before anybody gets what they held.
+//! Silent hosts are fenced before another host is granted what they held.
 
 use crate::bench::*;
 use braid_base::{DeviceId, Membership, NodeId};
@@ -16,21 +16,21 @@ fn a_silent_host_is_fenced_before_the_next_is_granted() {
     bench.lock(TWO, 1, Exclusive, (0, 8), LockTerm::Cached);
     assert_eq!((bench.hear(ONE), bench.hear(ONE)), (granted(1, false), revoke(&[1])));
     bench.pass_with(settings().host_lease, &[TWO]);
-    assert!(bench.fences.is_empty(), "its lease has not run out");
+    assert!(bench.fences.is_empty(), "its lease has not expired");
     bench.pass_with(SECOND, &[TWO]);
-    let (ticket, hosts) = bench.fences.pop_front().expect("it is fenced");
+    let (ticket, hosts) = bench.fences.pop_front().expect("a request to fence");
     assert_eq!(hosts, [ONE]);
     while let Some(reply) = bench.hear(ONE) {
         assert_eq!(Some(reply), revoke(&[1]));
     }
     let rejected = Some(LockReply::Rejected { rejection: Rejection::Fenced });
     bench.say(ONE, LockCommand::Yield { lock_ids: vec![1] });
-    assert_eq!(bench.hear(ONE), rejected, "there is no way back: a device may have it fenced");
+    assert_eq!(bench.hear(ONE), rejected, "still rejected: a device may refuse it already");
     bench.fenced(ticket + 1);
     bench.message(NodeId::Device(DeviceId(0)), fenced(ticket));
     bench.fences.clear();
     bench.pass_with(SECOND, &[TWO]);
-    assert_eq!(bench.hear(TWO), None, "the monitor has not said that it is done");
+    assert_eq!(bench.hear(TWO), None, "the monitor has not confirmed");
     assert!(bench.fences.iter().all(|fence| *fence == (ticket, vec![ONE])) && !bench.fences.is_empty());
     bench.fence_all();
     assert_eq!(bench.hear(TWO), granted(1, true));
@@ -39,7 +39,7 @@ fn a_silent_host_is_fenced_before_the_next_is_granted() {
     assert_eq!(bench.server.counters().fenced, 1);
 }
 
-/// Late copies of its requests would renew its lease, each time that one comes.
+/// Each late copy of the host's requests would renew its lease.
 #[test]
 fn a_host_that_somebody_else_has_fenced_loses_its_locks_as_soon_as_the_monitor_says_so() {
     let mut bench = Bench::new();
@@ -51,8 +51,12 @@ fn a_host_that_somebody_else_has_fenced_loses_its_locks_as_soon_as_the_monitor_s
     let reply = MonitorReply::Fenced { ticket: 7 };
     let answer = MonitorAnswer { membership: Some(membership), unavailable: Vec::new(), reply };
     bench.message(NodeId::Monitor, Message::MonitorAnswer(answer));
-    assert_eq!(bench.fences.front().map(|(_, hosts)| hosts.clone()), Some(vec![ONE]), "no lease has run out");
-    assert_eq!(bench.hear(TWO), None, "a device may serve it yet");
+    assert_eq!(
+        bench.fences.front().map(|(_, hosts)| hosts.clone()),
+        Some(vec![ONE]),
+        "fenced before its lease expires"
+    );
+    assert_eq!(bench.hear(TWO), None, "a device may still serve it");
     bench.fence_all();
     assert_eq!(bench.hear(TWO), granted(1, true));
 }
@@ -63,7 +67,7 @@ fn a_silent_host_is_fenced_though_those_who_want_what_it_holds_wait_for_moments_
     bench.lock(ONE, 1, Exclusive, (0, 8), PATIENT);
     bench.pass_with(settings().host_lease - SECOND / 2, &[TWO]);
     bench.lock(TWO, 1, Exclusive, (0, 8), IMPATIENT);
-    // Gone again long before anybody looks.
+    // Gone again long before the next patrol.
     bench.pass(settings().lock_timeout);
     bench.pass_with(SECOND * 2, &[TWO]);
     assert_eq!(bench.fences.pop_front().map(|(_, hosts)| hosts), Some(vec![ONE]));
@@ -102,14 +106,14 @@ fn a_silent_host_that_holds_nothing_is_forgotten_with_its_place_in_the_queue() {
     assert_eq!(bench.server.lock_ids().count(), 1);
     bench.unlock(ONE, 1);
     bench.pass(settings().host_lease + SECOND);
-    assert_eq!(bench.server.counters().list_writes, 4, "both came and went");
-    // Nobody has to say anything after a restart.
+    assert_eq!(bench.server.counters().list_writes, 4, "two hosts were added and removed");
+    // No host has to reassert anything after a restart.
     bench.restart();
     bench.lock(TWO, 2, Exclusive, (0, 8), PATIENT);
     assert_eq!(bench.hear(TWO), granted(2, false));
 }
 
-/// It would take for granted what the server has forgotten.
+/// The host would believe in a grant that the server has forgotten.
 #[test]
 fn a_host_that_is_forgotten_is_granted_nothing_on_the_way_out() {
     let mut bench = Bench::new();
@@ -126,7 +130,7 @@ fn a_host_that_is_forgotten_is_granted_nothing_on_the_way_out() {
     assert_eq!(told, Vec::from_iter(granted(2, true)));
 }
 
-/// The host's place in the list is being written over when it comes back.
+/// The list is being written without the host when it comes back.
 #[test]
 fn a_host_that_was_forgotten_and_comes_back_is_written_again() {
     let mut bench = Bench::new();
@@ -145,7 +149,7 @@ fn a_host_that_was_forgotten_and_comes_back_is_written_again() {
     assert_eq!(bench.server.counters().list_writes, 3);
 }
 
-/// The list is being written with it, but not for the last time: it would not be in the next one.
+/// The list that is being written has the host in it, but the next one would not.
 #[test]
 fn a_host_that_is_forgotten_while_the_list_is_being_written_is_to_stay_in_it() {
     let mut bench = Bench::new();
@@ -162,7 +166,7 @@ fn a_host_that_is_forgotten_while_the_list_is_being_written_is_to_stay_in_it() {
     bench.pass_with(settings().host_lease * 2, &[ONE]);
     bench.restart();
     bench.pass(SECOND);
-    assert_eq!(bench.server.service(), LockService::Recovering, "the list has the one that may hold something");
+    assert_eq!(bench.server.service(), LockService::Recovering, "the list names the host that may hold locks");
 }
 
 #[test]

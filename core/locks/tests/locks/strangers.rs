@@ -1,4 +1,4 @@
-//! What networks and strangers bring: refused or ignored, never believed.
+//! Messages that break the protocol are refused or ignored.
 
 use crate::bench::*;
 use braid_base::{BlockRange, DeviceId, Generation, NodeId, limits};
@@ -50,7 +50,7 @@ fn more_hosts_than_there_is_room_for_are_turned_away() {
     assert_eq!(bench.hear(Generation(100)), Some(LockReply::Heartbeat));
 }
 
-/// Hosts that died with locks in nobody's way are kept for ten leases otherwise.
+/// Otherwise, hosts that died with locks that no request waits for are kept for ten leases.
 #[test]
 fn a_silent_host_is_fenced_when_another_needs_its_room() {
     let mut bench = Bench::new();
@@ -63,12 +63,12 @@ fn a_silent_host_is_fenced_when_another_needs_its_room() {
     bench.say(ONE, LockCommand::Heartbeat);
     assert_eq!(bench.hear(ONE), Some(LockReply::Rejected { rejection: Rejection::TooManyHosts }));
     bench.pass_with(settings().host_lease, &[living]);
-    assert!(bench.fences.is_empty(), "no lease has run out");
+    assert!(bench.fences.is_empty(), "no lease has expired");
     bench.say(ONE, LockCommand::Heartbeat);
     bench.pass_with(settings().host_lease / 4, &[living]);
     let fenced: Vec<_> = (1..limits::HOSTS_MAX as u32).map(dead).collect();
     let asked = bench.fences.front().map(|(_, hosts)| hosts);
-    assert!(asked == Some(&fenced), "all but the one that speaks");
+    assert!(asked == Some(&fenced), "all silent hosts are fenced");
     bench.fence_all();
     while bench.hear(ONE).is_some() {}
     bench.say(ONE, LockCommand::Heartbeat);

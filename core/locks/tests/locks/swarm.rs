@@ -1,8 +1,8 @@
-//! A swarm run: hosts, a monitor and a lock server in the simulated world. Messages are lost, doubled, late and reordered; hosts and the server
-//! crash, and its disk is corrupted.
+//! A swarm run: hosts, a monitor and a lock server in the simulated world. Messages are lost, doubled, delayed and
+//! reordered; hosts and the server crash, and the server's disk is corrupted.
 //!
-//! What must hold all the time: two hosts that are not fenced never believe that they hold what conflicts. And
-//! when the swarm run is over, everybody gets what he asks for.
+//! Safety: two hosts that are not fenced never believe that they hold conflicting locks. Liveness: after the faults
+//! have ended, every lock request is granted.
 
 use crate::bench::{OBJECT, config, fence, fenced, settings};
 use braid_base::{ArrayId, BlockRange, Generation, LockServerId, NodeId, Now, Rng, Time};
@@ -17,21 +17,20 @@ use std::time::Duration;
 const TICK: Duration = Duration::from_millis(100);
 const BLOCKS: u64 = 12;
 const SERVER: NodeId = NodeId::LockServer(LockServerId(0));
-/// The latest message is so late.
+/// The longest delay of a message.
 const LATEST: Duration = Duration::from_secs(20);
 const BOOT: Time = Time(1_000_000_000);
 
-/// Alarms of the world.
 const TICKS: u64 = 0;
 const SERVER_UP: u64 = 1;
 
-/// How bad it is, in percent.
+/// Fault probabilities, in percent.
 #[derive(Clone, Copy, Debug)]
 struct FaultRates {
     loss: u64,
     doubling: u64,
     delay_ms: u64,
-    /// For each tick.
+    /// The probabilities below are per tick.
     crash: u64,
     pause: u64,
     restart: u64,
@@ -47,7 +46,7 @@ impl FaultRates {
             in_order: false,
             loss: self.loss * 100,
             double: self.doubling * 100,
-            // Now and then very late.
+            // A few messages are very late.
             delay: self.doubling * 25,
             delay_max: LATEST.min(Duration::from_millis(self.delay_ms * 100)),
             ..NetworkOptions::clean()
@@ -55,7 +54,7 @@ impl FaultRates {
     }
 }
 
-/// Who takes part.
+/// A node of the world.
 enum Actor {
     Server(Box<LockServer>),
     Host(Host),
@@ -92,7 +91,7 @@ impl Machine for Actor {
     }
 }
 
-/// Fences whom it is told to.
+/// Fences the hosts that it is asked to fence.
 #[derive(Default)]
 struct Monitor {
     fenced: BTreeSet<Generation>,
@@ -108,35 +107,35 @@ impl Monitor {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum MemberState {
-    Locked,
+enum LockPhase {
+    Requested,
     Held,
-    /// Given back, not yet confirmed.
+    /// Released, not yet confirmed.
     Ending,
 }
 
 #[derive(Clone, Debug)]
-struct Claim {
+struct KnownLock {
     extents: Vec<LockExtent>,
     term: LockTerm,
-    member_state: MemberState,
+    phase: LockPhase,
     revoked: bool,
 }
 
-/// A host as the messages' documentation asks for.
+/// A host that does what the documentation of the messages demands.
 struct Host {
     name: Generation,
     rng: Rng,
-    /// Begins and ends locks as its rng has it.
+    /// Requests and releases locks at random.
     is_active: bool,
     next_tick: Option<Time>,
-    /// The server that knows all its locks, and the newest that it has heard of.
+    /// The start that knows all its locks, and the newest start that it has heard of.
     start: Generation,
     newest: Generation,
-    lock_ids: BTreeMap<u64, Claim>,
+    lock_ids: BTreeMap<u64, KnownLock>,
     unconfirmed: BTreeSet<u64>,
     dropped: Vec<u64>,
-    next_claim: u64,
+    next_lock_id: u64,
     fenced: bool,
 }
 
@@ -179,14 +178,13 @@ impl Swarm {
             lock_ids: BTreeMap::new(),
             unconfirmed: BTreeSet::new(),
             dropped: Vec::new(),
-            next_claim: 0,
+            next_lock_id: 0,
             fenced: false,
         };
         self.world.add(NodeId::Host(name), Actor::Host(host), None, LocalClock::exact(BOOT));
         self.world.watch(NodeId::Host(name));
     }
 
-    /// The hosts that are up.
     fn hosts(&self) -> impl Iterator<Item = &Host> {
         self.world.up().into_iter().filter_map(|node| self.world.machine(node)?.host())
     }
@@ -225,7 +223,7 @@ impl Swarm {
                     self.start.0 += 1;
                     self.world.start(SERVER, Actor::Server(Box::new(LockServer::new(config(self.start)))));
                 }
-                other => panic!("nobody asked: {other:?}"),
+                other => panic!("not an event of this test: {other:?}"),
             }
         }
     }
@@ -233,24 +231,24 @@ impl Swarm {
     fn server_down(&mut self) {
         let Some(counters) = self.server().map(|server| *server.counters()) else { return };
         self.seen.add(&counters);
-        let rots = self.world.disk(SERVER).expect("it has one").is_idle() && self.rng.chance(1, 2);
+        let corrupts = self.world.disk(SERVER).expect("it has one").is_idle() && self.rng.chance(1, 2);
         self.world.crash(SERVER);
-        if rots {
-            // One of its two slots corruption.
+        if corrupts {
+            // Corrupts one of the two slots.
             self.world.disk_mut(SERVER).expect("it has one").corrupt(0..DISK_BYTES);
         }
         let unavailable = Duration::from_millis(self.rng.below(6_000));
         self.world.alarm(self.world.now().after(unavailable), SERVER_UP);
     }
 
-    /// Two that are not fenced do not hold what conflicts.
+    /// Asserts that two hosts that are not fenced hold no conflicting locks.
     fn exclusion(&self) {
         let fenced = self.fenced();
         let held: Vec<_> = self
             .hosts()
             .filter(|host| !fenced.contains(&host.name))
             .flat_map(|host| host.lock_ids.iter().map(move |(number, lock_id)| (host.name, *number, lock_id)))
-            .filter(|(_, _, lock_id)| lock_id.member_state == MemberState::Held)
+            .filter(|(_, _, lock_id)| lock_id.phase == LockPhase::Held)
             .collect();
         for (index, one) in held.iter().enumerate() {
             for other in &held[..index] {
@@ -261,7 +259,7 @@ impl Swarm {
                         .iter()
                         .any(|b| a.position == b.position && a.mode.conflicts(b.mode) && a.range.overlaps(b.range))
                 });
-                assert!(!conflict, "both are held: {one:?} and {other:?}");
+                assert!(!conflict, "conflicting locks are held: {one:?} and {other:?}");
             }
         }
     }
@@ -284,7 +282,8 @@ impl Swarm {
         }
     }
 
-    /// The wind drops. All that is on its way arrives before anything else: late words of the dead would renew their leases.
+    /// Ends the faults. Everything under way arrives before anything else: late messages of dead hosts would renew
+    /// their leases.
     fn calm(&mut self) {
         self.rates = CALM;
         self.world.network.set_options(CALM.network());
@@ -321,7 +320,7 @@ impl Host {
         }
     }
 
-    /// Begins and ends locks as its rng has it.
+    /// Requests and releases locks at random.
     fn act(&mut self) {
         if self.rng.chance(1, 3) && self.lock_ids.len() < 6 {
             let extents = (0..self.rng.between(1, 3)).map(|_| LockExtent {
@@ -330,14 +329,14 @@ impl Host {
                 mode: if self.rng.chance(1, 2) { LockMode::Shared } else { LockMode::Exclusive },
             });
             let extents: Vec<_> = extents.collect();
-            let touches = |lock_id: &Claim| {
+            let touches = |lock_id: &KnownLock| {
                 lock_id
                     .extents
                     .iter()
                     .any(|a| extents.iter().any(|b| a.position == b.position && a.range.overlaps(b.range)))
             };
-            // Its own locks are apart, so that only those of different hosts have to be compared.
-            if !self.lock_ids.values().any(|lock_id| lock_id.member_state != MemberState::Ending && touches(lock_id)) {
+            // The locks of one host do not touch, so that only those of different hosts have to be compared.
+            if !self.lock_ids.values().any(|lock_id| lock_id.phase != LockPhase::Ending && touches(lock_id)) {
                 let term = match self.rng.below(3) {
                     0 => LockTerm::Cached,
                     rng => LockTerm::Transaction { impatient: rng == 1 },
@@ -348,11 +347,11 @@ impl Host {
         let numbers: Vec<_> = self.lock_ids.keys().copied().collect();
         for number in numbers {
             let lock_id = &self.lock_ids[&number];
-            match (lock_id.member_state, lock_id.term) {
-                // A user gave up, or another server refused; or a transaction is over.
-                (MemberState::Locked, _) if self.rng.chance(1, 40) => self.end(number),
-                (MemberState::Held, LockTerm::Transaction { .. }) if self.rng.chance(1, 5) => self.end(number),
-                (MemberState::Held, _) if self.rng.chance(1, 80) => {
+            match (lock_id.phase, lock_id.term) {
+                // The user abandoned its request, or another server refused; or a transaction is over.
+                (LockPhase::Requested, _) if self.rng.chance(1, 40) => self.end(number),
+                (LockPhase::Held, LockTerm::Transaction { .. }) if self.rng.chance(1, 5) => self.end(number),
+                (LockPhase::Held, _) if self.rng.chance(1, 80) => {
                     self.lock_ids.remove(&number);
                     self.unconfirmed.remove(&number);
                     self.dropped.push(number);
@@ -364,14 +363,14 @@ impl Host {
     }
 
     fn ask(&mut self, extents: Vec<LockExtent>, term: LockTerm) -> u64 {
-        self.next_claim += 1;
-        let lock_id = Claim { extents, term, member_state: MemberState::Locked, revoked: false };
-        self.lock_ids.insert(self.next_claim, lock_id);
-        self.next_claim
+        self.next_lock_id += 1;
+        let lock_id = KnownLock { extents, term, phase: LockPhase::Requested, revoked: false };
+        self.lock_ids.insert(self.next_lock_id, lock_id);
+        self.next_lock_id
     }
 
     fn end(&mut self, number: u64) {
-        self.lock_ids.get_mut(&number).expect("it is there").member_state = MemberState::Ending;
+        self.lock_ids.get_mut(&number).expect("it is there").phase = LockPhase::Ending;
         self.unconfirmed.remove(&number);
     }
 
@@ -381,11 +380,11 @@ impl Host {
         }
     }
 
-    /// What it has to say, again and again.
+    /// The messages that it repeats on each tick.
     fn say_all(&mut self) -> Vec<LockCommand> {
         let mut said = vec![LockCommand::Heartbeat];
-        let revoked = |lock_id: &Claim| {
-            lock_id.revoked && lock_id.member_state == MemberState::Held && lock_id.term == LockTerm::Cached
+        let revoked = |lock_id: &KnownLock| {
+            lock_id.revoked && lock_id.phase == LockPhase::Held && lock_id.term == LockTerm::Cached
         };
         let lock_ids: Vec<_> =
             self.lock_ids.iter().filter(|(_, lock_id)| revoked(lock_id)).map(|(number, _)| *number).collect();
@@ -400,13 +399,13 @@ impl Host {
         for (&number, lock_id) in &self.lock_ids {
             let lock =
                 |term| LockCommand::Lock { lock_id: number, object: OBJECT, extents: lock_id.extents.clone(), term };
-            match lock_id.member_state {
-                MemberState::Locked => said.push(lock(lock_id.term)),
-                MemberState::Ending => said.push(LockCommand::Unlock { lock_id: number }),
-                MemberState::Held if self.unconfirmed.contains(&number) => {
+            match lock_id.phase {
+                LockPhase::Requested => said.push(lock(lock_id.term)),
+                LockPhase::Ending => said.push(LockCommand::Unlock { lock_id: number }),
+                LockPhase::Held if self.unconfirmed.contains(&number) => {
                     said.push(lock(LockTerm::Held { start: self.newest, cached: lock_id.term == LockTerm::Cached }));
                 }
-                MemberState::Held => {}
+                LockPhase::Held => {}
             }
         }
         said
@@ -418,7 +417,7 @@ impl Host {
         }
         if answer.start > self.newest {
             self.newest = answer.start;
-            let held = self.lock_ids.iter().filter(|(_, lock_id)| lock_id.member_state == MemberState::Held);
+            let held = self.lock_ids.iter().filter(|(_, lock_id)| lock_id.phase == LockPhase::Held);
             self.unconfirmed = held.map(|(number, _)| *number).collect();
             self.check_complete();
         }
@@ -427,8 +426,8 @@ impl Host {
             LockReply::Granted { lock_id, .. } => match self.lock_ids.get_mut(&lock_id) {
                 None => Some(LockCommand::Unlock { lock_id }),
                 Some(known) => {
-                    if known.member_state == MemberState::Locked {
-                        known.member_state = MemberState::Held;
+                    if known.phase == LockPhase::Requested {
+                        known.phase = LockPhase::Held;
                     }
                     self.unconfirmed.remove(&lock_id);
                     self.check_complete();
@@ -436,7 +435,7 @@ impl Host {
                 }
             },
             LockReply::Unlocked { lock_id } => {
-                if self.lock_ids.get(&lock_id).is_some_and(|known| known.member_state == MemberState::Ending) {
+                if self.lock_ids.get(&lock_id).is_some_and(|known| known.phase == LockPhase::Ending) {
                     self.lock_ids.remove(&lock_id);
                 }
                 None
@@ -446,14 +445,14 @@ impl Host {
                 for number in lock_ids {
                     match self.lock_ids.get_mut(&number) {
                         None => unknown.push(number),
-                        // In use for a while yet, perhaps.
+                        // The lock may be in use for a while yet.
                         Some(known) => known.revoked |= self.rng.chance(1, 2),
                     }
                 }
                 (!unknown.is_empty()).then_some(LockCommand::Yield { lock_ids: unknown })
             }
             LockReply::Refused { lock_id, .. } => {
-                if self.lock_ids.get(&lock_id).is_some_and(|known| known.member_state == MemberState::Locked) {
+                if self.lock_ids.get(&lock_id).is_some_and(|known| known.phase == LockPhase::Requested) {
                     self.lock_ids.remove(&lock_id);
                 }
                 None
@@ -468,7 +467,7 @@ impl Host {
     }
 }
 
-/// A swarm run, then calm; what the servers have counted.
+/// Runs with faults and then without. Returns the counters of all servers.
 fn swarm(seed: u64, rates: FaultRates) -> LockServerCounters {
     let mut swarm = Swarm::new(seed, rates);
     swarm.run(Duration::from_secs(60));
@@ -485,13 +484,13 @@ fn swarm(seed: u64, rates: FaultRates) -> LockServerCounters {
             asked.push((host.name, host.ask(everything(mode), LockTerm::Transaction { impatient: false })));
         }
     }
-    // Each gives back what it has got.
+    // Each host releases what it is granted.
     let mut granted = BTreeSet::new();
     for _ in 0..600 {
         swarm.run(TICK);
         for (name, number) in &asked {
             let host = swarm.host_mut(*name);
-            let held = host.lock_ids.get(number).is_some_and(|lock_id| lock_id.member_state == MemberState::Held);
+            let held = host.lock_ids.get(number).is_some_and(|lock_id| lock_id.phase == LockPhase::Held);
             if held || host.fenced {
                 granted.insert((*name, *number));
             }
@@ -500,7 +499,7 @@ fn swarm(seed: u64, rates: FaultRates) -> LockServerCounters {
             }
         }
     }
-    assert_eq!(asked.len(), granted.len(), "everybody gets what he asks for: {asked:?}, {granted:?}");
+    assert_eq!(asked.len(), granted.len(), "every lock request is granted: {asked:?}, {granted:?}");
     let server = swarm.server().expect("it is up again");
     assert_eq!(server.service(), LockService::Serving);
     let mut counters = swarm.seen;
@@ -530,7 +529,7 @@ proptest! {
     }
 }
 
-/// The swarm run does what it is there for.
+/// Swarm runs reach every event that is counted.
 #[test]
 fn everything_happens_in_storms() {
     let mut counters = LockServerCounters::default();
@@ -542,5 +541,5 @@ fn everything_happens_in_storms() {
     let missing: Vec<_> =
         counters.list().into_iter().filter(|(name, count)| *count == 0 && !rare.contains(name)).collect();
     assert!(missing.is_empty(), "{missing:?} of {:?}", counters.list());
-    assert!(settings().host_lease > TICK * 10, "hosts that are well keep their leases");
+    assert!(settings().host_lease > TICK * 10, "hosts without faults keep their leases");
 }

@@ -1,4 +1,4 @@
-//! The table against a plain list of locks in the order in which they came, whose locks are looked up block by block.
+//! The lock table against a naive model: a list of locks in the order of their arrival, compared block by block.
 
 use braid_base::{BlockRange, ObjectId};
 use braid_locks::{LockState, LockTable, Locked};
@@ -12,7 +12,7 @@ type Owner = u8;
 #[derive(Default)]
 struct Naive {
     in_order: Vec<(Owner, ObjectId, Vec<LockExtent>)>,
-    /// How many at the front were held before anybody asked.
+    /// The number of locks at the front that were taken in as held.
     held_before: usize,
 }
 
@@ -154,7 +154,8 @@ proptest! {
     }
 }
 
-/// A whole volume and single blocks at the ends of all numbers: no sum wraps around, and none is overlooked.
+/// A lock on a whole volume and locks on single blocks at the ends of the range of numbers: sums do not overflow, and
+/// no conflict is missed.
 #[test]
 fn locks_of_any_size_find_each_other() {
     let extent =
