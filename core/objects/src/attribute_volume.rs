@@ -1,15 +1,16 @@
-//! Attribute volumes: attributes that survive the loss of a device, since they are kept in a volume (`docs/attribute-volumes.md`).
+//! An attribute volume stores the attributes of objects in a volume of copies, so that they survive the loss of a device
+//! (`docs/attribute-volumes.md`).
 //!
-//! The volume is a table of *buckets* of a fixed size, and a request is one storage transaction on one of them: what was read goes in here,
-//! and what is to be written comes out.
+//! The volume is an array of *buckets* of a fixed size. A request is one storage transaction on one bucket: this module computes the new
+//! content of the bucket from the old.
 //!
 //! | an object | its attributes | so one request may touch |
 //! | --- | --- | --- |
-//! | below 2^63 | are all in one bucket, which others may share | any attributes of one object; not more of them than fit into 128 KiB |
-//! | from 2^63 on | are dealt to the buckets by number, whatever their page | attributes of one object and number; as many as the volume holds |
+//! | below 2^63 | are all in one bucket, which other objects may share | any attributes of one object, which must fit into 128 KiB together |
+//! | from 2^63 on | are distributed over the buckets by number, regardless of their page | attributes of one object and one number; altogether as many as fit into the volume |
 //!
-//! Every object of an attribute volume is there from the first, and for ever: its incarnation is its number, and it has no bytes. So nothing is
-//! kept of it but its attributes, and an attribute volume need not be made: it is any volume that was never written.
+//! Every object of an attribute volume always exists: its incarnation is its number, and it has no bytes. Therefore only attributes are
+//! stored, and an attribute volume need not be formatted: any volume that was never written is one.
 
 use crate::bucket::{BUCKET_BLOCKS, Blocks, BucketAddress, BucketError, Entries, Full, decode, encode};
 use crate::evaluate::{Evaluation, evaluate};
@@ -22,16 +23,16 @@ use braid_wire::{
 use bytes::Bytes;
 use std::ops::RangeInclusive;
 
-/// Objects from here on have their attributes spread over all buckets.
+/// The first object whose attributes are spread over all buckets.
 pub const SPREAD: ObjectId = ObjectId(1 << 63);
 
-/// How many buckets a volume of so many blocks has.
+/// The number of buckets in a volume of this many blocks.
 pub fn buckets(blocks: u64) -> u64 {
     blocks / BUCKET_BLOCKS as u64
 }
 
-/// Where a request's attributes lie, if an attribute volume of so many buckets takes it. This does not depend on what is there, nor on whether two
-/// attributes happen to share a bucket: a request that is taken by one attribute volume is taken by all.
+/// The bucket of a request, if an attribute volume of this many buckets accepts it. Whether it does depends neither on the content nor on
+/// whether two attributes happen to share a bucket: a request that one attribute volume accepts is accepted by all.
 pub fn place_of(request: &ObjectRequest, buckets: u64) -> Result<BucketAddress, ObjectRefusal> {
     request.check()?;
     if buckets == 0 {
@@ -46,22 +47,22 @@ pub fn place_of(request: &ObjectRequest, buckets: u64) -> Result<BucketAddress, 
             }
         }
     }
-    // What names no attribute is answered the same everywhere.
+    // A request without attributes has the same answer in every bucket.
     let group = all.unwrap_or(Group { object: ObjectId(0), number: 0 });
     let hash = mixed(mixed(group.object.0) ^ u64::from(group.number));
     let bucket = (u128::from(hash) * u128::from(buckets)) >> 64;
     Ok(BucketAddress { bucket: bucket as u64, buckets })
 }
 
-/// Attributes that lie together.
+/// Attributes that are always in the same bucket.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Group {
     object: ObjectId,
-    /// Zero for all numbers of an object that is not spread.
+    /// Zero for all attributes of an object that is not spread.
     number: u32,
 }
 
-/// The groups of the attributes that a command names.
+/// The groups of the attributes that a command uses.
 fn groups(command: &ObjectCommand) -> Result<Vec<Group>, ObjectFailure> {
     let is_spread = command.object >= SPREAD;
     let named = match &command.action {
@@ -69,7 +70,7 @@ fn groups(command: &ObjectCommand) -> Result<Vec<Group>, ObjectFailure> {
         Action::ListAttributes { .. } if is_spread => return Err(ObjectFailure::NotTogether),
         Action::ListAttributes { .. } => Some(AttributeName::new(0, 0)),
         Action::Nothing | Action::Flush | Action::Stat => None,
-        // Which is there already.
+        // The object exists already, so that evaluation reports a failure.
         Action::Create if command.object.0 != 0 => None,
         Action::Create
         | Action::Remove
@@ -80,13 +81,13 @@ fn groups(command: &ObjectCommand) -> Result<Vec<Group>, ObjectFailure> {
         | Action::List { .. } => return Err(ObjectFailure::NotInAttributeVolume),
     };
     let names = named.into_iter().chain(command.sets.iter().map(|set| set.name)).chain(command.gets.iter().copied());
-    // What is known of an object without being kept lies nowhere.
+    // Reserved attributes are computed, not stored, and belong to no bucket.
     let names = names.filter(|name| !name.is_reserved());
     let group = |name: AttributeName| Group { object: command.object, number: if is_spread { name.number } else { 0 } };
     Ok(names.map(group).collect())
 }
 
-/// Spreads what is alike (the finalizer of SplitMix64). On record in every attribute volume: it can't be changed.
+/// A hash (the finalizer of SplitMix64). It determines the location of attributes in all existing volumes, and can't be changed.
 fn mixed(mut word: u64) -> u64 {
     word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -94,16 +95,16 @@ fn mixed(mut word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// What a request does to its bucket.
+/// The effect of a request on its bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing is to be written.
+    /// Nothing is to be written; this is the answer.
     Nothing(ObjectAnswer),
-    /// The bucket is to hold this from now on, and then these are the results.
+    /// The new content of the bucket, and the results once it is written.
     Write(Box<Blocks>, Vec<CommandResult>),
 }
 
-/// Works a request out on its bucket.
+/// Evaluates a request on its bucket.
 pub fn carry_out(request: &ObjectRequest, place: BucketAddress, before: &Blocks) -> Effect {
     let refuse = |command, failure| Effect::Nothing(Err(ObjectRefusal { command, failure }));
     let mut entries = match decode(place, before) {
@@ -114,7 +115,7 @@ pub fn carry_out(request: &ObjectRequest, place: BucketAddress, before: &Blocks)
     let evaluation = evaluate(request, &mut OfBucket(&entries)).expect("all of a bucket is in memory");
     let Evaluation { answer, changes, .. } = evaluation;
     let Ok(results) = answer else { return Effect::Nothing(answer) };
-    // What only asks writes nothing, though the blocks might be encoded otherwise: with holes for zeros, say.
+    // A request without changes writes nothing, even if the blocks would be encoded differently, such as with holes for zeros.
     if changes.is_empty() {
         return Effect::Nothing(Ok(results));
     }
@@ -122,12 +123,12 @@ pub fn carry_out(request: &ObjectRequest, place: BucketAddress, before: &Blocks)
     match encode(place, &entries) {
         Ok(after) if after == *before => Effect::Nothing(Ok(results)),
         Ok(after) => Effect::Write(Box::new(after), results),
-        // All of it together is too much: so it fails where it ends.
+        // The changes together exceed the bucket: the failure is that of the last command.
         Err(Full) => refuse(request.commands.len().saturating_sub(1) as u32, ObjectFailure::NoSpace),
     }
 }
 
-/// A bucket as a request sees it: every object is there, but for zero, which names none.
+/// A bucket as a view: every object exists except number zero, which is not a valid number.
 struct OfBucket<'a>(&'a Entries);
 
 impl View for OfBucket<'_> {

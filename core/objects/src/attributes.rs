@@ -1,4 +1,4 @@
-//! Attributes: swapped, added to, set, got and listed.
+//! The commands on attributes: compare-and-swap, fetch-and-add, set, get and list.
 
 use crate::evaluate::{EvaluationError, Work, words};
 use crate::header::Header;
@@ -47,13 +47,14 @@ impl Work<'_> {
         Ok(ActionResult::Added { original: original.then_some(number) })
     }
 
-    /// Copies the value: it will be kept, and the frame that it came with must not be kept along.
+    /// Sets an attribute. The value is copied, because it outlives the request: a slice would keep the whole frame of the request in
+    /// memory.
     pub fn set(&mut self, incarnation: u64, name: AttributeName, value: &Bytes) {
         let value = (!value.is_empty()).then(|| Bytes::copy_from_slice(value));
         self.map.put(Key::attribute(incarnation, name), value);
     }
 
-    /// The values of some attributes; no bytes where they are undefined.
+    /// The values of some attributes. Undefined ones are empty.
     pub fn values(&mut self, object: ObjectId, names: &[AttributeName]) -> Result<Vec<Bytes>, EvaluationError> {
         let header = self.header(object)?;
         let kept = names.iter().filter(|name| !name.is_reserved());

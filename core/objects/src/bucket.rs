@@ -1,11 +1,11 @@
-//! A bucket of an attribute volume: some blocks of a volume that keep a few attributes (`docs/attribute-volumes.md`).
+//! A bucket is the unit of an attribute volume: 128 KiB that store a few attributes (`docs/attribute-volumes.md`).
 //!
 //! ```text
 //!   magic 8 | checksum 4 | version 4 | entries 4 | length 4 | bucket 8 | buckets 8 |  key 17 | bytes 4 | value … |  key … | …
 //! ```
 //!
-//! Entries ascend by key. The checksum is of all that follows it, up to `length`. Integers are big-endian. Behind `length` there are zeros to
-//! the end of the block, and then holes: an empty bucket is all holes, as is one that was never written.
+//! Entries are in ascending order of their keys. The checksum covers everything after it, up to `length`. Integers are big-endian. After
+//! `length` there are zeros to the end of the block, and then holes. An empty bucket consists of holes, like one that was never written.
 
 use crate::key::{KEY_BYTES, Key, Kind};
 use braid_base::checksum::crc32c;
@@ -13,7 +13,7 @@ use braid_base::{BLOCK_BYTES, limits};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
 
-/// Blocks of a bucket: the longest value fits, and as much besides.
+/// Blocks of a bucket: enough for twice the longest value.
 pub const BUCKET_BLOCKS: usize = 32;
 /// Bytes of a bucket.
 pub const BUCKET_BYTES: usize = BUCKET_BLOCKS * BLOCK_BYTES;
@@ -27,38 +27,37 @@ const ENTRY_BYTES: usize = KEY_BYTES + 4;
 
 const _: () = assert!(HEADER_BYTES + ENTRY_BYTES + limits::ATTRIBUTE_BYTES_MAX <= BUCKET_BYTES);
 
-/// A bucket's blocks as they lie on the volume; none: a hole.
+/// A bucket's blocks, as stored in the volume. `None` is a hole.
 pub type Blocks = [Option<Bytes>; BUCKET_BLOCKS];
 
-/// Which bucket of how many. Both are on record in the bucket: one that was meant for another place is noticed, and so is one that a
-/// volume of another size put there, where its keys would not be looked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// The index of a bucket, and the number of buckets of its volume. Both are stored in the bucket, to detect a bucket that was written to
+/// a wrong location, or by an attribute volume of another size, which would have looked for its keys elsewhere.
 pub struct BucketAddress {
-    /// Counted from 0.
+    /// The index of the bucket, from 0.
     pub bucket: u64,
-    /// How many the attribute volume has.
+    /// The number of buckets of the attribute volume.
     pub buckets: u64,
 }
 
-/// What a bucket holds.
+/// The content of a bucket.
 pub type Entries = BTreeMap<Key, Bytes>;
 
-/// Why blocks are no bucket.
+/// Why blocks are not a valid bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BucketError {
-    /// They hold something else, which is not to be overwritten.
+    /// They contain something else, which must not be overwritten.
     Foreign,
-    /// They were a bucket.
+    /// They contain a bucket that is damaged.
     Damaged,
 }
 
-/// It does not fit.
+/// The entries do not fit into a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// What the blocks hold.
+/// Decodes a bucket.
 pub fn decode(place: BucketAddress, blocks: &Blocks) -> Result<Entries, BucketError> {
-    // Whether zeros were written or never anything makes no difference.
+    // Blocks of zeros are equivalent to holes.
     let is_there = |block: &&Option<Bytes>| block.as_ref().is_some_and(|block| block.iter().any(|byte| *byte != 0));
     let Some(head) = blocks.first().filter(is_there).and_then(Option::as_ref) else {
         return if blocks.iter().any(|block| is_there(&block)) {
@@ -104,12 +103,12 @@ fn entries(mut rest: Bytes) -> Option<Entries> {
     Some(entries)
 }
 
-/// Takes so many bytes off, if they are there.
+/// Removes and returns the first `count` bytes; `None` if there are fewer.
 fn first(rest: &mut Bytes, count: usize) -> Option<Bytes> {
     (count <= rest.len()).then(|| rest.split_to(count))
 }
 
-/// The blocks that hold these entries: attributes, none of them empty or longer than one may be.
+/// Encodes a bucket. The entries must be attributes with values of at least one byte and at most the longest value allowed.
 pub fn encode(place: BucketAddress, entries: &Entries) -> Result<Blocks, Full> {
     let mut blocks = Blocks::default();
     if entries.is_empty() {
@@ -128,7 +127,10 @@ pub fn encode(place: BucketAddress, entries: &Entries) -> Result<Blocks, Full> {
     bytes.put_u64(place.bucket);
     bytes.put_u64(place.buckets);
     for (key, value) in entries {
-        assert!(key.kind == Kind::Attribute && !value.is_empty(), "an attribute volume keeps attributes only: {key:?}");
+        assert!(
+            key.kind == Kind::Attribute && !value.is_empty(),
+            "an attribute volume stores only attributes: {key:?}"
+        );
         bytes.put_slice(&key.encode());
         bytes.put_u32(value.len() as u32);
         bytes.put_slice(value);
@@ -143,7 +145,7 @@ pub fn encode(place: BucketAddress, entries: &Entries) -> Result<Blocks, Full> {
     Ok(blocks)
 }
 
-/// Blocks as one buffer.
+/// Joins blocks into one buffer.
 fn joined(blocks: &[Option<Bytes>]) -> Bytes {
     if let [Some(block)] = blocks {
         return block.clone();

@@ -1,4 +1,4 @@
-//! What removed objects leave behind, and how it goes: a little at a time.
+//! Garbage collection deletes what removed objects leave behind, a limited number of keys at a time.
 
 use crate::evaluate::NotHere;
 use crate::key::{Key, Kind};
@@ -7,16 +7,16 @@ use crate::view::{Change, Known, Obstacle, View};
 /// A step of a garbage collection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collected {
-    /// What is to go.
+    /// The keys to delete.
     pub changes: Vec<Change>,
-    /// From which incarnation on there may be more; none: it is done.
+    /// The incarnation from which to continue; `None` if nothing is left.
     pub next: Option<u64>,
 }
 
-/// Some of what is left of incarnations that are over is to go, of those from `from` on: `most` keys at most, which is not zero. What is damaged stays,
-/// and so does the word that its incarnation is over: who collects garbage anew after a start may be able to read it.
+/// Selects at most `most` keys (at least one) of ended incarnations from `from` on for deletion. Damaged keys are kept, and so is the
+/// record that their incarnation has ended: a garbage collection after a restart may be able to read them.
 pub fn collect(view: &mut dyn View, from: u64, most: usize) -> Result<Collected, NotHere> {
-    assert!(most > 0, "a garbage collection gets on");
+    assert!(most > 0, "a step of a garbage collection must be able to delete a key");
     let last = Key { kind: Kind::Ended, of: u64::MAX, index: u64::MAX };
     let Known { key: ended, .. } = known(view, Key::ended(from), last)?;
     let Some(ended) = ended else { return Ok(Collected { changes: Vec::new(), next: None }) };
@@ -45,7 +45,8 @@ pub fn collect(view: &mut dyn View, from: u64, most: usize) -> Result<Collected,
     Ok(Collected { changes, next: ended.of.checked_add(1) })
 }
 
-/// What is damaged is passed over only where that is needed: a view remembers of other searches what it has walked over.
+/// Finds the first key of a range. Damaged keys are only skipped if the plain search fails, because a view remembers of other searches
+/// what it has skipped.
 fn known(view: &mut dyn View, from: Key, last: Key) -> Result<Known, NotHere> {
     let found = match view.first(from..=last) {
         Ok(found) => Ok(Known { key: found.map(|(key, _)| key), passed_damage: false }),

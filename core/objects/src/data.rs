@@ -1,5 +1,5 @@
-//! An object's bytes, in pieces. A piece that is not there, and what lies behind its end, is zeros. Behind the object's own end there is
-//! nothing, so that it grows by zeros.
+//! The commands on an object's bytes, which are stored in pieces. A missing piece, and the rest of a piece after its end, are zeros.
+//! Nothing is stored after the object's end, so that an extension reads as zeros.
 
 use crate::evaluate::{EvaluationError, Work};
 use crate::header::Header;
@@ -60,7 +60,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Bounded, like all requests: who cuts off more does it in steps.
+    /// Sets the length. The number of pieces that are cut off is bounded, so that more takes several requests.
     pub fn truncate(&mut self, object: ObjectId, header: Header, length: u64) -> Result<(), EvaluationError> {
         if length < header.length {
             self.cut(header, length)?;
@@ -90,7 +90,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// What is there of some pieces.
+    /// The stored content of some pieces.
     fn held(&mut self, header: Header, pieces: impl IntoIterator<Item = u64>) -> Result<Vec<Bytes>, EvaluationError> {
         let held = self.map.get_all(pieces.into_iter().map(|piece| Key::piece(header.incarnation, piece)))?;
         let held: Vec<_> = held.into_iter().map(Option::unwrap_or_default).collect();
@@ -101,7 +101,7 @@ impl Work<'_> {
     }
 }
 
-/// The pieces of some bytes, and which part of each.
+/// The pieces of a range of bytes, and the part of each.
 fn pieces(offset: u64, end: u64) -> impl Iterator<Item = (u64, Range<usize>)> {
     let count = if offset < end { end.div_ceil(PIECE_BYTES) - offset / PIECE_BYTES } else { 0 };
     (0..count).map(move |index| {

@@ -1,4 +1,4 @@
-//! A request, command by command. See [`braid_wire::objects`] for what each of them means.
+//! The evaluation of a request, command by command. [`braid_wire::objects`] defines the commands.
 
 use crate::header::Header;
 use crate::key::Key;
@@ -10,37 +10,38 @@ use braid_wire::{
 };
 use bytes::Bytes;
 
-/// What a request amounts to.
+/// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evaluation {
-    /// What to answer once `changes`, and all that the view told, are durable.
+    /// What to answer once `changes`, and everything that the view returned, are durable.
     pub answer: ObjectAnswer,
-    /// What is to change, all at once; each key once, ascending.
+    /// The changes, to be made atomically: each key once, ascending.
     pub changes: Vec<Change>,
-    /// True if nothing has to be remembered of the request, as it can be done again: it only asks, or no device would ever take it.
+    /// True if the answer need not be remembered, because the request can be evaluated again: it changes nothing, or no device ever
+    /// accepts it.
     pub only_asks: bool,
 }
 
-/// The most keys that one request changes: attributes; pieces written, two of them in part at each command; pieces cut off; and for
-/// each command a header, and what tells that an incarnation is over; and the last number given.
+/// The most keys that one request changes: attributes; pieces written, of which each command writes two in part; pieces cut off; for each
+/// command a header and the record of an ended incarnation; and the last number that was given out.
 pub const CHANGES_MAX: usize = limits::OBJECT_COMMANDS_MAX * (limits::ATTRIBUTES_PER_COMMAND_MAX + 1 + 2 + 2)
     + limits::OBJECT_REQUEST_BYTES_MAX / crate::key::PIECE_BYTES as usize
     + limits::OBJECT_PIECES_CUT_MAX
     + 1;
 
-/// The most bytes of all the values that one request gives to keys: what it brings, two pieces of which a command writes parts, and for each
-/// command some numbers.
+/// The most bytes of all values that one request assigns to keys: the bytes in the request, two pieces for each command that writes parts
+/// of them, and some numbers for each command.
 pub const CHANGED_BYTES_MAX: usize = limits::OBJECT_REQUEST_BYTES_MAX
     + limits::OBJECT_COMMANDS_MAX * (2 * crate::key::PIECE_BYTES as usize + 32)
     + crate::header::HEADER_BYTES;
 
-/// The most bytes of a request's answer as [`braid_wire::encode_answer`] has it: what it tells, and the frame of that.
+/// The most bytes of a request's answer as encoded by [`braid_wire::encode_answer`]: its values, and their framing.
 pub const ANSWER_BYTES_MAX: usize =
     limits::OBJECT_REQUEST_BYTES_MAX + limits::OBJECT_COMMANDS_MAX * (4 * limits::ATTRIBUTES_PER_COMMAND_MAX + 32) + 32;
 
-/// Works out a request. `Err` if that needs what is not in memory.
+/// Evaluates a request. `Err` if it needs keys that are not in memory.
 ///
-/// What a request may hold is checked here, too: it comes off the wire.
+/// The request is validated, too, because it comes from the network.
 pub fn evaluate(request: &ObjectRequest, view: &mut dyn View) -> Result<Evaluation, NotHere> {
     if let Err(refusal) = request.check() {
         return Ok(Evaluation { answer: Err(refusal), changes: Vec::new(), only_asks: true });
@@ -52,16 +53,19 @@ pub fn evaluate(request: &ObjectRequest, view: &mut dyn View) -> Result<Evaluati
         Err((command, EvaluationError::Fails(failure))) => (Err(ObjectRefusal { command, failure }), Vec::new()),
     };
     let changed = |change: &Change| change.value.as_ref().map_or(0, Bytes::len);
-    assert!(changes.len() <= CHANGES_MAX, "a request changes what it may");
-    assert!(changes.iter().map(changed).sum::<usize>() <= CHANGED_BYTES_MAX, "a request changes what it may");
+    assert!(changes.len() <= CHANGES_MAX, "a request changes no more keys than its bound");
+    assert!(
+        changes.iter().map(changed).sum::<usize>() <= CHANGED_BYTES_MAX,
+        "a request changes no more bytes than its bound"
+    );
     Ok(Evaluation { answer, changes, only_asks: request.only_asks() })
 }
 
-/// An evaluation needs what is not in memory: see [`Obstacle::NotHere`].
+/// An evaluation needs keys that are not in memory: see [`Obstacle::NotHere`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotHere;
 
-/// Why a command is not done.
+/// Why a command is not executed.
 pub(crate) enum EvaluationError {
     NotHere,
     Fails(ObjectFailure),
@@ -82,16 +86,16 @@ impl From<Obstacle> for EvaluationError {
     }
 }
 
-/// A request at work: the map with what the request has changed of it, and what later commands go by.
+/// A request under evaluation: the map with the changes of the request so far, and the state that later commands depend on.
 pub(crate) struct Work<'a> {
     pub map: Overlay<'a>,
     /// Every compare-and-swap so far has swapped.
     pub all_swapped: bool,
-    /// The object that the last create of this request made.
+    /// The object that was created last in this request.
     pub made: Option<ObjectId>,
-    /// Pieces that were cut off so far.
+    /// The number of pieces cut off so far.
     pub cut: usize,
-    /// Bytes that are to be answered so far.
+    /// The bytes of the answer so far.
     pub told: usize,
 }
 
@@ -135,7 +139,7 @@ impl Work<'_> {
         }
     }
 
-    /// What is done to an object that is there.
+    /// Executes an action on an existing object.
     fn act(&mut self, object: ObjectId, action: &Action) -> Result<ActionResult, EvaluationError> {
         let header = self.header(object)?;
         Ok(match action {
@@ -168,7 +172,7 @@ impl Work<'_> {
         })
     }
 
-    /// Notes that so many bytes are to be answered, if there is room for them.
+    /// Adds to the bytes of the answer. Fails if they exceed the bound.
     pub fn tell(&mut self, bytes: usize) -> Result<(), EvaluationError> {
         self.told += bytes;
         if self.told > limits::OBJECT_REQUEST_BYTES_MAX {
@@ -178,7 +182,7 @@ impl Work<'_> {
     }
 }
 
-/// Numbers as they are kept.
+/// The encoding of numbers in values.
 pub(crate) fn words(words: &[u64]) -> Bytes {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }

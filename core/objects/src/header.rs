@@ -1,4 +1,4 @@
-//! Objects as such: that they are there, how long they are, and which there are.
+//! The commands on whole objects: create, remove, stat and list.
 
 use crate::evaluate::{EvaluationError, Work, words};
 use crate::key::Key;
@@ -6,10 +6,10 @@ use braid_base::{ObjectId, limits};
 use braid_wire::{ActionResult, ObjectFailure};
 use bytes::Bytes;
 
-/// Bytes of an object's header, and of the last incarnation and number that were given out: two numbers of eight bytes, big-endian.
+/// Bytes of an object's header, and of the record of the last incarnation and number given out: two numbers of eight bytes, big-endian.
 pub(crate) const HEADER_BYTES: usize = 16;
 
-/// What is known of an object.
+/// The header of an object.
 #[derive(Clone, Copy)]
 pub(crate) struct Header {
     pub incarnation: u64,
@@ -17,7 +17,7 @@ pub(crate) struct Header {
 }
 
 impl Work<'_> {
-    /// A number that the device chooses is above all that it ever chose or was asked for.
+    /// Creates an object. A number that the device chooses is higher than all that it ever chose or was asked for.
     pub fn create(&mut self, wished: ObjectId) -> Result<ObjectId, EvaluationError> {
         let last = self.map.get(Key::LAST_GIVEN)?;
         let (incarnation, number) = last.map_or(Ok((0, 0)), |value| two_words(&value))?;
@@ -55,7 +55,7 @@ impl Work<'_> {
     }
 }
 
-/// What keeps the map has checksums; still, what is no header is no reason to stop.
+/// Decodes two numbers. The store verifies checksums; nevertheless, an invalid value is a failure of the request and not a panic.
 fn two_words(value: &Bytes) -> Result<(u64, u64), ObjectFailure> {
     let value: [u8; HEADER_BYTES] = value[..].try_into().map_err(|_| ObjectFailure::Lost)?;
     let both = u128::from_be_bytes(value);

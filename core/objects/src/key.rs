@@ -1,48 +1,49 @@
-//! How objects, bytes and attributes are named in the map.
+//! The keys of objects, bytes and attributes in the map.
 //!
-//! An object's number names only its header; all else goes by the object's *incarnation*, which no other object of the map has or had. So an
-//! object that is removed and made again begins empty at once, whatever is left to be garbage-collected of the former.
+//! An object's number is used only in the key of its header. All other keys contain the object's *incarnation*, a number that no other
+//! object of the map has or had. Therefore an object that is removed and created again is empty at once, even if the garbage collection
+//! of its former incarnation is not complete.
 
 use braid_base::ObjectId;
 use braid_wire::AttributeName;
 
-/// Bytes of a key in its encoded form.
+/// Bytes of an encoded key.
 pub const KEY_BYTES: usize = 17;
 /// Bytes of an object under one key.
 pub const PIECE_BYTES: u64 = 4096;
 
-/// A name in the map. Keys are in the order of their fields, and so are their encodings.
+/// A key of the map. Keys, and their encodings, are ordered by their fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// What it names.
+    /// What the key refers to.
     pub kind: Kind,
-    /// Whose: an object's number (headers) or incarnation (all else).
+    /// The object's number for headers, its incarnation for everything else.
     pub of: u64,
-    /// Which of them.
+    /// The index among the keys of the same kind and object.
     pub index: u64,
 }
 
-/// What a key names.
+/// What a key refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// The last incarnation and number that were given out.
+    /// The record of the last incarnation and number given out.
     Last = 1,
-    /// An object, by number: its incarnation and length.
+    /// An object's header, by number: its incarnation and length.
     Header = 2,
-    /// An incarnation that is over, and of which something may be left.
+    /// An incarnation that has ended, and of which keys may be left.
     Ended = 3,
-    /// A piece of an object's bytes: at most [`PIECE_BYTES`], zeros behind.
+    /// A piece of an object's bytes: at most [`PIECE_BYTES`], followed by zeros.
     Piece = 4,
     /// An attribute.
     Attribute = 5,
 }
 
 impl Key {
-    /// Before all others.
+    /// The lowest key.
     pub const FIRST: Key = Key { kind: Kind::Last, of: 0, index: 0 };
 
-    /// The last incarnation and number given out.
+    /// The record of the last incarnation and number given out.
     pub const LAST_GIVEN: Key = Key::FIRST;
 
     /// An object's header.
@@ -50,7 +51,7 @@ impl Key {
         Key { kind: Kind::Header, of: object.0, index: 0 }
     }
 
-    /// That an incarnation is over.
+    /// The record that an incarnation has ended.
     pub const fn ended(incarnation: u64) -> Key {
         Key { kind: Kind::Ended, of: incarnation, index: 0 }
     }
@@ -65,7 +66,7 @@ impl Key {
         Key { kind: Kind::Attribute, of: incarnation, index: (name.page as u64) << 32 | name.number as u64 }
     }
 
-    /// The next key that there could be of this kind.
+    /// The next possible key of this kind.
     pub fn after(self) -> Option<Key> {
         match self.index.checked_add(1) {
             Some(index) => Some(Key { index, ..self }),
@@ -73,12 +74,12 @@ impl Key {
         }
     }
 
-    /// The attribute's name, of a key that names one.
+    /// The name in the key of an attribute.
     pub const fn attribute_name(self) -> AttributeName {
         AttributeName::new((self.index >> 32) as u32, self.index as u32)
     }
 
-    /// The key as bytes, which are in the same order.
+    /// Encodes the key. Encodings have the same order as keys.
     pub fn encode(self) -> [u8; KEY_BYTES] {
         let mut bytes = [0; KEY_BYTES];
         bytes[0] = self.kind as u8;
@@ -87,7 +88,7 @@ impl Key {
         bytes
     }
 
-    /// The key of these bytes, if they are one.
+    /// Decodes a key; `None` if it is invalid.
     pub fn decode(bytes: &[u8; KEY_BYTES]) -> Option<Key> {
         let kind = match bytes[0] {
             1 => Kind::Last,

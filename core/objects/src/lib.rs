@@ -1,20 +1,20 @@
-//! What commands do to objects that hold bytes and attributes (device atomics, sections 4 and 5), over whatever keeps them: a device's
-//! store, or a mirrored volume.
+//! Commands on objects that hold bytes and attributes (device-atomics paper, sections 4 and 5). The objects may be stored by a device or
+//! in a replicated attribute volume.
 //!
-//! All that there is, is one ordered map from [`Key`] to bytes. [`evaluate()`] looks at it through a [`View`] and says what
-//! is to change; who calls it makes the change durable as a whole. Nothing here waits: what is not in memory is *not here*, and
-//! the request is evaluated again when it is.
+//! All content is one ordered map from [`Key`] to bytes. [`evaluate()`] reads it through a [`View`] and returns the changes; the caller
+//! makes them durable atomically. Evaluation never blocks: if a key is not in memory, it returns [`NotHere`], and the caller evaluates
+//! the request again once the key has been read.
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`key`] | how objects, bytes and attributes are named in the map |
-//! | [`view`] | what an evaluation may look at |
-//! | [`mod@evaluate`] | a request, command by command |
-//! | `overlay` | the map with what a request has changed so far |
-//! | `header`, `attributes`, `data` | the commands: on objects as such, on attributes, on bytes |
-//! | [`mod@collect`] | what removed objects leave behind |
-//! | [`attribute_volume`] | requests to an attribute volume: where their attributes lie, and what becomes of a bucket |
-//! | [`bucket`] | how a bucket lies on its volume |
+//! | [`key`] | the keys of objects, bytes and attributes in the map |
+//! | [`view`] | read access of an evaluation to the map |
+//! | [`mod@evaluate`] | the evaluation of a request, command by command |
+//! | `overlay` | the map with the changes of a request so far |
+//! | `header`, `attributes`, `data` | the commands on whole objects, on attributes, on bytes |
+//! | [`mod@collect`] | the garbage collection of removed objects |
+//! | [`attribute_volume`] | requests to an attribute volume: the location of their attributes, and their effect on a bucket |
+//! | [`bucket`] | the encoding of a bucket |
 
 pub mod attribute_volume;
 mod attributes;

@@ -1,4 +1,4 @@
-//! The map as a request sees it: what the request has changed lies over what was there.
+//! An overlay is the map as a request sees it: the changes of the request so far take precedence over the stored map.
 
 use crate::evaluate::EvaluationError;
 use crate::key::Key;
@@ -7,24 +7,24 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeInclusive};
 
-/// See the module.
+/// A view with the changes of a request.
 pub(crate) struct Overlay<'a> {
     view: &'a mut dyn View,
     changed: BTreeMap<Key, Option<Bytes>>,
 }
 
 impl<'a> Overlay<'a> {
-    /// Nothing is changed yet.
+    /// An overlay without changes.
     pub fn new(view: &'a mut dyn View) -> Overlay<'a> {
         Overlay { view, changed: BTreeMap::new() }
     }
 
-    /// What is changed, ascending.
+    /// The changes, ascending by key.
     pub fn into_changes(self) -> Vec<Change> {
         self.changed.into_iter().map(|(key, value)| Change { key, value }).collect()
     }
 
-    /// Gives a key a value, or none.
+    /// Gives a key a value, or removes it.
     pub fn put(&mut self, key: Key, value: Option<Bytes>) {
         self.changed.insert(key, value);
     }
@@ -37,14 +37,14 @@ impl<'a> Overlay<'a> {
         }
     }
 
-    /// The values of several keys. The view hears of all of them before one that is not here ends the evaluation, so that it
-    /// can fetch them at once.
+    /// The values of several keys. All of them are requested from the view before a missing one ends the evaluation, so that the view can
+    /// fetch them at once.
     pub fn get_all(&mut self, keys: impl IntoIterator<Item = Key>) -> Result<Vec<Option<Bytes>>, EvaluationError> {
         let values: Vec<_> = keys.into_iter().map(|key| self.get(key)).collect();
         values.into_iter().collect()
     }
 
-    /// At most so many keys of a range with the lengths of their values, and whether there are more.
+    /// At most `most` keys of a range with the lengths of their values, and whether there are more.
     pub fn some_of(
         &mut self,
         from: Option<Key>,
@@ -58,7 +58,8 @@ impl<'a> Overlay<'a> {
         {
             let first = self.first_length(from..=last);
             if matches!(first, Err(EvaluationError::NotHere)) {
-                // Those asked for, and one that tells whether there are more: but who wants only the first gets no more than that fetched.
+                // One more than asked for would show whether there are more; but a request for the first key alone fetches no more than
+                // that.
                 self.view.will_need(from..=last, most - found.len());
             }
             let Some((key, length)) = first? else { break };
@@ -71,7 +72,7 @@ impl<'a> Overlay<'a> {
         Ok((found, false))
     }
 
-    /// The first key that has a value, and how long that is.
+    /// The first key with a value, and the length of the value.
     fn first_length(&mut self, keys: RangeInclusive<Key>) -> Result<Option<(Key, usize)>, EvaluationError> {
         let (mut from, last) = keys.into_inner();
         loop {
@@ -81,7 +82,7 @@ impl<'a> Overlay<'a> {
                 (there, None) => return Ok(there),
                 (Some(there), Some((key, _))) if there.0 < *key => return Ok(Some(there)),
                 (_, Some((key, Some(value)))) => return Ok(Some((*key, value.len()))),
-                // This request has taken it away: what comes behind it?
+                // This request has removed the key: continue with the next one.
                 (_, Some((key, None))) => match key.after().filter(|next| *next <= last) {
                     Some(next) => from = next,
                     None => return Ok(None),

@@ -1,53 +1,52 @@
-//! What an evaluation may look at, and what it wants changed.
+//! A view is the read access of an evaluation to the map. A change is what an evaluation wants written.
 
 use crate::key::Key;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-/// The map as it is, all changes included that came before, durable or not.
+/// The present map, including all earlier changes, durable or not.
 pub trait View {
     /// The value of a key.
     fn get(&mut self, key: Key) -> Result<Option<Bytes>, Obstacle>;
     /// The first key of a range that has a value, and that value.
     fn first(&mut self, keys: RangeInclusive<Key>) -> Result<Option<(Key, Bytes)>, Obstacle>;
-    /// The keys of a range are going to be looked at, from the first on, so many of them at most: a view may fetch what is not here in one go.
+    /// Announces that at most `most` keys of a range will be read, from the first on, so that the view can fetch those that are not in
+    /// memory together.
     fn will_need(&mut self, _keys: RangeInclusive<Key>, _most: usize) {}
-    /// The first key of a range that is known to have a value, and whether what was passed over before it, or to the end, is damaged: for those
-    /// who take away what nobody will ask for any more. What is damaged stays.
+    /// The first readable key of a range that has a value, and whether damaged keys were skipped before it (or before the end). For
+    /// garbage collection, which deletes keys that are not needed any more, and leaves damaged ones.
     fn first_known(&mut self, keys: RangeInclusive<Key>) -> Result<Known, Obstacle> {
         Ok(Known { key: self.first(keys)?.map(|(key, _)| key), passed_damage: false })
     }
 }
 
-/// See [`View::first_known`].
+/// The result of [`View::first_known`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// None: no other is known to have a value.
+    /// The key; `None` if no readable key has a value.
     pub key: Option<Key>,
-    /// There may be others that had one.
+    /// Damaged keys were skipped.
     pub passed_damage: bool,
 }
 
-/// Why a view can't tell.
+/// Why a view can't read a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
-    /// It is not in memory. The view has noted what was wanted: look again when that is there.
+    /// It is not in memory. The view has noted the key: evaluate again when it has been read.
     NotHere,
     /// It is damaged.
     Lost,
 }
 
-/// A key's value from now on; none: nothing. A key that had no value may be among those that are to have none.
+/// The new value of a key; `None` removes the key, which need not have a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Which key.
     pub key: Key,
-    /// Its value.
     pub value: Option<Bytes>,
 }
 
-/// All in memory: for tests, models, and whatever is small.
+/// A map in memory: for tests, models and small content.
 impl View for BTreeMap<Key, Bytes> {
     fn get(&mut self, key: Key) -> Result<Option<Bytes>, Obstacle> {
         Ok(BTreeMap::get(self, &key).cloned())
@@ -58,7 +57,7 @@ impl View for BTreeMap<Key, Bytes> {
     }
 }
 
-/// Makes the changes in a map.
+/// Applies changes to a map.
 pub fn apply(changes: &[Change], map: &mut BTreeMap<Key, Bytes>) {
     for Change { key, value } in changes {
         match value {

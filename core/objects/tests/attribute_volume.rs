@@ -1,4 +1,4 @@
-//! Buckets, and requests on them: compared with the same requests on objects in memory.
+//! Buckets, and requests to them, compared with the same requests on objects in memory.
 
 use braid_base::{BLOCK_BYTES, ObjectId, limits};
 use braid_objects::attribute_volume::{Effect, SPREAD, buckets, carry_out, place_of};
@@ -75,7 +75,7 @@ fn entries() -> impl Strategy<Value = Entries> {
     let key = (1u64..4, 0u32..3, 0u32..5)
         .prop_map(|(object, page, number)| Key::attribute(object, AttributeName::new(page, number)));
     let length = prop_oneof![1usize..40, 1usize..9000, 60_000..=limits::ATTRIBUTE_BYTES_MAX];
-    // A block of zeros may as well be a hole.
+    // A block of zeros is equivalent to a hole.
     let value = (1u8.., length).prop_map(|(byte, length)| filled(byte, length));
     prop::collection::btree_map(key, value, 0..8)
 }
@@ -141,7 +141,7 @@ proptest! {
 
 const OBJECTS: [u64; 4] = [1, 2, SPREAD.0, SPREAD.0 + 5];
 
-/// Requests that an attribute volume takes: of one object, and if that is spread, of one number.
+/// Requests that an attribute volume accepts: of one object, and if that is spread, of one number.
 fn requests() -> impl Strategy<Value = ObjectRequest> {
     let value =
         || prop_oneof![Just(Bytes::new()), (0u8..3, 1usize..12).prop_map(|(byte, length)| filled(byte, length))];
@@ -188,7 +188,7 @@ fn attributes_of_one_object_go_together_and_of_one_that_is_spread_those_of_one_n
     };
     let refused = |command| Err(ObjectRefusal { command, failure: ObjectFailure::NotTogether });
     let list = |object| one(object, Action::ListAttributes { after: None, page: Some(1), most: 9 });
-    // One bucket holds everything, and yet some don't go together: they would not in a larger attribute volume.
+    // With a single bucket everything is in it, but requests are refused as in a larger attribute volume.
     for buckets in [1, 1000] {
         assert!(place_of(&both(5, 5, 8), buckets).is_ok());
         assert!(place_of(&list(5), buckets).is_ok());
@@ -248,7 +248,7 @@ fn what_is_no_bucket_is_refused_and_left_alone() {
     let not_an_attribute_volume = Effect::Nothing(refused(0, ObjectFailure::NotAnAttributeVolume));
     assert_eq!(carry_out(&request, PLACE, &foreign(0)), not_an_attribute_volume);
     assert_eq!(carry_out(&request, PLACE, &foreign(31)), not_an_attribute_volume);
-    // Zeros that were written are as good as none.
+    // Blocks of zeros are equivalent to holes.
     let mut zeros = Blocks::default();
     zeros[4] = Some(filled(0, BLOCK_BYTES));
     assert!(matches!(carry_out(&get(9, 1, 1), PLACE, &zeros), Effect::Nothing(Ok(_))));
@@ -280,7 +280,7 @@ fn numbers_spread_over_the_buckets_as_they_always_have() {
         counts[place_of(&get(SPREAD.0 + 7, 1, number), 16).unwrap().bucket as usize] += 1;
     }
     assert!(counts.iter().all(|count| (60..140).contains(count)), "{counts:?}");
-    // Where attributes lie is on disk: it must never change.
+    // The location of attributes is part of the disk format: it must never change.
     let places = [get(7, 1, 0), get(7, 2, 1), get(8, 1, 0), get(SPREAD.0, 1, 4), get(SPREAD.0, 9, 9)];
     let places = places.map(|request| place_of(&request, 1 << 20).unwrap().bucket);
     assert_eq!(places, [756_556, 756_556, 279_598, 33_177, 628_765]);

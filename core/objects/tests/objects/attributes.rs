@@ -1,4 +1,4 @@
-//! Attributes: compare-and-swap and fetch-and-add as the device-atomics paper has them (sections 4 and 5), and sets and gets.
+//! Attributes: compare-and-swap and fetch-and-add as in the device-atomics paper (sections 4 and 5), sets and gets.
 
 use crate::words::*;
 use braid_wire::*;
@@ -119,7 +119,7 @@ fn pages_of_the_device_are_read_and_never_set() {
         for refused in [
             set(name, b"x"),
             set(name, b""),
-            // Also where nothing would be swapped or set.
+            // Even if nothing would be swapped or set.
             command(swap(name, b"other", b"x")),
             command(swap_empty(name, b"other", b"x")),
             command(add(name, 1)),
@@ -179,7 +179,7 @@ fn attributes_are_listed_in_order_page_by_page() {
     assert_eq!(list(None, Some(1), 9), (all[2..5].to_vec(), false));
     assert_eq!(list(None, Some(1), 2), (all[2..4].to_vec(), true));
     assert_eq!(list(Some((1, 7)), Some(1), 9), (all[4..5].to_vec(), false));
-    // A place to go on from that lies outside of the page.
+    // A position outside of the page.
     assert_eq!(list(Some((0, 3)), Some(1), 9), (all[2..5].to_vec(), false));
     assert_eq!(list(Some((1, u32::MAX)), Some(1), 9), (vec![], false));
     assert_eq!(list(Some((2, 0)), Some(1), 9), (vec![], false));

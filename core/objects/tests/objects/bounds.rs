@@ -1,4 +1,4 @@
-//! How much a request may be, and how much may come of it.
+//! The bounds of requests and of their results.
 
 use crate::words::*;
 use braid_base::{ObjectId, limits};
@@ -40,7 +40,7 @@ fn a_command_has_64_sets_and_64_gets_at_most() {
     objects.does([most.clone()]);
     for more in [most.clone().set(NOTE, b""), most.get(NOTE)] {
         assert_eq!(objects.refuses(more.clone()), ObjectFailure::Malformed);
-        // Whether it would be done or not.
+        // Whether the command would be executed or not.
         assert_eq!(objects.refuses(more.when(When::IfNotSwapped)), ObjectFailure::Malformed);
     }
 }
@@ -105,7 +105,7 @@ fn changed_bytes(evaluation: &Evaluation) -> usize {
 #[test]
 fn small_writes_all_over_change_no_more_than_a_request_may() {
     let mut objects = Objects::with_one();
-    // Each write lies across the border of two pieces that are full already.
+    // Each write crosses the border of two pieces that are full already.
     for part in 0..4 {
         objects.acts(write(part << 18, &vec![1; 256 << 10]));
     }

@@ -1,4 +1,4 @@
-//! Bytes of objects: sparse, cut off, growing.
+//! Bytes of objects: holes, truncation, extension.
 
 use crate::words::*;
 use braid_base::limits;
@@ -143,16 +143,16 @@ fn one_request_cuts_off_4_mib_of_data_at_most() {
     let (whole, step) = (17u64 << 18, 4u64 << 20);
     assert_eq!(objects.refuses(cut(0)), ObjectFailure::CutsTooMuch);
     assert_eq!(objects.refuses(cut(whole - step - 4096)), ObjectFailure::CutsTooMuch);
-    // Also in several commands; and nothing happens.
+    // The bound applies to several commands together, and a refused request has no effect.
     let refusal = objects.ask([cut(whole - step / 2), cut(whole - step - 4096)]).expect_err("too much");
     assert_eq!(refusal, ObjectRefusal { command: 1, failure: ObjectFailure::CutsTooMuch });
     assert_eq!(pieces(&objects), 17 * 64);
-    // Of the last piece that stays, a part may go, too.
+    // The last remaining piece may be cut in part in addition.
     objects.does([cut(whole - step / 2), cut(whole - step - 1)]);
     assert_eq!(pieces(&objects), 64);
     objects.acts(Action::Truncate { length: 0 });
     assert_eq!(pieces(&objects), 0);
-    // What was never written is no data.
+    // Pieces that were never written do not count.
     objects.does([cut(1 << 49), cut(0)]);
 }
 

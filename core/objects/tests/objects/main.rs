@@ -1,4 +1,4 @@
-//! What commands do to objects: held against a model that is obviously right, and told by examples.
+//! Tests of commands on objects: compared with a simple model, and as examples.
 
 mod attributes;
 mod bounds;

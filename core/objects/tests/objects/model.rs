@@ -1,5 +1,4 @@
-//! The same objects once more, kept in the plainest way: what commands do is read here off [`braid_wire::objects`], knowing nothing of keys,
-//! views and pieces.
+//! A model of objects, as simple as possible: it follows the documentation of [`braid_wire::objects`], and has no keys, views or pieces.
 
 use braid_base::{ObjectId, limits};
 use braid_wire::*;
@@ -22,7 +21,7 @@ pub struct Object {
 }
 
 impl Model {
-    /// Does a request on a copy, which takes the place of all this if nothing fails.
+    /// Executes a request on a copy of the objects, which replaces them if nothing fails.
     pub fn ask(&mut self, request: &ObjectRequest) -> ObjectAnswer {
         let mut brought = 0;
         for (number, command) in request.commands.iter().enumerate() {
@@ -45,7 +44,7 @@ impl Model {
     }
 }
 
-/// One request.
+/// The execution of one request.
 struct Run {
     model: Model,
     made: Option<u64>,
@@ -77,7 +76,7 @@ impl Run {
             }
             ref action => self.act(command, action)?,
         };
-        // What was made is what the rest of its command is about.
+        // The rest of the command refers to the new object.
         let target = match action {
             ActionResult::Created { object } => ObjectCommand { object, ..command.clone() },
             _ => command.clone(),
@@ -199,7 +198,7 @@ impl Run {
                 told = 12 * found.len();
                 ActionResult::Attributes { found, more: all.len() > most }
             }
-            Action::Create | Action::Remove | Action::List { .. } => unreachable!("elsewhere"),
+            Action::Create | Action::Remove | Action::List { .. } => unreachable!("handled by the caller"),
         };
         self.told += told;
         if self.told > 512 << 10 {
@@ -229,7 +228,7 @@ fn put(object: &mut Object, name: AttributeName, value: &[u8]) {
     }
 }
 
-/// Why a command can't be done to anything at all.
+/// The failure of a command that no device accepts.
 fn impossible(command: &ObjectCommand) -> Option<ObjectFailure> {
     let most_attached = command.sets.len().max(command.gets.len());
     let no_value = Bytes::new();

@@ -1,4 +1,4 @@
-//! What removed objects leave behind, and how it goes.
+//! The garbage collection of removed objects.
 
 use crate::words::*;
 use braid_base::ObjectId;
@@ -27,7 +27,7 @@ fn sweeping_leaves_nothing_but_headers_and_the_last_number() {
 
 #[test]
 fn a_sweep_takes_as_much_as_it_is_told() {
-    // Two pieces, one attribute, and the incarnation itself.
+    // Two pieces, one attribute, and the record of the incarnation.
     for (most, times) in [(1, 4), (2, 2), (3, 2), (4, 1), (100, 1)] {
         let mut objects = Objects::with_one();
         objects.does([command(write(0, &[1; 5000])).set(NOTE, b"x"), command(Action::Remove)]);

@@ -1,4 +1,4 @@
-//! Any requests, one after the other, do and answer what the model does.
+//! Random sequences of requests have the same effects and answers as in the model.
 
 use crate::model::Model;
 use crate::views::Forgetful;
@@ -43,7 +43,7 @@ proptest! {
         prop_assert!(objects.map.keys().all(|key| key.kind == Kind::Last));
     }
 
-    /// What is not in memory the first time is fetched, and then the request is evaluated anew.
+    /// Keys that are not in memory the first time are fetched, and then the request is evaluated again.
     #[test]
     fn what_has_to_be_fetched_changes_no_answer(requests in vec(request(), 1..8), seed in any::<u64>()) {
         let mut objects = Objects::default();
@@ -63,7 +63,7 @@ proptest! {
     }
 }
 
-/// A comparison of what is always refused would prove little.
+/// Checks that enough of the random requests succeed: a comparison of refused requests alone would prove little.
 #[test]
 fn most_requests_are_done_and_each_failure_is_met() {
     let mut runner = TestRunner::deterministic();
@@ -90,12 +90,12 @@ fn most_requests_are_done_and_each_failure_is_met() {
     assert!(met.split(' ').all(|failure| failures.contains_key(failure)), "{failures:?}");
 }
 
-/// The name of a choice.
+/// The name of a variant.
 fn kind(choice: impl std::fmt::Debug) -> String {
     format!("{choice:?}").split([' ', '(']).next().expect("a name").to_string()
 }
 
-/// All that can be seen of them is the same.
+/// Everything that requests can observe is the same.
 fn same(objects: &mut Objects, model: &Model) {
     let mut numbers = Vec::new();
     loop {
@@ -137,7 +137,7 @@ fn same(objects: &mut Objects, model: &Model) {
     }
 }
 
-/// Some that are there from the first, so that most of what follows finds something.
+/// Some objects exist from the start, so that most requests find one.
 fn beginning() -> ObjectRequest {
     ObjectRequest { commands: (1..4).map(|number| command(Action::Create).of(number)).collect() }
 }
@@ -149,12 +149,12 @@ fn request() -> impl Strategy<Value = ObjectRequest> {
 fn any_command() -> impl Strategy<Value = ObjectCommand> {
     let attached = (vec((name(), value()), 0..3), when(), vec(name(), 0..3));
     let none = Just((vec![], When::Always, vec![]));
-    // What is to be made is mostly not there yet.
+    // Most objects to be created do not exist yet.
     let made = prop_oneof![6 => Just(0u64), 6 => 4..9u64, 8 => 1..4u64, 1 => odd_number()];
     let target = prop_oneof![20 => (object(), action()), 2 => (made.prop_map(ObjectId), Just(Action::Create))];
     (target, when(), prop_oneof![3 => none, 2 => attached]).prop_map(
         |((object, action), when, (sets, sets_when, gets))| {
-            // Mostly what goes together.
+            // Mostly commands that can be combined.
             let alone = matches!(action, Action::Remove | Action::List { .. }) && sets.len() < 2;
             let (sets, gets) = if alone { (vec![], vec![]) } else { (sets, gets) };
             let sets = sets.into_iter().map(|(name, value)| SetAttribute { name, value }).collect();
@@ -207,7 +207,7 @@ fn name() -> impl Strategy<Value = AttributeName> {
     (page(), number).prop_map(|(page, number)| AttributeName::new(page, number))
 }
 
-/// Few values, so that comparisons find what they look for, of all lengths that matter.
+/// Few values, so that comparisons often succeed, of all significant lengths.
 fn value() -> impl Strategy<Value = Bytes> {
     let of = |length, byte| Bytes::from(vec![byte; length]);
     prop_oneof![
@@ -225,7 +225,7 @@ fn number() -> impl Strategy<Value = i64> {
     prop_oneof![4 => -2..3i64, 1 => Just(i64::MAX), 1 => Just(i64::MIN), 1 => any::<i64>()]
 }
 
-/// Within a few pieces of the start, at the edges of pieces often, and now and then beyond all bounds.
+/// Within a few pieces of the start, often at the edges of pieces, and sometimes beyond all bounds.
 fn place() -> impl Strategy<Value = u64> {
     let edges = prop::sample::select(vec![0u64, 1, 4095, 4096, 4097, 8191, 8192, 8193, 300 << 10]);
     prop_oneof![12 => 0..20_000u64, 12 => edges, 1 => prop::sample::select(vec![1 << 50, u64::MAX - 1])]

@@ -1,4 +1,4 @@
-//! Requests of several commands: their order, their conditions, and that they happen as one.
+//! Requests of several commands: their order, their conditions, and their atomicity.
 
 use crate::words::*;
 use braid_base::ObjectId;
@@ -15,7 +15,7 @@ fn actions(results: Vec<CommandResult>) -> Vec<ActionResult> {
 fn the_action_comes_first_then_the_sets_then_the_gets() {
     let mut objects = Objects::with_one();
     objects.does([set(LOCK, b"free")]);
-    // The swap sees what was there before the set, the get what is there after it.
+    // The swap sees the value before the set, the get the value after it.
     let result = objects.does([command(swap(LOCK, b"free", b"mine")).set(LOCK, b"after").get(LOCK)]).remove(0);
     assert_eq!(result.action, compared(true, b"free"));
     assert_eq!(result.values, ["after"]);
@@ -54,7 +54,7 @@ fn as_in_the_paper_sets_do_not_depend_on_the_swap_unless_asked_to() {
     assert_eq!((objects.value(LOCK), objects.value(NOTE)), ("theirs".into(), "new".into()));
 }
 
-/// What the paper's authors found no example for (section 5): one round trip instead of three.
+/// An example for conditions, for which the paper has none (section 5): one round trip instead of three.
 fn append_under_lock(entry: &'static [u8]) -> [ObjectCommand; 3] {
     let append = Action::Append { data: Bytes::from_static(entry) };
     [
@@ -87,7 +87,7 @@ fn conditions_ask_for_all_swaps_so_far() {
     objects.does([set(LOCK, b"red")]);
     let note = |when: When, value| set(NOTE, value).when(when).get(NOTE);
     let told = |results: &[CommandResult]| results.iter().map(|result| result.values.concat()).collect::<Vec<_>>();
-    // Before any swap, all have swapped.
+    // Before the first swap, `IfSwapped` holds.
     let results = objects.does([
         note(When::IfSwapped, b"0"),
         note(When::IfNotSwapped, b"1"),
@@ -97,7 +97,7 @@ fn conditions_ask_for_all_swaps_so_far() {
         command(swap(LOCK, b"red", b"blue")),
         note(When::IfSwapped, b"4"),
         note(When::IfNotSwapped, b"5"),
-        // A later one does not make up for it.
+        // A later success does not cancel the failure.
         command(swap(LOCK, b"green", b"blue")),
         note(When::IfSwapped, b"6"),
         note(When::Always, b"7"),
@@ -195,7 +195,7 @@ fn behind_a_create_zero_is_the_object_just_made() {
     assert_eq!(results[2].action, ActionResult::Created { object: ObjectId(9) });
     assert_eq!(results[3].action, ActionResult::Stat { length: 0, incarnation: 3 });
     assert_eq!(results[5].values, ["third"]);
-    // In another request it is nothing.
+    // In another request, zero is no object.
     assert_eq!(objects.refuses(command(Action::Stat).of(0)), ObjectFailure::NoSuchObject);
     let length = objects.does([command(Action::Nothing).of(8).get(AttributeName::OBJECT_LENGTH)]).remove(0).values;
     assert_eq!(length, [&8u64.to_be_bytes()[..]]);
@@ -211,7 +211,7 @@ fn what_the_same_request_has_removed_is_not_there() {
         assert_eq!(refusal, Err(ObjectRefusal { command: 1, failure: ObjectFailure::NoSuchObject }));
         assert_eq!(objects.map, before);
     }
-    // Not even as zero.
+    // Not even as number zero.
     let refusal = objects.ask([command(Action::Create).of(9), command(Action::Remove).of(0), set(NOTE, b"x").of(0)]);
     assert_eq!(refusal, Err(ObjectRefusal { command: 2, failure: ObjectFailure::NoSuchObject }));
 }
@@ -300,11 +300,11 @@ fn only_what_changes_nothing_whatever_it_finds_need_not_be_remembered() {
         add(COUNT, 0),
     ] {
         assert!(!only_asks(command(acts.clone())), "{acts:?}");
-        // Nor if it fails: a late copy must not succeed.
+        // Nor if it fails, because a late copy might succeed.
         assert!(!only_asks(command(acts.clone()).of(99)));
         assert!(!only_asks(command(acts).when(When::IfNotSwapped)));
     }
-    // What no device takes, none will ever do.
+    // Requests that no device ever accepts.
     assert!(only_asks(command(Action::Create).of(u64::MAX)));
 }
 

@@ -1,4 +1,4 @@
-//! Views that don't have everything in memory, and maps that somebody has damaged.
+//! Views with keys that are not in memory, and maps with damage.
 
 use crate::words::{LOCK, NOTE, OBJECT, Objects, Words, command, read, set, swap, write};
 use braid_base::ObjectId;
@@ -10,13 +10,13 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
-/// Has only some of its keys in memory; the others when they were asked for once.
+/// A view with only some keys in memory. Others are present after they were asked for once.
 pub struct Forgetful<'a> {
     map: &'a mut BTreeMap<Key, Bytes>,
-    /// By which it is decided what is in memory; none: nothing is.
+    /// Determines which keys are in memory; `None`: none are.
     seed: Option<u64>,
     fetched: BTreeSet<(Key, Key)>,
-    /// How often it was asked for what was not here.
+    /// The number of reads that failed because a key was not in memory.
     pub wanted: usize,
 }
 
@@ -49,7 +49,7 @@ impl View for Forgetful<'_> {
     }
 }
 
-/// One in which some are damaged, keys and values.
+/// A view in which some keys are damaged.
 struct Damaged<'a> {
     map: &'a mut BTreeMap<Key, Bytes>,
     damaged: fn(Key) -> bool,
@@ -113,7 +113,7 @@ fn what_is_damaged_is_lost_until_it_is_written_as_a_whole() {
         (true, Action::Truncate { length: 1 }),
         (false, read(9000, 1)),
         (false, write(0, &[2; 4096])),
-        // What was cut off must never come back, and might, if it could be read another time.
+        // A piece that was cut off must never reappear, as it might if it became readable later.
         (true, Action::Truncate { length: 0 }),
         (true, Action::ListAttributes { after: None, page: None, most: 1 }),
         (false, Action::Stat),
@@ -144,13 +144,17 @@ fn what_is_damaged_does_not_keep_the_rest_from_being_swept() {
     assert_eq!(collect_from(&mut objects, 0, first_piece), (2, Some(2)));
     assert_eq!(collect_from(&mut objects, 2, first_piece), (3, Some(3)));
     assert_eq!(collect_from(&mut objects, 3, first_piece), (0, None));
-    assert_eq!(objects.map.len(), 3, "the last number, the piece that is damaged, and that its incarnation is over");
+    assert_eq!(
+        objects.map.len(),
+        3,
+        "the last number, the damaged piece, and the record that its incarnation has ended"
+    );
     assert_eq!(collect_from(&mut objects, 0, |key| key.kind == Kind::Ended), (0, None));
-    // After a start it can be read, perhaps.
+    // After a restart the key may be readable.
     assert_eq!(collect_from(&mut objects, 0, |_| false), (2, Some(2)));
 }
 
-/// As in an attribute volume.
+/// An attribute volume has such a view.
 #[test]
 fn zero_is_no_object_even_where_every_object_is_there() {
     let mut objects = Objects::with_one();
@@ -230,7 +234,7 @@ proptest! {
     }
 }
 
-/// Any bytes, or two numbers.
+/// Random bytes, or two numbers.
 fn noise() -> impl Strategy<Value = Vec<u8>> {
     let length = prop_oneof![0..9000u64, Just(1 << 50), any::<u64>()];
     let numbers =

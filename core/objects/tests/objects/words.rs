@@ -1,4 +1,4 @@
-//! The words in which tests speak of requests.
+//! Helper functions with which tests write requests.
 
 use braid_base::ObjectId;
 use braid_objects::view::apply;
@@ -19,33 +19,33 @@ pub struct Objects {
 }
 
 impl Objects {
-    /// With one empty object.
+    /// One empty object.
     pub fn with_one() -> Objects {
         let mut objects = Objects::default();
         objects.does([command(Action::Create)]);
         objects
     }
 
-    /// Has a request done, and says what came of it.
+    /// Executes a request and returns its answer.
     pub fn ask(&mut self, commands: impl IntoIterator<Item = ObjectCommand>) -> ObjectAnswer {
         let request = ObjectRequest { commands: commands.into_iter().collect() };
         let Evaluation { answer, changes, .. } = evaluate(&request, &mut self.map).expect("all of it is here");
-        assert!(answer.is_ok() || changes.is_empty(), "what is refused changes nothing");
+        assert!(answer.is_ok() || changes.is_empty(), "a refused request changes nothing");
         apply(&changes, &mut self.map);
         answer
     }
 
-    /// The same where nothing should fail.
+    /// Executes a request that must succeed.
     pub fn does(&mut self, commands: impl IntoIterator<Item = ObjectCommand>) -> Vec<CommandResult> {
         self.ask(commands).expect("it can be done")
     }
 
-    /// What one command does.
+    /// The result of one command.
     pub fn acts(&mut self, action: Action) -> ActionResult {
         self.does([command(action)]).remove(0).action
     }
 
-    /// Why one command is refused.
+    /// The failure of one command.
     pub fn refuses(&mut self, command: ObjectCommand) -> ObjectFailure {
         let before = self.map.clone();
         let refusal = self.ask([command]).expect_err("a refusal");
@@ -53,7 +53,7 @@ impl Objects {
         refusal.failure
     }
 
-    /// An attribute of the object.
+    /// The value of an attribute of the object.
     pub fn value(&mut self, name: AttributeName) -> Bytes {
         self.does([command(Action::Nothing).get(name)]).remove(0).values.remove(0)
     }
@@ -66,7 +66,7 @@ impl Objects {
         data.to_vec()
     }
 
-    /// Collects garbage until nothing is left to collect; says how often that was.
+    /// Collects garbage until nothing is left. Returns the number of steps.
     pub fn collect(&mut self, most: usize) -> usize {
         for times in 0.. {
             let Collected { changes, next } = collect(&mut self.map, 0, most).expect("all of it is here");
@@ -81,13 +81,13 @@ impl Objects {
     }
 }
 
-/// A command on the object, with nothing attached.
+/// A command on the object, without sets and gets.
 pub fn command(action: Action) -> ObjectCommand {
     let when = When::Always;
     ObjectCommand { object: OBJECT, when, action, sets: Vec::new(), sets_when: when, gets: Vec::new() }
 }
 
-/// More words for commands.
+/// Methods that add to a command.
 pub trait Words {
     fn of(self, object: u64) -> ObjectCommand;
     fn when(self, when: When) -> ObjectCommand;
@@ -120,24 +120,24 @@ impl Words for ObjectCommand {
     }
 }
 
-/// Nothing, but to set.
+/// A command that only sets an attribute.
 pub fn set(name: AttributeName, value: &[u8]) -> ObjectCommand {
     command(Action::Nothing).set(name, value)
 }
 
-/// A compare-and-swap as in the paper, that tells the original value.
+/// A compare-and-swap as in the paper, which returns the original value.
 pub fn swap(name: AttributeName, compare: &[u8], swap: &[u8]) -> Action {
     let (compare, swap) = (Bytes::copy_from_slice(compare), Bytes::copy_from_slice(swap));
     Action::CompareAndSwap { name, compare, swap, undefined: Undefined::Matches, original: true }
 }
 
-/// One to which undefined is empty.
+/// A compare-and-swap for which an undefined attribute is equal only to an empty value.
 pub fn swap_empty(name: AttributeName, compare: &[u8], swap: &[u8]) -> Action {
     let (compare, swap) = (Bytes::copy_from_slice(compare), Bytes::copy_from_slice(swap));
     Action::CompareAndSwap { name, compare, swap, undefined: Undefined::IsEmpty, original: true }
 }
 
-/// What it brings.
+/// The result of a compare-and-swap.
 pub fn compared(swapped: bool, original: &[u8]) -> ActionResult {
     ActionResult::Compared { swapped, original: Some(Bytes::copy_from_slice(original)) }
 }
