@@ -1,4 +1,4 @@
-//! Attributes: a counter that everybody counts up, a leader who was first, and who hears of it.
+//! Attributes: a counter shared by many programs, the election of a leader, and waiting for a change.
 //!
 //! ```console
 //! $ braid up                                      # in another terminal; this uses ./braid-data, or what BRAID_ARRAY names
@@ -8,7 +8,7 @@
 use braid_client::{Array, ArrayOptions, AttributeName, Error, Value, wait};
 use std::time::Duration;
 
-/// Programs agree on pages and numbers as they do on the names of files.
+/// Programs agree on pages and numbers of attributes as they do on file names.
 const COUNT: AttributeName = AttributeName::new(1, 1);
 const LEADER: AttributeName = AttributeName::new(1, 2);
 
@@ -20,20 +20,20 @@ async fn run() -> Result<(), Error> {
     let array = Array::connect(ArrayOptions::default().name("counter")).await?;
     let object = array.device(0).create().await?;
 
-    // However often a message is lost and sent again: each of these counts once.
+    // Each addition counts once, however often a message is lost and sent again.
     for _ in 0..10 {
         object.fetch_and_add(COUNT, 1).await?;
     }
     println!("counted to {:?}", object.get(COUNT).await?.as_i64());
 
-    // The first one leads. The number of this host is one that no other ever had.
+    // The first program leads. The generation of this host is a number that no other host ever has.
     let own = Value::from(i64::from(array.generation()));
     let swapped = object.compare_and_swap_exact(LEADER, "", &own).await?;
     println!("I lead: {}", swapped.swapped);
     let again = object.compare_and_swap_exact(LEADER, "", "somebody else").await?;
-    println!("somebody else leads: {}, since the leader is {:?}", again.swapped, again.original.as_i64());
+    println!("another program leads: {}, since the leader is {:?}", again.swapped, again.original.as_i64());
 
-    // Others need not ask again and again who leads: they are told when that changes.
+    // Other programs need not poll: they are told when the leader changes.
     let watcher = object.clone();
     let watching = std::thread::spawn(move || wait(watcher.wait_for_change(LEADER, &own, Duration::from_secs(10))));
     object.delete(LEADER).await?;

@@ -1,4 +1,4 @@
-//! Names for objects, in a directory that any number of programs change at once.
+//! A directory: names for objects, which any number of programs may change at once.
 //!
 //! ```console
 //! $ braid up                                      # in another terminal; this uses ./braid-data, or what BRAID_ARRAY names
@@ -17,11 +17,12 @@ async fn run() -> Result<(), Box<dyn std::error::Error>> {
     let array = Array::connect(ArrayOptions::default().name("directory")).await?;
     let space = array.device(0);
     let root = space.create().await?;
-    // By its idempotency record, a program finds out what became of a change whose answer was lost. No other may have this number: the host's is one.
+    // With an idempotency record, a program learns the outcome of a change whose answer was lost. The record's number must be unique, like
+    // the generation of this host.
     let directory =
         Directory { idempotency_record: Some(IdempotencyRecord(array.generation())), ..Directory::new(root.id()) };
 
-    // The object first, the name then: a crash in between leaves an object without a name, and no name without an object.
+    // The object is created before its name: a crash in between leaves an object without a name, but never a name without an object.
     for text in ["apple", "pear", "plum"] {
         let file = space.create().await?;
         file.write(0, format!("all about the {text}")).await?;
@@ -35,7 +36,7 @@ async fn run() -> Result<(), Box<dyn std::error::Error>> {
     let text = space.object(found.object.0).read(0, 100).await?;
     println!("plum: {:?}", String::from_utf8_lossy(&text));
 
-    // Only if nobody has changed it since; and then what it stood for.
+    // Removes the name only if the entry is unchanged.
     let removed = space.run(directory.remove(Bytes::from("plum"), Expected::Seen(found))).await??;
     println!("plum: {removed:?}");
 

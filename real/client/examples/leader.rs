@@ -1,5 +1,5 @@
-//! Fail-over: one machine does the work, another one stands by. The first one falls asleep, the other one takes over; and when the first one wakes
-//! up, the device refuses what it still believes it may write.
+//! Fail-over: one machine does the work while another stands by. The first one is suspended and the second takes over; when the first one
+//! resumes, the device refuses its late writes.
 //!
 //! ```console
 //! $ braid up                                      # in another terminal; this uses ./braid-data, or what BRAID_ARRAY names
@@ -10,11 +10,11 @@ use braid_client::recipes::failover::{FailOver, FailOverOptions, Leadership};
 use braid_client::{Array, ArrayOptions, AttributeName, Error, Object, now, wait};
 use std::time::Duration;
 
-/// Who leads: three attributes, on pages that follow each other.
+/// The leader record: three attributes, on consecutive pages.
 const LEADER: AttributeName = AttributeName::new(1, 0);
-/// Data on another device has a fence there.
+/// The fence for data on another device.
 const FENCE: AttributeName = AttributeName::new(20, 0);
-/// A leader that shows no progress for so long has failed.
+/// A leader that shows no progress for this long has failed.
 const LEASE: Duration = Duration::from_secs(1);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 async fn run() -> Result<(), Box<dyn std::error::Error>> {
-    // Two machines would have an `Array` each.
+    // Two machines would each have their own `Array`.
     let array = Array::connect(ArrayOptions::default().name("leader")).await?;
     let (word, data) = (array.device(0).create().await?, array.device(1).create().await?);
     let service = FailOver::new(word.id(), LEADER, FailOverOptions { lease: LEASE, ..FailOverOptions::default() });
@@ -30,7 +30,7 @@ async fn run() -> Result<(), Box<dyn std::error::Error>> {
     let first = lead(&service, &word, &data, "first").await?;
     let first = work(first, &word, &data, "the first one leads\n").await?;
 
-    // It shows no progress any more. Who stands by sees that, by its own clock.
+    // The first one shows no progress any more. The second one detects that by its own clock.
     let second = lead(&service, &word, &data, "second").await?;
     println!("the second one leads, in term {} after {}", second.term(), first.term());
     let second = work(second, &word, &data, "the second one leads\n").await?;
@@ -49,7 +49,7 @@ async fn run() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Waits until it leads; and then nobody before it can write to the data any more.
+/// Waits until this machine leads. After that, no former leader can write to the data.
 async fn lead(
     service: &FailOver,
     word: &Object,
@@ -61,7 +61,7 @@ async fn lead(
     Ok(leadership)
 }
 
-/// Adds a line to the log, if this one still leads, and shows progress when it is time.
+/// Appends a line to the log if this machine still leads, and shows progress when it is due.
 async fn work(
     mut leadership: Leadership,
     word: &Object,

@@ -1,5 +1,5 @@
-//! Several programs that count in a file, one at a time: start it twice. The lock keeps them apart as long as they live and are on time; that
-//! each write is guarded by the lock keeps out a late one of who was taken for dead.
+//! A lock: several programs increment a number in a file, one at a time. Start it twice. The lock excludes other programs as long as its
+//! holder is alive and on time. Because each write is guarded by the lock, the late write of a holder that was considered dead is refused.
 //!
 //! ```console
 //! $ braid up                                      # in another terminal; this uses ./braid-data, or what BRAID_ARRAY names
@@ -10,7 +10,7 @@ use braid_client::recipes::lock::{Lock, LockOptions};
 use braid_client::{Array, ArrayOptions, AttributeName, Error, Object, now, wait};
 use std::time::Duration;
 
-/// Programs agree on objects and attributes as they do on the names of files. A lock has three attributes, on pages that follow each other.
+/// Programs agree on objects and attributes as they do on file names. A lock has three attributes, on consecutive pages.
 const FILE: u64 = 1000;
 const LOCK: AttributeName = AttributeName::new(10, 0);
 const ROUNDS: u32 = 20;
@@ -32,7 +32,7 @@ async fn run() -> Result<(), Box<dyn std::error::Error>> {
     for _ in 0..ROUNDS {
         let mut grant = space.run(lock.acquire(name.as_str())).await??;
         let count = number_in(&file).await?;
-        // Whoever works for long renews meanwhile: by this time, and often enough.
+        // A holder that works for long renews the lock by this time.
         if now() >= grant.renew_at() {
             grant = space.run(grant.renew()).await??;
         }
@@ -45,7 +45,7 @@ async fn run() -> Result<(), Box<dyn std::error::Error>> {
     }
     println!("counted to {} at least", number_in(&file).await?);
 
-    // For a single request, all of it is one round trip.
+    // A single request under the lock takes one round trip.
     let once = lock.once(name.as_str(), file.request().append(" so far").into())?;
     space.run(once).await??;
     let text = file.read(0, 100).await?;

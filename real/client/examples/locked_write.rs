@@ -1,4 +1,4 @@
-//! Lock, write and unlock in one round trip; and what happens when somebody else has the lock.
+//! Lock, write and unlock in one round trip; and what happens if another program has the lock.
 //!
 //! ```console
 //! $ braid up                                      # in another terminal; this uses ./braid-data, or what BRAID_ARRAY names
@@ -19,9 +19,9 @@ async fn run() -> Result<(), Error> {
     let object = array.device(0).create().await?;
 
     let answers = locked_write(&object, "me", "first").send().await?;
-    println!("nobody had the lock: written: {}", answers.all_swapped());
+    println!("the lock was free: written: {}", answers.all_swapped());
 
-    // Somebody holds it. Nothing of the request but the failed comparison happens.
+    // Another program holds the lock: nothing of the request is executed but the failed comparison.
     object.set(LOCK, "somebody else").await?;
     let answers = locked_write(&object, "me", "second").send().await?;
     let holder = answers.swapped(0).map(|lock| lock.original);
@@ -40,7 +40,7 @@ async fn run() -> Result<(), Error> {
     Ok(())
 }
 
-/// One request: it is done as a whole or not at all, so the lock can't be left behind by a crash in the middle.
+/// One request is executed as a whole or not at all, so a crash cannot leave the lock behind.
 fn locked_write(object: &Object, own: &'static str, text: &'static str) -> Request {
     object
         .request()

@@ -1,4 +1,5 @@
-//! Reading and writing a volume: what NBD clients see, without NBD. It takes the last mebibyte of `vol0`, and puts back what was there.
+//! Reading and writing a volume: the same bytes that NBD clients see, without NBD. It uses the last mebibyte of `vol0`, and restores its
+//! content.
 //!
 //! ```console
 //! $ braid up                                      # in another terminal; this uses ./braid-data, or what BRAID_ARRAY names
@@ -20,7 +21,7 @@ async fn run() -> Result<(), Error> {
     let offset = volume.size() - BYTES as u64;
     let before = volume.read(offset, BYTES).await?;
 
-    // Up to 4 MiB are written wholly or not at all, over all devices, and are durable when this ends.
+    // Up to 4 MiB are written atomically, over all devices, and are durable when this returns.
     let begun = Instant::now();
     volume.write(offset, vec![0x5a; BYTES]).await?;
     println!("wrote 1 MiB in {:?}", begun.elapsed());

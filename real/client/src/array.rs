@@ -1,4 +1,4 @@
-//! The way to an array: a host on a thread of its own, and handles that ask it.
+//! Connecting to an array: a host on its own thread, and handles that send requests to it.
 
 use crate::error::Error;
 use crate::space::Space;
@@ -17,12 +17,12 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::LocalSet;
 
-/// How long a call may take, unless its handle says otherwise: as long as a host tries.
+/// The default deadline of calls: as long as a host tries.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// Where arrays lie, unless told otherwise; as for the command `braid`.
+/// The default folder of the array, the same as that of the command `braid`.
 const DIR: &str = "./braid-data";
 
-/// Which array, and how to use it.
+/// Which array to connect to, and how.
 ///
 /// ```
 /// use braid_client::ArrayOptions;
@@ -34,14 +34,15 @@ const DIR: &str = "./braid-data";
 pub struct ArrayOptions {
     /// The array's folder, or the file `array.json` in it.
     pub dir: PathBuf,
-    /// What this host is there for, as `braid status` shows it.
+    /// A name for this host, which `braid status` shows.
     pub name: String,
-    /// How long calls may take; longer than 30 s is 30 s, since no host tries for longer.
+    /// The deadline of calls. It is capped at 30 s, since no host tries for longer.
     pub deadline: Duration,
 }
 
 impl Default for ArrayOptions {
-    /// The array that the environment variable `BRAID_ARRAY` names, or else that in `./braid-data`.
+    /// The array in the folder that the environment variable `BRAID_ARRAY` names, or else in `./braid-data`; with the name `client` and a
+    /// deadline of 30 s.
     fn default() -> ArrayOptions {
         let dir = std::env::var_os("BRAID_ARRAY").map_or_else(|| PathBuf::from(DIR), PathBuf::from);
         ArrayOptions { dir, name: "client".to_string(), deadline: DEADLINE }
@@ -49,26 +50,26 @@ impl Default for ArrayOptions {
 }
 
 impl ArrayOptions {
-    /// For the array in this folder.
+    /// Options for the array in this folder; otherwise the defaults.
     pub fn at(dir: impl Into<PathBuf>) -> ArrayOptions {
         ArrayOptions { dir: dir.into(), ..ArrayOptions::default() }
     }
 
-    /// The same, with this name.
+    /// The same options with another host name.
     pub fn name(self, name: impl Into<String>) -> ArrayOptions {
         ArrayOptions { name: name.into(), ..self }
     }
 
-    /// The same, with this deadline.
+    /// The same options with another deadline.
     pub fn deadline(self, deadline: Duration) -> ArrayOptions {
         ArrayOptions { deadline, ..self }
     }
 }
 
-/// An array, through a host that runs on a thread of its own. Clones are of the same host.
+/// A connection to an array, through a host that runs on its own thread. Clones share the host.
 ///
-/// The host goes when [`Array::close`] was called, or when the last handle is gone: then it does so in the background, and a
-/// process that ends at once leaves a host that the array takes for dead after a minute. Nothing that was answered is lost by that.
+/// The host ends when [`Array::close`] is called, or in the background when the last handle is dropped. If the process ends immediately
+/// after that, the array considers the host dead after a minute. Acknowledged writes are not lost by that.
 #[derive(Clone, Debug)]
 pub struct Array {
     inner: Arc<Inner>,
@@ -81,14 +82,17 @@ struct Inner {
     generation: Generation,
     client: HostClient,
     registry: VolumeRegistry,
-    /// Of the host's thread.
+    /// The runtime of the host's thread.
     runtime: Handle,
-    /// Asks the host to end. When this is gone it ends, too.
+    /// Asks the host to end. The host also ends when this is dropped.
     end: mpsc::Sender<oneshot::Sender<()>>,
 }
 
 impl Array {
-    /// Starts a host of the array, which must be up (`braid up`). One for each process is enough.
+    /// Starts a host of the array, which must be up (`braid up`). One host for each process is enough.
+    ///
+    /// # Errors
+    /// [`Error::Array`] if the array is not up, or its folder cannot be used; [`Error::TimedOut`] after the deadline.
     pub async fn connect(options: ArrayOptions) -> Result<Array, Error> {
         let (tell, started) = oneshot::channel();
         let ArrayOptions { dir, name, deadline } = options;
@@ -99,8 +103,8 @@ impl Array {
         let (host, ready) = std::sync::mpsc::sync_channel(1);
         let folder = ArrayFolder::at(&dir);
         spawn("braid-host", Box::new(move || run(folder, name, host)))?;
-        // The host's thread stands still while others have the array's folder, and this one may be no executor's. A host that comes too
-        // late finds itself unwanted, and goes.
+        // The host's thread blocks while another process holds the array's folder, and the caller may not be on an executor: so a second
+        // thread watches the deadline. A host that starts too late finds that its handle was dropped, and ends.
         let watch = move || {
             let _ = tell.send(match ready.recv_timeout(deadline) {
                 Ok(started) => started,
@@ -113,53 +117,60 @@ impl Array {
         Ok(Array { inner: Arc::new(inner), deadline })
     }
 
-    /// The objects on a device.
+    /// The objects of a device. Whether the array has the device is checked by the first request ([`Error::NoSuchDevice`]).
     pub fn device(&self, device: u16) -> Space {
         Space::on_device(self.clone(), device)
     }
 
-    /// The objects on an attribute volume: a volume of its own that keeps attributes on several devices, and so outlives one. All its objects are
-    /// there from the first, none is made or removed, and none holds bytes ([`Error::NotInAttributeVolume`]).
+    /// The objects of an attribute volume: a volume that stores copies of attributes on several devices, and so survives the loss of one.
+    /// All its objects exist from the beginning; they cannot be created or removed, and contain no bytes ([`Error::NotInAttributeVolume`]).
+    ///
+    /// # Errors
+    /// [`Error::NoSuchVolume`]; [`Error::NotAnAttributeVolume`] if the volume contains blocks.
     pub async fn attribute_volume(&self, name: &str) -> Result<Space, Error> {
         Ok(Space::on_attribute_volume(self.clone(), self.describe(name, true).await?.id))
     }
 
-    /// A volume.
+    /// Opens the volume of this name.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchVolume`]; [`Error::IsAnAttributeVolume`] if the volume contains attributes.
     pub async fn volume(&self, name: &str) -> Result<Volume, Error> {
         Ok(Volume::new(self.clone(), self.describe(name, false).await?))
     }
 
-    /// The same array, where calls may take so long.
+    /// The same array with another deadline for calls.
     pub fn within(&self, deadline: Duration) -> Array {
         Array { deadline, ..self.clone() }
     }
 
-    /// How long calls may take.
+    /// The deadline of calls.
     pub fn deadline(&self) -> Duration {
         self.deadline
     }
 
-    /// Names this start of this host: no other ever had this number in the array, or will. Good for saying who holds a lock.
+    /// The generation of this host: a number that no other start of a host of this array ever has. It is suitable for naming the holder of
+    /// a lock.
     pub fn generation(&self) -> u32 {
         self.inner.generation.0
     }
 
-    /// Says goodbye: what is under way ends, devices learn that nothing more will come, and the array forgets the host. Calls on this
-    /// and all other handles end with [`Error::Closed`] from now on.
+    /// Disconnects gracefully: operations in progress are finished, devices are told that nothing follows, and the array forgets the host.
+    /// From then on, calls on this and all other handles of the host end with [`Error::Closed`].
     pub async fn close(&self) {
         let (ended, end) = oneshot::channel();
-        // If somebody else has just closed it, there is nobody to ask any more.
+        // If another handle has just closed it, the channel is closed already.
         if self.inner.end.send(ended).await.is_ok() {
             let _ = end.await;
         }
     }
 
-    /// Asks the host something that has a deadline of its own.
+    /// Sends the host a request that contains its own deadline.
     pub(crate) async fn call(&self, request: HostRequest) -> HostOutcome {
         self.inner.client.call(request).await
     }
 
-    /// The same of what has none.
+    /// Sends the host a request without a deadline of its own, and waits for the handle's deadline.
     pub(crate) async fn call_within(&self, request: HostRequest) -> Result<HostSuccess, Error> {
         let (client, waited) = (self.inner.client.clone(), self.deadline);
         self.on_thread(async move {
@@ -171,7 +182,8 @@ impl Array {
         .await
     }
 
-    /// A volume as it is now, which the host knows from then on. What is in an attribute volume, blocks would overwrite; and what is not one, attributes.
+    /// The present description of a volume, which the host takes in. The kind of the volume must be as expected, since writing blocks would
+    /// overwrite the attributes of an attribute volume, and vice versa.
     pub(crate) async fn describe(&self, name: &str, attribute_volume: bool) -> Result<VolumeDescription, Error> {
         let (inner, name, waited) = (self.inner.clone(), name.to_string(), self.deadline);
         self.on_thread(async move {
@@ -188,7 +200,7 @@ impl Array {
         .await
     }
 
-    /// Waits for a while, whatever executor runs the caller.
+    /// Sleeps for `span`, on whatever executor the caller runs.
     pub(crate) async fn sleep(&self, span: Duration) -> Result<(), Error> {
         self.on_thread(async move {
             tokio::time::sleep(span).await;
@@ -197,17 +209,17 @@ impl Array {
         .await
     }
 
-    /// Runs something on the host's thread, where there are timers. Dropped before, it goes on there.
+    /// Runs a future on the host's thread, which has timers. If the returned future is dropped, the work continues there.
     async fn on_thread<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        // It fails only if the thread is gone, and its work with it.
+        // This fails only if the thread has ended, and the work with it.
         self.inner.runtime.spawn(work).await.unwrap_or(Err(Error::Closed))
     }
 }
 
-/// The host's thread.
+/// The body of the host's thread.
 fn run(folder: ArrayFolder, name: String, tell: SyncSender<Result<Inner, Error>>) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -247,7 +259,7 @@ fn run(folder: ArrayFolder, name: String, tell: SyncSender<Result<Inner, Error>>
         if let Some(asked) = asked {
             let _ = asked.send(());
         }
-        // Others who asked meanwhile.
+        // Other handles that called `close` meanwhile.
         while let Ok(asked) = ending.try_recv() {
             let _ = asked.send(());
         }

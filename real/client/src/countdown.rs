@@ -1,9 +1,9 @@
-//! One deadline for a call that asks several times.
+//! One deadline for a call that makes several requests.
 
 use crate::error::Error;
 use std::time::{Duration, Instant};
 
-/// Runs from when it is made.
+/// A deadline that counts from when it is created.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Countdown {
     begun: Instant,
@@ -15,7 +15,7 @@ impl Countdown {
         Countdown { begun: Instant::now(), whole }
     }
 
-    /// Asks something that may take as long as is left. Who waits hears of the time since the call began.
+    /// Makes a request with the remaining time. A time-out reports the time since the call began.
     pub async fn part<T, F>(&self, ask: impl FnOnce(Duration) -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Error>>,
@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn when_nothing_is_left_nothing_is_asked() {
         let countdown = Countdown::new(Duration::ZERO);
-        let outcome: Result<(), Error> = wait(countdown.part(|_| async { panic!("it is asked") }));
+        let outcome: Result<(), Error> = wait(countdown.part(|_| async { panic!("no request is made") }));
         assert!(matches!(outcome, Err(Error::TimedOut { .. })));
     }
 }

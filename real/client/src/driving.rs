@@ -1,4 +1,4 @@
-//! Driving procedures: structures that are built on objects say what to ask next, and here it is asked.
+//! Drives procedures: sends the requests of structures built on objects, and returns the answers to them.
 
 use crate::error::{Error, RequestError};
 use crate::space::Space;
@@ -9,14 +9,18 @@ use braid_wire::{ObjectFailure, ObjectRequest};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Duration, Instant};
 
-/// How long to wait before an attribute volume is asked again that was not to be had.
+/// The pause after an attribute volume was unavailable.
 const AWAY_PAUSE: Duration = Duration::from_millis(500);
 
 impl Space {
-    /// Runs a procedure of `braid_recipes` to its end. Each of its requests has this handle's deadline, or the procedure's if that is shorter; how long the
-    /// whole takes is the procedure's business. What the device refuses, or does not answer in time, the procedure hears of, and so it does where a
-    /// attribute volume's devices are unavailable; anything else ends it here.
-    /// Dropping the future is dying at that step.
+    /// Runs a procedure of [`recipes`](crate::recipes) to its end. Each of its requests has this handle's deadline, or the procedure's if
+    /// that is shorter; the procedure limits the whole. Dropping the future is like a crash of the program at that step: the last request
+    /// may still be executed.
+    ///
+    /// The procedure handles refusals and time-outs of the device, and an attribute volume whose devices are unavailable.
+    ///
+    /// # Errors
+    /// Errors that a procedure cannot handle, for example [`Error::Fenced`] and [`Error::Closed`].
     pub async fn run<P: Procedure>(&self, mut procedure: P) -> Result<P::Output, Error> {
         let mut rng = Rng::new(seed());
         let mut answer = Answer::None;
@@ -50,7 +54,7 @@ impl Space {
     }
 
     async fn request_failure(&self, error: Error, left: Duration) -> Result<Answer, Error> {
-        // Known at once, where silence is known after the deadline: who asks again and again gives the devices time.
+        // This error is returned at once, unlike a time-out: the pause keeps a procedure that retries from busy polling.
         if matches!(error, Error::Unavailable { .. }) {
             self.array().sleep(AWAY_PAUSE.min(left)).await?;
         }
@@ -58,7 +62,7 @@ impl Space {
     }
 }
 
-/// What a procedure hears of an error; or the error, if it is none that a procedure can deal with.
+/// The failure that a procedure is told of; or the error itself, if no procedure can handle it.
 fn request_failure(error: Error) -> Result<RequestFailure, Error> {
     let refused = |failure| Ok(RequestFailure::Refused(failure));
     match error {
@@ -83,7 +87,7 @@ fn request_failure(error: Error) -> Result<RequestFailure, Error> {
     }
 }
 
-/// From the system's random source: the standard library rolls them for every `RandomState`.
+/// A random seed: the standard library seeds every `RandomState` from the system.
 fn seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }
@@ -96,11 +100,14 @@ mod tests {
     fn a_procedure_hears_of_what_it_can_deal_with() {
         let failures = [ObjectFailure::NoSuchObject, ObjectFailure::Overflow, ObjectFailure::NotANumber { length: 3 }];
         for failure in failures {
-            assert_eq!(request_failure(Error::from(failure)).expect("it is one"), RequestFailure::Refused(failure));
+            assert_eq!(
+                request_failure(Error::from(failure)).expect("procedures handle it"),
+                RequestFailure::Refused(failure)
+            );
         }
         let unavailable = Error::Unavailable { devices: vec![1, 2] };
-        assert!(unavailable.may_have_happened(), "a procedure must find out");
-        assert_eq!(request_failure(unavailable).expect("it is one"), RequestFailure::Unknown);
+        assert!(unavailable.may_have_happened(), "a procedure must find out the outcome");
+        assert_eq!(request_failure(unavailable).expect("procedures handle it"), RequestFailure::Unknown);
         assert!(matches!(request_failure(Error::Fenced), Err(Error::Fenced)));
         assert_ne!(seed(), seed());
     }

@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of calls.
 
 use braid_base::DeviceId;
 use braid_machine::HostError;
@@ -8,132 +8,134 @@ use braid_wire::{ObjectFailure, ObjectRefusal};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why something was not done, or may not have been.
+/// Why a call failed.
 ///
-/// Where [`Error::may_have_happened`], it is not known whether what was asked was done. All others mean: nothing of it was. Of a write to a volume
-/// that is not known with any error: see [`Volume::write`](crate::Volume::write).
+/// If [`Error::may_have_happened`], the outcome of the call is unknown; after all other errors, the call has had no effect. For a write to
+/// a volume that distinction does not apply: see [`Volume::write`](crate::Volume::write).
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// It was never made, or is removed.
+    /// The object was never created, or it was removed.
     #[error("there is no object of that number")]
     NoSuchObject,
-    /// One that was to be made.
+    /// The object to be created exists already.
     #[error("there is an object of that number already")]
     ObjectExists,
-    /// The device chooses such numbers.
+    /// Only the device chooses numbers this high.
     #[error("{}", ObjectFailure::NumberTooHigh)]
     NumberTooHigh,
-    /// Of an attribute to which something was to be added.
-    #[error("the attribute has {length} bytes, and is no number of 8")]
+    /// A fetch-and-add found an attribute that is not a number of eight bytes.
+    #[error("the attribute has {length} bytes, and is not a number of 8 bytes")]
     NotANumber {
-        /// Of its value.
+        /// The length of the attribute's value in bytes.
         length: u32,
     },
-    /// The sum is no signed number of 64 bits.
+    /// The sum of a fetch-and-add does not fit into a signed number of 64 bits.
     #[error("the sum does not fit into a signed number of 64 bits")]
     Overflow,
-    /// Of an attribute.
+    /// The value to be set is longer than an attribute's value may be.
     #[error("a value can have 65536 bytes at most, this one has {length}")]
     ValueTooLong {
-        /// Of the value.
+        /// The length of the value in bytes.
         length: u32,
     },
-    /// The device's pages can't be set.
+    /// The page is reserved for the device, and its attributes cannot be set.
     #[error("page {page:#x} belongs to the device: pages below 0xf0000000 are yours")]
     ReservedPage {
-        /// Which.
+        /// The page.
         page: u32,
     },
-    /// Of a write or truncate.
-    #[error("an object can't be that long")]
+    /// A write, append or truncate would make the object longer than objects may be.
+    #[error("the object would become too long")]
     TooLong,
-    /// Of one truncate in a [`Request`](crate::Request); [`Object::truncate`](crate::Object::truncate) goes in steps.
+    /// A truncate in a [`Request`](crate::Request) would cut off more than 4 MiB of data; [`Object::truncate`](crate::Object::truncate)
+    /// does that in steps.
     #[error("a truncate cuts off 4 MiB of data at most: do it in steps")]
     CutsTooMuch,
-    /// Removing still works.
+    /// The device has no free space. Removing objects still works.
     #[error("the device is full")]
     NoSpace,
-    /// What the array had there is damaged.
-    #[error("what the device holds there is damaged")]
+    /// The content that the array had there is damaged.
+    #[error("the content that the array has there is damaged")]
     Lost,
-    /// Too much is under way there, or here, and was for as long as the deadline allows.
-    #[error("too much is under way: try again later")]
+    /// The device or this host had too many operations in progress for the whole deadline.
+    #[error("too many operations are in progress: try again later")]
     Busy,
-    /// Too many commands, attributes or bytes for one request or its answer, or things that don't go together.
-    #[error("the request is not one that a device takes: too much at once, or what does not go together")]
+    /// The request or its answer has too many commands, attributes or bytes, or its commands cannot be combined.
+    #[error("malformed request: it exceeds a limit, or combines commands that cannot be combined")]
     Malformed,
-    /// Of a request to an attribute volume.
+    /// A request to an attribute volume names attributes that are not stored together.
     #[error("{}", ObjectFailure::NotTogether)]
     NotTogether,
-    /// Of a request to an attribute volume.
+    /// A request to an attribute volume uses bytes, or creates or removes an object.
     #[error("{}", ObjectFailure::NotInAttributeVolume)]
     NotInAttributeVolume,
-    /// Of a request to a volume.
+    /// A request for attributes was made to a volume of blocks.
     #[error("{}", ObjectFailure::NotAnAttributeVolume)]
     NotAnAttributeVolume,
-    /// Of a volume.
-    #[error("the volume is an attribute volume: it keeps attributes of objects, and no blocks")]
+    /// The volume is an attribute volume, and cannot be opened as a volume of blocks.
+    #[error("the volume is an attribute volume: it contains attributes of objects, and no blocks")]
     IsAnAttributeVolume,
-    /// It may have been done or not. Of a request to objects on a device: once the next request of this host is answered there, it has been
-    /// done by then, or never will be. A write to a volume or attribute volume may yet take effect as long as its devices are silent.
-    #[error("no answer within {:?}: what was asked may have been done or not", rounded(*waited))]
+    /// The outcome is unknown: the request may have been executed or not. A request to objects on a device can still be executed only until
+    /// the next request of this host is answered there. A write to a volume or attribute volume may still take effect as long as its
+    /// devices are silent.
+    #[error("no answer within {:?}: the request may have been executed or not", rounded(*waited))]
     TimedOut {
-        /// So long.
+        /// The time since the call began.
         waited: Duration,
     },
-    /// The array took this host for dead, since it was silent for too long, and keeps it out for good. Connect anew; what was under way
-    /// may have been done or not.
-    #[error("the array took this host for dead and keeps it out: connect anew")]
+    /// The array considered this host dead, since it was silent for too long, and has fenced it for good. Connect again. The outcome of
+    /// calls that were in progress is unknown.
+    #[error("the array has fenced this host, which was silent for too long: connect again")]
     Fenced,
-    /// By [`Array::close`](crate::Array::close).
+    /// The connection was closed by [`Array::close`](crate::Array::close).
     #[error("the connection to the array is closed")]
     Closed,
     /// The array has no such device.
     #[error("the array has no device {device}")]
     NoSuchDevice {
-        /// As asked.
+        /// The number of the device, as given.
         device: u16,
     },
-    /// The array has none of this name, or has no longer.
+    /// The array has no volume of this name (any more).
     #[error("there is no such volume")]
     NoSuchVolume,
-    /// Of a [guarded](crate::Request::guarded) request: its sender no longer holds what guards it.
+    /// A [guarded](crate::Request::guarded) request was refused: its sender does not hold the guard any more. It has had no effect.
     #[error("too late: another client holds it now, and the request has had no effect")]
     TooLate {
-        /// The token that is there now, if that is one; 0: nobody holds it.
+        /// The token in the fence, if it contains one; 0 if there is no holder.
         token: Option<u64>,
     },
-    /// Of a request that was to be guarded.
+    /// The request cannot be guarded.
     #[error(transparent)]
     Unguardable(Unguardable),
-    /// Of a volume.
+    /// The range is not within the volume.
     #[error("the range is not within the volume")]
     OutOfRange,
-    /// So many devices are unavailable that what was asked can't be done. What was being written may have been done or not.
+    /// So many devices are unavailable that the operation is impossible. The outcome of a write is unknown.
     #[error("too many devices are unavailable: {}", list(.devices))]
     Unavailable {
-        /// Those whose return would help.
+        /// The devices whose return would make it possible.
         devices: Vec<u16>,
     },
-    /// The array's folder, or a host on it, can't be used.
+    /// The array's folder, or a host on it, cannot be used.
     #[error(transparent)]
     Array(Arc<SessionError>),
-    /// Anything else that a host may say.
+    /// Any other error of the host.
     #[error(transparent)]
     Host(HostError),
-    /// The device speaks, but not of what was asked: it is of another release, or wrong. It may have been done or not.
-    #[error("the device answered something else than what was asked")]
+    /// The device sent an answer that does not fit the request: it runs another release, or is defective. The outcome is unknown.
+    #[error("the device sent an answer that does not fit the request")]
     ProtocolError,
 }
 
-/// Why nothing of a [`Request`](crate::Request) was done, or may not have been.
+/// Why a [`Request`](crate::Request) failed, and which of its commands.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{}{error}", .command.map(|command| format!("command {command}: ")).unwrap_or_default())]
 pub struct RequestError {
-    /// Which command failed, from 0; none if it was not a command that did.
+    /// The index of the command that failed, from 0; none if the failure concerns no single command.
     pub command: Option<usize>,
-    /// Why.
+    /// The reason.
     pub error: Error,
 }
 
@@ -142,7 +144,7 @@ impl Error {
         Error::NoSuchDevice { device: device.0 }
     }
 
-    /// True if what was asked of objects may have been done or not.
+    /// True if the outcome is unknown: a request to objects may have been executed or not.
     pub fn may_have_happened(&self) -> bool {
         matches!(
             self,
@@ -228,7 +230,7 @@ impl From<HostError> for Error {
     }
 }
 
-/// As people say it: to a tenth of a second.
+/// Rounded for display: to a tenth of a second, or to a millisecond below one second.
 fn rounded(span: Duration) -> Duration {
     if span < Duration::from_secs(1) {
         return Duration::from_millis(span.as_millis() as u64);

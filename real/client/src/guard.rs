@@ -1,4 +1,4 @@
-//! Guarded requests: the device refuses what comes from who holds a thing no longer.
+//! Guarded requests, which the device refuses if they come from a former holder.
 
 use crate::error::{Error, RequestError};
 use crate::request::{Answers, Request};
@@ -8,10 +8,13 @@ use braid_recipes::fence::{Fence, Unguardable, unguard};
 use braid_recipes::lock::Grant;
 use braid_wire::ObjectRequest;
 
-/// What a request can be guarded by: a [`Grant`] of a lock, a [`Turn`], a [`Leadership`], each for requests to the device or attribute volume
-/// on which it was won; or a [`Fence`] that was raised elsewhere.
+/// Something that a request can be guarded by: a [`Grant`] of a lock, a [`Turn`] or a [`Leadership`], each for requests to the device or
+/// attribute volume on which it was won; or a [`Fence`] that was raised elsewhere.
 pub trait Guard {
-    /// The same request, of which nothing happens if this is no longer held.
+    /// The same request, with no effect if the guard is no longer held.
+    ///
+    /// # Errors
+    /// [`Unguardable`] if the commands depend on each other in a way that a guarded request cannot express.
     fn guard(&self, request: ObjectRequest) -> Result<ObjectRequest, Unguardable>;
 }
 
@@ -40,22 +43,25 @@ impl Guard for Leadership {
 }
 
 impl Request {
-    /// Has it done, if what guards it is still held; if not, nothing of it happens, and this is [`Error::TooLate`]. Answers are those of this
-    /// request's own commands.
+    /// Sends the request under a guard. The answers are those of this request's own commands.
     ///
-    /// Each of its commands is done only if every compare-and-swap before it has swapped. What says otherwise is [`Error::Unguardable`].
+    /// Each of its commands is executed only if every compare-and-swap before it has swapped.
     ///
     /// ```no_run
     /// # use braid_client::{Error, Object, recipes::lock::Grant};
     /// # async fn example(object: Object, grant: Grant) -> Result<(), Error> {
     /// match object.request().write(0, "only while I have the lock").guarded(&grant).await {
     ///     Ok(_) => println!("written"),
-    ///     Err(refused) if matches!(refused.error, Error::TooLate { .. }) => println!("another one has the lock"),
+    ///     Err(refused) if matches!(refused.error, Error::TooLate { .. }) => println!("another client has the lock"),
     ///     Err(failed) => return Err(failed.into()),
     /// }
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// # Errors
+    /// [`Error::TooLate`] if the guard is no longer held: the request has had no effect. [`Error::Unguardable`] if a command has another
+    /// condition.
     pub async fn guarded(self, by: &impl Guard) -> Result<Answers, RequestError> {
         let space = self.space().clone();
         let request = by.guard(self.into()).map_err(Error::Unguardable)?;
@@ -65,7 +71,7 @@ impl Request {
     }
 }
 
-/// The guard is a command before all others, of which the caller knows nothing.
+/// Corrects the index of the failed command: the guard is a command before all others, which the caller does not know.
 fn without_guard(error: RequestError) -> RequestError {
     RequestError { command: error.command.and_then(|command| command.checked_sub(1)), error: error.error }
 }

@@ -1,6 +1,8 @@
-//! An array from within a program: objects that hold bytes and attributes, atomic operations on them, and volumes.
+//! The client library of Braid: programs use it to access the objects and volumes of an array. Objects contain bytes and attributes, with
+//! atomic operations on them (device atomics, sections 2, 4 and 5; `docs/objects.md`).
 //!
-//! It is on no registry: programs name the repository, or a copy of it (`braid-client = { path = "../braid/real/client" }`):
+//! It is not published to a registry. A program depends on the repository, or on a copy of it (`braid-client = { path =
+//! "../braid/real/client" }`):
 //!
 //! ```toml
 //! [dependencies]
@@ -23,20 +25,22 @@
 //! # let _ = count();
 //! ```
 //!
-//! An [`Array`] is a host of the array, with a thread of its own: it speaks to the devices directly. Handles are cheap to clone, and
-//! can be sent anywhere. Their futures run on any executor, and without one: [`wait`] is for threads that have none.
+//! An [`Array`] is a host of the array. It runs on a thread of its own and talks to the devices directly. Handles are cheap to clone, and
+//! can be sent to other threads. Their futures run on any executor; [`wait`] runs one on a thread without an executor.
 //!
-//! **Objects** lie on one device ([`Array::device`]); attributes alone may lie on several ([`Array::attribute_volume`]). A [`Request`] is a list of commands that are done as
-//! one, in one round trip: all of it or nothing, whoever crashes, and never twice. What has been answered is durable.
+//! **Objects** belong to one device ([`Array::device`]). Objects with attributes only may also be spread over several devices
+//! ([`Array::attribute_volume`]). A [`Request`] is a list of commands that are executed atomically in one round trip: all of them or none,
+//! whichever process crashes, and never twice. Acknowledged changes are durable.
 //!
-//! **Deadlines.** Each call ends within the handle's deadline: [`ArrayOptions::deadline`], or what [`Object::within`] and the others
-//! say, [`Array::connect`] included. Only calls to a [`Volume`] may take it for each of their transactions, and [`Space::run`] for each of
-//! its requests. What ends with [`Error::TimedOut`] may have been done or not.
+//! **Deadlines.** Each call, including [`Array::connect`], ends within the deadline of its handle: [`ArrayOptions::deadline`], or the one
+//! set by [`Object::within`] and its counterparts. There are two exceptions: a call to a [`Volume`] has the deadline for each of its
+//! transactions, and [`Space::run`] for each of its requests. The outcome of a call that ends with [`Error::TimedOut`] is unknown.
 //!
-//! **Cancellation.** Who drops a future no longer waits. What was asked may still be done.
+//! **Cancellation.** Dropping a future ends the wait. The request may still be executed.
 //!
-//! **Structures** built on this (locks, counters, leaders, queues, lists, directories) are procedures of [`recipes`], which [`Space::run`] drives.
-//! What they grant is kept by being renewed in time, by the clock [`now`], and guards what is done under it: [`Request::guarded`].
+//! **Structures** built on objects (locks, delivery counters, fail-over, queues, lists, directories) are procedures of [`recipes`], which
+//! [`Space::run`] drives. What they grant expires unless it is renewed in time, by the clock [`now`]. It can guard requests, so that the
+//! device refuses them once it is lost: [`Request::guarded`].
 //!
 //! ```no_run
 //! use braid_client::recipes::lock::{Lock, LockOptions};
@@ -55,7 +59,7 @@
 //! # let _ = add_a_line;
 //! ```
 //!
-//! Whole programs are in `examples/`: counters, a lock, a leader, a directory, a volume.
+//! Complete programs are in `examples/`: a counter, a lock, a leader, a directory, a volume.
 
 #![warn(missing_docs)]
 
@@ -88,8 +92,8 @@ pub use value::Value;
 pub use volume::Volume;
 pub use waiting::wait;
 
-/// The clock of [`recipes`]: what they tell in [`Time`] (when to renew, until when a holder can be sure) is to be compared with this. It
-/// runs while the computer sleeps, is never set, and means nothing on another machine.
+/// The present time of the clock that [`recipes`] use. Every [`Time`] that they return (when to renew, until when a hold is sure) refers to
+/// this clock. It continues while the computer sleeps, is never set, and cannot be compared with the clock of another machine.
 ///
 /// ```
 /// # use std::time::Duration;

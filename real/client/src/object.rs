@@ -1,4 +1,4 @@
-//! One object: its bytes and its attributes.
+//! An object: its bytes and its attributes.
 
 use crate::countdown::Countdown;
 use crate::error::{Error, RequestError};
@@ -10,31 +10,32 @@ use braid_wire::{Action, ActionResult, AttributeName};
 use bytes::{Bytes, BytesMut};
 use std::time::Duration;
 
-/// A truncate of no more than this is always taken.
+/// The most bytes that one truncate command cuts off, at least.
 const TRUNCATE_STEP: u64 = 4 << 20;
 
-/// An object, by its number. Clones are of the same.
+/// An object with a given number. Clones refer to the same object.
 #[derive(Clone, Debug)]
 pub struct Object {
     space: Space,
     number: u64,
 }
 
-/// What became of a compare-and-swap.
+/// The result of a compare-and-swap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Swapped {
-    /// True if the attribute has the new value.
+    /// True if the attribute has the new value now.
     pub swapped: bool,
-    /// What it had; if it did not swap, it has that still.
+    /// The value before; if it was not swapped, the attribute still has it.
     pub original: Value,
 }
 
-/// What a device knows of an object.
+/// The state of an object, as its device knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// In bytes.
+    /// The length in bytes.
     pub length: u64,
-    /// A number that no other object of this device has or had: an object that was removed and made again has another one.
+    /// The incarnation: a number that no other object of this device has or had. An object that was removed and created again has another
+    /// one.
     pub incarnation: u64,
 }
 
@@ -43,22 +44,22 @@ impl Object {
         Object { space, number }
     }
 
-    /// Its number.
+    /// The number of the object.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// Its number, as [`recipes`](crate::recipes) take it.
+    /// The number of the object in the type that [`recipes`](crate::recipes) use.
     pub fn id(&self) -> ObjectId {
         ObjectId(self.number)
     }
 
-    /// Where it lies.
+    /// The space of the object.
     pub fn space(&self) -> &Space {
         &self.space
     }
 
-    /// The same object, where calls may take so long.
+    /// The same object with another deadline for calls.
     ///
     /// ```no_run
     /// # use braid_client::{Error, Object};
@@ -71,13 +72,16 @@ impl Object {
         Object { space: self.space.within(deadline), ..self.clone() }
     }
 
-    /// Commands on this object that are to be done as one.
+    /// An empty request, whose commands concern this object.
     pub fn request(&self) -> Request {
         self.space.request().on(self.number)
     }
 
-    /// Reads bytes; what lies beyond the object's end is not there. More than 256 KiB is read in parts: what others write meanwhile may
-    /// be in one and not in another.
+    /// Reads up to `length` bytes at `offset`, both in bytes; fewer if the object ends before. More than 256 KiB is read in several
+    /// requests, so concurrent writes may be visible in some parts and not in others.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchObject`]; [`Error::Lost`] if the content is damaged.
     pub async fn read(&self, offset: u64, length: u64) -> Result<Bytes, Error> {
         let most = limits::OBJECT_IO_BYTES_MAX as u64;
         if length <= most {
@@ -97,8 +101,12 @@ impl Object {
         Ok(data.freeze())
     }
 
-    /// Writes bytes; the object grows if need be. Up to 256 KiB are written wholly or not at all; more is written in parts, one after the
-    /// other.
+    /// Writes bytes at `offset`, which is in bytes. The object grows if necessary. Up to 256 KiB is written atomically; more is written in
+    /// several requests, one after the other.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchObject`], [`Error::NoSpace`], [`Error::TooLong`]. If the write has several parts, those before the failed one have
+    /// been written.
     pub async fn write(&self, offset: u64, data: impl Into<Bytes>) -> Result<(), Error> {
         let countdown = self.countdown();
         let mut rest = data.into();
@@ -115,8 +123,11 @@ impl Object {
         }
     }
 
-    /// Writes bytes at the object's end, wherever that is at that moment, and says where they begin. At most 512 KiB, since they are
-    /// written wholly or not at all, and nothing comes in between.
+    /// Appends bytes to the object, and returns the offset at which they begin, in bytes. The append is atomic, so at most 512 KiB are
+    /// accepted.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchObject`], [`Error::NoSpace`], [`Error::TooLong`]; [`Error::Malformed`] for more than 512 KiB.
     pub async fn append(&self, data: impl Into<Bytes>) -> Result<u64, Error> {
         let mut rest = data.into();
         let mut request = self.request();
@@ -128,63 +139,83 @@ impl Object {
         }
     }
 
-    /// Gives the object this length: cuts off what is beyond, or adds zeros that take no room. Much data is cut off in steps, from the end.
+    /// Sets the length of the object, in bytes: cuts it off, or extends it by zeros that take no space. If more than 4 MiB of data is cut
+    /// off, that is done in steps from the end.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchObject`], [`Error::TooLong`].
     pub async fn truncate(&self, length: u64) -> Result<(), Error> {
         let countdown = self.countdown();
         let cut = |length| countdown.part(move |left| async move { self.within(left).cut(length).await });
         let stat = || countdown.part(|left| async move { self.within(left).stat().await });
-        // Where it is short, holds little, or grows, this is all.
+        // Sufficient if the object is short, contains little data, or grows.
         if cut(length).await? {
             return Ok(());
         }
         let (mut there, mut step) = (stat().await?.length, TRUNCATE_STEP);
         loop {
-            // To a multiple, so that no step is more than it may be.
+            // At a multiple, so that no step exceeds the limit.
             let end = there.saturating_sub(step).next_multiple_of(TRUNCATE_STEP).max(length);
             match cut(end).await? {
                 true if end == length => return Ok(()),
-                // Where nothing was ever written, any step will do.
+                // Ranges that were never written count nothing, so larger steps may be possible.
                 true => (there, step) = (end, step.saturating_mul(2)),
                 false if step > TRUNCATE_STEP => step = TRUNCATE_STEP,
-                // Others write at its end.
+                // Another client has written at its end.
                 false => there = stat().await?.length,
             }
         }
     }
 
-    /// Ends when everything that was answered is durable, which it is anyhow.
+    /// Does nothing: acknowledged changes are already durable. It is there for compatibility with the OSD command FLUSH.
     pub async fn flush(&self) -> Result<(), Error> {
         self.act(Action::Flush).await.map(|_| ())
     }
 
-    /// How long it is.
+    /// Reads the object's length and incarnation.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchObject`].
     pub async fn stat(&self) -> Result<Stat, Error> {
         self.request().stat().send().await?.stat(0).ok_or(Error::ProtocolError)
     }
 
-    /// Removes it with all that it has.
+    /// Removes the object with its bytes and attributes.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchObject`].
     pub async fn remove(&self) -> Result<(), Error> {
         self.request().remove().send().await?;
         Ok(())
     }
 
-    /// An attribute's value; no bytes if it is undefined.
+    /// Reads an attribute. The value has no bytes if the attribute is undefined.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchObject`].
     pub async fn get(&self, name: AttributeName) -> Result<Value, Error> {
         self.request().get([name]).send().await?.values(0).pop().ok_or(Error::ProtocolError)
     }
 
-    /// Gives an attribute a value, of 64 KiB at most.
+    /// Sets an attribute to a value of at most 64 KiB.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchObject`], [`Error::ValueTooLong`], [`Error::NoSpace`]; [`Error::ReservedPage`] for pages from 0xf0000000 on.
     pub async fn set(&self, name: AttributeName, value: impl Into<Value>) -> Result<(), Error> {
         self.request().set(name, value).send().await?;
         Ok(())
     }
 
     /// Makes an attribute undefined.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchObject`]; [`Error::ReservedPage`] for pages from 0xf0000000 on.
     pub async fn delete(&self, name: AttributeName) -> Result<(), Error> {
         self.set(name, Value::undefined()).await
     }
 
-    /// The attributes of a page that have values, ascending, and how many bytes these have. None: those of all pages.
+    /// The defined attributes of a page, or of all pages, ascending; and the length of each value in bytes. Attributes that are changed
+    /// meanwhile may be included or not.
     pub async fn attributes(&self, page: Option<u32>) -> Result<Vec<(AttributeName, u32)>, Error> {
         let countdown = self.countdown();
         let mut all: Vec<(AttributeName, u32)> = Vec::new();
@@ -200,7 +231,8 @@ impl Object {
         }
     }
 
-    /// Some of them: `most` at most, those after `after`, and whether there are more.
+    /// At most `most` defined attributes of a page, or of all pages, ascending, beginning after `after`, with the length of each value in
+    /// bytes; and whether there are more.
     pub async fn attributes_after(
         &self,
         page: Option<u32>,
@@ -213,8 +245,12 @@ impl Object {
         }
     }
 
-    /// Gives an attribute the value `swap` if it has the value `compare`. One that is undefined equals everything, so that nobody needs
-    /// to set it first; see [`Object::compare_and_swap_exact`].
+    /// Compare-and-swap (device atomics, section 4): sets an attribute to `swap` if its value is `compare`. An undefined attribute equals
+    /// every value, so that it need not be initialised; see [`Object::compare_and_swap_exact`]. A value that differs is no error:
+    /// [`Swapped`] contains it.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchObject`], [`Error::ValueTooLong`], [`Error::NoSpace`], [`Error::ReservedPage`].
     pub async fn compare_and_swap(
         &self,
         name: AttributeName,
@@ -224,7 +260,8 @@ impl Object {
         self.request().compare_and_swap(name, compare, swap).send().await?.swapped(0).ok_or(Error::ProtocolError)
     }
 
-    /// The same, where an undefined attribute equals only a value of no bytes: for whoever must not bring back what others have removed.
+    /// The same as [`Object::compare_and_swap`], but an undefined attribute equals only the value of no bytes. It is for programs that must
+    /// not re-create an attribute that another client has removed.
     pub async fn compare_and_swap_exact(
         &self,
         name: AttributeName,
@@ -234,13 +271,17 @@ impl Object {
         self.request().compare_and_swap_exact(name, compare, swap).send().await?.swapped(0).ok_or(Error::ProtocolError)
     }
 
-    /// Adds to a number of eight bytes, and returns what it was before. An undefined attribute counts as zero.
+    /// Fetch-and-add (device atomics, section 4): adds to an attribute that is a number of eight bytes, and returns the value before. An
+    /// undefined attribute counts as zero.
+    ///
+    /// # Errors
+    /// [`Error::NotANumber`], [`Error::Overflow`]; [`Error::NoSuchObject`], [`Error::NoSpace`], [`Error::ReservedPage`].
     pub async fn fetch_and_add(&self, name: AttributeName, add: i64) -> Result<i64, Error> {
         self.request().fetch_and_add(name, add).send().await?.original(0).ok_or(Error::ProtocolError)
     }
 
-    /// Waits until an attribute has another value than `seen`, so long at most, whatever the deadline. The value; none if it is still
-    /// `seen`; [`Error::TimedOut`] if its device is silent then, so that nobody knows. Changes that were undone meanwhile may be missed.
+    /// Waits until an attribute differs from `seen`, for at most `patience`, whatever the deadline of the handle. Returns the new value, or
+    /// none if the value is still `seen`. A change that is undone before it is noticed may be missed.
     ///
     /// ```no_run
     /// # use braid_client::{AttributeName, Error, Object, Value};
@@ -255,6 +296,9 @@ impl Object {
     /// }
     /// # }
     /// ```
+    ///
+    /// # Errors
+    /// [`Error::NoSuchObject`]; [`Error::TimedOut`] if the device is silent at the end, so that the value is unknown.
     pub async fn wait_for_change(
         &self,
         name: AttributeName,
@@ -266,7 +310,7 @@ impl Object {
         Ok((value != seen).then_some(value))
     }
 
-    /// For calls that ask several times.
+    /// The deadline of a call that makes several requests.
     fn countdown(&self) -> Countdown {
         Countdown::new(self.space.array().deadline())
     }
@@ -276,7 +320,7 @@ impl Object {
         Ok(answers.one()?.action.clone())
     }
 
-    /// False if that cuts off too much at once.
+    /// Truncates with one command. False if that would cut off too much at once.
     async fn cut(&self, length: u64) -> Result<bool, Error> {
         match self.request().truncate(length).send().await {
             Ok(_) => Ok(true),

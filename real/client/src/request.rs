@@ -1,4 +1,4 @@
-//! Several commands that are done as one.
+//! A request: several commands that are executed atomically.
 
 use crate::error::{Error, RequestError};
 use crate::object::{Stat, Swapped};
@@ -11,13 +11,14 @@ use braid_wire::{
 use bytes::Bytes;
 use std::time::Duration;
 
-/// Commands that are done one after the other, as one: in one round trip, all of it or nothing, and never twice. If a command
-/// fails, nothing happens. A compare-and-swap that finds another value is no failure; what follows it may depend on it.
+/// Commands that are executed one after the other, atomically: in one round trip, all of them or none, and never twice. If a command fails,
+/// no command has an effect. A compare-and-swap that finds another value is no failure; later commands can depend on it
+/// ([`Request::if_swapped`]). Such conditions are an extension of the device-atomics paper, which leaves them out (section 5).
 ///
-/// Commands are about the object named last, by [`Request::on`] or by making it. At most 64 commands, 256 KiB to read or write in each,
-/// and 512 KiB of data and values in the request or its answer.
+/// A command concerns the object that was named last, by [`Request::on`] or by creating it. A request may have at most 64 commands, 256 KiB
+/// to read or write in each, and 512 KiB of data and values in the request or its answer.
 ///
-/// A lock taken, used and given back at once; if somebody else has it, nothing is written:
+/// Example: take a lock, write, and release the lock in one request. If another client holds the lock, nothing is written:
 ///
 /// ```no_run
 /// # use braid_client::{AttributeName, Error, Space};
@@ -49,76 +50,77 @@ impl Request {
         Request { space, object: 0, commands: Vec::new() }
     }
 
-    /// What follows is about the object of this number.
+    /// Later commands concern the object with this number.
     pub fn on(self, object: u64) -> Request {
         Request { object, ..self }
     }
 
-    /// Makes an object with a number that none ever had; what follows is about it. Answers [`Answers::created`].
+    /// Creates an object with a number that the device chooses; later commands concern it. Result: [`Answers::created`].
     pub fn create(self) -> Request {
         self.on(0).act(Action::Create)
     }
 
-    /// Makes an object of this number; what follows is about it. Answers [`Answers::created`].
+    /// Creates an object with this number; later commands concern it. Result: [`Answers::created`].
     pub fn create_as(self, object: u64) -> Request {
         self.on(object).act(Action::Create)
     }
 
-    /// Removes the object with all that it has.
+    /// Removes the object with its bytes and attributes.
     pub fn remove(self) -> Request {
         self.act(Action::Remove)
     }
 
-    /// Fails if the object is not there.
+    /// Fails with [`Error::NoSuchObject`] if the object does not exist.
     pub fn check(self) -> Request {
         self.act(Action::Nothing)
     }
 
-    /// Reads bytes. Answers [`Answers::data`].
+    /// Reads up to `length` bytes at `offset`; fewer if the object ends before. Result: [`Answers::data`].
     pub fn read(self, offset: u64, length: u32) -> Request {
         self.act(Action::Read { offset, length })
     }
 
-    /// Writes bytes; the object grows if need be.
+    /// Writes bytes at `offset`, which is in bytes. The object grows if necessary.
     pub fn write(self, offset: u64, data: impl Into<Bytes>) -> Request {
         self.act(Action::Write { offset, data: data.into() })
     }
 
-    /// Writes bytes at the object's end. Answers [`Answers::appended`].
+    /// Appends bytes to the object. Result: [`Answers::appended`].
     pub fn append(self, data: impl Into<Bytes>) -> Request {
         self.act(Action::Append { data: data.into() })
     }
 
-    /// Cuts the object off, or has it grow by zeros. At most 4 MiB of data are cut off by one command.
+    /// Sets the length of the object, in bytes: cuts it off, or extends it by zeros. One command cuts off at most 4 MiB of data
+    /// ([`Error::CutsTooMuch`]).
     pub fn truncate(self, length: u64) -> Request {
         self.act(Action::Truncate { length })
     }
 
-    /// How long the object is. Answers [`Answers::stat`].
+    /// Reads the object's length and incarnation. Result: [`Answers::stat`].
     pub fn stat(self) -> Request {
         self.act(Action::Stat)
     }
 
-    /// Gets attributes. Answers [`Answers::values`], in this order.
+    /// Reads attributes. Result: [`Answers::values`], in this order.
     pub fn get(mut self, names: impl IntoIterator<Item = AttributeName>) -> Request {
         let gets = names.into_iter().collect();
         self.commands.push(ObjectCommand { gets, ..plain(self.object, Action::Nothing) });
         self
     }
 
-    /// Gives an attribute a value; of no bytes: it is undefined from then on.
+    /// Sets an attribute. A value of no bytes makes it undefined.
     pub fn set(mut self, name: AttributeName, value: impl Into<Value>) -> Request {
         let sets = vec![SetAttribute { name, value: value.into().into_bytes() }];
         self.commands.push(ObjectCommand { sets, ..plain(self.object, Action::Nothing) });
         self
     }
 
-    /// Gives an attribute the value `swap` if it has the value `compare`, or is undefined. Answers [`Answers::swapped`].
+    /// Sets an attribute to `swap` if its value is `compare`, or if it is undefined. Result: [`Answers::swapped`].
     pub fn compare_and_swap(self, name: AttributeName, compare: impl Into<Value>, swap: impl Into<Value>) -> Request {
         self.compare(name, compare.into(), swap.into(), Undefined::Matches)
     }
 
-    /// The same, where an undefined attribute equals only a value of no bytes.
+    /// The same as [`Request::compare_and_swap`], but an undefined attribute equals only the value of no bytes.
     pub fn compare_and_swap_exact(
         self,
         name: AttributeName,
@@ -128,39 +130,43 @@ impl Request {
         self.compare(name, compare.into(), swap.into(), Undefined::IsEmpty)
     }
 
-    /// Adds to a number; an undefined attribute counts as zero. Answers [`Answers::original`].
+    /// Adds to an attribute that is a number of eight bytes; an undefined one counts as zero. Result: [`Answers::original`].
     pub fn fetch_and_add(self, name: AttributeName, add: i64) -> Request {
         self.act(Action::FetchAndAdd { name, add, original: true })
     }
 
-    /// Any command, for what there is no word here.
+    /// Appends a command that was built elsewhere, for what this type has no method for.
     pub fn command(mut self, command: ObjectCommand) -> Request {
         self.commands.push(command);
         self
     }
 
-    /// The last command is done only if every compare-and-swap before it in this request has swapped.
+    /// The last command is executed only if every compare-and-swap before it in this request has swapped.
     ///
     /// # Panics
-    /// If there is none yet.
+    /// If there is no command yet.
     pub fn if_swapped(self) -> Request {
         self.when(When::IfSwapped)
     }
 
-    /// The last command is done only if some compare-and-swap before it in this request has not swapped.
+    /// The last command is executed only if some compare-and-swap before it in this request has not swapped.
     ///
     /// # Panics
-    /// If there is none yet.
+    /// If there is no command yet.
     pub fn if_not_swapped(self) -> Request {
         self.when(When::IfNotSwapped)
     }
 
-    /// The same request, which may take so long.
+    /// The same request with another deadline.
     pub fn within(self, deadline: Duration) -> Request {
         Request { space: self.space.within(deadline), ..self }
     }
 
-    /// Has it done.
+    /// Sends the request and waits for its answer.
+    ///
+    /// # Errors
+    /// The [`RequestError`] names the command that failed. Errors that concern the whole request are [`Error::Malformed`] if it exceeds the
+    /// limits, [`Error::NotTogether`] and [`Error::NotInAttributeVolume`] on attribute volumes, and those of the connection.
     pub async fn send(self) -> Result<Answers, RequestError> {
         let Request { space, commands, .. } = self;
         space.send(ObjectRequest { commands }).await
@@ -181,24 +187,24 @@ impl Request {
     }
 
     fn when(mut self, when: When) -> Request {
-        self.commands.last_mut().expect("a condition is of the command before it").when = when;
+        self.commands.last_mut().expect("a condition follows a command").when = when;
         self
     }
 }
 
-/// As [`recipes`](crate::recipes) take it, to be sent with what they ask: to where their structure lies, whatever handle this was made with.
+/// Converts a request for use with [`recipes`](crate::recipes). It is then sent to the space of the structure, whatever handle made it.
 impl From<Request> for ObjectRequest {
     fn from(request: Request) -> ObjectRequest {
         ObjectRequest { commands: request.commands }
     }
 }
 
-/// What the commands of a request brought, each by its place in it, from 0. Asked for what that command does not bring, or for a command
-/// that was skipped, they have nothing to say.
+/// The results of the commands of a request. A command is addressed by its index, from 0. The methods return none (or an empty list) for a
+/// command that was skipped, or that has a result of another kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answers(Vec<CommandResult>);
 
-/// As [`recipes`](crate::recipes) hand it back.
+/// Converts the results that [`recipes`](crate::recipes) return.
 impl From<Vec<CommandResult>> for Answers {
     fn from(results: Vec<CommandResult>) -> Answers {
         Answers(results)
@@ -206,7 +212,7 @@ impl From<Vec<CommandResult>> for Answers {
 }
 
 impl Answers {
-    /// True if the command was not done, since its condition did not hold.
+    /// True if the command was not executed, since its condition did not hold.
     pub fn is_skipped(&self, command: usize) -> bool {
         matches!(self.action(command), Some(ActionResult::Skipped))
     }
@@ -216,7 +222,7 @@ impl Answers {
         self.0.iter().all(|result| !matches!(result.action, ActionResult::Compared { swapped: false, .. }))
     }
 
-    /// Of a compare-and-swap.
+    /// The result of a compare-and-swap.
     pub fn swapped(&self, command: usize) -> Option<Swapped> {
         match self.action(command)? {
             ActionResult::Compared { swapped, original } => {
@@ -227,7 +233,7 @@ impl Answers {
         }
     }
 
-    /// Of a fetch-and-add: the number that there was.
+    /// The result of a fetch-and-add: the number before the addition.
     pub fn original(&self, command: usize) -> Option<i64> {
         match self.action(command)? {
             ActionResult::Added { original } => *original,
@@ -235,7 +241,7 @@ impl Answers {
         }
     }
 
-    /// Of a read.
+    /// The result of a read.
     pub fn data(&self, command: usize) -> Option<&Bytes> {
         match self.action(command)? {
             ActionResult::Data { data } => Some(data),
@@ -243,12 +249,12 @@ impl Answers {
         }
     }
 
-    /// Of a get: the values, as many as were asked for.
+    /// The results of [`Request::get`]: as many values as attributes were named.
     pub fn values(&self, command: usize) -> Vec<Value> {
         self.0.get(command).map_or(Vec::new(), |result| result.values.iter().cloned().map(Value::from).collect())
     }
 
-    /// Of a create: the object's number.
+    /// The result of a create: the object's number.
     pub fn created(&self, command: usize) -> Option<u64> {
         match self.action(command)? {
             ActionResult::Created { object: ObjectId(number) } => Some(*number),
@@ -256,7 +262,7 @@ impl Answers {
         }
     }
 
-    /// Of an append: where the bytes begin.
+    /// The result of an append: the offset at which the bytes begin.
     pub fn appended(&self, command: usize) -> Option<u64> {
         match self.action(command)? {
             ActionResult::Appended { offset } => Some(*offset),
@@ -264,7 +270,7 @@ impl Answers {
         }
     }
 
-    /// Of a stat.
+    /// The result of [`Request::stat`].
     pub fn stat(&self, command: usize) -> Option<Stat> {
         match self.action(command)? {
             ActionResult::Stat { length, incarnation } => Some(Stat { length: *length, incarnation: *incarnation }),
@@ -272,7 +278,7 @@ impl Answers {
         }
     }
 
-    /// All of it as it came.
+    /// All results, as the device sent them.
     pub fn into_results(self) -> Vec<CommandResult> {
         self.0
     }

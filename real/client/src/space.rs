@@ -1,4 +1,4 @@
-//! Where objects lie: on a device, or on an attribute volume.
+//! A space of objects: those of a device, or those of an attribute volume.
 
 use crate::array::Array;
 use crate::countdown::Countdown;
@@ -11,13 +11,13 @@ use braid_machine::{HostRequest, HostSuccess};
 use braid_wire::{Action, ActionResult, AttributeName, ObjectCommand, ObjectRequest};
 use std::time::{Duration, Instant};
 
-/// How long one question for a change waits at the device; then it is asked anew. The host says as often that it still waits.
+/// How long one request for a change waits at the device before it is repeated. The host confirms as often that it still waits.
 const AWAIT_MOST: Duration = Duration::from_secs(1);
-/// Attribute volumes are looked at again and again: after so long at first, which doubles up to `LOOK_PAUSE_MAX`.
+/// Attribute volumes are polled for changes: after this pause at first, which doubles up to `LOOK_PAUSE_MAX`.
 const LOOK_PAUSE_MIN: Duration = Duration::from_millis(2);
 const LOOK_PAUSE_MAX: Duration = Duration::from_millis(100);
 
-/// The objects of one device, or of one attribute volume. Clones are of the same.
+/// The objects of one device, or of one attribute volume. Clones refer to the same objects.
 #[derive(Clone, Debug)]
 pub struct Space {
     array: Array,
@@ -39,34 +39,41 @@ impl Space {
         Space { array, place: SpaceTarget::AttributeVolume(volume) }
     }
 
-    /// The array that this is part of.
+    /// The array of these objects.
     pub fn array(&self) -> &Array {
         &self.array
     }
 
-    /// The same objects, where calls may take so long.
+    /// The same objects with another deadline for calls.
     pub fn within(&self, deadline: Duration) -> Space {
         Space { array: self.array.within(deadline), ..self.clone() }
     }
 
-    /// Makes an object, empty, with a number that no object here ever had.
+    /// Creates an empty object. The device chooses a number that none of its objects ever had.
+    ///
+    /// # Errors
+    /// [`Error::NotInAttributeVolume`] on an attribute volume; [`Error::NoSpace`].
     pub async fn create(&self) -> Result<Object, Error> {
         let answers = self.request().create().send().await?;
         Ok(self.object(answers.created(0).ok_or(Error::ProtocolError)?))
     }
 
-    /// Makes an object of this number, which must not be zero. One that is there already is [`Error::ObjectExists`].
+    /// Creates an empty object with this number, which must not be zero.
+    ///
+    /// # Errors
+    /// [`Error::ObjectExists`]; [`Error::NumberTooHigh`] for numbers that only the device chooses; [`Error::NotInAttributeVolume`] on an
+    /// attribute volume.
     pub async fn create_as(&self, number: u64) -> Result<Object, Error> {
         self.request().create_as(number).send().await?;
         Ok(self.object(number))
     }
 
-    /// The object of this number, whether or not it is there: nobody is asked.
+    /// A handle of the object with this number. Nothing is sent, and the object need not exist.
     pub fn object(&self, number: u64) -> Object {
         Object::new(self.clone(), number)
     }
 
-    /// The numbers of all objects, ascending. What is made or removed meanwhile may be among them or not.
+    /// The numbers of all objects, ascending. Objects that are created or removed meanwhile may be included or not.
     pub async fn list(&self) -> Result<Vec<u64>, Error> {
         let countdown = Countdown::new(self.array.deadline());
         let mut all = Vec::new();
@@ -82,7 +89,7 @@ impl Space {
         }
     }
 
-    /// Some of them: `most` at most, those after the number `after`, and whether there are more.
+    /// At most `most` numbers of objects, ascending, beginning after the number `after`; and whether there are more.
     pub async fn list_after(&self, after: u64, most: u32) -> Result<(Vec<u64>, bool), Error> {
         let list = Action::List { after: ObjectId(after), most };
         let results = self.request().command(plain(0, list)).send().await?.into_results();
@@ -94,13 +101,13 @@ impl Space {
         }
     }
 
-    /// Commands that are to be done as one.
+    /// An empty request, to which commands are added.
     pub fn request(&self) -> Request {
         Request::new(self.clone())
     }
 
-    /// Has a request done that was made elsewhere, such as [`Grant::guard`](braid_recipes::lock::Grant::guard) makes one; one that was
-    /// made here has [`Request::send`].
+    /// Sends a request that was built elsewhere, for example by [`Grant::guard`](braid_recipes::lock::Grant::guard). A [`Request`] has
+    /// [`Request::send`].
     pub async fn send(&self, request: ObjectRequest) -> Result<Answers, RequestError> {
         let (asked, patience) = (request.commands.len(), self.array.deadline());
         let outcome = match self.place {
@@ -116,8 +123,8 @@ impl Space {
         }
     }
 
-    /// Waits until an attribute has another value than `seen`; the value, which is `seen` if that does not happen in time. If the device is silent in the
-    /// end, nobody knows: [`Error::TimedOut`].
+    /// Waits until an attribute differs from `seen`, and returns its value; it is `seen` if there was no change in time.
+    /// [`Error::TimedOut`] if the device is silent at the end, so that the value is unknown.
     pub(crate) async fn await_change(
         &self,
         object: u64,
@@ -132,7 +139,7 @@ impl Space {
             let value = match self.place {
                 SpaceTarget::Device(device) if !patience.is_zero() => {
                     match self.await_on(device, object, name, &seen, left.min(AWAIT_MOST)).await {
-                        // One that is silent for a while may yet say that something has changed.
+                        // A device that was silent for a while may still report a change.
                         Err(Error::TimedOut { .. }) if begun.elapsed() < patience => continue,
                         Err(Error::TimedOut { .. }) => return Err(Error::TimedOut { waited: begun.elapsed() }),
                         outcome => outcome?,
@@ -168,7 +175,7 @@ impl Space {
     }
 }
 
-/// A command of an action alone.
+/// A command that consists of an action alone.
 pub(crate) fn plain(object: u64, action: Action) -> ObjectCommand {
     ObjectCommand {
         object: ObjectId(object),

@@ -4,10 +4,10 @@ use bytes::Bytes;
 use std::fmt;
 use std::ops::Deref;
 
-/// The value of an attribute: up to 64 KiB. One of no bytes is that of an attribute that is undefined.
+/// The value of an attribute: up to 64 KiB. The value of an undefined attribute has no bytes.
 ///
-/// Numbers are eight bytes, big-endian, so that they are ordered as their bytes are (but for negative ones), and
-/// [`Object::fetch_and_add`](crate::Object::fetch_and_add) takes them.
+/// Numbers are eight bytes, big-endian, so that the order of their bytes is that of the numbers (negative ones excepted), and
+/// [`Object::fetch_and_add`](crate::Object::fetch_and_add) accepts them.
 ///
 /// ```
 /// use braid_client::Value;
@@ -19,27 +19,27 @@ use std::ops::Deref;
 pub struct Value(Bytes);
 
 impl Value {
-    /// No bytes: what an attribute has that was never set, or is set to this.
+    /// The value of no bytes, which undefined attributes have. Setting an attribute to it makes the attribute undefined.
     pub const fn undefined() -> Value {
         Value(Bytes::new())
     }
 
-    /// True if it is no bytes.
+    /// True if the value has no bytes.
     pub fn is_undefined(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The number, if it is one: eight bytes.
+    /// The value as a number; none if it has not eight bytes.
     pub fn as_i64(&self) -> Option<i64> {
         self.0.as_ref().try_into().ok().map(i64::from_be_bytes)
     }
 
-    /// The text, if it is one.
+    /// The value as text; none if it is not UTF-8.
     pub fn as_str(&self) -> Option<&str> {
         std::str::from_utf8(&self.0).ok()
     }
 
-    /// Its bytes.
+    /// The bytes of the value.
     pub fn into_bytes(self) -> Bytes {
         self.0
     }

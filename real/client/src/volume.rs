@@ -1,4 +1,4 @@
-//! A volume: bytes at offsets, on all devices at once.
+//! A volume: a sequence of bytes, spread over several devices.
 
 use crate::array::Array;
 use crate::error::Error;
@@ -8,13 +8,14 @@ use braid_machine::{HostRequest, HostSuccess};
 use bytes::{Bytes, BytesMut};
 use std::time::Duration;
 
-/// The longest range that one transaction zeroes.
+/// The longest range that one transaction zeroes, in bytes.
 const ZERO_BYTES_MAX: u64 = 64 << 20;
 
-/// A volume of the array. Clones are of the same.
+/// A volume of the array. Clones refer to the same volume.
 ///
-/// What fits into 4 MiB is one storage transaction: it happens wholly or not at all, whoever crashes, and all other readers and writers
-/// come before it or after it. More is cut at multiples of (about) that, and done one after the other.
+/// A read or write of up to 4 MiB is one storage transaction: it takes effect as a whole or not at all, whichever process crashes, and is
+/// ordered before or after every other read and write. A longer one is split into several transactions, one after the other, at multiples
+/// of the largest whole number of stripes in 4 MiB.
 #[derive(Clone, Debug)]
 pub struct Volume {
     array: Array,
@@ -29,17 +30,20 @@ impl Volume {
         Volume { array, id: volume.id, bytes: volume.bytes, stripe }
     }
 
-    /// Its size in bytes.
+    /// The size in bytes.
     pub fn size(&self) -> u64 {
         self.bytes
     }
 
-    /// The same volume, where each transaction may take so long.
+    /// The same volume with another deadline for each transaction.
     pub fn within(&self, deadline: Duration) -> Volume {
         Volume { array: self.array.within(deadline), ..self.clone() }
     }
 
-    /// Reads `length` bytes at `offset`. What was never written is zeros.
+    /// Reads `length` bytes at `offset`, both in bytes. Ranges that were never written read as zeros.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`]; [`Error::Unavailable`] or [`Error::TimedOut`] while too many devices are unavailable.
     pub async fn read(&self, offset: u64, length: usize) -> Result<Bytes, Error> {
         let mut data = BytesMut::new();
         for (offset, length) in self.pieces(offset, length as u64, limits::TRANSACTION_BYTES_MAX as u64)? {
@@ -54,8 +58,11 @@ impl Volume {
         if data.len() == length { Ok(data.freeze()) } else { Err(Error::ProtocolError) }
     }
 
-    /// Writes bytes at `offset`. They are durable when this ends. If it ends in an error, they may be found written or not, each transaction's wholly:
-    /// write them again.
+    /// Writes bytes at `offset`, which is in bytes. They are durable when this returns.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`], and nothing is written. After any other error, each transaction of the write has taken effect as a whole or
+    /// not at all: repeat the write.
     pub async fn write(&self, offset: u64, data: impl Into<Bytes>) -> Result<(), Error> {
         let data = data.into();
         for (at, length) in self.pieces(offset, data.len() as u64, limits::TRANSACTION_BYTES_MAX as u64)? {
@@ -66,9 +73,12 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes a range zeros, and gives the room of whole blocks back. An error means as much as one of [`Volume::write`].
+    /// Zeroes a range, in bytes, and releases the space of whole blocks.
+    ///
+    /// # Errors
+    /// The same as those of [`Volume::write`].
     pub async fn zero(&self, offset: u64, length: u64) -> Result<(), Error> {
-        // A device's part has at most one extent in each stripe.
+        // The range on one device has at most one extent in each stripe.
         let most = ZERO_BYTES_MAX.min(self.stripe * (limits::EXTENTS_MAX as u64 - 1));
         for (offset, length) in self.pieces(offset, length, most)? {
             self.array.call_within(HostRequest::Zero { volume: self.id, offset, length }).await?;
@@ -76,12 +86,13 @@ impl Volume {
         Ok(())
     }
 
-    /// Ends when everything that was answered is durable, which it is anyhow.
+    /// Does nothing: acknowledged writes are already durable. It is there for programs that expect such a call.
     pub async fn flush(&self) -> Result<(), Error> {
         self.array.call_within(HostRequest::Flush { volume: self.id }).await.map(|_| ())
     }
 
-    /// Cuts a range into transactions of whole stripes, whose parity need not be read; what fits into one is one.
+    /// Splits a range into transactions of whole stripes, so that parity need not be read. A range that fits into one transaction is not
+    /// split.
     fn pieces(&self, offset: u64, length: u64, most: u64) -> Result<Vec<(u64, u64)>, Error> {
         let end = offset.checked_add(length).filter(|end| *end <= self.bytes).ok_or(Error::OutOfRange)?;
         let whole = if self.stripe <= most { most / self.stripe * self.stripe } else { most };
@@ -89,7 +100,7 @@ impl Volume {
     }
 }
 
-/// Pieces of at most `most`, cut at multiples of `whole`.
+/// Splits a range at the multiples of `whole`, into pieces of at most `most` bytes.
 fn pieces(offset: u64, end: u64, most: u64, whole: u64) -> Vec<(u64, u64)> {
     if end - offset <= most {
         return if offset == end { Vec::new() } else { vec![(offset, end - offset)] };
@@ -122,7 +133,7 @@ mod tests {
             let covered: Vec<u64> = pieces.iter().flat_map(|&(start, count)| start..start + count).collect();
             prop_assert_eq!(covered, (offset..offset + length).collect::<Vec<_>>());
             prop_assert!(pieces.iter().all(|&(_, count)| count > 0 && count <= most));
-            prop_assert!(length > most || pieces.len() <= 1, "what fits into one is one");
+            prop_assert!(length > most || pieces.len() <= 1, "a range that fits into one piece is not split");
         }
     }
 }

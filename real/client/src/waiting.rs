@@ -1,11 +1,11 @@
-//! For threads without an executor.
+//! Running futures on threads without an executor.
 
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
-/// Runs a future to its end on this thread, which waits meanwhile. Not from within an executor: it would stand still.
+/// Runs a future to its end on this thread, which blocks meanwhile. Not for use within an executor, which would be blocked as well.
 ///
 /// ```
 /// assert_eq!(braid_client::wait(async { 6 * 7 }), 42);
@@ -18,7 +18,7 @@ pub fn wait<T>(future: impl Future<Output = T>) -> T {
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             return output;
         }
-        // A wake-up that came meanwhile is not lost: it lets this pass at once.
+        // A wake-up that came meanwhile makes this return at once.
         std::thread::park();
     }
 }
