@@ -1,7 +1,7 @@
-//! Serves memory on the address given, to measure the server alone:
+//! Serves exports in memory at the given address, to measure the server alone:
 //! `cargo run --release -p braid-nbd --example memory -- unix:/tmp/nbd`, then `fio --ioengine=nbd`.
 
-// Tests use the rest of it.
+// Tests use the other items of this module.
 #[allow(dead_code)]
 #[path = "../tests/nbd/memory.rs"]
 mod memory;

@@ -1,38 +1,38 @@
-//! What the server serves: the seam between the protocol and a host of the array.
+//! The interface between the server and the exports that it serves.
 
 use bytes::Bytes;
 use std::borrow::Cow;
 use std::future::Future;
 
-/// A volume as a client sees it in a list.
+/// An export as clients see it in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
-    /// Its name. Where there is one export only, clients may leave the name out.
+    /// The name. If there is only one export, clients may leave the name out.
     pub name: String,
-    /// Its size.
+    /// The size in bytes.
     pub bytes: u64,
-    /// A line for people; may be empty.
+    /// A description for people, on one line; may be empty.
     pub description: String,
 }
 
-/// Where exports come from.
+/// The source of exports.
 pub trait Backend: Send + Sync + 'static {
-    /// What an export opens as.
+    /// An open export.
     type Volume: Volume;
 
-    /// What there is to serve now.
+    /// The exports at present.
     fn exports(&self) -> impl Future<Output = Vec<Export>> + Send;
 
-    /// Opens the export that a client chose; none if it has gone meanwhile.
+    /// Opens the export that a client chose; none if it has been removed meanwhile.
     fn open(&self, name: &str) -> impl Future<Output = Option<Self::Volume>> + Send;
 }
 
 /// An open export. Ranges are in bytes, of any alignment, and lie within the export.
 ///
-/// Whatever changes a volume is durable and visible to every client of every server once it is answered. So FUA needs
-/// nothing, and clients may spread their requests over as many connections as they like.
+/// A change is durable, and visible to every client of every server, once it is acknowledged. So FUA requires nothing, and clients may
+/// distribute their requests over any number of connections.
 pub trait Volume: Send + Sync + 'static {
-    /// Buffers that, joined, are the bytes at `offset`.
+    /// Reads the bytes at `offset`, as buffers to be joined.
     fn read(&self, offset: u64, length: usize) -> impl Future<Output = Result<Vec<Bytes>, Error>> + Send;
 
     /// Writes the bytes at `offset`.
@@ -41,25 +41,25 @@ pub trait Volume: Send + Sync + 'static {
     /// Makes the range read as zeros.
     fn zero(&self, offset: u64, length: u64, space: Space) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// The client needs the range's content no more. Parts of blocks may keep theirs.
+    /// The client does not need the content of the range any more. Partial blocks may keep theirs.
     fn trim(&self, offset: u64, length: u64) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Ends when everything answered before is durable.
+    /// Returns when all acknowledged changes are durable.
     fn flush(&self) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// The client is gone: what it asked for and is not begun is not begun any more. What is under way ends soon, in whatever way, and is
-    /// not begun anew; requests of others that are made after this, and touch the same blocks, happen after it.
+    /// The client is gone: its requests that were not started are dropped. Those in progress end soon, successfully or not, and are not
+    /// retried; requests of other clients that are made after this, and concern the same blocks, take effect after them.
     fn abandon(&self);
 
-    /// Runs from `offset` on: how many bytes, and whether they are allocated. May stop short of `length`, but not
-    /// before the first byte.
+    /// The runs from `offset` on: how many bytes, and whether they are allocated. They may end before `length` bytes, but contain at least
+    /// one byte.
     fn allocation(&self, offset: u64, length: u64) -> impl Future<Output = Result<Vec<(u64, bool)>, Error>> + Send;
 }
 
-/// What becomes of the space under zeros.
+/// What happens to the space of zeroed blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Space {
-    /// It may be given back.
+    /// It may be released.
     GiveBack,
     /// It stays allocated, so that a later write can't fail for want of it.
     Keep,
@@ -69,20 +69,20 @@ pub enum Space {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct Error {
-    /// What kind of failure.
+    /// The kind of failure.
     pub number: ErrorNumber,
     /// What happened, and what to do.
     pub text: Cow<'static, str>,
 }
 
 impl Error {
-    /// A failure of this kind, explained.
+    /// A failure of this kind, with an explanation.
     pub fn new(number: ErrorNumber, text: impl Into<Cow<'static, str>>) -> Error {
         Error { number, text: text.into() }
     }
 }
 
-/// The kinds of failure that the protocol knows and this server uses.
+/// The error numbers of the protocol that this server uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum ErrorNumber {

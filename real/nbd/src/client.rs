@@ -1,7 +1,7 @@
-//! A client with many requests in flight on one connection: what a benchmark drives a server with.
+//! An NBD client with many requests in flight on one connection, with which benchmarks drive a server.
 //!
-//! It speaks fixed newstyle and simple replies, with any server. Requests that are made before the connection's writer
-//! comes to its turn go out in one write; replies are taken in whatever order they come.
+//! It works with any server that speaks fixed newstyle and simple replies. Requests that are made before the connection's writer runs are
+//! sent in one write; replies are accepted in any order.
 
 use crate::protocol::*;
 use braid_shell::Address;
@@ -16,15 +16,15 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// How long a server may take to let a client choose its export.
+/// How long a server may take for the handshake.
 const OPEN_WAIT: Duration = Duration::from_secs(10);
 /// How long a request may take: longer than a host of the array tries.
 const ANSWER_WAIT: Duration = Duration::from_secs(45);
-/// How much is read at once.
+/// How much is read at once, in bytes.
 const READ_BYTES: usize = 256 << 10;
-/// With less room than this, a new buffer is better than another short read.
+/// If a buffer has less room than this, in bytes, it is replaced by a new one.
 const ROOM_MIN: usize = 16 << 10;
-/// The longest answer to an option that makes sense.
+/// The longest answer to an option that is accepted, in bytes.
 const OPTION_REPLY_BYTES_MAX: usize = 64 << 10;
 const SIMPLE_REPLY_BYTES: usize = 16;
 
@@ -36,30 +36,30 @@ pub struct Client {
     _tasks: JoinSet<()>,
 }
 
-/// Why a request, or the opening, did not work.
+/// Why a request or the handshake failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
-    /// The system, or the server, has ended the connection.
+    /// The connection was closed by the system or the server.
     #[error("the connection to the NBD server broke: {0}")]
     Broken(String),
-    /// What came is not the protocol.
-    #[error("what listens there is not an NBD server that this client understands")]
+    /// The server sent something that is not the protocol.
+    #[error("the server does not speak NBD in a way that this client understands")]
     NotUnderstood,
     /// The server does not serve the export.
     #[error("the NBD server refuses the export '{export}': {reason}")]
     NoExport {
-        /// As it was asked for.
+        /// The export's name.
         export: String,
-        /// In the server's words.
+        /// The server's explanation.
         reason: String,
     },
-    /// The server could not do what was asked.
+    /// The server answered a request with an error.
     #[error("the NBD server answers with error {number}")]
     Refused {
-        /// As in errno.h.
+        /// The error number, as in errno.h.
         number: u32,
     },
-    /// Nothing came for too long.
+    /// The server did not answer within this time.
     #[error("the NBD server did not answer within {0:?}")]
     Silent(Duration),
 }
@@ -73,7 +73,7 @@ impl From<io::Error> for ClientError {
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    /// Told when there is something to send.
+    /// Notified when there is something to send.
     filled: Notify,
 }
 
@@ -87,13 +87,13 @@ struct State {
 
 #[derive(Debug)]
 struct Pending {
-    /// Bytes of data that come with a good reply.
+    /// The number of data bytes that a successful reply carries.
     length: usize,
     answer: oneshot::Sender<Result<Bytes, ClientError>>,
 }
 
 impl Client {
-    /// Connects, and chooses an export. Call it within a tokio runtime.
+    /// Connects and chooses an export. Must be called within a tokio runtime.
     pub async fn open(address: &Address, export: &str) -> Result<Client, ClientError> {
         let opening = async {
             match address {
@@ -133,12 +133,12 @@ impl Client {
         Ok(Client { shared, bytes, _tasks: tasks })
     }
 
-    /// The export's size.
+    /// The export's size in bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The `length` bytes at `offset`.
+    /// Reads `length` bytes at `offset`.
     pub async fn read(&self, offset: u64, length: usize) -> Result<Bytes, ClientError> {
         self.call(command::READ, offset, length, &[], length).await
     }
@@ -182,10 +182,10 @@ impl Client {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nobody panics while holding it")
+        self.state.lock().expect("no thread panics while holding it")
     }
 
-    /// Everybody who waits, and everybody who comes, is told.
+    /// Fails all present and future requests.
     fn fail(&self, error: ClientError) {
         let mut state = self.lock();
         let error = state.broken.get_or_insert(error).clone();
@@ -216,7 +216,7 @@ async fn receive(shared: &Shared, mut read: impl AsyncRead + Unpin) -> Result<st
     }
 }
 
-/// Takes every whole reply off `input`. Returns how many bytes are missing to the next at least.
+/// Takes all complete replies from `input`. Returns the least number of bytes that the next reply still lacks.
 fn take_replies(state: &mut State, input: &mut BytesMut) -> Result<usize, ClientError> {
     loop {
         let Some(mut head) = input.get(..SIMPLE_REPLY_BYTES) else {
@@ -233,12 +233,12 @@ fn take_replies(state: &mut State, input: &mut BytesMut) -> Result<usize, Client
         input.advance(SIMPLE_REPLY_BYTES);
         let data = input.split_to(length).freeze();
         let pending = state.pending.remove(&cookie).expect("just looked up");
-        // Nobody may be waiting any more.
+        // The caller may have stopped waiting.
         let _ = pending.answer.send(if number == 0 { Ok(data) } else { Err(ClientError::Refused { number }) });
     }
 }
 
-/// The handshake. Returns the export's size in bytes.
+/// Performs the handshake. Returns the export's size in bytes.
 async fn choose(
     read: &mut (impl AsyncRead + Unpin),
     write: &mut (impl AsyncWrite + Unpin),

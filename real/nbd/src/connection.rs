@@ -1,8 +1,8 @@
-//! One client: the codec on a socket.
+//! The connection of one client: the codec on a socket.
 //!
-//! Requests are answered in the order in which they end. One wake-up reads all that has come, starts it, gathers every
-//! reply that is ready, and sends them in one go; no request gets a task of its own. A client may have only so much in
-//! flight or unread; beyond that nothing more is read from it.
+//! Requests are answered in the order of completion. Each wake-up of the task reads everything that has arrived, starts the requests,
+//! collects all replies that are ready, and sends them in one write; requests have no tasks of their own. A client's data in flight and
+//! unread is bounded; beyond that, the server stops reading from it (back-pressure).
 
 use crate::handshake::{Handshake, HandshakeError, Progress, Session};
 use crate::neighbours::Neighbours;
@@ -22,14 +22,14 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 
-/// How much is read at once.
+/// How much is read at once, in bytes.
 const READ_BYTES: usize = 256 << 10;
-/// With less room than this, a new buffer is better than another short read.
+/// If a buffer has less room than this, in bytes, it is replaced by a new one.
 const ROOM_MIN: usize = 16 << 10;
-/// How many buffers one write sends at most.
+/// The most buffers in one write.
 const SLICES: usize = 256;
 
-/// Why a connection ended early. None of it concerns anybody else.
+/// Why a connection was ended by the server. Other connections are not affected.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectionError {
     #[error("the connection broke: {0}")]
@@ -44,10 +44,10 @@ pub(crate) enum ConnectionError {
     ExportGone { name: String },
 }
 
-/// Serves a client until it leaves, or until `stop` says true: then what it has in flight is finished first.
+/// Serves a client until it leaves, or until `stop` becomes true: then its requests in flight are finished first.
 ///
-/// `socket` is another handle of the stream's, to see whether the client has closed it. `has_chosen` becomes true once the client has chosen an
-/// export.
+/// `socket` is another handle of the stream's socket, by which it is checked whether the client has closed it. `has_chosen` becomes true
+/// once the client has chosen an export.
 pub(crate) async fn serve_client<S, B>(
     mut stream: S,
     socket: OwnedFd,
@@ -83,7 +83,7 @@ where
         input,
         requests: Requests::new(&session),
         begin: move |request| answer(volume, request),
-        // Who comes back after a loss of its connection must not be overtaken by what it had asked for before.
+        // A client that reconnects after losing its connection must not be overtaken by its own earlier requests.
         before: || place.abandon_the_gone(),
         on_end: |leave: Leave| match leave {
             Leave::Taken => place.take_leave(),
@@ -96,7 +96,7 @@ where
         settings,
     };
     let mut stopping = pin!(async move {
-        // The server's end without a word is as good as a word.
+        // If the sender is dropped, the server has ended, which counts as a stop.
         let _ = stop.wait_for(|stop| *stop).await;
     });
     let mut stopped = false;
@@ -111,12 +111,12 @@ where
     if end.is_err() {
         volume.abandon();
     }
-    // What is under way counts until it has ended, though nobody is left to hear of it.
+    // Operations in progress are awaited, even if the client is gone.
     while transmission.in_flight.next().await.is_some() {}
     end
 }
 
-/// Speaks the handshake. No session: the client left.
+/// Performs the handshake. No session if the client left.
 async fn negotiate<S, B>(
     stream: &mut S,
     input: &mut BytesMut,
@@ -133,7 +133,7 @@ where
     loop {
         let exports = backend.exports().await;
         let progress = handshake.take(input, &exports, &mut out)?;
-        // Before the client hears of it.
+        // Before the client is told.
         has_chosen.store(matches!(progress, Progress::Chosen(_)), Ordering::Relaxed);
         stream.write_all_buf(&mut out).await?;
         match progress {
@@ -149,7 +149,7 @@ where
     }
 }
 
-/// Performs one request. Returns its weight, too, which it no longer has.
+/// Executes one request. Returns its weight, which it no longer has afterwards, and the reply.
 async fn answer<V: Volume>(volume: &V, request: Request) -> (usize, Reply) {
     let (weight, cookie) = (request.weight(), request.cookie);
     let outcome = match request.command {
@@ -175,33 +175,33 @@ async fn perform<V: Volume>(volume: &V, command: Command) -> Result<Outcome, Err
             reply::extents(volume.allocation(offset, length).await?, length, only_first)
         }
         Command::Flush => volume.flush().await.map(done),
-        // Nothing is kept in this host that could be filled ahead of a read.
+        // This host has no cache that could be filled ahead of a read.
         Command::Cache => Ok(Outcome::Done),
-        Command::Disconnect => unreachable!("a disconnect is no request to the volume"),
+        Command::Disconnect => unreachable!("a disconnect is not a request to the volume"),
     }
 }
 
-/// How a client says its last.
+/// How a client's connection ended.
 enum Leave {
-    /// It disconnects in order.
+    /// The client sent a disconnect request.
     Taken,
-    /// Its end of the connection is closed.
+    /// The client closed its end of the connection.
     Lost,
 }
 
-/// The part of a connection behind the handshake.
+/// The part of a connection after the handshake.
 struct Transmission<'a, S, A, F, N, L> {
     stream: S,
     input: BytesMut,
     requests: Requests,
     begin: A,
-    /// Called before any request that has just come is begun.
+    /// Called before the requests that have just arrived are started.
     before: N,
     on_end: L,
     in_flight: FuturesUnordered<F>,
     bytes_in_flight: usize,
     output: Output,
-    /// False once the client has said its last.
+    /// False once the connection has ended on the client's side.
     reading: bool,
     settings: &'a Settings,
 }
@@ -214,7 +214,7 @@ where
     N: Fn(),
     L: Fn(Leave),
 {
-    /// Goes on until nothing more can be done now. Ready when the client has left and has got all its answers.
+    /// Makes all progress that is possible now. Ready when the client has left and all its replies were sent.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         loop {
             self.take_requests()?;
@@ -230,7 +230,7 @@ where
         }
     }
 
-    /// The server stops: what has come is refused, what was begun is finished, and nothing more is read.
+    /// The server stops: requests that were not started are refused, those in progress are finished, and nothing more is read.
     fn refuse_what_came(&mut self) -> Result<(), ConnectionError> {
         while let Some(request) = self.next_request()? {
             let error = Error::new(ErrorNumber::Shutdown, "the server is stopping");

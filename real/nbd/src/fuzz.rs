@@ -1,4 +1,4 @@
-//! What a fuzzer may throw at the codec: any bytes, in pieces of any size. The same bodies run as property tests.
+//! Bodies of fuzz targets for the codec: any bytes, in pieces of any size. They also run as property tests.
 
 use crate::Export;
 use crate::handshake::{Handshake, HandshakeError, Progress, Session};
@@ -8,8 +8,7 @@ use bytes::{Buf, Bytes, BytesMut};
 
 const EXPORT_BYTES: u64 = 1 << 20;
 
-/// A client sends `data` in the handshake. What it is answered must not depend on how its bytes are cut, and must be
-/// what a client can take apart.
+/// A client sends `data` in the handshake. The answers must not depend on how its bytes are split, and must be well-formed.
 pub fn fuzz_handshake(data: &[u8]) {
     let Some((&piece, data)) = data.split_first() else {
         return;
@@ -19,8 +18,8 @@ pub fn fuzz_handshake(data: &[u8]) {
     check_option_replies(whole.0, matches!(whole.1, Some(Ok(Progress::Chosen(_)))));
 }
 
-/// A client sends `data` behind the handshake. What is understood must not depend on how its bytes are cut, and must lie
-/// within the export.
+/// A client sends `data` after the handshake. The decoded requests must not depend on how its bytes are split, and must lie within the
+/// export.
 pub fn fuzz_requests(data: &[u8]) {
     let &[piece, session, ref data @ ..] = data else {
         return;
@@ -33,7 +32,7 @@ pub fn fuzz_requests(data: &[u8]) {
     whole.0.iter().filter_map(|request| request.command.as_ref().ok()).for_each(check_command);
 }
 
-/// All answers to `data`, and how it ended, if it did.
+/// All answers to `data`, and the result, if the handshake ended.
 fn handshake(data: &[u8], piece: usize) -> (Bytes, Option<Result<Progress, HandshakeError>>) {
     let export = |name: &str| Export { name: name.into(), bytes: EXPORT_BYTES, description: "an export".into() };
     let exports = [export("a"), export("b")];
@@ -57,11 +56,11 @@ fn check_option_replies(mut replies: Bytes, chosen: bool) {
         let length = replies.get_u32() as usize;
         replies.advance(length);
     }
-    // Only EXPORT_NAME is answered otherwise: with a size, flags, and zeros perhaps.
+    // Only EXPORT_NAME has another form of answer: a size, flags, and optional zeros.
     assert!(replies.is_empty() || (chosen && [10, 134].contains(&replies.len())), "{replies:?}");
 }
 
-/// All requests in `data`, and how it ended if it did.
+/// All requests in `data`, and the error, if decoding failed.
 fn requests(session: &Session, data: &[u8], piece: usize) -> (Vec<Request>, Option<DecodeError>) {
     let (mut requests, mut input, mut taken) = (Requests::new(session), BytesMut::new(), Vec::new());
     for piece in data.chunks(piece) {

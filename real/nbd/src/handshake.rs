@@ -1,4 +1,4 @@
-//! The handshake: a client haggles over options until it has chosen an export. Pure: bytes in, bytes out.
+//! The handshake: a client negotiates options until it chooses an export. Pure: bytes in, bytes out.
 //!
 //! ```text
 //!     server  greeting ─►
@@ -7,16 +7,16 @@
 //!     client           ◄─ GO (or the old EXPORT_NAME)                           server  size, flags ─►   transmission begins
 //! ```
 //!
-//! One call takes one option, and its answer is to be sent before the next call: a client that asks without reading
-//! can't make the answers pile up.
+//! Each call handles one option, whose answer must be sent before the next call: so a client that sends options without reading the answers
+//! cannot make them pile up.
 
 use crate::Export;
 use crate::protocol::*;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
-/// The longest option that is read; GO with the longest name and all meta contexts fits many times.
+/// The longest option that is read, in bytes: many times that of GO with the longest name and all meta contexts.
 const OPTION_BYTES_MAX: usize = 64 << 10;
-/// A client that has asked so often without choosing never will.
+/// The most options of a client before it must have chosen an export.
 const OPTIONS_MAX: u32 = 4096;
 const OPTION_HEADER_BYTES: usize = 16;
 
@@ -26,35 +26,35 @@ pub(crate) struct Handshake {
     heard_flags: bool,
     no_zeroes: bool,
     structured: bool,
-    /// The export for which `base:allocation` was chosen; it holds for no other.
+    /// The export for which `base:allocation` was chosen; it is not valid for others.
     allocation_for: Option<String>,
     options: u32,
 }
 
-/// What a call has brought.
+/// The result of a call.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// Nothing: more bytes are needed.
+    /// The option is incomplete: more bytes are needed.
     Incomplete,
-    /// Something was taken; there may be more in the input.
+    /// An option was handled; there may be more in the input.
     Answered,
-    /// The client has chosen; what follows in the input are requests.
+    /// The client has chosen an export; the rest of the input are requests.
     Chosen(Session),
-    /// The client goes away.
+    /// The client has aborted.
     Aborted,
 }
 
-/// What was agreed on.
+/// The result of the negotiation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Session {
     pub export: Export,
     /// Replies are structured.
     pub structured: bool,
-    /// BLOCK_STATUS may be asked.
+    /// BLOCK_STATUS is allowed.
     pub allocation: bool,
 }
 
-/// Why a client can't be talked to.
+/// Why the handshake failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum HandshakeError {
     #[error("the client sent the unknown flags {flags:#x}: is it an NBD client?")]
@@ -65,19 +65,19 @@ pub(crate) enum HandshakeError {
     OptionTooLong { length: usize },
     #[error("the client sent {OPTIONS_MAX} options without choosing an export")]
     TooManyOptions,
-    // EXPORT_NAME leaves no other way than to hang up.
+    // EXPORT_NAME has no error reply: the protocol requires a disconnect.
     #[error("the client asked for the export '{name}', which does not exist")]
     NoSuchExport { name: String },
 }
 
-/// What an option is answered if it can't be granted.
+/// The error reply to an option.
 struct Refusal {
     reply: u32,
     text: String,
 }
 
 impl Handshake {
-    /// The server speaks first.
+    /// The server's greeting, with which the handshake begins.
     pub fn greeting() -> [u8; 18] {
         let mut greeting = [0; 18];
         let mut to = &mut greeting[..];
@@ -87,7 +87,7 @@ impl Handshake {
         greeting
     }
 
-    /// Takes one option off `input` and answers it into `out`.
+    /// Takes one option from `input` and appends the answer to `out`.
     pub fn take(
         &mut self,
         input: &mut BytesMut,
@@ -195,7 +195,7 @@ impl Handshake {
     ) -> Result<(), Refusal> {
         let setting = option == option::SET_META_CONTEXT;
         if setting {
-            // Each choice replaces the one before, even if it fails.
+            // Each choice replaces the previous one, even if it fails.
             self.allocation_for = None;
             if !self.structured {
                 return Err(Refusal::invalid("choose STRUCTURED_REPLY before a meta context"));
@@ -241,7 +241,7 @@ impl Handshake {
             to.put_u64(export.bytes);
             to.put_u16(self.transmission_flags());
         });
-        // Each is told once, however often it was asked for.
+        // Each information is sent once, however often it was requested.
         let asked: Vec<u16> = (0..count).map(|_| body.get_u16()).collect();
         if asked.contains(&info::NAME) {
             put_info(out, option, info::NAME, |to| to.put_slice(export.name.as_bytes()));
@@ -317,7 +317,7 @@ fn on_list(body: &Bytes, exports: &[Export], out: &mut BytesMut) -> Result<(), R
     Ok(())
 }
 
-/// The empty name means the only export, if there is but one.
+/// The export of this name. The empty name denotes the only export, if there is just one.
 fn find<'a>(name: &str, exports: &'a [Export]) -> Option<&'a Export> {
     match exports {
         [only] if name.is_empty() => Some(only),

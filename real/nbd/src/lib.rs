@@ -1,13 +1,13 @@
-//! The NBD front end: serves volumes to every client of the Network Block Device protocol.
+//! The NBD front end: a server that serves volumes to any client of the Network Block Device protocol.
 //!
 //! ```text
 //!     client ── bytes ──► Handshake ── Session ──► Requests ── Command ──► Volume (a host of the array)
 //!            ◄────────────────── Output ◄── Reply ◄───────────────────────┘
 //! ```
 //!
-//! The codec (`handshake`, `request`, `reply`) is pure: bytes in, values out, and back. `connection` is the one place where
-//! it meets a socket. What is served is behind the [`Backend`] trait, so that tests serve memory; [`HostBackend`]
-//! serves the array. [`Client`] is the other side, for benchmarks. `docs/nbd.md` says which parts of the protocol are spoken.
+//! The codec (`handshake`, `request`, `reply`) is pure: bytes in, values out, and the reverse. Only `connection` joins it to a socket. The
+//! exports are behind the [`Backend`] trait, so that tests can serve memory; [`HostBackend`] serves an array. [`Client`] is a client for
+//! benchmarks. `docs/nbd.md` lists the supported parts of the protocol.
 
 mod backend;
 mod client;

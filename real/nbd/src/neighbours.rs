@@ -1,8 +1,8 @@
-//! The clients of a server that have the same export open.
+//! The neighbours of a client: the other clients of the server that have the same export open.
 //!
-//! A client that has lost its connection comes back on another. The end of the first one may not have been read yet, since its task had no
-//! turn, or since the server reads no more from a client that has much in flight. So, before a connection begins what it was asked, it
-//! looks whether others of its export have ended, and abandons these.
+//! A client that has lost its connection reconnects. The server may not have noticed the end of the first connection yet, since its task
+//! had no turn, or since the server has stopped reading from a client with much in flight. So, before a connection starts requests, it
+//! checks whether other connections of its export have ended, and abandons their requests.
 
 use crate::Volume;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -23,7 +23,7 @@ struct Neighbour<V> {
     volume: Arc<V>,
 }
 
-/// A client's place among them, until it is dropped.
+/// The entry of a client, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct NeighbourSlot<V> {
     neighbours: Arc<Neighbours<V>>,
@@ -37,7 +37,7 @@ impl<V> Default for Neighbours<V> {
 }
 
 impl<V: Volume> Neighbours<V> {
-    /// A client has opened an export.
+    /// Adds a client that has opened an export.
     pub fn join(self: &Arc<Self>, export: &str, socket: OwnedFd, volume: Arc<V>) -> NeighbourSlot<V> {
         let own = Arc::new(Neighbour { export: export.to_string(), socket, volume });
         self.lock().push(own.clone());
@@ -52,7 +52,7 @@ impl<V> Neighbours<V> {
 }
 
 impl<V: Volume> NeighbourSlot<V> {
-    /// Abandons what is under way for others of the same export whose clients have closed their connections.
+    /// Abandons the requests of other clients of the same export that have closed their connections.
     pub fn abandon_the_gone(&self) {
         let mut clients = self.neighbours.lock();
         if clients.len() < 2 {
@@ -61,7 +61,7 @@ impl<V: Volume> NeighbourSlot<V> {
         let is_other = |other: &Arc<Neighbour<V>>| other.export == self.own.export && !Arc::ptr_eq(other, &self.own);
         let others: Vec<_> = clients.iter().filter(|other| is_other(other)).cloned().collect();
         let mut polled: Vec<_> = others.iter().map(|other| PollFd::new(&other.socket, PollFlags::RDHUP)).collect();
-        // An error would be for want of memory: what the sockets say of themselves is then read by their tasks.
+        // Poll fails only for want of memory: then each connection's task finds out by reading its socket.
         if polled.is_empty() || poll(&mut polled, Some(&Timespec::default())).unwrap_or(0) == 0 {
             return;
         }
@@ -75,7 +75,7 @@ impl<V: Volume> NeighbourSlot<V> {
 }
 
 impl<V> NeighbourSlot<V> {
-    /// The client has taken leave: what it asked for is finished though it closes its connection.
+    /// The client has disconnected in order: its requests are finished even though it closes its connection.
     pub fn take_leave(&self) {
         self.neighbours.lock().retain(|client| !Arc::ptr_eq(client, &self.own));
     }

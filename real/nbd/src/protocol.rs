@@ -1,10 +1,10 @@
-//! The numbers of the protocol, by the names that its specification gives them. All are big endian on the wire.
+//! The constants of the protocol, with the names of its specification. All numbers are big-endian on the wire.
 
-/// The longest READ or WRITE. It is advertised, and what every client assumes when nothing is.
+/// The longest READ or WRITE, in bytes. It is advertised, and it is what every client assumes without advertisement.
 pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
-/// The longest name of an export or meta context, and the longest text of an error.
+/// The longest name of an export or meta context, and the longest text of an error, in bytes.
 pub(crate) const STRING_BYTES_MAX: usize = 4096;
-/// Any alignment will do, but whole blocks are cheapest.
+/// Any alignment is allowed, but whole blocks are cheapest.
 pub(crate) const PREFERRED_BLOCK_BYTES: u32 = 4096;
 
 pub(crate) const GREETING_MAGIC: u64 = 0x4e42_444d_4147_4943;
@@ -20,7 +20,7 @@ pub(crate) mod greeting {
     pub const NO_ZEROES: u16 = 1 << 1;
 }
 
-/// What a client may ask in the handshake.
+/// Options: a client's requests in the handshake.
 pub(crate) mod option {
     pub const EXPORT_NAME: u32 = 1;
     pub const ABORT: u32 = 2;
@@ -32,7 +32,7 @@ pub(crate) mod option {
     pub const SET_META_CONTEXT: u32 = 10;
 }
 
-/// How the server answers an option.
+/// The server's replies to options.
 pub(crate) mod option_reply {
     pub const ACK: u32 = 1;
     pub const SERVER: u32 = 2;
@@ -44,7 +44,7 @@ pub(crate) mod option_reply {
     pub const ERR_TOO_BIG: u32 = (1 << 31) + 9;
 }
 
-/// What INFO and GO tell of an export.
+/// Kinds of information about an export, sent for INFO and GO.
 pub(crate) mod info {
     pub const EXPORT: u16 = 0;
     pub const NAME: u16 = 1;
@@ -52,7 +52,7 @@ pub(crate) mod info {
     pub const BLOCK_SIZE: u16 = 3;
 }
 
-/// What an export can do.
+/// Transmission flags: the capabilities of an export.
 pub(crate) mod transmission {
     pub const HAS_FLAGS: u16 = 1 << 0;
     pub const SEND_FLUSH: u16 = 1 << 2;
@@ -65,7 +65,7 @@ pub(crate) mod transmission {
     pub const SEND_FAST_ZERO: u16 = 1 << 11;
 }
 
-/// What a client may ask of an export.
+/// Commands: a client's requests after the handshake.
 pub(crate) mod command {
     pub const READ: u16 = 0;
     pub const WRITE: u16 = 1;
@@ -86,7 +86,7 @@ pub(crate) mod command_flag {
     pub const FAST_ZERO: u16 = 1 << 4;
 }
 
-/// Kinds and flags of the chunks of a structured reply.
+/// The types and flags of the chunks of a structured reply.
 pub(crate) mod chunk {
     pub const DONE: u16 = 1 << 0;
 
@@ -96,7 +96,7 @@ pub(crate) mod chunk {
     pub const ERROR: u16 = (1 << 15) + 1;
 }
 
-/// The one meta context: which bytes are allocated.
+/// The only meta context: which bytes are allocated.
 pub(crate) mod base_allocation {
     pub const NAME: &str = "base:allocation";
     pub const ID: u32 = 1;

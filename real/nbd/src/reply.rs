@@ -1,5 +1,5 @@
-//! Replies, onto the wire. Pure. They are collected in a queue of buffers that one vectored write sends: headers stand
-//! together in buffers of their own, data is never copied unless it is short.
+//! Encoding of replies. Pure. Replies are collected in a queue of buffers that one vectored write sends: headers share buffers of their
+//! own, and data is not copied unless it is short.
 
 use crate::protocol::*;
 use crate::{Error, ErrorNumber};
@@ -7,40 +7,40 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-/// The most runs in one answer to BLOCK_STATUS; the client asks on from where they end.
+/// The most runs in one answer to BLOCK_STATUS; the client asks again for the rest.
 const EXTENTS_MAX: usize = 4096;
-/// Data up to this length costs less to copy than to send as a buffer of its own.
+/// Data up to this length, in bytes, is copied, which is cheaper than a buffer of its own.
 const COPIED_BYTES_MAX: usize = 512;
 const HEADERS_BYTES: usize = 16 << 10;
 
-/// How a request ended.
+/// The reply to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reply {
     pub cookie: u64,
     pub outcome: Result<Outcome, Error>,
 }
 
-/// What a request brought.
+/// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Done,
-    /// Buffers that, joined, are the `length` bytes at `offset`.
+    /// The `length` bytes at `offset`, as buffers to be joined.
     Data {
         offset: u64,
         length: usize,
         buffers: Vec<Bytes>,
     },
-    /// Runs of bytes, and whether they are allocated; not none.
+    /// Runs of bytes, and whether they are allocated; at least one.
     Extents(Vec<(u32, bool)>),
 }
 
-/// Replies on their way to a client.
+/// Replies that are to be sent to a client.
 #[derive(Debug)]
 pub(crate) struct Output {
     structured: bool,
     queue: VecDeque<Bytes>,
     queued_bytes: usize,
-    /// What comes behind the queue.
+    /// The end of the queue, to which headers and short data are appended.
     tail: BytesMut,
 }
 
@@ -49,7 +49,7 @@ impl Output {
         Output { structured, queue: VecDeque::new(), queued_bytes: 0, tail: BytesMut::new() }
     }
 
-    /// How much waits to be sent.
+    /// How many bytes are to be sent.
     pub fn bytes(&self) -> usize {
         self.queued_bytes + self.tail.len()
     }
@@ -66,7 +66,7 @@ impl Output {
         }
     }
 
-    /// Shows what is to be sent first, in order. Returns how many of `slices` it filled.
+    /// Fills `slices` with the first buffers to be sent, in order. Returns how many it filled.
     pub fn peek<'a>(&'a mut self, slices: &mut [IoSlice<'a>]) -> usize {
         self.close_tail();
         let mut filled = 0;
@@ -77,11 +77,11 @@ impl Output {
         filled
     }
 
-    /// Forgets the first `bytes` bytes: they were sent.
+    /// Removes the first `bytes` bytes, which were sent.
     pub fn advance(&mut self, mut bytes: usize) {
         self.queued_bytes -= bytes;
         while bytes > 0 {
-            let first = self.queue.front_mut().expect("no more can have been sent than was shown");
+            let first = self.queue.front_mut().expect("at most the bytes returned by peek were sent");
             if bytes < first.len() {
                 return first.advance(bytes);
             }
@@ -92,10 +92,10 @@ impl Output {
 
     fn put_read(&mut self, cookie: u64, offset: u64, length: usize, buffers: Vec<Bytes>) {
         let brought: usize = buffers.iter().map(Bytes::len).sum();
-        assert_eq!(brought, length, "a read brings as many bytes as were asked for");
+        assert_eq!(brought, length, "a read returns as many bytes as were requested");
         match (self.structured, length) {
             (false, _) => self.put_simple(cookie, 0),
-            // A chunk of data is never empty.
+            // A data chunk must not be empty.
             (true, 0) => self.put_chunk(cookie, chunk::NONE, 0),
             (true, _) => {
                 self.put_chunk(cookie, chunk::OFFSET_DATA, 8 + length);
@@ -132,7 +132,7 @@ impl Output {
         self.tail.put_u64(cookie);
     }
 
-    /// The head of a reply's only chunk.
+    /// The header of a reply's only chunk.
     fn put_chunk(&mut self, cookie: u64, kind: u16, length: usize) {
         self.reserve();
         self.tail.put_u32(CHUNK_MAGIC);
@@ -151,7 +151,7 @@ impl Output {
         self.queue.push_back(data);
     }
 
-    /// Makes room for a header, so that many headers share one allocation.
+    /// Reserves space for a header, so that many headers share one allocation.
     fn reserve(&mut self) {
         if self.tail.capacity() - self.tail.len() < 64 {
             self.tail.reserve(HEADERS_BYTES);
@@ -166,7 +166,7 @@ impl Output {
     }
 }
 
-/// Runs as one answer may hold them: joined, cut to the `length` bytes that were asked for, and not too many.
+/// The runs in the form of an answer: joined, cut to the requested `length` bytes, and limited in number.
 pub(crate) fn extents(runs: Vec<(u64, bool)>, length: u64, only_first: bool) -> Result<Outcome, Error> {
     let most = if only_first { 1 } else { EXTENTS_MAX };
     let mut extents: Vec<(u32, bool)> = Vec::new();
@@ -183,7 +183,7 @@ pub(crate) fn extents(runs: Vec<(u64, bool)>, length: u64, only_first: bool) -> 
         }
     }
     if extents.is_empty() {
-        return Err(Error::new(ErrorNumber::Io, "the volume did not say what is allocated"));
+        return Err(Error::new(ErrorNumber::Io, "the volume did not report any allocation"));
     }
     Ok(Outcome::Extents(extents))
 }

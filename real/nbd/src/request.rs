@@ -1,25 +1,26 @@
-//! Requests, off the wire. Pure. What is returned has been checked against the session: a command lies within the
-//! export, and asks for nothing that was not agreed on.
+//! Decoding of requests. Pure. Decoded requests have been checked against the session: a command lies within the export, and uses only what
+//! was negotiated.
 
 use crate::handshake::Session;
 use crate::protocol::*;
 use crate::{Error, ErrorNumber, Space};
 use bytes::{Buf, Bytes, BytesMut};
 
-/// A WRITE that is too long is read to its end, so that it can be refused, unless it is longer than this.
+/// The data of a WRITE that is too long is discarded, so that the WRITE can be refused, up to this length in bytes. Beyond that, the
+/// connection is closed.
 const DRAINED_BYTES_MAX: u32 = 4 * REQUEST_BYTES_MAX;
 const HEADER_BYTES: usize = 28;
 
-/// What a client asks.
+/// A client's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// Names the request; the reply carries it.
+    /// Identifies the request; the reply carries it, too.
     pub cookie: u64,
-    /// What to do, or why that can't be done.
+    /// The command, or why it is refused.
     pub command: Result<Command, Error>,
 }
 
-/// What to do to the export. FUA has no place here: everything is durable when it is answered.
+/// A command to the export. FUA does not appear: every change is durable when it is acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     Read { offset: u64, length: usize },
@@ -32,22 +33,22 @@ pub(crate) enum Command {
     Disconnect,
 }
 
-/// What came is no request. The connection is beyond help, since where the next one begins is unknown.
+/// The input is not a request. The connection must be closed, since it is unknown where the next request begins.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum DecodeError {
     #[error("the client sent {magic:#x} where a request begins")]
     NotARequest { magic: u32 },
-    #[error("the client announced a write of {length} bytes; more than {DRAINED_BYTES_MAX} are not even thrown away")]
+    #[error("the client announced a write of {length} bytes; more than {DRAINED_BYTES_MAX} are not accepted")]
     WriteTooLong { length: u32 },
 }
 
-/// Takes requests off what a client has sent.
+/// The decoder of a client's requests.
 #[derive(Debug)]
 pub(crate) struct Requests {
     export_bytes: u64,
     structured: bool,
     allocation: bool,
-    /// A refused WRITE, and how much of its data is still to be thrown away.
+    /// A refused WRITE, and how many bytes of its data are still to be discarded.
     refused: Option<(Request, usize)>,
 }
 
@@ -69,7 +70,7 @@ impl Requests {
         }
     }
 
-    /// The next request, if all of it is there.
+    /// The next request, if it has arrived completely.
     pub fn take(&mut self, input: &mut BytesMut) -> Result<Option<Request>, DecodeError> {
         if self.refused.is_some() {
             return Ok(self.throw_away(input));
@@ -95,7 +96,7 @@ impl Requests {
         Ok(Some(Request { cookie, command: Ok(command) }))
     }
 
-    /// How many bytes more the request at the front of `input` needs at least.
+    /// The least number of bytes that the request at the front of `input` still lacks.
     pub fn missing(&self, input: &BytesMut) -> usize {
         match (&self.refused, Header::peek(input)) {
             (None, Ok(Some(header))) => (HEADER_BYTES + header.payload()).saturating_sub(input.len()),
@@ -135,7 +136,7 @@ impl Requests {
             return invalid(format!("{} was not negotiated", base_allocation::NAME));
         }
         if header.command == BLOCK_STATUS && header.length == 0 {
-            return invalid("the status of no bytes was asked for".to_string());
+            return invalid("the status of an empty range was requested".to_string());
         }
         if header.offset.checked_add(header.length.into()).is_none_or(|end| end > self.export_bytes) {
             let number = match header.command {
@@ -146,7 +147,7 @@ impl Requests {
         }
         let keeping = command_flag::NO_HOLE | command_flag::FAST_ZERO;
         if header.flags & keeping == keeping {
-            // Zeros under which the space stays are written like any other data.
+            // Zeroes that keep their space are written like any other data.
             return Err(Error::new(ErrorNumber::NotSupported, "zeros without a hole are no faster than a write"));
         }
         Ok(())
@@ -191,13 +192,13 @@ impl Header {
                 Command::Zero { offset, length, space }
             }
             command::BLOCK_STATUS => Command::Allocation { offset, length, only_first: flag(command_flag::REQ_ONE) },
-            _ => unreachable!("check() refuses commands that are unknown"),
+            _ => unreachable!("check() refuses unknown commands"),
         }
     }
 }
 
 impl Request {
-    /// How many bytes of data it holds now, or will when it is answered.
+    /// How many bytes of data the request contains, or its reply will contain.
     pub fn weight(&self) -> usize {
         match &self.command {
             Ok(Command::Read { length, .. }) => *length,

@@ -1,4 +1,4 @@
-//! The listener: one task for each client, and an end that leaves nobody in the middle of a request.
+//! The listener: one task for each client, and a graceful stop that finishes the requests in flight.
 
 use crate::Backend;
 use crate::connection::serve_client;
@@ -18,21 +18,21 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::Instrument;
 
-/// A client that is silent so long is asked whether it is still there.
+/// After this time of silence, the system probes whether a client is still there.
 const KEEPALIVE: Duration = Duration::from_secs(60);
-/// The wait before another try when the system can't accept a connection (no file handles, mostly).
+/// The pause after the system could not accept a connection (usually for want of file descriptors).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// What a server grants its clients.
+/// Limits and time-outs of a server.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How many clients it serves at once. One more takes the place of the one that has taken longest to choose an export; if all have
-    /// chosen one, it is hung up on.
+    /// How many clients it serves at once. Beyond that, a new client replaces the one that has taken longest to choose an export; if all
+    /// have chosen one, the new client is disconnected.
     pub clients_max: usize,
-    /// How many requests a client may have in flight before no more are read from it.
+    /// How many requests a client may have in flight before the server stops reading from it.
     pub requests_max: usize,
-    /// How many bytes of data a client may have in flight or unread before no more requests are read from it. Reached by
-    /// the last request, not kept by it: one of the longest may come on top, and another in the buffer that it comes in.
+    /// How many bytes of data a client may have in flight or unread before the server stops reading requests from it. The last request may
+    /// exceed the limit: by one request of maximum length, and another one in the receive buffer.
     pub bytes_max: usize,
     /// How long a client may take to choose an export.
     pub handshake_timeout: Duration,
@@ -52,26 +52,26 @@ impl Default for Settings {
     }
 }
 
-/// Why a server can't listen.
+/// Why a server cannot listen.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// Somebody else listens there.
-    #[error("{address} is in use: choose another address, or end what listens there")]
+    /// Another process listens there.
+    #[error("{address} is in use: choose another address, or end the process that listens there")]
     InUse {
-        /// Where.
+        /// The address.
         address: Address,
     },
     /// The system refuses.
     #[error("can't listen on {address}")]
     Io {
-        /// Where.
+        /// The address.
         address: Address,
-        /// What it says.
+        /// The system's error.
         source: io::Error,
     },
 }
 
-/// A server that listens already, so that clients may come, but that answers only once it runs.
+/// A server that listens already, so that clients can connect, but that answers only once it runs.
 #[derive(Debug)]
 pub struct Server {
     listener: Listener,
@@ -86,7 +86,7 @@ enum Listener {
 }
 
 impl Server {
-    /// Listens. A Unix socket that a dead server has left behind is replaced.
+    /// Listens. The Unix socket of a dead server is replaced.
     pub async fn bind(address: &Address, settings: Settings) -> Result<Server, BindError> {
         let bound = match address {
             Address::Tcp { host, port } => bind_tcp(host, *port).await,
@@ -101,12 +101,12 @@ impl Server {
         }
     }
 
-    /// Where it listens: with the port that was chosen.
+    /// The address at which it listens, with the port that was assigned.
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// Serves until `stop` ends. Then nobody new is let in, requests in flight are finished, and connections closed.
+    /// Serves until `stop` completes. Then no new client is admitted, requests in flight are finished, and connections are closed.
     pub async fn run<B: Backend>(self, backend: Arc<B>, stop: impl Future<Output = ()>) {
         let (stopping, _) = watch::channel(false);
         let settings = Arc::new(self.settings);
@@ -118,7 +118,7 @@ impl Server {
         }
         drop(self.listener);
         if let Address::Unix(path) = &self.address {
-            // If it is gone already, so much the better.
+            // The socket may have been removed already, which is fine.
             let _ = std::fs::remove_file(path);
         }
         stopping.send_replace(true);
@@ -142,7 +142,7 @@ async fn accept<B: Backend>(
     loop {
         let accepted = match listener {
             Listener::Tcp(listener) => listener.accept().await.and_then(|(stream, peer)| {
-                // Both are refinements: a client is served without them, too.
+                // Both settings are optional: a client is served without them, too.
                 let _ = stream.set_nodelay(true);
                 let _ = keep_alive(stream.as_fd());
                 let socket = stream.as_fd().try_clone_to_owned()?;
@@ -164,10 +164,13 @@ async fn accept<B: Backend>(
         while clients.try_join_next().is_some() {}
         if clients.len() >= settings.clients_max {
             if !choosing.hang_up_on_the_first() {
-                tracing::warn!(%peer, most = settings.clients_max, "too many clients: hung up");
+                tracing::warn!(%peer, most = settings.clients_max, "too many clients: the new one was disconnected");
                 continue;
             }
-            tracing::warn!(most = settings.clients_max, "too many clients: one that had not chosen an export gave way");
+            tracing::warn!(
+                most = settings.clients_max,
+                "too many clients: one that had not chosen an export was disconnected"
+            );
         }
         let chosen: Arc<AtomicBool> = Arc::default();
         let (backend, settings, stop) = (backend.clone(), settings.clone(), stopping.subscribe());
@@ -177,7 +180,7 @@ async fn accept<B: Backend>(
         let client = async move {
             match serve_client(stream, socket, &neighbours, &*backend, &settings, &has_chosen, stop).await {
                 Ok(()) => tracing::debug!("the client has left"),
-                Err(error) => tracing::info!(%error, "the client was hung up on"),
+                Err(error) => tracing::info!(%error, "the client was disconnected"),
             }
         };
         let client = clients.spawn(client.instrument(span));
@@ -185,8 +188,8 @@ async fn accept<B: Backend>(
     }
 }
 
-/// Clients that had not chosen an export when they were last looked at, in the order in which they came. They give way to those who
-/// come while there are too many; clients that have chosen one may be silent for as long as they like.
+/// Clients that had not chosen an export when they were last checked, in the order of arrival. They make room for new clients when there
+/// are too many; clients that have chosen an export may be silent for any time.
 #[derive(Default)]
 struct Choosing(VecDeque<(Arc<AtomicBool>, AbortHandle)>);
 
@@ -196,7 +199,7 @@ impl Choosing {
         self.0.push_back((chosen, client));
     }
 
-    /// False if there is none.
+    /// Disconnects the oldest one. False if there is none.
     fn hang_up_on_the_first(&mut self) -> bool {
         self.0.retain(is_choosing);
         let first = self.0.pop_front();
@@ -208,7 +211,7 @@ fn is_choosing((chosen, client): &(Arc<AtomicBool>, AbortHandle)) -> bool {
     !chosen.load(Ordering::Relaxed) && !client.is_finished()
 }
 
-/// A socket of either kind.
+/// A TCP or Unix socket.
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
@@ -221,7 +224,7 @@ async fn bind_tcp(host: &str, port: u16) -> io::Result<(Listener, Address)> {
 async fn bind_unix(path: &std::path::Path) -> io::Result<Listener> {
     match UnixListener::bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            // Only a socket to which nobody answers is taken for a dead server's.
+            // Only a socket on which no process accepts connections belongs to a dead server.
             match UnixStream::connect(path).await {
                 Err(refused) if refused.kind() == io::ErrorKind::ConnectionRefused && is_socket(path) => {
                     std::fs::remove_file(path)?;
@@ -239,7 +242,7 @@ fn is_socket(path: &std::path::Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
 }
 
-/// So that a client whose machine has vanished does not stay for ever.
+/// Detects a client whose machine has vanished.
 fn keep_alive(socket: impl AsFd) -> io::Result<()> {
     sockopt::set_socket_keepalive(&socket, true)?;
     sockopt::set_tcp_keepidle(&socket, KEEPALIVE)?;

@@ -1,4 +1,4 @@
-//! The codec against a naive client, which builds and takes apart every message byte by byte.
+//! Tests of the codec against a naive client, which encodes and decodes every message byte by byte.
 
 use crate::fuzz::{fuzz_handshake, fuzz_requests};
 use crate::handshake::{Handshake, HandshakeError, Progress, Session};
@@ -50,7 +50,7 @@ fn info(export: &str, asked: &[u16]) -> Vec<u8> {
 
 type OptionReplies = Vec<(u32, u32, Vec<u8>)>;
 
-/// Sends flags and options; returns the answers as (option, reply, data), and how it ended.
+/// Sends flags and options. Returns the answers as (option, reply, data), and the result.
 fn converse(exports: &[Export], options: &[Vec<u8>]) -> (OptionReplies, Result<Option<Progress>, HandshakeError>) {
     let mut input = BytesMut::from(&3u32.to_be_bytes()[..]);
     options.iter().for_each(|option| input.extend_from_slice(option));
@@ -210,7 +210,7 @@ fn request(flags: u16, command: u16, cookie: u64, offset: u64, length: u32) -> V
     [&magic[..], &flags, &command, &cookie.to_be_bytes(), &offset.to_be_bytes(), &length.to_be_bytes()].concat()
 }
 
-/// Every command that a structured session may send, and its bytes.
+/// Every command that a structured session may send, and its encoding.
 fn any_request() -> impl Strategy<Value = (Request, Vec<u8>)> {
     let command = (0..=7u16, 0..EXPORT_BYTES / 2, 0..100_000u32, any::<[bool; 3]>());
     (any::<u64>(), command).prop_map(|(cookie, (number, offset, length, [fua, one, two]))| {
@@ -324,7 +324,7 @@ proptest! {
     }
 }
 
-/// Options that are nearly right, and some that are not.
+/// Options, most of them nearly valid.
 fn any_option() -> impl Strategy<Value = Vec<u8>> {
     let name = || prop::sample::select(vec!["", "a", "b", "c", "base:allocation", "base:"]);
     prop_oneof![
@@ -336,7 +336,7 @@ fn any_option() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Requests that are nearly right; small ones, so that data does not run out.
+/// Requests that are nearly valid; small ones, so that data does not run out.
 fn any_wild_request() -> impl Strategy<Value = Vec<u8>> {
     let length = prop_oneof![4 => 0..300u32, 1 => any::<u32>()];
     let offset = prop_oneof![4 => 0..1u64 << 20, 1 => any::<u64>()];
@@ -384,12 +384,12 @@ fn what_cannot_be_done_is_refused_with_the_number_that_fits() {
     for (bytes, number) in cases {
         assert_eq!(numbers(true, &bytes), [number], "{bytes:?}");
     }
-    // What follows a refused write is found behind its data.
+    // The request after a refused write is found behind its data.
     let beyond = [request(0, 1, 1, last, 3), vec![0x25; 3], request(0, 3, 2, 0, 0)].concat();
     assert_eq!(numbers(true, &beyond), [NO_SPACE, 0]);
     let too_long = [request(0, 1, 1, 0, (32 << 20) + 1), vec![0x25; (32 << 20) + 1], request(0, 3, 2, 0, 0)].concat();
     assert_eq!(numbers(true, &too_long), [INVALID, 0]);
-    // Without structured replies there is nothing to fragment, and no way to tell the status of blocks.
+    // Without structured replies, fragments are not allowed, and block status is not available.
     assert_eq!(numbers(false, &request(1 << 2, 0, 1, 0, 1)), [INVALID]);
     assert_eq!(numbers(false, &request(0, 7, 1, 0, 1)), [INVALID]);
 }
@@ -436,7 +436,7 @@ fn naive_reply(reply: &Reply, structured: bool) -> Vec<u8> {
         }
         Err(error) if !structured => simple(error.number as u32),
         Err(error) => {
-            // Each é has two bytes, and 4096 are the most.
+            // Each é has two bytes, and at most 4096 are sent.
             let text: String = error.text.chars().take(2048).collect();
             let number = (error.number as u32).to_be_bytes();
             chunk(0x8001, &[&number[..], &(text.len() as u16).to_be_bytes(), text.as_bytes()].concat())

@@ -1,8 +1,8 @@
-//! How clients name an export.
+//! The URIs by which clients name exports.
 
 use braid_shell::Address;
 
-/// The export `name` at `address`, as nbdinfo, nbdcopy, qemu and fio take it.
+/// The URI of the export `name` at `address`, as nbdinfo, nbdcopy, qemu and fio accept it.
 pub fn uri(address: &Address, name: &str) -> String {
     match address {
         Address::Tcp { .. } => format!("nbd://{address}/{}", escaped(name)),
@@ -10,7 +10,7 @@ pub fn uri(address: &Address, name: &str) -> String {
     }
 }
 
-/// Percent-encodes what has a meaning in URIs.
+/// Percent-encodes characters with a meaning in URIs.
 fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for byte in text.bytes() {

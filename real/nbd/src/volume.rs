@@ -1,8 +1,8 @@
-//! Volumes of the array, served by a host: cuts what clients ask into storage transactions.
+//! A backend that serves the volumes of a host: it splits clients' requests into storage transactions.
 //!
-//! What fits into one transaction is atomic, whatever crashes. The pieces of what does not are made of whole stripes
-//! wherever they can be, so that their parity need not be read. Several pieces of a request are under way at once; all
-//! are awaited even if one fails, since the client may write there again once it has its answer.
+//! A request that fits into one transaction is atomic, whatever crashes. A longer one is split into pieces of whole stripes as far as
+//! possible, so that their parity need not be read. Several pieces of a request are in progress at once; all are awaited even if one fails,
+//! since the client may write there again once it has its reply.
 
 use crate::{Backend, Error, ErrorNumber, Export, Space, Volume};
 use braid_base::{BLOCK_BYTES, BlockRange, limits};
@@ -15,18 +15,18 @@ use futures_util::stream::{self, StreamExt};
 use std::sync::{Arc, LazyLock};
 use tokio::sync::{Semaphore, watch};
 
-/// Pieces of one request under way at once.
+/// The most pieces of one request in progress at once.
 const PIECES_AT_ONCE: usize = 8;
-/// The longest range that one transaction zeroes.
+/// The longest range that one transaction zeroes, in bytes.
 const ZERO_BYTES_MAX: u64 = 64 << 20;
-/// A device answers for so many blocks with one extent each, if need be.
+/// A device reports the allocation of this many bytes at least, even if each block is an extent of its own.
 const ALLOCATION_BYTES: u64 = (limits::EXTENTS_MAX * BLOCK_BYTES) as u64;
-/// The longest range whose allocation is told at once; clients ask on.
+/// The longest range whose allocation is reported at once, in bytes; clients ask again for the rest.
 const ALLOCATION_BYTES_MAX: u64 = 64 * ALLOCATION_BYTES;
-/// All requests in flight share the host's table, and 256 MiB: a piece counts once for each 64 KiB that it has begun.
+/// All requests in flight share the host's operation table and 256 MiB of memory: a piece takes one permit for each 64 KiB begun.
 const BYTES_PER_PLACE: u64 = 64 << 10;
 
-/// Clients may ask again and again for what can't be had.
+/// Limits the rate of warnings: clients may repeat a request that fails again and again.
 static UNAVAILABLE: LazyLock<Warning> = LazyLock::new(Warning::default);
 
 static ZEROS: LazyLock<Bytes> = LazyLock::new(|| vec![0; limits::TRANSACTION_BYTES_MAX].into());
@@ -42,16 +42,16 @@ pub struct HostBackend {
 /// A volume that is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServedVolume {
-    /// What clients call it.
+    /// The export's name.
     pub name: String,
-    /// A line for people.
+    /// A description for people, on one line.
     pub description: String,
-    /// How it lies on the devices. The host must have taken it in.
+    /// The layout of the volume. The host must have taken it in.
     pub volume: VolumeDescription,
 }
 
 impl HostBackend {
-    /// Serves what `served` says at each moment; clients that have a volume open keep it.
+    /// Serves the volumes that `served` contains at each moment; clients that have a volume open keep it.
     pub fn new(host: HostClient, served: watch::Receiver<Vec<ServedVolume>>) -> HostBackend {
         HostBackend { host, served, places: Arc::new(Semaphore::new(limits::OPERATIONS_MAX)) }
     }
@@ -116,7 +116,7 @@ impl Volume for HostVolume {
             Space::GiveBack => {
                 let zero = |offset, length| HostRequest::Zero { volume, offset, length };
                 match self.each_piece(offset, length, self.zero_bytes(), zero).await {
-                    // It may have moved since it was opened, to units so small that these pieces have too many of them.
+                    // The volume may have moved since it was opened, to a layout with smaller units, so that a piece has too many of them.
                     Err(Error { number: ErrorNumber::Invalid, .. }) => {
                         self.each_piece(offset, length, limits::TRANSACTION_BYTES_MAX as u64, zero).await
                     }
@@ -166,7 +166,7 @@ impl Volume for HostVolume {
         });
         let mut runs: Vec<(u64, bool)> = runs.map(|(blocks, allocated)| (blocks * block, allocated)).collect();
         if let Some(first) = runs.first_mut() {
-            // The request began within this run's first block.
+            // The request begins within this run's first block.
             first.0 -= offset - start;
         }
         Ok(runs)
@@ -174,7 +174,7 @@ impl Volume for HostVolume {
 }
 
 impl HostVolume {
-    /// Asks for each piece of a range; what the host says, in order.
+    /// Sends a request for each piece of a range; returns the host's answers in order.
     async fn each_piece(
         &self,
         offset: u64,
@@ -183,7 +183,7 @@ impl HostVolume {
         request: impl Fn(u64, u64) -> HostRequest,
     ) -> Result<Vec<HostSuccess>, Error> {
         if length <= most {
-            // What fits into one transaction is one, wherever it begins: it happens wholly or not at all.
+            // A range that fits into one transaction is not split, wherever it begins, so that it is atomic.
             return self.call(request(offset, length), length).await.map(|success| vec![success]).map_err(error);
         }
         let calls = pieces(offset, length, most).map(|(offset, length)| self.call(request(offset, length), length));
@@ -194,7 +194,7 @@ impl HostVolume {
     async fn call(&self, request: HostRequest, length: u64) -> HostOutcome {
         let most = limits::TRANSACTION_BYTES_MAX as u64;
         let places = length.min(most).div_ceil(BYTES_PER_PLACE).max(1);
-        let _places = self.places.acquire_many(places as u32).await.expect("nobody closes it");
+        let _places = self.places.acquire_many(places as u32).await.expect("it is never closed");
         self.session.call(request).await
     }
 
@@ -202,7 +202,7 @@ impl HostVolume {
         whole_stripes(limits::TRANSACTION_BYTES_MAX as u64, self.stripe_bytes())
     }
 
-    /// A device's part has at most one extent in each stripe.
+    /// The longest range to zero in one transaction: on one device it has at most one extent in each stripe.
     fn zero_bytes(&self) -> u64 {
         let stripe = self.stripe_bytes();
         whole_stripes(ZERO_BYTES_MAX.min(stripe * (limits::EXTENTS_MAX as u64 - 1)), stripe)
@@ -213,12 +213,12 @@ impl HostVolume {
     }
 }
 
-/// The longest piece of whole stripes, or, if not even one fits, the longest piece.
+/// The length of a piece: the largest multiple of a stripe within `most`, or `most` itself if a stripe is longer.
 fn whole_stripes(most: u64, stripe: u64) -> u64 {
     if stripe <= most { most / stripe * stripe } else { most }
 }
 
-/// Cuts a range at the multiples of `most`.
+/// Splits a range at the multiples of `most`.
 fn pieces(offset: u64, length: u64, most: u64) -> impl Iterator<Item = (u64, u64)> {
     let end = offset + length;
     let mut at = offset;

@@ -1,4 +1,4 @@
-//! What clients may do to the server, and to each other.
+//! Misbehaving clients, and the effects of clients on each other.
 
 use crate::memory::Memory;
 use crate::running::{Running, scratch};
@@ -7,14 +7,14 @@ use braid_nbd::{BindError, Server, Settings};
 use braid_shell::Address;
 use std::time::Duration;
 
-/// Longer than the slowest machine takes; a test that runs into it has failed.
+/// Longer than the slowest machine takes; a test that reaches it has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn start() -> Running<Memory> {
     Running::start(Settings::default())
 }
 
-/// Waits until so many requests wait at the gate.
+/// Waits until this many requests wait at the gate.
 fn await_waiting(server: &Running<Memory>, count: usize) {
     let mut waiting = server.backend.waiting.subscribe();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
@@ -75,7 +75,7 @@ fn a_request_that_waits_holds_up_no_other() {
     slow.request(READ, 1, 0, 512);
     await_waiting(&server, 1);
     assert_works(&mut Client::open(&server.address, "disk"));
-    // Nor on the same connection: this one is refused, and so answered first.
+    // A second request on the same connection is not held up either: it is refused, and so answered first.
     slow.request(READ, 2, u64::MAX, 512);
     assert_eq!(slow.reply(), (2, 22));
     server.backend.gate.send_replace(true);
@@ -130,7 +130,7 @@ fn what_a_client_asked_for_is_abandoned_when_it_closes_its_connection() {
 
 #[test]
 fn what_a_client_asked_for_is_abandoned_before_others_of_its_export_are_served() {
-    // The server reads no more from the first, and so does not read that it is gone.
+    // The server has stopped reading from the first client, and so does not notice that it is gone.
     let server = Running::start(Settings { requests_max: 2, ..Settings::default() });
     let mut gone = Client::open(&server.address, "stuck");
     let mut other = Client::open(&server.address, "stuck");
@@ -139,7 +139,7 @@ fn what_a_client_asked_for_is_abandoned_before_others_of_its_export_are_served()
     await_waiting(&server, 2);
     drop(gone);
     other.send(&write(1, 2));
-    // Only what the other has asked for is still there.
+    // Only the other client's request is still there.
     await_waiting(&server, 1);
     server.backend.gate.send_replace(true);
     assert_eq!(other.reply(), (1, 0));
@@ -170,7 +170,7 @@ fn a_client_that_vanishes_leaves_nothing_behind() {
     let mut vanishing = Client::open(&server.address, "stuck");
     vanishing.send(&[header(WRITE, 1, 0, 3), vec![1, 2, 3]].concat());
     await_waiting(&server, 1);
-    // With an answer half read, closing resets the connection, as the end of a whole machine would.
+    // Closing with an unread answer resets the connection, as the failure of the client's machine would.
     vanishing.request(READ, 2, u64::MAX, 1);
     vanishing.take(1);
     drop(vanishing);
@@ -243,7 +243,7 @@ fn clients_that_choose_no_export_do_not_lock_others_out() {
     // Both are being served.
     idle.iter_mut().for_each(|client| drop(client.take(18)));
     let mut second = Client::open(&server.address, "disk");
-    assert!(idle[0].rest().is_empty(), "who has waited longest gives way");
+    assert!(idle[0].rest().is_empty(), "the oldest is disconnected");
     let mut third = Client::open(&server.address, "disk");
     assert!(idle[1].rest().is_empty());
     assert!(Client::connect(&server.address).rest().is_empty(), "now all have chosen");
@@ -253,7 +253,7 @@ fn clients_that_choose_no_export_do_not_lock_others_out() {
 #[tokio::test]
 async fn an_address_in_use_is_refused_and_a_dead_servers_socket_replaced() {
     let path = scratch("socket");
-    // A socket that nobody listens on any more.
+    // A socket on which no process listens any more.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let unix = Address::Unix(path.clone());
     let _first = Server::bind(&unix, Settings::default()).await.unwrap();

@@ -1,4 +1,4 @@
-//! The client of this crate, against its server.
+//! This crate's client against its server.
 
 use crate::memory::DISK_BYTES;
 use crate::running::{Running, scratch};
@@ -19,7 +19,7 @@ fn many_requests_in_flight_each_get_their_own_answer() {
         block_on(async {
             let client = Arc::new(Client::open(&server.address, "disk").await.unwrap());
             assert_eq!(client.bytes(), DISK_BYTES);
-            // Of different lengths, so that an answer taken for another would show.
+            // Of different lengths, so that a mismatched answer is detected.
             let content = |number: u64| vec![number as u8 + 1; 1000 + 3000 * number as usize];
             let mut writes = JoinSet::new();
             for number in 0..100 {
@@ -69,7 +69,7 @@ fn what_waits_when_the_server_goes_away_is_told() {
             stream.write_all(&(body.len() as u32).to_be_bytes()).unwrap();
             stream.write_all(body).unwrap();
         }
-        // It hangs up on the first request.
+        // The server disconnects on the first request.
         stream.read_exact(&mut [0; 28]).unwrap();
     });
     block_on(async {

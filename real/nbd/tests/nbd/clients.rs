@@ -1,4 +1,4 @@
-//! The clients that people use. A missing one fails its test.
+//! Third-party clients against the server. A missing program fails its test.
 
 use crate::memory::{DISK_BYTES, Memory};
 use crate::running::{Running, scratch};
@@ -10,11 +10,11 @@ fn start() -> Running<Memory> {
     Running::start(Settings::default())
 }
 
-/// Runs a client to its end. Returns what it said, and whether it was content.
+/// Runs a client to its end. Returns its output, and whether it succeeded.
 fn run(program: &str, arguments: &[&str]) -> (String, bool) {
     let mut command = Command::new("timeout");
     command.arg("300").arg(program).args(arguments);
-    // nbdsh starts python3, and only the system's own has libnbd.
+    // nbdsh starts python3, and only the system's python3 has libnbd.
     command.env("PATH", format!("/usr/bin:{}", std::env::var("PATH").unwrap_or_default()));
     let output = command.output().unwrap();
     let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -29,7 +29,7 @@ fn run_well(program: &str, arguments: &[&str]) -> String {
     said
 }
 
-/// A file as long as the disk, half of it noise, the rest a hole.
+/// A file of the size of the disk, half of it random, the rest a hole.
 fn image() -> std::path::PathBuf {
     let path = scratch("image");
     let mut state = 0x9e37_79b9_7f4a_7c15u64;

@@ -1,5 +1,5 @@
-//! Volumes of an array, with a naive host in the array's place: it answers from memory, each request one step later, and
-//! asserts that none is larger than a storage transaction may be.
+//! Volumes of an array, with a naive host in place of the array: it answers from memory, each request one step later, and asserts that no
+//! request exceeds the limits of a storage transaction.
 
 use crate::running::{Running, scratch};
 use braid_base::{ArrayId, BLOCK_BYTES, DeviceId, Generation, NodeId, Now, Time, VolumeId, limits};
@@ -35,7 +35,7 @@ impl Machine for NaiveHost {
                 self.asked.push((op, request));
                 assert!(self.asked.len() <= limits::OPERATIONS_MAX);
             }
-            // The last comes first, since answers may come in any order.
+            // The last request is answered first, since answers may come in any order.
             Input::Wake => {
                 for (op, request) in std::mem::take(&mut self.asked).into_iter().rev() {
                     out.reply(op, self.answer(request));
@@ -88,7 +88,7 @@ impl NaiveHost {
                 Ok(HostSuccess::Allocation(range.blocks().map(|block| (1, self.blocks.contains_key(&block))).collect()))
             }
             HostRequest::Flush { .. } => Ok(HostSuccess::Done),
-            other => unreachable!("no client asks for {other:?}"),
+            other => unreachable!("no client requests {other:?}"),
         }
     }
 
@@ -132,7 +132,7 @@ fn volume(id: VolumeId, data: usize) -> ServedVolume {
     ServedVolume { name: name.into(), description: "raid5".into(), volume }
 }
 
-/// A backend over a naive host, which runs as long as the runtime that this is called in.
+/// A backend on a naive host, which runs as long as the present runtime.
 fn backend(data: usize) -> HostBackend {
     let us = Node { array: ArrayId([1; 16]), id: NodeId::Host(Generation(1)) };
     let no_devices = watch::channel(BTreeMap::new()).1;
@@ -158,8 +158,7 @@ enum Action {
     Trim,
 }
 
-/// What to do where: at few places, so that changes meet, and beyond the ends of pieces (3.9375 MiB for 3+1, 4 MiB for
-/// 4+1).
+/// An action and its range: at few positions, so that ranges overlap, and across the ends of pieces (3.9375 MiB for 3+1, 4 MiB for 4+1).
 fn any_action() -> impl Strategy<Value = (u64, usize, Action)> {
     let offset = prop_oneof![0..20_000u64, (4 << 20) - 300_000..(4 << 20) + 10_000u64, 0..40u64 << 20];
     let length = prop_oneof![1..20_000usize, 1..12usize << 20];
@@ -185,7 +184,7 @@ proptest! {
             for (offset, length, action) in actions {
                 match action {
                     Action::Write(byte) => {
-                        // Not the same everywhere, so that pieces in a wrong place are noticed.
+                        // The content varies with the position, so that misplaced pieces are detected.
                         let bytes: Vec<u8> = (0..length).map(|at| byte.wrapping_add((at / 1021) as u8)).collect();
                         model[offset as usize..][..length].copy_from_slice(&bytes);
                         volume.write(offset, bytes.into()).await.unwrap();
@@ -204,7 +203,7 @@ proptest! {
                         volume.trim(offset, length as u64).await.unwrap();
                     }
                 }
-                // Mostly what was just changed, and what lies around it.
+                // Mostly the range that was just changed, and its surroundings.
                 let (offset, length) = (offset.saturating_sub(5000), length + 10_000);
                 let read = volume.read(offset, length).await.unwrap().concat();
                 assert!(read == model[offset as usize..][..length], "{offset} {length}");

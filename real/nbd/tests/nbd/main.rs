@@ -1,4 +1,4 @@
-//! The server, real sockets, and real clients.
+//! The server on real sockets, with real clients.
 
 mod behaviour;
 mod client;

@@ -1,4 +1,4 @@
-//! Exports in memory: one that works, one of an odd size, one that fails, one that waits to be let go.
+//! Exports in memory: a working one, one of odd size, one that fails, and one whose requests wait until they are released.
 
 use braid_nbd::{Backend, Error, ErrorNumber, Export, Space, Volume};
 use bytes::Bytes;
@@ -20,7 +20,7 @@ pub struct Memory {
 pub struct Disk {
     content: Arc<Mutex<Content>>,
     mood: Mood,
-    /// Of one connection: whether its client is gone.
+    /// Whether the client of the connection is gone.
     abandoned: watch::Sender<bool>,
 }
 

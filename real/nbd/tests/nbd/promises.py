@@ -8,7 +8,7 @@ MAX = 32 << 20
 
 def connect(export, structured=True, context=True):
     h = nbd.NBD()
-    h.set_strict_mode(0)  # what libnbd would forbid is to reach the server
+    h.set_strict_mode(0)  # requests that libnbd would refuse must reach the server
     h.set_request_structured_replies(structured)
     if context:
         h.add_meta_context(nbd.CONTEXT_BASE_ALLOCATION)
@@ -41,7 +41,7 @@ for structured in (True, False):
     assert h.get_size() == SIZE and h.can_multi_conn() and h.can_fua() and h.can_cache() and h.can_fast_zero()
     assert h.can_df() == structured
 
-    # Any alignment and length, up to the most.
+    # Any alignment and any length up to the maximum.
     for offset, length in ((0, 1), (4095, 2), (511, 4097), (12345, 1000001), (7, MAX)):
         data = bytes((offset + i * 7) % 251 for i in range(1000)) * (length // 1000 + 1)
         data = data[:length]
@@ -51,14 +51,14 @@ for structured in (True, False):
     fails(errno.EINVAL, lambda: h.pwrite(bytes(MAX + 1), 0))
     assert len(h.pread(16, 0)) == 16, "the connection is as good as before"
 
-    # Nothing is nothing.
+    # Empty requests.
     assert h.pread(0, 0) == b""
     h.pwrite(b"", 5)
     h.zero(0, 5)
     h.trim(0, 5)
     h.cache(0, 5)
 
-    # The end.
+    # The end of the export.
     h.pwrite(b"z", SIZE - 1)
     assert h.pread(1, SIZE - 1) == b"z"
     fails(errno.EINVAL, lambda: h.pread(2, SIZE - 1))
@@ -66,7 +66,7 @@ for structured in (True, False):
     fails(errno.ENOSPC, lambda: h.zero(2, SIZE - 1))
     fails(errno.EINVAL, lambda: h.trim(2, SIZE - 1))
 
-    # Zeros, with and without holes; every change may ask for FUA.
+    # Zeroes, with and without holes; every change may have the FUA flag.
     h.pwrite(b"x" * 65536, 0)
     h.zero(10000, 100, nbd.CMD_FLAG_FUA)
     h.zero(4096, 20000, nbd.CMD_FLAG_NO_HOLE)
@@ -79,12 +79,12 @@ for structured in (True, False):
     h.cache(65536, 0)
     h.flush()
 
-    # What nobody knows is refused, and nothing else happens.
+    # Unknown commands and flags are refused, without side effects.
     fails(errno.EINVAL, lambda: h.pread(1, 0, 1 << 9))
     fails(errno.EINVAL, lambda: h.flush(nbd.CMD_FLAG_NO_HOLE))
     h.shutdown()
 
-# Where there is data. The export was written from its start to beyond 32 MiB, and at its very end.
+# Block status. The export was written from its start to beyond 32 MiB, and at its very end.
 h = connect("disk")
 assert h.can_meta_context(nbd.CONTEXT_BASE_ALLOCATION)
 h.zero(SIZE, 0)
@@ -100,12 +100,12 @@ fails(errno.EINVAL, lambda: map_of(h, 2, SIZE - 1))
 plain = connect("disk", context=False)
 fails(errno.EINVAL, lambda: map_of(plain, 1, 0))
 
-# A read in one piece.
+# A read that is not fragmented.
 chunks = []
 h.pread_structured(MAX, 1, lambda data, offset, status, error: chunks.append((offset, len(data))), nbd.CMD_FLAG_DF)
 assert chunks == [(1, MAX)], chunks
 
-# What one connection wrote, every other reads at once.
+# What one connection wrote is visible to every other at once.
 others = [connect("disk") for _ in range(4)]
 for index, other in enumerate(others):
     other.pwrite(bytes([index]) * 100, index * 50)

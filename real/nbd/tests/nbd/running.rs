@@ -1,4 +1,4 @@
-//! A server in a thread of its own, as the command line runs it.
+//! A server on its own thread, as the command line runs it.
 
 use crate::memory::Memory;
 use braid_nbd::{Backend, Server, Settings, uri};
@@ -53,7 +53,7 @@ impl<B: Backend> Running<B> {
         uri(&self.address, export)
     }
 
-    /// Tells it to stop. `join` waits until it has.
+    /// Asks the server to stop. `join` waits until it has.
     pub fn stop(&mut self) {
         self.stop.take();
     }

@@ -1,4 +1,4 @@
-//! A client of few words: blocking, and free to misbehave.
+//! A minimal client: blocking, and able to misbehave.
 
 use braid_shell::Address;
 use std::io::{Read, Write};
@@ -17,7 +17,7 @@ impl Client {
     pub fn connect(address: &Address) -> Client {
         let Address::Tcp { host, port } = address else { panic!("only TCP is spoken here") };
         let stream = TcpStream::connect((host.as_str(), *port)).unwrap();
-        // Long enough for the slowest machine; a test that runs into it has failed.
+        // Long enough for the slowest machine; a test that reaches it has failed.
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         Client { stream }
     }
@@ -41,7 +41,7 @@ impl Client {
         self.send(&header(command, cookie, offset, length));
     }
 
-    /// The cookie and error of the next reply. For a read's, its data is still to be taken.
+    /// The cookie and error of the next reply. The data of a read is still to be read.
     pub fn reply(&mut self) -> (u64, u32) {
         let reply = self.take(16);
         assert_eq!(reply[..4], [0x67, 0x44, 0x66, 0x98]);
@@ -54,12 +54,12 @@ impl Client {
         bytes
     }
 
-    /// Sends no more.
+    /// Closes the sending direction.
     pub fn finish(&mut self) {
         self.stream.shutdown(Shutdown::Write).unwrap();
     }
 
-    /// What the server still says until it hangs up.
+    /// What the server sends until it disconnects.
     pub fn rest(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         match self.stream.read_to_end(&mut bytes) {
