@@ -84,7 +84,7 @@ impl Stamps {
         self.floor = self.floor.max(stamp);
     }
 
-    /// The highest discarded stamp: see the module comment.
+    /// All stamps up to this one are refused: see the module comment.
     pub fn floor(&self) -> Stamp {
         self.floor
     }
