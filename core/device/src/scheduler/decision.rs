@@ -8,28 +8,14 @@ use braid_wire::{Failure, Refusal, Reply, Step};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Decision {
-    Answer {
-        host: Generation,
-        reply: Reply,
-    },
+    /// Send a reply to a host.
+    Answer { host: Generation, reply: Reply },
     /// Refuse a step of a transaction.
-    Refuse {
-        transaction: TransactionId,
-        step: Step,
-        refusal: Refusal,
-    },
+    Refuse { transaction: TransactionId, step: Step, refusal: Refusal },
     /// Tell a transaction's host that a step of it has failed.
-    Fail {
-        transaction: TransactionId,
-        step: Step,
-        failure: Failure,
-    },
+    Fail { transaction: TransactionId, step: Step, failure: Failure },
     /// Read, and answer with the content.
-    Serve {
-        transaction: TransactionId,
-        step: Step,
-        read: ReadRequest,
-    },
+    Serve { transaction: TransactionId, step: Step, read: ReadRequest },
     /// Make an intent durable.
     Prepare(Intent),
     /// Write at once, without an intent.
@@ -41,9 +27,7 @@ pub(crate) enum Decision {
     /// Drop the record of a transaction that is over.
     Forget(TransactionId),
     /// Reserve durably: stamps up to this clock may be accepted.
-    Reserve {
-        until: Clock,
-    },
+    Reserve { until: Clock },
     /// Confirm a durable commit to the transaction's host, with the next answer to it.
     Confirm(TransactionId),
     /// Drop the message, and count it.
