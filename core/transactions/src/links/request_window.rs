@@ -3,8 +3,7 @@
 //!
 //! ```text
 //!   begin 4    begin 5    abandon 4          begin 6 ──────────────► every copy of 6 names 4 as abandoned
-//!                         (its user is told)       ◄── answered ──── 4 was executed before, or never will be: it is
-//! forgotten here
+//!                         (its user is told)       ◄── answered ──── 4 was executed or never will be: forgotten here
 //! ```
 //!
 //! *Every later request names the requests that were abandoned before it began*, until the device has answered one of
