@@ -19,11 +19,11 @@ pub(crate) struct Dependence<'a> {
 impl Dependence<'_> {
     /// True if the array gains by marking `device` out: it holds units of redundant volumes, and all stripes can do without it.
     pub fn can_do_without(&self, device: DeviceId, membership: &Membership) -> bool {
-        self.stripes.is_protected(device) && self.harms_nobody(device, membership)
+        self.stripes.is_protected(device) && self.breaks_no_stripe(device, membership)
     }
 
     /// True if no stripe lacks too many units when `device` is marked out.
-    pub fn harms_nobody(&self, device: DeviceId, membership: &Membership) -> bool {
+    pub fn breaks_no_stripe(&self, device: DeviceId, membership: &Membership) -> bool {
         self.can_leave(device, membership).is_ok()
     }
 

@@ -65,7 +65,7 @@ impl Draft<'_> {
         for device in self.members(|member_state| member_state == MemberState::In) {
             let leaves = matches!(self.durable.slot(device).change, Change::Leaving { .. });
             let (dependence, next) = (self.dependence(), &self.next.membership);
-            let goes = dependence.can_do_without(device, next) || (leaves && dependence.harms_nobody(device, next));
+            let goes = dependence.can_do_without(device, next) || (leaves && dependence.breaks_no_stripe(device, next));
             if !self.devices[&device].may_serve(self.now) && goes {
                 self.take_out(device);
             }

@@ -28,7 +28,7 @@ use std::time::Duration;
 ///     .request()
 ///     .on(17)
 ///     .compare_and_swap(LOCK, "", "me")
-///     .write(0, "what nobody else may write meanwhile").if_swapped()
+///     .write(0, "only while I hold the lock").if_swapped()
 ///     .set(LOCK, "").if_swapped()
 ///     .send()
 ///     .await?;

@@ -40,6 +40,6 @@ mod tests {
         let (tell, told) = tokio::sync::oneshot::channel();
         let teller = std::thread::spawn(move || tell.send(7));
         assert_eq!(wait(told), Ok(7));
-        teller.join().expect("it ends").expect("somebody waited");
+        teller.join().expect("it ends").expect("the future was woken");
     }
 }

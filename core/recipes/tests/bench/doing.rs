@@ -1,4 +1,4 @@
-//! What a client does: a procedure, and by what it ended with, the next. `L` is what the test keeps a record of, the same for all clients.
+//! The program of a client: a procedure, and depending on its result, the next one. `L` is the record of the test, shared by all clients.
 //!
 //! ```text
 //! run(lock.acquire("a"), move |_, grant| match grant {
@@ -12,28 +12,27 @@ use braid_recipes::{Answer, Next, Procedure};
 use braid_wire::ObjectRequest;
 use std::time::Duration;
 
-/// Where a client is when a procedure of its has ended.
+/// The state of a client at the end of one of its procedures.
 pub struct Moment<'a, L> {
-    /// Which client.
     pub client: usize,
-    /// By its own clock, which is not that of the others.
+    /// The time by the client's own clock, which differs from the others'.
     pub now: Time,
-    /// What no client sees: true time.
+    /// True time, which no client sees.
     pub true_now: Time,
-    /// Its random source.
+    /// The client's random source.
     pub rng: &'a mut Rng,
     /// The test's record.
     pub ledger: &'a mut L,
 }
 
-/// What a client is doing, and will do then.
+/// The rest of a client's program.
 pub struct Doing<L>(pub(super) Option<Box<dyn Runs<L>>>);
 
-/// What came of a step.
+/// The result of a step.
 pub(super) enum Step<L> {
-    /// It wants this, and goes on with the answer. The span: so late the request comes to the device.
+    /// The client makes this request, and continues with the answer. The duration, if given, is the delay of the request.
     Wants(Next<()>, Option<Duration>),
-    /// It goes on with this.
+    /// The client continues with this.
     Then(Doing<L>),
 }
 
@@ -41,7 +40,7 @@ pub(super) trait Runs<L> {
     fn resume(&mut self, moment: &mut Moment<L>, answer: Answer) -> Step<L>;
 }
 
-/// The client is through.
+/// The client has finished.
 pub fn over<L>() -> Doing<L> {
     Doing(None)
 }
@@ -55,7 +54,7 @@ where
     Doing(Some(Box::new(Run { procedure, then: Some(then) })))
 }
 
-/// Has one request done.
+/// Makes one request.
 pub fn ask<L, F>(request: ObjectRequest, then: F) -> Doing<L>
 where
     F: FnOnce(&mut Moment<L>, Answer) -> Doing<L> + 'static,
@@ -63,7 +62,7 @@ where
     Doing(Some(Box::new(One { wants: Some((Next::ask(request), None)), then: Some(then) })))
 }
 
-/// Has one request done, which is so long on its way.
+/// Makes one request, which is delayed by this time.
 pub fn late<L, F>(delay: Duration, request: ObjectRequest, then: F) -> Doing<L>
 where
     F: FnOnce(&mut Moment<L>, Answer) -> Doing<L> + 'static,
@@ -71,7 +70,7 @@ where
     Doing(Some(Box::new(One { wants: Some((Next::ask(request), Some(delay))), then: Some(then) })))
 }
 
-/// Waits.
+/// Sleeps.
 pub fn sleep<L, F>(span: Duration, then: F) -> Doing<L>
 where
     F: FnOnce(&mut Moment<L>) -> Doing<L> + 'static,

@@ -1,8 +1,9 @@
-//! Every order of clients' steps, and every loss and death within a budget: for tiny worlds.
+//! Exhaustive exploration of tiny worlds: every order of the clients' steps, and every lost answer and crash within a budget.
 //!
-//! A step is a request that is done and answered, or a wait that ends; the clock moves on to the end of a wait when that is chosen, however long others
-//! are held up. So a request that is never chosen while others go on is one that comes late. One whose answer is lost happens at any moment before the next
-//! of its client, or never; and the last one of a client that has died at any moment, or never.
+//! A step is a request that is executed and answered, or a wait that ends; when a wait is chosen, the clock advances to its end, however
+//! long other clients are delayed. So a request that is not chosen while others continue is a late one. A request whose answer is lost is
+//! executed at any moment before its client's next request, or never; the last request of a crashed client is executed at any later moment,
+//! or never.
 
 use super::Doing;
 use super::space::Space;
@@ -12,19 +13,19 @@ use braid_recipes::{Answer, Next, RequestFailure};
 use braid_wire::ObjectRequest;
 use std::time::Duration;
 
-/// What may go wrong in one run, and how long it may be.
+/// The faults of one run, and its length.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
-    /// Answers that are lost.
+    /// How many answers may be lost.
     pub unknown: u32,
-    /// Clients that die.
+    /// How many clients may crash.
     pub deaths: u32,
-    /// Waits that end. A run in which more are needed is left off.
+    /// How many waits may end. A run that needs more is aborted.
     pub waits: u32,
 }
 
-/// Runs the clients in every way that the budget allows, and looks at each run's end, or what there is of a run that was left off. Says how
-/// many ways there were, and in how many all were through or dead.
+/// Runs the clients in every way that the budget allows, and checks the end of each run, also of aborted ones. Returns how many ways there
+/// were, and in how many of them all clients finished or crashed.
 pub fn explore<L>(
     budget: Budget,
     objects: &[ObjectId],
@@ -35,7 +36,7 @@ pub fn explore<L>(
     explore_from(budget, &Space::with(objects), begin, after_each, at_end)
 }
 
-/// The same, with something there at first.
+/// The same, with these objects at the beginning.
 pub fn explore_from<L>(
     budget: Budget,
     space: &Space,
@@ -62,7 +63,7 @@ pub fn explore_from<L>(
     }
 }
 
-/// The choices of one run, and which come after them.
+/// The choices of one run, and the choices of the next.
 #[derive(Default)]
 struct Choices {
     made: Vec<(usize, usize)>,
@@ -93,7 +94,7 @@ impl Choices {
     }
 }
 
-/// How a chosen client's step goes.
+/// The outcome of a chosen client's step.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Well,
@@ -107,7 +108,7 @@ const STEPS_MAX: u32 = 1000;
 fn one_way<L>(world: &mut World<L>, mut budget: Budget, choices: &mut Choices) -> bool {
     let mut wanted: Vec<Option<Next<()>>> = Vec::new();
     let mut since = Vec::new();
-    // What may happen yet, though nobody hears of it.
+    // Requests that may still be executed although no client waits for them.
     let mut pending = Vec::new();
     for client in 0..world.clients.len() {
         wanted.push(world.step(client, Answer::None).map(|(next, _)| next));
@@ -153,10 +154,10 @@ fn one_way<L>(world: &mut World<L>, mut budget: Budget, choices: &mut Choices) -
             None => world.clients[client].fate = Fate::Dead,
         }
     }
-    panic!("clients go round and round: {STEPS_MAX} steps, and no end");
+    panic!("no end after {STEPS_MAX} steps");
 }
 
-/// What the client hears; none if it is dead.
+/// The answer to the client; none if it has crashed.
 fn go<L>(
     world: &mut World<L>,
     client: usize,

@@ -1,11 +1,11 @@
-//! A little world for structures: one space of objects, clients that work on it, and all that can go wrong between them.
+//! A small simulated world for structures: one space of objects, clients that use it, and faults between them.
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`doing`] | what a client does: one procedure after the other |
+//! | [`doing`] | the program of a client: one procedure after the other |
 //! | [`space`] | the objects |
-//! | [`world`] | clients and requests in time: delays, lost answers, deaths, clocks; all decided by a seed, which a failure prints |
-//! | [`explore`] | the same clients without random source: every order of their steps, every loss and death within a budget |
+//! | [`world`] | clients and requests in time: delays, lost answers, crashes, clocks; all derived from a seed, which a failure prints |
+//! | [`explore`] | the same clients without randomness: every order of their steps, every lost answer and crash within a budget |
 
 #![allow(dead_code, unused_imports)]
 

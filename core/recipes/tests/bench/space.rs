@@ -1,4 +1,4 @@
-//! The objects that clients share: what `braid_objects` does, over a map in memory.
+//! The objects that clients share: `braid_objects` on a map in memory.
 
 use braid_base::ObjectId;
 use braid_objects::{Change, Key, evaluate, view};
@@ -8,19 +8,19 @@ use braid_wire::{
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-/// One device's objects.
+/// The objects of one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Space {
     map: BTreeMap<Key, Bytes>,
-    /// The most bytes that there is room for; none: there is no end of room.
+    /// The space for objects, in bytes; none if it is unlimited.
     room: Option<usize>,
 }
 
-/// So much an attribute takes besides its value.
+/// The space that an attribute takes besides its value, in bytes.
 const ENTRY: usize = 21;
 
 impl Space {
-    /// With these objects, all empty.
+    /// A space with these objects, all empty.
     pub fn with(objects: &[ObjectId]) -> Space {
         let mut space = Space::default();
         for object in objects {
@@ -29,7 +29,7 @@ impl Space {
         space
     }
 
-    /// Does it, as one.
+    /// Executes a request atomically.
     pub fn execute(&mut self, request: &ObjectRequest) -> ObjectAnswer {
         let evaluation = evaluate(request, &mut self.map).expect("all is in memory");
         let length = |value: Option<&Bytes>| value.map_or(0, |value| ENTRY + value.len());
@@ -47,13 +47,13 @@ impl Space {
         evaluation.answer
     }
 
-    /// There is room for so many bytes more. As on a device, and harder than in an attribute volume: when that is used up, nothing can become longer, even
-    /// if something else goes with the same request.
+    /// Limits the free space to this many bytes. As on a device, and stricter than in an attribute volume: when the space is used up, no
+    /// value can become longer, even if another one becomes shorter in the same request.
     pub fn leave_room_for(&mut self, more: usize) {
         self.room = Some(self.map.values().map(|value| ENTRY + value.len()).sum::<usize>() + more);
     }
 
-    /// An attribute's value; no bytes if it is undefined, or there is no such object.
+    /// An attribute's value; no bytes if it is undefined, or if the object does not exist.
     pub fn value(&self, object: ObjectId, name: AttributeName) -> Bytes {
         let incarnation = self.map.get(&Key::header(object)).map(|header| header.slice(..8));
         let incarnation =
@@ -63,7 +63,7 @@ impl Space {
             .unwrap_or_default()
     }
 
-    /// An attribute that is a number; 0 if it is undefined.
+    /// An attribute as a number; 0 if it is undefined.
     pub fn number(&self, object: ObjectId, name: AttributeName) -> u64 {
         let value = self.value(object, name);
         if value.is_empty() { 0 } else { u64::from_be_bytes(value[..].try_into().expect("eight bytes")) }
@@ -97,7 +97,7 @@ impl Space {
     }
 }
 
-/// One command, without conditions, sets and gets.
+/// A command without conditions, sets and gets.
 pub fn command(object: ObjectId, action: Action) -> ObjectCommand {
     let always = braid_wire::When::Always;
     ObjectCommand { object, when: always, action, sets: Vec::new(), sets_when: always, gets: Vec::new() }

@@ -1,13 +1,13 @@
-//! Clients and requests in time. Clients are procedures and no machines, so they share the simulator's event queue and not its loop.
+//! Clients and requests in time. Clients are procedures and not machines, so they use the simulator's event queue, but not its loop.
 //!
-//! Everything comes from one seed: how long requests and answers are on their way, which are lost, who dies.
+//! A seed determines everything: the delays of requests and answers, which of them are lost, and which clients crash.
 //!
 //! ```text
-//!   client ──Ask──▶ (late, or never) ──▶ done, as one, or refused: Busy ──▶ answer (late, or lost: Trouble::Unknown)
+//!   client ──Ask──▶ (late, or never) ──▶ executed atomically, or refused: Busy ──▶ answer (late, or lost: Unknown)
 //! ```
 //!
-//! A request of which a client hears [`RequestFailure::Unknown`] may happen yet, until a later one of the same client has. One whose client has died may
-//! happen long after. Clients' clocks show different times, and run a little fast or slow.
+//! A request for which a client was told [`RequestFailure::Unknown`] may still be executed, until a later request of the client is. The
+//! request of a crashed client may be executed much later. Clients' clocks show different times, and run slightly fast or slow.
 
 use super::doing::{Doing, Moment, Step};
 use super::space::Space;
@@ -21,30 +21,30 @@ use bytes::Bytes;
 use std::fmt;
 use std::time::Duration;
 
-/// How bad it is. Chances in a thousand.
+/// The rates of faults, per thousand where nothing else is said.
 #[derive(Clone, Copy, Debug)]
 pub struct FaultRates {
-    /// A request and its answer take so long each at most.
+    /// The longest delay of a request, and of its answer.
     pub delay: Duration,
-    /// Of a request, an answer and a wait: it takes up to `straggle` instead.
+    /// A request, an answer or a wait takes up to `straggle` instead.
     pub straggling: u64,
-    /// See `straggling`.
+    /// The longest delay of those.
     pub straggle: Duration,
-    /// Of a request: its answer is lost, and it was done or not.
+    /// The answer to a request is lost; the request was executed or not.
     pub unknown: u64,
-    /// After so long, a client hears that an answer is lost.
+    /// When a client is told that an answer is lost.
     pub unknown_after: Duration,
-    /// Of a request: it is refused, as there is too much under way.
+    /// A request is refused as if the device were busy.
     pub busy: u64,
-    /// Of a wait for an attribute: refused, forgotten until its end, or ended before its time.
+    /// A wait for an attribute is refused, forgotten until its end, or ended early.
     pub awaits: u64,
-    /// Of a client, at each of its steps: it dies.
+    /// A client crashes, at each of its steps.
     pub death: u64,
-    /// Clocks run so many millionths fast or slow at most.
+    /// The largest deviation of a clock's rate, in millionths.
     pub drift: u64,
 }
 
-/// Nothing goes wrong.
+/// No faults.
 pub const CALM: FaultRates = FaultRates {
     delay: Duration::from_millis(1),
     straggling: 0,
@@ -57,7 +57,7 @@ pub const CALM: FaultRates = FaultRates {
     drift: 0,
 };
 
-/// Everything does.
+/// All kinds of faults.
 pub const ROUGH: FaultRates = FaultRates {
     delay: Duration::from_millis(20),
     straggling: 30,
@@ -70,31 +70,30 @@ pub const ROUGH: FaultRates = FaultRates {
     drift: 20_000,
 };
 
-/// The device is cut off, and clients would wait long for an answer.
+/// The device is cut off, and clients are willing to wait long for an answer.
 pub const SILENT: FaultRates = FaultRates { unknown: 1000, unknown_after: Duration::from_secs(3600), ..CALM };
 
-/// How a client is.
+/// The state of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It has something to do.
+    /// It is running.
     Alive,
-    /// It is through.
+    /// It has finished.
     Through,
-    /// It died.
+    /// It has crashed.
     Dead,
 }
 
-/// The little world.
+/// The simulated world.
 pub struct World<L> {
-    /// The objects.
     pub space: Space,
-    /// The test's record.
+    /// The record of the test.
     pub ledger: L,
     /// True time, which no client sees.
     pub now: Time,
-    /// How bad it is.
+    /// The present rates of faults.
     pub rates: FaultRates,
-    /// As it was at first.
+    /// The rates at the beginning.
     began: FaultRates,
     seed: u64,
     pub(super) rng: Rng,
@@ -105,7 +104,7 @@ pub struct World<L> {
     trace: Vec<Line>,
 }
 
-/// What has happened: it is put into words only if somebody reads it.
+/// An event of the trace: it is formatted only when it is printed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
     at: Time,
@@ -140,9 +139,9 @@ pub(super) struct Client<L> {
     offset: u64,
     drift: i64,
     rng: Rng,
-    /// Counts its steps: what was meant for an earlier one is dropped.
+    /// Counts the client's steps: events for an earlier step are dropped.
     pub(super) step: u64,
-    /// The step of the last request that was done: none of an earlier one is.
+    /// The step of the last executed request: no request of an earlier step is executed after it.
     done: u64,
 }
 
@@ -161,7 +160,7 @@ struct Watcher {
 }
 
 impl<L> World<L> {
-    /// Of this seed, with these objects.
+    /// A world with this seed and these objects.
     pub fn new(seed: u64, rates: FaultRates, objects: &[ObjectId], ledger: L) -> World<L> {
         World {
             space: Space::with(objects),
@@ -179,12 +178,12 @@ impl<L> World<L> {
         }
     }
 
-    /// Looks at the objects after every request that was done.
+    /// Checks the objects after every executed request.
     pub fn after_each(&mut self, look: impl FnMut(&mut L, &Space) + 'static) {
         self.after_each = Some(Box::new(look));
     }
 
-    /// One more client; says its number.
+    /// Adds a client; returns its number.
     pub fn client(&mut self, doing: Doing<L>) -> usize {
         let drift = self.rates.drift as i64;
         let client = Client {
@@ -204,36 +203,39 @@ impl<L> World<L> {
         number
     }
 
-    /// One more client, that does not die by chance.
+    /// Adds a client that does not crash at random.
     pub fn immortal(&mut self, doing: Doing<L>) -> usize {
         let number = self.client(doing);
         self.clients[number].immortal = true;
         number
     }
 
-    /// A client dies; what it has asked for may happen yet.
+    /// Crashes a client; its last request may still be executed.
     pub fn kill(&mut self, client: usize) {
         self.clients[client].fate = Fate::Dead;
         self.clients[client].doing = Doing(None);
         self.watchers.retain(|watcher| watcher.client != client);
     }
 
-    /// How a client is.
+    /// The state of a client.
     pub fn fate(&self, client: usize) -> Fate {
         self.clients[client].fate
     }
 
-    /// Goes on until nobody has anything to do, and nothing is on its way any more. Half a virtual day is too long.
+    /// Runs until no client has anything to do, and nothing is on its way. Fails after half a day of virtual time.
     pub fn run(&mut self) {
         let end = self.now.after(Duration::from_secs(43_200));
         while let Some((time, event)) = self.events.pop() {
-            assert!(time < end, "half a day, and clients are still at it");
+            assert!(time < end, "clients are still running after half a day");
             self.happen(time, event);
         }
-        assert!(self.clients.iter().all(|client| client.fate != Fate::Alive), "a client that nobody wakes");
+        assert!(
+            self.clients.iter().all(|client| client.fate != Fate::Alive),
+            "a client waits, and no event will wake it"
+        );
     }
 
-    /// Goes on for so long.
+    /// Runs for this time.
     pub fn run_for(&mut self, span: Duration) {
         let end = self.now.after(span);
         while let Some((time, event)) = self.events.pop_until(end) {
@@ -242,7 +244,7 @@ impl<L> World<L> {
         self.now = end;
     }
 
-    /// What has happened, a line each: the same for the same seed.
+    /// The trace, one event per line: the same for the same seed.
     pub fn trace(&self) -> &[Line] {
         &self.trace
     }
@@ -280,7 +282,7 @@ impl<L> World<L> {
         }
     }
 
-    /// Has the device do it, at once.
+    /// Executes a request at once.
     pub(super) fn execute(&mut self, client: usize, request: &ObjectRequest) -> Answer {
         let answer = match self.space.execute(request) {
             Ok(results) => Answer::Results(results),
@@ -303,7 +305,7 @@ impl<L> World<L> {
         }
     }
 
-    /// The client's next step; none if it is through.
+    /// The client's next step; none if it has finished.
     pub(super) fn step(&mut self, client: usize, mut answer: Answer) -> Option<(Next<()>, Option<Duration>)> {
         let now = self.clock(client);
         let of = &mut self.clients[client];
@@ -321,10 +323,10 @@ impl<L> World<L> {
             }
             answer = Answer::None;
         }
-        panic!("client {client} goes round and round without asking for anything");
+        panic!("client {client} loops without making a request");
     }
 
-    /// It dies at this step: what it was about to ask for happens or not, now or much later.
+    /// The client crashes at this step: its request is executed or not, now or much later.
     fn die_at(&mut self, client: usize, wants: Next<()>) {
         self.note(client, What::Dies);
         if let Next::Ask { request, .. } = wants
@@ -381,7 +383,7 @@ impl<L> World<L> {
                     let back = self.delay();
                     return self.schedule(back, Event::Tell { client, step, answer: Answer::Value(value) });
                 }
-                // If nothing wakes it before, it hears at the end what was known: it has missed what came meanwhile.
+                // If no event wakes it before, it is told the known value at the end: it has missed changes.
                 let over = self.true_span(client, patience) + self.delay();
                 self.schedule(over, Event::Tell { client, step, answer: Answer::Value(seen.clone()) });
                 self.watchers.push(Watcher { client, step, object, name, seen, deaf: failure });
@@ -402,7 +404,7 @@ impl<L> World<L> {
         }
     }
 
-    /// What the client's clock shows.
+    /// The time by the client's clock.
     fn clock(&self, client: usize) -> Time {
         let Client { offset, drift, .. } = self.clients[client];
         let now = i128::from(self.now.0);
@@ -424,7 +426,7 @@ impl<L> World<L> {
         Duration::from_nanos(self.rng.below(self.rates.straggle.as_nanos() as u64 + 1))
     }
 
-    /// How much too late a client wakes up.
+    /// The delay of a client's wake-up.
     fn late(&mut self) -> Duration {
         if self.rng.chance(self.rates.straggling, 1000) { self.straggle() } else { Duration::ZERO }
     }
@@ -438,7 +440,7 @@ impl<L> World<L> {
     }
 }
 
-/// A request in a line.
+/// A request on one line.
 fn short(request: &ObjectRequest) -> String {
     let mut line = String::new();
     for ObjectCommand { object, when, action, sets, gets, .. } in &request.commands {
@@ -477,13 +479,13 @@ fn short_answer(answer: &Answer) -> String {
     line
 }
 
-/// Bytes, of which the first tell enough.
+/// The first bytes of a value.
 fn hex(bytes: &[u8]) -> String {
     let first: String = bytes.iter().take(40).map(|byte| format!("{byte:02x}")).collect();
     if bytes.is_empty() { "-".into() } else { first }
 }
 
-/// A failure says how to see it again, and what happened last.
+/// On failure, prints the seed and the last events.
 impl<L> Drop for World<L> {
     fn drop(&mut self) {
         if std::thread::panicking() {

@@ -1,4 +1,4 @@
-//! The delivery counter: stories, every order of two clients' steps, and swarm runs.
+//! Tests of the delivery counter: scenarios, every order of two clients' steps, and swarm runs.
 
 use crate::bench::{
     Budget, CALM, Doing, FaultRates, Moment, ROUGH, SILENT, World, ask, explore, late, over, run, sleep, space,
@@ -19,12 +19,12 @@ const WORD: AttributeName = AttributeName::new(11, 3);
 const BESIDE: AttributeName = AttributeName::new(12, 3);
 const RECORD: usize = 24;
 
-/// What clients have seen.
+/// What the clients have observed.
 #[derive(Default)]
 struct Log {
     turn: u64,
     lines: Vec<String>,
-    /// Ticket, client, from, sure until, in true time.
+    /// Ticket, client, beginning, and sure until; in true time.
     served: Vec<(u64, usize, Time, Time)>,
     happened: Vec<[u64; 3]>,
     not_happened: Vec<[u64; 3]>,
@@ -52,12 +52,12 @@ fn world(seed: u64, rates: FaultRates) -> World<Log> {
     world.after_each(|log, space| {
         let word = space.value(COUNTERS, WORD);
         let turn = if word.is_empty() { 0 } else { u64::from_be_bytes(word[1..9].try_into().unwrap()) };
-        assert!(turn == log.turn || turn == log.turn + 1, "the turn goes on one by one");
-        assert!(turn <= space.number(COUNTERS, FIRST), "nobody is called who was not there");
+        assert!(turn == log.turn || turn == log.turn + 1, "the turn advances by one");
+        assert!(turn <= space.number(COUNTERS, FIRST), "only tickets that were drawn are called");
         log.turn = turn;
         let held = word.len() > 10;
         let fence = if held { word.slice(1..9) } else { Bytes::new() };
-        assert_eq!(space.value(COUNTERS, BESIDE), fence, "the fence is the holder's while there is one");
+        assert_eq!(space.value(COUNTERS, BESIDE), fence, "the fence contains the holder's ticket");
     });
     world
 }
@@ -81,14 +81,14 @@ fn taken(answer: &Answer) -> bool {
     matches!(answer, Answer::Results(results) if unguard(results.clone()).is_ok())
 }
 
-/// Enters, says so, stays so long, and leaves.
+/// Enters, records that, stays for a given time, and leaves.
 fn visits(name: &'static str, stay: Duration) -> Doing<Log> {
     run(counter().enter(name), move |moment: &mut Moment<Log>, turn| {
         let turn = turn.expect("it is served");
         moment.ledger.lines.push(format!("{name}{} {}", turn.ticket(), moment.true_now.0 / 1_000_000_000));
         sleep(stay, move |_| {
             run(turn.leave(), |_, left| {
-                left.expect("it had its turn to the end");
+                left.expect("it held its turn until the end");
                 over()
             })
         })
@@ -116,8 +116,8 @@ fn they_are_served_in_the_order_of_tickets_and_called_and_do_not_ask() {
     world.run();
     let served: Vec<&str> = world.ledger.lines.iter().map(|line| &line[..2]).collect();
     assert_eq!(served, ["a0", "b1", "c2", "d3"]);
-    // Each: a ticket, its name into the slot, swapped in when called, out; the first has no need of a slot. And the last in line has looked once, as it had to wait for
-    // longer than two polls: that is all.
+    // For each client: a ticket, its name written to the slot, the entry after the call, and the exit; the first needs no slot. The last in
+    // line looks once more, since it has to wait for longer than two polls.
     let looks = world.trace().len() - 15;
     assert!(looks <= 1, "{looks} looks");
 }
@@ -129,7 +129,7 @@ fn the_dead_are_skipped_and_one_that_comes_back_learns_it() {
     world.run_for(seconds(1));
     let dies_waiting = world.client(visits("never", Duration::ZERO));
     world.run_for(Duration::from_millis(50));
-    // Its request to swap itself in will be late by more than a lease.
+    // Its request to enter will be late by more than a lease.
     world.client(run(counter().enter("paused"), |moment: &mut Moment<Log>, turn| {
         let turn = turn.unwrap();
         assert_eq!(turn.ticket(), 2);
@@ -151,7 +151,8 @@ fn the_dead_are_skipped_and_one_that_comes_back_learns_it() {
     world.kill(dies);
     world.kill(dies_waiting);
     world.run();
-    // The first lease began when somebody saw that beat, at 1; then that of who was called and did not come; then that of the paused one.
+    // The first lease began when a client saw that heartbeat, at 1; then that of the client that was called and did not come; then that of
+    // the paused one.
     let [paused, last, refused] = &world.ledger.lines[..] else { panic!("{:?}", world.ledger.lines) };
     assert!(
         paused.starts_with("paused2 ") && last.starts_with("last3 ") && refused == "refused",
@@ -159,7 +160,11 @@ fn the_dead_are_skipped_and_one_that_comes_back_learns_it() {
         world.ledger.lines
     );
     assert!(records(&world).is_empty());
-    assert_eq!(world.space.value(COUNTERS, AttributeName::new(14, 3)), Bytes::new(), "no slot is left of the dead");
+    assert_eq!(
+        world.space.value(COUNTERS, AttributeName::new(14, 3)),
+        Bytes::new(),
+        "the slots of crashed clients are cleared"
+    );
 }
 
 #[test]
@@ -182,7 +187,7 @@ fn who_gives_up_is_skipped() {
 #[test]
 fn a_slot_that_is_anothers_is_done_without() {
     let mut world = World::new(1, CALM, &[COUNTERS], Log::default());
-    // As if 65537 had been through, and the request of a dead one, of ticket 1, had come late.
+    // As if 65537 tickets had been served, and the late request of a crashed client with ticket 1 had arrived.
     let turn = [&[1][..], &SLOTS.to_be_bytes(), &[0]].concat();
     let mut request = space::one(COUNTERS, Action::Nothing);
     for (page, value) in [(0, &SLOTS.to_be_bytes()[..]), (1, &turn), (5, b"late")] {
@@ -204,7 +209,7 @@ fn a_slot_that_goes_to_another_one_is_not_waited_for() {
     let mut world = World::new(1, CALM, &[COUNTERS], Log::default());
     world.client(visits("a", seconds(2)));
     world.run_for(Duration::from_millis(100));
-    // As if there were so many between them that the next has the same slot.
+    // As if there were so many tickets between them that the next has the same slot.
     let mut request = space::one(COUNTERS, Action::Nothing);
     let value = Bytes::copy_from_slice(&SLOTS.to_be_bytes());
     request.commands[0].sets.push(SetAttribute { name: FIRST, value });
@@ -218,7 +223,7 @@ fn a_slot_that_goes_to_another_one_is_not_waited_for() {
     assert!(looks < 100, "it looks now and then, {looks} times in a minute");
 }
 
-/// Renews each second, so many times, and leaves.
+/// Renews once a second, this many times, and leaves.
 fn stays(turn: Turn, times: u32) -> Doing<Log> {
     sleep(seconds(1), move |moment| {
         assert!(moment.now < turn.sure_until());
@@ -232,7 +237,7 @@ fn stays(turn: Turn, times: u32) -> Doing<Log> {
     })
 }
 
-/// Two clients in every order: one answer is lost, or one client dies.
+/// Two clients in every order of steps, with one lost answer or one crash.
 #[test]
 fn two_clients_in_every_order() {
     let options = CounterOptions {
@@ -268,7 +273,7 @@ fn two_clients_in_every_order() {
     }
 }
 
-/// By what the device has taken: tickets in order, each one client's, each write once.
+/// Checks the writes that the device has accepted: tickets in order, one client per ticket, each write once.
 fn check(world: &mut World<Log>) {
     let records = records(world);
     for (at, [ticket, client, write]) in records.iter().enumerate() {
@@ -282,11 +287,11 @@ fn check(world: &mut World<Log>) {
         assert_eq!(
             records.iter().filter(|other| *other == record).count(),
             1,
-            "it was said to have happened: {record:?}"
+            "it was reported as executed: {record:?}"
         );
     }
     for record in &log.not_happened {
-        assert!(!records.contains(record), "it was said not to have happened: {record:?}");
+        assert!(!records.contains(record), "it was reported as not executed: {record:?}");
     }
     for (at, (ticket, _, from, sure)) in log.served.iter().enumerate() {
         for (other, _, other_from, other_sure) in &log.served[at + 1..] {
@@ -298,7 +303,7 @@ fn check(world: &mut World<Log>) {
     }
 }
 
-/// What was said of a last write.
+/// Records the reported outcome of a last write.
 fn told(moment: &mut Moment<Log>, record: [u64; 3], left: Result<Option<Vec<CommandResult>>, CounterError>) {
     match left {
         Ok(_) => moment.ledger.happened.push(record),
@@ -307,7 +312,7 @@ fn told(moment: &mut Moment<Log>, record: [u64; 3], left: Result<Option<Vec<Comm
     }
 }
 
-/// So many visits, of which each may be cut short, too long, or renewed.
+/// This many turns, each of which may be cut short, too long, or renewed.
 fn lives(rounds: u64) -> Doing<Log> {
     if rounds == 0 {
         return over();
@@ -331,7 +336,7 @@ fn writes(turn: Turn, rounds: u64, done: u64) -> Doing<Log> {
     sleep(Duration::from_millis(10), move |moment: &mut Moment<Log>| {
         let record = [turn.ticket(), moment.client as u64, done];
         if done == 2 {
-            let mine = moment.ledger.served.iter_mut().find(|served| served.0 == record[0]).expect("it was noted");
+            let mine = moment.ledger.served.iter_mut().find(|served| served.0 == record[0]).expect("it was recorded");
             mine.3 = mine.3.min(moment.true_now);
             return match moment.rng.below(4) {
                 0 => lives(rounds - 1),
@@ -345,10 +350,14 @@ fn writes(turn: Turn, rounds: u64, done: u64) -> Doing<Log> {
         if moment.rng.chance(1, 4) {
             return run(turn.renew(), move |moment: &mut Moment<Log>, turn| match turn {
                 Ok(turn) => {
-                    // If it has heard of it in time.
+                    // If the outcome arrived in time.
                     let left = turn.sure_until().since(moment.now);
-                    let mine =
-                        moment.ledger.served.iter_mut().find(|served| served.0 == turn.ticket()).expect("it was noted");
+                    let mine = moment
+                        .ledger
+                        .served
+                        .iter_mut()
+                        .find(|served| served.0 == turn.ticket())
+                        .expect("it was recorded");
                     if !left.is_zero() {
                         mine.3 = moment.true_now.after(left);
                     }
@@ -386,10 +395,10 @@ fn swarm(seed: u64, rates: FaultRates) -> Log {
     let patient = CounterOptions { patience: seconds(1000), ..options() };
     let last = DeliveryCounter::new(COUNTERS, FIRST, patient).enter("last");
     world.immortal(run(last, move |moment: &mut Moment<Log>, turn| {
-        let turn = turn.expect("the counter goes on");
+        let turn = turn.expect("the counter continues");
         let waited = moment.true_now.since(came);
         let most = (options().lease + 4 * options().poll + seconds(1)) * (left as u32 + 1);
-        assert!(waited < most, "{left} were left, and it waited {waited:?}");
+        assert!(waited < most, "{left} tickets were left, and it waited {waited:?}");
         run(turn.leave(), |_, _| over())
     }));
     world.run();
@@ -401,7 +410,7 @@ fn swarm(seed: u64, rates: FaultRates) -> Log {
 fn who_is_cut_off_hears_so_when_its_lease_is_over() {
     let mut world = world(1, CALM);
     world.client(run(counter().enter("a"), |_, turn| {
-        let turn = turn.expect("nobody is before it");
+        let turn = turn.expect("no client is before it");
         sleep(seconds(1), move |_| {
             run(turn.renew(), move |moment: &mut Moment<Log>, renewed| {
                 assert_eq!(renewed, Err(CounterError::Uncertain));
@@ -431,7 +440,7 @@ fn swarms() {
         refused += log.refused;
         skipped += log.skipped;
     }
-    println!("{taken} writes taken, {refused} refused, {skipped} times somebody learned that it was skipped");
+    println!("{taken} writes taken, {refused} refused, {skipped} times a client learned that it was skipped");
     assert!(taken > 1000 && refused > 20 && skipped > 20, "{taken} {refused} {skipped}");
 }
 

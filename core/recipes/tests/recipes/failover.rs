@@ -1,4 +1,4 @@
-//! Fail-over: stories, every order of two machines' steps, and swarm runs.
+//! Tests of fail-over: scenarios, every order of two machines' steps, and swarm runs.
 
 use crate::bench::{
     Budget, CALM, Doing, FaultRates, Moment, ROUGH, SILENT, World, ask, explore, late, over, run, sleep, space,
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 const SERVICE: ObjectId = ObjectId(1);
 const DATA: ObjectId = ObjectId(2);
-/// Plays data on another device: it has a fence of its own.
+/// Represents data on another device, with a fence of its own.
 const ELSEWHERE: ObjectId = ObjectId(3);
 const WORD: AttributeName = AttributeName::new(1, 0);
 const FENCE: AttributeName = AttributeName::new(5, 5);
@@ -21,12 +21,12 @@ const FENCE: AttributeName = AttributeName::new(5, 5);
 const BESIDE: AttributeName = AttributeName::new(2, 0);
 const RECORD: usize = 24;
 
-/// What machines have seen.
+/// What the machines have observed.
 #[derive(Default)]
 struct Log {
     term: u64,
     lines: Vec<String>,
-    /// Term, client, from, sure until, in true time.
+    /// Term, client, beginning, and sure until; in true time.
     led: Vec<(u64, usize, Time, Time)>,
     happened: Vec<[u64; 3]>,
     not_happened: Vec<[u64; 3]>,
@@ -57,7 +57,7 @@ fn world(seed: u64, rates: FaultRates) -> World<Log> {
         log.term = term;
         let held = word.len() > 10;
         let fence = if held { word.slice(1..9) } else { Bytes::new() };
-        assert_eq!(space.value(SERVICE, BESIDE), fence, "the fence is the holder's while there is one");
+        assert_eq!(space.value(SERVICE, BESIDE), fence, "the fence contains the leader's term");
     });
     world
 }
@@ -81,7 +81,7 @@ fn taken(answer: &Answer) -> bool {
     matches!(answer, Answer::Results(results) if unguard(results.clone()).is_ok())
 }
 
-/// Leads, shows progress each second so many times, and then falls silent, for ever or until it resigns.
+/// Leads, shows progress once a second for this many times, and then falls silent, forever or until it resigns.
 fn leads(leader: Leadership, times: u32, resigns: bool) -> Doing<Log> {
     sleep(seconds(1), move |moment| {
         assert!(moment.now < leader.sure_until());
@@ -98,7 +98,7 @@ fn leads(leader: Leadership, times: u32, resigns: bool) -> Doing<Log> {
 
 fn noting(name: &'static str, times: u32, resigns: bool) -> Doing<Log> {
     run(service().campaign(name), move |moment: &mut Moment<Log>, leader| {
-        let leader = leader.expect("it is its turn some day");
+        let leader = leader.expect("it leads eventually");
         moment.ledger.lines.push(format!("{name} {} at {}", leader.term(), moment.true_now.0 / 1_000_000_000));
         leads(leader, times, resigns)
     })
@@ -118,7 +118,7 @@ fn the_backup_takes_over_a_lease_after_the_last_progress_and_at_once_after_a_res
     world.run_for(seconds(15));
     world.client(noting("c", 0, true));
     world.run();
-    // Progress until 10; three seconds; then 11 seconds of the other one's.
+    // The first leader's progress until 10; three seconds; then 11 seconds of the other one's.
     assert_eq!(world.ledger.lines, ["a 1 at 0", "b 2 at 13", "c 3 at 24"]);
 }
 
@@ -130,7 +130,7 @@ fn split_brain_a_paused_leader_writes_late_and_is_refused_here_and_elsewhere() {
         let fence = leader.fence_at(ELSEWHERE, FENCE);
         run(fence.raise(), move |_, raised| {
             assert_eq!(raised, Ok(()));
-            // Two late writes: here, and elsewhere.
+            // Two late writes: one here, and one elsewhere.
             late(
                 seconds(10),
                 leader.guard(append(DATA, [1, 0, 0])).unwrap(),
@@ -214,7 +214,7 @@ fn a_backup_that_has_waited_enough_says_who_leads() {
     world.run();
 }
 
-/// Whoever waits for ever to lead: once it leads, it leads for a lease.
+/// A client that waits forever to lead, and then leads for a lease.
 #[test]
 fn a_leader_that_is_cut_off_hears_so_when_its_lease_is_over() {
     let mut world = world(1, CALM);
@@ -245,7 +245,7 @@ fn a_leader_that_is_cut_off_hears_so_when_its_lease_is_over() {
     assert_eq!(world.ledger.lines, ["heard"]);
 }
 
-/// Two machines in every order: one answer is lost, or one machine dies.
+/// Two machines in every order of steps, with one lost answer or one crash.
 #[test]
 fn two_machines_in_every_order() {
     let options = FailOverOptions {
@@ -277,7 +277,7 @@ fn two_machines_in_every_order() {
     }
 }
 
-/// By what the devices have taken: terms in order, each one machine's, each write once.
+/// Checks the writes that the devices have accepted: terms in order, one machine per term, each write once.
 fn check(world: &mut World<Log>) {
     for object in [DATA, ELSEWHERE] {
         let records = records(world, object);
@@ -294,11 +294,11 @@ fn check(world: &mut World<Log>) {
         assert_eq!(
             records.iter().filter(|other| *other == record).count(),
             1,
-            "it was said to have happened: {record:?}"
+            "it was reported as executed: {record:?}"
         );
     }
     for record in &log.not_happened {
-        assert!(!records.contains(record), "it was said not to have happened: {record:?}");
+        assert!(!records.contains(record), "it was reported as not executed: {record:?}");
     }
     for (at, (term, _, from, sure)) in log.led.iter().enumerate() {
         for (other, _, other_from, other_sure) in &log.led[at + 1..] {
@@ -310,7 +310,7 @@ fn check(world: &mut World<Log>) {
     }
 }
 
-/// What was said of a last write.
+/// Records the reported outcome of a last write.
 fn told(moment: &mut Moment<Log>, record: [u64; 3], end: Result<Option<Vec<CommandResult>>, FailOverError>) {
     match end {
         Ok(_) => moment.ledger.happened.push(record),
@@ -319,7 +319,7 @@ fn told(moment: &mut Moment<Log>, record: [u64; 3], end: Result<Option<Vec<Comma
     }
 }
 
-/// So many terms at most, each with some writes here and elsewhere.
+/// At most this many terms, each with some writes here and elsewhere.
 fn lives(rounds: u64) -> Doing<Log> {
     if rounds == 0 {
         return over();
@@ -342,7 +342,7 @@ fn serves(leader: Leadership, rounds: u64, done: u64) -> Doing<Log> {
     sleep(Duration::from_millis(50), move |moment: &mut Moment<Log>| {
         let record = [leader.term(), moment.client as u64, done];
         if done == 4 {
-            let mine = moment.ledger.led.iter_mut().find(|led| led.0 == record[0]).expect("it was noted");
+            let mine = moment.ledger.led.iter_mut().find(|led| led.0 == record[0]).expect("it was recorded");
             mine.3 = mine.3.min(moment.true_now);
             return match moment.rng.below(3) {
                 0 => lives(rounds - 1),
@@ -356,9 +356,10 @@ fn serves(leader: Leadership, rounds: u64, done: u64) -> Doing<Log> {
         if moment.rng.chance(1, 3) {
             return run(leader.progress(), move |moment: &mut Moment<Log>, leader| match leader {
                 Ok(leader) => {
-                    // If it has heard of it in time.
+                    // If the outcome arrived in time.
                     let left = leader.sure_until().since(moment.now);
-                    let mine = moment.ledger.led.iter_mut().find(|led| led.0 == leader.term()).expect("it was noted");
+                    let mine =
+                        moment.ledger.led.iter_mut().find(|led| led.0 == leader.term()).expect("it was recorded");
                     if !left.is_zero() {
                         mine.3 = moment.true_now.after(left);
                     }
@@ -397,7 +398,7 @@ fn swarm(seed: u64, rates: FaultRates) -> Log {
     world.rates = CALM;
     let came = world.now;
     world.immortal(run(service().campaign("last"), move |moment: &mut Moment<Log>, leader| {
-        let leader = leader.expect("somebody leads again");
+        let leader = leader.expect("there is a leader again");
         assert!(moment.true_now.since(came) < seconds(4));
         run(leader.resign(), |_, _| over())
     }));
@@ -415,7 +416,7 @@ fn swarms() {
         refused += log.refused;
         deposed += log.deposed;
     }
-    println!("{taken} writes taken, {refused} refused, {deposed} times one learned that it was deposed");
+    println!("{taken} writes taken, {refused} refused, {deposed} times a leader learned that it was deposed");
     assert!(taken > 1000 && refused > 20 && deposed > 20, "{taken} {refused} {deposed}");
 }
 

@@ -1,4 +1,4 @@
-//! The lock, told as stories: who dies, who comes late, who waits; and every order of two clients' steps.
+//! Tests of the lock: scenarios with crashed, late and waiting clients; and every order of two clients' steps.
 
 use crate::bench::world::Fate;
 use crate::bench::{
@@ -42,7 +42,7 @@ fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// Has a request done under a grant, and says whether the device took it.
+/// Makes a request under a grant, and records whether the device accepted it.
 fn guarded(
     grant: &Grant,
     text: &'static str,
@@ -113,7 +113,7 @@ fn a_paused_holder_that_writes_late_is_refused() {
     world.client(run(lock().acquire("paused"), |_, grant| {
         let grant = held(grant);
         let write = grant.guard(append("late")).unwrap();
-        // Its request is under way for longer than its lease.
+        // Its request is delayed by more than its lease.
         late(seconds(15), write, |moment: &mut Moment<Vec<String>>, answer| {
             assert!(!taken(answer));
             moment.ledger.push("late refused".into());
@@ -187,7 +187,7 @@ fn a_holder_that_renews_keeps_the_lock_and_one_that_dies_loses_it_after_its_leas
         run(held(grant).release(), |_, _| over())
     }));
     world.run();
-    assert_eq!(world.ledger[1], "granted at 51", "a lease after it came, since it has seen no beat before");
+    assert_eq!(world.ledger[1], "granted at 51", "a lease after it came, since it had seen no heartbeat before");
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn readers_share_and_a_waiting_writer_is_next() {
         run(held(grant).release(), |_, _| over())
     }));
     world.run_for(seconds(1));
-    // These come while the writer waits, and one more writer, too.
+    // These come while the writer waits, together with one more writer.
     world.client(reads("t", 1));
     world.client(reads("u", 1));
     world.client(run(lock().status(), |_, status| {
@@ -420,7 +420,7 @@ fn what_is_no_lock_is_left_alone() {
     world.run();
 }
 
-/// One client, whose every answer may be lost.
+/// One client, of which every answer may be lost.
 #[test]
 fn alone_nobody_is_ever_told_that_the_lock_was_lost() {
     let client = || {
@@ -430,7 +430,7 @@ fn alone_nobody_is_ever_told_that_the_lock_was_lost() {
                     assert_eq!(end, Ok(()));
                     run(lock().share("a"), |_, grant| {
                         run(held(grant).release_with(append("x")).unwrap(), |moment: &mut Moment<Vec<String>>, end| {
-                            moment.ledger.push(end.map(|_| "done").expect("nobody has been in since").into());
+                            moment.ledger.push(end.map(|_| "done").expect("no other client has held it since").into());
                             over()
                         })
                     })
@@ -452,7 +452,7 @@ fn alone_nobody_is_ever_told_that_the_lock_was_lost() {
     assert!(runs == ended && runs > 50, "{runs} {ended}");
 }
 
-/// Two clients write under the lock, in every order of their steps; one answer is lost, or one client dies.
+/// Two clients write under the lock, in every order of their steps, with one lost answer or one crash.
 #[test]
 fn two_clients_in_every_order() {
     let options = LockOptions {
@@ -486,15 +486,15 @@ fn two_clients_in_every_order() {
             |_, _| (),
             |world| {
                 let text = text(world);
-                // Nobody writes between another one's writes unless that one has lost the lock, and then it writes no more.
+                // A client's writes are contiguous unless it has lost the lock, and then it writes no more.
                 assert!(!text.contains("ab") || !text.contains('A'), "{text}");
                 assert!(!text.contains("ba") || !text.contains('B'), "{text}");
                 for said in &world.ledger {
                     let (last, times) = said.strip_prefix("not ").map_or((&said[..], 1), |last| (last, 0));
-                    assert_eq!(text.matches(last).count(), times, "what was said is so: {said}: {text}");
+                    assert_eq!(text.matches(last).count(), times, "the reported outcome is true: {said}: {text}");
                 }
                 if (0..2).all(|client| world.fate(client) == Fate::Through) && budget.unknown == 0 {
-                    assert!(text.contains('A') || text.contains('B'), "somebody had it: {text}");
+                    assert!(text.contains('A') || text.contains('B'), "a client held it: {text}");
                 }
             },
         );
@@ -503,12 +503,12 @@ fn two_clients_in_every_order() {
     }
 }
 
-/// One client that comes once, whose every answer may be lost.
+/// One client that makes a single request under the lock, and of which every answer may be lost.
 #[test]
 fn alone_who_comes_once_always_knows_what_came_of_it() {
     let once = |then: fn() -> Doing<Vec<String>>| {
         run(lock().once("a", append("x")).unwrap(), move |_, end| {
-            end.expect("nobody has been in");
+            end.expect("no other client has held it");
             then()
         })
     };
@@ -532,7 +532,7 @@ fn who_is_cut_off_hears_so_when_its_lease_is_over() {
                     assert!(moment.now.since(grant.sure_until()) < Duration::from_millis(10));
                     let began = moment.now;
                     run(grant.renew(), move |moment: &mut Moment<Vec<String>>, renewed| {
-                        assert_eq!(renewed, Err(LockError::Uncertain), "begun late, it tries for a while yet");
+                        assert_eq!(renewed, Err(LockError::Uncertain), "begun late, it still tries for a while");
                         assert!(moment.now.since(began) < options().lease / 2);
                         let began = moment.now;
                         run(grant.release(), move |moment: &mut Moment<Vec<String>>, end| {
@@ -565,7 +565,7 @@ fn who_looks_at_a_silent_device_hears_so() {
     assert_eq!(world.ledger, ["heard"]);
 }
 
-/// However long the pauses are to be: nobody sees the same mark for a lease.
+/// Whatever length the pauses are configured to have: no client sees the same mark for a lease.
 #[test]
 fn a_short_lease_makes_for_short_pauses() {
     let short = LockOptions { lease: Duration::from_millis(500), longest_pause: seconds(5), ..options() };

@@ -1,4 +1,4 @@
-//! The lock in swarm runs: writers, readers and those who come once, of which some die, some are late, and some hear nothing.
+//! Swarm runs of the lock: writers, readers and single requests; some clients crash, some are late, and some receive no answers.
 
 use crate::bench::{Doing, FaultRates, Moment, ROUGH, World, ask, over, run, sleep, space};
 use braid_base::{ObjectId, Time};
@@ -14,21 +14,21 @@ const LOCKS: ObjectId = ObjectId(1);
 const DATA: ObjectId = ObjectId(2);
 const WORD: AttributeName = AttributeName::new(1, 7);
 const TOKEN: AttributeName = AttributeName::new(2, 7);
-/// A record in the data: the writer's token, its client, which of its writes.
+/// A record in the data: the writer's token, its client, and the number of the write.
 const RECORD: usize = 24;
 
-/// A lock as one had it.
+/// A period in which a client held the lock.
 #[derive(Debug)]
 struct Held {
     token: u64,
     mode: Mode,
     client: usize,
-    /// When it heard so, and until when it was sure, in true time.
+    /// When it learned that, and until when it was sure; in true time.
     from: Time,
     sure: Time,
 }
 
-/// What the clients have seen.
+/// What the clients have observed.
 #[derive(Default)]
 struct Log {
     token: u64,
@@ -37,10 +37,10 @@ struct Log {
     refused: u64,
     lost: u64,
     once: u64,
-    /// Last writes that were said to have happened, and those said not to.
+    /// Last writes that were reported as executed, and those reported as not executed.
     happened: Vec<[u64; 3]>,
     not_happened: Vec<[u64; 3]>,
-    /// Of how many nobody knows.
+    /// How many have an unknown outcome.
     unknowns: u64,
 }
 
@@ -67,7 +67,7 @@ fn read() -> ObjectRequest {
     space::one(DATA, Action::Stat)
 }
 
-/// So many rounds of whatever the random source say.
+/// This many rounds of random operations.
 fn lives(lock: &Lock, rounds: u64) -> Doing<Log> {
     let lock = lock.clone();
     sleep(Duration::from_millis(1), move |moment: &mut Moment<Log>| {
@@ -92,7 +92,7 @@ fn lives(lock: &Lock, rounds: u64) -> Doing<Log> {
                 Err(_) => lives(&lock, rounds - 1),
             }),
             _ => {
-                // It does not know its token: the client's number and the round tell its record.
+                // It does not know its token: its record consists of the client's number and the round.
                 let record = [u64::MAX, client, rounds];
                 run(lock.once(&name[..], append(record)).unwrap(), move |moment: &mut Moment<Log>, end| {
                     moment.ledger.once += u64::from(matches!(end, Ok(Some(_))));
@@ -110,7 +110,7 @@ fn note(moment: &mut Moment<Log>, grant: &Grant) {
     moment.ledger.held.push(Held { token, mode, client, from, sure });
 }
 
-/// From now on it makes no use of the lock any more.
+/// From now on it does not use the lock any more.
 fn ends(moment: &mut Moment<Log>, grant: &Grant) {
     let now = moment.true_now;
     let held = held(moment, grant);
@@ -120,10 +120,10 @@ fn ends(moment: &mut Moment<Log>, grant: &Grant) {
 fn held<'a>(moment: &'a mut Moment<Log>, grant: &Grant) -> &'a mut Held {
     let client = moment.client;
     let mut held = moment.ledger.held.iter_mut().rev();
-    held.find(|held| (held.token, held.client) == (grant.token(), client)).expect("it was noted")
+    held.find(|held| (held.token, held.client) == (grant.token(), client)).expect("it was recorded")
 }
 
-/// What was said of commands that went with an end, or with all.
+/// Records the reported outcome of commands that were part of a release, or of a single request.
 fn told(moment: &mut Moment<Log>, record: [u64; 3], end: Result<Option<Vec<CommandResult>>, LockError>) {
     match end {
         Ok(_) => moment.ledger.happened.push(record),
@@ -132,7 +132,7 @@ fn told(moment: &mut Moment<Log>, record: [u64; 3], end: Result<Option<Vec<Comma
     }
 }
 
-/// Writes twice, or until it is refused; between, it may think for longer than its lease, or renew.
+/// Writes twice, or until it is refused; in between, it may pause for longer than its lease, or renew.
 fn writes(lock: Lock, grant: Grant, rounds: u64, done: u64) -> Doing<Log> {
     sleep(Duration::from_millis(10), move |moment: &mut Moment<Log>| {
         let record = [grant.token(), moment.client as u64, done];
@@ -147,14 +147,14 @@ fn writes(lock: Lock, grant: Grant, rounds: u64, done: u64) -> Doing<Log> {
                     told(moment, record, end);
                     lives(&lock, rounds - 1)
                 }),
-                // It forgets that it has the lock.
+                // It forgets that it holds the lock.
                 _ => lives(&lock, rounds - 1),
             };
         }
         if moment.rng.chance(1, 4) {
             return run(grant.renew(), move |moment: &mut Moment<Log>, renewed| match renewed {
                 Ok(grant) => {
-                    // If it has heard of it in time.
+                    // If the outcome arrived in time.
                     let left = grant.sure_until().since(moment.now);
                     if !left.is_zero() {
                         held(moment, &grant).sure = moment.true_now.after(left);
@@ -183,7 +183,7 @@ fn writes(lock: Lock, grant: Grant, rounds: u64, done: u64) -> Doing<Log> {
     })
 }
 
-/// Reads twice: in one hold of readers, nobody writes.
+/// Reads twice: no client writes during a hold of readers.
 fn reads(lock: Lock, grant: Grant, rounds: u64) -> Doing<Log> {
     let length = |answer: Answer| match answer {
         Answer::Results(results) => match unguard(results).ok()?.remove(0).action {
@@ -198,7 +198,7 @@ fn reads(lock: Lock, grant: Grant, rounds: u64) -> Doing<Log> {
             ask(grant.guard(read()).unwrap(), move |moment: &mut Moment<Log>, answer| {
                 ends(moment, &grant);
                 if let (Some(first), Some(second)) = (first, length(answer)) {
-                    assert_eq!(first, second, "one hold at a time: nobody writes while readers have the lock");
+                    assert_eq!(first, second, "one hold at a time: no write takes effect while readers hold the lock");
                 }
                 run(grant.release(), move |_, _| lives(&lock, rounds - 1))
             })
@@ -217,13 +217,13 @@ fn swarm(seed: u64, rates: FaultRates, idempotency_records: bool) -> Log {
         world.client(lives(&lock(idempotency_records.then_some(IdempotencyRecord(number))), 12));
     }
     world.run();
-    // Whatever has happened: who comes now gets the lock.
+    // Whatever has happened, a new client gets the lock.
     world.rates = crate::bench::CALM;
     let came = world.now;
     world.immortal(run(lock(None).acquire("last"), move |moment: &mut Moment<Log>, grant| {
-        let grant = grant.expect("no lock is lost for ever");
+        let grant = grant.expect("no lock is lost forever");
         let waited = moment.true_now.since(came);
-        assert!(waited < Duration::from_secs(4), "it is had a lease later at the latest, not {waited:?}");
+        assert!(waited < Duration::from_secs(4), "it is obtained after a lease at the latest, not {waited:?}");
         note(moment, &grant);
         run(grant.release(), |_, _| over())
     }));
@@ -233,7 +233,7 @@ fn swarm(seed: u64, rates: FaultRates, idempotency_records: bool) -> Log {
     std::mem::take(&mut world.ledger)
 }
 
-/// One hold at a time, by what the device has taken.
+/// Checks by the accepted writes that there was one hold at a time.
 fn check(log: &Log, data: &[u8]) {
     let records: Vec<[u64; 3]> = data
         .chunks(RECORD)
@@ -246,7 +246,7 @@ fn check(log: &Log, data: &[u8]) {
         let [token, client, write] = *record;
         assert!(!records[..at].contains(record) || token != u64::MAX, "once is once: {record:?}");
         if token == u64::MAX {
-            // Somebody who came once: the hold before is over.
+            // A single request under the lock: the hold before it is over.
             tokens += 1;
             continue;
         }
@@ -261,19 +261,19 @@ fn check(log: &Log, data: &[u8]) {
         assert_eq!(
             records.iter().filter(|other| *other == record).count(),
             1,
-            "it was said to have happened: {record:?}"
+            "it was reported as executed: {record:?}"
         );
     }
     for record in &log.not_happened {
-        assert!(!records.contains(record), "it was said not to have happened: {record:?}");
+        assert!(!records.contains(record), "it was reported as not executed: {record:?}");
     }
     for (at, held) in log.held.iter().enumerate() {
         for other in &log.held[at + 1..] {
             if (held.mode, other.mode) == (Mode::Shared, Mode::Shared) {
                 continue;
             }
-            assert!(held.token != other.token, "a token is one hold's");
-            // They heard of it in some order; the tokens tell in which they had it.
+            assert!(held.token != other.token, "a token belongs to one hold");
+            // The clients learned of their holds in some order; the tokens give the order of the holds.
             let (former, later) = if held.token < other.token { (held, other) } else { (other, held) };
             assert!(former.sure <= later.from.max(former.from), "{later:?} was granted while {former:?} was sure");
         }
@@ -303,6 +303,9 @@ fn storms_in_which_nobody_dies_but_much_is_lost() {
         unknowns += log.unknowns;
         left += swarm(seed, rates, true).unknowns;
     }
-    assert!(left * 10 < unknowns, "{left} in doubt in spite of an idempotency record: only if it is silent to the end");
+    assert!(
+        left * 10 < unknowns,
+        "{left} unknown outcomes in spite of an idempotency record: only if the device is silent to the end"
+    );
     assert!(known as u64 > 4 * unknowns, "the fate of {known} last writes was known, and of {unknowns} not");
 }

@@ -1,4 +1,4 @@
-//! Structures on a bench: what they promise, while clients die, answers are lost and clocks differ.
+//! Tests of the guarantees of locks, counters and fail-over, while clients crash, answers are lost and clocks differ.
 
 #[path = "../bench/mod.rs"]
 mod bench;

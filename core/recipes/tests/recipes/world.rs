@@ -1,4 +1,4 @@
-//! The bench itself: it loses what it says it loses, and the same seed is the same run.
+//! Tests of the test bench: it injects the faults that it is configured for, and a seed determines a run.
 
 use crate::bench::world::Fate;
 use crate::bench::{Budget, CALM, Doing, FaultRates, Moment, ROUGH, World, ask, explore, over, sleep, space};
@@ -50,7 +50,7 @@ fn what_was_answered_has_happened_and_what_is_unknown_may_have() {
         assert!(world.ledger.done <= counted);
         assert!(counted <= world.ledger.done + world.ledger.unknown + 4);
     }
-    assert!(lost > 20 && dead > 20, "it does go wrong: {lost} answers lost, {dead} clients dead");
+    assert!(lost > 20 && dead > 20, "faults occur: {lost} answers lost, {dead} clients crashed");
     assert!(busy > 20, "{busy} requests were refused");
 }
 
@@ -115,6 +115,7 @@ fn every_order_is_every_order() {
     assert_eq!(all, (6, 6), "four steps, of which two are the first client's");
     let lossy = Budget { unknown: 1, ..nothing };
     let all = explore(lossy, &[OBJECT], two, |_, _| (), |world| assert!(world.space.number(OBJECT, COUNTER) >= 3));
-    // In each order, each of the four: done before or after each of the other's requests up to its client's next one, or never.
+    // In each order of the four requests, one of them: executed before or after each of the other client's requests up to its own client's
+    // next one, or never.
     assert_eq!(all, (6 + 2 * (10 + 11 + 11), 70), "one of the four answers may be lost");
 }

@@ -1,7 +1,8 @@
-//! Directories under concurrent change, with deaths and lost answers: an operation's answer must be true of a moment between its begin and its end.
+//! Directories under concurrent changes, crashes and lost answers: an operation's result must be true of a moment between its begin and its
+//! end.
 //!
-//! The device does one request after the other. So the directory's content after each is known, and what changed it: every insert brings an object
-//! that no other insert brings.
+//! The device executes one request after the other. So the directory's content after each request is known, and so is the request that
+//! changed it: every insertion uses an object that no other insertion uses.
 
 use crate::bench::world::Fate;
 use crate::bench::{Budget, Doing, Moment, ROUGH, Space, World, explore_from, over, run};
@@ -19,7 +20,7 @@ use std::time::Duration;
 
 pub const OBJECT: ObjectId = ObjectId(9);
 
-/// What is in a directory.
+/// The content of a directory.
 pub type Contents = BTreeMap<Bytes, ObjectId>;
 
 /// A directory in which names collide.
@@ -28,7 +29,7 @@ pub fn small(bits: u32) -> Directory {
     Directory { bits, linked, lease: Duration::from_secs(1), ..Directory::new(OBJECT) }
 }
 
-/// Reads the directory as the page says that it is written, and looks for everything that must not be.
+/// Reads the directory by its documented format, and checks its invariants.
 pub fn contents(space: &Space, directory: Directory) -> Contents {
     let value = |page, number| space.value(OBJECT, AttributeName::new(page, number));
     let mut linked: BTreeSet<u32> = numbers(space, LINKED_LIST_PAGE);
@@ -36,22 +37,22 @@ pub fn contents(space: &Space, directory: Directory) -> Contents {
     for slot in numbers(space, NAMES_PAGE) {
         let first = value(NAMES_PAGE, slot);
         let marked = first[0] & 0x80 != 0;
-        assert!(!marked || !value(LOCKS_PAGE, slot).is_empty(), "a mark without a lock blocks the slot for ever");
+        assert!(!marked || !value(LOCKS_PAGE, slot).is_empty(), "a mark without a lock blocks the slot forever");
         let mut entry = first;
         loop {
             let (next, object) = (u32::from_be_bytes(entry[4..8].try_into().unwrap()), &entry[8..16]);
             let name = entry.slice(16..);
-            assert_eq!(directory.slot(&name), slot, "{name:?} is in a slot that is not its");
+            assert_eq!(directory.slot(&name), slot, "{name:?} is in the wrong slot");
             let object = ObjectId(u64::from_be_bytes(object.try_into().unwrap()));
             assert_eq!(found.insert(name.clone(), object), None, "{name:?} is there twice");
             if next == 0 {
                 break;
             }
-            assert!(linked.remove(&next), "a pointer to nothing, or two to the same");
+            assert!(linked.remove(&next), "a pointer to nothing, or two pointers to one entry");
             entry = value(LINKED_LIST_PAGE, next);
         }
     }
-    assert!(linked.is_empty(), "entries that nobody points to: {linked:?}");
+    assert!(linked.is_empty(), "unreachable entries: {linked:?}");
     found
 }
 
@@ -59,7 +60,7 @@ fn numbers(space: &Space, page: u32) -> BTreeSet<u32> {
     space.attributes(OBJECT, page).into_iter().map(|name| name.number).collect()
 }
 
-/// What has happened.
+/// The history of a run.
 #[derive(Default)]
 pub struct Ledger {
     /// The content after each change, from the beginning on.
@@ -69,7 +70,7 @@ pub struct Ledger {
 
 struct Ended {
     name: Bytes,
-    /// Which states there were between begin and end, both included.
+    /// The states between begin and end, both included.
     states: (usize, usize),
     what: What,
 }
@@ -95,7 +96,10 @@ impl Ledger {
             let names: BTreeSet<&Bytes> = now.keys().chain(last.keys()).filter(changed).collect();
             assert_eq!(names.len(), 1, "a request changes one name");
             let name = names.first().expect("one");
-            assert!(!now.contains_key(*name) || !last.contains_key(*name), "a name that was there stands for another");
+            assert!(
+                !now.contains_key(*name) || !last.contains_key(*name),
+                "an existing name stands for another object"
+            );
             self.states.push(now);
         }
     }
@@ -109,9 +113,9 @@ impl Ledger {
         self.ended.push(Ended { name, states, what });
     }
 
-    /// Every answer must be true. `all`: everybody lived, and heard of everything.
+    /// Checks the result of every operation. `all`: no client crashed or lost an answer.
     pub fn check(&self, all: bool, idempotency_records: bool) {
-        // When each object came and went.
+        // When each object was inserted and removed.
         let (mut came, mut went) = (BTreeMap::new(), BTreeMap::new());
         for (index, pair) in self.states.windows(2).enumerate() {
             for (name, object) in &pair[1] {
@@ -127,26 +131,26 @@ impl Ledger {
         for Ended { name, states: (begin, end), what } in &self.ended {
             let at_some_moment = |is: Option<ObjectId>| {
                 let held = self.states[*begin..=*end].iter().any(|state| state.get(name).copied() == is);
-                assert!(held, "{name:?} {what:?}: at no moment of the operation was it so");
+                assert!(held, "{name:?} {what:?}: the result was true at no moment of the operation");
             };
             let within = |when: Option<&usize>| when.is_some_and(|when| begin < when && when <= end);
             match what {
                 What::Found(object) => at_some_moment(*object),
                 What::Inserted(object, Ok(Changed::Inserted)) => {
-                    assert!(within(came.get(object)), "{name:?} was not inserted by the operation that says so");
+                    assert!(within(came.get(object)), "{name:?} was not inserted by the operation that reported it");
                 }
                 What::Inserted(object, Ok(Changed::Exists(other))) => {
-                    assert_eq!(came.get(object), None, "it was inserted, and said it was not");
+                    assert_eq!(came.get(object), None, "it was inserted, although that was not reported");
                     at_some_moment(Some(*other));
                 }
                 What::Removed(Ok(Changed::Removed(object))) => {
-                    assert!(within(went.get(object)), "{name:?} was not removed by the operation that says so");
+                    assert!(within(went.get(object)), "{name:?} was not removed by the operation that reported it");
                     assert!(removed.insert(*object), "{object} was removed twice");
                 }
                 What::Removed(Ok(Changed::Absent)) => at_some_moment(None),
                 What::Removed(Ok(Changed::Other(other))) => at_some_moment(Some(*other)),
                 What::Inserted(_, Err(RequestFailure::Unknown)) | What::Removed(Err(RequestFailure::Unknown)) => {
-                    assert!(!idempotency_records, "whoever has an idempotency record is never in doubt");
+                    assert!(!idempotency_records, "with an idempotency record, no outcome is unknown");
                     unknown += 1;
                 }
                 What::Told(told) => self.check_told(told, *begin, *end),
@@ -154,34 +158,34 @@ impl Ledger {
             }
         }
         if all && unknown == 0 {
-            assert_eq!(removed.len(), went.len(), "whoever removes something says so");
+            assert_eq!(removed.len(), went.len(), "every removal is reported");
         }
     }
 
     fn check_told(&self, told: &[(Bytes, ObjectId)], begin: usize, end: usize) {
         let states = &self.states[begin..=end];
         let names: BTreeSet<&Bytes> = told.iter().map(|(name, _)| name).collect();
-        assert_eq!(names.len(), told.len(), "a name is told twice: {told:?}");
+        assert_eq!(names.len(), told.len(), "a name is returned twice: {told:?}");
         for (name, object) in told {
             assert!(states.iter().any(|state| state.get(name) == Some(object)), "{name:?} was never there");
         }
         let throughout = states[0].keys().filter(|name| states.iter().all(|state| state.contains_key(*name)));
         for name in throughout {
-            assert!(names.contains(name), "{name:?} was there throughout, and is not told");
+            assert!(names.contains(name), "{name:?} was there throughout, and was not returned");
         }
     }
 }
 
-/// What a client does.
+/// The operations of clients.
 #[derive(Clone, Debug)]
 pub enum Op {
     LookUp(&'static str),
     Insert(&'static str, u64),
-    /// Whatever it stands for.
+    /// Whatever object it stands for.
     Remove(&'static str),
-    /// If it stands for this.
+    /// If it stands for this object.
     RemoveObject(&'static str, u64),
-    /// What the last look-up has found.
+    /// If it is the entry that was last looked up.
     RemoveSeen(&'static str),
     Names(u32),
 }
@@ -190,7 +194,7 @@ fn name(text: &'static str) -> Bytes {
     Bytes::from_static(text.as_bytes())
 }
 
-/// One operation after the other. `begin`: what the ledger's state is; `seen`: what was looked up last.
+/// Runs one operation after the other. `begin`: the index of the ledger's state at the beginning; `seen`: the entry last looked up.
 pub fn client(directory: Directory, mut ops: Vec<Op>, begin: usize, seen: Option<Entry>) -> Doing<Ledger> {
     if ops.is_empty() {
         return over();
@@ -203,7 +207,7 @@ pub fn client(directory: Directory, mut ops: Vec<Op>, begin: usize, seen: Option
     };
     match ops.remove(0) {
         Op::LookUp(text) => run(directory.look_up(name(text)), move |moment: &mut Moment<Ledger>, found| {
-            let found = found.expect("a look-up has no doubts");
+            let found = found.expect("a look-up has no unknown outcome");
             moment.ledger.end(name(text), begin, What::Found(found.as_ref().map(|entry| entry.object)));
             client(directory, ops, moment.ledger.now(), found)
         }),
@@ -238,7 +242,7 @@ fn names(
     mut told: Vec<(Bytes, ObjectId)>,
 ) -> Doing<Ledger> {
     run(directory.names(after, most), move |moment: &mut Moment<Ledger>, page| {
-        let page = page.expect("asking for names has no doubts");
+        let page = page.expect("listing names has no unknown outcome");
         told.extend(page.names);
         if page.more.is_some() {
             return names(directory, ops, begin, most, page.more, told);
@@ -279,7 +283,7 @@ fn swarm(seed: u64, idempotency_records: bool) -> (usize, usize) {
     world.run();
     let all = clients.iter().all(|client| world.fate(*client) == Fate::Through);
     world.ledger.check(all, idempotency_records);
-    // Whatever the dead left: a newcomer gets on with it.
+    // Whatever crashed clients left behind, a new client makes progress.
     let last = world.ledger.now();
     let after = NAMES.iter().flat_map(|name| [Op::Remove(name), Op::Insert(name, 9000), Op::Remove(name)]);
     let mut ops: Vec<Op> = after.collect();
@@ -313,14 +317,15 @@ fn in_storms_every_answer_is_true() {
         changes += more;
         unknowns += doubtful;
     }
-    assert!(changes > 5000, "{changes} changes: something goes on");
+    assert!(changes > 5000, "{changes} changes are too few");
     assert!(
         (1..500).contains(&unknowns),
-        "{unknowns} ended in doubt: without an idempotency record it happens, and is rare"
+        "{unknowns} unknown outcomes: without an idempotency record they occur, but rarely"
     );
 }
 
-/// Clients in one slot, in every order, with a lost answer or a death wherever there can be one. `first`: what is there at first.
+/// Clients in one slot, in every order of steps, with a lost answer or a crash at every possible point. `first`: the content at the
+/// beginning.
 fn every_way(
     first: &[(&'static str, u64)],
     clients: &[&[Op]],
@@ -346,7 +351,7 @@ fn every_way(
     let look = move |ledger: &mut Ledger, space: &Space| ledger.look(space, directory);
     explore_from(budget, &alone.space, begin, look, |world| {
         world.ledger.check(false, idempotency_records);
-        // Nothing is blocked for ever, whoever has died where.
+        // Nothing is blocked forever, whichever client has crashed.
         let mut newcomer = Alone { now: world.now, ..Alone::with(world.space.clone()) };
         for (text, object) in contents(&world.space, directory) {
             assert_eq!(newcomer.run(directory.remove(text, Expected::Anything)), Ok(Changed::Removed(object)));
@@ -393,7 +398,7 @@ fn in_every_order_with_every_loss_an_insert_meets_a_removal() {
             every_way(&[("bert", 9)], &[&[Op::Insert("anna", 1)], &[Op::Remove("bert")]], budget, idempotency_records);
         }
     }
-    // The first of a chain goes, and so does the second, while somebody reads.
+    // The first entry of a chain is removed, and then the second, while a client reads.
     let first = &[("anna", 8), ("bert", 9)];
     let lost = Budget { unknown: 1, deaths: 0, waits: 0 };
     every_way(first, &[&[Op::Remove("anna")], &[Op::Remove("bert")]], Budget { waits: 1, ..lost }, true);
@@ -423,7 +428,7 @@ fn in_every_order_readers_of_a_chain_see_it_as_it_is_at_one_moment() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// Alone, a directory is a map.
+    /// With a single client, a directory behaves like a map.
     #[test]
     fn alone_it_is_a_map(bits in 0..4_u32, seed: u64) {
         let directory = Directory { idempotency_record: Some(IdempotencyRecord(1)), ..small(bits) };

@@ -1,4 +1,4 @@
-//! What a directory does where it matters, told one by one.
+//! Scenarios of the directory, one by one.
 
 use crate::bench::Space;
 use crate::bench::space::one;
@@ -97,7 +97,7 @@ fn wherever_an_insert_dies_the_name_is_there_or_not_and_the_next_gets_on() {
         assert_eq!(after, Ok(if there { Changed::Exists(ObjectId(3)) } else { Changed::Inserted }));
         let removed = alone.run(directory.remove(name("bert"), Expected::Anything));
         assert_eq!(removed, Ok(Changed::Removed(ObjectId(2))));
-        assert!(alone.now.since(before) <= directory.lease * 2, "at most one lock had to be waited for");
+        assert!(alone.now.since(before) <= directory.lease * 2, "it waited for at most one lock");
     }
 }
 
@@ -124,7 +124,7 @@ fn wherever_a_removal_dies_the_name_is_there_or_not_and_the_next_gets_on() {
 fn slots_of_the_linked_list_come_round_and_a_full_one_says_so() {
     let directory = Directory { linked: NonZeroU32::new(3).unwrap(), ..small(0) };
     let mut alone = with(directory, &[("first", 100), ("stays", 101)]);
-    // The counter goes round many times; the one slot that is taken is stepped over.
+    // The counter wraps around many times; the one slot in use is skipped.
     for number in 0..20 {
         let text = format!("name-{number}");
         assert_eq!(alone.run(directory.insert(name(&text), ObjectId(number))), Ok(Changed::Inserted));
@@ -138,7 +138,7 @@ fn slots_of_the_linked_list_come_round_and_a_full_one_says_so() {
     }
     assert_eq!(alone.run(directory.insert(name("four"), ObjectId(1))), Ok(Changed::Full));
     let lock = alone.space.value(OBJECT, AttributeName::new(LOCKS_PAGE, 0));
-    assert_eq!(lock, [0; 12][..], "it does not keep the lock: nobody has it");
+    assert_eq!(lock, [0; 12][..], "it has released the lock");
     assert_eq!(contents(&alone.space, directory).len(), 4);
 }
 
@@ -154,12 +154,12 @@ fn a_directory_that_is_full_can_be_emptied() {
             assert!(matches!(outcome, Ok(Changed::Inserted) | Err(RequestFailure::Refused(ObjectFailure::NoSpace))));
             outcome.is_err()
         });
-        let full = full.expect("the room is used up some day");
+        let full = full.expect("the space is used up eventually");
         assert!(full > 10, "{full}");
         names.truncate(full);
         alone.space.leave_room_for(0);
         for (number, name) in names.into_iter().enumerate() {
-            // Whoever was refused may have left a lock.
+            // A refused operation may have left a lock behind.
             alone.rng = Rng::new(number as u64 + 2);
             let removed = alone.run(directory.remove(name, Expected::Anything));
             assert_eq!(removed, Ok(Changed::Removed(ObjectId(7))), "{number} of {full}, {bits} bits, room for {room}");
@@ -188,7 +188,7 @@ fn names_are_told_page_by_page_each_once() {
             break;
         }
     }
-    assert_eq!((told.len(), pages), (100, 6), "sixteen slots, three at a time");
+    assert_eq!((told.len(), pages), (100, 6), "sixteen slots, three per page");
     assert_eq!(told, contents(&alone.space, directory));
 }
 
@@ -213,7 +213,7 @@ fn a_name_that_is_too_long_is_refused_and_damage_is_no_panic() {
         alone.space.execute(&braid_wire::ObjectRequest { commands: vec![command] }).unwrap();
     };
     let lost = RequestFailure::Refused(ObjectFailure::Lost);
-    // Too short, and one that points to nothing.
+    // A value that is too short, and a pointer to nothing.
     for damaged in [&b"short"[..], b"\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\0\x01other"] {
         put(&mut alone, damaged);
         alone.rng = Rng::new(damaged.len() as u64);
@@ -229,7 +229,7 @@ fn without_a_receipt_another_s_entry_is_not_taken_for_one_s_own() {
     for idempotency_record in [None, Some(IdempotencyRecord(1))] {
         let directory = Directory { idempotency_record, ..small(0) };
         let insert = || directory.insert(name("anna"), ObjectId(1));
-        // Another has the same idea, down to the object, and its request comes first.
+        // Another client makes the same change, even with the same object, and its request arrives first.
         let another = |space: &mut Space| {
             let mut another = Alone { rng: Rng::new(5), ..Alone::with(space.clone()) };
             let inserted =
@@ -244,7 +244,7 @@ fn without_a_receipt_another_s_entry_is_not_taken_for_one_s_own() {
             alone().run_losing(insert(), false, |_| ()),
             idempotency_record.map_or(Err(RequestFailure::Unknown), |_| Ok(Changed::Inserted))
         );
-        assert_eq!(alone().run_losing(insert(), true, |_| ()), Ok(Changed::Inserted), "its own entry it knows");
+        assert_eq!(alone().run_losing(insert(), true, |_| ()), Ok(Changed::Inserted), "it recognises its own entry");
     }
 }
 
@@ -268,7 +268,7 @@ fn a_slot_at_which_somebody_works_is_left_to_it_until_its_lease_is_over() {
     alone.run_part(directory.insert(name("bert"), ObjectId(2)), 2);
     assert_ne!(alone.space.attributes(OBJECT, LOCKS_PAGE), []);
     alone.rng = Rng::new(5);
-    assert_eq!(alone.count(directory.look_up(name("anna"))).1, 1, "who reads does not wait");
+    assert_eq!(alone.count(directory.look_up(name("anna"))).1, 1, "a reader does not wait");
     assert_eq!(alone.now, Time(0));
     let removed = alone.run(directory.remove(name("anna"), Expected::Anything));
     assert_eq!(removed, Ok(Changed::Removed(ObjectId(1))));
@@ -281,22 +281,24 @@ fn a_change_that_comes_after_its_lock_was_broken_is_refused() {
     let mut alone = with(directory, &[("anna", 1)]);
     let late = alone.run_part(directory.insert(name("bert"), ObjectId(2)), 2).expect("it is about to apply");
     alone.rng = Rng::new(5);
-    // The other looks, waits for a lease, looks again, and takes the lock.
+    // The other client looks, waits for a lease, looks again, and takes the lock.
     alone.run_part(directory.remove(name("anna"), Expected::Anything), 3).expect("it is about to apply, too");
     assert!(alone.now.since(Time(0)) >= directory.lease);
     let before = alone.space.clone();
     alone.space.execute(&late).unwrap();
-    assert_eq!(alone.space, before, "nothing of it happens, and the lock is still the other's");
+    assert_eq!(alone.space, before, "it has no effect, and the other client still has the lock");
 }
 
-/// What an attribute volume says to a first request, if it refuses it; else nothing.
+/// The failure of a first request on an attribute volume, if it is refused.
 fn first_refusal<T>(mut procedure: impl Procedure<Output = Result<T, RequestFailure>>) -> Option<RequestFailure> {
     let rng = &mut Rng::new(1);
-    let Next::Ask { request, .. } = procedure.resume(Time(0), rng, Answer::None) else { panic!("it asks first") };
+    let Next::Ask { request, .. } = procedure.resume(Time(0), rng, Answer::None) else {
+        panic!("it begins with a request")
+    };
     let refusal = place_of(&request, 1_000).err()?;
     match procedure.resume(Time(0), rng, Answer::RequestFailure(RequestFailure::Refused(refusal.failure))) {
         Next::Done(Err(failure)) => Some(failure),
-        _ => panic!("what is refused for good is over"),
+        _ => panic!("a permanent refusal ends the operation"),
     }
 }
 
@@ -313,7 +315,7 @@ fn in_an_object_that_mirrors_spread_every_operation_is_refused_at_its_first_step
             assert_eq!(first_refusal(directory.names(None, 10)), expected);
         }
     }
-    // All of an object of a device is in one place, whatever its number.
+    // On a device, an object is in one place, whatever its number.
     let mut alone = Alone::with(Space::with(&[SPREAD]));
     let directory = Directory::new(SPREAD);
     assert_eq!(alone.count(directory.insert(name("anna"), ObjectId(1))), (Ok(Changed::Inserted), 1));

@@ -1,4 +1,4 @@
-//! Lists under concurrent change, with deaths and lost answers: an operation's answer must be true of a moment between its begin and its end.
+//! Lists under concurrent changes, crashes and lost answers: an operation's result must be true of a moment between its begin and its end.
 
 use crate::bench::space::one;
 use crate::bench::world::Fate;
@@ -15,10 +15,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub const OBJECT: ObjectId = ObjectId(9);
 
-/// What is in a list: those nodes that are not removed.
+/// The content of a list: the nodes that are not removed.
 pub type Contents = Vec<(u64, Bytes)>;
 
-/// Reads the list as the page says that it is written, and looks for everything that must not be. Also says how many nodes are marked.
+/// Reads the list by its documented format, and checks its invariants. Also returns how many nodes are marked.
 pub fn contents(space: &Space) -> (Contents, usize) {
     let numbers = |page| -> BTreeSet<u64> {
         space.attributes(OBJECT, page).into_iter().map(|name| u64::from(name.number)).collect()
@@ -34,7 +34,7 @@ pub fn contents(space: &Space) -> (Contents, usize) {
     let (mut found, mut marked) = (Contents::new(), 0);
     let mut next = link(0).1;
     while next != 0 {
-        assert!(nodes.remove(&next), "a pointer to nothing, or two to the same");
+        assert!(nodes.remove(&next), "a pointer to nothing, or two pointers to one node");
         let (removed, behind) = link(next);
         if removed {
             marked += 1;
@@ -43,17 +43,17 @@ pub fn contents(space: &Space) -> (Contents, usize) {
         }
         next = behind;
     }
-    assert!(nodes.is_empty(), "nodes that nobody points to: {nodes:?}");
+    assert!(nodes.is_empty(), "unreachable nodes: {nodes:?}");
     (found, marked)
 }
 
-/// What has happened.
+/// The history of a run.
 #[derive(Default)]
 pub struct Ledger {
     /// The content after each change, from the beginning on.
     states: Vec<Contents>,
     ended: Vec<Ended>,
-    /// Whether all are inserted in order.
+    /// Whether all items are inserted in order.
     sorted: bool,
 }
 
@@ -78,7 +78,7 @@ impl Ledger {
             let changed = (0..longer.len()).find(|at| longer.get(*at) != shorter.get(*at)).expect("they differ");
             let mut without = longer.clone();
             without.remove(changed);
-            assert_eq!(without, *shorter, "a request changes one node, and no order");
+            assert_eq!(without, *shorter, "a request changes one node, and not the order");
             assert!(!self.sorted || now.is_sorted_by_key(|(_, item)| item.clone()), "{now:?}");
             self.states.push(now);
         }
@@ -92,7 +92,7 @@ impl Ledger {
         self.ended.push(Ended { states: (begin, self.now()), what });
     }
 
-    /// Every answer must be true. `all`: everybody lived.
+    /// Checks the result of every operation. `all`: no client crashed.
     pub fn check(&self, all: bool, idempotency_records: bool) {
         let (mut came, mut went) = (BTreeMap::new(), BTreeMap::new());
         for (index, pair) in self.states.windows(2).enumerate() {
@@ -100,7 +100,11 @@ impl Ledger {
             for (at, (node, item)) in pair[1].iter().enumerate() {
                 if !has(&pair[0], *node) {
                     let before = at.checked_sub(1).map(|before| pair[1][before].0);
-                    assert_eq!(came.insert(item.clone(), (index + 1, *node, before)), None, "{item:?} came twice");
+                    assert_eq!(
+                        came.insert(item.clone(), (index + 1, *node, before)),
+                        None,
+                        "{item:?} was inserted twice"
+                    );
                 }
             }
             went.extend(pair[0].iter().filter(|(node, _)| !has(&pair[1], *node)).map(|(node, _)| (*node, index + 1)));
@@ -115,7 +119,7 @@ impl Ledger {
                     let (when, came_as, before) = came[item];
                     assert!(
                         within(when) && came_as == node.0,
-                        "{item:?} was not inserted by the operation that says so"
+                        "{item:?} was not inserted by the operation that reported it"
                     );
                     match place {
                         ListPosition::First => assert_eq!(before, None),
@@ -124,18 +128,18 @@ impl Ledger {
                     }
                 }
                 What::Inserted(item, ListPosition::Behind(node), Ok(Inserted::PlaceGone)) => {
-                    assert!(!came.contains_key(item), "it was inserted, and says it was not");
+                    assert!(!came.contains_key(item), "it was inserted, although that was not reported");
                     assert!(states.iter().any(|state| state.iter().all(|(other, _)| *other != node.0)));
                 }
                 What::Removed(node, Ok(Removed::Removed)) => {
-                    assert!(within(went[node]), "{node} was not removed by the operation that says so");
+                    assert!(within(went[node]), "{node} was not removed by the operation that reported it");
                     assert!(removed.insert(*node), "{node} was removed twice");
                 }
                 What::Removed(node, Ok(Removed::Gone)) => {
                     assert!(states.iter().any(|state| state.iter().all(|(other, _)| other != node)));
                 }
                 What::Inserted(_, _, Err(RequestFailure::Unknown)) | What::Removed(_, Err(RequestFailure::Unknown)) => {
-                    assert!(!idempotency_records, "whoever has an idempotency record is never in doubt");
+                    assert!(!idempotency_records, "with an idempotency record, no outcome is unknown");
                     unknown += 1;
                 }
                 What::Walked(told) => check_walked(told, states),
@@ -143,28 +147,28 @@ impl Ledger {
             }
         }
         if all && unknown == 0 {
-            assert_eq!(removed.len(), went.len(), "whoever removes something says so");
+            assert_eq!(removed.len(), went.len(), "every removal is reported");
         }
     }
 }
 
 fn check_walked(told: &Contents, states: &[Contents]) {
     let nodes: BTreeSet<u64> = told.iter().map(|(node, _)| *node).collect();
-    assert_eq!(nodes.len(), told.len(), "a node is told twice: {told:?}");
+    assert_eq!(nodes.len(), told.len(), "a node is returned twice: {told:?}");
     for one in told {
         assert!(states.iter().any(|state| state.contains(one)), "{one:?} was never there");
     }
     for one in states[0].iter().filter(|one| states.iter().all(|state| state.contains(one))) {
-        assert!(told.contains(one), "{one:?} was there throughout, and is not told: {told:?}");
+        assert!(told.contains(one), "{one:?} was there throughout, and was not returned: {told:?}");
     }
-    // One that was removed after it was told may have had others behind it that come later, before it.
+    // Only nodes that are still in the list are compared: a node may have been removed after it was returned.
     let last = states.last().expect("there is one");
     let order = |node: &u64| last.iter().position(|(other, _)| other == node);
     let told: Vec<usize> = told.iter().filter_map(|(node, _)| order(node)).collect();
-    assert!(told.is_sorted(), "in another order than the list's");
+    assert!(told.is_sorted(), "not in the order of the list");
 }
 
-/// What a client does. Places and nodes are chosen among those that were seen last.
+/// The operations of clients. Positions and nodes are chosen among those seen last.
 #[derive(Clone, Copy, Debug)]
 pub enum Op {
     First,
@@ -175,7 +179,7 @@ pub enum Op {
     Apart,
 }
 
-/// One operation after the other. `seen`: the nodes seen last, in order.
+/// Runs one operation after the other. `seen`: the nodes seen last, in order.
 pub fn client(list: List, mut ops: Vec<(Op, Bytes)>, begin: usize, seen: Vec<u64>) -> Doing<Ledger> {
     if ops.is_empty() {
         return over();
@@ -215,7 +219,7 @@ fn walk(
     mut told: Contents,
 ) -> Doing<Ledger> {
     run(list.walk(cursor, most), move |moment: &mut Moment<Ledger>, walked| {
-        let walked = walked.expect("a walk has no doubts");
+        let walked = walked.expect("a walk has no unknown outcome");
         told.extend(walked.items.into_iter().map(|(node, item)| (node.0, item)));
         if let Some(cursor) = walked.more {
             return walk(list, ops, begin, most, cursor, told);
@@ -230,7 +234,7 @@ fn item(client: u64, number: u64) -> Bytes {
     Bytes::from(format!("{client}-{number}"))
 }
 
-/// Leaves some numbers out, so that not everything is seen at one look.
+/// Leaves some numbers out, so that not all nodes are read with one request.
 fn apart() -> ObjectRequest {
     one(OBJECT, Action::FetchAndAdd { name: NODE_COUNTER, add: 20, original: false })
 }
@@ -263,11 +267,11 @@ fn swarm(seed: u64, idempotency_records: bool) -> usize {
     world.run();
     let all = clients.iter().all(|client| world.fate(*client) == Fate::Through);
     world.ledger.check(all, idempotency_records);
-    // Whatever the dead left marked goes with whoever comes by.
+    // Nodes that crashed clients left marked are unlinked by a later operation.
     let mut newcomer = Alone { now: world.now, rng: Rng::new(seed), ..Alone::with(world.space.clone()) };
     newcomer.run(list.insert(ListPosition::InOrder, Bytes::from_static(b"~"))).unwrap();
     if sorted {
-        assert_eq!(contents(&newcomer.space).1, 0, "marked nodes stay behind");
+        assert_eq!(contents(&newcomer.space).1, 0, "marked nodes are left");
     }
     world.ledger.states.len()
 }
@@ -275,7 +279,7 @@ fn swarm(seed: u64, idempotency_records: bool) -> usize {
 #[test]
 fn in_storms_every_answer_is_true() {
     let changes: usize = (0..100).map(|seed| swarm(seed, true) + swarm(seed, false)).sum();
-    assert!(changes > 1500, "{changes} changes: something goes on");
+    assert!(changes > 1500, "{changes} changes are too few");
 }
 
 fn every_way(items: usize, clients: &[&[Op]], budget: Budget, idempotency_records: bool) -> (u64, u64) {
@@ -332,7 +336,7 @@ fn in_every_order_a_walk_sees_what_is_there_throughout() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// Alone, a list is a list.
+    /// With a single client, a list behaves like a sequential list.
     #[test]
     fn alone_it_is_a_list(seed: u64) {
         let list = List { idempotency_record: Some(IdempotencyRecord(1)), ..List::new(OBJECT) };

@@ -1,4 +1,4 @@
-//! What a list does where it matters, told one by one.
+//! Scenarios of the list, one by one.
 
 use crate::bench::Space;
 use crate::list::{OBJECT, contents};
@@ -70,9 +70,9 @@ fn wherever_a_removal_dies_the_node_is_in_or_out_and_the_next_clears_away() {
         alone.run_part(list.remove(Node(2), None), steps);
         let in_it = items(&alone).contains(&2);
         let inserted = alone.run(list.insert(ListPosition::Behind(Node(2)), Bytes::from_static(b"001x"))).unwrap();
-        assert_eq!(inserted == Inserted::PlaceGone, !in_it, "nothing comes behind what is removed");
+        assert_eq!(inserted == Inserted::PlaceGone, !in_it, "nothing is inserted behind a removed node");
         alone.run(list.insert(ListPosition::InOrder, Bytes::from_static(b"999"))).unwrap();
-        assert_eq!(contents(&alone.space).1, 0, "a marked node goes with the next that comes by");
+        assert_eq!(contents(&alone.space).1, 0, "a marked node is unlinked by the next operation on its way");
     }
 }
 

@@ -1,5 +1,5 @@
-//! Structures that many change at once, on the bench: every change of what is there is looked at as it happens, and every operation must have taken effect
-//! between its begin and its end.
+//! Tests of lists, queues and directories under concurrent changes: every change is checked as it happens, and every operation must take
+//! effect between its begin and its end.
 
 #[path = "../bench/mod.rs"]
 mod bench;

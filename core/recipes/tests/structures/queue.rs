@@ -1,7 +1,7 @@
-//! Work queues under load, with deaths and lost answers: every item is finished once, and none is lost.
+//! Work queues under load, with crashes and lost answers: every item is finished once, and none is lost.
 //!
-//! Each item is a number, and finishing it sets an attribute of that number, in the same request. So every change of the queue can be looked at as it
-//! happens: which item it was, and who did it.
+//! Each item is a number, and finishing it sets an attribute of that number in the same request. So every change of the queue can be
+//! checked as it happens: which item it concerned, and which client made it.
 
 use crate::bench::world::Fate;
 use crate::bench::{Budget, Doing, Moment, ROUGH, Space, World, explore_from, over, run, sleep};
@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 pub const OBJECT: ObjectId = ObjectId(9);
-/// Where results go: an attribute for each piece of work.
+/// The page of results: an attribute for each item's work.
 const RESULTS_PAGE: u32 = 77;
 
 pub const LEASE: Duration = Duration::from_secs(5);
@@ -29,23 +29,23 @@ pub fn number(work: &[u8]) -> u32 {
     u32::from_be_bytes(work.try_into().expect("four bytes"))
 }
 
-/// That an item was finished, under which token, and by which operation.
+/// An item was finished: under which token, and by which operation.
 pub fn result(of: &Claimed, operation: u64) -> Vec<SetAttribute> {
     let name = AttributeName::new(RESULTS_PAGE, number(&of.work));
     vec![SetAttribute { name, value: [of.token, operation].iter().flat_map(|word| word.to_be_bytes()).collect() }]
 }
 
-/// An item: its state's words, without the first byte.
+/// An item: the words of its state, without the first byte.
 type State = Vec<u64>;
 
-/// What is there: items by number, and results by work.
+/// The content: items by number, and results by work.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
     pub items: BTreeMap<Item, (State, u32)>,
     pub results: BTreeMap<u32, (u64, u64)>,
 }
 
-/// Reads the queue as the page says that it is written.
+/// Reads the queue by its documented format.
 pub fn contents(space: &Space) -> Contents {
     let mut contents = Contents::default();
     let value = |page, number| space.value(OBJECT, AttributeName::new(page, number));
@@ -69,14 +69,14 @@ pub fn contents(space: &Space) -> Contents {
     contents
 }
 
-/// What has happened.
+/// The history of a run.
 #[derive(Default)]
 pub struct Ledger {
     last: Contents,
-    /// Work that came, and how often.
+    /// Work that was put in.
     came: BTreeSet<u32>,
     put: BTreeSet<u32>,
-    /// Who finished what, as operations say.
+    /// The finished work, and by which operation, as operations report it.
     finished: BTreeMap<u32, u64>,
     lost: BTreeSet<u64>,
     unknowns: BTreeSet<u64>,
@@ -85,14 +85,14 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Every change is one of the arrows in the picture.
+    /// Checks that every change is one of the arrows in the drawing.
     pub fn look(&mut self, space: &Space) {
         let now = contents(space);
         for (item, (state, work)) in &now.items {
             match self.last.items.get(item) {
                 None => {
-                    assert!(state.is_empty(), "an item is fresh when it comes");
-                    assert!(self.came.insert(*work), "{work} came twice");
+                    assert!(state.is_empty(), "a new item is fresh");
+                    assert!(self.came.insert(*work), "{work} was put in twice");
                 }
                 Some((before, same)) => {
                     assert_eq!(work, same);
@@ -102,7 +102,7 @@ impl Ledger {
         }
         let gone = self.last.items.iter().filter(|(item, _)| !now.items.contains_key(item));
         for (state, work) in gone.map(|(_, gone)| gone) {
-            let result = now.results.get(work).expect("an item goes with its result");
+            let result = now.results.get(work).expect("an item is removed together with its result set");
             assert!(!self.last.results.contains_key(work), "{work} was finished twice");
             assert_eq!(state.first(), Some(&result.0), "an item is finished by the token of its claim");
         }
@@ -115,25 +115,22 @@ impl Ledger {
 
     pub fn check(&self, idempotency_records: bool) {
         for work in &self.put {
-            assert!(self.came.contains(work), "{work} was put in, and never was there");
+            assert!(self.came.contains(work), "{work} was reported as put in, but never existed");
         }
         for (work, operation) in &self.finished {
             let result = self.last.results.get(work).map(|result| result.1);
-            assert_eq!(result, Some(*operation), "{work} was not finished by the operation that says so");
+            assert_eq!(result, Some(*operation), "{work} was not finished by the operation that reported it");
         }
         let operations: BTreeSet<u64> = self.last.results.values().map(|result| result.1).collect();
-        assert!(self.lost.is_disjoint(&operations), "who has lost its claim has finished nothing");
-        assert!(
-            !idempotency_records || self.unknowns.is_empty(),
-            "whoever has an idempotency record is never in doubt"
-        );
+        assert!(self.lost.is_disjoint(&operations), "an operation that lost its claim has finished nothing");
+        assert!(!idempotency_records || self.unknowns.is_empty(), "with an idempotency record, no outcome is unknown");
         let there: BTreeSet<u32> = self.last.items.values().map(|(_, work)| *work).collect();
         let done: BTreeSet<u32> = self.last.results.keys().copied().collect();
         assert_eq!(&there | &done, self.came, "items are lost");
     }
 }
 
-/// Looks at a step of an item's state, and says whether one has taken the item over from another.
+/// Checks one change of an item's state. True if a consumer has taken the item over from another.
 fn taken_over(before: &State, after: &State) -> bool {
     let token = |state: &State| state.first().copied().unwrap_or(0);
     match (before.len(), after.len()) {
@@ -152,7 +149,7 @@ fn taken_over(before: &State, after: &State) -> bool {
     false
 }
 
-/// Puts these in, one after the other.
+/// Puts these items in, one after the other.
 pub fn producer(queue: Queue, mut numbers: Vec<u32>) -> Doing<Ledger> {
     if numbers.is_empty() {
         return over();
@@ -170,7 +167,7 @@ pub fn producer(queue: Queue, mut numbers: Vec<u32>) -> Doing<Ledger> {
     })
 }
 
-/// Works until so many items are done with, or there is nothing for so long.
+/// Works until this many items are finished, or none was free for this long.
 pub fn consumer(queue: Queue, name: u64, items: u32, patience: Duration, watch: Watch) -> Doing<Ledger> {
     if items == 0 {
         return over();
@@ -181,7 +178,7 @@ pub fn consumer(queue: Queue, name: u64, items: u32, patience: Duration, watch: 
         match end.result {
             Ok(Some(claimed)) => works(queue, claimed, moment.rng.below(4) as u32, Box::new(move || next(items - 1))),
             Ok(None) => over(),
-            // It may have claimed something: then that comes back after its lease.
+            // It may have claimed an item, which becomes free after the lease.
             Err(RequestFailure::Unknown) => next(items),
             other => panic!("{other:?}"),
         }
@@ -190,7 +187,7 @@ pub fn consumer(queue: Queue, name: u64, items: u32, patience: Duration, watch: 
 
 type Then = Box<dyn FnOnce() -> Doing<Ledger>>;
 
-/// Renews some times, and then finishes or gives up.
+/// Renews several times, and then finishes the item or gives it back.
 fn works(queue: Queue, claimed: Claimed, renewals: u32, then: Then) -> Doing<Ledger> {
     sleep(LEASE / 3, move |moment: &mut Moment<Ledger>| {
         if renewals > 0 {
@@ -227,7 +224,7 @@ fn finishes(queue: Queue, claimed: Claimed, ledger: &mut Ledger, then: Then) -> 
     })
 }
 
-/// Says how many claims were taken over, and how many operations ended in doubt.
+/// Returns how many claims were taken over, and how many outcomes were unknown.
 fn swarm(seed: u64, idempotency_records: bool) -> (u64, usize) {
     let queue = Queue::new(OBJECT, LEASE);
     let mut world = World::new(seed, ROUGH, &[OBJECT], Ledger::default());
@@ -242,12 +239,12 @@ fn swarm(seed: u64, idempotency_records: bool) -> (u64, usize) {
     }
     world.run();
     world.ledger.check(idempotency_records);
-    // Whatever is left is done by one who lives.
+    // The remaining items are finished by a client that does not crash.
     let last = world.immortal(consumer(mine(), 99, 100, LEASE * 20, Watch::default()));
     world.run();
     assert_eq!(world.fate(last), Fate::Through);
     world.ledger.check(idempotency_records);
-    assert!(world.ledger.last.items.is_empty(), "nothing stays behind");
+    assert!(world.ledger.last.items.is_empty(), "no item is left");
     assert_eq!(world.ledger.last.results.len(), world.ledger.came.len());
     (world.ledger.taken_over, world.ledger.unknowns.len())
 }
@@ -259,14 +256,14 @@ fn in_storms_every_item_is_finished_once_and_none_is_lost() {
         taken_over += swarm(seed, true).0;
         unknowns += swarm(seed, false).1;
     }
-    assert!(taken_over > 100, "{taken_over} claims were taken over: some die, and some are too late");
+    assert!(taken_over > 100, "{taken_over} claims were taken over from crashed or late consumers");
     assert!(
         (1..100).contains(&unknowns),
-        "{unknowns} ended in doubt: without an idempotency record it happens, and is rare"
+        "{unknowns} unknown outcomes: without an idempotency record they occur, but rarely"
     );
 }
 
-/// One item, and clients that each take it and finish it, in every order.
+/// One item, and clients that each claim and finish it, in every order of steps.
 fn every_way(clients: u64, budget: Budget, idempotency_records: bool) -> (u64, u64) {
     let queue = Queue::new(OBJECT, LEASE);
     let mut alone = Alone::with(Space::with(&[OBJECT]));
@@ -297,7 +294,7 @@ fn every_way(clients: u64, budget: Budget, idempotency_records: bool) -> (u64, u
             let mut newcomer = Alone { now: world.now, rng: Rng::new(77), ..Alone::with(world.space.clone()) };
             let end = newcomer.run(queue.claim(9, Watch::default(), LEASE * 3));
             let left = contents(&world.space).items.len();
-            assert_eq!(end.result.unwrap().is_some(), left == 1, "what is not finished can be had");
+            assert_eq!(end.result.unwrap().is_some(), left == 1, "an unfinished item can be claimed");
         },
     )
 }

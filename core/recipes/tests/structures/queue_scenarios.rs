@@ -1,4 +1,4 @@
-//! What a queue does where it matters, told one by one.
+//! Scenarios of the queue, one by one.
 
 use crate::bench::space::one;
 use crate::bench::{CALM, Doing, Moment, SILENT, Space, World, over, run, sleep};
@@ -45,7 +45,7 @@ fn putting_and_finishing_take_one_round_trip_and_claiming_two() {
 fn who_lost_its_claim_can_neither_finish_nor_renew() {
     let (mut alone, queue) = with(1);
     let first = claim(&mut alone, queue, 1).unwrap();
-    // Another finds it claimed, waits for a lease, and takes it over.
+    // Another consumer finds it claimed, waits for a lease, and takes it over.
     let second = alone.run(queue.claim(2, Watch::default(), LEASE * 2)).result.unwrap().unwrap();
     assert_eq!((first.token, second.token), (1, 2));
     let before = alone.space.clone();
@@ -108,7 +108,7 @@ fn a_claim_that_was_not_heard_of_is_had_if_it_was_made_and_only_then() {
     let claimed = heard.run_losing(ask(), true, |_| ()).result.unwrap().unwrap();
     assert_eq!(heard.run(queue.finish(claimed, Vec::new())), Ok(Finished::Finished));
     assert!(again().run_losing(ask(), false, |_| ()).result.unwrap().is_some());
-    // Another was faster.
+    // Another consumer was faster.
     let end = again().run_losing(ask(), false, |space| {
         let mut another = Alone { rng: Rng::new(6), ..Alone::with(space.clone()) };
         claim(&mut another, queue, 2).unwrap();
@@ -123,7 +123,7 @@ struct Tale {
     had: Option<Time>,
 }
 
-/// Claims, and renews so many times, as it should: twice in each lease.
+/// Claims an item, and renews the claim this many times: twice in each lease.
 fn keeps(queue: Queue, renewals: u32) -> Doing<Tale> {
     fn renews(queue: Queue, claimed: Claimed, left: u32) -> Doing<Tale> {
         sleep(LEASE / 2, move |_: &mut Moment<Tale>| {
@@ -163,7 +163,7 @@ fn who_renews_keeps_its_item_and_who_is_dead_loses_it_after_a_lease() {
         world.run();
         assert_eq!(world.ledger.renewals, 20);
         let had = world.ledger.had.expect("it comes back").since(Time(0));
-        // The last renewal was after ten leases; who watches may have seen it a look later.
+        // The last renewal was after ten leases; a watching consumer may have seen it one look later.
         assert!(LEASE * 11 <= had && had < LEASE * 12 + LEASE / 2, "{had:?}");
     }
 }
@@ -277,7 +277,7 @@ fn what_is_too_long_is_refused_and_damage_is_no_panic() {
     assert!(matches!(done[0].action, ActionResult::Compared { swapped: true, .. }));
     assert_eq!(claim(&mut alone, queue, 1), None, "that is no item");
     alone.run(queue.put(longest.clone())).unwrap();
-    assert_eq!(claim(&mut alone, queue, 1).expect("it is in nobody's way").work, longest);
+    assert_eq!(claim(&mut alone, queue, 1).expect("it does not obstruct other items").work, longest);
 }
 
 #[test]
@@ -287,7 +287,7 @@ fn a_queue_that_is_full_can_be_worked_off() {
     {
         let (mut alone, queue) = with(1);
         let queue = Queue { idempotency_record, ..queue };
-        // Who has an idempotency record has left word there before.
+        // A consumer with an idempotency record has used it before.
         let claimed = claim(&mut alone, queue, 1).unwrap();
         alone.run(queue.finish(claimed, Vec::new())).unwrap();
         alone.space.leave_room_for(room);
@@ -296,9 +296,9 @@ fn a_queue_that_is_full_can_be_worked_off() {
         assert!(put > 10);
         alone.space.leave_room_for(0);
         for number in 0..put {
-            let claimed = claim(&mut alone, queue, 1).expect("what was put in can be had");
-            let Ok(Renewed::Kept(claimed)) = alone.run(queue.renew(claimed)) else { panic!("it is kept") };
-            // Of three, one dies.
+            let claimed = claim(&mut alone, queue, 1).expect("an item that was put in can be claimed");
+            let Ok(Renewed::Kept(claimed)) = alone.run(queue.renew(claimed)) else { panic!("the claim holds") };
+            // One of three crashes.
             if number % 3 > 0 {
                 assert_eq!(alone.run(queue.finish(claimed, Vec::new())), Ok(Finished::Finished));
             }
@@ -317,7 +317,7 @@ fn a_queue_that_is_full_can_be_worked_off() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Alone, a queue is a set of what is free and what is not.
+    /// With a single client, a queue behaves like a set of free and claimed items.
     #[test]
     fn alone_it_is_a_set(seed: u64) {
         let (mut alone, queue) = with(0);

@@ -1,4 +1,4 @@
-//! One operation after the other, with nobody else there: what each must answer is then plain.
+//! Sequential execution: one operation after the other by a single client, so that each result is known.
 
 use crate::bench::space::Space;
 use braid_base::{Rng, Time};
@@ -6,7 +6,7 @@ use braid_recipes::{Answer, Next, Procedure, RequestFailure};
 use braid_wire::ObjectRequest;
 use std::time::Duration;
 
-/// Objects, and one client.
+/// A space of objects, and one client.
 pub struct Alone {
     pub space: Space,
     pub now: Time,
@@ -43,8 +43,8 @@ impl Alone {
         panic!("it does not end");
     }
 
-    /// Runs one until it asks for something after so many requests were done, and leaves it there: its client dies. Says what it wanted, if it was not
-    /// through.
+    /// Runs an operation until it makes another request after this many were executed, and leaves it there, as if its client crashed.
+    /// Returns that request, unless the operation ended before.
     pub fn run_part<P: Procedure>(&mut self, mut procedure: P, requests: u64) -> Option<ObjectRequest> {
         let mut answer = Answer::None;
         let mut done = 0;
@@ -68,8 +68,8 @@ impl Alone {
         }
     }
 
-    /// Runs one to its end, which does not hear of its first request that changes something: it was `done`, or not. `meanwhile` comes before it asks
-    /// again.
+    /// Runs an operation that does not receive the answer to its first changing request, which was executed or not (`done`). `meanwhile`
+    /// runs before its next request.
     pub fn run_losing<P: Procedure>(
         &mut self,
         mut procedure: P,
@@ -99,7 +99,7 @@ impl Alone {
         panic!("it does not end");
     }
 
-    /// Runs an operation, and says how many round trips it took.
+    /// Runs an operation, and returns how many round trips it took.
     pub fn count<P: Procedure>(&mut self, procedure: P) -> (P::Output, u64) {
         let before = self.trips;
         let output = self.run(procedure);
