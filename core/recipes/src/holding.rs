@@ -223,8 +223,8 @@ impl Give {
     /// Another holder is in the word, or none.
     fn gone(&self, word: Word, trace: &Bytes) -> <Give as CasPolicy>::Output {
         let traced = number(trace) == Some(self.holding.entry.nonce);
-        // The holder has not changed since: a later holder that gave it back with a request would have overwritten the trace.
-        let nobody = match self.next.number > self.holding.number {
+        // No later holder has given it back, which might have overwritten the trace: so without the trace, this request has not happened.
+        let trace_is_intact = match self.next.number > self.holding.number {
             true => word.number <= self.holding.number + 1,
             false => word.number <= self.holding.number + 1 && word.holder.is_some(),
         };
@@ -233,7 +233,7 @@ impl Give {
             _ if !self.was_unknown => Err(lost),
             None => Ok(None),
             Some(_) if traced => Ok(None),
-            Some(_) if nobody => Err(lost),
+            Some(_) if trace_is_intact => Err(lost),
             Some(_) => Err(Gone::RequestFailure(RequestFailure::Unknown)),
         }
     }
