@@ -4,8 +4,8 @@
 //! ```text
 //!          ┌─ begin ─▶ swap blindly ─┐                         swapped ──▶ made
 //!   start ─┤                         ├─▶ CAS ── other value ──▶ look ─┬─▶ CAS again
-//!          └─ read ──────────────────┘                ▲              ├─▶ wait, then begin again
-//!                                        Unknown ─▶ read             └─▶ done
+//!          └─ read ──────────────────┘                ▲               ├─▶ wait, then begin again
+//!                                        Unknown ─▶ read              └─▶ done
 //! ```
 //!
 //! A compare-and-swap that fails returns the word, so it costs no more than a read. After [`RequestFailure::Unknown`] the word is read, and

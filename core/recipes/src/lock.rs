@@ -11,7 +11,7 @@
 //!                └─ other word ─┬ all holders lost: CAS word → mine; FA + 1 ─ swapped ─▶ granted (the lock is broken)
 //!                               ├ readers, and I read, and no mark: CAS word → with me ▶ granted, with the readers' token
 //!                               ├ readers, and I write: CAS word → with my mark; wait
-//!                └ else wait: a random time up to first_pause · 2ⁿ, at most longest_pause
+//!                               └ else wait: a random time up to first_pause · 2ⁿ, at most longest_pause
 //!   renew     CAS  word: → the same, with my heartbeat + 1
 //!   release   CAS  word: → without me; FA token + 1 if no holder is left;  and, in the same request, the last request
 //!   once      CAS  word: undefined → undefined;  FA token + 2;  and the request
