@@ -203,7 +203,7 @@ pub fn require_newest(folder: &ArrayFolder, description: &ArrayDescription) -> R
         newest.description.revision
     );
     Err(Failure::data_lost("description-old", message).hint(
-        "bring the newer file back; or move this one unavailable, and have `braid monitor recover --from FILE...` make it anew from the devices' files",
+        "bring the newer file back; or move this one away, and have `braid monitor recover --from FILE...` make it anew from the devices' files",
     ))
 }
 

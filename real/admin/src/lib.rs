@@ -8,6 +8,9 @@
 //! | --- | --- |
 //! | [`array`] | an array: status, events, ending it |
 //! | [`volume_operations`] | operations on volumes |
+//! | [`device_operations`], [`replacement`] | operations on devices |
+//! | [`scrub`], [`check`] | finding checksum errors, and parity that does not match |
+//! | [`recover`] | recovering an array whose folder is lost, or the monitor's state |
 //! | [`healing_operations`] | how fast devices are resynchronised, and which lack something |
 //! | [`status`] | status as data |
 //! | [`events`] | events as a stream |
@@ -19,16 +22,18 @@
 //! | [`device_file`] | the file or disk of a device: making it, opening it, checking it |
 //! | [`fence`] | keeping dead hosts out |
 //! | [`copies`] | the copies of the array's folder that lie on its devices |
-//! | [`recovery`] | making the monitor's state and the folder anew from what devices know |
+//! | [`recovery`] | what devices know of the monitor's state and the folder |
 //! | [`snapshot`] | one look at an array |
 //! | [`device_condition`], [`health`] | how devices, volumes and the monitor are |
 //! | [`failure`] | errors: a code that stays the same, a sentence, a hint, an exit status |
 
 pub mod array;
+pub mod check;
 pub mod copies;
 pub mod creation;
 pub mod device_condition;
 pub mod device_file;
+pub mod device_operations;
 pub mod events;
 pub mod failure;
 pub mod fence;
@@ -36,7 +41,10 @@ pub mod healing_operations;
 pub mod health;
 pub mod migration;
 pub mod ordering;
+pub mod recover;
 pub mod recovery;
+pub mod replacement;
+pub mod scrub;
 pub mod slots;
 pub mod snapshot;
 pub mod status;

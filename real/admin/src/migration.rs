@@ -7,15 +7,17 @@
 //! What is on hold is seen to by [`crate::ordering`], whoever dies. A volume that moves is as good as any other; whoever asks for the same
 //! again goes on with it, from about where the one before was.
 
+use crate::array::Array;
 use crate::creation;
 use crate::failure::Failure;
 use crate::ordering;
 use crate::volumes;
-use braid_base::{BLOCK_BYTES, DeviceId};
+use braid_base::units::format_size;
+use braid_base::{BLOCK_BYTES, BlockRange, DeviceId};
 use braid_control::{ArrayDescription, Change, PlacementEntry, VolumeEntry};
 use braid_layout::{Atomicity, Scheme};
 use braid_machine::{HostRequest, HostSuccess, MigrationReport};
-use braid_session::Session;
+use braid_session::{Session, require_up};
 use braid_wire::Ordering;
 use std::time::{Duration, Instant};
 
@@ -47,8 +49,115 @@ impl MigrationTarget {
 pub trait Watcher {
     /// This is being done.
     fn stage(&self, what: &str);
-    /// So many bytes of the volume were looked through, and so many copied.
-    fn progress(&self, looked: u64, copied: u64);
+    /// So many bytes of the volume's `bytes` were looked through, and so many copied.
+    fn progress(&self, bytes: u64, looked: u64, copied: u64);
+}
+
+/// What became of a migration.
+#[derive(Clone, Debug)]
+pub struct Migrated {
+    /// The volume as it is now.
+    pub volume: VolumeEntry,
+    /// Bytes that this operation has copied; none if it went back.
+    pub copied: Option<u64>,
+}
+
+impl Array {
+    /// Moves a volume to other devices or another layout while it is used, or goes on with a migration that was cut short (then nothing may be
+    /// wished). At most `bytes_per_second` are copied a second; zero: as a rebuild. Ends when the volume lies there alone. Errors: `no-target`,
+    /// `cannot-move`, `same-place`, `already-moving`, `volume-degraded`, `device-full`, `block-lost` (some of it can't be read), `not-up`.
+    pub async fn migrate_volume(
+        &self,
+        name: &str,
+        wish: &MigrationTarget,
+        bytes_per_second: u64,
+        watcher: &impl Watcher,
+    ) -> Result<Migrated, Failure> {
+        let description = self.folder().describe()?;
+        let entry = volumes::find(&description, name)?.clone();
+        let to = match &entry.moving {
+            Some(target) if !wish.is_none() => {
+                let message = format!("volume '{name}' moves already, to {}", target.layout);
+                let hint =
+                    format!("`braid volume migrate {name}` goes on, `braid volume migrate {name} --abort` goes back");
+                return Err(Failure::failed("already-moving", message).hint(hint));
+            }
+            Some(_) => None,
+            None if wish.is_none() => {
+                return Err(Failure::usage("no-target", "say where to with --layout, --unit or --devices"));
+            }
+            None => Some(target(&description, &entry, wish)?),
+        };
+        let session = self.migrating().await?;
+        let outcome = migrate(&session, &entry, to, bytes_per_second, watcher).await;
+        session.end().await;
+        let copied = Some(outcome?.copied * BLOCK_BYTES as u64);
+        Ok(Migrated { volume: volumes::find(&self.folder().describe()?, name)?.clone(), copied })
+    }
+
+    /// Has a volume that moves stay where it lies, and gives up what was copied. Errors: `not-moving`, `not-up`.
+    pub async fn abort_migration(&self, name: &str, watcher: &impl Watcher) -> Result<Migrated, Failure> {
+        if volumes::find(&self.folder().describe()?, name)?.moving.is_none() {
+            return Err(Failure::usage("not-moving", format!("volume '{name}' does not move")));
+        }
+        let session = self.migrating().await?;
+        let outcome = give_up(&session, name, watcher).await;
+        session.end().await;
+        outcome?;
+        Ok(Migrated { volume: volumes::find(&self.folder().describe()?, name)?.clone(), copied: None })
+    }
+
+    async fn migrating(&self) -> Result<Session, Failure> {
+        require_up(self.folder())?;
+        Ok(Session::start(self.folder(), "volume migrate").await?)
+    }
+}
+
+async fn migrate(
+    session: &Session,
+    entry: &VolumeEntry,
+    to: Option<PlacementEntry>,
+    bytes_per_second: u64,
+    watcher: &impl Watcher,
+) -> Result<MigrationReport, Failure> {
+    if let Some(to) = to {
+        begin(session, entry, to, watcher).await?;
+    }
+    let report = copy(session, &entry.name, bytes_per_second, watcher).await?;
+    if report.lost > 0 {
+        let bytes = BLOCK_BYTES as u64;
+        let places: Vec<String> = runs(&report.lost_blocks)
+            .iter()
+            .take(8)
+            .map(|run| format!("bytes {} to {}", run.start * bytes, run.end() * bytes))
+            .collect();
+        let message = format!(
+            "{} of volume '{}' can't be read: {}",
+            format_size(report.lost * bytes),
+            entry.name,
+            places.join(", ")
+        );
+        let hint = format!(
+            "overwrite them, or bring their devices back, and go on with `braid volume migrate {0}`; --abort goes back",
+            entry.name
+        );
+        return Err(Failure::data_lost("block-lost", message).hint(hint));
+    }
+    end(session, &entry.name, watcher).await.map(|()| report)
+}
+
+/// Neighbouring blocks together.
+fn runs(blocks: &[u64]) -> Vec<BlockRange> {
+    let mut sorted = blocks.to_vec();
+    sorted.sort_unstable();
+    let mut runs: Vec<BlockRange> = Vec::new();
+    for block in sorted {
+        match runs.last_mut() {
+            Some(run) if run.end() == block => run.count += 1,
+            _ => runs.push(BlockRange::new(block, 1)),
+        }
+    }
+    runs
 }
 
 /// The place of a volume that is to lie as wished; refused where it can't move there.
@@ -167,7 +276,7 @@ pub async fn copy(
         }
         let Some(progress) = session.view().migrating(volume.id) else { continue };
         let bytes = BLOCK_BYTES as u64;
-        watcher.progress(progress.cursor * bytes, progress.copied * bytes);
+        watcher.progress(volume.bytes, progress.cursor * bytes, progress.copied * bytes);
         if noted.elapsed() >= NOTE_EVERY && progress.cursor > note && !progress.lost {
             (noted, note) = (Instant::now(), progress.cursor);
             note_progress(session, name, &volume, progress.cursor)?;

@@ -1,14 +1,10 @@
 //! `braid device add`.
 
-use super::with_session;
-use braid_admin::creation;
-use braid_admin::failure::Failure;
-use braid_admin::slots::{self, ACT_WAIT, NewDisk};
+use braid_admin::device_operations::NewDevice;
+use braid_admin::{Array, Failure};
 use braid_base::units::format_size;
-use braid_control::ReportedState;
-use braid_terminal::Common;
 use braid_terminal::arguments::size;
-use braid_terminal::output;
+use braid_terminal::{Common, output};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -45,26 +41,16 @@ pub struct Arguments {
 /// Adds it.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let Arguments { path, size, domain, spare, overwrite } = arguments;
-    size.map_or(Ok(()), |size| creation::check_multiple("--size", size))?;
-    let (id, disk) = with_session(common, "device add", async |session| {
-        let folder = session.folder();
-        let description = folder.describe()?;
-        let stem = if spare { "spare".to_string() } else { format!("device-{}", description.unused_device()) };
-        let default_size = description.creation.size;
-        let disk = slots::prepare(folder, &description, &NewDisk { path, stem, size, default_size, overwrite })?;
-        if spare {
-            slots::add_spare(session, disk.clone()).await?;
-            return Ok((None, disk));
+    let array = Array::of(common.folder());
+    let new = NewDevice { path, size, overwrite };
+    let (id, disk) = match spare {
+        true => (None, array.add_spare(new).await?),
+        false => {
+            let (id, disk) = array.add_device(new, domain).await?;
+            (Some(id), disk)
         }
-        let id = slots::add(session, disk.clone(), domain).await?;
-        let is_in = |device: Option<&_>| {
-            device.is_some_and(|device: &braid_control::DeviceReport| device.member_state == ReportedState::In)
-        };
-        slots::await_report(folder, id, Some(ACT_WAIT), is_in).await?;
-        Ok((Some(id), disk))
-    })
-    .await?;
-    let path = disk.path(&common.folder().absolute());
+    };
+    let path = disk.path(&array.folder().absolute());
     output::print(
         common.json,
         || json!({"schema": 1, "device": id, "spare": spare, "file": path, "size": disk.size, "disk": disk.disk.to_string()}),

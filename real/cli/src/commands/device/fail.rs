@@ -1,13 +1,8 @@
 //! `braid device fail` and `braid device readmit`.
 
-use super::with_session;
-use braid_admin::failure::Failure;
-use braid_admin::slots::{self, ACT_WAIT};
-use braid_base::DeviceId;
-use braid_control::{DeviceReport, ReportedState};
-use braid_terminal::Common;
-use braid_terminal::output;
-use braid_wire::Administration;
+use braid_admin::{Array, Failure};
+use braid_control::ReportedState;
+use braid_terminal::{Common, output};
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -37,15 +32,7 @@ pub struct ReadmitArguments {
 /// Takes it out.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let id = arguments.device;
-    with_session(common, "device fail", async |session| {
-        slots::find(&session.folder().describe()?, id)?;
-        let asked = slots::administer_soon(session, Administration::Fail { device: DeviceId(id) }).await;
-        asked.map_err(|error| slots::explain(session.folder(), error))?;
-        let is_out =
-            |device: Option<&DeviceReport>| device.is_some_and(|device| device.member_state == ReportedState::Out);
-        slots::await_report(session.folder(), id, Some(ACT_WAIT), is_out).await
-    })
-    .await?;
+    Array::of(common.folder()).fail_device(id).await?;
     say(common, id, ReportedState::Out, format!("device {id} is out: `braid device readmit {id}` lets it come back\n"));
     Ok(ExitCode::SUCCESS)
 }
@@ -53,19 +40,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
 /// Lets it come back.
 pub async fn readmit(arguments: ReadmitArguments, common: &Common) -> Result<ExitCode, Failure> {
     let ReadmitArguments { device: id, wait } = arguments;
-    let member_state = with_session(common, "device readmit", async |session| {
-        let folder = session.folder();
-        slots::find(&folder.describe()?, id)?;
-        slots::administer(session.client(), Administration::Readmit { device: DeviceId(id) }).await?;
-        let is_settled = |device: Option<&DeviceReport>| {
-            let there =
-                |member_state| member_state == ReportedState::In || (!wait && member_state == ReportedState::Returning);
-            device.is_some_and(|device| !device.held && device.leaves_to.is_none() && there(device.member_state))
-        };
-        slots::await_report(folder, id, (!wait).then_some(ACT_WAIT), is_settled).await?;
-        Ok(slots::report_of(folder, id)?.map_or(ReportedState::In, |device| device.member_state))
-    })
-    .await?;
+    let member_state = Array::of(common.folder()).readmit_device(id, wait).await?;
     let text = match member_state {
         ReportedState::In => format!("device {id} is in\n"),
         _ => format!("device {id} is back, and is being resynchronised: `braid status` shows how far\n"),

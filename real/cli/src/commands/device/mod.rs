@@ -11,11 +11,9 @@ mod remove;
 mod replace;
 mod serve;
 
-use braid_admin::Array;
 use braid_admin::failure::Failure;
 use braid_base::ArrayId;
 use braid_base::units::format_size;
-use braid_session::Session;
 use braid_terminal::Common;
 use std::process::ExitCode;
 
@@ -72,13 +70,4 @@ pub fn object_memory(text: &str) -> Result<u64, String> {
     const LEAST: u64 = 64 << 20;
     let bytes = braid_terminal::arguments::size(text)?;
     if bytes < LEAST { Err(format!("a device needs {} at least", format_size(LEAST))) } else { Ok(bytes) }
-}
-
-/// Does something by way of a host of its own, of a running array.
-async fn with_session<T>(
-    common: &Common,
-    what: &str,
-    work: impl AsyncFnOnce(&Session) -> Result<T, Failure>,
-) -> Result<T, Failure> {
-    Array::of(common.folder()).with_host(what, work).await
 }

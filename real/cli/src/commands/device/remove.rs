@@ -1,10 +1,7 @@
 //! `braid device remove`.
 
-use super::with_session;
-use braid_admin::failure::Failure;
-use braid_admin::slots;
-use braid_terminal::Common;
-use braid_terminal::output;
+use braid_admin::{Array, Failure};
+use braid_terminal::{Common, output};
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -24,31 +21,7 @@ pub struct Arguments {
 /// Removes it.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let which = arguments.which;
-    let path = with_session(common, "device remove", async |session| {
-        let folder = session.folder();
-        let description = folder.describe()?;
-        let absolute = folder.absolute();
-        if let Ok(id) = which.parse() {
-            let path = slots::find(&description, id)?.path(&absolute);
-            slots::remove(session, id).await?;
-            return Ok(path);
-        }
-        let named = |path: std::path::PathBuf| {
-            path == absolute.join(&which) || std::path::absolute(&which).is_ok_and(|named| named == path)
-        };
-        let spare =
-            description.spares.iter().find(|spare| spare.disk.to_string() == which || named(spare.path(&absolute)));
-        let Some(spare) = spare else {
-            return Err(Failure::unreachable(
-                "no-such-spare",
-                format!("'{which}' is no device's number, and no spare"),
-            )
-            .hint("`braid device list` shows what there is"));
-        };
-        slots::remove_spare(session, spare).await?;
-        Ok(spare.path(&absolute))
-    })
-    .await?;
+    let path = Array::of(common.folder()).remove_device(&which).await?;
     output::print(
         common.json,
         || json!({"schema": 1, "removed": which, "file": path}),

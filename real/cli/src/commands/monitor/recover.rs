@@ -1,16 +1,15 @@
 //! `braid monitor recover`.
 
-use braid_admin::failure::Failure;
-use braid_admin::recovery::{self, DeviceFacts, Plan};
+use braid_admin::recover::{RecoverOptions, Recovery};
+use braid_admin::recovery::{DeviceFacts, Plan};
+use braid_admin::{Array, Failure};
 use braid_base::{DeviceId, MemberState};
-use braid_control::{ArrayDescription, ArrayFolder, ControlError, Moment};
+use braid_control::{ArrayDescription, ArrayFolder};
 use braid_terminal::Common;
 use braid_terminal::output::{self, table};
 use serde_json::json;
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 /// Make the monitor's state anew from what the devices know, if it is lost or is an old copy
 ///
@@ -45,69 +44,16 @@ pub struct Arguments {
     from: Vec<PathBuf>,
 }
 
-/// How long ago a monitor has said something that may still run.
-const MONITOR_ALIVE: Duration = Duration::from_secs(10);
-
 /// Makes it anew.
 pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let Arguments { dry_run, without, from } = arguments;
+    let options =
+        RecoverOptions { dry_run, without: without.into_iter().map(DeviceId).collect(), description_from: from };
     let folder = common.folder();
-    let described = match folder.describe() {
-        Err(ControlError::NoArray { .. }) if !from.is_empty() => None,
-        Ok(_) if !from.is_empty() => {
-            let message = format!("{} has an array.json", folder.dir().display());
-            return Err(
-                Failure::usage("array-exists", message).hint("leave --from out: the array is as that file says")
-            );
-        }
-        described => Some(described?),
-    };
-    let supervision = folder.supervise()?;
-    let restores_description = described.is_none();
-    let description = match described {
-        Some(description) => description,
-        None => recovery::description_from(&folder, &from)?,
-    };
-    refuse_running_monitor(&folder)?;
-    let without: BTreeSet<DeviceId> = without.into_iter().map(DeviceId).collect();
-    let devices = recovery::read_devices(&folder, &description);
-    let copies = recovery::read_copies(&devices);
-    let plan = recovery::plan(&folder, &description, devices, &copies, without, restores_description)?;
-    if restores_description {
-        recovery::require_current(&description, &plan)?;
-    }
-    if !dry_run {
-        if restores_description {
-            supervision.restore_description(&description)?;
-        }
-        supervision.restore_generations(plan.last_generation)?;
-        // Last: with it the array can be started again.
-        supervision.restore_monitor_state(&plan.record.disk_image())?;
-    }
+    let Recovery { description, plan, restores_description } = Array::of(folder.clone()).recover(&options)?;
     let view = View { folder: &folder, description: &description, plan: &plan, dry_run, restores_description };
     output::print(common.json, || view.json(), || view.text());
     Ok(ExitCode::SUCCESS)
-}
-
-/// A monitor that runs by itself has its state open, though it may have been removed.
-fn refuse_running_monitor(folder: &ArrayFolder) -> Result<(), Failure> {
-    let monitor = folder.monitor(&Moment::now())?;
-    let alive = monitor.filter(|monitor| monitor.age.is_some_and(|age| age < MONITOR_ALIVE) && is_there(monitor.pid));
-    match alive {
-        None => Ok(()),
-        Some(monitor) => {
-            let message = format!("the array's monitor runs (process {})", monitor.pid);
-            Err(Failure::failed("monitor-in-use", message).hint("end it first"))
-        }
-    }
-}
-
-/// True if the process runs; one that has ended and was not waited for yet does not.
-fn is_there(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // Behind the name, which may hold anything.
-    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    state.is_some_and(|state| !['Z', 'X'].contains(&state))
 }
 
 /// What was found, and done.

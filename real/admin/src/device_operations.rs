@@ -1,0 +1,125 @@
+//! Devices and spares of a running array: added, taken out, let back, removed.
+
+use crate::array::Array;
+use crate::creation;
+use crate::failure::Failure;
+use crate::slots::{self, ACT_WAIT, NewDisk};
+use braid_base::DeviceId;
+use braid_control::{DeviceReport, DiskEntry, ReportedState};
+use braid_session::Session;
+use braid_wire::Administration;
+use std::path::PathBuf;
+
+/// What a new device or spare is to be.
+#[derive(Clone, Debug, Default)]
+pub struct NewDevice {
+    /// Its file or disk; none: a new file in the array's folder.
+    pub path: Option<PathBuf>,
+    /// Its raw size in bytes; none: of a raw disk, all; of a file, as the array was created.
+    pub size: Option<u64>,
+    /// Use a file or disk that is there already, whatever it holds.
+    pub overwrite: bool,
+}
+
+impl Array {
+    /// Adds a device, and waits until it is in. No two units of a stripe are on devices of one `domain`; none: it is its own. Its number and
+    /// its disk. Errors: `bad-size`, `file-exists`, `disk-in-use`, `not-yet`, `not-up`.
+    pub async fn add_device(&self, new: NewDevice, domain: Option<String>) -> Result<(u16, DiskEntry), Failure> {
+        check_size(&new)?;
+        self.with_host("device add", async |session| {
+            let stem = format!("device-{}", session.folder().describe()?.unused_device());
+            let disk = prepare(session, new, stem)?;
+            let id = slots::add(session, disk.clone(), domain).await?;
+            let is_in = |device: Option<&DeviceReport>| stands(device, ReportedState::In);
+            slots::await_report(session.folder(), id, Some(ACT_WAIT), is_in).await?;
+            Ok((id, disk))
+        })
+        .await
+    }
+
+    /// Adds a spare: a disk that takes the slot of the first device that stays out for long.
+    pub async fn add_spare(&self, new: NewDevice) -> Result<DiskEntry, Failure> {
+        check_size(&new)?;
+        self.with_host("device add", async |session| {
+            let disk = prepare(session, new, "spare".to_string())?;
+            slots::add_spare(session, disk.clone()).await?;
+            Ok(disk)
+        })
+        .await
+    }
+
+    /// Takes a device out, and keeps it out. Ends when it is. Errors: `no-such-device`, `needs-others` (the others can't do without it), `not-yet`,
+    /// `not-up`.
+    pub async fn fail_device(&self, id: u16) -> Result<(), Failure> {
+        self.with_host("device fail", async |session| {
+            slots::find(&session.folder().describe()?, id)?;
+            let asked = slots::administer_soon(session, Administration::Fail { device: DeviceId(id) }).await;
+            asked.map_err(|error| slots::explain(session.folder(), error))?;
+            let is_out = |device: Option<&DeviceReport>| stands(device, ReportedState::Out);
+            slots::await_report(session.folder(), id, Some(ACT_WAIT), is_out).await
+        })
+        .await
+    }
+
+    /// Lets a device come back that was taken out. Ends when it is back; or, with `wait`, when it has everything. How it stands then.
+    pub async fn readmit_device(&self, id: u16, wait: bool) -> Result<ReportedState, Failure> {
+        self.with_host("device readmit", async |session| {
+            let folder = session.folder();
+            slots::find(&folder.describe()?, id)?;
+            slots::administer(session.client(), Administration::Readmit { device: DeviceId(id) }).await?;
+            let is_settled = |device: Option<&DeviceReport>| {
+                let there = |member_state| {
+                    member_state == ReportedState::In || (!wait && member_state == ReportedState::Returning)
+                };
+                device.is_some_and(|device| !device.held && device.leaves_to.is_none() && there(device.member_state))
+            };
+            slots::await_report(folder, id, (!wait).then_some(ACT_WAIT), is_settled).await?;
+            Ok(slots::report_of(folder, id)?.map_or(ReportedState::In, |device| device.member_state))
+        })
+        .await
+    }
+
+    /// Removes a device, by its number, or a spare, by the name of its disk or its file. No volume may lie there. Its file, which stays. Errors:
+    /// `no-such-device`, `no-such-spare`, `holds-volumes`, `not-up`.
+    pub async fn remove_device(&self, which: &str) -> Result<PathBuf, Failure> {
+        self.with_host("device remove", async |session| {
+            let folder = session.folder();
+            let description = folder.describe()?;
+            let absolute = folder.absolute();
+            if let Ok(id) = which.parse() {
+                let path = slots::find(&description, id)?.path(&absolute);
+                slots::remove(session, id).await?;
+                return Ok(path);
+            }
+            let named = |path: PathBuf| {
+                path == absolute.join(which) || std::path::absolute(which).is_ok_and(|named| named == path)
+            };
+            let mut spares = description.spares.iter();
+            let spare = spares.find(|spare| spare.disk.to_string() == which || named(spare.path(&absolute)));
+            let Some(spare) = spare else {
+                let message = format!("'{which}' is no device's number, and no spare");
+                return Err(
+                    Failure::unreachable("no-such-spare", message).hint("`braid device list` shows what there is")
+                );
+            };
+            slots::remove_spare(session, spare).await?;
+            Ok(spare.path(&absolute))
+        })
+        .await
+    }
+}
+
+fn check_size(new: &NewDevice) -> Result<(), Failure> {
+    new.size.map_or(Ok(()), |size| creation::check_multiple("--size", size))
+}
+
+fn prepare(session: &Session, new: NewDevice, stem: String) -> Result<DiskEntry, Failure> {
+    let description = session.folder().describe()?;
+    let NewDevice { path, size, overwrite } = new;
+    let default_size = description.creation.size;
+    slots::prepare(session.folder(), &description, &NewDisk { path, stem, size, default_size, overwrite })
+}
+
+fn stands(device: Option<&DeviceReport>, member_state: ReportedState) -> bool {
+    device.is_some_and(|device| device.member_state == member_state)
+}

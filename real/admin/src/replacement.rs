@@ -1,0 +1,210 @@
+//! Giving a device another disk, and what would be lost by that.
+
+use crate::array::Array;
+use crate::failure::Failure;
+use crate::slots::{self, ACT_WAIT, NewDisk};
+use crate::{creation, volumes};
+use braid_base::DeviceId;
+use braid_base::units::format_size;
+use braid_control::{ArrayDescription, ArrayFolder, DeviceReport, DiskEntry, ReportedState};
+use braid_layout::VolumeDescription;
+use std::path::PathBuf;
+
+/// Which disk a device is to get, and how.
+#[derive(Clone, Debug, Default)]
+pub struct Replacement {
+    /// The file or disk; none: a new file in the array's folder.
+    pub path: Option<PathBuf>,
+    /// Take the smallest spare that is large enough, instead.
+    pub with_spare: bool,
+    /// Its raw size in bytes; none: of a raw disk, all; of a file, that of the disk before.
+    pub size: Option<u64>,
+    /// Use a file or disk that is there already, whatever it holds.
+    pub overwrite: bool,
+    /// What lies there may be lost, where nothing makes up for it.
+    pub lose: bool,
+    /// Wait until it has everything.
+    pub wait: bool,
+}
+
+impl Array {
+    /// Gives a device another disk, which is brought all that lies there while the volumes stay in use. Ends when the device runs on that disk; or,
+    /// with `wait`, when it has everything. The disk, and how the device stands then. Errors: `no-such-device`, `no-such-spare`,
+    /// `disk-too-small`, `would-lose`, `needs-others`, `disk-in-use`, `not-yet`, `not-up`.
+    pub async fn replace_device(
+        &self,
+        id: u16,
+        replacement: Replacement,
+    ) -> Result<(DiskEntry, ReportedState), Failure> {
+        let Replacement { path, with_spare, size, overwrite, lose, wait } = replacement;
+        size.map_or(Ok(()), |size| creation::check_multiple("--size", size))?;
+        self.with_host("device replace", async |session| {
+            let folder = session.folder();
+            let description = folder.describe()?;
+            let entry = slots::find(&description, id)?;
+            let needed = needed_blocks(&description, id)?;
+            if !lose {
+                refuse_to_lose(&description, id)?;
+            }
+            let made = |disk: DiskEntry| Ok::<_, Failure>((slots::room(disk.size)?, disk));
+            let disk = if with_spare {
+                let rooms = description.spares.iter().cloned().map(made).collect::<Result<Vec<_>, _>>()?;
+                let fits = rooms.into_iter().filter(|(room, _)| *room >= needed).min_by_key(|(room, _)| *room);
+                let Some((_, disk)) = fits else {
+                    let message = match description.spares.len() {
+                        0 => "no disk stands by".to_string(),
+                        count => format!("none of {count} spares is large enough for what lies on device {id}"),
+                    };
+                    return Err(
+                        Failure::unreachable("no-such-spare", message).hint("`braid device add --spare` makes one")
+                    );
+                };
+                disk
+            } else {
+                let default_size = entry.size;
+                // Nothing is made, or written over, that would be refused then.
+                if slots::room(size.unwrap_or(default_size))? < needed {
+                    return Err(too_small(id, size.unwrap_or(default_size)));
+                }
+                let stem = format!("device-{id}");
+                slots::prepare(folder, &description, &NewDisk { path, stem, size, default_size, overwrite })?
+            };
+            if slots::room(disk.size)? < needed {
+                return Err(too_small(id, disk.size));
+            }
+            if let Err(failure) = slots::replace(session, id, &disk, lose).await {
+                return Err(if lose { failure } else { with_losses(folder, id, failure)? });
+            }
+            let name = disk.disk.to_string();
+            let has_it = |device: Option<&DeviceReport>| {
+                device.is_some_and(|device| {
+                    let there = match device.member_state {
+                        ReportedState::In => true,
+                        ReportedState::Returning => !wait,
+                        ReportedState::Unavailable | ReportedState::Out => false,
+                    };
+                    device.disk.as_ref() == Some(&name) && device.awaits.is_none() && there
+                })
+            };
+            slots::await_report(folder, id, (!wait).then_some(ACT_WAIT), has_it).await?;
+            let member_state =
+                slots::report_of(folder, id)?.map_or(ReportedState::Returning, |device| device.member_state);
+            Ok((disk, member_state))
+        })
+        .await
+    }
+}
+
+/// Blocks that what lies on a device takes.
+fn needed_blocks(description: &ArrayDescription, id: u16) -> Result<u64, Failure> {
+    let blocks = |volume| {
+        let there = volumes::describe(volume)?.object_on(DeviceId(id)).map_or(0, |range| range.count);
+        Ok(there.next_multiple_of(volumes::CHUNK_BLOCKS))
+    };
+    slots::volumes_on(description, id).map(blocks).sum()
+}
+
+fn refuse_to_lose(description: &ArrayDescription, id: u16) -> Result<(), Failure> {
+    for volume in slots::volumes_on(description, id) {
+        if volumes::describe(volume)?.layout.redundancy_units() == 0 {
+            let message = format!(
+                "volume '{}' has no redundancy: what of it lies on device {id} would be lost, for good",
+                volume.name
+            );
+            return Err(Failure::failed("would-lose", message)
+                .hint("--lose says that it may go; or delete the volume, or move it away, first"));
+        }
+    }
+    Ok(())
+}
+
+/// The device can't be done without. If it is dead, that is for what it has in common with other dead devices: says what would be lost.
+fn with_losses(folder: &ArrayFolder, id: u16, failure: Failure) -> Result<Failure, Failure> {
+    let is_dead = slots::report_of(folder, id)?.is_some_and(|report| report.member_state == ReportedState::Unavailable);
+    if failure.code != "needs-others" || !is_dead {
+        return Ok(failure);
+    }
+    let description = folder.describe()?;
+    let (mut losses, mut missing) = (Vec::new(), Vec::new());
+    for entry in slots::volumes_on(&description, id) {
+        let volume = volumes::describe(entry)?;
+        let mut gone = vec![DeviceId(id)];
+        for device in volume.holders() {
+            let is_whole = |report: DeviceReport| report.member_state == ReportedState::In;
+            if !slots::report_of(folder, device.0)?.is_some_and(is_whole) && !gone.contains(&device) {
+                gone.push(device);
+            }
+        }
+        missing.extend(gone[1..].iter().copied());
+        let (lost, all) = stripes_lost(&volume, DeviceId(id), &gone);
+        if lost > 0 {
+            losses.push(format!("{lost} of the {all} stripes of volume '{}'", entry.name));
+        }
+    }
+    if losses.is_empty() {
+        return Ok(failure);
+    }
+    let message =
+        format!("{}: nothing else can make up for what {} have on device {id}", failure.message, losses.join(", "));
+    let first = slots::readmit_first(folder, &missing);
+    let first = first.unwrap_or_else(|| "bring another one of these devices back".to_string());
+    Ok(Failure::failed("would-lose", message).hint(format!(
+        "{first}; or, if they are gone for good, --lose gives these stripes up: what lies on dead devices only is lost, and its \
+         blocks are named; the rest heals"
+    )))
+}
+
+/// How many stripes with a unit on a device have units on more of these than they do without; and how many stripes there are.
+fn stripes_lost(volume: &VolumeDescription, device: DeviceId, gone: &[DeviceId]) -> (u64, u64) {
+    let (layout, all) = (volume.layout, volume.stripes());
+    let is_lost = |stripe: Vec<DeviceId>| {
+        let missing = stripe.iter().filter(|held| gone.contains(held)).count();
+        stripe.contains(&device) && layout.redundancy_units() > 0 && missing > layout.redundancy_units()
+    };
+    // They begin in turns at each place of the ring where one begins.
+    let turns = layout.stripes_of_the_ring().count() as u64;
+    let width = layout.scheme().width();
+    let lost = (0..turns).filter(|turn| {
+        let start = *turn as usize * width;
+        is_lost((start..start + width).map(|place| volume.devices[place % layout.devices()]).collect())
+    });
+    (lost.map(|turn| all / turns + u64::from(turn < all % turns)).sum(), all)
+}
+
+fn too_small(id: u16, size: u64) -> Failure {
+    let message = format!("a disk of {} is too small for what lies on device {id}", format_size(size));
+    Failure::failed("disk-too-small", message).hint("take one of the size of the device's disk, or larger")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::VolumeId;
+    use braid_layout::{Atomicity, Layout, Scheme};
+    use braid_wire::Ordering;
+
+    #[test]
+    fn stripes_are_lost_that_lie_on_more_dead_devices_than_they_do_without() {
+        let lost = |scheme: &str, devices: u16, stripes: u64, gone: &[u16]| {
+            let scheme: Scheme = scheme.parse().expect("a scheme that there is");
+            let layout = Layout::new(scheme, devices.into(), 16).expect("a ring that is wide enough");
+            let volume = VolumeDescription {
+                id: VolumeId(1),
+                bytes: stripes * layout.stripe_blocks() * 4096,
+                layout,
+                devices: (0..devices).map(DeviceId).collect(),
+                ordering: Ordering::Timestamp,
+                atomicity: Atomicity::Implied,
+                moving: None,
+            };
+            let gone: Vec<_> = gone.iter().copied().map(DeviceId).collect();
+            stripes_lost(&volume, gone[0], &gone)
+        };
+        // Stripes lie on 0 1 2, 3 4 0, 1 2 3, 4 0 1, 2 3 4, and so on.
+        assert_eq!(lost("raid5:2+1", 5, 7, &[1, 2]), (3, 7));
+        assert_eq!(lost("raid5:2+1", 5, 7, &[1, 2, 0]), (4, 7));
+        assert_eq!(lost("raid1:2", 4, 10, &[1, 2]), (0, 10));
+        assert_eq!(lost("raid1:2", 4, 10, &[1, 0]), (5, 10));
+        assert_eq!(lost("raid1:3", 3, 10, &[1, 2]), (0, 10));
+    }
+}
