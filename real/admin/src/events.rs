@@ -45,6 +45,17 @@ impl Events {
         Ok(self.read.drain(..).collect())
     }
 
+    /// All events that have come since the last were returned; waits until there is one. Dropping this future loses no event.
+    pub async fn next_batch(&mut self) -> Result<Vec<Event>, Failure> {
+        loop {
+            let come = self.pending().await?;
+            if !come.is_empty() {
+                return Ok(come);
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
     async fn read_on(&mut self) -> Result<(), Failure> {
         let mut cursor = self.cursor;
         let (events, cursor) = blocking(&self.folder, move |folder| {

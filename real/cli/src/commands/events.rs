@@ -1,10 +1,7 @@
 //! `braid events`: what has happened to the array.
 
-use braid_admin::failure::Failure;
-use braid_control::Event;
-use braid_terminal::Common;
-use braid_terminal::Signals;
-use braid_terminal::output;
+use braid_admin::{Array, Event, EventKind, Failure};
+use braid_terminal::{Common, Signals, output};
 use serde_json::json;
 use std::io::Write;
 use std::process::ExitCode;
@@ -29,16 +26,12 @@ pub struct Arguments {
     lines: usize,
 }
 
-/// How often it is looked for new ones.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
-
 /// Shows them.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let folder = common.folder();
-    folder.describe()?;
-    let (mut events, mut cursor) = folder.events()?;
+    let mut stream = Array::of(common.folder()).events()?;
+    let mut events = stream.pending().await?;
     if let Some(since) = arguments.since {
-        let now = Event::now(braid_control::EventKind::Other, "").unix_millis;
+        let now = Event::now(EventKind::Other, "").unix_millis;
         let since = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
         events.retain(|event| event.unix_millis >= now.saturating_sub(since));
     }
@@ -63,7 +56,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         }
         drop(out);
         tokio::select! {
-            () = tokio::time::sleep(LOOK_EVERY) => events = folder.events_since(&mut cursor)?,
+            come = stream.next_batch() => events = come?,
             () = signals.asked_to_end() => return Ok(ExitCode::SUCCESS),
         }
     }
