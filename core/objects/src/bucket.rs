@@ -32,6 +32,7 @@ pub type Blocks = [Option<Bytes>; BUCKET_BLOCKS];
 
 /// The index of a bucket, and the number of buckets of its volume. Both are stored in the bucket, to detect a bucket that was written to
 /// a wrong location, or by an attribute volume of another size, which would have looked for its keys elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BucketAddress {
     /// The index of the bucket, from 0.
     pub bucket: u64,
