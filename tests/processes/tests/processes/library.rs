@@ -51,7 +51,7 @@ fn a_program_administers_an_array_through_the_library() {
         "made volume example: 1048576 bytes",
         "device 0: healthy",
         "volume example: healthy, nbd://",
-        "event pace-changed: ",
+        "event throttle-changed: ",
     ] {
         assert!(lines.iter().any(|said| said.starts_with(line)), "it does not say '{line}':\n{said}");
     }
