@@ -1,10 +1,10 @@
-//! Many runs, on all cores.
+//! Executes many runs on all cores.
 //!
-//! Seeds are taken in their order, and after a failure none above it is begun: so the failure that is reported is that of the
-//! lowest seed, however many threads there are.
+//! Seeds are taken in order, and after a failure no higher seed is started. So the failure that is reported is that of the lowest
+//! seed, whatever the number of threads.
 //!
-//! A run ends by its bound if nothing else ends it (`RUN_MAX`). Within a step of a machine, or a check, nothing can end it but the end of the
-//! process: the thread that began the attack watches for that.
+//! A run that does not end otherwise is ended by its bound (`RUN_MAX`). Inside a step of a machine or a check, only the end of the
+//! process can end it: the thread that started the attack watches for that.
 
 use crate::options::{Choices, Options};
 use crate::report::{Failure, Report};
@@ -15,52 +15,52 @@ use std::sync::{Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Which runs.
+/// The runs to be executed.
 #[derive(Clone, Debug)]
 pub struct Attack {
-    /// The first seed; each run has the next one.
+    /// The first seed; each further run uses the next number.
     pub seed: u64,
-    /// How many runs, if there is a limit.
+    /// The number of runs, if it is limited.
     pub runs: Option<u64>,
-    /// Begin none after this moment.
+    /// No run is started after this time.
     pub until: Option<Instant>,
-    /// What is not left to the seeds.
+    /// The choices that override the seeds.
     pub choices: Choices,
-    /// How many at once; as many as there are cores, if nothing is said.
+    /// The number of concurrent runs; by default the number of cores.
     pub threads: Option<NonZero<usize>>,
-    /// After a failure go on, and find more.
+    /// Whether to continue after a failure.
     pub keep_going: bool,
 }
 
-/// What they found.
+/// The results of an attack.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// Those that found nothing wrong, together.
+    /// The reports of all runs without failures, added up.
     pub sum: Report,
-    /// Those that did, in the order of their seeds.
+    /// The failures, in the order of their seeds.
     pub failures: Vec<Failure>,
 }
 
 struct Progress {
     next: u64,
-    /// No seed from here on.
+    /// No seed from this one on is started.
     end: u64,
     outcome: Outcome,
     /// Threads that have not ended.
     threads: usize,
-    /// Seeds under way, and since when.
+    /// Seeds in progress, and when they were started.
     running: BTreeMap<u64, Instant>,
 }
 
-/// Why no lock is poisoned.
+/// Why no mutex is poisoned.
 const CATCH: &str = "runs catch their panics";
-/// How often runs are looked at.
+/// How often runs are examined.
 const WATCH: Duration = Duration::from_secs(1);
-/// A run that takes longer is stuck. To judge a long history takes minutes beyond the run's own bound.
+/// A run that takes longer is stuck. Checking a long history may take minutes beyond the run's own bound.
 const STUCK: Duration = RUN_MAX.real_time.saturating_mul(6);
 
 impl Attack {
-    /// Runs them. `on_end` hears of each run that has ended: how many so far, and how many of these failed.
+    /// Executes the runs. `on_end` is called at the end of each run with the number of runs and of failures so far.
     pub fn run(&self, on_end: impl Fn(u64, u64) + Sync) -> Outcome {
         let end = self.runs.map_or(u64::MAX, |runs| self.seed.saturating_add(runs));
         let threads = self.threads.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZero::get);
@@ -116,15 +116,15 @@ impl Attack {
     }
 }
 
-/// Waits for all threads. A run that has gone on far beyond its bound is within a step or a check that does not end: then the process ends,
-/// with the seed.
+/// Waits for all threads. If a run exceeds its bound by far, it is inside a step or a check that does not end: then the process ends
+/// and reports the seed.
 fn watch(progress: &Mutex<Progress>, ended: &Condvar) {
     let mut progress = progress.lock().expect(CATCH);
     while progress.threads > 0 {
         progress = ended.wait_timeout(progress, WATCH).expect(CATCH).0;
         if let Some((seed, since)) = progress.running.iter().find(|(_, since)| since.elapsed() > STUCK) {
             let took = since.elapsed();
-            eprintln!("seed {seed} has taken {took:?}: a step of a machine, or a check, does not come to an end");
+            eprintln!("seed {seed} has run for {took:?}: a step of a machine or a check does not terminate");
             std::process::abort();
         }
     }

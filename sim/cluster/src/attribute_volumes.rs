@@ -1,8 +1,8 @@
-//! A volume that is an attribute volume: what clients were answered, held to what `docs/attribute-volumes.md` promises.
+//! Checks that the answers of an attribute volume keep the promises of `docs/attribute-volumes.md`.
 //!
-//! * What is refused for what it names is refused whatever is there, and always in the same way.
-//! * An error that leaves nothing open has left nothing; one that does is of unknown outcome.
-//! * That is over once the same host is answered its next request to the same bucket.
+//! - A request that is refused because of the names in it is always refused in the same way, whatever the content.
+//! - An error without an open outcome has changed nothing; an error with an open outcome is recorded as of unknown outcome.
+//! - The outcome is decided once the same host has an answer to its next request to the same bucket.
 
 use crate::cluster::{Cluster, Failed, HostSlot};
 use crate::object_workload::attribute_volume::{ATTRIBUTE_VOLUME, LISTED};
@@ -14,17 +14,17 @@ use braid_objects::attribute_volume::{buckets, place_of};
 use braid_objects::{BucketAddress, Key};
 use braid_wire::{Action, ObjectFailure};
 
-/// Requests to the attribute volume that ended so that nobody knows what becomes of them: of which host, where, and when they ended.
+/// Requests to the attribute volume whose outcome is unknown: the host, the bucket, when they ended, and the request.
 pub(crate) type Open = Vec<(u32, BucketAddress, braid_base::Time, ObjectOperationId)>;
 
-/// What an attribute volume holds that was never written: each object is there, without bytes, and its incarnation is its number.
+/// The initial content of an attribute volume: every object exists without bytes, and its incarnation is its number.
 pub(crate) fn empty(objects: impl Iterator<Item = ObjectId>) -> Objects {
     let header = |object: ObjectId| [object.0.to_be_bytes(), [0; 8]].concat().into();
     objects.map(|object| (Key::header(object), header(object))).collect()
 }
 
 impl Cluster {
-    /// Puts an answer into the history.
+    /// Records an answer in the history.
     pub(crate) fn on_bucket_reply(&mut self, id: ObjectOperationId, outcome: &HostOutcome) -> Result<(), Failed> {
         let now = self.world.now();
         let operation = self.objects.operation(id).clone();
@@ -35,11 +35,11 @@ impl Cluster {
                 self.close(operation.client.host, place, operation.invoked);
             }
             (Err(HostError::Objects(refusal)), Err(expected)) if *refusal == expected => self.objects.never(id),
-            // That comes first.
+            // These errors take precedence.
             (Err(error @ (HostError::Fenced | HostError::Disconnecting)), Err(_)) if self.options.excuses(error) => {
                 self.objects.never(id)
             }
-            // The bucket is full, of which the model knows nothing.
+            // The bucket is full, which the model does not know.
             (Err(HostError::Objects(refusal)), Ok(_)) if refusal.failure == ObjectFailure::NoSpace => {
                 self.objects.never(id);
             }
@@ -61,7 +61,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// What this host had asked for in a bucket, and was told that nobody knows, before it asked for something that it was answered.
+    /// Ends the open requests of this host to a bucket that ended with an unknown outcome before it issued a request that was
+    /// answered.
     fn close(&mut self, host: u32, place: BucketAddress, asked: Moment) {
         let now = self.world.now();
         let is_over = |(of, at, ended, _): &(u32, BucketAddress, braid_base::Time, ObjectOperationId)| {
@@ -72,7 +73,7 @@ impl Cluster {
         }
     }
 
-    /// Each attribute alone, so that the look joins nothing in the history that is apart.
+    /// Reads each attribute by itself, so that the reads do not join independent parts of the history.
     pub(crate) fn look_at_attribute_volume(&mut self, reader: HostSlot) -> Result<(), Failed> {
         let there = self.objects.initial(ATTRIBUTE_VOLUME);
         let names = self.named(ATTRIBUTE_VOLUME);

@@ -1,8 +1,8 @@
-//! The availability oracle: which operations of clients must succeed, and how soon. The promise is in `docs/fault-model.md`.
+//! The availability oracle decides which operations of clients must succeed, and how soon. The promise is in `docs/fault-model.md`.
 //!
-//! Every fault of a run is on record with its beginning and its end. An error, or an answer that took long, is excused only by a fault
-//! that was active then, or had ended so short a time before that its consequences may last. What one device does that fails alone excuses
-//! a pause, and no error but a time-out within that pause.
+//! Every fault of a run is recorded with its beginning and its end. An error or a slow answer is excused only by a fault that was
+//! active then, or that had ended so recently that its consequences may last. A single failed device excuses a pause, and no error
+//! except a time-out within that pause.
 
 use crate::cluster::Cluster;
 use crate::options::Options;
@@ -15,18 +15,16 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// What a fault keeps from working.
+/// What a fault makes unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// A device does not answer, or can't be reached by any host, or by the monitor: it is gone.
+    /// A device does not answer, or can't be reached by any host or by the monitor.
     Device(DeviceId),
-    /// A host died. What it had begun is in the way of others until its lease has expired.
+    /// A host died. Its transactions block others until its lease has expired.
     Host,
-    /// The monitor does not answer.
     Monitor,
-    /// A lock server does not answer.
     LockServer,
-    /// Anything else, of which nothing is promised before it is over.
+    /// Anything else; nothing is promised before the fault is over.
     Other,
 }
 
@@ -38,47 +36,46 @@ struct Interval {
     begun: Time,
     /// When the fault ends, or has ended.
     until: Time,
-    /// Of a device: when it served again, with all that it missed.
+    /// For a device: when it served again, completely resynchronised.
     whole: Option<Time>,
-    /// Another fault was active at the same time, or had consequences yet.
+    /// Another fault was active at the same time, or still had consequences.
     coincides: bool,
 }
 
-/// How long consequences last, from the settings of a run. `docs/fault-model.md` derives them.
+/// How long consequences last, derived from the settings of a run as in `docs/fault-model.md`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
-    /// A device's lease.
     lease: Duration,
-    /// From a device's death until everybody goes on without it.
+    /// From the death of a device until all operations continue without it.
     death_pause: Duration,
-    /// From when a device can't be reached any more until then.
+    /// From the moment a device can't be reached any more until all operations continue without it.
     cut_pause: Duration,
-    /// From when a device is back that was gone until it answers what was asked meanwhile.
+    /// From the return of a device until it answers the requests that waited for it.
     return_pause: Duration,
-    /// After the devices that are in have changed.
+    /// After a change of the set of devices that are in.
     epoch_pause: Duration,
-    /// From a host's death until nothing of it is in anybody's way.
+    /// From the death of a host until none of its transactions and locks blocks others.
     host_pause: Duration,
-    /// How long nobody notices that the monitor is gone.
+    /// How long the absence of the monitor has no effect.
     monitor_grace: Duration,
-    /// From a lock server's return until it grants again.
+    /// From the return of a lock server until it grants locks again.
     lock_server_pause: Duration,
-    /// After faults that coincided, or of which nothing else is promised.
+    /// After faults that coincided, or for which nothing else is promised.
     recovery: Duration,
-    /// From the end of a device's last fault until it has caught up, at most.
+    /// From the end of a device's last fault until it is resynchronised, at most.
     return_max: Duration,
-    /// From when a host was told last that there is no room for it until it asks again.
+    /// From the last time a host was told that there is no room for it until it asks again.
     crowded_pause: Duration,
-    /// The longest that an operation takes with which nothing interferes but other operations.
+    /// The longest duration of an operation that only other operations delay.
     pub answer: Duration,
 }
 
-/// Which answers a fault may have a part in.
+/// The kinds of answers that a fault may have caused.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Excuse {
-    /// Those that are late, and time-outs.
+    /// Late answers, and time-outs.
     Pause,
-    /// Those that say at once that something is not there.
+    /// Immediate errors, such as that a device is unavailable.
     Refusal,
 }
 
@@ -89,30 +86,30 @@ pub(crate) struct Availability {
     redundant: bool,
     needs_lock_server: bool,
     intervals: Vec<Interval>,
-    /// Those of devices that are not whole again.
+    /// Faults of devices that are not resynchronised yet.
     open: Vec<usize>,
-    /// When the devices that are in changed.
+    /// When the set of devices that are in changed.
     epochs: Vec<Time>,
     members: Vec<(DeviceId, MemberState)>,
     /// When each host was last told that there is no room for it.
     turned_away: BTreeMap<NodeId, Time>,
 }
 
-/// How an answer was judged that is no failure.
+/// The judgement of an answer that is not a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Judged {
-    /// Nothing would have excused anything else.
+    /// No fault would have excused another answer.
     InQuiet {
-        /// How long it took, from when all was quiet.
+        /// The duration, counted from the moment when no fault had consequences any more.
         took: Duration,
     },
-    /// A fault may have had a part in it.
+    /// A fault may have affected it.
     Excused,
-    /// It was answered in spite of a fault of this name, the only one, so long after that had begun.
+    /// It was answered in spite of a fault, the only one.
     InPause {
-        /// What happened.
+        /// The name of the fault.
         name: &'static str,
-        /// In thousandths of a lease.
+        /// The time from the beginning of the fault to the answer, in thousandths of a lease.
         leases: u64,
     },
 }
@@ -125,14 +122,15 @@ impl Terms {
         let longest = settings.host_lease.max(lease);
         // A revocation that overtakes the grant of its lock is dropped, and sent again.
         let again = if options.faults.network.in_order { Duration::ZERO } else { settings.resend_min };
-        // Over several devices, device locks deadlock until they time out; how often an operation then begins again has no bound.
+        // Device locks over several devices deadlock until they time out; the number of retries of an operation is not bounded.
         let takes_turns = options.ordering != Ordering::DeviceLock;
         let answer = second + 2 * settings.lock_timeout + again;
         Terms {
             lease,
-            // The monitor counts a tenth longer.
+            // The monitor waits a tenth longer than the lease.
             death_pause: lease + lease / 10,
-            // Hosts name a device as silent after two heartbeats, to the monitor after a third; it had renewed its lease until then.
+            // Hosts report a silent device to the monitor after two heartbeats, and again after a third; the device had renewed its
+            // lease until then.
             cut_pause: lease + lease / 10 + 4 * heartbeat,
             return_pause: 2 * heartbeat + resend,
             epoch_pause: 2 * heartbeat,
@@ -151,7 +149,7 @@ impl Availability {
     pub fn new(options: &Options) -> Availability {
         Availability {
             terms: Terms::new(options),
-            // All are held to what the volume promises that can do without the least.
+            // All volumes are judged by the one with the least redundancy.
             redundant: options.layouts().all(|layout| layout.redundancy_units() > 0),
             needs_lock_server: options.lock_servers > 0,
             intervals: Vec::new(),
@@ -162,7 +160,7 @@ impl Availability {
         }
     }
 
-    /// A fault begins, which lasts so long.
+    /// Records that a fault begins and lasts for `span`.
     pub fn begin(&mut self, now: Time, name: &'static str, cause: Cause, span: Duration) {
         let is_same = |other: &Interval| matches!(cause, Cause::Device(_)) && other.cause == cause;
         let lasts = |other: &Interval| {
@@ -180,7 +178,7 @@ impl Availability {
         self.intervals.push(Interval { name, cause, begun: now, until: now.after(span), whole: None, coincides });
     }
 
-    /// All faults of this name end now.
+    /// Records that all faults with this name end now.
     pub fn end(&mut self, now: Time, name: &'static str) {
         self.intervals
             .iter_mut()
@@ -188,13 +186,13 @@ impl Availability {
             .for_each(|fault| fault.until = fault.until.min(now));
     }
 
-    /// Everything heals, but for what ends on its own.
+    /// Records that everything heals, except faults that end on their own.
     pub fn end_all_but(&mut self, now: Time, lasting: &[&str]) {
         let ending = self.intervals.iter_mut().filter(|fault| !lasting.contains(&fault.name));
         ending.for_each(|fault| fault.until = fault.until.min(now));
     }
 
-    /// Sees which devices are in, and which are whole.
+    /// Observes which devices are in, and which are resynchronised.
     pub fn observe(&mut self, cluster: &Cluster) {
         let now = cluster.world.now();
         self.turned_away.extend(cluster.turned_away().into_iter().map(|host| (host, now)));
@@ -226,12 +224,12 @@ impl Availability {
         });
     }
 
-    /// True if no fault is active, and none has any consequences.
+    /// True if no fault is active, and none has consequences.
     pub fn is_quiet(&self, now: Time) -> bool {
         self.open.is_empty() && self.quiet_since(Excuse::Pause, now).max(self.quiet_since(Excuse::Refusal, now)) <= now
     }
 
-    /// Judges an operation by which host was asked and when, and when and how it was answered.
+    /// Judges an operation by its host, its start, its end and its outcome.
     pub fn judge(
         &self,
         host: NodeId,
@@ -245,7 +243,7 @@ impl Availability {
                 Excuse::Pause
             }
             Some(HostError::Unavailable { .. } | HostError::Fenced) => Excuse::Refusal,
-            // The faults of the whole run excuse them, or nothing does.
+            // The faults of the whole run excuse it, or nothing does.
             Some(_) => return Ok(Judged::Excused),
         };
         let turned_away = self.turned_away.get(&host).filter(|_| excuse == Excuse::Pause);
@@ -279,7 +277,7 @@ impl Availability {
         })
     }
 
-    /// The moment after which no fault that has begun by `now` excuses such an answer.
+    /// The moment from which on no fault that has begun by `now` excuses such an answer.
     fn quiet_since(&self, excuse: Excuse, now: Time) -> Time {
         let begun = self.intervals.iter().filter(|fault| fault.begun <= now);
         let faults = begun.filter_map(|fault| self.excuses_until(fault, excuse, now)).max().unwrap_or(Time(0));
@@ -287,7 +285,7 @@ impl Availability {
         epoch.map_or(Time(0), |epoch| epoch.after(self.terms.epoch_pause)).max(faults)
     }
 
-    /// When a fault has ended; of a device, when it is whole again.
+    /// When a fault has ended; for a device, when it is resynchronised.
     fn end_of(&self, fault: &Interval) -> Time {
         match fault.cause {
             Cause::Device(_) => fault.whole.map_or(Time(u64::MAX), |whole| whole.max(fault.until)),
@@ -307,7 +305,7 @@ impl Availability {
             Cause::Device(_) => {
                 let is_cut = fault.name.starts_with("cut");
                 let pause = if is_cut { cut_pause } else { death_pause };
-                // One that is back sooner has to get a lease first, and is then asked again.
+                // A device that returns sooner must get a lease first; then it gets the requests again.
                 let back = fault.until.after(return_pause);
                 is_pause.then_some(if now < fault.until { fault.begun.after(pause).min(back) } else { back })
             }
@@ -321,7 +319,7 @@ impl Availability {
     }
 }
 
-/// True if a device does what it is asked.
+/// True if a device executes requests.
 fn serves(cluster: &Cluster, device: DeviceId) -> bool {
     let node = NodeId::Device(device);
     let Some(Role::Device(machine)) = cluster.world.machine(node) else { return false };

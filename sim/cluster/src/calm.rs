@@ -1,5 +1,5 @@
-//! Calm runs: one fault at a time, and the next one only when nothing is left of it; so every operation must succeed, but for the
-//! pauses that are promised ([`crate::availability`]).
+//! Calm runs have one fault at a time, and begin the next fault only when no effect of the last one remains. So every operation must
+//! succeed, except for the pauses that are promised ([`crate::availability`]).
 
 use crate::availability::Cause;
 use crate::fault_events::FaultEvent;
@@ -10,7 +10,7 @@ use braid_wire::Atomicity;
 use braid_world::{CrashPoint, CutShape, Fault, FaultKind, NetworkOptions};
 use std::time::Duration;
 
-/// Kinds of faults that calm runs have.
+/// The kinds of faults of calm runs.
 const KINDS: [FaultKind; 8] = [
     FaultKind::HostCrash,
     FaultKind::DeviceCrash,
@@ -21,11 +21,11 @@ const KINDS: [FaultKind; 8] = [
     FaultKind::ClockStep,
     FaultKind::Chore,
 ];
-/// How often it is looked whether nothing is left of the last fault.
+/// How often the run checks whether effects of the last fault remain.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 impl Options {
-    /// The same, but that some seeds are calm; all that can be, where that is asked for by its name.
+    /// Makes some seeds calm; if the choices name this kind, all seeds that can be calm.
     pub(crate) fn calmed(mut self, choices: &Choices) -> Options {
         let may = choices.kinds().contains(&FaultKind::Calm)
             && self.atomicity == Atomicity::Implied
@@ -33,7 +33,7 @@ impl Options {
             && self.attribute_volume.is_none()
             && !self.moves;
         let named = choices.only.contains(&FaultKind::Calm) || choices.also.contains(&FaultKind::Calm);
-        // A random source of its own, so that all other seeds are as they are.
+        // A random source of its own, so that all other seeds are unchanged.
         let rng = &mut braid_base::Rng::new(self.seed ^ 0xca13);
         if !may || !(rng.below(8) == 0 || named) {
             return self;
@@ -59,7 +59,7 @@ impl Options {
         let clients = (self.hosts * self.clients) as u32;
         Options {
             swarm,
-            // Spread over all of it.
+            // The operations are spread over the whole run.
             think_max: 2 * swarm * clients / self.operations as u32,
             chunks: None,
             ..self
@@ -68,7 +68,7 @@ impl Options {
 }
 
 impl Run {
-    /// The next fault of a calm run, if nothing is left of the one before.
+    /// Begins the next fault of a calm run, if no effect of the one before remains.
     pub(crate) fn next_calm(&mut self) {
         if !self.is_quiet() {
             return self.plan_fault(LOOK_EVERY, FaultEvent::Next);
@@ -81,7 +81,7 @@ impl Run {
             drawn = drawn.saturating_sub(*weight);
             here
         });
-        let (kind, _) = kind.expect("it was drawn among them");
+        let (kind, _) = kind.expect("the kind was drawn from these weights");
         self.calm_fault(kind);
         let pause = self.swarm.pause();
         self.plan_fault(pause, FaultEvent::Next);
@@ -158,7 +158,7 @@ impl Run {
         }
     }
 
-    /// Shorter than a lease, or about one, or much longer.
+    /// Draws a duration that is shorter than a lease, about a lease, or much longer.
     fn absence(&mut self) -> Duration {
         let lease = self.cluster.options.settings.host_lease.as_millis() as u64;
         let most = [lease / 10, lease / 2, 2 * lease, 4 * lease][self.rng.below(4) as usize];

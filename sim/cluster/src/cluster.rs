@@ -1,7 +1,7 @@
-//! An array in a world, and the words that scenarios are told in.
+//! A cluster is a whole array in a simulated world, with the operations that scenarios consist of.
 //!
-//! Whatever clients ask goes through here, so that all of it is in the history; and every scenario can end with
-//! [`Cluster::check_all`], which is what a swarm run ends with too.
+//! All operations of clients go through the cluster, so that the history contains them; and every scenario can end with
+//! [`Cluster::check_all`], as a swarm run does.
 
 mod at_rest;
 
@@ -39,101 +39,97 @@ use std::time::Duration;
 
 const ARRAY: ArrayId = ArrayId(*b"a simulated one.");
 const VOLUME: VolumeId = VolumeId(1);
-/// No scenario waits longer for one thing than this.
+/// The longest time that a scenario waits for one condition.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// After so many heartbeats a device with a full table forgets a host of which it keeps nothing.
+/// After this many heartbeats without another message, a device with a full table forgets a host for which it keeps nothing.
 const HEARTBEATS_MISSED: u32 = 3;
 
-/// A place for a host; whoever dies there comes back as another generation.
+/// A slot for a host. When the host there dies, a new generation takes the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct HostSlot(pub usize);
 
-/// What a check found wrong.
+/// The failure of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failed {
-    /// Which check.
+    /// The name of the check.
     pub check: &'static str,
-    /// What it saw.
     pub details: String,
 }
 
-/// A request under way.
+/// A request in progress.
 #[derive(Clone, Debug)]
 pub struct PendingOperation {
-    /// Of which host.
+    /// The host.
     pub node: NodeId,
-    /// Its number there.
+    /// The number of the request at the host.
     pub op: OpId,
-    /// For which client.
     pub client: usize,
-    /// Since when.
+    /// When it was issued.
     pub since: Time,
-    /// Its client has lost its connection, and asks again on another.
+    /// The client has lost its connection, and repeats the request on another one.
     pub abandoned: bool,
     pub(crate) record: Record,
 }
 
-/// What becomes of an answer.
+/// How an answer is recorded in the histories.
 #[derive(Clone, Debug)]
 pub(crate) enum Record {
     Read(OperationId, Cells),
     Write(OperationId),
     Allocation(OperationId, BlockRange),
     Objects(ObjectOperationId),
-    /// Another value than this.
+    /// A request to wait for another value than this.
     Change(ObjectOperationId, Bytes),
     AttributeVolume(ObjectOperationId),
-    /// That this host is kept out.
+    /// A request to fence this host.
     Fence(Generation),
     Nothing,
 }
 
-/// An array in a world.
+/// An array in a simulated world.
 pub struct Cluster {
-    /// Where it all happens.
     pub world: World<Role>,
-    /// What clients asked and saw.
+    /// The operations of clients on volumes.
     pub history: History,
-    /// What they had done on objects.
+    /// The requests of clients on objects.
     pub objects: ObjectHistory,
-    /// What it was built from.
+    /// The options that the cluster was built from.
     pub options: Options,
-    /// The one that is spoken of; see [`Cluster::on_volume`].
+    /// The current volume; see [`Cluster::on_volume`].
     pub(crate) volume: VolumeDescription,
-    /// Others on the same devices.
+    /// The other volumes on the same devices.
     pub(crate) others: Vec<VolumeDescription>,
-    /// Those that were removed.
+    /// Removed volumes.
     pub(crate) removed: Vec<VolumeDescription>,
     hosts: Vec<NodeId>,
     asked: BTreeMap<OpId, PendingOperation>,
-    /// Answers that came while a scenario waited for another.
+    /// Answers that arrived while a scenario waited for another one.
     answered: BTreeMap<OpId, HostOutcome>,
     pub(crate) next_generation: u32,
-    /// All hosts that there were.
+    /// All hosts that ever existed.
     pub(crate) hosts_ever: BTreeSet<Generation>,
-    /// Those that have ended in good order, and waited for all confirmations.
+    /// Hosts that have disconnected gracefully, with all confirmations.
     pub(crate) left: BTreeMap<Generation, Left>,
-    /// When devices were started anew.
+    /// When devices were last started.
     pub(crate) started: BTreeMap<DeviceId, Time>,
     next_op: u64,
     next_disk: u64,
-    /// The disk that each device has.
     disks: BTreeMap<DeviceId, DiskId>,
     next_tag: u64,
     pub(crate) rng: Rng,
-    /// A disk is being replaced, or may be yet: nothing may be damaged meanwhile.
+    /// A disk is being replaced, or may still be: no disk may be damaged meanwhile.
     pub(crate) replacing: bool,
-    /// What the checks remember of who was in.
+    /// Earlier memberships, for the checks.
     pub(crate) seen: Seen,
-    /// When devices were missed.
+    /// When devices were unavailable or out.
     pub(crate) missed: Absences,
-    /// When a device was last away: in, and without a lease.
+    /// When a device was last unavailable, that is, in and without a lease.
     pub(crate) last_unavailable: Option<Time>,
-    /// What devices were heard to answer.
+    /// The answers of devices, taken from the network.
     pub(crate) sniffer: Rc<RefCell<Sniffer>>,
-    /// Requests to the attribute volume that ended so that nobody knows what becomes of them.
+    /// Requests to the attribute volume whose outcome is unknown.
     pub(crate) open: Open,
-    /// Requests to devices that were given up.
+    /// Abandoned requests to devices.
     pub(crate) abandoned: Abandoned,
     /// A device has restarted.
     pub(crate) restarted: bool,
@@ -141,17 +137,17 @@ pub struct Cluster {
     pub(crate) turned: bool,
     /// Devices that have died for good.
     pub(crate) dead: BTreeSet<DeviceId>,
-    /// An operator has given up stripes of which too much is lost: so they may lack more than their redundancy makes up for.
+    /// The operator has given up stripes that lost too much, so stripes may lack more devices than their redundancy covers.
     pub gives_up: bool,
 }
 
-/// Where a volume's cells begin in the history: no two have the same, so that what strays from one to another is noticed.
+/// The first cell of a volume in the history. No two volumes share cells, so that content of another volume is detected.
 fn first_byte(volume: VolumeId) -> u64 {
     (volume.0 - VOLUME.0) << 44
 }
 
 impl Cluster {
-    /// An array of empty devices, all up, its volume created, and as many hosts as `options` say.
+    /// Creates an array of empty devices, all up, with its volume and the hosts that `options` ask for.
     pub fn new(options: Options, trace: Trace) -> Cluster {
         let mut rng = Rng::new(options.seed ^ 0xb7a1d);
         let world = World::new(ARRAY, rng.next_u64(), braid_world::NetworkOptions::clean(), trace);
@@ -233,68 +229,64 @@ impl Cluster {
         cluster
     }
 
-    /// A quiet array for a scenario: no faults but those that the scenario tells.
+    /// Creates a cluster without faults, except those that the scenario causes.
     pub fn calm(layout: &str, devices: usize, unit_blocks: u64, stripes: u64) -> Cluster {
         Cluster::new(Options::calm(layout, devices, unit_blocks, stripes), Trace::keeping(4_000))
     }
 
-    /// All devices.
     pub fn devices(&self) -> Vec<DeviceId> {
         let count = self.options.layout.devices() as u16 + self.options.other_devices;
         (0..count).map(DeviceId).collect()
     }
 
-    /// All lock servers.
     pub fn lock_servers(&self) -> Vec<LockServerId> {
         (0..self.options.lock_servers).map(LockServerId).collect()
     }
 
-    /// All nodes that keep something on a disk.
+    /// All nodes with durable state on a disk.
     pub fn nodes_with_disks(&self) -> impl Iterator<Item = NodeId> + use<> {
         let devices = self.devices().into_iter().map(NodeId::Device);
         devices.chain(self.lock_servers().into_iter().map(NodeId::LockServer)).chain([NodeId::Monitor])
     }
 
-    /// The volume.
     pub fn volume(&self) -> &VolumeDescription {
         &self.volume
     }
 
-    /// The node that stands in a host's place now.
+    /// The node that is in a host's slot now.
     pub fn node(&self, slot: HostSlot) -> NodeId {
         self.hosts[slot.0]
     }
 
-    /// The place of a host, if it is the one that stands there now.
+    /// The slot of a host, if the host is in a slot now.
     pub fn slot(&self, node: NodeId) -> Option<HostSlot> {
         self.hosts.iter().position(|held| *held == node).map(HostSlot)
     }
 
-    /// All places for hosts.
     pub fn slots(&self) -> impl Iterator<Item = HostSlot> + use<> {
         (0..self.hosts.len()).map(HostSlot)
     }
 
-    /// Brings in one more host.
+    /// Adds a host.
     pub fn add_host(&mut self) -> HostSlot {
         let clock = self.clock();
         self.add_host_with(clock)
     }
 
-    /// Brings in one more host, whose clocks are these.
+    /// Adds a host with these clocks.
     pub fn add_host_with(&mut self, clock: LocalClock) -> HostSlot {
         let node = self.new_host(clock);
         self.hosts.push(node);
         HostSlot(self.hosts.len() - 1)
     }
 
-    /// A new generation takes a host's place; the old one must be down.
+    /// Starts a new generation in a host's slot; the old host must be down.
     pub fn replace_host(&mut self, slot: HostSlot, clock: LocalClock) {
-        assert!(self.world.machine(self.hosts[slot.0]).is_none(), "the old host is gone");
+        assert!(self.world.machine(self.hosts[slot.0]).is_none(), "the old host is down");
         self.hosts[slot.0] = self.new_host(clock);
     }
 
-    /// Starts a device that is down, with what its disk holds.
+    /// Starts a device that is down, with the content of its disk.
     pub fn restart_device(&mut self, device: DeviceId) {
         self.restarted = true;
         self.started.insert(device, self.world.now());
@@ -302,7 +294,7 @@ impl Cluster {
         self.world.start(NodeId::Device(device), machine);
     }
 
-    /// Devices that have given up, as their disks failed: whoever started them starts them again.
+    /// Devices that have stopped because their disks failed. The supervisor of such a process would restart it.
     pub fn broken(&self) -> Vec<DeviceId> {
         let failed = Service::Unusable(StoreError::Disk(DiskError::Failed));
         let broken = |device: &DeviceId| match self.world.machine(NodeId::Device(*device)) {
@@ -312,38 +304,37 @@ impl Cluster {
         self.devices().into_iter().filter(broken).collect()
     }
 
-    /// A device ends, and is started again; its power stays.
+    /// Ends the machine of a device without a loss of power, and starts it again.
     pub fn start_again(&mut self, device: DeviceId) {
         self.world.stop(NodeId::Device(device));
         self.restart_device(device);
     }
 
-    /// Another disk, which is empty, is put into a device that is down.
+    /// Replaces the disk of a device that is down by an empty one.
     pub fn swap_disk(&mut self, device: DeviceId, disk: DiskId) {
-        assert!(self.world.machine(NodeId::Device(device)).is_none(), "it is down");
+        assert!(self.world.machine(NodeId::Device(device)).is_none(), "the device is down");
         let fresh = self.empty_disk(device, disk);
         *self.world.disk_mut(NodeId::Device(device)).expect("devices have disks") = fresh;
     }
 
-    /// The disk that a device has.
     pub fn disk_of(&self, device: DeviceId) -> DiskId {
         self.disks[&device]
     }
 
-    /// Devices whose slots wait for another disk than the one that they have, as the monitor has on record.
+    /// Devices whose slots wait for another disk than the present one, according to the monitor's record.
     pub fn awaited_disks(&self) -> Vec<(DeviceId, DiskId)> {
         let Some(Role::Monitor(monitor)) = self.world.machine(NodeId::Monitor) else { return Vec::new() };
         let awaited = monitor.slots().filter_map(|slot| Some((slot.device, slot.awaits?)));
         awaited.filter(|(device, disk)| self.disks.get(device) != Some(disk)).collect()
     }
 
-    /// True if a disk is about to be replaced, or is being waited for.
+    /// True if a disk is about to be replaced, or a slot waits for a new disk.
     pub(crate) fn is_any_disk_changing(&self) -> bool {
         let Some(Role::Monitor(monitor)) = self.world.machine(NodeId::Monitor) else { return false };
         monitor.slots().any(|slot| slot.leaves_to.is_some() || slot.awaits.is_some())
     }
 
-    /// True if healing goes at the usual pace, as far as the monitor has it on record.
+    /// True if the recovery throttle has its default, according to the monitor's record.
     pub(crate) fn is_throttle_default(&self) -> bool {
         match self.world.machine(NodeId::Monitor) {
             Some(Role::Monitor(monitor)) => monitor.throttle() == RecoveryThrottle::default(),
@@ -351,7 +342,7 @@ impl Cluster {
         }
     }
 
-    /// True if a device is in, and has this disk.
+    /// True if a device is in and has this disk.
     pub(crate) fn is_whole_with(&self, device: DeviceId, disk: DiskId) -> bool {
         let is_in = |membership: &Membership| {
             membership.member(device).is_some_and(|member| member.member_state == MemberState::In)
@@ -359,31 +350,31 @@ impl Cluster {
         self.disks.get(&device) == Some(&disk) && self.membership().is_some_and(is_in)
     }
 
-    /// A name that no disk has had.
+    /// An unused disk name.
     pub fn new_disk(&mut self) -> DiskId {
         self.next_disk += 1;
         DiskId(self.next_disk)
     }
 
-    /// Blocks that objects may have on a device's disk.
+    /// The number of blocks that objects may have on a device's disk.
     pub fn disk_blocks(&self) -> u64 {
         Geometry::room(self.options.device_bytes).expect("devices are large enough")
     }
 
-    /// Starts a lock server that is down, with what its disk holds.
+    /// Starts a lock server that is down, with the content of its disk.
     pub fn restart_lock_server(&mut self, server: LockServerId) {
         let machine = self.new_lock_server(server);
         self.world.start(NodeId::LockServer(server), machine);
     }
 
-    /// Starts the monitor, which is down, with what its disk holds.
+    /// Starts the monitor, which must be down, with the content of its disk.
     pub fn restart_monitor(&mut self) {
         let machine = self.new_monitor();
         self.world.start(NodeId::Monitor, machine);
         self.tell_monitor_of_volume();
     }
 
-    /// Who is in, as the monitor last made it durable; none while it is down.
+    /// The membership that the monitor last made durable; `None` while it is down.
     pub fn membership(&self) -> Option<&Membership> {
         match self.world.machine(NodeId::Monitor)? {
             Role::Monitor(monitor) => Some(monitor.membership()),
@@ -391,7 +382,7 @@ impl Cluster {
         }
     }
 
-    /// Orders the volume otherwise: at every device, and then at every host. Nothing may be under way.
+    /// Changes the ordering of the volume: first at every device, then at every host. No operation may be in progress.
     pub fn set_ordering(&mut self, by: HostSlot, ordering: Ordering) -> Result<(), HostError> {
         let object = VOLUME.object();
         for device in self.devices() {
@@ -402,23 +393,23 @@ impl Cluster {
         (self.volume.ordering, self.options.ordering) = (ordering, ordering);
         for slot in self.slots() {
             let asked = self.ask(slot, HostRequest::AdoptVolume { volume: self.volume.clone() });
-            self.finish(asked).expect("a host takes any volume whose devices it knows");
+            self.finish(asked).expect("a host accepts any volume on known devices");
         }
         Ok(())
     }
 
-    /// Power fails at a node.
+    /// Makes power fail at a node.
     pub fn crash(&mut self, node: NodeId) {
         self.world.crash(node);
         self.forget_asked(node);
     }
 
-    /// Nobody will answer what this node was asked.
+    /// Drops the requests of this node, which will not be answered.
     pub fn forget_asked(&mut self, node: NodeId) {
         self.asked.retain(|_, asked| asked.node != node);
     }
 
-    /// Places whose hosts have heard that they are fenced, and so will do nothing any more.
+    /// Slots of hosts that have learned that they are fenced.
     pub fn fenced(&self) -> Vec<HostSlot> {
         let fenced = |slot: &HostSlot| match self.world.machine(self.node(*slot)) {
             Some(Role::Host(host)) => host.is_fenced(),
@@ -427,12 +418,12 @@ impl Cluster {
         self.slots().filter(fenced).collect()
     }
 
-    /// What is under way.
+    /// Requests in progress.
     pub fn asked(&self) -> impl Iterator<Item = &PendingOperation> {
         self.asked.values()
     }
 
-    /// Asks a host what a client wishes.
+    /// Issues an operation of a client at a host.
     pub fn operation(&mut self, slot: HostSlot, client: usize, operation: ClientOperation) -> OpId {
         let (now, node) = (self.world.now(), self.hosts[slot.0]);
         let NodeId::Host(generation) = node else { unreachable!("host slots hold hosts") };
@@ -463,8 +454,8 @@ impl Cluster {
         self.begin(slot, client, request, record)
     }
 
-    /// Where locks keep hosts apart, each device tells by itself, and without a lock, where there is data. So only what one of them tells
-    /// is told at one moment.
+    /// With an ordering by locks, each device reports its allocation by itself and without a lock. So only the part that lies on one
+    /// device is reported at one point of time.
     fn told_at_once(&self, range: BlockRange) -> BlockRange {
         let unit = self.volume.layout.unit_blocks();
         if self.volume.ordering == Ordering::Timestamp {
@@ -474,8 +465,8 @@ impl Cluster {
         }
     }
 
-    /// All clients of a host that have a write under way lose their connections. Who they are, what they wished for, and the request that tells
-    /// the host.
+    /// All clients of a host that have a write in progress lose their connections. Returns these clients, their operations, and the
+    /// request that tells the host.
     pub fn lose_connections(&mut self, slot: HostSlot) -> (Vec<(usize, ClientOperation)>, OpId) {
         let (now, node) = (self.world.now(), self.hosts[slot.0]);
         let (mut wishes, mut ops) = (Vec::new(), Vec::new());
@@ -491,12 +482,12 @@ impl Cluster {
         (wishes, self.ask(slot, HostRequest::Abandon { ops }))
     }
 
-    /// Asks a host for something that is no part of the history.
+    /// Sends a request to a host that is not part of the history.
     pub fn ask(&mut self, slot: HostSlot, request: HostRequest) -> OpId {
         self.begin(slot, 0, request, Record::Nothing)
     }
 
-    /// Asks a host to have another one kept out, and nobody else.
+    /// Requests that a host have exactly one other host fenced.
     pub fn fence(&mut self, by: HostSlot, host: Generation) -> OpId {
         let spared =
             (0..=host.0).map(Generation).filter(|other| *other != host && self.hosts.contains(&NodeId::Host(*other)));
@@ -504,12 +495,12 @@ impl Cluster {
         self.begin(by, 0, request, Record::Fence(host))
     }
 
-    /// Begins a hostread.
+    /// Starts a hostread.
     pub fn read(&mut self, slot: HostSlot, offset: u64, length: u64) -> OpId {
         self.operation(slot, 0, ClientOperation::Read { offset, length })
     }
 
-    /// Begins a hostwrite of bytes that nobody else writes.
+    /// Starts a hostwrite of content that no other write has.
     pub fn write(&mut self, slot: HostSlot, offset: u64, length: u64) -> OpId {
         self.operation(slot, 0, ClientOperation::Write { offset, length })
     }
@@ -522,7 +513,7 @@ impl Cluster {
         op
     }
 
-    /// Puts an answer into the history. Some errors are what faults bring; any other is a failure.
+    /// Records an answer in the history. Some errors are effects of faults; any other error is a failure.
     pub fn on_reply(&mut self, op: OpId, outcome: &HostOutcome) -> Result<Option<PendingOperation>, Failed> {
         let Some(asked) = self.asked.remove(&op) else { return Ok(None) };
         let now = self.world.now();
@@ -558,7 +549,7 @@ impl Cluster {
             }
             (Record::Nothing | Record::Fence(_), Err(_)) | (Record::Nothing, _) => {}
             (Record::Fence(host), Ok(HostSuccess::Done)) => {
-                // A device that was unavailable, while no other of its stripes could be, may have something of it yet.
+                // A device that was unavailable, while no other device of its stripes could be, may still have a part of it.
                 if self.last_unavailable.is_none_or(|unavailable| unavailable < asked.since) {
                     self.history.fenced(host.0, now);
                 }
@@ -583,7 +574,7 @@ impl Cluster {
         while self.pass(until) {}
     }
 
-    /// Lets one thing happen in a scenario; false if nothing more does until then.
+    /// Advances a scenario to the next event; false if there is no event until `until`.
     fn pass(&mut self, until: Time) -> bool {
         let event = self.world.next(until);
         self.check_moment().unwrap_or_else(|failed| panic!("{}: {}", failed.check, failed.details));
@@ -594,7 +585,7 @@ impl Cluster {
         event.is_some()
     }
 
-    /// What must be true at any moment of any run, as far as it is seen from outside.
+    /// Checks the conditions that must hold at any moment of any run, as far as they are visible from outside.
     pub(crate) fn check_moment(&mut self) -> Result<(), Failed> {
         self.note_absence();
         self.note_unavailable();
@@ -603,8 +594,8 @@ impl Cluster {
         self.check_membership()
     }
 
-    /// After everything has healed: what must be true of an array at rest. Tells the steps of the search for an order of the history; none
-    /// if it, or that for what was asked of objects, was given up.
+    /// Checks an array at rest, after everything has healed. Returns the steps of the search for an order of the history, or `None`
+    /// if that search or the search for object requests was abandoned.
     pub fn check_all(&mut self) -> Result<Option<u64>, Failed> {
         self.check_nothing_is_left()?;
         let old_hosts: Vec<HostSlot> = self.slots().collect();
@@ -617,36 +608,36 @@ impl Cluster {
         Ok(of_objects.and(self.check_history()?))
     }
 
-    /// Reads all of the volume, also by hosts that were there before, and compares that with what lies on the devices.
+    /// Reads the whole volume, also by hosts of the swarm run, and compares the content with the blocks on the devices.
     pub(crate) fn check_volume(&mut self, reader: HostSlot, old_hosts: &[HostSlot]) -> Result<(), Failed> {
         let stripe_bytes = self.volume.layout.stripe_blocks() * BLOCK_BYTES as u64;
         let mut content = Vec::new();
         for stripe in 0..self.volume.stripes() {
-            // The volume may end within its last stripe.
+            // The volume may end inside its last stripe.
             let offset = stripe * stripe_bytes;
             content.extend(self.read_at_rest(reader, offset, stripe_bytes.min(self.volume.bytes - offset))?);
         }
         self.check_old_hosts(old_hosts, &content)?;
         let volume = self.volume.clone();
         if let Some(target) = volume.target() {
-            // What was copied is not said, but its redundancy matches always.
+            // The content of a copied volume is not known here, but its redundancy must match.
             self.check_components(&target, None)?;
         }
         self.check_components(&volume, Some(&content))?;
         self.check_parity(reader, &content)
     }
 
-    /// Every block of every component, read device by device.
+    /// Reads every block of every component, device by device.
     fn survey(&mut self, volume: &VolumeDescription) -> Result<BTreeMap<(DeviceId, u64), Vec<u8>>, Failed> {
         let node = self.add_surveyor(volume, &volume.devices);
-        // A device may still be in its last stall, or have no room before it has forgotten somebody who is dead.
+        // A device may still be stalled, or have a full session table until it forgets a dead host.
         for _ in 0..20 {
             self.run_for(Duration::from_secs(1));
             let Some(Role::Surveyor(surveyor)) = self.world.machine(node) else { unreachable!("it was just added") };
             if let Some(found) = surveyor.blocks().cloned() {
                 self.world.crash(node);
                 if self.options.leaves.is_some() {
-                    // Where tables are small, it is to be in nobody's way: it is forgotten after some heartbeats.
+                    // Where tables are small, the surveyor must not displace hosts: devices forget it after some heartbeats.
                     self.run_for(HEARTBEATS_MISSED * self.options.settings.heartbeat);
                 }
                 return Ok(found);
@@ -656,7 +647,7 @@ impl Cluster {
         Err(Failed { check: "survey", details: "a device does not answer plain reads".into() })
     }
 
-    /// Somebody who reads the volume's components on these devices.
+    /// Adds a surveyor for the volume's components on these devices.
     fn add_surveyor(&mut self, volume: &VolumeDescription, devices: &[DeviceId]) -> NodeId {
         let generation = self.fresh_generation();
         let node = NodeId::Host(generation);
@@ -672,7 +663,7 @@ impl Cluster {
         outcome.map_err(|error| Failed { check: "no-progress", details: format!("{otherwise}: {error}") })
     }
 
-    /// The same, which may be an error.
+    /// The outcome of a request, which may be an error.
     pub(crate) fn outcome(&mut self, op: OpId, otherwise: &str) -> Result<HostOutcome, Failed> {
         let until = self.world.now().after(PATIENCE);
         while let Some(event) = self.world.next(until) {
@@ -686,7 +677,7 @@ impl Cluster {
         Err(Failed { check: "no-progress", details: format!("{otherwise}: no answer at all") })
     }
 
-    /// Starts a device with an empty disk, which the array need not have yet.
+    /// Starts a device with an empty disk, which need not be part of the array yet.
     pub fn add_device(&mut self, device: DeviceId) {
         let disk = self.new_disk();
         let disk = self.empty_disk(device, disk);
@@ -695,7 +686,7 @@ impl Cluster {
         self.world.add(NodeId::Device(device), machine, Some(disk), clock);
     }
 
-    /// A disk for a device, of this name, as it is before the device's first start.
+    /// Creates a disk with this name for a device, as it is before the first start of the device.
     pub fn empty_disk(&mut self, device: DeviceId, disk: DiskId) -> Disk {
         self.disks.insert(device, disk);
         let config = self.store_config(device);

@@ -1,4 +1,5 @@
-//! The crash matrix, run on all cores, and drawn as a table: a row for each pair of writes, a column for each node that loses power.
+//! Runs the crash matrix on all cores, and draws it as a table: a row for each pair of writes, a column for each node that loses
+//! power.
 
 use crate::matrix::{ARRAYS, Broken, Case, Point, Who};
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,18 +8,17 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// What became of a case.
+/// The result of a case.
 #[derive(Clone, Debug)]
 pub struct CaseResult {
-    /// Which.
     pub case: Case,
-    /// For each node, at how many points it lost power, and after how many of these something was wrong.
+    /// For each node, the number of points at which it lost power, and the number of these after which a check failed.
     pub tried: BTreeMap<Who, (u64, u64)>,
-    /// What was.
+    /// The failures.
     pub broken: Vec<Broken>,
 }
 
-/// Runs every `every`-th point of `cases`. `on_points` hears how many these are, `on_end` of each that has been run.
+/// Runs every `every`-th point of `cases`. `on_points` is called with the number of these points, `on_end` after each of them.
 pub fn run_matrix(
     cases: Vec<Case>,
     every: usize,
@@ -36,7 +36,7 @@ pub fn run_matrix(
             Err(broken) => results[number].broken.push(*broken),
         }
     }
-    // Counted over all cases, so that a step that is left out in one is tried in another.
+    // Counted over all cases, so that a step that is skipped in one case is tried in another.
     let points: Vec<_> = points.into_iter().step_by(every.max(1)).collect();
     on_points(points.len() as u64);
     let ended = in_parallel(points.len(), threads, |index| {
@@ -55,7 +55,7 @@ pub fn run_matrix(
     results
 }
 
-/// What `task` gives for each number below `count`, in their order.
+/// The results of `task` for each number below `count`, in order.
 fn in_parallel<T: Send>(count: usize, threads: Option<NonZero<usize>>, task: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let threads = threads.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZero::get);
     let (next, done) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
@@ -76,7 +76,7 @@ fn in_parallel<T: Send>(count: usize, threads: Option<NonZero<usize>>, task: imp
     done.into_inner().expect("tasks catch their panics").into_values().collect()
 }
 
-/// Tables in Markdown, one for each array, with or without all of its devices; what was tried under all orderings together.
+/// Tables in Markdown, one for each array, with or without all of its devices; the points of all orderings are added up.
 pub fn tables(results: &[CaseResult]) -> String {
     let key = |result: &CaseResult| (result.case.without.is_some(), result.case.array);
     let groups: BTreeSet<_> = results.iter().map(key).collect();

@@ -1,7 +1,8 @@
-//! Where a disk may be damaged: what the array can work out from the rest of the stripe. And how small one may be.
+//! Determines where a disk may be damaged: only blocks that the array can reconstruct from the rest of their stripes. Also finds the
+//! records on a disk.
 //!
-//! Found by looking at the disks as `docs/disk-format.md` draws them, without the store's code: a block at home is a stride of
-//! 4608 bytes whose last sector names object and block.
+//! This code examines disks as `docs/disk-format.md` describes them, without the store's code: a block in its place is a stride of
+//! 4608 bytes whose last sector names the object and the block.
 
 use crate::cluster::Cluster;
 use crate::role::Role;
@@ -14,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 const SECTOR: u64 = 512;
-/// Sectors turn bad in so many slots, the first ones.
+/// The first slots, in which sectors may become bad.
 const SPOILT_SLOTS: u64 = 40;
 /// A block and its header.
 const STRIDE: u64 = BLOCK_BYTES as u64 + SECTOR;
@@ -23,20 +24,20 @@ const STRIDE: u64 = BLOCK_BYTES as u64 + SECTOR;
 pub(crate) type Row = (u64, u64);
 
 impl Cluster {
-    /// A block of the volume's component on a device corruption, wherever it is at home. False if it is not.
+    /// Corrupts a block of the volume's component on a device, if it is in its place; otherwise returns false.
     pub fn corrupt(&mut self, device: DeviceId, block: u64) -> bool {
         let (node, object) = (NodeId::Device(device), self.volume().id.object().0);
         let homes = homes(self.world.disk(node).expect("devices have disks"), object);
         let places: Vec<_> = homes.into_iter().filter(|(held, _)| *held == block).map(|(_, bytes)| bytes).collect();
         let disk = self.world.disk_mut(node).expect("just seen");
         for bytes in &places {
-            // Not in the header, some of which says nothing.
+            // Not in the header, some of whose bytes have no meaning.
             disk.corrupt(bytes.start..bytes.start + BLOCK_BYTES as u64);
         }
         !places.is_empty()
     }
 
-    /// Devices whose disks the array can do without: while everybody is there, and nothing is damaged; one after the other.
+    /// Devices whose disks may be replaced, one at a time: all of them, while all devices are in and nothing is damaged.
     pub(crate) fn devices_that_may_be_replaced(&self) -> Vec<NodeId> {
         if self.replacing || !self.is_everybody_there() {
             return Vec::new();
@@ -56,16 +57,16 @@ impl Cluster {
             Some(Role::Device(machine)) => *machine.service() == Service::Serving,
             _ => false,
         };
-        // One that is not in takes up the redundancy; so may one of which nobody knows.
+        // A device that is not in uses up the redundancy; so may a device whose state is unknown.
         let is_in =
             |membership: &Membership| membership.members.iter().all(|member| member.member_state == MemberState::In);
         let whole = self.membership().is_some_and(is_in) && self.devices().iter().all(serves);
         self.volume().layout.redundancy_units() > 0 && whole
     }
 
-    /// Blocks at home, of rows in which nothing is damaged, while everybody is there: if one of them is, the others make up for it.
+    /// Blocks in their places, in rows without damage, while all devices are in: the other blocks of the row can replace one of them.
     pub(crate) fn places_that_may_be_damaged(&self) -> Vec<Damageable> {
-        // A disk that is being replaced takes up the redundancy, too.
+        // A disk that is being replaced also uses up the redundancy.
         if self.replacing || !self.is_everybody_there() {
             return Vec::new();
         }
@@ -77,7 +78,7 @@ impl Cluster {
         places.into_iter().map(|(_, place)| place).collect()
     }
 
-    /// All blocks of the volume that are at home, old copies included, and the rows that they are of.
+    /// All blocks of the volume in their places, including old copies, and their rows.
     pub(crate) fn places(&self) -> Vec<(Row, Damageable)> {
         let rows = self.rows();
         let mut places = Vec::new();
@@ -109,7 +110,7 @@ impl Cluster {
     }
 }
 
-/// The blocks of `object` that a disk has at home, old copies included, and where.
+/// The blocks of `object` that a disk has in their places, including old copies, with their byte ranges.
 fn homes(disk: &Disk, object: u64) -> Vec<(u64, Range<u64>)> {
     let superblock = disk.peek(0, SECTOR as usize);
     let data = number(&superblock, 64);
@@ -128,10 +129,9 @@ fn homes(disk: &Disk, object: u64) -> Vec<(u64, Range<u64>)> {
     found
 }
 
-/// Where a record lies: each of its copies.
+/// The byte ranges of all copies of a record.
 pub(crate) type Record = Vec<Range<u64>>;
 
-/// The superblock.
 pub(crate) fn superblocks(_: &Disk) -> Vec<Record> {
     vec![[0, 4096].map(|copy| copy..copy + SECTOR).into()]
 }
@@ -147,8 +147,9 @@ pub(crate) fn map_pages(disk: &Disk) -> Vec<Record> {
     records.map(|copies| copies.map(|copy| copy..copy + 4096).into()).collect()
 }
 
-/// What describes the batches of the journal from which recovery begins, but for the last: that one is damaged is taken for a write that
-/// power has torn, and was never answered. Nor is the payload of any among them: damaged, it is a block that is lost.
+/// The headers and records of the journal's batches from which recovery begins, except the last batch: damage to that one looks like
+/// a write that a loss of power tore and that was never acknowledged. The payload is excluded, too: if it is damaged, a block is
+/// lost.
 pub(crate) fn batches(disk: &Disk) -> Record {
     let superblock = newest_superblock(disk);
     let (journal, tail) = (number(&superblock, 40), number(&superblock, 96));
@@ -164,7 +165,7 @@ pub(crate) fn batches(disk: &Disk) -> Record {
     batches.into_values().collect()
 }
 
-/// Both copies of a small record, if they are whole and say the same: anything but their sequences.
+/// Both copies of a small record, if they are undamaged and equal except for their sequence numbers.
 pub(crate) fn twice_recorded(disk: &Disk, bytes: u64) -> Option<[Range<u64>; 2]> {
     let half = bytes / 2;
     let copies = [0, half].map(|copy| disk.peek(copy, half as usize));
@@ -183,21 +184,21 @@ fn newest_superblock(disk: &Disk) -> Vec<u8> {
     if number(&second, 80) > number(&first, 80) { second } else { first }
 }
 
-/// Where the journal ends, and the chunk map begins.
+/// The end of the journal, where the chunk map begins.
 pub(crate) fn map_offset(superblock: &[u8]) -> u64 {
     number(superblock, 56)
 }
 
-/// The sector of data that a number names.
+/// The data sector with this number.
 pub(crate) fn data_sector(superblock: &[u8], number_of: u64) -> Range<u64> {
     let slots = u64::from(u32::from_le_bytes(superblock[76..80].try_into().expect("four bytes")));
-    // Where there is something, in a small array.
+    // Only slots that are used in a small array.
     let sectors = slots.min(SPOILT_SLOTS) * 16 * STRIDE / SECTOR;
     let start = number(superblock, 64) + number_of % sectors * SECTOR;
     start..start + SECTOR
 }
 
-/// The bytes that a disk needs for everything but data, and for so many chunks of that.
+/// The bytes that a disk needs for `chunks` chunks of data and all metadata.
 pub(crate) fn space_for(superblock: &[u8], chunks: u64) -> u64 {
     (number(superblock, 64) + chunks * 16 * STRIDE).next_multiple_of(4096)
 }

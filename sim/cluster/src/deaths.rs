@@ -1,4 +1,4 @@
-//! Devices that die for good: the rest must go on without them, and heal; then their disks are replaced.
+//! Devices that die for good: the array must continue without them and heal; then their disks are replaced.
 
 use crate::cluster::{Cluster, Failed};
 use crate::role::Role;
@@ -8,13 +8,13 @@ use braid_machine::{HostRequest, HostSuccess};
 use braid_wire::Administration;
 use std::time::Duration;
 
-/// What an operation may take beside a lease when nothing is in its way any more.
+/// The longest duration of an operation, in addition to a lease, when nothing delays it any more.
 const MARGIN: Duration = Duration::from_secs(1);
-/// How long the disks of the dead may take to be whole.
+/// The longest time for the rebuild of the dead devices' disks.
 const REBUILD_MAX: Duration = Duration::from_secs(300);
 
 impl Run {
-    /// The next one dies, once all who live are in and well: they have then what it had.
+    /// Makes the next device die, once all living devices are in and healthy: then they have taken over its content.
     pub(crate) fn let_die(&mut self) {
         let dead = &self.cluster.dead;
         let Some(device) = self.cluster.options.dying.iter().copied().find(|device| !dead.contains(device)) else {
@@ -32,13 +32,13 @@ impl Run {
         }
     }
 
-    /// All others are in: so whatever is asked is done in time. Then the dead get new disks, and are brought everything.
+    /// All other devices are in, so every operation must be fast. Then the dead devices get new disks, which are rebuilt.
     pub(crate) fn go_on_without_the_dead(&mut self) -> Result<(), Failed> {
         if self.cluster.dead.is_empty() {
             return Ok(());
         }
         let host = self.cluster.add_host();
-        // It has yet to hear who is in, and what dead hosts hold has to run out.
+        // The new host must learn the membership, and the locks of dead hosts must expire.
         self.cluster.run_for(2 * self.cluster.options.settings.host_lease);
         let volume = self.cluster.volume().clone();
         let stripe_bytes = volume.layout.stripe_blocks() * BLOCK_BYTES as u64;
@@ -56,7 +56,7 @@ impl Run {
                     }
                     true => self.cluster.write(host, offset, length),
                 };
-                self.cluster.answer(op, "an operation fails though redundancy covers the dead")?;
+                self.cluster.answer(op, "an operation fails although redundancy covers the dead devices")?;
                 let took = self.cluster.world.now().since(begun);
                 if took > most {
                     let details = format!("stripe {stripe} took {took:?} without {:?}", self.cluster.dead);
@@ -69,7 +69,7 @@ impl Run {
                 let (disk, blocks) = (self.cluster.new_disk(), self.cluster.disk_blocks());
                 let request = Administration::Replace { device, disk, blocks, lose: false };
                 let op = self.cluster.ask(host, HostRequest::Administer { request });
-                match self.cluster.answer(op, "a dead disk can't be replaced")? {
+                match self.cluster.answer(op, "the disk of a dead device can't be replaced")? {
                     HostSuccess::Done => self.cluster.swap_disk(device, disk),
                     other => return Err(Failed { check: "unexpected-answer", details: format!("{other:?}") }),
                 }
@@ -78,7 +78,7 @@ impl Run {
             self.cluster.restart_device(device);
         }
         let until = self.cluster.world.now().after(REBUILD_MAX);
-        // Nobody misses anything any more.
+        // Now no device may miss any block.
         let check = |cluster: &Cluster| cluster.check_nothing_is_left().and_then(|()| cluster.check_leaks());
         while check(&self.cluster).is_err() && self.cluster.world.now() < until {
             self.cluster.run_for(Duration::from_millis(200));
@@ -88,14 +88,14 @@ impl Run {
 }
 
 impl Cluster {
-    /// True if all devices are in that have not died for good, and none of them is about to be missed: its lease runs for longer than
-    /// anybody relies on one that has just died.
+    /// True if all devices that have not died for good are in, and none is about to be taken out: each lease is longer than the time
+    /// for which other nodes rely on the lease of a device that has just died.
     pub(crate) fn are_all_in_who_live(&self) -> bool {
         let Some(Role::Monitor(monitor)) = self.world.machine(NodeId::Monitor) else { return false };
         let now = self.world.local(NodeId::Monitor).expect("it is a node").time;
         let long_enough = now.after(self.options.settings.device_lease * 9 / 10);
         let mut living = self.devices().into_iter().filter(|device| !self.dead.contains(device));
-        // A monitor that has just started knows of none yet.
+        // A monitor that has just started knows no leases yet.
         living.all(|device| {
             let is_in =
                 monitor.membership().member(device).is_some_and(|member| member.member_state == MemberState::In);
@@ -116,10 +116,10 @@ mod tests {
         while !cluster.are_all_in_who_live() && cluster.world.now() < until {
             cluster.run_for(Duration::from_millis(1));
         }
-        assert!(cluster.are_all_in_who_live(), "all renew their leases");
+        assert!(cluster.are_all_in_who_live(), "all devices renew their leases");
         cluster.crash(NodeId::Monitor);
-        assert!(!cluster.are_all_in_who_live(), "nobody tells");
+        assert!(!cluster.are_all_in_who_live(), "the monitor is down");
         cluster.restart_monitor();
-        assert!(!cluster.are_all_in_who_live(), "it has yet to read its record");
+        assert!(!cluster.are_all_in_who_live(), "the monitor has not read its record yet");
     }
 }

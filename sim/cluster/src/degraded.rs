@@ -1,5 +1,6 @@
-//! Damage while the array is degraded: blocks are corrupted or can't be read while a device is out or returning. So more of a row may be lost than its
-//! redundancy covers. Then reads say so, and never show another content; the rest heals; and writes make whole what was lost.
+//! Damage while the array is degraded: blocks are corrupted or become unreadable while a device is out or returning. So a row may
+//! lose more than its redundancy covers. Then reads must report the loss and never return other content, the rest must heal, and
+//! writes must restore the lost blocks.
 
 use crate::availability::Cause;
 use crate::cluster::{Cluster, Failed};
@@ -12,15 +13,15 @@ use braid_wire::{Atomicity, Failure};
 use braid_world::FaultKind;
 use std::time::Duration;
 
-/// The most blocks of a run that are damaged.
+/// The largest number of blocks damaged in a run.
 const BLOCKS_MAX: u32 = 12;
 
 impl Options {
-    /// The same, but that blocks of some seeds are damaged while a device is out or returning; of all in which that can be, where it
-    /// is asked for by its name.
+    /// Adds this damage to some seeds; if the choices name it, to all seeds in which it is possible.
     pub(crate) fn with_degraded_damage(mut self, choices: &Choices) -> Options {
         let kind = FaultKind::DamageDegraded;
-        // What an attribute volume or a device alone has would be lost with it, and dead devices are to be done without at no loss.
+        // An attribute volume, or an object on one device, would lose data; and an array must serve without its dead devices at no
+        // loss.
         let may = choices.kinds().contains(&kind)
             && self.atomicity == Atomicity::Implied
             && self.layout.redundancy_units() > 0
@@ -30,18 +31,18 @@ impl Options {
             && !self.moves
             && !self.faults.has(FaultKind::Calm);
         let named = choices.only.contains(&kind) || choices.also.contains(&kind);
-        // A random source of its own, so that all other seeds are as they are.
+        // A random source of its own, so that all other seeds are unchanged.
         let rng = &mut Rng::new(self.seed ^ 0xda3a6);
         if !may || !(rng.below(10) == 0 || named) {
             return self;
         }
-        // What else is damaged would have to be told from this.
+        // Other damage would have to be distinguished from this.
         let others = [FaultKind::Corruption, FaultKind::Unreadable, FaultKind::Misdirected];
         self.faults.weights.retain(|kind, _| !others.contains(kind));
         if choices.kinds().contains(&FaultKind::DeviceCrash) {
             self.faults.weights.insert(FaultKind::DeviceCrash, 10);
         }
-        // One host more makes whole what was lost.
+        // One more host restores the lost blocks.
         if self.leaves.is_some() {
             self.settings.hosts_max += 1;
         }
@@ -51,7 +52,7 @@ impl Options {
 }
 
 impl Run {
-    /// If blocks are to be damaged, they will be.
+    /// Schedules the damage, if the run has it.
     pub(crate) fn plan_damage(&mut self) {
         if let Some(every) = self.cluster.options.damage_degraded {
             let pause = self.damage_rng.below(2 * every.as_nanos() as u64) + 1;
@@ -77,14 +78,14 @@ impl Run {
         let damaged = if rots { disk.corrupt(place.bytes) } else { disk.lose(place.bytes) };
         if damaged.is_some() {
             self.count_fault("block damaged while degraded");
-            // Whoever needs it waits for the device that is unavailable, or fails.
+            // Operations that need the block wait for the device that is unavailable, or fail.
             self.availability.begin(self.cluster.world.now(), "block damaged while degraded", Cause::Other, FOR_EVER);
             *self.damaged.entry(row).or_default() += 1;
         }
     }
 
-    /// All devices are back: what redundancy covers is repaired, and only blocks of rows that were damaged are lost. They are made whole by
-    /// writes.
+    /// All devices have returned: blocks that redundancy covers must be repaired, and only blocks of damaged rows may be lost. Writes
+    /// restore the lost blocks.
     pub(crate) fn make_whole(&mut self) -> Result<(), Failed> {
         if self.damaged.is_empty() {
             return Ok(());
@@ -130,7 +131,7 @@ impl Run {
 }
 
 impl Cluster {
-    /// True if a device of the volume is out, or returning.
+    /// True if a device of the volume is out or returning.
     fn is_degraded(&self) -> bool {
         let is_unavailable = |device: &DeviceId| {
             let member = self.membership().and_then(|membership| membership.member(*device));
@@ -139,7 +140,7 @@ impl Cluster {
         self.volume().devices.iter().any(is_unavailable)
     }
 
-    /// What a host answers that nobody is in the way of, but for the locks that a dead host has kept.
+    /// The outcome of a request at rest, which only the locks of a dead host may delay.
     fn outcome_at_rest(&mut self, ask: impl Fn(&mut Cluster) -> OpId) -> Result<HostOutcome, Failed> {
         let patience = self.world.now().after(2 * self.options.settings.host_lease);
         loop {

@@ -1,6 +1,6 @@
-//! Exclusion, looked at from the hosts: no two may take the same lock of a lock server for theirs.
+//! Checks mutual exclusion at the hosts: no two hosts may hold conflicting locks of a lock server.
 //!
-//! A host that was silent may wake and know nothing of having lost its locks: that does no harm once every device keeps it out.
+//! A host that was silent may continue without knowing that it lost its locks. This does no harm once every device refuses it.
 
 use crate::cluster::{Cluster, Failed};
 use crate::role::Role;
@@ -9,7 +9,7 @@ use braid_device::Service;
 use braid_wire::LockExtent;
 
 impl Cluster {
-    /// At any moment of any run, no two hosts that devices still serve hold locks that conflict.
+    /// At any moment of any run, no two hosts that devices still serve hold conflicting locks.
     pub fn check_exclusion(&self) -> Result<(), Failed> {
         let held: Vec<_> = self.slots().filter_map(|slot| self.held_locks(self.node(slot))).collect();
         for (number, (host, locks)) in held.iter().enumerate() {
@@ -35,7 +35,7 @@ impl Cluster {
         }
     }
 
-    /// True if some device would do what this host says.
+    /// True if some device would execute requests of this host.
     fn is_served(&self, host: Generation) -> bool {
         self.devices().into_iter().any(|device| match self.world.machine(NodeId::Device(device)) {
             Some(Role::Device(machine)) => {

@@ -1,4 +1,4 @@
-//! Faults, as they come over a run and go: each ends, at the latest when everything heals.
+//! Faults of a swarm run as events: each fault begins and ends, at the latest when everything heals.
 
 use crate::availability::Cause;
 use crate::cluster::{Cluster, HostSlot};
@@ -12,61 +12,61 @@ use braid_world::{Damageable, Fault, FaultKind, Topology};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Something about a fault that is going to happen.
+/// A future event of a fault.
 pub(crate) enum FaultEvent {
-    /// The next fault.
+    /// The next fault begins.
     Next,
-    /// A node comes back.
+    /// A node returns.
     Return { node: NodeId, reboot: bool },
-    /// A node that flaps dies again.
+    /// A flapping node dies again.
     Flap { place: FlapTarget, times: u32, down: Duration, up: Duration },
     /// A cut ends.
     Join(Vec<(NodeId, NodeId)>),
-    /// A disk is fast again.
+    /// A disk has its normal speed again.
     Quicken(NodeId),
-    /// A node is.
+    /// A node has its normal speed again.
     Hurry(NodeId),
     /// A disk has space again.
     Space(NodeId),
-    /// Clocks are set right, and run as they should.
+    /// The clocks of a node are set right and run at their normal rate.
     SetClock(NodeId),
-    /// A host is kept out, after its messages to a device were lost.
+    /// A host is fenced after its messages to a device were lost.
     Fence { host: NodeId, device: NodeId, dies: bool, unavailable: Duration },
-    /// All wall clocks that are far off are.
+    /// All wall clocks that leapt together are set right.
     SetClocks,
-    /// Disks that the array waits for are brought.
+    /// Disks for which slots wait are brought, and damaged devices are checked.
     Disks,
-    /// Somebody copies, while the volume moves.
+    /// A host is asked to copy the volume during a migration.
     Copy,
-    /// Healing goes at its usual pace again.
+    /// The recovery throttle is set to its default.
     UsualPace,
-    /// Devices that have given up are started again.
+    /// Devices that have stopped are restarted.
     StartAgain,
     /// Clients of a host lose their connections.
     Reconnect,
-    /// A host ends in good order.
+    /// A host disconnects gracefully.
     Leave,
-    /// A device dies for good, if everybody else is there.
+    /// A device dies for good, if all others are in.
     Death,
     /// A block is damaged, if a device is out or returning.
     DamageDegraded,
-    /// A record is damaged, if the array is well.
+    /// A record is damaged, if the array is healthy.
     RecordDamage,
 }
 
-/// How often it is looked whether somebody copies.
+/// How often the run checks that a host copies the volume.
 const COPY_EVERY: Duration = Duration::from_millis(300);
-/// How often it is looked whether devices are to be started again.
+/// How often the run looks for devices to be restarted.
 const START_AGAIN_EVERY: Duration = Duration::from_millis(100);
-/// The most sectors of a disk that are bad.
+/// The largest number of bad sectors of a disk.
 const BAD_SECTORS_MAX: usize = 4;
-/// How often an operator looks whether a disk can be changed.
+/// How often the operator checks whether a disk can be replaced.
 const DISKS_EVERY: Duration = Duration::from_millis(50);
 
-/// How often it is looked whether a device can die.
+/// How often the run checks whether a device can die.
 const DEATHS_EVERY: Duration = Duration::from_millis(70);
 
-/// Who flaps: a host comes back as another node.
+/// The node that flaps. A host returns as another node, so its slot identifies it.
 #[derive(Clone, Copy)]
 pub(crate) enum FlapTarget {
     Slot(HostSlot),
@@ -76,7 +76,7 @@ pub(crate) enum FlapTarget {
 impl Topology for Cluster {
     fn up(&self) -> Vec<NodeId> {
         let mut up = self.world.up();
-        // It may not fail twice before what the first time has left behind is repaired.
+        // It may not fail again before the effects of its first failure are repaired.
         if let Some(frail) = self.options.faults.frail.filter(|_| !self.is_calm()) {
             up.retain(|node| *node != NodeId::Device(frail));
         }
@@ -149,14 +149,14 @@ impl Run {
         self.on_fault_of(fault, cause);
     }
 
-    /// The same, of which it is known what it keeps from working.
+    /// Begins a fault whose cause is known.
     pub(crate) fn on_fault_of(&mut self, fault: Fault, cause: Cause) {
         let now = self.cluster.world.now();
         if let Some(span) = span_of(&fault) {
             self.availability.begin(now, fault.name(), cause, span);
         }
         self.cluster.turned |= matches!(fault, Fault::ClockRate { .. } | Fault::ClockLeap { .. });
-        // One that waits for a command to a disk is counted when that comes.
+        // A crash at a disk command is counted when the command is reached.
         if !matches!(fault, Fault::Crash { at: Some(_), .. }) {
             self.count_fault(fault.name());
         }
@@ -249,12 +249,12 @@ impl Run {
         }
     }
 
-    /// Everything is well from now on: what lasts longer than a moment ends, and whoever is down comes back.
+    /// Ends all faults: those that last are ended now, and nodes that are down are restarted.
     pub(crate) fn heal(&mut self) {
         self.storming = false;
         self.healed = self.cluster.world.now();
         let (now, delay) = (self.cluster.world.now(), self.cluster.options.faults.network.delay_max);
-        // Nodes that stand still, and messages that are late, are so until their time has come.
+        // Stalled nodes and late messages continue until their time has come.
         self.availability.end_all_but(now, &["stall", "replaced disk", "record damaged", FAULTS_OF_MESSAGES]);
         self.availability.end(now.after(delay), FAULTS_OF_MESSAGES);
         self.cluster.world.network.heal();
@@ -265,7 +265,7 @@ impl Run {
             let disk = self.cluster.world.disk_mut(node).expect("it has a disk");
             disk.slow_down(1);
             disk.spare();
-            // What may be lost for good is to be named first.
+            // Blocks that may be lost for good must be determined first.
             if self.cluster.options.damage_degraded.is_some() {
                 disk.end_faults()
             } else {
@@ -280,7 +280,7 @@ impl Run {
         self.leapt = 0;
         let options = &self.cluster.options.faults;
         let (skew_max, drift_max) = (options.skew_max.cast_signed(), options.drift_ppm_max.cast_signed());
-        // The clock of a dead device, too: its place may be taken by another disk.
+        // The clock of a dead device, too, since its slot may get another disk.
         let dead = self.cluster.nodes_with_disks().filter(|node| self.cluster.world.machine(*node).is_none());
         for node in dead.chain(self.cluster.world.up()).collect::<Vec<_>>() {
             self.cluster.world.slow_down(node, Duration::ZERO);
@@ -298,7 +298,7 @@ impl Run {
         }
     }
 
-    /// An operator has a disk replaced, by way of any host.
+    /// The operator requests a new disk for a device, through any host.
     fn ask_for_replacement(&mut self, node: NodeId, unavailable: Duration) {
         let NodeId::Device(device) = node else { unreachable!("only devices are replaced") };
         let Some(slot) = self.staying_slots().first().copied() else { return };
@@ -317,9 +317,9 @@ impl Run {
         self.paced = Some(op);
     }
 
-    /// Another host has this one kept out.
+    /// Another host requests that this host be fenced.
     fn fence(&mut self, host: NodeId, device: NodeId, dies: bool, unavailable: Duration) {
-        let NodeId::Host(generation) = host else { unreachable!("only hosts are kept out") };
+        let NodeId::Host(generation) = host else { unreachable!("only hosts are fenced") };
         self.cluster.world.network.join(host, device);
         if dies && self.cluster.world.machine(host).is_some() {
             self.crash(host);
@@ -331,7 +331,8 @@ impl Run {
         self.takeovers.insert(op, Takeover { by, device, unavailable, left: BTreeSet::new() });
     }
 
-    /// Somebody hears that a host is kept out, or reads what it has left. When that is read, a device dies which may not have had all.
+    /// Handles the answer to a request to fence a host, or to a read of the blocks on which that host had worked. After the reads, a
+    /// device dies that may have missed some of the writes.
     pub(crate) fn on_takeover(&mut self, op: OpId, outcome: &HostOutcome) -> bool {
         if let Some(takeover) = self.takeovers.remove(&op) {
             if outcome.is_ok() && self.storming {
@@ -358,7 +359,7 @@ impl Run {
     fn take_over(&mut self, op: OpId, mut takeover: Takeover) {
         let volume = self.cluster.volume().clone();
         let stripe = volume.layout.stripe_blocks() * BLOCK_BYTES as u64;
-        // Whoever asks for this is none of the host's clients, each of which waits for its own.
+        // This request belongs to none of the host's clients, each of which waits for its own request.
         let client = self.cluster.options.clients;
         if self.cluster.options.attribute_volume.is_some()
             || self.cluster.world.machine(self.cluster.node(takeover.by)).is_none()
@@ -372,7 +373,7 @@ impl Run {
         self.takeovers.insert(op, takeover);
     }
 
-    /// An operator wants the usual pace, if it is another, unless he has just asked for one.
+    /// The operator requests the default recovery throttle, if it has another value, unless such a request is in progress.
     pub(crate) fn set_usual_pace(&mut self) {
         let waits = |paced: OpId| self.cluster.asked().any(|asked| asked.op == paced);
         if !self.cluster.is_throttle_default() && !self.paced.is_some_and(waits) {
@@ -380,7 +381,7 @@ impl Run {
         }
     }
 
-    /// It is answered: refused, it will not happen. Of anything else that went wrong, it may yet.
+    /// The request for a new disk was answered. If it was refused, it will not happen; after any other error it may still happen.
     pub(crate) fn on_replacement(&mut self, op: OpId, outcome: &HostOutcome) -> bool {
         let Some(replacement) = self.replacement.as_mut().filter(|replacement| replacement.op == op) else {
             return false;
@@ -391,7 +392,7 @@ impl Run {
         true
     }
 
-    /// Brings the disks that slots wait for, and sees whether what was replaced is whole.
+    /// Brings the disks for which slots wait, and checks whether replaced devices are complete.
     pub(crate) fn change_disks(&mut self) {
         for (device, disk) in self.cluster.awaited_disks() {
             let node = NodeId::Device(device);
@@ -416,7 +417,7 @@ impl Run {
         }
     }
 
-    /// Clients of some host lose their connections, and ask at once for the same again on others.
+    /// Clients of one host lose their connections and repeat their requests at once on other hosts.
     fn reconnect(&mut self) {
         let up = |slot: &HostSlot| self.cluster.world.machine(self.cluster.node(*slot)).is_some();
         let slots: Vec<_> = self.cluster.slots().filter(up).collect();
@@ -434,7 +435,7 @@ impl Run {
         }
     }
 
-    /// If clients lose their connections, they will.
+    /// Schedules lost connections, if the run has them.
     pub(crate) fn plan_reconnect(&mut self) {
         if let Some(every) = self.cluster.options.reconnects {
             let pause = self.reconnect_rng.below(2 * every.as_nanos() as u64) + 1;
@@ -476,7 +477,7 @@ impl Run {
         self.cluster.world.step_clock(node, by);
     }
 
-    /// All clocks have leapt alike, and are set right: those that nobody has set yet.
+    /// After all clocks have leapt together, sets those right that were not set since.
     fn set_clocks(&mut self) {
         self.leapt = 0;
         let far = 10 * self.cluster.options.settings.stamp_ahead_max.as_nanos() as i64;
@@ -487,7 +488,7 @@ impl Run {
         }
     }
 
-    /// Whoever may have disks replaced looks after them.
+    /// Starts the operator's checks of disks, if the run may replace any.
     pub(crate) fn look_after_disks(&mut self) {
         if self.cluster.options.faults.has(FaultKind::DiskError) {
             self.plan_fault(START_AGAIN_EVERY, FaultEvent::StartAgain);
@@ -510,7 +511,7 @@ impl Run {
 }
 
 impl Cause {
-    /// What a node keeps from working that is down.
+    /// What a node that is down makes unavailable.
     pub(crate) fn of(node: NodeId) -> Cause {
         match node {
             NodeId::Host(_) => Cause::Host,
@@ -521,17 +522,17 @@ impl Cause {
     }
 }
 
-/// What a fault of a swarm run keeps from working.
+/// What a fault of a swarm run makes unavailable.
 fn cause_of(fault: &Fault) -> Cause {
     match fault {
         Fault::Crash { node, .. } => Cause::of(*node),
-        // A host that stands still goes on with what it had begun.
+        // A stalled host continues with its operations afterwards.
         Fault::Stall { node, .. } if !matches!(node, NodeId::Host(_)) => Cause::of(*node),
         _ => Cause::Other,
     }
 }
 
-/// How long a fault lasts, if it is on record from now on. Some are later, some have an end that is not known.
+/// The duration of a fault that is recorded from now on. Some faults are recorded later; some have an unknown end.
 fn span_of(fault: &Fault) -> Option<Duration> {
     match fault {
         Fault::Crash { at: None, unavailable, .. } => Some(*unavailable),
@@ -547,9 +548,10 @@ fn span_of(fault: &Fault) -> Option<Duration> {
         | Fault::FullDisk { span, .. }
         | Fault::RecoveryThrottle { span, .. } => Some(*span),
         Fault::Corruption(_) | Fault::Unreadable(_) => None,
-        // A device stops when that shows, and nobody knows when, or how often: until all is healed it may not answer for a moment.
+        // A device stops when it finds the error, and the time and number of stops are unknown. Until everything heals, the device
+        // may be unavailable for a moment.
         Fault::FailedWrite { .. } | Fault::FailedSync { .. } | Fault::BadSector { .. } => Some(FOR_EVER),
-        // A host that is kept out may go on for a while, and what it has left is in the way of others.
+        // A fenced host may continue for a while, and the transactions that it leaves block others.
         Fault::Replace { .. } | Fault::Misdirected { .. } | Fault::Fence { .. } => Some(FOR_EVER),
     }
 }

@@ -1,4 +1,4 @@
-//! Hosts of a cluster: their generations, and clocks that are wrong within the options.
+//! Hosts of a cluster: their generations, and clocks with errors within the options.
 
 use crate::{Cluster, Role};
 use braid_base::{Generation, NodeId, Time};
@@ -24,7 +24,7 @@ impl Cluster {
         node
     }
 
-    /// A clock that drifts within the options, and was booted at any time.
+    /// A clock that drifts within the options, and was started at any time.
     pub(crate) fn clock(&mut self) -> LocalClock {
         let most = self.options.faults.drift_ppm_max;
         let drift = self.rng.below(2 * most + 1) as i64 - most as i64;

@@ -1,4 +1,4 @@
-//! Hosts that end in good order, and what those that have ended leave behind: nothing, once the dead among them are kept out.
+//! Hosts that disconnect gracefully, and the checks that hosts leave no state behind once the dead hosts are fenced.
 
 use crate::cluster::{Cluster, Failed, HostSlot};
 use crate::fault_events::FaultEvent;
@@ -10,22 +10,22 @@ use braid_machine::{HostRequest, OpId};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// A host that has left sooner than this was not stopped by its time limit: it has heard from all whom it had told.
+/// A host that disconnected sooner than this was not stopped by its time-out: all nodes that it told have confirmed.
 const CONFIRMED_WITHIN: Duration = Duration::from_millis(900);
-/// What a device counts of what it keeps for hosts, or lacks itself: nothing, at rest.
+/// Counters of a device for state kept for hosts, or missing blocks. They must be zero at rest.
 const KEPT: [&str; 4] = ["answers_kept", "commits_remembered", "intents_undecided", "blocks_absent"];
 
-/// A host that has ended in good order.
+/// A host that has disconnected gracefully.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Left {
-    /// When it was asked to.
+    /// When it was told to disconnect.
     asked: Time,
-    /// By which it lived in the end: a device that was out in it was told nothing.
+    /// Its last epoch. A device that was out in this epoch was not told.
     epoch: Epoch,
 }
 
 impl Run {
-    /// Hosts begin to leave, if they do so in this run.
+    /// Schedules graceful disconnects, if the run has them.
     pub(crate) fn plan_leaving(&mut self) {
         if let Some(mean) = self.cluster.options.leaves {
             let pause = Duration::from_nanos(self.leave_rng.below(2 * mean.as_nanos() as u64) + 1);
@@ -33,7 +33,7 @@ impl Run {
         }
     }
 
-    /// One host leaves; or the control plane has all kept out that have ended.
+    /// Makes one host disconnect, or has the control plane fence all hosts that have ended.
     pub(crate) fn leave_and_plan_next(&mut self) {
         let staying = self.staying_slots();
         if self.leave_rng.chance(1, 4) {
@@ -47,7 +47,7 @@ impl Run {
         self.plan_leaving();
     }
 
-    /// Whoever may be asked for something: the others are down, or refuse it as they are about to end.
+    /// Hosts that accept requests: the others are down, or refuse requests because they disconnect.
     pub(crate) fn staying_slots(&self) -> Vec<HostSlot> {
         let up = self.cluster.living_slots().into_iter();
         up.filter(|slot| !self.is_leaving(self.cluster.node(*slot))).collect()
@@ -57,7 +57,7 @@ impl Run {
         self.leaving.values().any(|(leaving, _)| *leaving == node)
     }
 
-    /// A host has left: its process ends, and another takes its place.
+    /// A host has disconnected: its process ends, and another host takes its slot.
     pub(crate) fn on_left(&mut self, op: OpId) {
         let Some((node, since)) = self.leaving.remove(&op) else { return };
         let (Some(slot), NodeId::Host(generation)) = (self.cluster.slot(node), node) else { return };
@@ -74,7 +74,7 @@ impl Run {
         self.wake_clients(slot);
     }
 
-    /// The control plane has all kept out that have ended, by way of any host.
+    /// The control plane fences all hosts that have ended, through any host.
     fn sweep(&mut self) {
         let Some(slot) = self.staying_slots().first().copied() else { return };
         let except = self.cluster.living();
@@ -84,7 +84,7 @@ impl Run {
         self.chores.insert(op);
     }
 
-    /// True if all hosts that have ended are kept out; otherwise the control plane sees to that.
+    /// True if all hosts that have ended are fenced; otherwise the control plane starts to fence them.
     pub(crate) fn is_swept(&mut self) -> bool {
         let Some(membership) = self.cluster.membership() else { return false };
         let living = self.cluster.living();
@@ -110,8 +110,8 @@ impl Cluster {
         self.living_slots().into_iter().map(generation).collect()
     }
 
-    /// Devices keep nothing but what living hosts account for; these have nothing under way. What is on record as missed is so by
-    /// devices that have died for good, until they have new disks.
+    /// Checks that devices keep only state that living hosts account for; the living hosts have no operation in progress. Blocks that
+    /// devices missed may be on record only for devices that have died for good, until they have new disks.
     pub(crate) fn check_leaks(&self) -> Result<(), Failed> {
         let failed = |check, details| Err(Failed { check, details });
         let living = self.living();
@@ -123,7 +123,7 @@ impl Cluster {
                 return failed("left-transaction", format!("{device} still keeps {transaction:?}"));
             }
             if let Some(host) = machine.sessions().find(|host| !living.contains(host)) {
-                return failed("left-session", format!("{device} still keeps {host} in mind"));
+                return failed("left-session", format!("{device} still keeps the session of {host}"));
             }
             if machine.orphans() > 0 {
                 return failed("left-orphan", format!("{device} still has {} orphans", machine.orphans()));
@@ -131,13 +131,16 @@ impl Cluster {
             for other in self.devices().into_iter().filter(|other| !self.dead.contains(other)) {
                 for volume in self.volumes() {
                     if let Some(missed) = machine.store().missed(other, volume.id.object(), 0).0.first() {
-                        return failed("left-missed", format!("{device} still keeps that {other} misses {missed}"));
+                        return failed(
+                            "left-missed",
+                            format!("{device} still has on record that {other} misses {missed}"),
+                        );
                     }
                 }
             }
             for (name, count) in machine.store().counters() {
                 if name == "extents_missed" && count > 0 && self.dead.is_empty() {
-                    return failed("left-missed", format!("{device} still keeps {count} extents as missed"));
+                    return failed("left-missed", format!("{device} still has {count} extents on record as missed"));
                 }
                 if count > 0 && KEPT.contains(&name) {
                     return failed("left-in-store", format!("{name} of {device} is {count}"));
@@ -147,9 +150,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// Of hosts that have ended in good order no device keeps a transaction, whoever is kept out, but for two kinds. A device may have
-    /// restarted since the host was asked to end, with a journal that does not say yet that all of that host is over. And one that was out
-    /// was told nothing: when it is back, it keeps what it alone took part in.
+    /// Checks that no device keeps a transaction of a host that disconnected gracefully, even if the host was not fenced. There are
+    /// two exceptions. A device may have restarted since the host was told to disconnect, with a journal that does not contain yet
+    /// that all transactions of the host are over. And a device that was out was not told: when it returns, it keeps the transactions
+    /// in which it alone took part.
     pub(crate) fn check_left(&self) -> Result<(), Failed> {
         for device in self.devices() {
             let Some(Role::Device(machine)) = self.world.machine(NodeId::Device(device)) else { continue };
@@ -167,7 +171,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Since when a device has been in the array or returning, without a break.
+    /// The epoch since which a device has been in or returning without interruption.
     fn present_since(&self, device: DeviceId) -> Option<Epoch> {
         self.membership().and_then(|membership| membership.member(device)).map(|member| member.since)
     }

@@ -1,9 +1,9 @@
-//! A whole array inside a simulated world: devices, hosts, clients, and what goes wrong.
+//! A whole array inside a simulated world: devices, hosts, clients and faults.
 //!
-//! * [`cluster`] builds an array and has the words that scenarios are told in: write, read, crash, restart, settle, check.
-//! * [`swarm`] runs one seed: options, a swarm run under faults, healing, then every check.
-//! * [`matrix`] lets each node of a tiny array lose power at each of its steps.
-//! * [`attack`] runs many seeds; the program `planted` proves that they find the bugs in `bugs/`.
+//! - [`cluster`] builds an array and has the operations that scenarios consist of: write, read, crash, restart, settle, check.
+//! - [`swarm`] runs one seed: options, a swarm run under faults, healing, then every check.
+//! - [`matrix`] makes each node of a tiny array lose power at each of its steps.
+//! - [`attack`] runs many seeds; the program `planted` proves that they find the bugs in `bugs/`.
 //!
 //! ```text
 //!   seed ─► Options ─► swarm run (clients work, faults happen) ─► heal ─► everything answers, nothing is left undecided

@@ -1,12 +1,12 @@
-//! The crash matrix: two concurrent writes of two hosts in a tiny array, and one node that loses power, at every step that it takes.
+//! The crash matrix: two hosts write concurrently in a tiny array, and one node loses power, at each of its steps in turn.
 //!
 //! ```text
-//!   written before ─► A and B write at once ─► power fails at X instead of its n-th input ─► X comes back ─► rest, and every check
+//!   written before ─► A and B write at once ─► power fails at X instead of its n-th input ─► X returns ─► rest, and every check
 //! ```
 //!
-//! A *case* is an array and a pair of writes; a *point* of it is a node, the number of an input since the writes began, and what the
-//! node's disk keeps of what was not synced. A case is run once without a crash, to learn how many inputs each node takes; a step
-//! of a machine is between two inputs, so these are all the moments that there are in that run.
+//! A *case* is an array and a pair of writes. A *point* of it is a node, the number of an input since the writes began, and what the
+//! node's disk keeps of unsynced writes. Each case is first run without a crash, to count the inputs of each node. A step of a
+//! machine lies between two inputs, so these points cover the whole run.
 
 use crate::cluster::{Cluster, Failed, HostSlot};
 use crate::object_workload::{COUNTER, command};
@@ -24,19 +24,19 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// How long a node is unavailable that lost power: not so long that the array would do without it, or longer.
+/// How long a node that lost power is down, if the array is not to take it out.
 const AWAY: Duration = Duration::from_millis(20);
 const AWAY_LONG: Duration = Duration::from_millis(1_500);
-/// How long everybody takes at most until nothing is under way.
+/// The longest time until nothing is in progress.
 const REST: Duration = Duration::from_secs(60);
-/// After a device has gone, so long until the array does without it: more than two leases.
+/// How long the case waits until the array has taken out a device: more than two leases.
 const TAKEN_OUT: Duration = Duration::from_secs(1);
 
-/// The arrays: scheme, devices, blocks of a unit. Each holds two stripes.
+/// The arrays: scheme, number of devices, blocks of a unit. Each volume has two stripes.
 pub const ARRAYS: [(&str, usize, u64); 4] =
     [("raid5:2+1", 3, 1), ("raid5:4+1", 5, 1), ("raid5:2+1", 4, 2), ("raid1:2", 2, 1)];
 
-/// What a host writes. The first stripe is where they meet.
+/// The shape of a host's write. All but the last overlap in the first stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Shape {
     /// Half of the first block.
@@ -49,15 +49,14 @@ pub enum Shape {
     Full,
     /// The last unit of the first stripe, and the second stripe.
     Across,
-    /// No write: an addition to an object's attribute, and a swap with what depends on it.
+    /// Not a write: an addition to an attribute of an object, and a swap with a command that depends on it.
     Object,
 }
 
 impl Shape {
-    /// All of them.
     pub const ALL: [Shape; 6] = [Shape::Part, Shape::Small, Shape::Large, Shape::Full, Shape::Across, Shape::Object];
 
-    /// As it is called in tables.
+    /// The name in tables and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Shape::Part => "part",
@@ -69,7 +68,7 @@ impl Shape {
         }
     }
 
-    /// What it writes; an object has nothing to do with blocks.
+    /// The write; `None` for an object request, which concerns no blocks.
     fn operation(self, layout: &Layout) -> Option<ClientOperation> {
         let unit = layout.unit_blocks() * BLOCK_BYTES as u64;
         let stripe = layout.stripe_blocks() * BLOCK_BYTES as u64;
@@ -85,18 +84,13 @@ impl Shape {
     }
 }
 
-/// One of the two hosts, or somebody else.
+/// A node of the array; A and B are the two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Who {
-    /// The first host.
     A,
-    /// The second.
     B,
-    /// A device.
     Device(DeviceId),
-    /// A lock server.
     LockServer(LockServerId),
-    /// The monitor.
     Monitor,
 }
 
@@ -112,29 +106,27 @@ impl fmt::Display for Who {
     }
 }
 
-/// An array, and what two hosts write there at once.
+/// An array, and the concurrent writes of two hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// Number of [`ARRAYS`].
+    /// An index of [`ARRAYS`].
     pub array: usize,
-    /// What keeps hosts apart.
     pub ordering: Ordering,
-    /// What each writes.
+    /// The write of each host.
     pub writes: (Shape, Shape),
-    /// A device that has gone before, and comes back in the end.
+    /// A device that is down from the start and returns at the end.
     pub without: Option<DeviceId>,
 }
 
-/// When who loses power.
+/// The point at which a node loses power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Point {
-    /// Who.
     pub who: Who,
-    /// Instead of which input since the writes began, from 1 on.
+    /// The number of the input since the writes began, counted from 1; the node loses power instead of taking it.
     pub at: u64,
-    /// What its disk keeps of what was not synced.
+    /// What its disk keeps of unsynced writes.
     pub keeps: Keeps,
-    /// Whether it is unavailable until the array does without it.
+    /// Whether it is down until the array has taken it out.
     pub long: bool,
 }
 
@@ -149,13 +141,13 @@ impl fmt::Display for Point {
     }
 }
 
-/// That is no point.
+/// The text is not a point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoPoint;
 
 impl fmt::Display for NoPoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("write who, at which input, what the disk keeps, and whether it is unavailable for long, as in A:7, d1:12:nothing or d2:9:long")
+        f.write_str("write the node, the number of the input, what the disk keeps, and `long` for a long absence, as in A:7, d1:12:nothing or d2:9:long")
     }
 }
 
@@ -192,8 +184,8 @@ impl FromStr for Point {
 }
 
 impl Case {
-    /// All pairs of writes in one array, ordered so. Either may be A's: what A and B are called makes no difference. Who writes and who
-    /// is at an object are not in each other's way.
+    /// All pairs of writes in one array with this ordering. The order of a pair does not matter, since A and B are alike. A write and
+    /// an object request do not interact, so these pairs are left out.
     pub fn all(array: usize, ordering: Ordering, without: Option<DeviceId>) -> Vec<Case> {
         let pairs = Shape::ALL.into_iter().flat_map(|a| Shape::ALL.into_iter().map(move |b| (a, b)));
         let meet = |a: Shape, b: Shape| (a == Shape::Object) == (b == Shape::Object);
@@ -207,7 +199,7 @@ impl Case {
         let inputs = self.run(None, 0)?;
         let ways: fn(&Who) -> &'static [(Keeps, bool)] = |who| match who {
             Who::A | Who::B => &[(Keeps::Random, false)],
-            // Synced or not is for the device to find out; the random source add what is torn.
+            // Only devices depend on what was synced; the random source adds torn writes.
             Who::Device(_) => {
                 &[(Keeps::Nothing, false), (Keeps::Everything, false), (Keeps::Random, false), (Keeps::Random, true)]
             }
@@ -221,7 +213,7 @@ impl Case {
         Ok(inputs.into_iter().flat_map(one).collect())
     }
 
-    /// Runs the case, with a crash or without; says how many inputs each node took until nothing was under way.
+    /// Runs the case, with or without a crash; returns the number of inputs of each node until nothing was in progress.
     pub fn run(&self, crash: Option<Point>, lines: usize) -> Result<BTreeMap<Who, u64>, Box<Broken>> {
         let mut play = None;
         let outcome = caught(|| {
@@ -260,7 +252,7 @@ impl Case {
     }
 }
 
-/// In RAID 1 every write is of the whole stripe.
+/// In RAID 1 every write covers the whole stripe.
 fn is_copied(array: usize) -> bool {
     ARRAYS[array].0.starts_with("raid1")
 }
@@ -274,21 +266,20 @@ impl fmt::Display for Case {
     }
 }
 
-/// A point that something was wrong after.
+/// A point after which a check failed.
 #[derive(Clone, Debug)]
 pub struct Broken {
-    /// In which case.
     pub case: Case,
-    /// After which crash, if any.
+    /// The crash, if there was one.
     pub crash: Option<Point>,
-    /// What was wrong.
+    /// The failed check.
     pub failed: Failed,
     /// The last lines of the trace, if any were kept.
     pub trace: Vec<String>,
 }
 
 impl Broken {
-    /// The command that shows it again.
+    /// The command that repeats the run.
     pub fn command(&self) -> String {
         let crash = self.crash.map_or_else(String::new, |point| format!(" --crash {point}"));
         format!("braid sim matrix {}{crash}", self.case)
@@ -312,14 +303,14 @@ impl fmt::Display for Broken {
     }
 }
 
-/// A case on its way.
+/// A case in progress.
 struct Play {
     cluster: Cluster,
-    /// Who is down, and comes back when.
+    /// The node that is down, and when it returns.
     down: Option<(NodeId, Time)>,
-    /// How long whoever loses power is unavailable.
+    /// How long the node that loses power is down.
     unavailable: Duration,
-    /// Writes that were refused, or ended in another error.
+    /// Writes that were refused, or ended with another error.
     refused: Vec<String>,
 }
 
@@ -339,7 +330,7 @@ impl Play {
         self.cluster.write(a, 0, 2 * layout.stripe_blocks() * BLOCK_BYTES as u64);
         self.come_to_rest()?;
         let device = self.cluster.devices().into_iter().find(|device| case.without != Some(*device));
-        let device = device.expect("one is there");
+        let device = device.expect("a device is up");
         if [case.writes.0, case.writes.1].contains(&Shape::Object) {
             self.cluster.make_objects(a, device, [1]);
         }
@@ -364,11 +355,11 @@ impl Play {
             }
         }
         self.come_to_rest_without(case.without)?;
-        // The array does without any one of them.
+        // The array can serve without any single device.
         if !self.refused.is_empty() && (case.without.is_none() || crash.is_none()) {
             return Err(Failed { check: "refused", details: self.refused.join("\n") });
         }
-        // (Another one may stand in a crashed host's place by now, and count from its own start.)
+        // (Another host may be in a crashed host's slot by now, and count from its own start.)
         let taken = |who| self.inputs(who).saturating_sub(before[&who]);
         let taken = everybody.into_iter().map(|who| (who, taken(who))).collect();
         if let Some(device) = case.without {
@@ -416,7 +407,7 @@ impl Play {
         self.come_to_rest_without(None)
     }
 
-    /// Until all is answered, nobody is down and nothing is under way.
+    /// Runs until all requests are answered, no node is down and nothing is in progress.
     fn come_to_rest_without(&mut self, without: Option<DeviceId>) -> Result<(), Failed> {
         let patience = self.cluster.world.now().after(REST);
         loop {

@@ -1,4 +1,4 @@
-//! Who is in, looked at from outside, at every step of the monitor: the rules of `docs/membership.md` that can be seen at one moment.
+//! Checks of the membership at every step of the monitor: the rules of `docs/membership.md` that are visible at a single moment.
 
 use crate::cluster::{Cluster, Failed};
 use crate::role::Role;
@@ -7,14 +7,14 @@ use braid_device::Service;
 use braid_layout::VolumeDescription;
 use std::collections::BTreeMap;
 
-/// What was seen so far.
+/// What the checks have observed so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
-    /// Every membership that anybody was known to live by.
+    /// Every membership that any node was known to use.
     memberships: BTreeMap<Epoch, Membership>,
 }
 
-/// When some device was unavailable, or not all lived by the same membership with everybody in it.
+/// Times in which some device was unavailable, or in which not all nodes used the same membership with all devices in.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Absences {
     spans: Vec<(Time, Time)>,
@@ -22,7 +22,7 @@ pub(crate) struct Absences {
 }
 
 impl Absences {
-    /// True if there was one between two times.
+    /// True if one of them overlaps the time between two moments.
     pub fn overlap(&self, begun: Time, done: Time) -> bool {
         let first = self.spans.partition_point(|(_, end)| *end < begun);
         self.spans.get(first).is_some_and(|(start, _)| *start <= done)
@@ -33,7 +33,7 @@ impl Cluster {
     pub(crate) fn note_absence(&mut self) {
         let (now, whole) = (self.world.now(), self.is_whole());
         match self.missed.spans.last_mut() {
-            // Until somebody has seen that it is over.
+            // Until a check finds that it is over.
             Some((_, end)) if self.missed.now => *end = now,
             _ if !whole => self.missed.spans.push((now, now)),
             _ => {}
@@ -41,7 +41,7 @@ impl Cluster {
         self.missed.now = !whole;
     }
 
-    /// Sees whether the array waits for a device that it can't do without.
+    /// Observes whether the array waits for a device that it needs.
     pub(crate) fn note_unavailable(&mut self) {
         if let Some(Role::Monitor(monitor)) = self.world.machine(NodeId::Monitor)
             && !monitor.unavailable().is_empty()
@@ -50,7 +50,8 @@ impl Cluster {
         }
     }
 
-    /// True if everybody is there, and nothing is left of a time when somebody was not: no write that began then, and nothing suspect.
+    /// True if all devices are in and available, and no effect of an earlier absence remains: no write that began then, and no
+    /// suspect transaction.
     pub(crate) fn is_calm(&self) -> bool {
         let last = self.missed.spans.last().map_or(Time(0), |(_, end)| *end);
         let suspects = |device: DeviceId| match self.world.machine(NodeId::Device(device)) {
@@ -74,8 +75,9 @@ impl Cluster {
         })
     }
 
-    /// No epoch stands for two memberships, each follows from the one before, nobody lives by one that the monitor has not made
-    /// durable, no stripe lacks more devices than its redundancy makes up for, and one that is out has no lease.
+    /// Checks that no epoch has two memberships, that each membership follows from the one before, that no node uses a membership
+    /// that the monitor has not made durable, that no stripe lacks more devices than its redundancy covers, and that a device that is
+    /// out has no lease.
     pub(crate) fn check_membership(&mut self) -> Result<(), Failed> {
         let mut seen = std::mem::take(&mut self.seen);
         let outcome = self.check_membership_against(&mut seen);
@@ -84,7 +86,7 @@ impl Cluster {
     }
 
     fn check_membership_against(&self, seen: &mut Seen) -> Result<(), String> {
-        // While it starts, its record is being read.
+        // While the monitor starts, its record is being read.
         let decided = self.membership().filter(|membership| membership.epoch > Epoch(0));
         let mut lives_by = Vec::new();
         for device in self.devices() {
@@ -95,15 +97,12 @@ impl Cluster {
         for membership in decided.into_iter().chain(lives_by.iter().map(|(_, membership)| *membership)) {
             seen.learn(membership)?;
             if let Some(forgotten) = self.devices().iter().find(|device| membership.member(**device).is_none()) {
-                return Err(format!("{forgotten} is forgotten, and the volume lies there: {membership:?}"));
+                return Err(format!("{forgotten} was removed although the volume uses it: {membership:?}"));
             }
         }
         let Some(decided) = decided else { return Ok(()) };
         if let Some((device, ahead)) = lives_by.iter().find(|(_, membership)| membership.epoch > decided.epoch) {
-            return Err(format!(
-                "{device} lives by {:?}, the monitor has decided up to {:?}",
-                ahead.epoch, decided.epoch
-            ));
+            return Err(format!("{device} uses {:?}, the monitor has decided up to {:?}", ahead.epoch, decided.epoch));
         }
         self.check_stripes(decided)?;
         for Member { device, .. } in decided.members.iter().filter(|member| member.member_state == MemberState::Out) {
@@ -119,14 +118,14 @@ impl Cluster {
         Ok(())
     }
 
-    /// No stripe lacks more devices than its redundancy makes up for.
+    /// Checks that no stripe lacks more devices than its redundancy covers.
     fn check_stripes(&self, decided: &Membership) -> Result<(), String> {
         if self.gives_up {
             return Ok(());
         }
         let volumes = self.volumes();
         let is_in = |device| decided.member(device).is_some_and(|member| member.member_state == MemberState::In);
-        // A device is done without as soon as one volume can, also where another has none of its content elsewhere.
+        // A device is taken out as soon as one volume can serve without it, even if another volume has no redundancy for it.
         let alone = volumes.len() == 1;
         let placements = volumes.iter().flat_map(VolumeDescription::placements);
         for (layout, devices) in placements.filter(|(layout, _)| alone || layout.redundancy_units() > 0) {
@@ -159,19 +158,19 @@ impl Seen {
     }
 }
 
-/// Hosts that were kept out stay so, and nobody has been there for longer than before.
+/// Fenced hosts stay fenced, and no device has an earlier begin of its presence than before.
 fn follows(before: &Membership, after: &Membership) -> Result<(), String> {
     let wrong = |what: &str| Err(format!("{what}: {before:?} and then {after:?}"));
     let kept_out = before.fence.also.iter().any(|host| !after.fence.refuses(*host));
     if kept_out || after.fence.below < before.fence.below {
-        return wrong("a host that was kept out is let in");
+        return wrong("a fenced host is admitted again");
     }
     for member in &before.members {
         match after.member(member.device) {
             // It was removed.
             None => {}
             Some(later) if later.since < member.since => {
-                return wrong("a device is said to have been there for longer");
+                return wrong("the presence of a device begins earlier than before");
             }
             Some(later)
                 if member.member_state == MemberState::Out

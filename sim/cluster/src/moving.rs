@@ -1,4 +1,4 @@
-//! A volume that moves: what the control plane of a real array does, in the words of scenarios.
+//! Migration of a volume: the steps of the control plane of a real array, as operations of scenarios.
 
 use crate::cluster::{Cluster, Failed, HostSlot};
 use crate::role::Role;
@@ -9,30 +9,30 @@ use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
 use braid_wire::Task;
 
 impl Cluster {
-    /// Has the volume lie at another place as well, from now on: its devices make room, then everybody is told. Nothing may be under way.
+    /// Begins a migration: devices make room for the second layout, then all nodes learn of it. No operation may be in progress.
     pub fn begin_move(&mut self, by: HostSlot, layout: Layout, devices: Vec<DeviceId>) -> Result<(), HostError> {
         let layout = layout.beginning_at(self.volume.place_for(&layout));
         let moving = Some(Box::new(Placement { layout, devices }));
         self.change_volume(by, VolumeDescription { moving, ..self.volume.clone() })
     }
 
-    /// Begins to copy, from this block on.
+    /// Starts to copy, from this block on.
     pub fn copy_all(&mut self, by: HostSlot, from: u64) -> OpId {
         self.ask(by, HostRequest::Migrate { volume: self.volume.id, from, bytes_per_second: 0 })
     }
 
-    /// Has the volume lie only where it moved to. All must have been copied, and nothing may be under way.
+    /// Ends a migration: the volume keeps only its new layout. All blocks must have been copied, and no operation may be in progress.
     pub fn end_move(&mut self, by: HostSlot) -> Result<(), HostError> {
-        let target = self.volume.target().expect("it moves");
+        let target = self.volume.target().expect("the volume is being migrated");
         self.change_volume(by, target)
     }
 
-    /// Has the volume lie only where it was. Nothing may be under way.
+    /// Cancels a migration: the volume keeps only its old layout. No operation may be in progress.
     pub fn give_up_move(&mut self, by: HostSlot) -> Result<(), HostError> {
         self.change_volume(by, VolumeDescription { moving: None, ..self.volume.clone() })
     }
 
-    /// True if no host has anything under way on the volume.
+    /// True if no host has an operation on the volume in progress.
     pub fn is_volume_idle(&self) -> bool {
         let idle = |slot: HostSlot| match self.world.machine(self.node(slot)) {
             Some(Role::Host(host)) => host.is_idle_for(self.volume.id),
@@ -41,8 +41,8 @@ impl Cluster {
         self.slots().all(idle)
     }
 
-    /// Devices have what the volume is to have there, then the monitor and hosts hear of it. Where it is given up, they hear first: no
-    /// one is to write what is no more.
+    /// First the devices get the objects of the new layout, then the monitor and the hosts learn of it. If the migration is
+    /// cancelled, the hosts and the monitor learn of it first, so that no host writes to objects that no longer exist.
     fn change_volume(&mut self, by: HostSlot, to: VolumeDescription) -> Result<(), HostError> {
         for device in self.devices() {
             let object = to.id.object();
@@ -54,7 +54,7 @@ impl Cluster {
                     Task::CreateObject { object, first, blocks, ordering, redundant, atomicity, absent: 0 }
                 }
                 (Some(_), None) => Task::RemoveObject { object },
-                // Also where nothing changes: the device says whether anything is undecided there.
+                // Also where the object is unchanged: the device then says whether it has undecided transactions.
                 (Some(_), Some(range)) => Task::ResizeObject { object, range, absent: BlockRange::new(0, 0) },
                 (None, None) => continue,
             };
@@ -67,7 +67,7 @@ impl Cluster {
             if self.world.machine(self.node(slot)).is_some() {
                 let asked = self.ask(slot, HostRequest::AdoptVolume { volume: self.volume.clone() });
                 let adopted: HostOutcome = self.finish(asked);
-                adopted.expect("a host takes any volume whose devices it knows");
+                adopted.expect("a host accepts any volume on known devices");
             }
         }
         Ok(())
@@ -75,7 +75,7 @@ impl Cluster {
 }
 
 impl Run {
-    /// Between two swarm runs, the volume begins to move to some layout on some devices.
+    /// Between two swarm runs, begins a migration to a random layout on random devices.
     pub(crate) fn begin_move(&mut self) -> Result<(), Failed> {
         let mut devices = self.cluster.devices();
         let redundant = self.cluster.volume.layout.redundancy_units() > 0;
@@ -92,12 +92,12 @@ impl Run {
         devices.rotate_left(by);
         let unit = [1, 2, 4, 16][self.rng.below(4) as usize];
         let layout = Layout::new(scheme, devices.len(), unit).expect("a ring that is wide enough");
-        // What dead hosts had on its way has arrived.
+        // Messages of dead hosts have arrived after this time.
         self.cluster.run_for(AFTERMATH);
         self.cluster.begin_move(HostSlot(0), layout, devices).map_err(|error| refused(&error))
     }
 
-    /// Sees to it that somebody copies, if there is anything to copy.
+    /// Makes sure that a host copies, if there is anything to copy.
     pub(crate) fn keep_copying(&mut self) {
         let is_asked = |op: OpId| self.cluster.asked().any(|asked| asked.op == op);
         if self.cluster.volume.moving.is_none() || self.copying.is_some_and(is_asked) {
@@ -106,7 +106,7 @@ impl Run {
         self.copying = self.staying_slots().first().copied().map(|slot| self.cluster.copy_all(slot, 0));
     }
 
-    /// Between two swarm runs, the rest is copied, and the volume has moved; or, sometimes, it stays where it is.
+    /// Between two swarm runs, copies the rest and ends the migration, or sometimes cancels it.
     pub(crate) fn end_move(&mut self) -> Result<(), Failed> {
         let by = HostSlot(0);
         let copy = self.cluster.copy_all(by, 0);

@@ -1,16 +1,16 @@
-//! What clients ask of objects: commands of every kind, alone and several at once, on few objects that all of them like.
+//! The workload on objects: commands of every kind, alone and several in a request, on a few objects that all clients share.
 //!
-//! What is put anywhere is nobody else's value, so that whatever is found says who put it there. Attributes have their purposes,
-//! so that the history falls into parts that can be judged one by one:
+//! Every value is unique, so that a value that is found identifies the request that wrote it. Attributes have fixed purposes, so that
+//! the history consists of parts that can be checked separately:
 //!
-//! | page | number | what is done |
+//! | page | number | commands |
 //! | --- | --- | --- |
 //! | 1 | 1 | additions only |
 //! | 1 | 2 | values are swapped, set, made undefined and awaited |
 //! | 1 | 3 | numbers are added to, swapped and set |
-//! | 2 | any | several at once, also of two objects, on conditions |
-//! | 3 | any | attached to what is done with bytes |
-//! | 4 | any | long values are set, of which nobody asks |
+//! | 2 | any | several in a request, also for two objects, with conditions |
+//! | 3 | any | attached to operations on bytes |
+//! | 4 | any | long values are set and never read |
 
 pub mod attribute_volume;
 
@@ -21,42 +21,42 @@ use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Only added to.
+/// A counter that is only added to.
 pub const COUNTER: AttributeName = AttributeName::new(1, 1);
-/// Values that are swapped.
+/// An attribute whose values are swapped.
 const WORD: AttributeName = AttributeName::new(1, 2);
-/// Numbers with which everything is done.
+/// A number on which all operations are used.
 const NUMBER: AttributeName = AttributeName::new(1, 3);
-/// Numbers of objects that come and go are chosen from here on.
+/// The smallest number of objects that are created and removed.
 const COMES_AND_GOES: u64 = 100;
-/// Who is in haste has at most such a part of the longest time.
+/// The time-out of impatient requests is at most the longest one divided by this.
 const HASTY: u64 = 30;
-/// Bytes of an object are somewhere before this one.
+/// The end of the range in which an object has bytes.
 const BYTES_MAX: u64 = 8 << 10;
 
-/// Objects on which clients have commands done, beside the volume.
+/// Objects that clients use in addition to the volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectOptions {
-    /// On how many devices they lie.
+    /// The number of devices with objects.
     pub devices: u16,
-    /// How many each of these has from the start, which stay.
+    /// Objects that each of these devices has from the start and keeps.
     pub staying: u64,
-    /// Of a hundred operations of clients, so many are about objects.
+    /// The share of clients' operations that concern objects, in per cent.
     pub share: u64,
     /// The longest value of an attribute.
     pub value_bytes_max: u64,
-    /// The longest of those that are set for the journal's sake; none: there are none.
+    /// The longest of the values that are set to fill the journal; 0 for none.
     pub bulk_bytes_max: u64,
-    /// The longest that a client lets its host try.
+    /// The longest time-out of a request.
     pub patience_max: Duration,
-    /// Of a hundred, so many have much less time than that.
+    /// The share of requests with a much shorter time-out, in per cent.
     pub hasty: u64,
-    /// Clients that a host has at least, if they do little else and there are few hosts.
+    /// The smallest number of clients of a host, if they mainly use objects and there are few hosts.
     pub crowd: usize,
 }
 
 impl ObjectOptions {
-    /// What the random source choose.
+    /// Draws options.
     pub fn draw(rng: &mut Rng, request_timeout: Duration) -> ObjectOptions {
         ObjectOptions {
             devices: rng.between(1, 3) as u16,
@@ -71,44 +71,42 @@ impl ObjectOptions {
     }
 }
 
-/// What a client wants next of a device's objects.
+/// The next object operation of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectChoice {
-    /// On which device.
     pub device: DeviceId,
-    /// What.
     pub asks: ObjectAsks,
-    /// How long its host is to try.
+    /// The time-out of the request.
     pub patience: Duration,
 }
 
 /// See [`ObjectChoice`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ObjectAsks {
-    /// That commands be done.
+    /// Commands to be executed.
     Request(ObjectRequest),
-    /// That an attribute have another value than this.
+    /// A request to wait until an attribute has another value than this.
     Change(ObjectId, AttributeName, Bytes),
 }
 
-/// Draws wishes.
+/// A generator of object operations.
 #[derive(Clone, Debug)]
 pub struct ObjectWorkload {
     rng: Rng,
     options: ObjectOptions,
-    /// So many values were made.
+    /// The number of values made so far.
     values: u64,
-    /// What somebody was last told of an attribute.
+    /// The value of each attribute that a client was last told.
     told: BTreeMap<(DeviceId, ObjectId, AttributeName), Bytes>,
 }
 
 impl ObjectWorkload {
-    /// Wishes about such objects.
+    /// A generator for objects with these options.
     pub fn new(options: ObjectOptions, rng: Rng) -> ObjectWorkload {
         ObjectWorkload { rng, options, values: 0, told: BTreeMap::new() }
     }
 
-    /// The next one; none if the next operation is not about objects.
+    /// The next object operation; `None` if the client's next operation does not concern objects.
     pub fn operation(&mut self) -> Option<ObjectChoice> {
         if !self.rng.chance(self.options.share, 100) {
             return None;
@@ -137,7 +135,7 @@ impl ObjectWorkload {
         Duration::from_nanos(most / 8 + self.rng.below(most))
     }
 
-    /// Takes note of what somebody was told.
+    /// Learns the values that a client was told.
     pub fn learn(&mut self, operation: &ObjectOperation) {
         let Some(Ok(results)) = operation.answer() else { return };
         for (command, result) in operation.request.commands.iter().zip(results) {
@@ -171,7 +169,7 @@ impl ObjectWorkload {
             0 => get(object, WORD),
             1 => set(object, WORD, self.value()),
             2 => set(object, WORD, Bytes::new()),
-            // What is no number can't be added to.
+            // Adding to a value that is not a number fails.
             3 => command(object, Action::FetchAndAdd { name: WORD, add: 1, original: true }),
             _ => {
                 let (compare, swap) = (self.known(device, object, WORD), self.value());
@@ -198,7 +196,7 @@ impl ObjectWorkload {
         }
     }
 
-    /// Several at once: a lock that is taken and used in one request; values of two objects that change together, or are looked at together.
+    /// Several commands in a request: a lock that is taken and used, or values of two objects that are changed or read together.
     fn several(&mut self, device: DeviceId, object: ObjectId) -> Vec<ObjectCommand> {
         let other = ObjectId(self.rng.between(1, self.options.staying));
         let name = AttributeName::new(2, 1);
@@ -216,7 +214,7 @@ impl ObjectWorkload {
             ],
             1 => vec![swap, ObjectCommand { when: When::IfSwapped, ..set(other, AttributeName::new(2, 4), value) }],
             2 => vec![get(object, name), get(other, AttributeName::new(2, 4)), get(object, count)],
-            // The second fails, so nothing of the first happens.
+            // The second command fails, so the first one must have no effect.
             _ => vec![
                 ObjectCommand { sets, ..command(object, add) },
                 command(ObjectId(COMES_AND_GOES - 1), Action::Nothing),
@@ -276,7 +274,7 @@ impl ObjectWorkload {
         command(object, Action::CompareAndSwap { name, compare, swap, undefined, original: true })
     }
 
-    /// What an attribute may hold; sometimes what nobody has put there.
+    /// A value that the attribute may have; sometimes one that was never written.
     fn known(&mut self, device: DeviceId, object: ObjectId, name: AttributeName) -> Bytes {
         match self.rng.below(8) {
             0 => self.value(),
@@ -284,7 +282,7 @@ impl ObjectWorkload {
         }
     }
 
-    /// A value that nobody else has.
+    /// A unique value.
     fn value(&mut self) -> Bytes {
         self.values += 1;
         let mut value = format!("value {} ", self.values).into_bytes();
@@ -296,18 +294,16 @@ impl ObjectWorkload {
     }
 }
 
-/// A command that does this, and no more.
+/// A command with this action, without conditions.
 pub fn command(object: ObjectId, action: Action) -> ObjectCommand {
     let (when, sets_when) = (When::Always, When::Always);
     ObjectCommand { object, when, action, sets: Vec::new(), sets_when, gets: Vec::new() }
 }
 
-/// Gets an attribute.
 pub fn get(object: ObjectId, name: AttributeName) -> ObjectCommand {
     ObjectCommand { gets: vec![name], ..command(object, Action::Nothing) }
 }
 
-/// Sets an attribute.
 pub fn set(object: ObjectId, name: AttributeName, value: Bytes) -> ObjectCommand {
     ObjectCommand { sets: vec![SetAttribute { name, value }], ..command(object, Action::Nothing) }
 }

@@ -1,5 +1,5 @@
-//! Objects that hold bytes and attributes, in the words of scenarios: what clients have done on them is in a history of its own, which
-//! is checked at the end.
+//! Operations of scenarios on objects with bytes and attributes. The requests of clients have a history of their own, which is
+//! checked at the end.
 
 use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation, Record};
 use crate::object_workload::attribute_volume::ATTRIBUTE_VOLUME;
@@ -19,25 +19,25 @@ use braid_world::Verdict;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-/// Requests to devices that were given up, and may happen yet: of which host, where, and when it was told so.
+/// Abandoned requests to devices, which may still happen: the host, the device, when the client was told, and the request.
 pub(crate) type Abandoned = Vec<(u32, DeviceId, Moment, ObjectOperationId)>;
 
 impl Cluster {
-    /// A device makes objects of these numbers, its first ones.
+    /// Creates the first objects of a device, with these numbers.
     pub fn make_objects(&mut self, by: HostSlot, device: DeviceId, numbers: impl IntoIterator<Item = u64>) {
         let commands = numbers.into_iter().map(|number| command(ObjectId(number), Action::Create)).collect();
         let request = ObjectRequest { commands };
         let patience = self.options.settings.request_timeout;
         let asked = self.ask(by, HostRequest::Objects { device, request: request.clone(), patience });
         let mut there = Objects::new();
-        let evaluation = evaluate(&request, &mut there).expect("all is in memory");
+        let evaluation = evaluate(&request, &mut there).expect("all of the map is in memory");
         apply(&evaluation.changes, &mut there);
-        let results = evaluation.answer.expect("there are none yet");
-        assert_eq!(self.finish(asked), Ok(HostSuccess::Objects(results)), "a new device takes objects");
+        let results = evaluation.answer.expect("the device has no objects yet");
+        assert_eq!(self.finish(asked), Ok(HostSuccess::Objects(results)), "a new device accepts objects");
         self.objects.begin_with(device, there);
     }
 
-    /// Asks a host what a client wishes of objects.
+    /// Issues an object operation of a client at a host.
     pub fn wish_objects(&mut self, slot: HostSlot, client: usize, operation: ObjectChoice) -> OpId {
         let (now, node) = (self.world.now(), self.node(slot));
         let NodeId::Host(generation) = node else { unreachable!("host slots hold hosts") };
@@ -54,7 +54,7 @@ impl Cluster {
                 (HostRequest::Objects { device, request, patience }, Record::Objects(id))
             }
             ObjectAsks::Change(object, attribute, seen) => {
-                // It is as if it had been looked at just when it had changed.
+                // It counts as a read at the moment of the change.
                 let look = ObjectRequest { commands: vec![get(object, attribute)] };
                 let id = self.objects.ask(name, now, device, look);
                 let request = HostRequest::Await { device, object, name: attribute, seen: seen.clone(), patience };
@@ -64,14 +64,14 @@ impl Cluster {
         self.begin(slot, client, request, record)
     }
 
-    /// Has commands done, as a part of the history.
+    /// Issues commands as a part of the history.
     pub fn have_done(&mut self, slot: HostSlot, device: DeviceId, commands: Vec<ObjectCommand>) -> OpId {
         let patience = self.options.settings.request_timeout;
         let asks = ObjectAsks::Request(ObjectRequest { commands });
         self.wish_objects(slot, 0, ObjectChoice { device, asks, patience })
     }
 
-    /// What was asked of objects, and how it ended.
+    /// The object request of an operation, with its outcome.
     pub(crate) fn object_operation(&self, asked: &PendingOperation) -> Option<&ObjectOperation> {
         match asked.record {
             Record::Objects(id) | Record::Change(id, _) | Record::AttributeVolume(id) => {
@@ -81,7 +81,7 @@ impl Cluster {
         }
     }
 
-    /// Puts an answer into the history.
+    /// Records an answer in the history.
     pub(crate) fn on_object_reply(&mut self, record: &Record, outcome: &HostOutcome) -> Result<(), Failed> {
         let now = self.world.now();
         if let Record::Objects(id) = record {
@@ -95,14 +95,14 @@ impl Cluster {
                 let result = CommandResult { action: ActionResult::Done, values: vec![value.clone()] };
                 self.objects.answered(*id, now, Ok(vec![result]));
             }
-            // Nothing has changed, as far as anybody knows.
+            // No change is known to have happened.
             (Record::Change(id, _), Ok(HostSuccess::Value(_))) => self.objects.never(*id),
             (Record::Objects(id) | Record::Change(id, _), Err(HostError::Objects(refusal)))
                 if !is_beyond_the_model(refusal.failure) =>
             {
                 self.objects.answered(*id, now, Err(*refusal));
             }
-            // So it is said of refusals, and of a host that can't take any more, or is about to end.
+            // The error says so: a refusal, or a host that has no room for the request or disconnects.
             (
                 Record::Objects(id) | Record::Change(id, _),
                 Err(error @ (HostError::Objects(_) | HostError::Busy | HostError::Disconnecting)),
@@ -118,14 +118,15 @@ impl Cluster {
         Ok(())
     }
 
-    /// What was given up has happened when the same host is answered what it asked of that device later, or never will (`docs/objects.md`).
+    /// An abandoned request has happened once the same host gets an answer of that device to a later request, or it never will
+    /// (`docs/objects.md`).
     fn hold_to_what_was_abandoned(&mut self, id: ObjectOperationId, outcome: &HostOutcome) {
         let now = self.world.now();
         let operation = self.objects.operation(id);
         let (host, device, asked) = (operation.client.host, operation.device, operation.invoked);
         let is_answer = match outcome {
             Ok(_) => true,
-            // Not so one that a host has found by itself.
+            // This does not hold for errors that the host finds by itself.
             Err(HostError::Objects(refusal)) => {
                 refusal.failure != ObjectFailure::Busy && operation.request.check().is_ok()
             }
@@ -144,7 +145,7 @@ impl Cluster {
         }
     }
 
-    /// From now on, whoever answers a request that changes something must answer it the same each time.
+    /// From now on checks that requests that change something get the same answer each time.
     pub(crate) fn overhear(&mut self) {
         let sniffer = Rc::clone(&self.sniffer);
         self.world.network.set_rule(move |from, to, message| {
@@ -153,7 +154,7 @@ impl Cluster {
         });
     }
 
-    /// Hosts that were told since this was asked last that a device or a lock server has no room for them.
+    /// Hosts that were told, since the last call, that a device or a lock server has no room for them.
     pub(crate) fn turned_away(&self) -> BTreeSet<NodeId> {
         std::mem::take(&mut self.sniffer.borrow_mut().turned_away)
     }
@@ -165,8 +166,8 @@ impl Cluster {
         }
     }
 
-    /// Looks at all that there is, and then at the whole history. Tells the steps of the search for an order; none if it was given up, as where of many
-    /// requests at once nobody knows what became of them.
+    /// Reads all objects, and then checks the whole history. Returns the steps of the search for an order, or `None` if it was
+    /// abandoned, for example because too many concurrent requests have unknown outcomes.
     pub(crate) fn check_objects(&mut self, reader: HostSlot) -> Result<Option<u64>, Failed> {
         let touched: BTreeSet<DeviceId> = self.objects.operations().iter().map(|op| op.device).collect();
         for device in touched {
@@ -186,7 +187,7 @@ impl Cluster {
         }
     }
 
-    /// Each attribute alone, so that the look joins nothing in the history that is apart.
+    /// Reads each attribute by itself, so that the reads do not join independent parts of the history.
     fn look_at_all(&mut self, reader: HostSlot, device: DeviceId) -> Result<(), Failed> {
         let initial = self.objects.initial(device);
         let staying: BTreeSet<ObjectId> =
@@ -218,7 +219,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// All attributes that were named in requests, refused ones included.
+    /// All attributes named in requests, including refused requests.
     pub(crate) fn named(&self, device: DeviceId) -> BTreeSet<(ObjectId, AttributeName)> {
         let mut names = BTreeSet::new();
         for operation in self.objects.operations().iter().filter(|op| op.device == device) {
@@ -241,21 +242,21 @@ impl Cluster {
         look: ObjectCommand,
     ) -> Result<ActionResult, Failed> {
         let op = self.have_done(reader, device, vec![look]);
-        match self.answer(op, "objects can't be looked at after healing")? {
+        match self.answer(op, "objects can't be read after healing")? {
             HostSuccess::Objects(mut results) if results.len() == 1 => Ok(results.remove(0).action),
             other => Err(Failed { check: "unexpected-answer", details: format!("{other:?}") }),
         }
     }
 }
 
-/// What hosts and devices were heard to say to each other.
+/// Requests and answers of hosts and devices, taken from the network.
 #[derive(Debug, Default)]
 pub(crate) struct Sniffer {
     /// Requests that change something.
     requests: BTreeSet<(NodeId, NodeId, u64)>,
     answers: BTreeMap<(NodeId, NodeId, u64), ObjectAnswer>,
     contradiction: Option<String>,
-    /// Hosts that were just told that a device or a lock server has no room for them.
+    /// Hosts that were told, since the last look, that a device or a lock server has no room for them.
     turned_away: BTreeSet<NodeId>,
 }
 

@@ -1,4 +1,4 @@
-//! What a run is made of. A seed decides all of it, but for what is chosen ([`Choices`]).
+//! The options of a run. The seed determines all of them, except those that are chosen ([`Choices`]).
 
 use crate::object_workload::ObjectOptions;
 use crate::volumes::MoreVolume;
@@ -16,76 +16,73 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
-/// An array, its users, and what is to go wrong.
+/// An array, its clients, and the faults that happen to it.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Decides every die of the run.
+    /// Determines every random choice of the run.
     pub seed: u64,
-    /// How the volume lies on the devices.
+    /// The layout of the volume.
     pub layout: Layout,
-    /// Devices of the array that the volume does not lie on, at first.
+    /// Devices of the array that the volume does not use at first.
     pub other_devices: u16,
-    /// The mean time between two losses of the connections to a host, if there are any.
+    /// If set, the mean time between two losses of the connections to a host.
     pub reconnects: Option<Duration>,
-    /// Other volumes on the same devices; the last of them is removed in the midst of the run, and another one made.
+    /// More volumes on the same devices; in the middle of the run the last of them is removed, and another one is created.
     pub more_volumes: Vec<MoreVolume>,
-    /// The volume moves in the midst of the run.
+    /// Whether the volume is migrated in the middle of the run.
     pub moves: bool,
     /// Devices that die for good during the swarm run, one after the other: no stripe has more of them than redundancy units.
     pub dying: Vec<DeviceId>,
-    /// If given, blocks are damaged while a device is out or returning, at this mean time after each other.
+    /// If set, blocks are damaged while a device is out or returning, with this mean time between two.
     pub damage_degraded: Option<Duration>,
-    /// If given, records of devices and of the monitor are damaged, at this mean time after each other.
+    /// If set, records of devices and of the monitor are damaged, with this mean time between two.
     pub record_damage: Option<Duration>,
-    /// What keeps hosts apart.
     pub ordering: Ordering,
-    /// What hostwrites promise.
     pub atomicity: Atomicity,
-    /// Lock servers; none unless the ordering needs them.
+    /// The number of lock servers; 0 unless the ordering needs them.
     pub lock_servers: u16,
-    /// How hosts get locks of several lock servers.
+    /// How hosts acquire locks of several lock servers.
     pub acquisition: Acquisition,
-    /// The volume's length in stripes: few, so that operations collide.
+    /// The volume's length in stripes; it is small, so that operations collide.
     pub stripes: u64,
-    /// Hosts at the same time.
+    /// The number of hosts at the same time.
     pub hosts: usize,
-    /// Clients of each host; each has one operation in flight.
+    /// Clients of each host; each has one operation in progress.
     pub clients: usize,
-    /// The longest that a client thinks between two operations.
+    /// The longest think time of a client between two operations.
     pub think_max: Duration,
     /// How long clients work and faults happen.
     pub swarm: Duration,
-    /// Operations after which clients have had enough.
+    /// The number of operations after which clients stop.
     pub operations: u64,
-    /// Bytes of a device.
+    /// The size of a device in bytes.
     pub device_bytes: u64,
-    /// Bytes of its journal, if not the usual: a short one has a checkpoint every few dozen writes.
+    /// The size of its journal in bytes, if not the default; a short journal has a checkpoint every few dozen writes.
     pub journal_bytes: Option<u64>,
-    /// Chunks that a device's disk has space for until everything heals, if that is limited.
+    /// The number of chunks for which a device's disk has space until everything heals, if that is limited.
     pub chunks: Option<u64>,
-    /// What the devices' disks are like.
+    /// Properties of the devices' disks.
     pub medium: Medium,
-    /// What clients do besides, if they do: have commands done on objects of devices.
+    /// Objects of devices that clients also use, if there are any.
     pub objects: Option<ObjectOptions>,
-    /// The volume is an attribute volume, and this is what clients do there; they read and write nothing.
+    /// If set, the volume is an attribute volume, with this workload; clients then read and write no blocks.
     pub attribute_volume: Option<ObjectOptions>,
-    /// If given, hosts end in good order, at this mean time after each other, and others take their places.
+    /// If set, hosts disconnect gracefully, with this mean time between two, and others take their places.
     pub leaves: Option<Duration>,
-    /// Spans of the protocol, often much shorter than in service, so that rare paths are taken.
+    /// Time-outs and leases of the protocol, often much shorter than in production, so that rare paths are taken.
     pub settings: Settings,
-    /// What goes wrong.
     pub faults: FaultOptions,
 }
 
-/// Clients of all hosts together, where there are many; each has one operation in flight.
+/// The number of clients of all hosts together, where there are many; each has one operation in progress.
 const CLIENTS_AT_ONCE_MAX: usize = 12;
-/// How late a message comes at most that is held at a cut.
+/// The longest delay of a message that is held at a cut.
 const HELD_MAX: Duration = Duration::from_secs(1);
-/// Bytes of a device for objects, besides those for the volume.
+/// Bytes of a device for objects, in addition to those for the volume.
 const BYTES_FOR_OBJECTS: u64 = 16 << 20;
 
 impl Options {
-    /// A quiet array of `devices` for scripted scenarios.
+    /// Options of an array without faults, for scripted scenarios.
     pub fn calm(layout: &str, devices: usize, unit_blocks: u64, stripes: u64) -> Options {
         let scheme: Scheme = layout.parse().expect("scenarios name layouts that exist");
         Options {
@@ -120,13 +117,13 @@ impl Options {
         }
     }
 
-    /// What a seed stands for.
+    /// The options of a seed.
     pub fn of_seed(seed: u64) -> Options {
         Options::chosen(seed, &Choices::default())
     }
 
-    /// What a seed stands for where nothing is chosen. Half of the seeds are ordered by timestamps, the others by the three kinds
-    /// of locks; one in eight has its writes take effect on arrival.
+    /// The options of a seed with these choices. Without choices, half of the seeds use timestamp ordering and the others use the
+    /// three kinds of locks; in one seed of eight, writes take effect on arrival.
     pub fn chosen(seed: u64, choices: &Choices) -> Options {
         let atomicity = choices.atomicity.unwrap_or(match Rng::new(seed ^ 0xa70).below(8) {
             0 => Atomicity::Consistent,
@@ -161,9 +158,9 @@ impl Options {
             .with_record_damage(choices)
     }
 
-    /// The same, but that the disks of some seeds write 4 KiB at once, and those of some are behind a cache.
+    /// In some seeds, gives disks physical sectors of 4 KiB, or a page cache.
     fn with_media(mut self, choices: &Choices) -> Options {
-        // A random source of its own, so that all other seeds are as they are.
+        // A random source of its own, so that all other seeds are unchanged.
         let rng = &mut Rng::new(self.seed ^ 0x4e6_0512);
         let mut chosen = |kind, one_in| {
             let named = choices.only.contains(&kind) || choices.also.contains(&kind);
@@ -176,12 +173,12 @@ impl Options {
         if chosen(FaultKind::LargeSectors, 4) {
             self.medium.physical_sector = 4096;
             self.device_bytes = self.device_bytes.max(24 << 20);
-            // What is kept for decisions is more.
+            // The journal then keeps more space for decisions.
             self.journal_bytes = self.journal_bytes.map(|bytes| bytes.max(2 << 20));
         }
         if chosen(FaultKind::PageCache, 6) {
             self.medium.cached = true;
-            // Else there is nothing to see.
+            // Without failing writes, a page cache has no effect.
             let may_fail = self.atomicity == Atomicity::Implied && choices.kinds().contains(&FaultKind::DiskError);
             if may_fail {
                 self.faults.weights.insert(FaultKind::DiskError, 5);
@@ -190,18 +187,18 @@ impl Options {
         self
     }
 
-    /// The same, but that clients of some seeds have commands done on objects, too; of all, where that is asked for by its name.
+    /// In some seeds, clients also use objects; if the choices name this, in all seeds.
     fn with_objects(mut self, choices: &Choices) -> Options {
         let may = choices.kinds().contains(&FaultKind::Objects);
         let named = choices.only.contains(&FaultKind::Objects) || choices.also.contains(&FaultKind::Objects);
-        // A random source of its own, so that all other seeds are as they are.
+        // A random source of its own, so that all other seeds are unchanged.
         let rng = &mut Rng::new(self.seed ^ 0x0b7ec7);
         if !may || !(rng.below(4) == 0 || named) {
             return self;
         }
-        // One device alone has them: what is lost with its disk is lost.
+        // An object lies on one device: a lost disk would lose it.
         self.faults.weights.retain(|kind, _| ![FaultKind::Replace, FaultKind::Misdirected].contains(kind));
-        // Whoever does each thing once must be cut short in the midst of many.
+        // Tests of exactly-once execution need many requests that are interrupted.
         let often = rng.below(2) == 0 && self.atomicity == Atomicity::Implied;
         if often && choices.kinds().contains(&FaultKind::DeviceCrash) {
             self.faults.weights.insert(FaultKind::DeviceCrash, 30);
@@ -209,17 +206,18 @@ impl Options {
             self.faults.span_max = self.faults.span_max.min(Duration::from_millis(500));
         }
         let objects = ObjectOptions::draw(rng, self.settings.request_timeout);
-        // Whoever is in haste has given up by the time a cut is healed, and what it had sent comes late.
+        // By the time a cut is healed, impatient requests are abandoned, and their messages arrive late.
         if objects.hasty > 0 && self.atomicity == Atomicity::Implied && choices.kinds().contains(&FaultKind::Cut) {
             self.faults.weights.insert(FaultKind::Cut, 20);
             self.faults.every = self.faults.every.min(Duration::from_millis(300));
             (self.faults.network.held, self.faults.network.held_max) = (3_000, HELD_MAX);
         }
-        // Where much is put on record, the journal soon begins anew.
+        // Where much is written to the journal, the journal wraps around soon.
         let short = (objects.bulk_bytes_max > 0 && !self.moves).then_some(1 << 20);
-        // Devices that are short of space refuse objects: here they are to be taken.
+        // Devices without space refuse objects: here they must accept them.
         let device_bytes = self.device_bytes + BYTES_FOR_OBJECTS;
-        // What clients do on the volume meanwhile is judged, too, and more of it at once takes long; nor may too much be under way on objects.
+        // The operations on the volume are checked, too; many of them at once take long to check. And not too many object requests
+        // may be in progress.
         let is_alone = objects.share > 90 && self.atomicity == Atomicity::Implied;
         let crowded = objects.crowd.min(CLIENTS_AT_ONCE_MAX / self.hosts);
         let clients = if is_alone { self.clients.max(crowded) } else { self.clients };
@@ -233,31 +231,31 @@ impl Options {
         }
     }
 
-    /// The same, but that the volume of some seeds is an attribute volume; of all in which it can be, where that is asked for by its name.
+    /// Makes the volume an attribute volume in some seeds; if the choices name this, in all seeds in which it can be.
     fn with_attribute_volume(self, choices: &Choices) -> Options {
-        // What is there in part would be worth nothing.
+        // An attribute volume needs complete writes.
         let may = choices.kinds().contains(&FaultKind::AttributeVolumes)
             && self.atomicity == Atomicity::Implied
             && self.ordering != Ordering::None;
         let named =
             choices.only.contains(&FaultKind::AttributeVolumes) || choices.also.contains(&FaultKind::AttributeVolumes);
-        // A random source of its own, so that all other seeds are as they are.
+        // A random source of its own, so that all other seeds are unchanged.
         let rng = &mut Rng::new(self.seed ^ 0x311202);
         if !may || !(rng.below(10) == 0 || named) {
             return self;
         }
         let attribute_volume = ObjectOptions::draw_for_attribute_volume(rng, self.settings.request_timeout);
         let stripes = (rng.between(1, 3) * BUCKET_BLOCKS as u64).div_ceil(self.layout.stripe_blocks());
-        // What one step of a rebuild writes must fit into a batch of the journal.
+        // The blocks that one step of a rebuild writes must fit into a batch of the journal.
         let is_short = stripes * self.layout.unit_blocks() <= BUCKET_BLOCKS as u64;
         let journal_bytes = self.journal_bytes.filter(|_| is_short);
         Options { attribute_volume: Some(attribute_volume), stripes, journal_bytes, ..self }
     }
 
-    /// The same, but that clients of some seeds lose their connections and come back; of all, where that is asked for by its name.
+    /// In some seeds, clients lose their connections and reconnect; if the choices name this, in all seeds.
     fn with_reconnects(self, choices: &Choices) -> Options {
         let kind = FaultKind::Reconnect;
-        // A random source of its own, so that all other seeds are as they are.
+        // A random source of its own, so that all other seeds are unchanged.
         let rng = &mut Rng::new(self.seed ^ 0x4ec0);
         let named = choices.only.contains(&kind) || choices.also.contains(&kind);
         // In calm runs every operation must succeed.
@@ -270,15 +268,15 @@ impl Options {
         Options { reconnects, ..self }
     }
 
-    /// The same, but that hosts of some seeds end in good order in the midst of the run; of all in which they may, where that is asked for
-    /// by its name. There tables have room for little more than the hosts that live.
+    /// In some seeds, hosts disconnect gracefully in the middle of the run; if the choices name this, in all seeds in which they may.
+    /// Session tables then have room for little more than the living hosts.
     fn leaving(self, choices: &Choices) -> Options {
         // Where writes take effect on arrival, a host may not end while a device is unavailable.
-        // In calm runs nobody is to be turned away.
+        // In calm runs no host may be refused for lack of room.
         let is_calm = self.faults.has(FaultKind::Calm);
         let may = choices.kinds().contains(&FaultKind::Leave) && self.atomicity == Atomicity::Implied && !is_calm;
         let named = choices.only.contains(&FaultKind::Leave) || choices.also.contains(&FaultKind::Leave);
-        // A random source of its own, so that all other seeds are as they are.
+        // A random source of its own, so that all other seeds are unchanged.
         let rng = &mut Rng::new(self.seed ^ 0x1ea4e);
         if !may || !(rng.below(4) == 0 || named) {
             return self;
@@ -292,28 +290,28 @@ impl Options {
         Options { leaves: Some(leaves), settings, ..self }
     }
 
-    /// The same, but that hosts of some seeds are kept out by others; of all in which it can be, where that is asked for by its name.
+    /// In some seeds, hosts are fenced by others; if the choices name this, in all seeds in which it can be.
     fn with_fences(mut self, choices: &Choices) -> Options {
         let may = choices.kinds().contains(&FaultKind::Fence) && self.atomicity == Atomicity::Implied;
         let named = choices.only.contains(&FaultKind::Fence) || choices.also.contains(&FaultKind::Fence);
-        // A random source of its own, so that all other seeds are as they are.
+        // A random source of its own, so that all other seeds are unchanged.
         let rng = &mut Rng::new(self.seed ^ 0xfe7ce);
         if !may || !(rng.below(8) == 0 || named) {
             return self;
         }
         self.faults.weights.insert(FaultKind::Fence, rng.between(5, 20));
         self.faults.every = self.faults.every.min(Duration::from_millis(rng.between(100, 1_000)));
-        // Somebody has to see to it.
+        // Another host must request the fence.
         Options { hosts: self.hosts.max(2), ..self }
     }
 
-    /// The same, but that devices of some seeds die for good; of all, where that is asked for by its name.
+    /// In some seeds, devices die for good; if the choices name this, in all seeds.
     fn with_dead(mut self, choices: &Choices) -> Options {
         let may = choices.kinds().contains(&FaultKind::Dead) && self.atomicity == Atomicity::Implied && !self.moves;
         let named = choices.only.contains(&FaultKind::Dead) || choices.also.contains(&FaultKind::Dead);
-        // A random source of its own, so that all other seeds are as they are.
+        // A random source of its own, so that all other seeds are unchanged.
         let rng = &mut Rng::new(self.seed ^ 0xdead);
-        // What objects of one device are lost with it, and what else is damaged would be one loss too many.
+        // The objects of a device are lost with it, and together with other damage the loss would exceed the redundancy.
         let is_calm = self.faults.has(FaultKind::Calm);
         if !may || is_calm || self.objects.is_some() || !(rng.below(10) == 0 || named) {
             return self;
@@ -327,7 +325,7 @@ impl Options {
         ];
         self.reconnects = None;
         self.faults.weights.retain(|kind, _| !damage.contains(kind));
-        // Three copies are what can lose two, and groups, where each may lose some.
+        // Three copies can lose two devices, and so can groups, where each group may lose some.
         let layout = match rng.below(4) {
             0 => Some(("raid1:3", [3, 4, 6][rng.below(3) as usize])),
             1 => Some(("raid5:2+1", 6)),
@@ -348,40 +346,40 @@ impl Options {
                 self.dying.push(dies);
             }
         }
-        // Nothing lies on this one.
+        // This device is not used by the volume.
         if self.other_devices > 0 && rng.below(2) == 0 {
             self.dying.insert(0, DeviceId(ring as u16));
         }
         self.dying.dedup();
-        // One host more looks at how all goes on without the dead.
+        // One more host is used to check the array without the dead devices.
         if self.leaves.is_some() {
             self.settings.hosts_max += 1;
         }
         self
     }
 
-    /// The same, but that the volume of some seeds moves; of all, where that is asked for by its name.
+    /// In some seeds, the volume is migrated; if the choices name this, in all seeds.
     fn moving(self, choices: &Choices) -> Options {
         let may = choices.kinds().contains(&FaultKind::Migrate)
             && self.atomicity == Atomicity::Implied
             && self.ordering != Ordering::None;
         let named = choices.only.contains(&FaultKind::Migrate) || choices.also.contains(&FaultKind::Migrate);
-        // A random source of its own, so that all other seeds are as they are.
+        // A random source of its own, so that all other seeds are unchanged.
         let rng = &mut Rng::new(self.seed ^ 0x30e7);
         if !may || !(rng.below(12) == 0 || named) {
             return self;
         }
-        // With twice as much to write, the space for it is not to be short.
-        // Several lock servers share the locks by where stripes lie, and volumes don't move under these.
+        // During a migration twice as much is written, so space must not be short. Several lock servers divide the locks by the place
+        // of stripes, and then volumes are not migrated.
         let lock_servers = self.lock_servers.min(1);
-        // What is written on both sides must fit into a batch of the journal.
+        // The blocks written to both layouts must fit into a batch of the journal.
         let (chunks, journal_bytes) = (None, None);
         Options { moves: true, other_devices: rng.below(4) as u16, chunks, journal_bytes, lock_servers, ..self }
     }
 
-    /// The same with another ordering, and with what belongs to that.
+    /// The same options with another ordering and the settings that it needs.
     pub fn ordered_by(self, ordering: Ordering) -> Options {
-        // A random source of its own, so that the rest of a seed is the same by any ordering.
+        // A random source of its own, so that the rest of a seed is the same with any ordering.
         let rng = &mut Rng::new(self.seed ^ 0x10c5);
         let settings = Settings {
             lock_timeout: Duration::from_millis([5, 50, 500][rng.below(3) as usize]),
@@ -395,8 +393,8 @@ impl Options {
         Options { ordering, lock_servers, acquisition, settings, ..self }
     }
 
-    /// The same with writes that take effect on arrival. Where a host and a device fail together, something may be lost, by design: so in
-    /// a run either hosts die, and devices are missed by nobody, or devices do, and hosts are.
+    /// The same options with writes that take effect on arrival. If a host and a device fail together, data may be lost by design. So
+    /// in a run either hosts die and no device is taken out, or devices die and no host is fenced.
     fn consistent(mut self) -> Options {
         let hosts_die = Rng::new(self.seed ^ 0xa71).below(2) == 0;
         let (dies, lasting) = match hosts_die {
@@ -404,25 +402,25 @@ impl Options {
             false => (FaultKind::DeviceCrash, &mut self.settings.host_lease),
         };
         *lasting = NEVER_MISSED;
-        // Else somebody would be silent for as long, or a second device taken out.
+        // Long delays would make a node silent for as long as a lease, or have a second device taken out.
         self.faults.network.delay = 0;
         self.faults.network.loss = self.faults.network.loss.min(LOSS_WITH_CONSISTENT);
         self.faults.weights.retain(|kind, _| *kind == dies || WITH_CONSISTENT.contains(kind));
         if self.layout.redundancy_units() == 0 {
-            // There would be nothing to keep consistent.
+            // Without redundancy there would be nothing to keep consistent.
             let scheme: Scheme = "raid5:2+1".parse().expect("a scheme that there is");
             self.layout = Layout::new(scheme, 3, self.layout.unit_blocks()).expect("a ring that is wide enough");
         }
-        // Nor may two devices be missed at once, or one after the other or twice, before what has been left behind is repaired.
+        // At most one device may be out at a time, and not again before its interrupted writes are repaired.
         let frail = Rng::new(self.seed ^ 0xa72).below(self.layout.devices() as u64);
         self.faults.frail = Some(DeviceId(frail as u16));
-        // What may have happened in part multiplies what the checker has to try.
+        // Writes that may have happened in part multiply the orders that the checker has to try.
         Options { atomicity: Atomicity::Consistent, clients: self.clients.min(2), chunks: None, ..self }
     }
 
     fn by_timestamps(seed: u64, kinds: &BTreeSet<FaultKind>) -> Options {
         let rng = &mut Rng::new(seed);
-        // Sixteen blocks are what a store writes directly, past its journal.
+        // Units of sixteen blocks, because a store writes whole chunks directly to their place, past its journal.
         let unit_blocks = [1, 1, 2, 2, 4, 4, 16][rng.below(7) as usize];
         let layout = topology(rng, unit_blocks);
         let settings = settings(rng);
@@ -458,22 +456,20 @@ impl Options {
             faults: FaultOptions::draw(rng, &budget),
             settings,
         };
-        // Space is set aside so far ahead that a disk that fills up later is hardly noticed.
+        // Space is reserved so far ahead that a disk that fills up later has hardly any effect.
         let chunks = tight.filter(|_| options.faults.has(FaultKind::FullDisk));
         Options { chunks, ..options }
     }
 }
 
-/// What of a run is not left to its seed.
+/// The options of a run that override its seed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choices {
-    /// What keeps hosts apart.
     pub ordering: Option<Ordering>,
-    /// What hostwrites promise.
     pub atomicity: Option<Atomicity>,
-    /// Only these kinds of faults; messages have theirs all the same.
+    /// Only these kinds of faults; faults of messages remain.
     pub only: Vec<FaultKind>,
-    /// These kinds besides, which a run does not have unless told to.
+    /// These kinds, too, which runs have only on request.
     pub also: Vec<FaultKind>,
     /// None of these kinds.
     pub without: Vec<FaultKind>,
@@ -491,7 +487,7 @@ impl Choices {
     }
 }
 
-/// As on the command line, with a space before each.
+/// As on the command line, each with a space before it.
 impl fmt::Display for Choices {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(ordering) = self.ordering {
@@ -510,31 +506,32 @@ impl fmt::Display for Choices {
     }
 }
 
-/// Faults that go beyond the budget: nobody notices a place that a write did not reach (`docs/disk-format.md`).
+/// Faults that exceed the fault model: blocks that a misdirected write did not reach are not detected (`docs/disk-format.md`).
 pub const UNUSUAL: [FaultKind; 1] = [FaultKind::Misdirected];
 
-/// What may go wrong where writes take effect on arrival, besides hosts or devices that die (`docs/invariants.md`).
+/// The faults that are possible where writes take effect on arrival, in addition to the death of hosts or devices
+/// (`docs/invariants.md`).
 const WITH_CONSISTENT: [FaultKind; 4] =
     [FaultKind::ServerCrash, FaultKind::ClockStep, FaultKind::ClockRate, FaultKind::SlowDisk];
-/// Of ten thousand messages, how many are lost at most where writes take effect on arrival.
+/// The largest loss of messages where writes take effect on arrival, in ten-thousandths.
 const LOSS_WITH_CONSISTENT: u64 = 100;
-/// A lease that lasts longer than anybody is silent who lives.
+/// A lease that is longer than any silence of a living node.
 const NEVER_MISSED: Duration = Duration::from_secs(60);
 
-/// What a swarm run may not exceed. `docs/fault-model.md` gives the reasons.
+/// The budget of a swarm run. `docs/fault-model.md` gives the reasons.
 fn budget(settings: &Settings, kinds: BTreeSet<FaultKind>) -> Budget {
     Budget {
         kinds,
-        // Two clocks are as far apart as devices tolerate. Floors that were reserved ahead of the faster one are further ahead of the
-        // slower, which hears of them.
+        // Two clocks are at most as far apart as devices tolerate. Floors that were reserved ahead of the faster clock are even
+        // further ahead of the slower clock, whose node learns of them.
         skew_max: settings.stamp_ahead_max.as_nanos() as u64 / 2,
-        // The rates of two clocks differ by less than a tenth, as leases have it.
+        // The rates of two clocks differ by less than a tenth, as leases require.
         rate_ppm_max: 45_000,
         span_max: Duration::from_secs(9),
     }
 }
 
-/// A scheme on a ring: as many devices as a stripe is wide, a few more, or groups.
+/// Draws a scheme and a ring: as many devices as a stripe has units, a few more, or groups.
 fn topology(rng: &mut Rng, unit_blocks: u64) -> Layout {
     let scheme = match rng.below(10) {
         0 => format!("raid0:{}", rng.between(1, 4)),
@@ -552,12 +549,12 @@ fn topology(rng: &mut Rng, unit_blocks: u64) -> Layout {
 }
 
 impl Options {
-    /// What histories must keep to. Locks of lock servers are held until everybody sees what was written under them, whatever
-    /// clocks say; so are those of devices unless they are lost, with a device's memory or a live host's lease. Where stamps
-    /// decide: where clocks are apart, or devices restart (and take only stamps above what they had reserved ahead of the
-    /// clock), stamps of different hosts are not in the order of time.
+    /// The order in time that histories must keep. Locks of lock servers are held until every node sees the writes under them,
+    /// whatever clocks say. The same holds for locks of devices, unless they are lost with the memory of a device or the lease of a
+    /// living host. Stamps of different hosts need not be in the order of time if clocks differ, or if devices restart (and accept
+    /// only stamps above those that they had reserved ahead of the clock).
     ///
-    /// Faults that a run may have count only if they came: devices that `restarted`, and clocks that `turned` from their course.
+    /// Possible faults count only if they happened: a device has `restarted`, a clock has `turned` from its course.
     pub fn promise(&self, ordering: Ordering, restarted: bool, turned: bool) -> Promise {
         let has = |kinds: &[FaultKind]| kinds.iter().any(|kind| self.faults.has(*kind));
         let restarts = restarted
@@ -583,35 +580,35 @@ impl Options {
         if agree { Promise::Strict } else { Promise::Related }
     }
 
-    /// Errors that the faults of a run excuse; any other is a failure.
+    /// Errors that the faults of a run excuse; any other error is a failure.
     pub fn excuses(&self, error: &HostError) -> bool {
         let has = |kind| self.faults.has(kind);
         match error {
             HostError::TimedOut { .. } | HostError::Contended { .. } | HostError::Unavailable { .. } => true,
-            // A host that was silent for too long is fenced by lock servers.
+            // Lock servers fence a host that was silent for too long.
             HostError::LockServerSilent { .. } => self.lock_servers > 0,
             HostError::Fenced => self.lock_servers > 0 || has(FaultKind::Fence),
-            // Tables that are full until devices have forgotten hosts that have ended.
+            // Session tables are full until devices have forgotten hosts that have ended.
             HostError::Rejected { rejection: Rejection::TooManyHosts, .. }
             | HostError::LockServerRejected { rejection: Rejection::TooManyHosts, .. } => self.leaves.is_some(),
-            // A journal that is full for a while, and everybody waits for its device.
+            // The journal of the device is full for a while, because other requests wait for the device, too.
             HostError::Objects(refusal) => refusal.failure == ObjectFailure::Busy,
             HostError::Abandoned => self.reconnects.is_some(),
-            // Asked of a host that was about to end.
+            // The request was sent to a host that was about to disconnect.
             HostError::Disconnecting => self.leaves.is_some(),
             HostError::ClockApart { cause, .. } => {
-                // Two that are as far apart as may be, and run at different rates, come to be further apart.
+                // Two clocks that have the largest difference and run at different rates will differ by more.
                 let drifts = self.faults.drift_ppm_max > 0 || has(FaultKind::ClockRate);
                 let apart = self.faults.skew_max > 0 && drifts && *cause == ClockCause::Host;
                 has(FaultKind::ClockLeap) || has(FaultKind::CommonLeap) || apart
             }
             HostError::Device { failure: Failure::NoSpace, .. } => has(FaultKind::FullDisk),
-            // Where redundancy can't stand in for it just then: hosts say that a block is lost, and never show another content.
+            // Redundancy can't replace the block just then: hosts report the loss, and never return other content.
             HostError::Device { failure: Failure::Lost { .. }, .. } => {
                 let kinds = [FaultKind::Corruption, FaultKind::Unreadable, FaultKind::Misdirected];
                 kinds.into_iter().any(has) || self.damage_degraded.is_some()
             }
-            // What a disk fails to write goes elsewhere on it, or the device stops.
+            // A write that fails goes to another place on the disk, or the device stops.
             _ => false,
         }
     }
@@ -636,7 +633,7 @@ fn settings(rng: &mut Rng) -> Settings {
 }
 
 impl fmt::Display for Options {
-    /// Everything, so that a run can be judged without running it again.
+    /// All options, so that a run can be judged without repeating it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Options { layout, settings, faults, .. } = self;
         writeln!(
@@ -684,7 +681,7 @@ impl fmt::Display for Options {
             writeln!(f, "  records of devices and of the monitor are damaged, one every {every:?} or so")?;
         }
         if let Some(leaves) = &self.leaves {
-            writeln!(f, "  hosts end in good order, one every {leaves:?}")?;
+            writeln!(f, "  hosts disconnect gracefully, one every {leaves:?}")?;
         }
         if let Some(attribute_volume) = &self.attribute_volume {
             writeln!(f, "  the volume is an attribute volume: {attribute_volume:?}")?;

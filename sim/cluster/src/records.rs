@@ -1,8 +1,9 @@
-//! Damage to what is not a block at home: the records of a device, which are its superblock, its journal and its chunk map, and the record
-//! of the monitor. It happens while their machine is down, so that the start finds it.
+//! Damage to records: a device's superblock, journal and chunk map, and the monitor's record. It happens while their machine is down,
+//! so that the machine finds it at its start.
 //!
-//! What has a second copy must be made good from that. Anything else makes a device one that has lost what it held: it must say so instead of
-//! serving, and its operator gives it an empty disk. That is within the redundancy of its volumes, so no user may hear of it.
+//! A record with a second copy must be restored from that. Any other damage means that the device has lost its content: it must
+//! report this instead of serving, and its operator gives it an empty disk. The redundancy of the volumes covers this loss, so no
+//! user may notice it.
 
 use crate::availability::Cause;
 use crate::cluster::Cluster;
@@ -19,11 +20,11 @@ use braid_wire::{Administration, Atomicity};
 use braid_world::FaultKind;
 use std::time::Duration;
 
-/// What the fault is called in summaries, from the damage until the device is whole again.
+/// The name of the fault in summaries, which lasts from the damage until the device is complete again.
 const RUINED: &str = "record damaged";
-/// How often an operator asks for an empty disk.
+/// How often the operator asks for an empty disk.
 const ASK_EVERY: Duration = Duration::from_millis(500);
-/// Damage strikes one of two copies of a record more often than the journal, which has one.
+/// The parts of which one is drawn. Records with two copies are drawn more often than the journal, which has one copy.
 const PARTS: [Part; 5] = [Part::Journal, Part::Journal, Part::Superblock, Part::Map, Part::Monitor];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,21 +35,20 @@ enum Part {
     Monitor,
 }
 
-/// A device whose records are damaged, until it is in again and serves.
+/// A device whose records were damaged, until it is in again and serves.
 pub(crate) struct Ruined {
     device: DeviceId,
-    /// The disk that it is to have instead, if it has turned out that it has lost what it held.
+    /// The replacement disk, if the device has reported that it lost its content.
     disk: Option<DiskId>,
-    /// The last request for that.
+    /// The last request for that disk.
     asked: Option<(OpId, Time)>,
 }
 
 impl Options {
-    /// The same, but that records of devices and of the monitor are damaged in some seeds; in all in which that can be, where it is asked
-    /// for by its name.
+    /// Adds damage of records to some seeds; if the choices name it, to all seeds in which it is possible.
     pub(crate) fn with_record_damage(mut self, choices: &Choices) -> Options {
         let kind = FaultKind::RecordDamage;
-        // Objects of a device alone would be lost with it.
+        // Objects on one device would be lost with it.
         let may = choices.kinds().contains(&kind)
             && self.atomicity == Atomicity::Implied
             && self.layout.redundancy_units() > 0
@@ -59,12 +59,12 @@ impl Options {
             && !self.moves
             && !self.faults.has(FaultKind::Calm);
         let named = choices.only.contains(&kind) || choices.also.contains(&kind);
-        // A random source of its own, so that all other seeds are as they are.
+        // A random source of its own, so that all other seeds are unchanged.
         let rng = &mut Rng::new(self.seed ^ 0x04ec_04d5);
         if !may || !(rng.below(10) == 0 || named) {
             return self;
         }
-        // What else is lost would be one loss too many.
+        // Together with other losses, the damage would exceed the redundancy.
         let others = [
             FaultKind::Corruption,
             FaultKind::Unreadable,
@@ -79,7 +79,7 @@ impl Options {
 }
 
 impl Run {
-    /// If records are to be damaged, they will be.
+    /// Schedules damage of records, if the run has it.
     pub(crate) fn plan_record_damage(&mut self) {
         if let Some(every) = self.cluster.options.record_damage {
             let pause = self.record_rng.below(2 * every.as_nanos() as u64) + 1;
@@ -98,7 +98,7 @@ impl Run {
         self.plan_record_damage();
     }
 
-    /// A device loses power; before it is back, something of what it has to read then is damaged.
+    /// Makes a device lose power, and damages one of its records before it returns.
     fn damage_a_device(&mut self, part: Part, unavailable: Duration) {
         let devices = self.cluster.volume().devices.clone();
         let device = devices[self.record_rng.below(devices.len() as u64) as usize];
@@ -119,7 +119,7 @@ impl Run {
             return;
         }
         let mut copies = records[self.record_rng.below(records.len() as u64) as usize].clone();
-        // Both copies of a page are one device, too.
+        // Both copies of a page may be damaged, since the redundancy covers a whole device.
         if self.record_rng.chance(1, 2) {
             copies.reverse();
         }
@@ -139,7 +139,7 @@ impl Run {
         self.count_fault(kind);
     }
 
-    /// The monitor loses power, and one copy of its record is damaged, if both are whole and say the same.
+    /// Makes the monitor lose power, and damages one copy of its record, if both copies are undamaged and equal.
     fn damage_the_monitor(&mut self, unavailable: Duration) {
         let node = NodeId::Monitor;
         if self.cluster.world.machine(node).is_none() || self.crash_plans.contains_key(&node) {
@@ -148,7 +148,7 @@ impl Run {
         self.crash(node);
         self.availability.begin(self.cluster.world.now(), "monitor's record damaged", Cause::Monitor, unavailable);
         self.plan_fault(unavailable, FaultEvent::Return { node, reboot: false });
-        let disk = self.cluster.world.disk_mut(node).expect("the monitor has one");
+        let disk = self.cluster.world.disk_mut(node).expect("the monitor has a disk");
         let Some(copies) = damage::twice_recorded(disk, braid_membership::DISK_BYTES) else { return };
         let copy = copies[self.record_rng.below(2) as usize].clone();
         let unreadable = self.record_rng.chance(1, 4);
@@ -158,7 +158,7 @@ impl Run {
         }
     }
 
-    /// An operator sees whether a device with damaged records serves, or says that it has lost what it held.
+    /// The operator checks whether a device with damaged records serves, or reports that it has lost its content.
     pub(crate) fn look_after_ruined(&mut self) {
         let Some(Ruined { device, disk, asked }) = self.ruined else { return };
         let now = self.cluster.world.now();
@@ -187,7 +187,7 @@ impl Run {
 }
 
 impl Cluster {
-    /// True if all devices are in, serve, and have leases that outlast what others rely on.
+    /// True if all devices are in, serve, and have leases that last longer than other nodes rely on.
     fn is_well(&self) -> bool {
         self.is_everybody_there() && self.are_all_in_who_live()
     }
@@ -205,7 +205,7 @@ impl Cluster {
         is_in && self.service_of(device) == Some(&Service::Serving)
     }
 
-    /// True if a device says that what it has on record is damaged.
+    /// True if a device reports that its records are damaged.
     fn has_lost_records(&self, device: DeviceId) -> bool {
         match self.service_of(device) {
             Some(Service::Unusable(error)) => *error != StoreError::Disk(DiskError::Failed),

@@ -1,4 +1,4 @@
-//! What runs report, and what a failing one says: what is wrong, and how to see it again.
+//! Reports of runs and of failures: the failed check, and the commands that repeat the run.
 
 use crate::options::Choices;
 use braid_base::Time;
@@ -11,77 +11,66 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// How a run went that found nothing wrong.
+/// The report of a run without failures, or of several such runs.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Runs that this sums up.
+    /// The number of runs that the report sums up.
     pub runs: u64,
-    /// Simulated time.
     pub simulated: Duration,
-    /// Events.
     pub events: u64,
     /// Operations that succeeded.
     pub done: u64,
-    /// Those among them with which no fault interfered.
+    /// Successful operations that no fault affected.
     pub quiet: u64,
-    /// How long the slowest of these took.
+    /// The duration of the slowest of these.
     pub slowest_quiet: Duration,
-    /// In how many thousandths of a lease the slowest was done that met with one fault alone, by its name.
+    /// For each fault by name, the slowest operation during which it was the only fault, in thousandths of a lease.
     pub pauses: BTreeMap<&'static str, u64>,
-    /// How long the slowest operation took that was answered.
+    /// The duration of the slowest operation that was answered.
     pub slowest: Duration,
-    /// Operations that ended in an error, by its name, or whose host died.
+    /// Operations that ended with an error, by its name, or whose host died.
     pub unknown: BTreeMap<&'static str, u64>,
-    /// Faults by name, other than those of messages.
+    /// Faults by name, except those of messages.
     pub faults: BTreeMap<&'static str, u64>,
-    /// Faults of messages.
     pub network: NetworkCounts,
-    /// What disks lost, and what was done to them.
     pub disks: DiskCounts,
-    /// Inputs that machines dropped, by reason.
+    /// Inputs that machines ignored, by reason.
     pub ignored: BTreeMap<Ignored, u64>,
-    /// What hosts counted.
     pub hosts: HostCounters,
-    /// What lock servers counted; what they had before a loss of power at a disk command is lost.
+    /// Counters of lock servers; counts before a loss of power at a disk command are lost.
     pub lock_servers: LockServerCounters,
-    /// What the stores of devices counted.
     pub stores: BTreeMap<&'static str, u64>,
-    /// Requests for objects of devices, by how they ended; those in which the end was checked among them. Of `swapped` there may be several
-    /// in one.
+    /// Object requests by outcome, including those of the final check. One request may contain several swaps.
     pub objects: BTreeMap<&'static str, u64>,
-    /// The same of attribute volumes.
+    /// The same for attribute volumes.
     pub attribute_volumes: BTreeMap<&'static str, u64>,
-    /// Steps of the search for an order.
+    /// Steps of the searches for an order.
     pub search_steps: u64,
-    /// Runs of which that was given up; the other checks were made.
+    /// Runs in which this search was abandoned; the other checks were made.
     pub unjudged: u64,
-    /// Tells this run from any other.
+    /// Identifies the run's trace.
     pub digest: u64,
     /// The last lines of the trace, if any were kept.
     pub trace: Vec<String>,
 }
 
-/// What a run found wrong.
+/// A failed run.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// Which check, or `panic`.
+    /// The name of the check, or `panic`.
     pub check: &'static str,
-    /// Of which run.
     pub seed: u64,
-    /// By which ordering.
     pub ordering: Ordering,
-    /// When.
     pub at: Time,
-    /// At which event.
+    /// The number of the event.
     pub event: u64,
-    /// What it saw.
     pub details: String,
     /// The last lines of the trace, if any were kept.
     pub trace: Vec<String>,
 }
 
 impl Report {
-    /// Adds another run's figures.
+    /// Adds the figures of another run.
     pub fn add(&mut self, other: &Report) {
         self.runs += other.runs;
         self.simulated += other.simulated;
@@ -92,7 +81,7 @@ impl Report {
         self.slowest = self.slowest.max(other.slowest);
         self.search_steps += other.search_steps;
         self.unjudged += other.unjudged;
-        // In any order: runs end as they do.
+        // Independent of the order in which runs end.
         self.digest = self.digest.wrapping_add(other.digest);
         other.unknown.iter().for_each(|(name, count)| *self.unknown.entry(name).or_default() += count);
         for (name, pause) in &other.pauses {
@@ -169,7 +158,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Counts with their names, the highest first; those that are zero are left out.
+/// Counts with their names, the highest first, without zeros.
 fn listed<Name: AsRef<str>>(counts: &BTreeMap<Name, u64>) -> String {
     let mut sorted: Vec<(&str, u64)> = counts.iter().map(|(name, count)| (name.as_ref(), *count)).collect();
     sorted.retain(|(_, count)| *count > 0);
@@ -180,7 +169,7 @@ fn listed<Name: AsRef<str>>(counts: &BTreeMap<Name, u64>) -> String {
 }
 
 impl Failure {
-    /// The commands that show it again: the verdict, and every event before it.
+    /// The commands that repeat the run: for the verdict, and for the events before it.
     pub fn commands(&self, choices: &Choices) -> (String, String) {
         let seed = self.seed;
         (format!("braid sim attack --seed {seed} --runs 1{choices}"), format!("braid sim replay {seed}{choices}"))
@@ -188,7 +177,7 @@ impl Failure {
 }
 
 impl fmt::Display for Failure {
-    /// What is wrong.
+    /// The failed check and its details.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.at.0 as f64 / 1e9;
         write!(f, "FAILED {}  seed {}  at {seconds:.6}s  event {}", self.check, self.seed, self.event)?;

@@ -1,4 +1,4 @@
-//! The machines of an array, as one.
+//! The machines of an array as one type, so that one world can run them all.
 
 use crate::surveyor::Surveyor;
 use braid_base::{Now, Time};
@@ -8,17 +8,13 @@ use braid_locks::LockServer;
 use braid_machine::{Effects, Input, Machine};
 use braid_membership::Monitor;
 
-/// Whatever may stand at a node.
+/// The machine of a node.
 pub enum Role {
-    /// A storage device.
     Device(Box<Device>),
-    /// A host.
     Host(Box<Host>),
-    /// A lock server.
     LockServer(Box<LockServer>),
-    /// The monitor.
     Monitor(Box<Monitor>),
-    /// Reads components as they lie on the devices.
+    /// Reads the components of a volume on the devices, for checks.
     Surveyor(Box<Surveyor>),
 }
 

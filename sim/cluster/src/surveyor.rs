@@ -1,5 +1,5 @@
-//! Reads every block of a volume's components, as a host would that knows nothing of stripes: so that parity is checked
-//! without the planning code under test.
+//! A surveyor reads every block of a volume's components from the devices. It behaves like a host that knows nothing of stripes, so
+//! that redundancy is checked without the planning code under test.
 
 use braid_base::limits::EXTENTS_MAX;
 use braid_base::{
@@ -10,10 +10,10 @@ use braid_wire::{Answer, Command, Content, Message, Ordering, Piece, Refusal, Re
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long it waits before it asks again.
+/// The time after which it repeats its requests.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// One read of the same blocks on each of some devices.
+/// The machine: it reads the same blocks from each of some devices.
 pub struct Surveyor {
     generation: Generation,
     epoch: Epoch,
@@ -28,7 +28,7 @@ pub struct Surveyor {
 }
 
 impl Surveyor {
-    /// One that will read these blocks of `object`, which is ordered so, on each device.
+    /// Creates a surveyor that reads these blocks of `object`, which has this ordering, from each device.
     pub fn new(
         generation: Generation,
         epoch: Epoch,
@@ -65,7 +65,7 @@ impl Surveyor {
             let stamp = self.stamps.next(now.clock);
             let (object, ordering) = (self.object, self.ordering);
             let command = Command::Read { transaction, stamp, object, ordering, extents, want: Want::Data };
-            // What was asked there before is over.
+            // The surveyor's earlier transactions at this device are over.
             let request = request(self.generation, self.epoch, self.sequence, command);
             out.send(NodeId::Device(*device), Message::Request(request));
         }
@@ -78,8 +78,8 @@ impl Surveyor {
                 self.missing.remove(&device);
                 pieces.iter().for_each(|piece| self.keep(device, piece));
                 let count = self.found.range((device, 0)..=(device, u64::MAX)).count() as u64;
-                assert_eq!(count, self.blocks.count, "{device} brings every block that it was asked for");
-                // The device keeps nothing for it, and may forget it soon.
+                assert_eq!(count, self.blocks.count, "{device} returns every block of the request");
+                // The device then keeps no state for the surveyor, and can soon forget it.
                 let request = request(self.generation, self.epoch, transaction.sequence + 1, Command::Heartbeat);
                 out.send(NodeId::Device(device), Message::Request(request));
             }
@@ -98,7 +98,7 @@ impl Surveyor {
                 Content::Data(bytes) => bytes[index * BLOCK_BYTES..][..BLOCK_BYTES].to_vec(),
                 Content::Hole => vec![0; BLOCK_BYTES],
                 Content::Present | Content::Header { .. } | Content::Lost => {
-                    panic!("{device} was asked for data, not for allocation")
+                    panic!("{device} answers a read with data")
                 }
             };
             self.found.insert((device, block), bytes);

@@ -1,5 +1,5 @@
-//! One seed, from options to verdict: clients work while things go wrong; then everything heals, and must come to rest with
-//! nothing lost.
+//! A swarm run executes one seed, from options to verdict. Clients work while faults happen. Then everything heals, and the array
+//! must come to rest without any loss.
 
 use crate::availability::{Availability, Cause, Judged};
 use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation};
@@ -23,23 +23,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-/// The longest stall and the longest delay of a message, which end on their own after healing.
+/// The longest stall and the longest delay of a message; these end on their own after healing.
 pub(crate) const AFTERMATH: Duration = Duration::from_secs(16);
 
-/// The name of all that happens to messages.
+/// The name of all faults of messages.
 pub(crate) const FAULTS_OF_MESSAGES: &str = "faults of messages";
-/// Until it is said that a fault is over.
+/// The duration of a fault whose end is announced later.
 pub(crate) const FOR_EVER: Duration = Duration::from_nanos(u64::MAX);
-/// When all is well and clocks are right, nothing that is asked takes longer: by then devices have heard of one another's stamps.
+/// When all faults are over and clocks are right, every request ends within this time, since devices know each other's stamps by
+/// then.
 const PROMPT: Duration = Duration::from_secs(5);
 
-/// What a run may take: of a thousand seeds, none takes a tenth of it.
+/// The bound of a run. Of a thousand seeds, none uses a tenth of it.
 pub(crate) const RUN_MAX: Bound = Bound { events: 10_000_000, real_time: Duration::from_secs(300) };
 
-/// What the stores count that says how they were tried; losses of power at a disk command take their counts along.
+/// The counters of stores that show how the stores were exercised. Counts before a loss of power at a disk command are lost.
 const COUNTED: [&str; 5] = ["journal_batches", "chunks_written", "blocks_homed", "checkpoints", "write_errors"];
 
-/// Runs `options` from beginning to end, keeping so many lines of its trace.
+/// Runs `options` from beginning to end, and keeps this many lines of the trace.
 pub fn run(options: Options, lines: usize) -> Result<Report, Box<Failure>> {
     let (seed, ordering) = (options.seed, options.ordering);
     let mut run = caught(|| Ok(Run::new(options, Trace::keeping(lines)))).map_err(|Failed { details, .. }| {
@@ -61,7 +62,7 @@ pub fn run(options: Options, lines: usize) -> Result<Report, Box<Failure>> {
     }))
 }
 
-/// A panic is a finding like others. What it leaves half done is only looked at.
+/// Reports a panic as a failure. The state that it leaves unfinished is only read afterwards.
 pub(crate) fn caught<T>(act: impl FnOnce() -> Result<T, Failed>) -> Result<T, Failed> {
     catch_panics_quietly();
     QUIET.set(true);
@@ -70,83 +71,83 @@ pub(crate) fn caught<T>(act: impl FnOnce() -> Result<T, Failed>) -> Result<T, Fa
     outcome.unwrap_or_else(|_| Err(Failed { check: "panic", details: LAST_PANIC.take() }))
 }
 
-/// A run under way.
+/// A run in progress.
 pub(crate) struct Run {
     pub(crate) cluster: Cluster,
     pub(crate) swarm: Swarm,
-    /// Which faults there were, and what they excuse.
+    /// The faults of the run, and the errors and delays that they excuse.
     pub(crate) availability: Availability,
     workload: Workload,
-    /// What clients ask of the other volumes, in their order, and which one is next.
+    /// The workloads of the other volumes, in order, and the index of the next one to be used.
     other_workloads: Vec<Workload>,
     which_volume: Rng,
-    /// What clients ask of objects, if they do.
+    /// The workload on objects, if the run has one.
     object_workload: Option<ObjectWorkload>,
-    /// What they ask of the volume, if that is an attribute volume.
+    /// The workload on the volume, if it is an attribute volume.
     attribute_workload: Option<ObjectWorkload>,
     pub(crate) rng: Rng,
-    /// Of connections that are lost: apart, so that all else of a seed is the same with and without.
+    /// For lost connections. It is separate, so that the rest of a seed is the same with and without them.
     pub(crate) reconnect_rng: Rng,
-    /// What each alarm is for.
+    /// The purpose of each alarm.
     schedule: BTreeMap<u64, ScheduledEvent>,
     next_token: u64,
-    /// Of nodes that are to lose power at a disk command: for how long, and whether clocks start over.
+    /// Nodes that are to lose power at a disk command: how long they are down, and whether clocks restart.
     pub(crate) crash_plans: BTreeMap<NodeId, (Duration, bool)>,
-    /// A disk that is being replaced.
+    /// The disk replacement in progress.
     pub(crate) replacement: Option<Replacement>,
-    /// The request that has the volume copied, while it moves.
+    /// The request that copies the volume during a migration.
     pub(crate) copying: Option<OpId>,
-    /// What else an operator has asked for.
+    /// Other requests of the operator.
     pub(crate) chores: BTreeSet<OpId>,
-    /// The last that he said of the pace: a copy of it may be late.
+    /// The operator's last request to set the recovery throttle; a copy of an earlier one may still arrive.
     pub(crate) paced: Option<OpId>,
-    /// Hosts that have been told to leave, and when, by the requests.
+    /// Hosts that were told to disconnect, and when, by their requests.
     pub(crate) leaving: BTreeMap<OpId, (NodeId, Time)>,
-    /// Decides who leaves.
+    /// Decides which host disconnects.
     pub(crate) leave_rng: Rng,
-    /// Who takes over from hosts that are kept out, by the requests for that.
+    /// The hosts that take over from fenced hosts, by their requests.
     pub(crate) takeovers: BTreeMap<OpId, Takeover>,
-    /// Decides which blocks are damaged while the array is degraded, and which rows these were of.
+    /// Decides which blocks are damaged while the array is degraded.
     pub(crate) damage_rng: Rng,
     pub(crate) damaged: BTreeMap<Row, u32>,
-    /// Decides which records are damaged, and whose of a device are.
+    /// Decides which records are damaged, and of which device.
     pub(crate) record_rng: Rng,
     pub(crate) ruined: Option<Ruined>,
-    /// By how much all wall clocks have leapt, while they have.
+    /// By how much all wall clocks have leapt, until they are set right.
     pub(crate) leapt: i64,
     issued: u64,
     pub(crate) storming: bool,
-    /// When everything became well last.
+    /// When everything last became healthy.
     pub(crate) healed: Time,
     report: Report,
 }
 
-/// A disk that an operator wants to have replaced.
+/// A disk that the operator wants to replace.
 pub(crate) struct Replacement {
     pub op: OpId,
     pub device: DeviceId,
     pub disk: DiskId,
-    /// How long the device is off then.
+    /// How long the device is down during the replacement.
     pub unavailable: Duration,
-    /// When it was refused: a copy of the request may be late, and find a monitor that has forgotten.
+    /// When the request was refused. A copy of the request may still arrive, at a monitor that has no memory of it.
     pub refused: Option<Time>,
 }
 
-/// Somebody has a host kept out, and then reads what it has left.
+/// A host has another host fenced, and then reads the blocks on which that one had worked.
 pub(crate) struct Takeover {
-    /// Who.
+    /// The host that takes over.
     pub by: HostSlot,
-    /// The device that dies when that is read.
+    /// The device that dies when the blocks have been read.
     pub device: NodeId,
-    /// For how long.
+    /// How long the device is down.
     pub unavailable: Duration,
     /// Reads that have not been answered.
     pub left: BTreeSet<OpId>,
 }
 
-/// Something that is going to happen.
+/// An event in the future.
 pub(crate) enum ScheduledEvent {
-    /// A client has thought enough.
+    /// A client has finished its think time.
     ClientOperation { slot: HostSlot, node: NodeId, client: usize },
     /// A fault begins or ends.
     FaultEvent(FaultEvent),
@@ -157,7 +158,7 @@ impl Run {
         let mut rng = Rng::new(options.seed.wrapping_mul(3) ^ 0x5707);
         let swarm = Swarm::new(options.faults.clone(), rng.fork());
         let workload = Workload::new(&options.layout, options.stripes, rng.fork());
-        // A random source of their own, so that the rest of a seed is the same with and without.
+        // A random source of its own, so that the rest of a seed is the same with and without objects.
         let object_rng = Rng::new(options.seed ^ 0x0b7ec75);
         let device_count = (options.layout.devices() + usize::from(options.other_devices)) as u16;
         let objects = options
@@ -214,7 +215,7 @@ impl Run {
             let by = self.swarm.skew();
             self.cluster.world.step_clock(node, by);
         }
-        // A volume that moves does so during the second of three swarm runs. Others are made and removed between two.
+        // A volume that is migrated moves during the second of three swarm runs. Other volumes are created and removed between two.
         let changes = !self.cluster.options.more_volumes.is_empty();
         let swarms = match self.cluster.options.moves {
             true => 3,
@@ -261,7 +262,7 @@ impl Run {
         Ok(())
     }
 
-    /// Sets the network to its faults, and the clients to work.
+    /// Enables the faults of the network, and starts the clients.
     fn rise(&mut self) {
         self.storming = true;
         let (others, object_rng) = (&self.cluster.others, &mut self.which_volume);
@@ -288,7 +289,7 @@ impl Run {
         self.plan_record_damage();
     }
 
-    /// Everything that was asked is answered in its time, and soon after nothing is left under way.
+    /// Every request must be answered in its time; soon after that, nothing may be in progress.
     fn come_to_rest(&mut self) -> Result<(), Failed> {
         let settings = self.cluster.options.settings.clone();
         let answered = self.cluster.world.now().after(AFTERMATH + settings.request_timeout + settings.host_lease);
@@ -317,20 +318,20 @@ impl Run {
             self.change_disks();
             self.set_usual_pace();
             match self.cluster.check_nothing_is_left().and_then(|()| self.cluster.check_left()) {
-                // What an operator asked for may yet arrive, and begin.
+                // A late copy of the operator's request may still arrive and begin.
                 Ok(()) if self.cluster.is_any_disk_changing() => {}
                 Ok(()) if !self.cluster.is_throttle_default() => {}
                 Ok(())
                     if (self.replacement.is_some() || self.paced.is_some())
                         && self.cluster.world.now() < all_arrived => {}
-                // What is asked next is asked of an array that is well.
+                // The next requests must find a healthy array.
                 Ok(()) if !self.cluster.world.is_any_stalled() && self.is_swept() => match self.cluster.check_leaks() {
                     Ok(()) => return Ok(()),
                     Err(failed) if self.cluster.world.now() > all_forgotten => return Err(failed),
                     Err(_) => {}
                 },
                 Ok(()) if self.cluster.world.now() > all_forgotten => {
-                    let details = "the dead are not kept out, or somebody stands still".into();
+                    let details = "dead hosts are not fenced, or a node is still stalled".into();
                     return Err(Failed { check: "left-unfenced", details });
                 }
                 Ok(()) => {}
@@ -340,15 +341,15 @@ impl Run {
         }
     }
 
-    /// Clocks are right, everything is well and at rest: each host has something read and written within seconds, whatever
-    /// stamps were accepted when all clocks were ahead.
+    /// Clocks are right, and everything is healthy and at rest. Now each host must be able to read and write within seconds, whatever
+    /// stamps were accepted while all clocks were ahead.
     fn go_on_at_once(&mut self) -> Result<(), Failed> {
         self.let_leases_of_the_dead_expire()?;
         let length = BLOCK_BYTES as u64;
         let stripe = self.cluster.options.layout.stripe_blocks() * length;
         let is_attribute_volume = self.cluster.options.attribute_volume.is_some();
         for (slot, number) in self.cluster.slots().zip(0..) {
-            // Blocks of each stripe, so that all devices are asked; by each host others.
+            // Blocks of each stripe, so that all devices are used; each host uses other blocks.
             let offsets = (0..self.cluster.options.stripes).map(|row| row * stripe + number * length % stripe);
             let wishes = offsets.flat_map(|offset| {
                 [ClientOperation::Read { offset, length }, ClientOperation::Write { offset, length }]
@@ -380,7 +381,7 @@ impl Run {
         Ok(())
     }
 
-    /// Late messages of dead hosts renew their leases at lock servers, which look for silent hosts four times a lease.
+    /// Late messages of dead hosts renew their leases at lock servers, which look for silent hosts four times in each lease.
     fn let_leases_of_the_dead_expire(&mut self) -> Result<(), Failed> {
         let Options { faults, settings, lock_servers, .. } = &self.cluster.options;
         if *lock_servers == 0 || !faults.network.loses_or_delays() {
@@ -414,9 +415,9 @@ impl Run {
                         } else {
                             &mut self.object_workload
                         };
-                        wishes.as_mut().expect("somebody wished for it").learn(operation);
+                        wishes.as_mut().expect("an object request has an object workload").learn(operation);
                     }
-                    // Nobody waits for what is abandoned.
+                    // No client waits for an abandoned operation.
                     if !asked.abandoned {
                         self.judge(&asked, &outcome)?;
                     }
@@ -425,7 +426,7 @@ impl Run {
                     self.report.slowest = self.report.slowest.max(took);
                     match outcome {
                         Err(HostError::Fenced) => self.replace_fenced(),
-                        // Its client goes on with what it has asked for since.
+                        // The client has gone on to another operation.
                         _ if asked.abandoned => {}
                         _ => self.think(asked.node, asked.client),
                     }
@@ -433,7 +434,8 @@ impl Run {
                 self.on_left(op);
             }
             WorldEvent::PowerFailed(node) => {
-                let (unavailable, reboot) = self.crash_plans.remove(&node).expect("power fails where it was planned");
+                let (unavailable, reboot) =
+                    self.crash_plans.remove(&node).expect("power fails only where it was planned");
                 let name = Fault::Crash { node, at: Some(CrashPoint::Write(1)), unavailable, reboot }.name();
                 self.count_fault(name);
                 self.availability.begin(self.cluster.world.now(), name, Cause::of(node), unavailable);
@@ -441,7 +443,7 @@ impl Run {
             }
             WorldEvent::Stepped(_) => {}
             WorldEvent::Alarm(token) => {
-                let schedule = self.schedule.remove(&token).expect("alarms have their reasons");
+                let schedule = self.schedule.remove(&token).expect("every alarm has a purpose");
                 if self.storming {
                     self.on_scheduled(schedule);
                 }
@@ -450,9 +452,10 @@ impl Run {
         Ok(())
     }
 
-    /// Holds an answer to the availability that is promised.
+    /// Checks an answer against the availability that is promised.
     fn judge(&mut self, asked: &PendingOperation, outcome: &HostOutcome) -> Result<(), Failed> {
-        // Objects of a device are gone with it, and whoever asks of them or of an attribute volume may be in haste. What moves is written twice.
+        // Objects of a device are unavailable with it, and requests for them or for an attribute volume may have short time-outs. A
+        // volume that is migrated is written twice.
         if self.cluster.object_operation(asked).is_some() || self.cluster.volume().moving.is_some() {
             return Ok(());
         }
@@ -472,7 +475,7 @@ impl Run {
         }
     }
 
-    /// True if no fault is active, and nothing is left of any.
+    /// True if no fault is active, and no effect of a fault remains.
     pub(crate) fn is_quiet(&self) -> bool {
         self.crash_plans.is_empty() && self.availability.is_quiet(self.cluster.world.now())
     }
@@ -500,7 +503,7 @@ impl Run {
         }
     }
 
-    /// A client wishes for something of any volume.
+    /// A client issues an operation on one of the volumes.
     fn wish_of_a_volume(&mut self, slot: HostSlot, client: usize) {
         let number = match self.other_workloads.len() as u64 {
             0 => 0,
@@ -526,11 +529,11 @@ impl Run {
             NodeId::Device(device) => self.cluster.restart_device(device),
             NodeId::LockServer(server) => self.cluster.restart_lock_server(server),
             NodeId::Monitor => self.cluster.restart_monitor(),
-            NodeId::Host(_) => unreachable!("a host comes back as another"),
+            NodeId::Host(_) => unreachable!("a host returns as a new generation"),
         }
     }
 
-    /// Power fails at a node; what a host was asked is of unknown outcome.
+    /// Makes power fail at a node. The requests of a host then have unknown outcomes.
     pub(crate) fn crash(&mut self, node: NodeId) {
         self.count_machine(node);
         if matches!(node, NodeId::Host(_)) {
@@ -540,7 +543,7 @@ impl Run {
         self.cluster.crash(node);
     }
 
-    /// Hosts that have heard that they are fenced end themselves, and others take their places.
+    /// Hosts that have learned that they are fenced end, and new hosts take their places.
     fn replace_fenced(&mut self) {
         for slot in self.cluster.fenced() {
             self.count_fault("host fenced");
@@ -604,7 +607,7 @@ impl Run {
         self.cluster.world.up().into_iter().for_each(|node| self.count_machine(node));
     }
 
-    /// Adds what a machine has counted, before it dies or the run ends.
+    /// Adds a machine's counters to the report, before the machine dies or the run ends.
     pub(crate) fn count_machine(&mut self, node: NodeId) {
         match self.cluster.world.machine(node) {
             Some(Role::Host(host)) => self.report.hosts.add(&host.counters()),
@@ -636,13 +639,13 @@ impl Run {
 }
 
 thread_local! {
-    /// What the last panic of this thread said.
+    /// The message of this thread's last panic.
     static LAST_PANIC: RefCell<String> = const { RefCell::new(String::new()) };
-    /// Whether this thread is within a run.
+    /// Whether this thread executes a run.
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A panic in a run is a finding like others: it is kept for the failure's text instead of being printed.
+/// A panic in a run is reported like other failures: its message goes into the failure instead of being printed.
 fn catch_panics_quietly() {
     static HOOK: std::sync::Once = std::sync::Once::new();
     HOOK.call_once(|| {

@@ -1,5 +1,5 @@
-//! Several volumes on the same devices, each laid out and ordered in its way: drawn, made, and removed as the control plane of a real
-//! array does that.
+//! Several volumes on the same devices, each with its own layout and ordering. They are drawn, created, and removed in the way of the
+//! control plane of a real array.
 
 use crate::cluster::{Cluster, Failed, HostSlot};
 use crate::options::{Choices, Options};
@@ -12,21 +12,20 @@ use braid_wire::{Atomicity, Failure, Ordering, Task};
 use braid_world::FaultKind;
 use std::time::Duration;
 
-/// A volume beside the first one.
+/// A volume in addition to the first one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MoreVolume {
-    /// How it lies on its ring.
+    /// The layout on its ring.
     pub layout: Layout,
-    /// The first device of its ring; the others follow, and behind the array's last device comes its first.
+    /// The first device of its ring. The others follow in order; the array's first device follows its last.
     pub first: u16,
-    /// What keeps hosts apart.
     pub ordering: Ordering,
-    /// Its length.
+    /// Length in stripes.
     pub stripes: u64,
 }
 
 impl MoreVolume {
-    /// One on some of so many devices.
+    /// Draws a volume on some of `devices` devices.
     fn draw(rng: &mut Rng, devices: usize, redundant: bool) -> MoreVolume {
         let schemes = match redundant && devices > 1 {
             true => [Scheme::Raid1 { copies: 2 }, Scheme::Raid5 { data: 2 }, Scheme::Raid5 { data: 3 }],
@@ -43,7 +42,7 @@ impl MoreVolume {
             Ordering::DeviceLock,
             Ordering::ServerLock,
             Ordering::CallbackLock,
-            // Nothing keeps its redundancy right where there are several users.
+            // Without an ordering, redundancy is not kept consistent among several users.
             if layout.redundancy_units() > 0 { Ordering::Timestamp } else { Ordering::None },
         ];
         let ordering = orderings[rng.below(orderings.len() as u64) as usize];
@@ -52,21 +51,21 @@ impl MoreVolume {
 }
 
 impl Options {
-    /// The same, but that there are several volumes in some seeds; in all in which there can be, where that is asked for by its name.
+    /// Adds volumes in some seeds; if the choices name them, in all seeds in which there can be several.
     pub(crate) fn with_volumes(mut self, choices: &Choices) -> Options {
         let kind = FaultKind::Volumes;
         let is_of_one_volume =
             self.moves || self.attribute_volume.is_some() || !self.dying.is_empty() || self.faults.has(FaultKind::Calm);
         let may = choices.kinds().contains(&kind) && self.atomicity == Atomicity::Implied && !is_of_one_volume;
         let named = choices.only.contains(&kind) || choices.also.contains(&kind);
-        // A random source of its own, so that all other seeds are as they are.
+        // A random source of its own, so that all other seeds are unchanged.
         let rng = &mut Rng::new(self.seed ^ 0x701_0e5);
         if !may || !(rng.below(10) == 0 || named) {
             return self;
         }
         self.other_devices = rng.below(3) as u16;
         let devices = self.layout.devices() + usize::from(self.other_devices);
-        // One without redundancy keeps all devices that it lies on from being taken out.
+        // A volume without redundancy prevents its devices from being taken out.
         let redundant = rng.chance(2, 3);
         for _ in 0..rng.between(1, 3) {
             let redundant = redundant || rng.chance(1, 2);
@@ -74,28 +73,28 @@ impl Options {
         }
         let by_lock_servers = self.more_volumes.iter().any(|volume| volume.ordering.needs_lock_server());
         self.lock_servers = self.lock_servers.max(u16::from(by_lock_servers));
-        // A new disk lacks what has no redundancy, and what is damaged is looked up of one volume alone.
+        // A new disk would lack the content of volumes without redundancy, and damage is placed for one volume only.
         self.faults.weights.remove(&FaultKind::Misdirected);
         if self.layouts().any(|layout| layout.redundancy_units() == 0) {
             self.faults.weights.remove(&FaultKind::Replace);
         }
-        // Space is not short where several share it. Clients that lose their connections ask for the first volume again.
+        // Space is not limited where several volumes share it. Clients that lose their connections would repeat requests for the
+        // first volume only.
         Options { chunks: None, reconnects: None, ..self }
     }
 
-    /// Those of all volumes.
+    /// The layouts of all volumes.
     pub(crate) fn layouts(&self) -> impl Iterator<Item = &Layout> {
         [&self.layout].into_iter().chain(self.more_volumes.iter().map(|volume| &volume.layout))
     }
 }
 
 impl Cluster {
-    /// All volumes.
     pub(crate) fn volumes(&self) -> Vec<VolumeDescription> {
         [&self.volume].into_iter().chain(&self.others).cloned().collect()
     }
 
-    /// Does something as if another volume were the one that is spoken of.
+    /// Executes `act` with another volume as the current one.
     pub(crate) fn on_volume<T>(&mut self, number: usize, act: impl FnOnce(&mut Cluster) -> T) -> T {
         std::mem::swap(&mut self.volume, &mut self.others[number]);
         let outcome = act(self);
@@ -103,7 +102,7 @@ impl Cluster {
         outcome
     }
 
-    /// Makes a volume beside the others: devices first, then the monitor, then hosts.
+    /// Creates another volume: first at the devices, then at the monitor, then at the hosts.
     pub(crate) fn make_volume(&mut self, by: HostSlot, more: &MoreVolume) -> Result<(), HostError> {
         let highest = self.volumes().iter().chain(&self.removed).map(|volume| volume.id.0).max();
         let MoreVolume { layout, first, ordering, stripes } = *more;
@@ -128,7 +127,7 @@ impl Cluster {
         self.tell_hosts(&HostRequest::AdoptVolume { volume })
     }
 
-    /// Removes a volume that nobody uses any more: hosts hear of it first, the monitor last.
+    /// Removes a volume without users: first at the hosts, last at the monitor.
     pub(crate) fn remove_volume(&mut self, by: HostSlot, number: usize) -> Result<(), HostError> {
         let volume = self.others[number].clone();
         self.tell_hosts(&HostRequest::DropVolume { volume: volume.id })?;
@@ -145,7 +144,7 @@ impl Cluster {
         loop {
             let asked = self.ask(by, HostRequest::Manage { device, task: task.clone() });
             match self.finish(asked) {
-                // What the last reads have left is over when devices have heard that they are answered.
+                // The state of the last reads goes when devices have learned that the reads are answered.
                 Err(HostError::Device { failure: Failure::InUse, .. }) if self.world.now() < until => {
                     self.run_for(Duration::from_millis(100));
                 }
@@ -166,19 +165,19 @@ impl Cluster {
 }
 
 impl Run {
-    /// Between two swarm runs, the last volume is checked and removed, and another one made in its place.
+    /// Between two swarm runs, checks and removes the last volume, and creates another one.
     pub(crate) fn change_volumes(&mut self) -> Result<(), Failed> {
         let refused = |error: HostError| Failed { check: "volume-refused", details: error.to_string() };
         let rng = &mut Rng::new(self.cluster.options.seed ^ 0x701_0e7);
         let by = HostSlot(0);
-        // What dead hosts had on its way has arrived.
+        // Messages of dead hosts have arrived after this time.
         self.cluster.run_for(AFTERMATH);
         let (last, options) = (self.cluster.others.len() - 1, &self.cluster.options);
         let redundant = options.layouts().all(|layout| layout.redundancy_units() > 0);
         let lock_servers = options.lock_servers;
         self.cluster.on_volume(last, |cluster| cluster.check_volume(by, &[]))?;
         self.cluster.remove_volume(by, last).map_err(refused)?;
-        // As before, what needs redundancy of all may be done, or not.
+        // As before, this run either may take devices out, and all volumes have redundancy, or not.
         let mut more = MoreVolume::draw(rng, self.cluster.devices().len(), redundant);
         if more.ordering.needs_lock_server() && lock_servers == 0 {
             more.ordering = Ordering::Timestamp;

@@ -1,41 +1,33 @@
-//! What clients ask for: reads and writes of every size and alignment, on ranges that several of them like.
+//! The workload of clients: reads and writes of every size and alignment, on ranges that several clients share.
 
 use braid_base::{BLOCK_BYTES, BlockRange, Rng};
 use braid_check::history::CELL_BYTES;
 use braid_layout::Layout;
 
-/// What a client wants next. Offsets and lengths are in bytes.
+/// The next operation of a client. Offsets and lengths are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientOperation {
-    /// A hostread.
     Read {
-        /// From.
         offset: u64,
-        /// How much.
         length: u64,
     },
-    /// A hostwrite.
     Write {
-        /// From.
         offset: u64,
-        /// How much.
         length: u64,
     },
     /// A hostwrite of zeros.
     Zero {
-        /// From.
         offset: u64,
-        /// How much.
         length: u64,
     },
-    /// Where there is data.
+    /// A request for the allocated blocks.
     Allocation {
-        /// In which blocks.
+        /// The blocks in question.
         range: BlockRange,
     },
 }
 
-/// Draws wishes.
+/// A generator of operations.
 #[derive(Clone, Debug)]
 pub struct Workload {
     rng: Rng,
@@ -48,7 +40,7 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Wishes about a volume of so many stripes.
+    /// A generator for a volume of this many stripes.
     pub fn new(layout: &Layout, stripes: u64, mut rng: Rng) -> Workload {
         let unit = layout.unit_blocks() * BLOCK_BYTES as u64;
         let stripe = layout.stripe_blocks() * BLOCK_BYTES as u64;
@@ -57,7 +49,7 @@ impl Workload {
         Workload { rng, bytes: stripes * stripe, unit, stripe, reads, zeros, hot }
     }
 
-    /// The next one.
+    /// The next operation.
     pub fn operation(&mut self) -> ClientOperation {
         let (offset, length) = self.range();
         let kind = self.rng.below(100);

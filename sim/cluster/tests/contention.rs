@@ -1,5 +1,5 @@
-//! Crowds and crossings: several hosts at the same stripes at once, with nothing going wrong. By every ordering that keeps
-//! hosts apart each of them has its turn in time, and deadlocks end. Without any, the checks at the end find what that breaks.
+//! Tests of contention: several hosts use the same stripes at once, without faults. With every ordering that keeps hosts apart there
+//! must be no starvation, and deadlocks must end. Without an ordering, the final checks must find the damage.
 
 use braid_base::limits::Settings;
 use braid_base::{BLOCK_BYTES, DeviceId, LockServerId, NodeId};
@@ -15,14 +15,14 @@ use std::time::Duration;
 const STRIPE: u64 = 8 * BLOCK_BYTES as u64;
 const DONE: HostOutcome = Ok(HostSuccess::Done);
 
-/// Sixteen clients of four hosts want the same two stripes, one operation after the other, almost without a pause.
+/// Sixteen clients of four hosts use the same two stripes, one operation after the other, almost without think time.
 fn crowd(seed: u64, ordering: Ordering, acquisition: Acquisition) -> Options {
     let mut options = two_stripes(ordering, acquisition);
     options.seed = seed;
     (options.hosts, options.clients, options.operations) = (4, 4, 1_000);
     options.think_max = Duration::from_micros(100);
     options.swarm = Duration::from_secs(100);
-    // Messages overtake each other, so that two transactions often come to two devices in different orders.
+    // Messages are reordered, so that two transactions often arrive at two devices in different orders.
     options.faults.network.in_order = false;
     options.faults.network.latency_max = Duration::from_micros(500);
     options
@@ -36,7 +36,7 @@ fn two_stripes(ordering: Ordering, acquisition: Acquisition) -> Options {
     Options { lock_servers, acquisition, settings, ..options }
 }
 
-/// Every operation of a few crowds is done, and none takes longer than `most`.
+/// Every operation of a few runs succeeds, and none takes longer than `most`.
 fn nobody_starves(ordering: Ordering, acquisition: Acquisition, most: Duration) -> Report {
     let mut sum = Report::default();
     for seed in 0..3 {
@@ -46,8 +46,8 @@ fn nobody_starves(ordering: Ordering, acquisition: Acquisition, most: Duration) 
             Err(failure) => panic!("{options}\n{failure}"),
         }
     }
-    assert!(sum.unknown.is_empty() && sum.slowest < most, "somebody waits for too long: {sum}");
-    assert!(sum.hosts.delayed > sum.done / 2, "a crowd is one in which most are in each other's way: {sum}");
+    assert!(sum.unknown.is_empty() && sum.slowest < most, "an operation waits for too long: {sum}");
+    assert!(sum.hosts.delayed > sum.done / 2, "most operations must conflict: {sum}");
     sum
 }
 
@@ -84,7 +84,8 @@ fn nobody_starves_by_kept_locks_and_there_are_no_deadlocks() {
 #[test]
 fn without_ordering_every_crowd_breaks_parity() {
     for seed in 0..8 {
-        let failure = run(crowd(seed, Ordering::None, Acquisition::Ordered), 0).expect_err("nobody keeps hosts apart");
+        let failure = run(crowd(seed, Ordering::None, Acquisition::Ordered), 0)
+            .expect_err("without an ordering the run must fail");
         assert_eq!(failure.check, "parity", "seed {seed}: {failure}");
     }
 }
@@ -93,15 +94,15 @@ fn without_ordering_every_crowd_breaks_parity() {
 fn without_ordering_every_crowd_sees_what_no_order_explains() {
     for seed in 0..8 {
         let mut options = crowd(seed, Ordering::None, Acquisition::Ordered);
-        // Without parity it is the histories alone that tell.
+        // Without parity only the histories show the damage.
         options.layout = Layout::new("raid0:3".parse().expect("a layout"), 3, 2).expect("it fits");
-        let failure = run(options, 0).expect_err("nobody keeps hosts apart");
+        let failure = run(options, 0).expect_err("without an ordering the run must fail");
         assert_eq!(failure.check, "serializable", "seed {seed}: {failure}");
     }
 }
 
-/// Two hosts begin the same write, and what asks for locks is late from the first to `ours`, and from the second to `theirs`;
-/// gives how often they had to begin again, in all.
+/// Two hosts start the same write; lock requests from the first host to `ours` and from the second host to `theirs` are late. Returns
+/// the number of retries of both.
 fn crossing(options: Options, ours: NodeId, theirs: NodeId) -> u64 {
     let mut array = Cluster::new(options, Trace::keeping(2_000));
     let (a, b) = (HostSlot(0), array.add_host());
@@ -138,14 +139,14 @@ fn asks_for_locks(message: &Message) -> bool {
 fn a_deadlock_over_two_devices_ends_by_time_out() {
     let options = two_stripes(Ordering::DeviceLock, Acquisition::Ordered);
     let restarts = crossing(options, NodeId::Device(DeviceId(0)), NodeId::Device(DeviceId(1)));
-    assert!(restarts > 0, "each held what the other wanted");
+    assert!(restarts > 0, "each host held locks that the other needed");
 }
 
 #[test]
 fn a_deadlock_over_two_lock_servers_asked_at_once_ends_by_time_out() {
     let options = two_stripes(Ordering::ServerLock, Acquisition::Timeout);
     let restarts = crossing(options, NodeId::LockServer(LockServerId(0)), NodeId::LockServer(LockServerId(1)));
-    assert!(restarts > 0, "each held what the other wanted");
+    assert!(restarts > 0, "each host held locks that the other needed");
 }
 
 #[test]
@@ -162,7 +163,7 @@ fn hosts_that_each_keep_the_others_locks_do_not_deadlock() {
     let mut array = Cluster::new(two_stripes(Ordering::CallbackLock, Acquisition::Ordered), Trace::keeping(2_000));
     let (a, b) = (HostSlot(0), array.add_host());
     for round in 0..10 {
-        // Each keeps the locks of one stripe; then both want both.
+        // Each host keeps the locks of one stripe; then both need both.
         let own = [array.write(a, 0, STRIPE), array.write(b, STRIPE, STRIPE)];
         assert_eq!(own.map(|write| array.finish(write)), [DONE, DONE]);
         let both = [array.write(a, 0, 2 * STRIPE), array.write(b, 0, 2 * STRIPE)];

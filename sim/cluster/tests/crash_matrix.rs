@@ -1,11 +1,11 @@
-//! Some of the crash matrix; `braid sim matrix` tries all of it.
+//! Tests of a part of the crash matrix; `braid sim matrix` runs all of it.
 
 use braid_base::DeviceId;
 use braid_cluster::crash_table::{run_matrix, tables};
 use braid_cluster::matrix::{ARRAYS, Case, Point, Shape, Who};
 use braid_wire::Ordering;
 
-/// Every 41st point of every case, so that it is in turn each of the ways to lose power: about a minute on one core.
+/// Every 41st point of every case, which covers each kind of power loss in turn: about a minute on one core.
 const EVERY: usize = 41;
 
 fn try_all(cases: Vec<Case>) -> u64 {
@@ -25,13 +25,13 @@ fn cases(array: usize, without: Option<DeviceId>) -> impl Iterator<Item = Case> 
 #[test]
 fn a_crash_at_any_step_of_two_writes_leaves_everything_right() {
     let tried = try_all((0..ARRAYS.len()).flat_map(|array| cases(array, None)).collect());
-    assert!(tried > 1_000, "{tried} points are few");
+    assert!(tried > 1_000, "only {tried} points were tried");
 }
 
 #[test]
 fn so_it_does_while_a_device_is_gone() {
     let tried = try_all((0..3).flat_map(|device| cases(0, Some(DeviceId(device)))).collect());
-    assert!(tried > 300, "{tried} points are few");
+    assert!(tried > 300, "only {tried} points were tried");
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn a_case_is_one_run_and_a_point_is_one_moment_of_it() {
     }
 }
 
-/// Without anything that keeps hosts apart two writes break parity: the matrix must see it.
+/// Without an ordering two concurrent writes break parity: the matrix must find this.
 #[test]
 fn the_matrix_sees_what_unprotected_writes_break() {
     let cases = Case::all(1, Ordering::None, None);

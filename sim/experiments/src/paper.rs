@@ -8,7 +8,7 @@ pub struct Stated {
     /// The experiment in which it is compared.
     pub experiment: &'static str,
     pub series: Ordering,
-    /// The horizontal value of the point; not a number if it applies to all points.
+    /// The horizontal value of the point.
     pub x: f64,
     pub metric: &'static str,
     pub value: f64,

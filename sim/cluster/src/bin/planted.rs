@@ -1,7 +1,8 @@
-//! Proves that the attack finds bugs: plants each of `bugs/*.patch` in a copy of the tree, and demands a failure.
+//! The program `planted` proves that the attack finds bugs: it plants each of `bugs/*.patch` in a copy of the tree, and demands a
+//! failure.
 //!
-//! See `bugs/README.md`. The copy lies in a temporary folder and is removed in the end; the tree itself is not touched. What
-//! attacks there is this program, too, built from the copy: it is much less to build than the command `braid`.
+//! See `bugs/README.md`. The copy is in a temporary folder and is removed at the end; the tree itself is not touched. This program,
+//! built from the copy, also runs the attack: it takes much less time to build than the command `braid`.
 
 use braid_cluster::Choices;
 use braid_cluster::attack::Attack;
@@ -19,6 +20,7 @@ const USAGE: &str = "usage: planted [--runs N] [NAME…], or planted --attack [-
   --runs N   seeds in which each bug must be found (1000 unless told otherwise)
   NAME       plant only bugs/NAME.patch
   --attack   plant nothing: attack the tree that this was built from, with the seeds from 0 on";
+
 fn main() -> ExitCode {
     let mut runs = 1_000;
     let mut attacks = false;
@@ -53,7 +55,7 @@ fn usage(problem: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// What runs in the copy.
+/// Runs the attack; executed from the copy.
 fn attack(runs: u64, only: Option<&String>) -> ExitCode {
     let (ordering, atomicity) = (parsed::<Ordering>(only), parsed::<Atomicity>(only));
     let also = parsed::<FaultKind>(only).into_iter().collect::<Vec<_>>();
@@ -81,10 +83,10 @@ fn parsed<T: FromStr>(word: Option<&String>) -> Option<T> {
 
 /// True if every bug was found.
 fn plant_all(runs: u64, names: &[String]) -> Result<bool, Box<dyn Error>> {
-    // Not the one that this was built from: a bug may have been planted in it, and it may be gone.
+    // Not the tree from which this program was built: a bug may have been planted in it, and it may have been removed.
     let root = std::env::current_dir()?;
     let patches = patches(&root.join("bugs"), names)?;
-    // That the attack finds nothing in the tree as it is, the tests show.
+    // The tests show that the attack finds nothing in the tree as it is.
     let copy = Copy::of(&root)?;
     let mut all_found = true;
     for patch in patches {
@@ -101,8 +103,8 @@ fn plant_all(runs: u64, names: &[String]) -> Result<bool, Box<dyn Error>> {
     Ok(all_found)
 }
 
-/// A bug in one ordering or atomicity, or in what only runs with one kind of fault do, has its name first: a few hundred seeds of that say
-/// as much as thousands of all.
+/// The ordering, atomicity or kind of fault that a bug needs, which is the prefix of its name: a few hundred seeds with it say as
+/// much as thousands of all seeds.
 fn only_of(name: &str) -> Option<&'static str> {
     let names = Ordering::ALL.map(Ordering::name).into_iter().chain(Atomicity::ALL.map(Atomicity::name));
     let kinds = [
@@ -140,10 +142,10 @@ fn patches(folder: &Path, names: &[String]) -> Result<Vec<PathBuf>, Box<dyn Erro
     Ok(patches)
 }
 
-/// A copy of the tree, removed when dropped. It shares the target folder of the tree: what no bug touches is built already.
+/// A copy of the tree, removed when dropped. It shares the target folder of the tree, so that crates without the bug are built already.
 ///
-/// Cargo tells artifacts of a copy from those of the tree by their profile alone. So the crates with the bug are built in a profile of
-/// their own ([`profile_of_its_own`]): the tree's own artifacts never contain the bug.
+/// Cargo distinguishes artifacts of a copy from those of the tree only by their profile. So the crates with the bug are built in a
+/// profile of their own ([`profile_of_its_own`]), and the tree's own artifacts never contain the bug.
 struct Copy {
     root: PathBuf,
     folder: PathBuf,
@@ -159,7 +161,7 @@ impl Copy {
         Ok(copy)
     }
 
-    /// Plants the bug, attacks, and restores the copy; true if the attack failed, and what it said.
+    /// Plants the bug, runs the attack, and restores the copy; returns whether the attack failed, and its output.
     fn attack_with(&self, patch: &Path, runs: u64, only: Option<&str>) -> Result<(bool, String), Box<dyn Error>> {
         self.git_apply(patch)?;
         let patched = patched_files(&fs::read_to_string(patch)?);
@@ -175,12 +177,13 @@ impl Copy {
         git.arg("apply").arg(patch).current_dir(&self.folder);
         let output = git.output().map_err(|error| format!("git is needed to apply patches: {error}"))?;
         if !output.status.success() {
-            let hint = "the code has moved on: plant the bug anew and renew the patch";
+            let hint = "the code has changed: plant the bug again and renew the patch";
             return Err(format!("{} does not apply ({hint}):\n{}", patch.display(), text(&output)).into());
         }
         Ok(())
     }
 
+    /// Builds and runs the attack; returns whether it failed, and its output.
     fn attack(&self, patched: &[String], runs: u64, only: Option<&str>) -> Result<(bool, String), Box<dyn Error>> {
         let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
         let profile = profile_of_its_own(patched);
@@ -205,7 +208,7 @@ impl Copy {
 
 impl Drop for Copy {
     fn drop(&mut self) {
-        // Nothing depends on it: a folder left in the temporary one is no harm.
+        // A folder that remains in the temporary folder does no harm.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
@@ -227,13 +230,13 @@ fn copy_folder(from: &Path, to: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// With the time of its last change, by which cargo knows what is built already.
+/// Copies a file with its modification time, by which cargo decides whether to build it again.
 fn copy_file(from: &Path, to: &Path) -> std::io::Result<()> {
     fs::copy(from, to)?;
     fs::File::options().write(true).open(to)?.set_modified(fs::metadata(from)?.modified()?)
 }
 
-/// Options of cargo that give each crate with one of these files another profile, in which nothing differs that the attack could notice.
+/// Options of cargo that give each crate with one of these files another profile. The difference has no effect on the attack.
 fn profile_of_its_own(files: &[String]) -> Vec<String> {
     let folders: BTreeSet<&str> = files.iter().filter_map(|file| file.split('/').nth(1)).collect();
     let option = |folder| ["--config".to_string(), format!("profile.dev.package.braid-{folder}.codegen-units=255")];

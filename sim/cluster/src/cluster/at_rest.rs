@@ -1,12 +1,12 @@
-//! What is checked of an array at rest: hosts of the swarm run, redundancy, and the history of all clients.
+//! Checks of an array at rest: hosts of the swarm run, redundancy, and the history of all clients.
 
 use super::*;
 
-/// Between two attempts at a read.
+/// The time between two attempts at a read.
 const PAUSE: Duration = Duration::from_millis(10);
 
 impl Cluster {
-    /// Hosts that were there during the swarm run find the same as one that is new, each in one of the stripes.
+    /// Checks that hosts of the swarm run read the same content as a new host, each in one of the stripes.
     pub(super) fn check_old_hosts(&mut self, old_hosts: &[HostSlot], content: &[u8]) -> Result<(), Failed> {
         let stripe_bytes = self.volume.layout.stripe_blocks() * BLOCK_BYTES as u64;
         for (stripe, slot) in (0..self.volume.stripes()).cycle().zip(old_hosts) {
@@ -19,10 +19,10 @@ impl Cluster {
             let found = self.read_at_rest(*slot, offset, length)?;
             let took = self.world.now().since(begun);
             if found != content[offset as usize..(offset + length) as usize] {
-                let details = format!("{} finds stripe {stripe} otherwise than a new host does", self.node(*slot));
+                let details = format!("{} reads other content in stripe {stripe} than a new host", self.node(*slot));
                 return Err(Failed { check: "old-host", details });
             }
-            // Locks that a dead host has kept are taken from it after its lease.
+            // Locks of a dead host are released after its lease.
             if took > 3 * self.options.settings.host_lease + Duration::from_secs(1) + self.options.settings.resend_max {
                 let details = format!("{} took {took:?} to read stripe {stripe} of an array at rest", self.node(*slot));
                 return Err(Failed { check: "old-host-slow", details });
@@ -31,14 +31,13 @@ impl Cluster {
         Ok(())
     }
 
-    /// A read that nobody is in the way of, but for the locks that a dead host has kept: they are in nobody's way before this, and
-    /// for a lease from now on.
+    /// A read that only the locks of a dead host may delay: they were not requested before, and may delay the read for a lease.
     pub(super) fn read_at_rest(&mut self, reader: HostSlot, offset: u64, length: u64) -> Result<Vec<u8>, Failed> {
         let patience = self.world.now().after(2 * self.options.settings.host_lease);
         loop {
             let op = match self.options.attribute_volume {
                 None => self.read(reader, offset, length),
-                // What lies there is nobody's hostwrite.
+                // The content of a copied volume belongs to no hostwrite.
                 Some(_) => {
                     let length = length as usize;
                     self.ask(reader, HostRequest::Read { volume: self.volume.id, offset, length })
@@ -55,7 +54,7 @@ impl Cluster {
         }
     }
 
-    /// No transaction undecided, no lock held, nobody waiting, no host with anything under way.
+    /// Checks that no transaction is undecided, no lock is held, no request waits, and no host has an operation in progress.
     pub(crate) fn check_nothing_is_left(&self) -> Result<(), Failed> {
         self.check_rest(None)
     }
@@ -64,7 +63,7 @@ impl Cluster {
     pub(crate) fn check_rest(&self, without: Option<DeviceId>) -> Result<(), Failed> {
         let member_state = self.membership().map(|membership| membership.members.clone()).unwrap_or_default();
         let expected = |device| without == Some(device) || self.dead.contains(&device);
-        // Whoever is dead is done without, if anything of the volume lies there.
+        // The array serves without its dead devices, if the volume uses them.
         let kept = self.dead.iter().filter(|device| self.volume.devices.contains(device));
         if let Some(kept) = kept.copied().find(|device| {
             member_state.iter().any(|member| member.device == *device && member.member_state != MemberState::Out)
@@ -117,15 +116,15 @@ impl Cluster {
             if let Some(Role::Host(host)) = self.world.machine(*node)
                 && !host.is_idle()
             {
-                let details = format!("{node} still has something under way though nothing is in its way");
+                let details = format!("{node} still has an operation in progress though nothing blocks it");
                 return Err(Failed { check: "host-not-idle", details });
             }
         }
         Ok(())
     }
 
-    /// It serves, and nobody waits for locks. What nobody wants may stay: locks that hosts keep, those that were granted to a late
-    /// copy of a request, and those of the dead.
+    /// Checks that the lock server serves, and that no request waits for locks. Locks that no other host wants may remain: cached
+    /// locks, locks granted to a late copy of a request, and locks of dead hosts.
     pub(super) fn check_lock_server(&self, id: LockServerId) -> Result<(), Failed> {
         let failed = |check, details| Err(Failed { check, details });
         let Some(Role::LockServer(server)) = self.world.machine(NodeId::LockServer(id)) else {
@@ -140,7 +139,7 @@ impl Cluster {
         }
     }
 
-    /// Redundancy and content, as computed from what lies on the devices.
+    /// Checks redundancy and content, computed from the blocks on the devices.
     pub(super) fn check_components(
         &mut self,
         volume: &VolumeDescription,
@@ -157,14 +156,14 @@ impl Cluster {
             let stored = block(layout.locate(number));
             let rebuilt = reconstruct(&layout, number, block);
             if stored != expected || rebuilt.is_some_and(|rebuilt| rebuilt != expected) {
-                let details = format!("block {number} differs from what was read, as stored or as reconstructed");
+                let details = format!("block {number} differs from the content read, as stored or as reconstructed");
                 return Err(Failed { check: "reconstruction", details });
             }
         }
         Ok(())
     }
 
-    /// The same, as the host under test says.
+    /// Checks redundancy through a host under test.
     pub(super) fn check_parity(&mut self, reader: HostSlot, content: &[u8]) -> Result<(), Failed> {
         let layout = self.volume.layout;
         for stripe in 0..self.volume.stripes() {
@@ -199,8 +198,9 @@ impl Cluster {
                 &with_fences
             }
             Atomicity::Consistent => {
-                // A hostwrite may be cut short and tried again when a device has been unavailable; and without a lock server's locks, under which
-                // hosts hold on until all is written, when a device has not heard of the host for a lease.
+                // A hostwrite may be interrupted and retried when a device has been unavailable, or when a device has not heard of
+                // the host for a lease. The latter does not apply to locks of lock servers, under which hosts continue until all
+                // blocks are written.
                 let long = self.options.settings.host_lease * 3 / 4;
                 let holds_on = self.options.ordering.needs_lock_server();
                 let tried_again = |begun: Time, done: Time| {
@@ -212,7 +212,7 @@ impl Cluster {
             }
         };
         let mut steps = Some(0);
-        // Of other volumes without an ordering only the content is looked at.
+        // For other volumes without an ordering, only the content is checked.
         let is_judged = |volume: &&VolumeDescription| volume.id == self.volume.id || volume.ordering != Ordering::None;
         for volume in self.volumes().iter().chain(&self.removed).filter(is_judged) {
             let promise = self.options.promise(volume.ordering, self.restarted, self.turned);
@@ -235,7 +235,7 @@ mod tests {
     use super::*;
     use braid_base::limits::Settings;
 
-    /// Each is full with somebody who is dead, and has room again at another time than the others.
+    /// The session table of each device is full with hosts that are dead, and has room again at a different time.
     #[test]
     fn a_volume_is_surveyed_where_its_devices_have_room_at_different_times() {
         let options = Options::calm("raid5:2+1", 3, 1, 2);
@@ -248,6 +248,6 @@ mod tests {
             cluster.run_for(Duration::from_millis(500));
             cluster.crash(node);
         }
-        cluster.survey(&volume).expect("devices have room before long");
+        cluster.survey(&volume).expect("devices soon have room");
     }
 }

@@ -1,7 +1,8 @@
-//! What clients ask of an attribute volume: the same as of devices, as far as attribute volumes take it, and now and then what they don't.
+//! The workload on an attribute volume: the same as on devices, as far as attribute volumes support it, and occasionally requests
+//! that they refuse.
 //!
-//! Of the objects, those with odd numbers have all their attributes in one bucket, the others are spread. What is asked at once lies on pages
-//! of its own, and of an object that is spread, under one number.
+//! Objects with odd numbers have all their attributes in one bucket, the others are spread over buckets. Commands in one request use
+//! pages of their own and, for an object that is spread, one number.
 
 use super::{COUNTER, NUMBER, ObjectChoice, ObjectOptions, ObjectWorkload, WORD, command, get, request, set};
 use braid_base::{DeviceId, ObjectId, Rng};
@@ -9,13 +10,13 @@ use braid_objects::attribute_volume::SPREAD;
 use braid_wire::{Action, AttributeName, ObjectCommand, SetAttribute, When};
 use std::time::Duration;
 
-/// Stands for the attribute volume where objects are told apart by the device that they lie on.
+/// The attribute volume, in place of a device.
 pub const ATTRIBUTE_VOLUME: DeviceId = DeviceId(u16::MAX);
-/// The one whose attributes are listed.
+/// The object whose attributes are listed.
 pub(crate) const LISTED: ObjectId = ObjectId(3);
 
 impl ObjectOptions {
-    /// What the random source choose for a volume that is an attribute volume: all that clients ask is about it.
+    /// Draws options for a volume that is an attribute volume: all operations of clients concern it.
     pub fn draw_for_attribute_volume(rng: &mut Rng, request_timeout: Duration) -> ObjectOptions {
         let options = ObjectOptions::draw(rng, request_timeout);
         ObjectOptions { devices: 1, staying: rng.between(1, 4), share: 100, hasty: 0, crowd: 0, ..options }
@@ -28,7 +29,7 @@ impl ObjectOptions {
 }
 
 impl ObjectWorkload {
-    /// What a client wants next of an attribute volume.
+    /// The next operation of a client on an attribute volume.
     pub fn wish_of_attribute_volume(&mut self) -> ObjectChoice {
         let (device, patience) = (ATTRIBUTE_VOLUME, self.patience());
         let object = self.one_in_attribute_volume();
@@ -46,10 +47,10 @@ impl ObjectWorkload {
 
     fn one_in_attribute_volume(&mut self) -> ObjectId {
         let which = self.rng.below(self.options.staying) as usize;
-        self.options.in_attribute_volume().nth(which).expect("there are so many")
+        self.options.in_attribute_volume().nth(which).expect("the index is below the number of objects")
     }
 
-    /// Several commands, which happen together: on conditions, refused in their midst, or to look at all that others change at once.
+    /// Several commands in one request: with conditions, refused in the middle, or reading all values that others change together.
     fn together(&mut self, object: ObjectId) -> Vec<ObjectCommand> {
         let name = |which: u32| match object < SPREAD {
             true => AttributeName::new(2, which),
@@ -69,7 +70,7 @@ impl ObjectWorkload {
             ],
             1 => vec![swap, ObjectCommand { when: When::IfSwapped, ..set(object, mark, value) }],
             2 => vec![ObjectCommand { gets: vec![lock, count, mark], ..command(object, Action::Nothing) }],
-            // Unless it happens to be as long as a number, the second fails, so that nothing of the first happens.
+            // Unless the value has the length of a number by chance, the second command fails, so the first one must have no effect.
             _ => vec![
                 ObjectCommand { sets, ..command(object, add) },
                 command(object, Action::FetchAndAdd { name: mark, add: 1, original: true }),
@@ -87,7 +88,7 @@ impl ObjectWorkload {
         }
     }
 
-    /// No attribute volume does this, wherever things lie.
+    /// Requests that every attribute volume refuses, wherever objects lie.
     fn not_taken(&mut self, object: ObjectId) -> Vec<ObjectCommand> {
         let data = self.value();
         match self.rng.below(4) {

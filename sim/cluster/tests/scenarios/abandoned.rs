@@ -1,4 +1,4 @@
-//! Requests for objects that their host gives up: once something that was asked for later is answered, they have happened or never will.
+//! Scenarios of abandoned object requests: once a later request is answered, an abandoned request has happened or never will.
 
 use crate::story::*;
 use braid_base::{DeviceId, NodeId, ObjectId};
@@ -40,11 +40,11 @@ fn counted(array: &mut Cluster, host: HostSlot) -> i64 {
             [] => 0,
             value => i64::from_be_bytes(value.try_into().expect("numbers have eight bytes")),
         },
-        other => panic!("it can't be looked at: {other:?}"),
+        other => panic!("the counter can't be read: {other:?}"),
     }
 }
 
-/// What becomes of a host's requests for objects, by the order in which they were begun. All copies of one share a fate.
+/// The fates of a host's object requests, by the order in which they were issued. All copies of a request have the same fate.
 type Fates = Rc<RefCell<Box<dyn Fn(usize) -> Verdict>>>;
 
 fn decide_fates(array: &mut Cluster, node: NodeId) -> Fates {
@@ -62,8 +62,8 @@ fn decide_fates(array: &mut Cluster, node: NodeId) -> Fates {
     fates
 }
 
-/// One request is under way all the time, so that the mark stays; a device is silent, and far more are given up than a message has room for,
-/// one by one.
+/// One request is in progress all the time, so that the settled mark does not rise; a device is silent, and far more requests are
+/// abandoned, one by one, than a message has room to name.
 #[test]
 fn the_last_of_many_that_were_given_up_never_happens_once_something_later_was_answered() {
     const MANY: usize = 700;
@@ -77,7 +77,7 @@ fn the_last_of_many_that_were_given_up_never_happens_once_something_later_was_an
         let outcome = array.finish(op);
         assert!(matches!(outcome, Err(HostError::TimedOut { .. })), "{outcome:?}");
     }
-    // The device answers again; only the oldest does not get through.
+    // The device answers again; only the oldest request does not reach it.
     *fates.borrow_mut() = Box::new(|number| match number {
         0 => Verdict::Drop,
         MANY => Verdict::Delay(LATE),
@@ -85,7 +85,7 @@ fn the_last_of_many_that_were_given_up_never_happens_once_something_later_was_an
     });
     assert_eq!(counted(&mut array, a), 0);
     array.run_for(LATE + A_WHILE);
-    assert_eq!(counted(&mut array, b), 0, "it was to have happened before, or never");
+    assert_eq!(counted(&mut array, b), 0, "an abandoned request happened too late");
     let outcome = array.finish(oldest);
     assert!(matches!(outcome, Err(HostError::TimedOut { .. })), "{outcome:?}");
     all_is_well(array);

@@ -1,4 +1,4 @@
-//! Attribute volumes: attributes kept in a volume. Each request is done once or not at all, and survives what volumes survive.
+//! Scenarios of attribute volumes: each request is executed once or not at all, and survives all failures that volumes survive.
 
 use crate::story::*;
 use braid_base::{DeviceId, MemberState, NodeId, ObjectId, Rng, VolumeId};
@@ -14,11 +14,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(30);
-/// One that is spread over the buckets.
+/// An object that is spread over the buckets.
 const OBJECT: ObjectId = ObjectId(1 << 63);
 const COUNTERS: u32 = 3;
 
-/// RAID 1 on a ring of four, so that buckets lie on different pairs of devices; eight of them.
+/// RAID 1 on a ring of four, so that the eight buckets lie on different pairs of devices.
 fn attribute_volume(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
     let lock_servers = ordering.needs_lock_server().into();
     array_of(Options { ordering, lock_servers, ..Options::calm("raid1:2", 4, 32, 8) })
@@ -50,7 +50,7 @@ fn done(array: &mut Cluster, host: HostSlot, command: ObjectCommand) -> CommandR
     let op = array.ask(host, request(array, command, LONG));
     match array.finish(op) {
         Ok(HostSuccess::Objects(mut results)) => results.pop().expect("there was one command"),
-        other => panic!("the request was not done: {other:?}"),
+        other => panic!("the request failed: {other:?}"),
     }
 }
 
@@ -59,7 +59,7 @@ fn value(array: &mut Cluster, host: HostSlot, number: u32) -> i64 {
     result.values[0][..].try_into().map_or(0, i64::from_be_bytes)
 }
 
-/// Messages are lost, doubled and late.
+/// Makes messages get lost, duplicated and late.
 fn disturb(array: &mut Cluster, seed: u64) {
     let mut rng = Rng::new(seed);
     array.world.network.set_rule(move |_, _, _| match rng.below(40) {
@@ -70,7 +70,7 @@ fn disturb(array: &mut Cluster, seed: u64) {
     });
 }
 
-/// At rest, the copies are alike and nothing is left under way.
+/// Checks at rest that the copies are equal and nothing is in progress.
 fn all_is_well(array: &mut Cluster, host: HostSlot) {
     array.world.network.heal();
     array.run_for(A_WHILE);
@@ -86,13 +86,13 @@ fn all_is_well(array: &mut Cluster, host: HostSlot) {
         Some(Role::Host(host)) => host.is_idle(),
         _ => true,
     };
-    assert!(array.slots().all(idle), "something is still under way");
+    assert!(array.slots().all(idle), "an operation is still in progress");
 }
 
-/// What became of the additions to each counter.
+/// The outcomes of the additions to each counter.
 #[derive(Default)]
 struct Tally {
-    /// The original values of those that were acknowledged.
+    /// The previous values that acknowledged additions returned.
     originals: [BTreeSet<i64>; COUNTERS as usize],
     unknown: [i64; COUNTERS as usize],
 }
@@ -103,12 +103,12 @@ impl Tally {
             Ok(HostSuccess::Objects(results)) => match results[0].action {
                 ActionResult::Added { original: Some(original) } => {
                     let is_new = self.originals[number as usize].insert(original);
-                    assert!(is_new, "two were told that the counter {number} was {original}");
+                    assert!(is_new, "two additions were told that counter {number} was {original}");
                 }
-                ref other => panic!("no sum: {other:?}"),
+                ref other => panic!("not an answer to an addition: {other:?}"),
             },
-            Ok(other) => panic!("no answer to that: {other:?}"),
-            // Nothing of it has happened, so that nothing may be found.
+            Ok(other) => panic!("not an answer to an object request: {other:?}"),
+            // The request has not happened, so it may not have any effect.
             Err(HostError::Objects(refusal)) => panic!("{refusal}"),
             Err(_) => self.unknown[number as usize] += 1,
         }
@@ -129,7 +129,7 @@ impl Tally {
     }
 }
 
-/// Hosts add to counters, all at once, again and again.
+/// Hosts that add to counters, all at once, repeatedly.
 struct Crowd {
     hosts: Vec<HostSlot>,
     rng: Rng,
@@ -141,7 +141,7 @@ impl Crowd {
         Crowd { hosts: vec![a, b, array.add_host()], rng: Rng::new(seed), tally: Tally::default() }
     }
 
-    /// All of them begin to add something; some are more patient than others.
+    /// All hosts start an addition; their time-outs differ.
     fn begin(&mut self, array: &mut Cluster) -> Vec<(u32, OpId)> {
         let mut asked = Vec::new();
         for host in self.hosts.repeat(2) {
@@ -166,7 +166,7 @@ impl Crowd {
         }
     }
 
-    /// Power fails at a device while all are adding.
+    /// Makes a device lose power while all hosts are adding.
     fn lose_a_device(&mut self, array: &mut Cluster, number: u16) {
         let asked = self.begin(array);
         array.run_for(Duration::from_micros(self.rng.below(2_000)));
@@ -174,7 +174,7 @@ impl Crowd {
         self.end(array, asked);
     }
 
-    /// One of the hosts dies while it adds, at any moment of that, and another one comes in its place.
+    /// Makes one of the hosts die at any moment of an addition; another host takes its slot.
     fn lose_a_host(&mut self, array: &mut Cluster) {
         let host = self.hosts[2];
         for number in 0..COUNTERS {
@@ -204,10 +204,10 @@ fn every_addition_is_done_once_whatever_is_lost_and_a_device_for_good() {
             crowd.rounds(&mut array, 8);
             array.world.network.heal();
             array.run_for(A_WHILE);
-            assert_eq!(member_state(&array, seed as u16), Some(MemberState::Out), "it is not missed");
+            assert_eq!(member_state(&array, seed as u16), Some(MemberState::Out), "the device is out");
             assert!(crowd.tally.acknowledged() > 60, "{ordering:?}: only {}", crowd.tally.acknowledged());
             crowd.tally.check(&mut array, a);
-            // All goes on without the device, and everybody sees the same.
+            // All operations continue without the device, and all hosts read the same values.
             crowd.rounds(&mut array, 1);
             crowd.tally.check(&mut array, b);
         }
@@ -250,7 +250,7 @@ fn power_that_fails_at_devices_costs_no_addition() {
     crowd.tally.check(&mut array, b);
 }
 
-/// Swaps a counter from what it was to the next number, if it is still what it was.
+/// A request that swaps a counter from `was` to the next number.
 fn swap(was: i64) -> ObjectCommand {
     let bytes = |number: i64| match number {
         0 => Bytes::new(),
@@ -270,7 +270,7 @@ fn of_those_who_swap_the_same_value_one_succeeds() {
             let asked = hosts.map(|host| array.ask(host, request(&array, swap(was), LONG)));
             let swapped = asked.map(|op| match array.finish(op) {
                 Ok(HostSuccess::Objects(results)) => results[0].action.clone(),
-                other => panic!("the request was not done: {other:?}"),
+                other => panic!("the request failed: {other:?}"),
             });
             let won = ActionResult::Compared { swapped: true, original: None };
             assert_eq!(swapped.iter().filter(|action| **action == won).count(), 1, "{ordering:?}: {swapped:?}");
@@ -280,8 +280,8 @@ fn of_those_who_swap_the_same_value_one_succeeds() {
     }
 }
 
-/// Each waits for those before it, on every block of the bucket: a device has hundreds of thousands of pairs to look at, and must not look at
-/// all of them whenever one is done.
+/// Each request waits for all earlier ones, on every block of the bucket: a device has hundreds of thousands of such pairs, and must
+/// not examine all of them whenever a request ends.
 #[test]
 fn hundreds_of_requests_about_one_bucket_at_once_are_done_in_their_time() {
     const OF_A_HOST: usize = 192;
@@ -300,7 +300,7 @@ fn hundreds_of_requests_about_one_bucket_at_once_are_done_in_their_time() {
     assert_eq!(value(&mut array, a, 0), (hosts.len() * OF_A_HOST) as i64);
 }
 
-/// From now on, so many writes of a host arrive, and no commit.
+/// From now on, `count` devwrites of a host arrive, and no commit.
 fn let_through(array: &mut Cluster, host: NodeId, mut count: usize) {
     array.world.network.set_rule(move |from, _, message| {
         if from != host || !(is_write(message) || carries_commits(message)) {
@@ -354,12 +354,12 @@ fn rot_in_one_copy_is_mended_and_nobody_notices() {
     let sets = vec![SetAttribute { name, value: long.clone() }];
     done(&mut array, a, ObjectCommand { sets, ..command(Action::Nothing) });
     array.run_for(Duration::from_secs(1));
-    // One copy of each of these blocks, whichever device holds it.
+    // One copy of each of these blocks, on whichever device it is.
     let mut rotten = 0;
     for block in array.volume().component().blocks().filter(|block| block % 32 < 16) {
         rotten += u32::from((0..4).any(|number| array.corrupt(DeviceId(number), block)));
     }
-    assert_eq!(rotten, 16, "a whole chunk is at home");
+    assert_eq!(rotten, 16, "a whole chunk is in its place");
     assert_eq!(done(&mut array, b, add(0)).action, ActionResult::Added { original: Some(0) });
     assert_eq!(done(&mut array, a, get(vec![name])).values, [long]);
     all_is_well(&mut array, b);

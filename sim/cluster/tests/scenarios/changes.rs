@@ -1,4 +1,4 @@
-//! One volume, several orderings: one after the other, never mixed.
+//! Scenarios of a volume with several orderings, one after the other and never mixed.
 
 use crate::story::*;
 use braid_base::DeviceId;
@@ -38,7 +38,7 @@ fn a_host_that_takes_a_volume_for_ordered_otherwise_is_refused_and_hurts_nobody(
                 );
             }
         }
-        // The zeros must not be there.
+        // The zeros must not take effect.
         array.crash(array.node(b));
         let read = array.read(a, 0, BLOCK);
         assert!(array.finish(read).is_ok());
@@ -50,7 +50,7 @@ fn a_host_that_takes_a_volume_for_ordered_otherwise_is_refused_and_hurts_nobody(
 fn an_ordering_does_not_change_under_a_transaction() {
     for ordering in Ordering::ALL.into_iter().filter(|ordering| *ordering != Ordering::None) {
         let (mut array, a, b) = array(ordering);
-        // Device 0 has its intent, and device 4, which has the parity, hears of nothing.
+        // Device 0 has its intent; device 4, which has the parity, gets no message.
         array.world.network.set_rule(
             |_, to, message| if is_write(message) && to == device(4) { Verdict::Drop } else { Verdict::Pass },
         );
@@ -77,7 +77,7 @@ fn a_volume_goes_through_all_orderings_and_back() {
         assert_eq!(array.set_ordering(a, ordering), Ok(()));
         for round in 0..6 {
             let mut writes = vec![array.write(a, round * BLOCK, 2 * BLOCK)];
-            // Without ordering, two at once would do what the other tests show.
+            // Without an ordering, two concurrent writes would break parity, as other tests show.
             if ordering != Ordering::None {
                 writes.push(array.write(b, (round + 1) * BLOCK, 4 * BLOCK));
             }

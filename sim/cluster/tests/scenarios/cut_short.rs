@@ -1,4 +1,4 @@
-//! Hostwrites that are cut short: what each atomicity makes of them.
+//! Scenarios of interrupted hostwrites, with each atomicity.
 
 use crate::story::*;
 use braid_base::{DeviceId, NodeId};
@@ -16,7 +16,7 @@ fn array(ordering: Ordering, atomicity: Atomicity) -> (Cluster, HostSlot, HostSl
 const ORDERINGS: [Ordering; 4] =
     [Ordering::Timestamp, Ordering::DeviceLock, Ordering::ServerLock, Ordering::CallbackLock];
 
-/// A hostwrite of block 0, which lies on device 0: its parity, on device 4, is never written, for the host dies.
+/// A hostwrite of block 0, which lies on device 0: its parity, on device 4, is never written, because the host dies.
 fn die_between_two_writes(array: &mut Cluster, host: HostSlot) {
     array.world.network.set_rule(
         |_, to, message| {
@@ -32,7 +32,7 @@ fn die_between_two_writes(array: &mut Cluster, host: HostSlot) {
 fn bytes(outcome: HostOutcome) -> Vec<u8> {
     match outcome {
         Ok(HostSuccess::Data(parts)) => parts.concat(),
-        other => panic!("it can be read: {other:?}"),
+        other => panic!("the block can't be read: {other:?}"),
     }
 }
 
@@ -60,7 +60,7 @@ fn parity_is_mended_though_nobody_writes_there() {
         assert_eq!(array.finish(before), DONE);
         die_between_two_writes(&mut array, a);
         if ordering.needs_lock_server() {
-            // Nobody misses a dead host's locks until somebody wants them.
+            // The locks of a dead host have no effect until another host requests them.
             let write = array.write(b, 2 * BLOCK, BLOCK);
             assert_eq!(array.finish(write), DONE);
         }
@@ -78,7 +78,7 @@ fn a_small_write_waits_until_its_stripe_is_mended() {
         let before = array.write(a, 0, 4 * BLOCK);
         assert_eq!(array.finish(before), DONE);
         die_between_two_writes(&mut array, a);
-        // Past the dead host's lease, and before anybody hears of what it left.
+        // After the lease of the dead host, and before any host learns of its transactions.
         array.world.network.set_rule(|from, _, message| {
             let heartbeat = matches!(message, Message::Request(request) if request.command == Command::Heartbeat);
             if heartbeat && matches!(from, NodeId::Host(_)) { Verdict::Drop } else { Verdict::Pass }
@@ -95,7 +95,7 @@ fn a_small_write_waits_until_its_stripe_is_mended() {
         // Block 1 is on device 1; the parity is suspect.
         let small = array.write(b, BLOCK, BLOCK);
         array.run_for(Duration::from_secs(1));
-        assert!(array.asked().any(|asked| asked.op == small), "{ordering}: nothing is computed from suspect parity");
+        assert!(array.asked().any(|asked| asked.op == small), "{ordering}: no write uses suspect parity");
         let read = array.read(b, 0, 4 * BLOCK);
         assert!(array.finish(read).is_ok(), "{ordering}: plain reads go on");
         array.world.network.heal();
@@ -110,7 +110,7 @@ fn what_is_whole_is_not_recomputed() {
         let (mut array, a, _) = array(ordering, Atomicity::Consistent);
         let write = array.write(a, 0, BLOCK);
         assert_eq!(array.finish(write), DONE);
-        // Its host had no time to say that it is over.
+        // The host had no time to send the commit.
         array.crash(array.node(a));
         array.run_for(A_WHILE);
         assert_eq!((suspects(&array), recomputed(&array)), (0, 0), "{ordering}");
@@ -118,8 +118,8 @@ fn what_is_whole_is_not_recomputed() {
     }
 }
 
-/// The critics' case: a host dies between its writes, and a device fails before anybody has looked. What is read of block 2, which
-/// was not being written.
+/// The main objection to in-place writes: a host dies between its devwrites, and a device fails before the parity is checked. Returns
+/// the content of block 2, which was not being written, before and after.
 fn read_what_was_not_being_written(atomicity: Atomicity) -> (Vec<u8>, Vec<u8>) {
     let (mut array, a, b) = array(Ordering::Timestamp, atomicity);
     let before = array.write(a, 0, 4 * BLOCK);
@@ -131,7 +131,7 @@ fn read_what_was_not_being_written(atomicity: Atomicity) -> (Vec<u8>, Vec<u8>) {
     die_between_two_writes(&mut array, a);
     array.crash(device(2));
     array.run_for(A_LEASE * 2);
-    // Of the block as the others of its stripe have it, whatever that is; the history need not hold it.
+    // The block as reconstructed from the others of its stripe, whatever the result; it need not be in the history.
     let volume = array.volume().id;
     let request = braid_machine::HostRequest::Read { volume, offset: 2 * BLOCK, length: BLOCK as usize };
     let asked = array.ask(b, request);
@@ -142,9 +142,9 @@ fn read_what_was_not_being_written(atomicity: Atomicity) -> (Vec<u8>, Vec<u8>) {
 #[test]
 fn a_host_and_a_device_together_take_what_was_not_being_written_only_where_writes_take_effect_on_arrival() {
     let (expected, found) = read_what_was_not_being_written(Atomicity::Implied);
-    assert!(expected == found, "with intents nothing is lost");
+    assert!(expected == found, "with intents no data is lost");
     let (expected, found) = read_what_was_not_being_written(Atomicity::Consistent);
-    assert!(expected != found, "if this no longer fails, what is written about atomicity `consistent` is too modest");
+    assert!(expected != found, "no data was lost; then the documentation of atomicity `consistent` is too pessimistic");
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn a_device_that_fails_in_the_middle_of_a_live_hosts_write_takes_nothing_with_it
         let before = array.write(a, 0, 4 * BLOCK);
         assert_eq!(array.finish(before), DONE);
         array.run_for(Duration::from_secs(1));
-        // Device 0 has the data; the parity on device 4 gets it only when device 2, which has nothing to do with it, is out.
+        // Device 0 has the data; the parity on device 4 is written only when device 2, which does not take part, is out.
         array.world.network.set_rule(|_, to, message| {
             let Message::Request(request) = message else { return Verdict::Pass };
             let early = is_write(message) && to == device(4) && request.epoch.0 < 2;
@@ -165,7 +165,7 @@ fn a_device_that_fails_in_the_middle_of_a_live_hosts_write_takes_nothing_with_it
         array.crash(device(2));
         assert_eq!(array.finish(write), DONE, "{ordering}");
         let read = array.read(b, 0, 4 * BLOCK);
-        assert!(array.finish(read).is_ok(), "{ordering}: block 2 is what the others make of it");
+        assert!(array.finish(read).is_ok(), "{ordering}: block 2 is reconstructed");
         array.restart_device(DeviceId(2));
         array.world.network.heal();
         array.run_for(A_WHILE);
@@ -180,7 +180,7 @@ fn a_restarted_device_still_knows_what_was_written_there_and_may_be_cut_short() 
         let before = array.write(a, 0, 4 * BLOCK);
         assert_eq!(array.finish(before), DONE);
         die_between_two_writes(&mut array, a);
-        // All memory is lost, of announcements and of writes.
+        // All devices lose their memory, with pre-writes and records of writes.
         for id in array.devices() {
             array.crash(NodeId::Device(id));
             array.restart_device(id);

@@ -1,4 +1,5 @@
-//! A device is out: all goes on without it, and when it is back it is resynchronised, and no more.
+//! Scenarios with a device out: the volume is served degraded; when the device returns, it is resynchronised, and only the blocks
+//! that it missed are written.
 
 use crate::story::*;
 use braid_base::{DeviceId, MemberState, NodeId};
@@ -10,7 +11,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Layouts, the rings that they lie on, and units.
+/// Layouts, the lengths of their rings, and the blocks of a unit.
 const LAYOUTS: [(&str, usize, u64); 4] =
     [("raid5:4+1", 5, 1), ("raid5:2+1", 4, 4), ("raid1:2", 2, 1), ("raid1:3", 4, 2)];
 
@@ -33,8 +34,8 @@ fn reads(message: &Message) -> bool {
     }
 }
 
-/// Both hosts read all stripes and write each: one block of the first, all but one of the second, the whole third, and so on;
-/// and once from the middle of one stripe to that of the next.
+/// Both hosts read all stripes and write each of them: one block of the first stripe, all blocks except one of the second, the whole
+/// third, and so on; and once from the middle of one stripe to the middle of the next.
 fn use_all(array: &mut Cluster, a: HostSlot, b: HostSlot) {
     let blocks = array.volume().layout.stripe_blocks();
     let stripe = blocks * BLOCK;
@@ -61,7 +62,7 @@ fn all_goes_on_while_a_device_is_out_and_while_it_returns_and_it_has_everything_
                 fill(&mut array, a);
                 lose(&mut array, victim);
                 use_all(&mut array, a, b);
-                // It can't be helped yet, and must not be read.
+                // The device can't be resynchronised yet, and must not be read.
                 let read = Rc::new(Cell::new(0));
                 let count = read.clone();
                 array.world.network.set_rule(move |_, to, message| {
@@ -74,7 +75,7 @@ fn all_goes_on_while_a_device_is_out_and_while_it_returns_and_it_has_everything_
                     member_state(&array, victim),
                     Some(MemberState::Returning { recovery_coordinator: Some(_) })
                 ));
-                assert_eq!(read.get(), 0, "{ordering}, {layout}: it lacks what was written before it came back");
+                assert_eq!(read.get(), 0, "{ordering}, {layout}: a device was read that misses writes");
                 array.world.network.heal();
                 wait_in(&mut array, victim);
                 use_all(&mut array, a, b);
@@ -104,12 +105,8 @@ fn a_device_is_brought_what_it_missed_and_no_more() {
     });
     welcome(&mut array, 4);
     wait_in(&mut array, 4);
-    assert_eq!(
-        brought.take(),
-        BTreeSet::from([0, 1, 3]),
-        "what was written elsewhere in stripe 2 is nothing to device 4"
-    );
-    // What it missed is on record no more.
+    assert_eq!(brought.take(), BTreeSet::from([0, 1, 3]), "device 4 was written blocks that it did not miss");
+    // The blocks that it missed are no longer on record.
     lose(&mut array, 4);
     write(&mut array, a, 20 * BLOCK, BLOCK);
     let log = brought.clone();
@@ -141,7 +138,7 @@ fn a_device_that_is_away_for_less_than_its_lease_makes_no_epoch() {
         }
         assert!(array.world.now().since(begun) < A_LEASE);
         array.run_for(A_WHILE);
-        assert_eq!(epoch(&array), before, "{ordering}: nobody did without it");
+        assert_eq!(epoch(&array), before, "{ordering}: the device was taken out");
         all_is_well(array);
     }
 }
@@ -166,7 +163,8 @@ fn a_user_waits_for_a_lease_and_a_second_when_a_device_dies() {
     }
 }
 
-/// A reader whose plain reads come too late again and again, since others write meanwhile: for how long, and whether it pre-wrote.
+/// A reader whose plain reads are refused again and again, because others write meanwhile. Returns how long it took, and whether it
+/// pre-wrote.
 fn starve(array: &mut Cluster, reader: HostSlot, writer: HostSlot, offset: u64) -> (Duration, bool) {
     let insisted = Rc::new(Cell::new(false));
     let (seen, slow) = (insisted.clone(), array.node(reader));
@@ -199,7 +197,7 @@ fn a_reader_that_always_comes_too_late_reads_with_prewrites_at_last() {
     fill(&mut array, a);
     let (took, insisted) = starve(&mut array, b, a, 0);
     assert!(insisted && took < Duration::from_secs(1), "{took:?}");
-    // Block 0 is on device 0: whoever reads it without that reads all the others.
+    // Block 0 is on device 0: a read of it without that device reads all the others.
     lose(&mut array, 0);
     let (took, insisted) = starve(&mut array, b, a, 0);
     assert!(insisted && took < Duration::from_secs(1), "{took:?}");
@@ -212,19 +210,19 @@ fn a_reader_that_always_comes_too_late_reads_with_prewrites_at_last() {
 fn without_redundancy_a_device_is_waited_for_and_nothing_is_lost() {
     let (mut array, a, b) = array_of(Options::calm("raid0:3", 3, 1, 3));
     fill(&mut array, a);
-    // It was just written, and the device does not know yet that it is committed.
+    // The block was just written, and the device does not know yet that the write is committed.
     array.world.network.set_rule(|_, _, message| if carries_commits(message) { Verdict::Drop } else { Verdict::Pass });
     write(&mut array, a, 0, 2 * BLOCK);
     let written = {
         array.crash(device(0));
         array.world.network.heal();
         array.run_for(Duration::from_secs(8));
-        assert_eq!((member_state(&array, 0), epoch(&array)), (Some(MemberState::In), 1), "nobody can do without it");
+        assert_eq!((member_state(&array, 0), epoch(&array)), (Some(MemberState::In), 1), "no device can replace it");
         for host in [a, b] {
             let (read, write) = (array.read(host, 0, BLOCK), array.write(host, BLOCK, 2 * BLOCK));
             let crossing = array.write(host, 0, 2 * BLOCK);
-            assert!(lacks(&array.finish(read), &[0]), "it is said what is missing");
-            assert_eq!(array.finish(write), DONE, "what needs it not goes on");
+            assert!(lacks(&array.finish(read), &[0]), "the error names the missing device");
+            assert_eq!(array.finish(write), DONE, "a write that does not need the device succeeds");
             assert!(lacks(&array.finish(crossing), &[0]));
         }
         array.restart_device(DeviceId(0));

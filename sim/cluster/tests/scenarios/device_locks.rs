@@ -1,4 +1,4 @@
-//! Locks of devices: deadlocks over several of them, and what becomes of locks in a restart.
+//! Scenarios of locks of devices: deadlocks over several devices, and the loss of locks by a restart.
 
 use crate::story::*;
 use braid_cluster::{Cluster, HostSlot};
@@ -18,7 +18,7 @@ fn is_lock(message: &Message) -> bool {
 #[test]
 fn two_hosts_that_lock_two_devices_in_crossing_order_end_by_time_out() {
     let (mut array, a, b) = array();
-    // Data is on device 0 and parity on device 4: each host comes late to another one, once.
+    // Data is on device 0 and parity on device 4: each host reaches a different one of them late, once.
     let (one, other) = (array.node(a), array.node(b));
     let mut late = vec![(one, device(4)), (other, device(0))];
     array.world.network.set_rule(move |from, to, message| {
@@ -29,7 +29,7 @@ fn two_hosts_that_lock_two_devices_in_crossing_order_end_by_time_out() {
     let begun = array.world.now();
     let (first, second) = (array.write(a, 0, BLOCK), array.write(b, 0, BLOCK));
     array.run_for(Duration::from_millis(40));
-    assert_eq!(array.asked().count(), 2, "each waits for the other");
+    assert_eq!(array.asked().count(), 2, "each host waits for the other");
     assert_eq!((array.finish(first), array.finish(second)), (DONE, DONE));
     let took = array.world.now().since(begun);
     assert!(took > Duration::from_millis(50) && took < Duration::from_secs(1), "{took:?}");
@@ -41,7 +41,7 @@ fn a_reader_whose_lock_was_lost_in_a_restart_does_not_see_half_of_a_write() {
     let (mut array, a, b) = array();
     let before = array.write(a, 0, 2 * BLOCK);
     assert_eq!(array.finish(before), DONE);
-    // The reader sees block 0 at once, and comes to block 1 after device 0 has forgotten its lock, and both were written.
+    // The reader reads block 0 at once, and reaches block 1 after device 0 has forgotten its lock and both blocks were written.
     let reader = array.node(a);
     array.world.network.set_rule(move |from, to, message| {
         let late = from == reader && to == device(1) && is_lock(message);
@@ -60,7 +60,7 @@ fn a_reader_whose_lock_was_lost_in_a_restart_does_not_see_half_of_a_write() {
 #[test]
 fn a_writer_whose_lock_was_lost_in_a_restart_begins_anew() {
     let (mut array, a, b) = array();
-    // Its write to the data comes after another host's, which found no lock there.
+    // Its devwrite of the data arrives after that of another host, which found no lock there.
     let writer = array.node(a);
     array.world.network.set_rule(move |from, to, message| {
         let late = from == writer && to == device(0) && is_write(message);
@@ -80,11 +80,11 @@ fn an_intent_that_is_found_after_a_restart_is_locked_until_it_is_decided() {
     let (mut array, a, b) = array();
     array.world.network.set_rule(|_, _, message| if carries_commits(message) { Verdict::Drop } else { Verdict::Pass });
     let write = array.write(a, 0, BLOCK);
-    assert_eq!(array.finish(write), DONE, "committed, though no device knows");
+    assert_eq!(array.finish(write), DONE, "committed, though no device knows it");
     restart(&mut array, 0);
     let read = array.read(b, 0, BLOCK);
     array.run_for(Duration::from_secs(2));
-    assert_eq!(array.asked().count(), 1, "nothing tells the new content from the old one yet");
+    assert_eq!(array.asked().count(), 1, "the write is not decided yet");
     array.world.network.heal();
     assert!(array.finish(read).is_ok());
     all_is_well(array);
@@ -109,7 +109,7 @@ fn a_reader_that_was_refused_a_lock_is_told_so_again_when_the_refusal_was_lost()
     let (mut array, a, b) = array();
     let before = array.write(a, 0, BLOCK);
     assert_eq!(array.finish(before), DONE);
-    // The writer holds its lock for longer than anybody waits for one; nor does its reader hear of the first refusal.
+    // The writer holds its lock for longer than any request waits for a lock, and its reader does not get the first refusal.
     let (writer, reader) = (array.node(b), array.node(a));
     let mut refusals = 0;
     array.world.network.set_rule(move |from, to, message| {

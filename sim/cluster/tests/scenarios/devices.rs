@@ -1,4 +1,4 @@
-//! Devices are added to a running array and removed from it, and nobody who uses a volume notices.
+//! Scenarios in which devices are added to a running array and removed from it, unnoticed by the users of volumes.
 
 use crate::story::*;
 use braid_base::{DeviceId, NodeId};
@@ -20,7 +20,7 @@ fn a_device_is_added_and_removed_under_load_and_nothing_changes_for_the_volume()
     array.add_device(DeviceId(9));
     let add = Administration::AddDevice { device: DeviceId(9), disk: array.disk_of(DeviceId(9)) };
     assert_eq!(administer(&mut array, a, add), DONE);
-    // One host hears of it late, one is new, and the monitor starts anew.
+    // One host learns of the change late, one host is new, and the monitor restarts.
     array.world.network.cut(array.node(b), NodeId::Monitor);
     write(&mut array, a, 0, 4 * BLOCK);
     array.crash(NodeId::Monitor);
@@ -51,7 +51,7 @@ fn a_device_is_added_and_removed_under_load_and_nothing_changes_for_the_volume()
     all_is_well(array);
 }
 
-/// Asks until the host knows the device, and it answers.
+/// Asks repeatedly until the host knows the device and the device answers.
 fn wait_knows(array: &mut Cluster, host: HostSlot, inspect: &HostRequest) {
     for _ in 0..100 {
         let asked = array.ask(host, inspect.clone());
@@ -61,5 +61,5 @@ fn wait_knows(array: &mut Cluster, host: HostSlot, inspect: &HostRequest) {
             other => panic!("{other:?}"),
         }
     }
-    panic!("it never hears of the device");
+    panic!("the host never learns of the device");
 }

@@ -1,4 +1,4 @@
-//! Disks fail to write: here and there, or at some place for ever. Users of a volume with redundancy don't hear of it.
+//! Scenarios in which disks fail to write: a few times, or at some places for ever. Users of a volume with redundancy don't notice.
 
 use crate::healing::renew;
 use crate::story::*;
@@ -7,7 +7,7 @@ use braid_cluster::{Cluster, HostSlot, Options, Role};
 use braid_machine::HostOutcome;
 use std::time::Duration;
 
-/// Units of a chunk: a large write goes to slots, and a small one through the journal.
+/// Units are chunks: a large write goes directly to slots, and a small write goes through the journal.
 fn array() -> (Cluster, HostSlot, HostSlot) {
     array_of(Options::calm("raid5:2+1", 3, 16, 60))
 }
@@ -20,7 +20,7 @@ fn counter(array: &Cluster, number: u16, name: &str) -> u64 {
     counters.into_iter().find(|(found, _)| *found == name).map(|(_, count)| count).expect("there is such a counter")
 }
 
-/// The bytes of some slots of a device.
+/// The byte range of some slots of a device.
 fn slots(array: &Cluster, number: u16, slots: std::ops::Range<u64>) -> std::ops::Range<u64> {
     let superblock = array.world.disk(device(number)).expect("it has one").peek(0, 512);
     let data = u64::from_le_bytes(superblock[64..72].try_into().expect("eight bytes"));
@@ -42,7 +42,7 @@ fn a_bad_slot_of_one_device_fails_nobodys_write() {
         let outcome = array.finish(op);
         assert!(is_done(&outcome), "write {number}: {outcome:?}");
     }
-    assert!(array.world.now().since(begun) < Duration::from_secs(2), "nobody waits for anything");
+    assert!(array.world.now().since(begun) < Duration::from_secs(2), "no write waits for the failed device");
     assert_eq!([0, 1, 2].map(|number| counter(&array, number, "slots_bad")), [0, 1, 0]);
     assert!(counter(&array, 1, "write_errors") <= 2);
     assert_eq!(member_state(&array, 1), Some(MemberState::In));
@@ -54,7 +54,7 @@ fn a_device_that_can_t_write_its_data_anywhere_is_done_without() {
     let (mut array, a, _) = array();
     let bad = slots(&array, 1, 0..100_000);
     array.world.disk_mut(device(1)).expect("it has one").spoil(bad);
-    // It stops when it has found too many bad slots; whoever starts it does so again.
+    // The device stops when it has found too many bad slots; each time its supervisor restarts it.
     let mut stops = 0;
     for number in 0..60 {
         let op = array.write(a, number * STRIPE, STRIPE);

@@ -1,4 +1,5 @@
-//! Another epoch begins while transactions are under way: what becomes of them, and that nobody is told otherwise.
+//! Scenarios in which a new epoch begins while transactions are in progress: their outcomes must agree with the answers that users
+//! get.
 
 use crate::story::*;
 use braid_base::{DeviceId, Generation, MemberState, NodeId};
@@ -14,7 +15,7 @@ fn is_decision(message: &Message) -> bool {
     matches!(message, Message::Request(request) if matches!(request.command, Command::Decide { .. }))
 }
 
-/// A host that writes, and dies before it hears of that: its writes to `lost` never arrive, and nobody answers it.
+/// A host writes, and dies before it gets an answer: its devwrites to `lost` never arrive.
 fn die_writing(array: &mut Cluster, host: HostSlot, (offset, length): (u64, u64), lost: &[u16]) {
     let (writer, lost) = (array.node(host), lost.to_vec());
     array.world.network.set_rule(move |_, to, message| {
@@ -27,7 +28,7 @@ fn die_writing(array: &mut Cluster, host: HostSlot, (offset, length): (u64, u64)
     array.world.network.heal();
 }
 
-/// What became of a write of a dead host when a device, whose part in it is `gone`, went out: true if it is there.
+/// Whether the write of a dead host takes effect when the device `gone` is taken out.
 fn survives(ordering: Ordering, (offset, length): (u64, u64), lost: &[u16], gone: u16) -> bool {
     let (mut array, a, b) = array_by(ordering);
     fill(&mut array, b);
@@ -38,7 +39,7 @@ fn survives(ordering: Ordering, (offset, length): (u64, u64), lost: &[u16], gone
     assert_eq!(content(&mut array, b, offset, length), after);
     welcome(&mut array, gone);
     wait_in(&mut array, gone);
-    assert_eq!(content(&mut array, b, offset, length), after, "{ordering}: what was decided without it stands");
+    assert_eq!(content(&mut array, b, offset, length), after, "{ordering}: the decision without the device stands");
     all_is_well(array);
     after != before
 }
@@ -50,13 +51,19 @@ fn survivors_decide_what_a_dead_host_wrote_when_a_device_is_out_too() {
         for gone in [0, 1, 4] {
             assert!(
                 survives(ordering, (0, 2 * BLOCK), &[], gone),
-                "{ordering}: all had it, so it stands without {gone}"
+                "{ordering}: all participants had their intents, so the write stands without {gone}"
             );
         }
-        assert!(survives(ordering, (0, 2 * BLOCK), &[4], 4), "{ordering}: all that are left have it");
-        assert!(survives(ordering, (0, 2 * BLOCK), &[1], 1), "{ordering}: all that are left have it");
+        assert!(
+            survives(ordering, (0, 2 * BLOCK), &[4], 4),
+            "{ordering}: all remaining participants have their intents"
+        );
+        assert!(
+            survives(ordering, (0, 2 * BLOCK), &[1], 1),
+            "{ordering}: all remaining participants have their intents"
+        );
         for (lost, gone) in [(0, 4), (4, 0), (1, 4)] {
-            assert!(!survives(ordering, (0, 2 * BLOCK), &[lost], gone), "{ordering}: {lost} never had it");
+            assert!(!survives(ordering, (0, 2 * BLOCK), &[lost], gone), "{ordering}: {lost} never had its intent");
         }
     }
 }
@@ -68,7 +75,7 @@ fn a_device_that_was_out_has_no_say_in_what_was_written_before() {
             let (mut array, a, b) = array_by(ordering);
             fill(&mut array, b);
             let before = content(&mut array, b, 0, 2 * BLOCK);
-            // Unlocks ride like commits.
+            // Unlocks are piggybacked like commits.
             array.run_for(Duration::from_millis(100));
             array
                 .world
@@ -76,7 +83,7 @@ fn a_device_that_was_out_has_no_say_in_what_was_written_before() {
                 .set_rule(|_, _, message| if carries_commits(message) { Verdict::Drop } else { Verdict::Pass });
             write(&mut array, a, 0, 2 * BLOCK);
             array.crash(array.node(a));
-            // Nobody finds out how it ended before the device has gone, has come, and has dropped its part.
+            // No node resolves the transaction before the device has crashed, has returned, and has dropped its part.
             array.world.network.set_rule(|_, _, message| {
                 let Message::Request(request) = message else { return Verdict::Pass };
                 if matches!(request.command, Command::Resolve { .. }) { Verdict::Drop } else { Verdict::Pass }
@@ -84,11 +91,7 @@ fn a_device_that_was_out_has_no_say_in_what_was_written_before() {
             lose(&mut array, gone);
             welcome(&mut array, gone);
             array.world.network.heal();
-            assert_ne!(
-                content(&mut array, b, 0, 2 * BLOCK),
-                before,
-                "{ordering}: its user was told that it is written"
-            );
+            assert_ne!(content(&mut array, b, 0, 2 * BLOCK), before, "{ordering}: the write was acknowledged");
             wait_in(&mut array, gone);
             all_is_well(array);
         }
@@ -100,7 +103,7 @@ fn answers_of_two_epochs_do_not_add_up_to_a_commit() {
     for ordering in [Ordering::Timestamp, Ordering::DeviceLock] {
         let (mut array, a, b) = array_by(ordering);
         fill(&mut array, a);
-        // Devices 1 and 4 have their parts, and say so; that of device 0 never arrives.
+        // Devices 1 and 4 have their intents, and acknowledge them; the devwrite to device 0 never arrives.
         let writer = array.node(a);
         array.world.network.set_rule(move |from, to, message| {
             if from == writer && to == device(0) && is_write(message) { Verdict::Drop } else { Verdict::Pass }
@@ -108,14 +111,15 @@ fn answers_of_two_epochs_do_not_add_up_to_a_commit() {
         let before = content(&mut array, b, 0, 2 * BLOCK);
         let asked = array.write(a, 0, 2 * BLOCK);
         array.run_for(Duration::from_millis(20));
-        // It sleeps, so others find out that device 0 never had it; and then device 0 is out, for whose answer alone it waits.
+        // The host sleeps, so others find that device 0 never had its intent. Then device 0 is taken out, and its answer is the only
+        // one that the host still needs.
         array.world.stall(writer, Duration::from_secs(6));
         assert_eq!(content(&mut array, b, 0, 2 * BLOCK), before);
         array.run_for(Duration::from_secs(1));
         lose(&mut array, 0);
         assert_eq!(array.finish(asked), DONE, "{ordering}");
-        assert_ne!(content(&mut array, b, 0, 2 * BLOCK), before, "{ordering}: its user has heard that it is written");
-        assert!(counters(&array, a).resolved > 0, "{ordering}: it has asked what became of it");
+        assert_ne!(content(&mut array, b, 0, 2 * BLOCK), before, "{ordering}: the write was acknowledged");
+        assert!(counters(&array, a).resolved > 0, "{ordering}: the host has resolved the transaction");
         array.world.network.heal();
         welcome(&mut array, 0);
         wait_in(&mut array, 0);
@@ -130,7 +134,7 @@ fn a_promise_never_to_prepare_outlives_a_restart_and_a_change_of_epoch() {
             let (mut array, a, b) = array_by(ordering);
             fill(&mut array, b);
             let c = array.add_host();
-            // The part of device 4 is late, so late that its host is long dead, and nobody hears what was decided.
+            // The devwrite to device 4 is so late that its host is long dead, and the device does not learn of the decision.
             let writer = array.node(a);
             array.world.network.set_rule(move |from, to, message| match message {
                 _ if from == writer && to == device(4) && is_write(message) => Verdict::Delay(Duration::from_secs(16)),
@@ -148,7 +152,7 @@ fn a_promise_never_to_prepare_outlives_a_restart_and_a_change_of_epoch() {
                 if is_decision(message) { Verdict::Drop } else { Verdict::Pass }
             });
             array.run_for(Duration::from_secs(6));
-            assert!(promised.get(), "{ordering}: somebody has asked");
+            assert!(promised.get(), "{ordering}: another host has resolved the transaction");
             restart(&mut array, 4);
             if another_epoch {
                 lose(&mut array, 2);
@@ -177,7 +181,7 @@ fn a_write_of_unknown_outcome_is_not_written_again_over_what_came_after_it() {
         let (mut array, a, b) = array_by(Ordering::Timestamp);
         fill(&mut array, b);
         let writer = array.node(a);
-        // All have their parts, and their host does not hear that before it falls asleep.
+        // All participants have their intents, and their host falls asleep before it learns this.
         array.world.network.set_rule(
             move |_, to, message| {
                 if to == writer && is_written(message) { Verdict::Drop } else { Verdict::Pass }
@@ -190,10 +194,10 @@ fn a_write_of_unknown_outcome_is_not_written_again_over_what_came_after_it() {
         write(&mut array, b, 0, BLOCK);
         let second = content(&mut array, b, 0, BLOCK);
         assert_ne!(seen, second);
-        // It wakes in another epoch, in which a device is out: a stranger, or one that had a part.
+        // The host wakes in another epoch, in which a device is out: a participant, or another device.
         lose(&mut array, gone);
         array.world.network.heal();
-        assert_eq!(array.finish(first), DONE, "it was written, and has been seen");
+        assert_eq!(array.finish(first), DONE, "the write took effect and was read");
         assert_eq!(content(&mut array, a, 0, BLOCK), second);
         welcome(&mut array, gone);
         wait_in(&mut array, gone);
@@ -207,7 +211,8 @@ fn a_write_that_was_refused_is_not_tried_again_while_others_could_find_it_commit
     let (mut array, a, b) = array_by(Ordering::Timestamp);
     fill(&mut array, b);
     let before = content(&mut array, b, 0, 2 * BLOCK);
-    // Device 0 restarts between pre-write and write, and so refuses this; the others have their parts, and hear of no abort.
+    // Device 0 restarts between pre-write and devwrite, and so refuses the devwrite; the others have their intents, and receive no
+    // abort.
     array.world.network.set_rule(|_, to, message| match message {
         _ if is_write(message) && to == device(0) => Verdict::Delay(Duration::from_millis(20)),
         _ if is_abort(message) => Verdict::Drop,
@@ -217,16 +222,16 @@ fn a_write_that_was_refused_is_not_tried_again_while_others_could_find_it_commit
     array.run_for(Duration::from_millis(10));
     restart(&mut array, 0);
     array.run_for(Duration::from_millis(200));
-    // Its host sleeps, and device 0 is out: all that are left have it.
+    // The host sleeps, and device 0 is taken out: all remaining participants have their intents.
     array.world.stall(array.node(a), Duration::from_secs(14));
     lose(&mut array, 0);
     array.world.network.heal();
     let seen = content(&mut array, b, 0, 2 * BLOCK);
-    assert_ne!(seen, before, "the survivors find it committed");
+    assert_ne!(seen, before, "the remaining participants resolve it as committed");
     write(&mut array, b, 0, 2 * BLOCK);
     let second = content(&mut array, b, 0, 2 * BLOCK);
     assert_eq!(array.finish(first), DONE);
-    assert_eq!(content(&mut array, a, 0, 2 * BLOCK), second, "it is not written over what came after it");
+    assert_eq!(content(&mut array, a, 0, 2 * BLOCK), second, "the retry must not overwrite a later write");
     welcome(&mut array, 0);
     wait_in(&mut array, 0);
     all_is_well(array);
@@ -234,11 +239,11 @@ fn a_write_that_was_refused_is_not_tried_again_while_others_could_find_it_commit
 
 #[test]
 fn what_was_committed_and_forgotten_while_a_device_was_away_is_brought_to_it() {
-    // Block 4 is on device 4, the parity of its stripe on device 3; of stripe 0, it is the parity that device 4 has.
+    // Block 4 is on device 4, and the parity of its stripe on device 3; of stripe 0, device 4 has the parity.
     for (ordering, offset) in KEPT_APART.into_iter().flat_map(|ordering| [(ordering, 0), (ordering, 4 * BLOCK)]) {
         let (mut array, a, b) = array_by(ordering);
         fill(&mut array, a);
-        // It has its part, durably, and says so, and never hears that this is committed.
+        // The device has its intent, durably, and acknowledges it, and never learns that the transaction is committed.
         array.world.network.set_rule(|_, to, message| {
             if to == device(4) && carries_commits(message) { Verdict::Drop } else { Verdict::Pass }
         });
@@ -248,7 +253,7 @@ fn what_was_committed_and_forgotten_while_a_device_was_away_is_brought_to_it() {
         array.run_for(Duration::from_secs(1));
         let written = content(&mut array, b, offset, BLOCK);
         array.world.network.heal();
-        // Nobody remembers how it ended: its host is gone, too.
+        // No node remembers the outcome: the host is dead, too.
         array.crash(array.node(a));
         array.replace_host(a, LocalClock::exact(array.world.now()));
         welcome(&mut array, 4);
@@ -270,7 +275,7 @@ fn a_write_that_is_committed_waits_for_no_device_that_is_out() {
     wait_until(&mut array, "it is out", |array| member_state(array, 4) == Some(MemberState::Out));
     array.run_for(Duration::from_secs(2));
     let Some(Role::Host(host)) = array.world.machine(array.node(a)) else { panic!("it is up") };
-    assert!(host.is_idle(), "there is nothing left that it could do");
+    assert!(host.is_idle(), "the host has no operation in progress");
     write(&mut array, b, 0, BLOCK);
     array.world.network.heal();
     welcome(&mut array, 4);
@@ -311,7 +316,7 @@ fn an_epoch_that_only_fences_gives_up_nothing_that_is_under_way() {
     let (mut array, a, b) = array_by(Ordering::Timestamp);
     let c = array.add_host();
     fill(&mut array, a);
-    // Its write to the data is late: meanwhile a host is kept out.
+    // Its devwrite of the data is late: meanwhile a host is fenced.
     let writer = array.node(a);
     array.world.network.set_rule(move |from, to, message| {
         let late = from == writer && to == device(0) && is_write(message);
@@ -338,7 +343,7 @@ fn an_epoch_that_only_fences_gives_up_nothing_that_is_under_way() {
 fn a_device_that_returns_has_dropped_what_it_had_not_heard_decided() {
     let (mut array, a, b) = array_by(Ordering::Timestamp);
     fill(&mut array, b);
-    // Its host dies with parts at devices 0 and 4, and none at device 1: it can't stand.
+    // Its host dies with intents at devices 0 and 4, and none at device 1: the write can't stand.
     die_writing(&mut array, a, (0, 2 * BLOCK), &[1]);
     array.crash(device(4));
     wait_until(&mut array, "it is out", |array| member_state(array, 4) == Some(MemberState::Out));

@@ -1,4 +1,5 @@
-//! More is gone than can be done without: what can be served is, the rest says so, and nothing is lost.
+//! Scenarios with more failures than redundancy covers: requests that can be served are served, others fail with an error that says
+//! why, and no data is lost.
 
 use crate::story::*;
 use braid_base::{DeviceId, MemberState};
@@ -6,7 +7,7 @@ use braid_cluster::{Cluster, HostSlot, Options};
 use braid_wire::Ordering;
 use std::time::Duration;
 
-/// Two groups of three devices, each with stripes of two blocks: stripe 0 lies on devices 0, 1 and 2, the next one on 3, 4 and 5.
+/// Two groups of three devices, each with stripes of two blocks: stripe 0 is on devices 0, 1 and 2, the next one on 3, 4 and 5.
 fn two_groups(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
     let lock_servers = ordering.needs_lock_server().into();
     let (mut array, a, b) = array_of(Options { ordering, lock_servers, ..Options::calm("raid5:2+1", 6, 1, 6) });
@@ -31,15 +32,15 @@ fn two_failures_in_a_group_leave_what_can_be_read_and_the_other_group() {
         let took = array.world.now().since(begun);
         assert!(took > Duration::from_secs(3) && took <= A_LEASE, "{ordering}: {took:?}");
         assert_eq!((epoch(&array), content(&mut array, b, BLOCK, BLOCK)), (1, there), "{ordering}");
-        // The other group has not heard of it.
+        // The other group is not affected.
         write(&mut array, b, 2 * BLOCK, 2 * BLOCK);
         write(&mut array, a, 3 * BLOCK, BLOCK);
         for host in [a, b] {
             let (read, write) = (array.read(host, 0, 2 * BLOCK), array.write(host, BLOCK, BLOCK));
-            assert!(lacks(&array.finish(read), &[0, 2]), "{ordering}: either would do");
-            assert!(lacks(&array.finish(write), &[0, 2]), "{ordering}: its new parity would be made from block 0");
+            assert!(lacks(&array.finish(read), &[0, 2]), "{ordering}: either device would suffice");
+            assert!(lacks(&array.finish(write), &[0, 2]), "{ordering}: the new parity depends on block 0");
         }
-        // One is enough.
+        // One of the two devices is enough.
         array.restart_device(DeviceId(0));
         wait_until(&mut array, "they do without the other", |array| member_state(array, 2) == Some(MemberState::Out));
         array.run_for(Duration::from_millis(100));
@@ -79,18 +80,18 @@ fn a_device_that_missed_writes_does_not_stand_in_for_one_that_has_them() {
         lose(&mut array, 0);
         write(&mut array, a, 0, 2 * BLOCK);
         array.run_for(Duration::from_secs(1));
-        // The one with the parity, from which alone block 0 can be had now.
+        // The device with the parity, without which block 0 can't be reconstructed now.
         array.crash(device(2));
         array.run_for(Duration::from_secs(8));
-        assert_eq!(member_state(&array, 2), Some(MemberState::In), "nobody can do without it");
+        assert_eq!(member_state(&array, 2), Some(MemberState::In), "no device can replace it");
         welcome(&mut array, 0);
         array.run_for(Duration::from_secs(8));
         for host in [a, b] {
             let (old, whole) = (array.read(host, 0, BLOCK), array.read(host, 0, 2 * BLOCK));
-            assert!(lacks(&array.finish(old), &[0, 2]), "{ordering}: it has only what was there before");
+            assert!(lacks(&array.finish(old), &[0, 2]), "{ordering}: the returned device has only old content");
             assert!(lacks(&array.finish(whole), &[0, 2]), "{ordering}");
             let write = array.write(host, BLOCK, BLOCK);
-            assert!(lacks(&array.finish(write), &[2]), "{ordering}: nothing is written that could not be read again");
+            assert!(lacks(&array.finish(write), &[2]), "{ordering}: a write must be readable afterwards");
             content(&mut array, host, BLOCK, BLOCK);
         }
         array.restart_device(DeviceId(2));
@@ -103,7 +104,7 @@ fn a_device_that_missed_writes_does_not_stand_in_for_one_that_has_them() {
     }
 }
 
-/// On a ring that is longer than a stripe, some stripes have both of two devices, and some only one of them.
+/// On a ring longer than a stripe, some stripes use both of two failed devices, and some only one of them.
 #[test]
 fn on_a_longer_ring_stripes_that_have_lost_one_device_are_read_though_not_all_can_be_written() {
     let (mut array, a, b) = array_of(Options::calm("raid5:2+1", 4, 1, 8));
@@ -122,7 +123,11 @@ fn on_a_longer_ring_stripes_that_have_lost_one_device_are_read_though_not_all_ca
         let (read, write) = (array.read(b, offset, 2 * BLOCK), array.write(a, offset, 2 * BLOCK));
         let (read, write) = (array.finish(read), array.finish(write));
         match gone[..] {
-            [0] => assert_eq!((read.is_ok(), write), (true, DONE), "stripe {stripe} does without device 0, as agreed"),
+            [0] => assert_eq!(
+                (read.is_ok(), write),
+                (true, DONE),
+                "stripe {stripe} is served without device 0, which is out"
+            ),
             [1] => assert!(read.is_ok() && lacks(&write, &[1]), "stripe {stripe} is read: {write:?}"),
             _ => {
                 let data_gone = (0..2).any(|unit| layout.data_unit(stripe, unit).position < 2);

@@ -1,4 +1,5 @@
-//! A fence is final: when it is answered, each write of the fenced host has taken effect, or never will. What is read then stays.
+//! Scenarios of fences. A fence is final: when it is answered, each write of the fenced host has taken effect, or never will, and
+//! content read afterwards stays.
 
 use crate::story::*;
 use braid_base::NodeId;
@@ -7,7 +8,7 @@ use braid_wire::{Command, Message, Ordering};
 use braid_world::{LocalClock, Trace, Verdict};
 use std::time::Duration;
 
-/// An array with two hosts, and a third that is none of the story's business but resolves like any.
+/// An array with two hosts, and a third that only resolves transactions, as any host does.
 fn array_like(layout: &str, devices: usize, ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
     let lock_servers = ordering.needs_lock_server().into();
     let options = Options { ordering, lock_servers, ..Options::calm(layout, devices, 1, 3) };
@@ -21,8 +22,8 @@ fn is_resolve(message: &Message) -> bool {
     matches!(message, Message::Request(request) if matches!(request.command, Command::Resolve { .. }))
 }
 
-/// A host dies in the middle of a write that device `lacking` never got. Another has it fenced, reads, and then that device dies.
-/// Whoever asks how the dead host's write ended is slow.
+/// A host dies in the middle of a write that device `lacking` never received. Another host has it fenced and reads, and then that
+/// device dies. The host that resolves the write is slow.
 fn read_then_lose(layout: &str, devices: usize, ordering: Ordering, lacking: u16) {
     let (mut array, a, b) = array_like(layout, devices, ordering);
     fill(&mut array, b);
@@ -46,7 +47,7 @@ fn read_then_lose(layout: &str, devices: usize, ordering: Ordering, lacking: u16
     assert!(after == seen, "{layout}, {ordering}: a write took effect without {lacking} after its host was fenced");
     welcome(&mut array, lacking);
     wait_in(&mut array, lacking);
-    assert!(content(&mut array, b, 0, BLOCK) == seen, "{layout}, {ordering}: what was read stands");
+    assert!(content(&mut array, b, 0, BLOCK) == seen, "{layout}, {ordering}: content that was read must stay");
     array.replace_host(a, LocalClock::exact(array.world.now()));
     all_is_well(array);
 }

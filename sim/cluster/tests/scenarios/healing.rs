@@ -1,4 +1,5 @@
-//! A disk is gone for good, and another takes its slot: all goes on, nothing is lost, and in the end the other one has everything.
+//! Scenarios in which a disk is gone for good and another disk takes its slot: the array is served throughout, no data is lost, and
+//! in the end the new disk is complete.
 
 use crate::story::*;
 use braid_base::{DeviceId, DiskId, MemberState, NodeId};
@@ -25,7 +26,7 @@ fn replace(array: &mut Cluster, host: HostSlot, number: u16, disk: DiskId) -> Ho
     administer(array, host, Administration::Replace { device, disk, blocks, lose: false })
 }
 
-/// The disk of a device is gone, and another one is there in its place, with a store on it.
+/// The disk of a device is replaced by another one with an empty store.
 fn swap(array: &mut Cluster, number: u16, disk: DiskId) {
     if array.world.machine(device(number)).is_some() {
         array.crash(device(number));
@@ -34,7 +35,7 @@ fn swap(array: &mut Cluster, number: u16, disk: DiskId) {
     array.restart_device(DeviceId(number));
 }
 
-/// A device gets a new disk, as an operator would have it: he says so, then he swaps them. And the array knows it.
+/// Gives a device a new disk in the way of an operator: first the request, then the swap. Waits until the device is returning.
 pub fn renew(array: &mut Cluster, host: HostSlot, number: u16) {
     let disk = array.new_disk();
     assert_eq!(replace(array, host, number, disk), DONE);
@@ -73,7 +74,7 @@ fn a_device_with_a_new_disk_has_everything_in_the_end() {
                 write(&mut array, a, number * stripe, stripe);
             }
             write(&mut array, b, 5 * stripe + BLOCK, BLOCK);
-            // While it is on its way out, and while it is being rebuilt.
+            // Writes while the device is being taken out, and while it is rebuilt.
             let early = array.write(a, BLOCK, BLOCK);
             renew(&mut array, b, devices as u16 - 1);
             assert_eq!(array.finish(early), DONE);
@@ -102,12 +103,12 @@ fn another_disk_than_the_slots_is_refused_and_the_right_one_is_not() {
     fill(&mut array, a);
     let stranger = array.new_disk();
     swap(&mut array, 2, stranger);
-    wait_until(&mut array, "it is refused", |array| join_refused(array, 2).is_some());
+    wait_until(&mut array, "the disk is refused", |array| join_refused(array, 2).is_some());
     assert!(matches!(join_refused(&array, 2), Some(JoinRefused::OtherDisk { .. })));
     wait_until(&mut array, "it is out", |array| member_state(array, 2) == Some(MemberState::Out));
     array.run_for(A_WHILE);
-    assert_eq!(member_state(&array, 2), Some(MemberState::Out), "nobody has said that it may take that place");
-    // Now somebody does.
+    assert_eq!(member_state(&array, 2), Some(MemberState::Out), "the operator has not admitted this disk");
+    // Now the operator admits it.
     assert_eq!(replace(&mut array, a, 2, stranger), DONE);
     wait_in(&mut array, 2);
     assert_eq!(join_refused(&array, 2), None);
@@ -121,15 +122,15 @@ fn a_disk_with_a_past_takes_nobodys_place() {
     let first = DiskId(3);
     renew(&mut array, a, 2);
     wait_in(&mut array, 2);
-    // The disk that was taken out is put back: its operator says that it is a new one.
+    // The disk that was taken out is inserted again, and the operator says that it is a new disk.
     lose(&mut array, 2);
     assert_eq!(replace(&mut array, a, 2, first), DONE);
-    // What is there has lived, and has another name besides.
+    // The disk was in use, and has another name.
     array.restart_device(DeviceId(2));
     array.run_for(A_WHILE);
     assert_eq!(member_state(&array, 2), Some(MemberState::Out));
     assert_eq!(join_refused(&array, 2), Some(JoinRefused::OtherDisk { expected: first }));
-    // He thinks better of it.
+    // The operator reverses this.
     assert_eq!(administer(&mut array, a, Administration::Readmit { device: DeviceId(2) }), DONE);
     wait_in(&mut array, 2);
     all_is_well(array);
@@ -186,9 +187,9 @@ fn a_device_goes_on_serving_until_the_array_can_do_without_it() {
     fill(&mut array, a);
     let disk = array.new_disk();
     array.crash(device(4));
-    assert_eq!(replace(&mut array, a, 2, disk), DONE, "nobody has missed the other one yet");
+    assert_eq!(replace(&mut array, a, 2, disk), DONE, "the other device is not unavailable yet");
     array.run_for(A_WHILE);
-    // One of the two is out, and not both; which one is a matter of milliseconds.
+    // One of the two devices is out, and not both; milliseconds decide which.
     let out = [2, 4].map(|number| member_state(&array, number) == Some(MemberState::Out));
     assert!(out[0] != out[1], "{out:?}");
     array.restart_device(DeviceId(4));
@@ -199,7 +200,7 @@ fn a_device_goes_on_serving_until_the_array_can_do_without_it() {
     all_is_well(array);
 }
 
-/// Counts the blocks that restores bring to a device, each restore once.
+/// Counts the blocks that restores write to a device, each restore once.
 fn count_restored(array: &mut Cluster, number: u16) -> Rc<Cell<u64>> {
     let restored = Rc::new(Cell::new(0));
     let count = restored.clone();
@@ -218,7 +219,7 @@ fn count_restored(array: &mut Cluster, number: u16) -> Rc<Cell<u64>> {
     restored
 }
 
-/// A volume that takes a while to rebuild.
+/// A volume whose rebuild takes a while.
 fn large() -> (Cluster, HostSlot, HostSlot) {
     let (mut array, a, b) = array_of(Options::calm("raid5:2+1", 3, 16, 60));
     fill(&mut array, a);
@@ -233,7 +234,7 @@ fn a_rebuild_goes_on_where_it_was_whoever_dies() {
     assert_eq!(administer(&mut array, a, Administration::RecoveryThrottle(throttle)), DONE);
     let restored = count_restored(&mut array, 1);
     renew(&mut array, b, 1);
-    // A portion comes every second, and is there for good somewhat later.
+    // A portion arrives every second, and is on record a little later.
     let bring = |array: &mut Cluster, part: u64| {
         while restored.get() < blocks * part / 4 {
             array.run_for(Duration::from_millis(5));
@@ -241,7 +242,7 @@ fn a_rebuild_goes_on_where_it_was_whoever_dies() {
         array.run_for(Duration::from_millis(700));
     };
     bring(&mut array, 1);
-    // The recovery coordinator; the device; the monitor; and the device for so long that it is taken out.
+    // In turn: the recovery coordinator; the device; the monitor; and the device for so long that it is taken out.
     array.crash(array.node(a));
     bring(&mut array, 2);
     restart(&mut array, 1);
@@ -253,7 +254,7 @@ fn a_rebuild_goes_on_where_it_was_whoever_dies() {
     array.restart_device(DeviceId(1));
     wait_in(&mut array, 1);
     let total = restored.get();
-    assert!(total <= blocks + 256, "{total} of {blocks} were brought");
+    assert!(total <= blocks + 256, "{total} blocks were written of {blocks}");
     array.world.network.heal();
     all_is_well(array);
 }
@@ -269,7 +270,7 @@ fn a_rebuild_keeps_to_its_pace_and_stands_still_when_told_to() {
     renew(&mut array, b, 0);
     let begun = array.world.now();
     array.run_for(Duration::from_secs(3));
-    let at = |array: &Cluster| healing(array, a).expect("it is being helped").done;
+    let at = |array: &Cluster| healing(array, a).expect("the device has a recovery coordinator").done;
     let done = at(&array) * BLOCK * 8 / bytes;
     assert!((2..=4).contains(&done), "{done}");
     assert_eq!(administer(&mut array, b, throttle(bytes / 8, true)), DONE);
@@ -301,7 +302,7 @@ fn what_nobody_ever_wrote_takes_no_time() {
     wait_in(&mut array, 2);
     let took = array.world.now().since(begun);
     assert!(took < Duration::from_secs(12), "{took:?}");
-    assert!(restored.get() >= 60_000, "all of it is known to be there");
+    assert!(restored.get() >= 60_000, "every block was restored");
     for number in [0, 17, 18, 3_000, 3_749] {
         let outcome = array.ask(a, HostRequest::Check { volume: array.volume().id, stripe: number });
         let outcome = array.finish(outcome);
@@ -328,8 +329,8 @@ fn a_spare_takes_the_slot_of_a_device_that_stays_out() {
         _ => None,
     };
     array.run_for(Duration::from_secs(20));
-    assert_eq!(awaits(&array), None, "it may still come back");
-    wait_until(&mut array, "a spare takes its place", |array| awaits(array).is_some());
+    assert_eq!(awaits(&array), None, "the device may still return");
+    wait_until(&mut array, "a spare takes its slot", |array| awaits(array).is_some());
     assert_eq!(awaits(&array), Some(fits));
     swap(&mut array, 3, fits);
     wait_in(&mut array, 3);
@@ -341,7 +342,7 @@ fn a_spare_takes_the_slot_of_a_device_that_stays_out() {
 fn a_new_disk_is_not_read_before_it_is_whole() {
     let (mut array, a, b) = array_by(Ordering::Timestamp);
     fill(&mut array, a);
-    // Nobody can ask what is absent.
+    // No host can ask for the absent blocks.
     array.world.network.set_rule(move |_, _, message| {
         let Message::Request(request) = message else { return Verdict::Pass };
         match &request.command {
@@ -361,10 +362,10 @@ fn a_new_disk_is_not_read_before_it_is_whole() {
     all_is_well(array);
 }
 
-/// The rows of units of 16 blocks go home at once, so that they can be corrupted.
+/// Rows of units of 16 blocks are written directly to their places, so that they can be corrupted.
 fn at_home() -> (Cluster, HostSlot, HostSlot) {
     let mut options = Options::calm("raid5:2+1", 3, 16, 4);
-    // What is lost may be said to be.
+    // Lost blocks may be reported.
     options.faults.weights.insert(FaultKind::Corruption, 1);
     let (mut array, a, b) = array_of(options);
     fill(&mut array, a);
@@ -380,7 +381,7 @@ fn scrub_stripes(array: &mut Cluster, host: HostSlot, stripes: Range<u64>, repai
     let asked = array.ask(host, HostRequest::Scrub { volume, stripes, repair, recompute: false });
     match array.finish(asked) {
         Ok(HostSuccess::Scrubbed(report)) => report,
-        other => panic!("a scrub ends otherwise: {other:?}"),
+        other => panic!("not the answer to a scrub: {other:?}"),
     }
 }
 
@@ -408,7 +409,7 @@ fn a_scrub_finds_what_has_rotted_and_mends_it() {
 fn what_is_lost_twice_in_a_row_is_named_and_the_rest_is_mended() {
     let (mut array, a, b) = at_home();
     let rows = array.volume().stripes() * 16;
-    // Both data units of row 5 of stripe 0, and one each elsewhere.
+    // Both data units of row 5 of stripe 0, and single blocks elsewhere.
     for (number, block) in [(0, 5), (1, 5), (0, 9), (2, 2)] {
         assert!(array.corrupt(DeviceId(number), block));
     }
@@ -417,7 +418,7 @@ fn what_is_lost_twice_in_a_row_is_named_and_the_rest_is_mended() {
     let mut lost: Vec<_> = report.findings.iter().map(|finding| (finding.found, finding.offset / BLOCK)).collect();
     lost.sort_by_key(|(_, block)| *block);
     assert_eq!(lost, [(Found::Lost, 5), (Found::Lost, 16 + 5)]);
-    // It is said where, and a write of all the row repairs it.
+    // The error names the block, and a write of the whole row repairs it.
     let read = array.read(b, 5 * BLOCK, BLOCK);
     assert!(matches!(array.finish(read), Err(HostError::Device { .. })));
     write(&mut array, b, 0, 32 * BLOCK);
@@ -444,10 +445,10 @@ fn a_device_returns_though_something_it_lacks_can_not_be_restored() {
     assert_eq!(named.get(), 2);
     for block in [5, 8] {
         let read = array.read(b, block * BLOCK, BLOCK);
-        assert!(matches!(array.finish(read), Err(HostError::Device { .. })), "{block}: it is lost, and said to be");
+        assert!(matches!(array.finish(read), Err(HostError::Device { .. })), "{block}: a lost block must be reported");
     }
     content(&mut array, b, 6 * BLOCK, 2 * BLOCK);
-    // The other blocks of these rows are what they were, where they are not lost themselves.
+    // The other blocks of these rows are unchanged, unless they are lost themselves.
     content(&mut array, b, (16 + 8) * BLOCK, BLOCK);
     let report = scrub(&mut array, b, true);
     assert_eq!((report.unrepairable, report.repaired), (2, 0), "{report:?}");
@@ -460,7 +461,7 @@ fn a_device_returns_though_something_it_lacks_can_not_be_restored() {
 fn rot_that_a_user_meets_is_mended_without_anybody_asking() {
     let (mut array, a, b) = at_home();
     let rows = array.volume().stripes() * 16;
-    // Two in one unit, and one of the parity, which no read meets.
+    // Two blocks in one unit, and one of the parity, which no read uses.
     for (number, block) in [(0, 3), (0, 4), (2, 7)] {
         assert!(array.corrupt(DeviceId(number), block));
     }
@@ -477,14 +478,14 @@ fn rot_that_a_user_meets_is_mended_without_anybody_asking() {
 
 #[test]
 fn a_device_that_gets_nowhere_does_not_hold_up_another() {
-    // Two pairs: one of each may be missed.
+    // Two pairs: one device of each pair may be unavailable.
     let (mut array, a, b) = array_of(Options::calm("raid1:2", 4, 2, 8));
     fill(&mut array, a);
     for number in [1, 3] {
         lose(&mut array, number);
     }
     write(&mut array, a, 0, 8 * BLOCK);
-    // Device 1 is back, but what it missed can't be asked for.
+    // Device 1 has returned, but no host can ask for the blocks that it missed.
     array.world.network.set_rule(move |_, _, message| {
         let Message::Request(request) = message else { return Verdict::Pass };
         match &request.command {
@@ -510,7 +511,7 @@ fn a_rebuild_gives_way_to_users_and_goes_fast_without_them() {
         assert_eq!(administer(&mut array, b, Administration::RecoveryThrottle(throttle)), DONE);
         renew(&mut array, b, 1);
         let begun = array.world.now();
-        // Users of the host that does not help.
+        // Users of the host that is not the recovery coordinator.
         while member_state(&array, 1) != Some(MemberState::In) {
             if users {
                 content(&mut array, b, 0, BLOCK);
@@ -549,7 +550,7 @@ fn a_device_that_missed_ten_seconds_of_small_writes_is_current_soon_and_is_sent_
         users(&mut array, 10);
         assert!(array.world.now().since(back) < Duration::from_secs(5), "{:?}", healing(&array, a));
     }
-    // A small write is of one block of data and one of parity.
+    // A small write has one block of data and one of parity.
     assert!((1..2 * 2 * 10_000 / 5).contains(&restored.get()), "{}", restored.get());
     array.run_for(A_WHILE);
     for stripe in (0..625).step_by(25) {

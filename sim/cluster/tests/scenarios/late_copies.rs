@@ -1,4 +1,5 @@
-//! Requests for objects are done once: whenever the device loses power, however late a copy comes, and whoever has died meanwhile.
+//! Scenarios of late copies of object requests: each request is executed once, whenever the device loses power, however late a copy
+//! arrives, and whichever hosts have died meanwhile.
 
 use crate::story::*;
 use braid_base::{DeviceId, Generation, NodeId, ObjectId, Time};
@@ -13,7 +14,7 @@ use std::time::Duration;
 const HERE: DeviceId = DeviceId(0);
 const OBJECT: ObjectId = ObjectId(1);
 const WORD: AttributeName = AttributeName::new(1, 2);
-/// How late copies come that are late: long after the host has gone on, and before it would give up.
+/// The delay of late copies: long after the host has continued, and before it would abandon the request.
 const LATE: Duration = Duration::from_secs(20);
 
 /// An array with an object on its first device, a small journal, and two hosts.
@@ -39,7 +40,7 @@ fn swap(compare: &'static str, swap: &'static str) -> ObjectCommand {
 fn result(array: &mut Cluster, op: OpId) -> ActionResult {
     match array.finish(op) {
         Ok(HostSuccess::Objects(mut results)) => results.pop().expect("there was a command").action,
-        other => panic!("the request was not done: {other:?}"),
+        other => panic!("the request failed: {other:?}"),
     }
 }
 
@@ -52,7 +53,7 @@ fn word(array: &mut Cluster, host: HostSlot) -> Bytes {
     let op = array.have_done(host, HERE, vec![get(OBJECT, WORD)]);
     match array.finish(op) {
         Ok(HostSuccess::Objects(mut results)) => results.remove(0).values.remove(0),
-        other => panic!("it can't be looked at: {other:?}"),
+        other => panic!("the counter can't be read: {other:?}"),
     }
 }
 
@@ -64,7 +65,7 @@ fn is_done(message: &Message) -> bool {
     is_answer(message, |reply| matches!(reply, Reply::Objects { .. }))
 }
 
-/// The next request of a host comes twice: now, and late.
+/// The next request of a host arrives twice: at once, and late.
 fn next_request_comes_late_again(array: &mut Cluster, host: HostSlot) {
     let (node, mut copies) = (array.node(host), 0);
     array.world.network.set_rule(move |from, _, message| {
@@ -76,8 +77,8 @@ fn next_request_comes_late_again(array: &mut Cluster, host: HostSlot) {
     });
 }
 
-/// Until the late copy of what was asked for then has come: before its host has said anything else to a device that has just crashed, if
-/// that is to be.
+/// Runs until the late copy of the request has arrived. With `restarts` the device crashes just before, so that it has no other
+/// message from the host since its restart.
 fn late_copy_comes(array: &mut Cluster, host: HostSlot, asked: Time, restarts: bool) {
     let soon = Duration::from_millis(300);
     array.run_for(asked.after(LATE - soon).since(array.world.now()));
@@ -90,7 +91,7 @@ fn late_copy_comes(array: &mut Cluster, host: HostSlot, asked: Time, restarts: b
     array.world.network.heal();
 }
 
-/// What the device's store counts.
+/// A counter of the device's store.
 fn count(array: &Cluster, what: &str) -> u64 {
     match array.world.machine(NodeId::Device(HERE)) {
         Some(Role::Device(device)) => {
@@ -100,19 +101,19 @@ fn count(array: &Cluster, what: &str) -> u64 {
     }
 }
 
-/// Answers that a device keeps for hosts that may ask again.
+/// Answers that a device keeps for hosts that may repeat their requests.
 fn answers_kept(array: &Cluster) -> u64 {
     count(array, "answers_kept")
 }
 
-/// So much is written that the journal begins anew, and only what is carried on is left of what was before.
+/// Writes until the journal wraps around, so that of its earlier records only those that were carried on remain.
 fn fill_journal(array: &mut Cluster, host: HostSlot) {
     let before = count(array, "checkpoints");
     for number in 0_u32.. {
         if count(array, "checkpoints") > before {
             return;
         }
-        assert!(number < 1_000, "a small journal is soon full");
+        assert!(number < 1_000, "the journal does not wrap around");
         done(array, host, set(OBJECT, AttributeName::new(9, 9), vec![number as u8; 10_000].into()));
     }
 }
@@ -201,7 +202,7 @@ fn a_late_swap_of_a_host_that_is_kept_out_does_nothing_whatever_its_device_went_
     for restarts in [false, true] {
         let (mut array, a, b) = array_with_object();
         let node = array.node(a);
-        // All copies come late; the host dies, and does not see it.
+        // All copies arrive late; the host has died by then.
         array.world.network.set_rule(move |from, _, message| {
             if from == node && is_request(message) { Verdict::Delay(LATE) } else { Verdict::Pass }
         });
@@ -219,9 +220,9 @@ fn a_late_swap_of_a_host_that_is_kept_out_does_nothing_whatever_its_device_went_
     }
 }
 
-/// One host has another kept out, and what that has asked for will not happen any more.
+/// A host has another host fenced, so that unanswered requests of that one will not be executed any more.
 fn keep_out(array: &mut Cluster, by: HostSlot, node: NodeId) {
-    let NodeId::Host(out) = node else { panic!("hosts are kept out") };
+    let NodeId::Host(out) = node else { panic!("only hosts are fenced") };
     let others = array.slots().map(|slot| array.node(slot)).filter(|other| *other != node);
     let except = others.filter_map(|node| match node {
         NodeId::Host(generation) => Some(generation),
@@ -245,19 +246,19 @@ fn answers_for_a_host_that_died_are_kept_until_it_is_kept_out_and_those_for_othe
     );
     let lost: Vec<OpId> = (0..50).map(|_| array.have_done(a, HERE, vec![addition()])).collect();
     array.run_for(Duration::from_millis(300));
-    assert!(answers_kept(&array) >= lost.len() as u64, "nobody has heard them");
+    assert!(answers_kept(&array) >= lost.len() as u64, "the device keeps answers that did not reach their hosts");
     array.crash(node);
     array.world.network.heal();
     for _ in 0..200 {
         done(&mut array, b, addition());
     }
     array.run_for(Duration::from_secs(2));
-    assert_eq!(answers_kept(&array), lost.len() as u64, "those of one who lives are not kept for long");
+    assert_eq!(answers_kept(&array), lost.len() as u64, "answers to a living host are not kept for long");
     restart(&mut array, 0);
     array.run_for(Duration::from_secs(2));
     assert!(answers_kept(&array) >= lost.len() as u64);
     keep_out(&mut array, b, node);
-    assert_eq!(answers_kept(&array), 0, "nobody will ask for them");
+    assert_eq!(answers_kept(&array), 0, "a fenced host will not ask again");
     restart(&mut array, 0);
     array.run_for(Duration::from_secs(2));
     assert_eq!(answers_kept(&array), 0);

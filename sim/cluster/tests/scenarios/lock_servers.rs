@@ -1,4 +1,4 @@
-//! Hosts and lock servers that fall silent, under locks of a lock server.
+//! Scenarios of hosts and lock servers that fall silent, with locks of a lock server.
 
 use crate::story::*;
 use braid_base::{LockServerId, NodeId};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const BOTH: [Ordering; 2] = [Ordering::ServerLock, Ordering::CallbackLock];
 
-/// Writes a block and says how long that took.
+/// Writes a block and returns how long that took.
 fn time_of_write(array: &mut Cluster, host: HostSlot, offset: u64) -> Duration {
     let asked_at = array.world.now();
     let write = array.write(host, offset, BLOCK);
@@ -20,7 +20,7 @@ fn time_of_write(array: &mut Cluster, host: HostSlot, offset: u64) -> Duration {
     array.world.now().since(asked_at)
 }
 
-/// A host writes, keeps its lock under callback locking, and begins to write again: all its writes are this late.
+/// A host writes, keeps its lock under callback locking, and starts another write, whose messages are delayed by `late`.
 fn begin_late_write(array: &mut Cluster, host: HostSlot, late: Duration) {
     time_of_write(array, host, 0);
     let writer = array.node(host);
@@ -31,9 +31,9 @@ fn begin_late_write(array: &mut Cluster, host: HostSlot, late: Duration) {
     array.run_for(Duration::from_millis(20));
 }
 
-/// A new generation takes the place of a host that was shut out.
+/// A new generation takes the slot of a fenced host.
 fn replace_fenced(array: &mut Cluster, host: HostSlot) {
-    assert_eq!(array.fenced(), [host], "it has heard that it is fenced, and nobody else is");
+    assert_eq!(array.fenced(), [host], "the host knows that it is fenced, and no other host is fenced");
     array.crash(array.node(host));
     array.replace_host(host, LocalClock::exact(array.world.now()));
 }
@@ -61,7 +61,7 @@ fn a_host_that_sleeps_loses_its_locks_with_its_lease_and_its_late_write_is_refus
         array.world.stall(array.node(a), Duration::from_secs(12));
         let took = time_of_write(&mut array, b, 0);
         assert!(took > Duration::from_secs(3) && took < A_LEASE, "{ordering}: {took:?}");
-        // The late write comes to the devices, and then the sleeper wakes.
+        // The late write reaches the devices, and then the stalled host wakes.
         array.run_for(Duration::from_secs(10));
         replace_fenced(&mut array, a);
         let read = array.read(a, 0, BLOCK);
@@ -79,7 +79,7 @@ fn every_device_that_may_serve_keeps_a_host_out_before_another_is_granted_its_lo
         array.crash(array.node(a));
         let begun = array.world.now();
         array.run_for(Duration::from_secs(3));
-        // One of the devices can't be told by the monitor. Until its lease has run out, it serves.
+        // The monitor can't reach one of the devices, which serves until its lease has expired.
         array.world.network.cut(NodeId::Monitor, device(3));
         array.world.network.cut(device(3), NodeId::Monitor);
         let granted = Rc::new(Cell::new(false));
@@ -99,14 +99,17 @@ fn every_device_that_may_serve_keeps_a_host_out_before_another_is_granted_its_lo
             }
         };
         while !granted.get() {
-            assert!(array.world.now().since(begun) < Duration::from_secs(12), "{ordering}: it is never granted");
+            assert!(array.world.now().since(begun) < Duration::from_secs(12), "{ordering}: the lock is never granted");
             array.run_for(Duration::from_micros(100));
         }
         assert!((0..5).all(|number| !serves(&array, number)), "{ordering}");
-        assert!(array.world.now().since(begun) > Duration::from_secs(6), "{ordering}: device 3 was waited for");
+        assert!(
+            array.world.now().since(begun) > Duration::from_secs(6),
+            "{ordering}: the lock was granted before the lease of device 3 had expired"
+        );
         array.world.network.heal();
         assert_eq!(array.finish(write), DONE);
-        // The late write finds itself kept out of there, too.
+        // This device, too, refuses the late write.
         array.run_for(Duration::from_secs(30));
         all_is_well(array);
     }
@@ -166,7 +169,7 @@ fn without_their_lock_server_hosts_answer_with_an_error_in_time_and_go_on_when_i
         array.restart_lock_server(LockServerId(0));
         assert!(time_of_write(&mut array, b, 0) < A_LEASE, "{ordering}");
         assert!(time_of_write(&mut array, a, 4 * BLOCK) < A_LEASE, "{ordering}");
-        assert!(array.fenced().is_empty(), "{ordering}: nobody is at fault");
+        assert!(array.fenced().is_empty(), "{ordering}: no host was silent for too long");
         all_is_well(array);
     }
 }
@@ -176,16 +179,20 @@ fn a_lock_server_that_starts_again_grants_nothing_that_is_still_held() {
     for ordering in BOTH {
         let (mut array, a, b) = array_by(ordering);
         begin_late_write(&mut array, a, Duration::from_secs(2));
-        // For a second it can't hear from the one that holds the lock.
+        // For a second it receives nothing from the host that holds the lock.
         let holder = array.node(a);
         array.world.network.cut(holder, LOCK_SERVER);
         restart_lock_server(&mut array);
         let write = array.write(b, 0, BLOCK);
         array.run_for(Duration::from_secs(1));
-        assert_eq!(array.asked().count(), 2, "{ordering}: it waits for the other to say what it holds");
+        assert_eq!(
+            array.asked().count(),
+            2,
+            "{ordering}: the lock server waits until the other host has reported its locks"
+        );
         array.world.network.join(holder, LOCK_SERVER);
         assert_eq!(array.finish(write), DONE);
-        assert!(array.fenced().is_empty(), "{ordering}: both have said what they hold");
+        assert!(array.fenced().is_empty(), "{ordering}: both hosts have reported their locks");
         all_is_well(array);
     }
 }
@@ -201,7 +208,7 @@ fn a_host_that_dies_while_its_lock_server_is_down_is_fenced_by_the_next_start() 
         array.restart_lock_server(LockServerId(0));
         let took = time_of_write(&mut array, b, 0);
         assert!(took > Duration::from_secs(3) && took < A_LEASE, "{ordering}: {took:?}");
-        // The dead host's write is still on its way.
+        // The write of the dead host is still in transit.
         array.run_for(Duration::from_secs(8));
         all_is_well(array);
     }
@@ -215,7 +222,7 @@ fn locks_given_back_while_the_server_was_away_are_free() {
         if unlock && from != to { Verdict::Drop } else { Verdict::Pass }
     };
     let write = array.write(a, 0, BLOCK);
-    // Long enough for the lock, and not for the unlock.
+    // Long enough for the lock, and too short for the unlock.
     array.run_for(Duration::from_micros(200));
     array.world.network.set_rule(server_is_deaf);
     assert_eq!(array.finish(write), DONE);

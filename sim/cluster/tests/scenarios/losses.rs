@@ -1,4 +1,5 @@
-//! Devices that are gone for good: what redundancy covers is served and heals, and a dead device keeps no other one out.
+//! Scenarios in which devices are gone for good: blocks that redundancy covers are served and rebuilt, and a dead device does not
+//! prevent the return of others.
 
 use crate::story::*;
 use braid_base::{DeviceId, MemberState};
@@ -19,7 +20,7 @@ fn is(array: &Cluster, number: u16, wanted: MemberState) -> bool {
     member_state(array, number) == Some(wanted)
 }
 
-/// An operator has a dead device's disk replaced by an empty one, which is there at once if nobody objects.
+/// An operator has a dead device's disk replaced by an empty one, which is brought at once unless the request is refused.
 fn ask_to_replace(array: &mut Cluster, host: HostSlot, number: u16, lose: bool) -> HostOutcome {
     let (disk, blocks) = (array.new_disk(), array.disk_blocks());
     let request = Administration::Replace { device: DeviceId(number), disk, blocks, lose };
@@ -76,19 +77,19 @@ fn a_copy_that_came_back_knows_what_another_has_missed_meanwhile() {
             let (mut array, a, b) = three_copies(ordering);
             lose(&mut array, 1);
             lose(&mut array, 2);
-            // Only device 0 hears of these.
+            // Only device 0 receives these writes.
             write(&mut array, a, 0, 3 * BLOCK);
             write(&mut array, b, 7 * BLOCK, 2 * BLOCK);
             array.run_for(Duration::from_secs(1));
             array.restart_device(DeviceId(1));
             if returns_early {
-                // It may be brought something before the other one is in, or not.
+                // The device may receive some blocks before the other device is in, or not.
                 array.restart_device(DeviceId(2));
                 array.run_for(Duration::from_millis(1_200));
                 array.crash(device(2));
             }
             wait_in(&mut array, 1);
-            // Device 0 dies, and with it its own list of what device 2 lacks.
+            // Device 0 dies, and with it its own record of the blocks that device 2 missed.
             lose(&mut array, 0);
             write(&mut array, a, 4 * BLOCK, BLOCK);
             array.restart_device(DeviceId(2));
@@ -103,7 +104,7 @@ fn a_copy_that_came_back_knows_what_another_has_missed_meanwhile() {
     }
 }
 
-/// A pause between what one device is brought and the next.
+/// The coordinator pauses between the resync of one device and that of the next.
 #[test]
 fn two_copies_that_return_together_are_brought_everything_though_the_third_dies_in_between() {
     for round in 0..30 {
@@ -118,7 +119,7 @@ fn two_copies_that_return_together_are_brought_everything_though_the_third_dies_
         wait_until(&mut array, "one of them is in", first_is_in);
         array.run_for(Duration::from_millis(round));
         array.crash(device(0));
-        // The recovery coordinator dies with what it knew, too.
+        // The recovery coordinator dies, too.
         array.crash(array.node(a));
         wait_until(&mut array, "the third is out", |array| is(array, 0, MemberState::Out));
         wait_in(&mut array, 1);
@@ -139,7 +140,7 @@ fn the_last_copy_stays_in_and_nothing_is_lost() {
         array.crash(device(number));
     }
     array.run_for(A_WHILE);
-    assert!((0..3).all(|number| is(&array, number, MemberState::In)), "nobody has what the others would need");
+    assert!((0..3).all(|number| is(&array, number, MemberState::In)), "no remaining device has all blocks");
     array.restart_device(DeviceId(1));
     wait_until(&mut array, "the others are out", |array| {
         [0, 2].iter().all(|number| is(array, *number, MemberState::Out))
@@ -168,7 +169,7 @@ fn a_dead_device_on_which_nothing_lies_keeps_no_other_one_out() {
         let begun = array.world.now();
         wait_in(&mut array, 1);
         assert!(array.world.now().since(begun) < A_LEASE, "{ordering}");
-        // It goes in the midst of a survey, too.
+        // The device crashes in the middle of a survey, too.
         array.restart_device(DeviceId(3));
         array.run_for(A_LEASE);
         lose(&mut array, 1);
@@ -181,7 +182,7 @@ fn a_dead_device_on_which_nothing_lies_keeps_no_other_one_out() {
     }
 }
 
-/// Two disks of a longer ring are gone, and some stripes lie on both: their operator gives these up.
+/// Two disks of a longer ring are gone, and some stripes lie on both: the operator gives these up.
 #[test]
 fn what_two_disks_of_a_longer_ring_had_alone_is_given_up_and_the_rest_heals() {
     let layouts = [("raid5:2+1", 5), ("raid1:2", 4)];
@@ -194,7 +195,8 @@ fn what_two_disks_of_a_longer_ring_had_alone_is_given_up_and_the_rest_heals() {
         }
         array.crash(device(1));
         array.run_for(A_WHILE);
-        // If one has gone first, it is out. The other can't be done without; nor any, if they went together.
+        // If one device was lost first, it is out. No other device can replace the second one; nor either, if both were lost
+        // together.
         assert!(
             is(&array, 0, if at_once { MemberState::In } else { MemberState::Out }) && is(&array, 1, MemberState::In)
         );
@@ -206,13 +208,13 @@ fn what_two_disks_of_a_longer_ring_had_alone_is_given_up_and_the_rest_heals() {
         assert_eq!(ask_to_replace(&mut array, b, 1, false), refused(0), "{layout}");
         let serves = Err(HostError::AdminError(AdminError::NeedsOthers { others: vec![DeviceId(0), DeviceId(1)] }));
         if layout == "raid5:2+1" {
-            assert_eq!(ask_to_replace(&mut array, b, 2, true), serves, "{layout}: this one is alive");
+            assert_eq!(ask_to_replace(&mut array, b, 2, true), serves, "{layout}: this device is alive");
         }
         array.gives_up = true;
         assert_eq!(ask_to_replace(&mut array, b, 1, true), DONE, "{layout}");
         wait_in(&mut array, 0);
         wait_in(&mut array, 1);
-        // Just the stripes with units on both have lost what lay there.
+        // Only the stripes with units on both devices have lost blocks.
         let volume = array.volume().clone();
         let blocks = volume.layout.data_units() as u64;
         for stripe in 0..volume.stripes() {
@@ -225,13 +227,13 @@ fn what_two_disks_of_a_longer_ring_had_alone_is_given_up_and_the_rest_heals() {
                 let outcome = array.finish(read);
                 if is_broken && [0, 1].contains(&place) {
                     let lost = matches!(outcome, Err(HostError::Device { failure: Failure::Lost { .. }, .. }));
-                    assert!(lost, "{layout}: block {number} is lost, and its error says so: {outcome:?}");
+                    assert!(lost, "{layout}: block {number} is lost, and reads must report that: {outcome:?}");
                 } else {
                     assert!(outcome.is_ok(), "{layout}: block {number} is there: {outcome:?}");
                 }
             }
         }
-        // What is written is there again, with its redundancy.
+        // After a write the content is complete again, with its redundancy.
         fill(&mut array, b);
         all_is_well(array);
     }

@@ -1,4 +1,4 @@
-//! Scripted scenarios, each a story with its outcome in the name.
+//! Scripted scenarios, each with its outcome in its name.
 
 mod abandoned;
 mod attribute_volumes;

@@ -1,4 +1,4 @@
-//! A volume moves to another layout and other devices, and its users go on.
+//! Scenarios in which a volume is migrated to another layout and other devices while it is used.
 
 use crate::story::*;
 use braid_base::DeviceId;
@@ -9,7 +9,7 @@ use braid_wire::Ordering;
 use braid_world::Verdict;
 use std::time::Duration;
 
-/// A mirror of 40 blocks on devices 0 and 1, with five more devices in the array.
+/// A RAID 1 volume of 40 blocks on devices 0 and 1, with five more devices in the array.
 fn mirror(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
     let lock_servers = ordering.needs_lock_server().into();
     array_of(Options { ordering, lock_servers, other_devices: 5, ..Options::calm("raid1:2", 2, 4, 10) })
@@ -23,7 +23,7 @@ fn ring(devices: &[u16]) -> Vec<DeviceId> {
     devices.iter().copied().map(DeviceId).collect()
 }
 
-/// Copied altogether: so many blocks, none of them lost.
+/// The number of blocks copied, none of which may be lost.
 fn copied(outcome: HostOutcome) -> u64 {
     match outcome {
         Ok(HostSuccess::Migrated(report)) if report.lost == 0 => report.copied,
@@ -33,11 +33,11 @@ fn copied(outcome: HostOutcome) -> u64 {
 
 fn wait_idle(array: &mut Cluster) {
     wait_until(array, "nothing is under way", Cluster::is_volume_idle);
-    // Those who committed have been told.
+    // Users have their answers; devices learn of the commits.
     array.run_for(Duration::from_secs(1));
 }
 
-/// Both hosts write here and there, in part and as a whole, some of it zeros, all at the same time.
+/// Both hosts write concurrently to several places: parts of stripes and whole stripes, some of them zeros.
 fn write_about(array: &mut Cluster, hosts: [HostSlot; 2], round: u64) {
     let mut writes = Vec::new();
     for step in 0..6 {
@@ -61,7 +61,7 @@ fn a_volume_moves_under_the_writes_of_two_hosts_whatever_orders_them() {
         let (mut array, a, b) = mirror(ordering);
         write_about(&mut array, [a, b], 0);
         wait_idle(&mut array);
-        // There, to devices that are on both rings, and back to where it was.
+        // To another ring, with devices that are on both rings, and back.
         for (to, devices) in [
             (layout("raid5:3+1", 4, 2), ring(&[1, 2, 3, 4])),
             (layout("raid5:4+1", 5, 4), ring(&[4, 3, 2, 1, 0])),
@@ -111,7 +111,7 @@ fn who_copies_dies_and_another_goes_on() {
     write_about(&mut array, [a, b], 1);
     wait_idle(&mut array);
     array.begin_move(a, layout("raid5:3+1", 4, 2), ring(&[3, 4, 5, 6])).expect("devices have room");
-    // It dies with copies half made.
+    // The host dies in the middle of its copies.
     array
         .world
         .network

@@ -1,4 +1,4 @@
-//! The monitor dies, is cut off, or hears what others don't: who is in is always agreed.
+//! Scenarios in which the monitor dies, is cut off, or receives messages that others don't: all nodes must agree on the membership.
 
 use crate::story::*;
 use braid_base::{DeviceId, MemberState, NodeId, Time};
@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Some devices of a node's can't speak with it, nor it with them.
+/// Cuts the connections between a node and some others, in both directions.
 fn cut_off(array: &mut Cluster, one: NodeId, others: &[NodeId]) {
     for other in others {
         array.world.network.cut(one, *other);
@@ -17,7 +17,7 @@ fn cut_off(array: &mut Cluster, one: NodeId, others: &[NodeId]) {
     }
 }
 
-/// Power fails at the monitor, and it is there again after a while.
+/// Makes the monitor lose power, and restarts it after a while.
 fn restart_monitor_after(array: &mut Cluster, span: Duration) {
     array.crash(NodeId::Monitor);
     array.run_for(span);
@@ -36,7 +36,7 @@ fn an_epoch_that_was_written_and_never_told_is_lived_by_all_when_the_monitor_is_
         array.crash(device(4));
         let asked = array.write(a, 0, BLOCK);
         wait_until(&mut array, "it is out", |array| epoch(array) == 2);
-        // The device comes back just now, and knows of nothing.
+        // The device returns at this moment, and knows no membership.
         array.restart_device(DeviceId(4));
         restart_monitor_after(&mut array, unavailable);
         array.world.network.heal();
@@ -56,7 +56,7 @@ fn a_monitor_that_dies_while_it_writes_an_epoch_has_either_written_it_or_not() {
             array.world.disk_mut(NodeId::Monitor).expect("it has one").crash_at(point);
             array.crash(device(4));
             let asked = array.write(a, 0, BLOCK);
-            // Some points are never come to, if it has not so much to write.
+            // Some points are never reached, if the monitor has fewer writes.
             array.run_for(Duration::from_secs(6));
             if device_returns {
                 array.restart_device(DeviceId(4));
@@ -103,7 +103,7 @@ fn without_its_monitor_the_array_pauses_after_a_lease_and_loses_nothing() {
         }
         assert!(array.world.now().since(back) < A_LEASE, "{ordering}");
         array.run_for(A_WHILE);
-        assert_eq!(epoch(&array), 1, "{ordering}: nobody was at fault");
+        assert_eq!(epoch(&array), 1, "{ordering}: no device was silent for too long");
         all_is_well(array);
     }
 }
@@ -118,7 +118,7 @@ fn a_device_that_dies_while_the_monitor_is_away_is_taken_out_a_lease_after_that_
     array.run_for(Duration::from_secs(9));
     array.restart_monitor();
     array.run_for(Duration::from_millis(3_900));
-    assert_eq!(epoch(&array), 1, "for all it knows, the device may have a lease");
+    assert_eq!(epoch(&array), 1, "the monitor can't know that the device has no lease");
     assert_eq!(array.finish(asked), DONE);
     assert_eq!(member_state(&array, 0), Some(MemberState::Out));
     write(&mut array, b, 4 * BLOCK, 4 * BLOCK);
@@ -132,7 +132,7 @@ fn a_device_that_can_not_reach_the_monitor_serves_no_more_when_it_is_out() {
     for ordering in KEPT_APART {
         let (mut array, a, b) = array_by(ordering);
         fill(&mut array, a);
-        // A host that hears nothing of the monitor either, so that it goes on in the old epoch.
+        // This host receives nothing from the monitor either, so it continues in the old epoch.
         let cut = [array.node(b), device(0)];
         cut_off(&mut array, NodeId::Monitor, &cut);
         let answers = Rc::new(RefCell::new(Vec::new()));
@@ -149,12 +149,12 @@ fn a_device_that_can_not_reach_the_monitor_serves_no_more_when_it_is_out() {
         });
         wait_until(&mut array, "it is out", |array| member_state(array, 0) == Some(MemberState::Out));
         answers.take();
-        // Block 5 is on device 0, too; in a stripe of its own, since locks of a server would hold up others.
+        // Block 5 is on device 0, too, but in another stripe, because locks of a lock server would block other hosts.
         let theirs = array.write(b, 5 * BLOCK, BLOCK);
         write(&mut array, a, 0, BLOCK);
         content(&mut array, a, 0, 4 * BLOCK);
         array.run_for(Duration::from_secs(5));
-        assert!(answers.take().is_empty(), "{ordering}: who serves without a lease knows not who else is served");
+        assert!(answers.take().is_empty(), "{ordering}: a device without a lease must not answer");
         array.world.network.heal();
         assert_eq!(array.finish(theirs), DONE);
         wait_in(&mut array, 0);
@@ -166,7 +166,7 @@ fn a_device_that_can_not_reach_the_monitor_serves_no_more_when_it_is_out() {
 fn a_lease_that_was_long_on_its_way_ends_no_later_for_that() {
     let (mut array, a, b) = array_by(Ordering::Timestamp);
     fill(&mut array, a);
-    // What the monitor says to device 0 comes late, so that each lease has a second left; and one host hears nothing of it at all.
+    // Messages of the monitor to device 0 are late, so that each lease has a second left; and one host receives none.
     array.world.network.set_rule(|from, to, _| {
         let late = from == NodeId::Monitor && to == device(0);
         if late { Verdict::Delay(Duration::from_secs(3)) } else { Verdict::Pass }
@@ -178,7 +178,7 @@ fn a_lease_that_was_long_on_its_way_ends_no_later_for_that() {
     array.world.network.cut(device(0), NodeId::Monitor);
     wait_until(&mut array, "it is out", |array| member_state(array, 0) == Some(MemberState::Out));
     write(&mut array, a, 0, BLOCK);
-    // In its old epoch, the host reads from device 0 what others have written without that.
+    // In its old epoch, the host reads from device 0 blocks that others have written without this device.
     let read = array.read(b, 0, BLOCK);
     array.run_for(Duration::from_secs(1));
     array.world.network.heal();
@@ -222,7 +222,7 @@ fn a_device_that_the_monitor_hears_and_does_not_reach_is_taken_out_since_it_serv
     all_is_well(array);
 }
 
-/// Writes all the time; how long the longest took.
+/// Writes repeatedly; returns the longest duration of a write.
 fn write_for(array: &mut Cluster, host: HostSlot, span: Duration) -> Duration {
     let end = array.world.now().after(span);
     let mut longest = Duration::ZERO;
@@ -253,7 +253,7 @@ fn a_device_that_hears_nobody_costs_users_a_lease_and_a_second() {
     }
 }
 
-/// Requests in a new epoch come to devices that have yet to take it over: they are not sent again only half a second later.
+/// Devices that have not adopted a new epoch yet receive requests of that epoch: these must not be repeated only half a second later.
 #[test]
 fn an_epoch_costs_users_no_more_than_it_takes_all_devices_to_take_it_over() {
     for ordering in KEPT_APART {
@@ -300,7 +300,7 @@ fn a_host_that_cannot_reach_a_returning_device_does_not_keep_it_from_coming_back
         fill(&mut array, a);
         lose(&mut array, 4);
         write(&mut array, b, 4 * BLOCK, 4 * BLOCK);
-        // It would be the recovery coordinator; what it does not reach is the device, or one of those that it has to ask.
+        // This host would be the recovery coordinator; it can't reach the device, or another device from which it has to read.
         let (oldest, cut) = (array.node(a), if also_another { 0 } else { 4 });
         cut_off(&mut array, oldest, &[device(cut)]);
         array.run_for(Duration::from_secs(2));
@@ -311,7 +311,7 @@ fn a_host_that_cannot_reach_a_returning_device_does_not_keep_it_from_coming_back
     }
 }
 
-/// The recovery coordinator loses it only when it has begun.
+/// The recovery coordinator loses its connection to the device only after it has begun.
 #[test]
 fn a_helper_that_reaches_the_device_no_more_is_relieved() {
     let (mut array, a, b) = array_by(Ordering::Timestamp);
@@ -347,7 +347,7 @@ fn a_device_that_finds_no_space_on_its_return_is_done_without_until_it_does() {
     assert!(longest > Duration::from_secs(4) && longest < A_LEASE + Duration::from_secs(1), "{longest:?}");
     let begun = epoch(&array);
     array.run_for(Duration::from_secs(120));
-    assert!(epoch(&array) - begun < 20, "it comes back later each time: {}", epoch(&array) - begun);
+    assert!(epoch(&array) - begun < 20, "the device returns later each time: {}", epoch(&array) - begun);
     array.world.disk_mut(device(2)).expect("it has one").set_full(false);
     wait_in(&mut array, 2);
     for number in 0..100 {
@@ -382,7 +382,7 @@ fn leases_go_by_clocks_that_nobody_sets() {
     array.world.step_clock(NodeId::Monitor, -2 * YEAR);
     array.run_for(Duration::from_secs(6));
     write(&mut array, b, 0, BLOCK);
-    // The whole machine starts again, and counts from anywhere.
+    // The monitor's computer reboots, and its timers' clock starts at any value.
     for reading in [Time(0), Time(1 << 60)] {
         array.crash(NodeId::Monitor);
         array.world.reboot_clock(NodeId::Monitor, reading);
@@ -394,7 +394,7 @@ fn leases_go_by_clocks_that_nobody_sets() {
     assert_eq!(epoch(&array), 1);
     lose(&mut array, 0);
     write(&mut array, a, 0, BLOCK);
-    // A device, too.
+    // The device's computer reboots, too.
     array.world.reboot_clock(device(0), Time(1 << 60));
     welcome(&mut array, 0);
     wait_in(&mut array, 0);
@@ -405,7 +405,7 @@ fn leases_go_by_clocks_that_nobody_sets() {
 fn late_news_of_an_earlier_epoch_is_no_news() {
     let (mut array, a, b) = array_by(Ordering::Timestamp);
     fill(&mut array, a);
-    // All that the monitor says to a host and a device comes late, and out of order.
+    // All messages of the monitor to a host and a device are late and reordered.
     let (slow, mut count) = (array.node(b), 0);
     array.world.network.set_rule(move |from, to, _| {
         count += 1;
@@ -426,7 +426,7 @@ fn late_news_of_an_earlier_epoch_is_no_news() {
 fn requests_of_another_epoch_are_refused_by_those_who_know_better_and_send_the_others_for_news() {
     let (mut array, a, b) = array_by(Ordering::Timestamp);
     fill(&mut array, a);
-    // One host and one device don't hear of the change until they ask.
+    // One host and one device don't learn of the change until they ask.
     let deaf = [array.node(b), device(1)];
     array.world.network.set_rule(move |from, to, message| {
         let told = matches!(message, Message::MonitorAnswer(answer) if answer.reply == MonitorReply::Changed);
@@ -437,7 +437,7 @@ fn requests_of_another_epoch_are_refused_by_those_who_know_better_and_send_the_o
     write(&mut array, b, 4 * BLOCK, BLOCK);
     write(&mut array, a, BLOCK, BLOCK);
     let took = array.world.now().since(begun);
-    assert!(took < Duration::from_millis(600), "who is told of a later epoch asks at once: {took:?}");
+    assert!(took < Duration::from_millis(600), "a host that learns of a later epoch asks at once: {took:?}");
     array.world.network.heal();
     welcome(&mut array, 4);
     wait_in(&mut array, 4);

@@ -1,4 +1,5 @@
-//! Objects that hold bytes and attributes: done once, and durable, whatever becomes of messages, devices and hosts.
+//! Scenarios of objects with bytes and attributes: requests are executed once and durably, whatever happens to messages, devices and
+//! hosts.
 
 use crate::story::*;
 use braid_base::{DeviceId, ObjectId};
@@ -36,7 +37,7 @@ fn done(array: &mut Cluster, host: HostSlot, request: HostRequest) -> ActionResu
 fn result(outcome: Result<HostSuccess, HostError>) -> ActionResult {
     match outcome {
         Ok(HostSuccess::Objects(mut results)) => results.pop().expect("there was one command").action,
-        other => panic!("the request was not done: {other:?}"),
+        other => panic!("the request failed: {other:?}"),
     }
 }
 
@@ -85,7 +86,7 @@ fn who_waits_for_an_attribute_hears_of_its_change() {
     done(&mut array, b, swap(b"other", b"x"));
     done(&mut array, b, swap(b"", b"mine"));
     assert_eq!(array.finish(op), Ok(HostSuccess::Value(Bytes::from_static(b"mine"))));
-    // Nothing happens: it is told so when its time is up.
+    // The value does not change: the host answers at the time-out.
     let op = array.ask(a, wait(Bytes::from_static(b"mine"), Duration::from_secs(2)));
     assert_eq!(array.finish(op), Ok(HostSuccess::Value(Bytes::from_static(b"mine"))));
 }

@@ -1,4 +1,5 @@
-//! A device comes with another disk than it had: an empty one, or an old copy of its own. Nobody takes that for what it has written.
+//! Scenarios in which a device has another disk than before: an empty disk, or an old copy of its own. The array must not take it for
+//! the disk with the device's latest writes.
 
 use crate::story::*;
 use braid_base::{DeviceId, MemberState};
@@ -7,12 +8,12 @@ use braid_wire::{Message, MonitorReply};
 use braid_world::{Disk, Verdict};
 use std::time::Duration;
 
-/// Puts a disk into a device that is down; the one that it had.
+/// Replaces the disk of a device that is down; returns the old disk.
 fn swap(array: &mut Cluster, number: u16, disk: Disk) -> Disk {
     std::mem::replace(array.world.disk_mut(device(number)).expect("it has one"), disk)
 }
 
-/// The device has the wrong disk, and stays out of it; with its own it is resynchronised.
+/// The device has the wrong disk and stays out; with its own disk it is resynchronised.
 fn is_refused_until_it_has(mut array: Cluster, number: u16, own: Disk) {
     let (a, b) = (braid_cluster::HostSlot(0), braid_cluster::HostSlot(1));
     let whole = content(&mut array, a, 0, 12 * BLOCK);
@@ -29,7 +30,7 @@ fn is_refused_until_it_has(mut array: Cluster, number: u16, own: Disk) {
     all_is_well(array);
 }
 
-/// What the monitor tells everybody comes to the device before, after, or long after its own question is answered.
+/// The monitor's announcement reaches the device before, after, or long after the answer to the device's own question.
 fn delay_news(array: &mut Cluster, number: u16, wait: Duration) {
     array.world.network.set_rule(move |_, to, message| {
         let asks = matches!(message, Message::MonitorRequest(_));

@@ -1,5 +1,6 @@
-//! Records of a device, or of the monitor, are damaged while their machine is down. What has a second copy is made good from that; a device
-//! whose journal is damaged has lost what it held, says so, and is given an empty disk. Users hear of neither.
+//! Scenarios in which records of a device or of the monitor are damaged while their machine is down. A record with a second copy is
+//! restored from that. A device whose journal is damaged has lost its content: it reports this, and gets an empty disk. Users notice
+//! neither.
 
 use crate::healing::renew;
 use crate::story::*;
@@ -16,7 +17,7 @@ fn number(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
-/// Where the batches of a device's journal begin, in their order.
+/// The offsets of the batches in a device's journal, in order.
 fn batches(array: &Cluster, of: u16) -> Vec<u64> {
     let disk = array.world.disk(device(of)).expect("it has one");
     let superblock = disk.peek(0, SECTOR);
@@ -50,7 +51,7 @@ fn a_device_with_a_damaged_journal_says_so_and_is_replaced_and_nobody_hears_of_i
             if unreadable {
                 disk.lose(at..at + SECTOR as u64).expect("there is a sector");
             } else {
-                // In the header, so that the bit counts.
+                // In the header, so that the flipped bit matters.
                 disk.flip(at + 20, 0);
             }
             array.restart_device(DeviceId(1));
@@ -61,7 +62,7 @@ fn a_device_with_a_damaged_journal_says_so_and_is_replaced_and_nobody_hears_of_i
             let says_so = |array: &Cluster| {
                 matches!(service(array, 1), Service::Unusable(StoreError::Damaged { part: "journal", .. }))
             };
-            wait_until(&mut array, "it says so", says_so);
+            wait_until(&mut array, "the device reports its loss", says_so);
             wait_until(&mut array, "it is out", |array| member_state(array, 1) == Some(MemberState::Out));
             write(&mut array, b, 2 * BLOCK, 3 * BLOCK);
             renew(&mut array, a, 1);
@@ -80,7 +81,7 @@ fn a_damaged_copy_of_the_monitors_record_costs_nothing() {
         lose(&mut array, 4);
         write(&mut array, b, 0, 4 * BLOCK);
         let epoch_before = epoch(&array);
-        // First this copy, and when that is made good, the other.
+        // First this copy and, when it is restored, the other.
         for damaged in [copy, half - copy] {
             array.run_for(Duration::from_secs(1));
             array.crash(NodeId::Monitor);

@@ -1,4 +1,5 @@
-//! A device catches up: its recovery coordinator dies, it goes out again, and all write to it meanwhile.
+//! Scenarios of a resynchronisation: the recovery coordinator dies, the device is taken out again, and all hosts write to the device
+//! meanwhile.
 
 use crate::story::*;
 use braid_base::{DeviceId, MemberState, NodeId};
@@ -10,16 +11,16 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Stripes, each with a unit on every device.
+/// The number of stripes, each with a unit on every device.
 const STRIPES: u64 = 24;
 
-/// Device 4 is out, and has missed something of every stripe.
+/// Device 4 is out, and has missed a part of every other stripe.
 fn long_list(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
     let lock_servers = ordering.needs_lock_server().into();
     let (mut array, a, b) = array_of(Options { ordering, lock_servers, ..Options::calm("raid5:4+1", 5, 1, STRIPES) });
     fill(&mut array, a);
     lose(&mut array, 4);
-    // Not one run, so that there is much to do.
+    // Every other stripe, so that the missed blocks are many separate runs.
     for stripe in (0..STRIPES).step_by(2) {
         write(&mut array, a, stripe * 4 * BLOCK, 2 * BLOCK);
         write(&mut array, b, (stripe * 4 + 2) * BLOCK, BLOCK);
@@ -32,7 +33,7 @@ fn says_it_is_done(message: &Message) -> bool {
     matches!(message, Message::MonitorRequest(request) if matches!(request.command, MonitorCommand::CaughtUp { .. }))
 }
 
-/// From now on, device 4 takes only so many writes.
+/// From now on, device 4 accepts only `count` devwrites.
 fn let_through(array: &mut Cluster, mut count: usize) {
     array.world.network.set_rule(move |_, to, message| {
         if to != device(4) || !is_write(message) {
@@ -68,7 +69,9 @@ fn a_helper_that_dies_is_followed_by_another() {
             replace(&mut array, a);
             array.world.network.heal();
             let next = array.node(b);
-            wait_until(&mut array, "another one helps", |array| recovery_coordinator(array) == Some(next));
+            wait_until(&mut array, "another host is the recovery coordinator", |array| {
+                recovery_coordinator(array) == Some(next)
+            });
             wait_in(&mut array, 4);
             all_is_well(array);
         }
@@ -86,7 +89,7 @@ fn a_helper_that_sleeps_is_followed_by_another_and_says_nothing_wrong_when_it_wa
     array.world.network.heal();
     wait_in(&mut array, 4);
     write(&mut array, b, 0, 4 * BLOCK);
-    // It is out again when the sleeper says, of its first return, that all is there.
+    // The device is out again when the old coordinator wakes and reports, about the first return, that the resync is complete.
     lose(&mut array, 4);
     write(&mut array, b, 4 * BLOCK, 8 * BLOCK);
     welcome(&mut array, 4);
@@ -118,9 +121,9 @@ fn a_device_that_goes_again_while_it_catches_up_begins_again() {
             });
             welcome(&mut array, 4);
             wait_in(&mut array, 4);
-            // Of every fifth stripe, it has the fourth block.
+            // In every fifth stripe, its block is the fourth.
             let before = (0..STRIPES).filter(|stripe| stripe % 2 == 0 && stripe % 5 != 4);
-            assert_eq!(brought.take(), before.collect(), "{ordering}: all of it is on record still");
+            assert_eq!(brought.take(), before.collect(), "{ordering}: all missed blocks are still on record");
             all_is_well(array);
         }
     }
@@ -130,7 +133,7 @@ fn a_device_that_goes_again_while_it_catches_up_begins_again() {
 fn what_was_brought_last_is_there_when_the_device_goes_the_moment_it_is_in() {
     for after in [0, 1, 2, 5, 20] {
         let (mut array, a, b) = long_list(Ordering::Timestamp);
-        // It hears of no commit, until all think that it is in.
+        // The device receives no commit until the monitor has it as in.
         array.world.network.set_rule(move |_, to, message| {
             if to == device(4) && carries_commits(message) {
                 Verdict::Delay(Duration::from_millis(20))
@@ -155,7 +158,7 @@ fn what_was_brought_last_is_there_when_the_device_goes_the_moment_it_is_in() {
 fn all_write_to_a_device_while_it_catches_up() {
     for ordering in KEPT_APART {
         let (mut array, a, b) = long_list(ordering);
-        // Its errands take some time.
+        // The coordinator's job steps take some time.
         array.world.network.set_rule(|_, to, message| {
             if to == device(4) && is_write(message) { Verdict::Delay(Duration::from_millis(2)) } else { Verdict::Pass }
         });
@@ -167,7 +170,7 @@ fn all_write_to_a_device_while_it_catches_up() {
             let ours = array.write(a, one * BLOCK, BLOCK);
             let theirs = array.write(b, other * BLOCK, (1 + round % 8) * BLOCK);
             assert_eq!((array.finish(ours), array.finish(theirs)), (DONE, DONE), "{ordering}");
-            assert!(round < 5_000, "{ordering}: it never catches up");
+            assert!(round < 5_000, "{ordering}: the device is never resynchronised");
         }
         assert!(round > 20, "{ordering}: there was time to write");
         write(&mut array, a, 0, 16 * BLOCK);
@@ -178,7 +181,7 @@ fn all_write_to_a_device_while_it_catches_up() {
 #[test]
 fn a_device_is_not_in_before_its_helper_has_heard_of_all_lists() {
     let (mut array, a, _) = long_list(Ordering::Timestamp);
-    // Device 0 does not say what was missed.
+    // Device 0 does not answer which blocks were missed.
     array.world.network.set_rule(|_, to, message| {
         let Message::Request(request) = message else { return Verdict::Pass };
         let asks = matches!(request.command, Command::Manage { task: Task::ListMissed { .. }, .. });
@@ -233,7 +236,7 @@ fn another_device_that_goes_while_one_catches_up_is_waited_for() {
         array.crash(device(1));
         array.world.network.heal();
         array.run_for(Duration::from_secs(8));
-        assert_eq!(member_state(&array, 1), Some(MemberState::In), "{ordering}: device 4 can't stand in for it yet");
+        assert_eq!(member_state(&array, 1), Some(MemberState::In), "{ordering}: device 4 can't replace it yet");
         assert!(matches!(member_state(&array, 4), Some(MemberState::Returning { .. })), "{ordering}");
         let (read, written) = (array.read(b, BLOCK, BLOCK), array.write(a, BLOCK, BLOCK));
         assert!(lacks(&array.finish(read), &[1, 4]), "{ordering}");
@@ -249,7 +252,7 @@ fn power_fails_everywhere_while_a_device_catches_up() {
     for round in 0..8 {
         let (mut array, a, b) = long_list(Ordering::Timestamp);
         array.restart_device(DeviceId(4));
-        wait_until(&mut array, "it is helped", |array| recovery_coordinator(array).is_some());
+        wait_until(&mut array, "the device has a recovery coordinator", |array| recovery_coordinator(array).is_some());
         array.write(a, 0, 8 * BLOCK);
         array.write(b, 9 * BLOCK, BLOCK);
         array.run_for(Duration::from_micros(200 * round));

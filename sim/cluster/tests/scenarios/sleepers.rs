@@ -1,4 +1,5 @@
-//! Hosts that sleep and wake, and clocks that are set wrong: whoever has missed something learns of it before it does harm.
+//! Scenarios of hosts that sleep and wake, and of clocks that are set wrong: a node that missed something must learn of it before it
+//! does harm.
 
 use crate::story::*;
 use braid_base::{DeviceId, NodeId};
@@ -11,7 +12,7 @@ use std::time::Duration;
 const AN_HOUR: Duration = Duration::from_secs(3_600);
 const YEAR: i64 = 365 * 86_400 * 1_000_000_000;
 
-/// A host begins to write block 0, all its writes late by an hour and a bit, and sleeps for an hour.
+/// A host starts to write block 0, its devwrites are delayed by more than an hour, and it sleeps for an hour.
 fn fall_asleep_writing(array: &mut Cluster, host: HostSlot) -> braid_machine::OpId {
     let sleeper = array.node(host);
     array.world.network.set_rule(move |from, _, message| {
@@ -32,7 +33,7 @@ fn a_host_that_sleeps_for_an_hour_does_no_harm_when_it_wakes_nor_do_its_late_pac
         fill(&mut array, b);
         let asked = fall_asleep_writing(&mut array, a);
         array.run_for(Duration::from_secs(10));
-        // Others write there, and device 4, which has the parity, goes and comes.
+        // Other hosts write there, and device 4, which has the parity, crashes and returns.
         write(&mut array, b, 0, 4 * BLOCK);
         lose(&mut array, 4);
         write(&mut array, b, 0, BLOCK);
@@ -41,7 +42,7 @@ fn a_host_that_sleeps_for_an_hour_does_no_harm_when_it_wakes_nor_do_its_late_pac
         write(&mut array, b, BLOCK, BLOCK);
         array.run_for(AN_HOUR);
         array.finish(asked).ok();
-        // The packets of an hour ago.
+        // The packets sent an hour ago arrive.
         array.run_for(Duration::from_secs(20));
         write(&mut array, a, 2 * BLOCK, BLOCK);
         all_is_well(array);
@@ -76,7 +77,7 @@ fn a_device_that_sleeps_past_its_lease_serves_nobody_when_it_wakes_before_it_has
     for span in [Duration::from_secs(6), AN_HOUR] {
         let (mut array, a, b) = array_by(Ordering::Timestamp);
         fill(&mut array, a);
-        // Requests of the old epoch wait for it, and one host goes on in that epoch.
+        // Requests of the old epoch wait for the device, and one host continues in that epoch.
         array.world.stall(device(0), span);
         let late = array.node(b);
         array.world.network.cut(NodeId::Monitor, late);
@@ -93,7 +94,7 @@ fn a_device_that_sleeps_past_its_lease_serves_nobody_when_it_wakes_before_it_has
     }
 }
 
-/// Asks for zeros at block 9, which are no part of the history: if they took effect, the end would show it.
+/// Writes zeros to block 9, not as part of the history: if they took effect, the final check would find them.
 fn refused_for_its_clock(array: &mut Cluster, host: HostSlot) {
     let volume = array.volume().id;
     let asked = array.ask(host, HostRequest::Zero { volume, offset: 9 * BLOCK, length: BLOCK });
@@ -171,7 +172,7 @@ fn a_device_whose_clock_is_a_year_behind_refuses_and_says_why_until_it_is_set_ri
 #[test]
 fn clocks_that_run_at_different_rates_make_no_lease_end_too_late() {
     let (mut array, a, _) = array_by(Ordering::Timestamp);
-    // A percent fast: far more than any clock is off.
+    // One per cent fast: far more than any real clock deviates.
     let fast = array.add_host_with(LocalClock::exact(array.world.now()).drifting(10_000));
     fill(&mut array, a);
     for number in [0, 4] {
@@ -184,14 +185,15 @@ fn clocks_that_run_at_different_rates_make_no_lease_end_too_late() {
     all_is_well(array);
 }
 
-/// All wall clocks step alike.
+/// Steps all wall clocks by the same amount.
 fn step_all(array: &mut Cluster, by: i64) {
     for node in array.world.nodes() {
         array.world.step_clock(node, by);
     }
 }
 
-/// Writes and reads what was touched while the clocks were ahead, and what was not, by both hosts; in seconds.
+/// Both hosts write and read blocks that were used while the clocks were ahead, and blocks that were not; each operation must end
+/// within seconds.
 fn goes_on_at_once(array: &mut Cluster, hosts: [HostSlot; 2], what: &str) {
     let begun = array.world.now();
     for (round, host) in hosts.into_iter().cycle().take(4).enumerate() {
@@ -211,7 +213,7 @@ fn an_array_goes_on_at_once_when_all_its_clocks_were_ahead_and_are_set_right() {
                 let (mut array, a, b) = array_by(ordering);
                 fill(&mut array, a);
                 step_all(&mut array, ahead);
-                // Two of the five devices see a stamp of then.
+                // Two of the five devices see a stamp of that time.
                 write(&mut array, a, 0, BLOCK);
                 array.run_for(Duration::from_millis(2));
                 step_all(&mut array, -ahead);
@@ -222,7 +224,7 @@ fn an_array_goes_on_at_once_when_all_its_clocks_were_ahead_and_are_set_right() {
                     (0..5).for_each(|number| array.restart_device(DeviceId(number)));
                 }
                 goes_on_at_once(&mut array, [b, a], &format!("{ordering}, {ahead} ns, restarted: {restarted}"));
-                // When all that is remembered of stamps is their highest, it is still so.
+                // The same holds when devices remember only the highest stamp.
                 array.run_for(Duration::from_secs(25));
                 goes_on_at_once(&mut array, [a, b], &format!("{ordering}, {ahead} ns, later"));
                 all_is_well(array);
@@ -237,7 +239,7 @@ fn what_a_host_left_when_all_clocks_were_ahead_is_resolved_when_they_are_right()
         let (mut array, a, b) = array_by(ordering);
         fill(&mut array, a);
         step_all(&mut array, 3_600_000_000_000);
-        // Data is on device 0 and parity on device 4, which is never asked to write.
+        // Data is on device 0 and parity on device 4, whose devwrite never arrives.
         array.world.network.set_rule(
             |_, to, message| {
                 if is_write(message) && to == device(4) { Verdict::Drop } else { Verdict::Pass }
@@ -251,7 +253,7 @@ fn what_a_host_left_when_all_clocks_were_ahead_is_resolved_when_they_are_right()
         let begun = array.world.now();
         content(&mut array, b, 0, BLOCK);
         let took = array.world.now().since(begun);
-        assert!(took < Duration::from_secs(10), "a lease, or ten of a host with locks: {took:?}");
+        assert!(took < Duration::from_secs(10), "it takes a lease, or ten seconds if a host holds locks: {took:?}");
         write(&mut array, b, 0, BLOCK);
         all_is_well(array);
     }

@@ -1,4 +1,4 @@
-//! Where stories begin and end, and what they look at on their way.
+//! Common parts of scenarios: their beginning, their end, and helper functions.
 
 use braid_base::{BLOCK_BYTES, DeviceId, LockServerId, MemberState, NodeId};
 use braid_cluster::{Cluster, HostSlot, Options, Role};
@@ -10,20 +10,20 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 pub const BLOCK: u64 = BLOCK_BYTES as u64;
-/// Longer than any lease, and than any wait for a resend.
+/// Longer than any lease, and than any back-off of a resend.
 pub const A_WHILE: Duration = Duration::from_secs(15);
 pub const DONE: HostOutcome = Ok(HostSuccess::Done);
-/// What a user waits at most for a single failure: a lease and a second.
+/// The longest time that a user waits after a single failure: a lease and a second.
 pub const A_LEASE: Duration = Duration::from_secs(5);
 pub const LOCK_SERVER: NodeId = NodeId::LockServer(LockServerId(0));
-/// What keeps hosts apart, in all ways that there are.
+/// All orderings that keep hosts apart.
 pub const KEPT_APART: [Ordering; 4] =
     [Ordering::Timestamp, Ordering::DeviceLock, Ordering::ServerLock, Ordering::CallbackLock];
-/// Those who wait for the array to change don't wait longer.
+/// The longest time that a scenario waits for a change of the array.
 const PATIENCE: Duration = Duration::from_secs(100);
 
-/// Five devices, RAID 5, three stripes of four blocks, and a lock server if one is needed: every hostwrite of a block is a small
-/// write. There are two hosts.
+/// Five devices, RAID 5, three stripes of four blocks, and a lock server if the ordering needs one, with two hosts. Every hostwrite
+/// of a block is a small write.
 pub fn array_by(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
     let lock_servers = ordering.needs_lock_server().into();
     array_of(Options { ordering, lock_servers, ..Options::calm("raid5:4+1", 5, 1, 3) })
@@ -41,7 +41,7 @@ pub fn device(number: u16) -> NodeId {
     NodeId::Device(DeviceId(number))
 }
 
-/// What a rule of the network looks at.
+/// Whether a message is a devwrite, for rules of the network.
 pub fn is_write(message: &Message) -> bool {
     matches!(message, Message::Request(request) if matches!(request.command, Command::Write { .. }))
 }
@@ -68,33 +68,33 @@ pub fn restart(array: &mut Cluster, number: u16) {
     array.restart_device(DeviceId(number));
 }
 
-/// Runs until something has come about.
+/// Runs until a condition holds.
 pub fn wait_until(array: &mut Cluster, what: &str, is_so: impl Fn(&Cluster) -> bool) {
     let until = array.world.now().after(PATIENCE);
     while !is_so(array) {
-        assert!(array.world.now() < until, "it never came about that {what}");
+        assert!(array.world.now() < until, "still waiting until {what}");
         array.run_for(Duration::from_millis(5));
     }
 }
 
-/// The epoch, as the monitor has made it durable.
+/// The epoch that the monitor has made durable.
 pub fn epoch(array: &Cluster) -> u32 {
     array.membership().expect("the monitor is up").epoch.0
 }
 
-/// How a device stands, as the monitor has made it durable; none if the monitor can't tell yet.
+/// The state of a device that the monitor has made durable; `None` if the monitor does not know it yet.
 pub fn member_state(array: &Cluster, number: u16) -> Option<MemberState> {
     Some(array.membership()?.member(DeviceId(number))?.member_state)
 }
 
-/// Power fails at a device, and the others go on without it.
+/// Makes a device lose power, and waits until it is out.
 pub fn lose(array: &mut Cluster, number: u16) {
     array.crash(device(number));
     wait_until(array, "it is out", |array| member_state(array, number) == Some(MemberState::Out));
     array.run_for(Duration::from_millis(10));
 }
 
-/// A device starts again, and the others know that it has.
+/// Restarts a device, and waits until it is returning.
 pub fn welcome(array: &mut Cluster, number: u16) {
     array.restart_device(DeviceId(number));
     let returns = |array: &Cluster| matches!(member_state(array, number), Some(MemberState::Returning { .. }));
@@ -102,7 +102,7 @@ pub fn welcome(array: &mut Cluster, number: u16) {
     array.run_for(Duration::from_millis(10));
 }
 
-/// Runs until a device has all that it missed.
+/// Runs until a device is resynchronised and in.
 pub fn wait_in(array: &mut Cluster, number: u16) {
     wait_until(array, "it is in", |array| member_state(array, number) == Some(MemberState::In));
     array.run_for(Duration::from_millis(10));
@@ -115,7 +115,7 @@ pub fn counters(array: &Cluster, slot: HostSlot) -> HostCounters {
     }
 }
 
-/// What a host reads.
+/// The content that a host reads.
 pub fn content(array: &mut Cluster, host: HostSlot, offset: u64, length: u64) -> Vec<u8> {
     let read = array.read(host, offset, length);
     match array.finish(read) {
@@ -124,13 +124,13 @@ pub fn content(array: &mut Cluster, host: HostSlot, offset: u64, length: u64) ->
     }
 }
 
-/// Writes, and is done.
+/// Writes, and waits for the answer.
 pub fn write(array: &mut Cluster, host: HostSlot, offset: u64, length: u64) {
     let write = array.write(host, offset, length);
     assert_eq!(array.finish(write), DONE, "{length} bytes at {offset}");
 }
 
-/// Fills the whole volume, and waits until all know that.
+/// Fills the whole volume, and waits until all devices know the commits.
 pub fn fill(array: &mut Cluster, host: HostSlot) {
     let stripe = array.volume().layout.stripe_blocks() * BLOCK;
     for number in 0..array.volume().stripes() {
@@ -139,20 +139,20 @@ pub fn fill(array: &mut Cluster, host: HostSlot) {
     array.run_for(Duration::from_secs(1));
 }
 
-/// It could not be done since these devices are unavailable.
+/// True if the operation failed because these devices are unavailable.
 pub fn lacks(outcome: &HostOutcome, numbers: &[u16]) -> bool {
     let these = |devices: &[DeviceId]| devices.iter().map(|id| id.0).eq(numbers.iter().copied());
     matches!(outcome, Err(HostError::Unavailable { devices }) if these(devices))
 }
 
-/// The blocks of its disk that a write brings to a device.
+/// The blocks that a message writes on a device.
 pub fn blocks_written(message: &Message) -> BTreeSet<u64> {
     let Message::Request(request) = message else { return BTreeSet::new() };
     let Command::Write { pieces, .. } = &request.command else { return BTreeSet::new() };
     pieces.iter().flat_map(|piece| piece.range.blocks()).collect()
 }
 
-/// Ends every story: at rest, nothing is left, nothing lost, parity right.
+/// Ends every scenario: at rest, no state is left, no data is lost, and parity is right.
 pub fn all_is_well(mut array: Cluster) {
     array.world.network.heal();
     array.run_for(A_WHILE);

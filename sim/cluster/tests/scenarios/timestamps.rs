@@ -1,4 +1,4 @@
-//! What may go wrong with intents, commits, aborts and clocks, by timestamps.
+//! Scenarios of intents, commits, aborts and clocks, with timestamp ordering.
 
 use crate::story::*;
 use braid_base::{BLOCK_BYTES, DeviceId, NodeId, Time};
@@ -30,7 +30,7 @@ fn a_host_that_dies_between_its_two_writes_leaves_the_old_content() {
     let (mut array, a, b) = array();
     let before = array.write(a, 0, BLOCK);
     assert_eq!(array.finish(before), DONE);
-    // Data is on device 0 and parity on device 4: its write to the parity never arrives.
+    // Data is on device 0 and parity on device 4: the devwrite of the parity never arrives.
     array.world.network.set_rule(
         |_, to, message| {
             if is_write(message) && to == device(4) { Verdict::Drop } else { Verdict::Pass }
@@ -41,7 +41,7 @@ fn a_host_that_dies_between_its_two_writes_leaves_the_old_content() {
     array.crash(array.node(a));
     array.world.network.heal();
     let read = array.read(b, 0, BLOCK);
-    assert!(array.finish(read).is_ok(), "the survivor resolves what the dead host left");
+    assert!(array.finish(read).is_ok(), "the other host resolves the dead host's transaction");
     all_is_well(array);
 }
 
@@ -114,7 +114,7 @@ fn a_lost_abort_is_told_again() {
         lost += u32::from(is_abort(message));
         if is_abort(message) && lost <= 4 { Verdict::Drop } else { Verdict::Pass }
     });
-    // Contention makes aborts.
+    // Contention causes aborts.
     let writes: Vec<_> = (0..20).map(|round| array.write(if round % 2 == 0 { a } else { b }, 0, 2 * BLOCK)).collect();
     for write in writes {
         assert_eq!(array.finish(write), DONE);
@@ -125,7 +125,8 @@ fn a_lost_abort_is_told_again() {
 #[test]
 fn a_host_that_sleeps_through_its_lease_does_not_write_twice() {
     let (mut array, a, b) = array();
-    // One answer to its write is late, and it falls asleep: others resolve, commit, and write anew.
+    // One answer to its devwrites is late, and the host falls asleep: other hosts resolve the transaction, commit it, and write
+    // again.
     array.world.network.set_rule(|from, _, message| {
         let written = matches!(message, Message::Answer(answer) if matches!(answer.reply, Reply::Written { .. }));
         if written && from == device(0) { Verdict::Drop } else { Verdict::Pass }
@@ -136,8 +137,8 @@ fn a_host_that_sleeps_through_its_lease_does_not_write_twice() {
     array.world.stall(sleeper, Duration::from_secs(10));
     array.world.network.heal();
     let second = array.write(b, 0, BLOCK);
-    assert_eq!(array.finish(second), DONE, "the sleeper's transaction was resolved");
-    assert_eq!(array.finish(first), DONE, "the sleeper hears that it had committed");
+    assert_eq!(array.finish(second), DONE, "the transaction of the sleeping host was resolved");
+    assert_eq!(array.finish(first), DONE, "the sleeping host learns that it is committed");
     all_is_well(array);
 }
 
@@ -153,7 +154,7 @@ fn every_message_delivered_twice_changes_nothing() {
     all_is_well(array);
 }
 
-/// A second host whose wall clock is off by so much.
+/// An array whose second host has a wall clock that is off by `by`.
 fn array_with_clock_off(by: i64) -> (Cluster, HostSlot, HostSlot) {
     let (mut array, a, _) = array();
     let mut clock = LocalClock::exact(Time(77));
@@ -200,9 +201,9 @@ fn a_host_whose_clock_is_an_hour_ahead_hears_that_clocks_are_apart() {
     let asked = array.ask(fast, request);
     let outcome = array.finish(asked);
     assert!(matches!(outcome, Err(HostError::ClockApart { .. })), "{outcome:?}");
-    assert!(outcome.unwrap_err().to_string().contains("clock of this host"), "the error says what to look at");
+    assert!(outcome.unwrap_err().to_string().contains("clock of this host"), "the error names the host's clock");
     let after = array.write(a, 0, BLOCK);
-    assert_eq!(array.finish(after), DONE, "nobody else is hurt");
+    assert_eq!(array.finish(after), DONE, "other hosts are not affected");
     array.world.step_clock(array.node(fast), -3_600 * SECOND);
     all_is_well(array);
 }
