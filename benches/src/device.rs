@@ -232,7 +232,7 @@ impl Bench {
             },
             Reply::Written { transaction, .. } => self.request(vec![transaction.sequence], Command::Heartbeat),
             Reply::Heartbeat { .. } => return,
-            other => panic!("there is no cause for this: {other:?}"),
+            other => panic!("unexpected: {other:?}"),
         };
         self.take(next);
     }

@@ -49,11 +49,12 @@ impl Stage {
     /// A host with five devices and a volume with RAID 5 of 4+1.
     fn new() -> Stage {
         let devices: Vec<_> = (0..5).map(DeviceId).collect();
-        let scheme = "raid5:4+1".parse().expect("it is a scheme");
+        let scheme = "raid5:4+1".parse().expect("the scheme is valid");
         let volume = VolumeDescription {
             id: VOLUME,
             bytes: BLOCKS * BLOCK_BYTES as u64,
-            layout: Layout::new(scheme, devices.len(), Layout::UNIT_BLOCKS_DEFAULT).expect("it has its devices"),
+            layout: Layout::new(scheme, devices.len(), Layout::UNIT_BLOCKS_DEFAULT)
+                .expect("the ring has enough devices"),
             devices: devices.clone(),
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
@@ -150,7 +151,7 @@ impl Stage {
                     self.asked.push_back((device, request));
                 }
                 Effect::Reply { outcome: Ok(_), .. } => {}
-                other => panic!("there is no cause for this: {other:?}"),
+                other => panic!("unexpected: {other:?}"),
             }
         }
         effects
@@ -165,7 +166,7 @@ fn answer(device: DeviceId, request: Request) -> Input {
             Reply::Data { transaction, waited: false, pieces: extents.into_iter().map(old).collect() }
         }
         Command::Write { transaction, .. } => Reply::Written { transaction, waited: false },
-        other => panic!("there is no cause for this: {other:?}"),
+        other => panic!("unexpected: {other:?}"),
     };
     let answer = Answer { epoch: EPOCH, confirmed: request.commits, reply };
     Input::Message { from: NodeId::Device(device), message: Message::Answer(answer) }

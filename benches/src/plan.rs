@@ -34,8 +34,8 @@ pub(crate) fn workloads() -> Vec<Workload> {
 }
 
 fn layout() -> Layout {
-    let scheme = "raid5:4+1".parse().expect("it is a scheme");
-    Layout::new(scheme, 5, Layout::UNIT_BLOCKS_DEFAULT).expect("it has its devices")
+    let scheme = "raid5:4+1".parse().expect("the scheme is valid");
+    Layout::new(scheme, 5, Layout::UNIT_BLOCKS_DEFAULT).expect("the ring has enough devices")
 }
 
 /// A planned write, and the data that it reads.

@@ -129,7 +129,7 @@ impl Bench {
             match self.event() {
                 StoreEvent::Read { result: Ok(pieces), .. } => return pieces,
                 StoreEvent::Committed { .. } => {}
-                event => panic!("there is no cause for this: {event:?}"),
+                event => panic!("unexpected: {event:?}"),
             }
         }
     }
@@ -144,7 +144,7 @@ impl Bench {
                 let Effect::Disk { tag, command } = effect else { panic!("a store only commands its disk") };
                 self.disk.submit(tag, command);
             }
-            let (tag, result) = self.disk.end_one().expect("what was asked of the store is under way");
+            let (tag, result) = self.disk.end_one().expect("the store has a command in progress");
             self.store.on_disk_done(self.now, tag, result, &mut self.out);
         }
     }

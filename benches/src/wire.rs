@@ -34,7 +34,7 @@ fn encode(name: &'static str, frame: impl Fn() -> Frame + 'static) -> Workload {
 
 fn decode(name: &'static str, frame: impl Fn() -> Frame + 'static) -> Workload {
     let begin = move || frame().encode().to_bytes();
-    Workload::new(name, begin, |bytes| bytes.clone(), |_, bytes| Frame::decode(bytes).expect("it is in order"))
+    Workload::new(name, begin, |bytes| bytes.clone(), |_, bytes| Frame::decode(bytes).expect("the frame is valid"))
 }
 
 fn prewrite() -> Frame {

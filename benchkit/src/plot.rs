@@ -118,7 +118,7 @@ fn draw(lines: &[Line], x: Axis, kind: &PlotKind) -> String {
         area.fill(&WHITE).expect("a string takes any drawing");
         let mut builder = ChartBuilder::on(&area);
         builder.margin(14).margin_right(24).x_label_area_size(48).y_label_area_size(68);
-        let sound = "the ranges are sound";
+        let sound = "the ranges are valid";
         match (kind.logarithmic_x, kind.logarithmic) {
             (false, false) => finish(builder.build_cartesian_2d(linear_x, linear_y).expect(sound), lines, x, kind),
             (false, true) => {

@@ -215,7 +215,7 @@ impl Locker {
     /// Continues after an event; returns the next step.
     pub fn resume(&mut self, now: Time, sampler: &mut Rng, heard: Heard<'_>) -> Step {
         match self.state {
-            State::Idle => panic!("nothing was begun"),
+            State::Idle => panic!("the process is not using an object"),
             State::Waiting => self.attempt(now),
             State::Trying => match heard {
                 Heard::Results(results) => self.on_attempt(now, sampler, results),
@@ -292,7 +292,7 @@ impl Locker {
     fn on_counted(&mut self, now: Time, sampler: &mut Rng, heard: Heard<'_>) -> Step {
         let Heard::Results([CommandResult { action: ActionResult::Added { original: Some(before) }, .. }]) = heard
         else {
-            panic!("a fetch-and-add brings the number that was there, not {heard:?}");
+            panic!("a fetch-and-add returns the previous number, not {heard:?}");
         };
         self.waiting = u64::try_from(*before).expect("the counter is never decremented below zero");
         self.trip = now.since(self.asked);

@@ -125,7 +125,7 @@ fn explain(all: &[&ObjectOperation], initial: &Objects) -> Contradiction {
     let first_bad = completions[at.min(completions.len() - 1)];
     let mut witnesses = until(all, first_bad);
     let culprit = witnesses.iter().find(|op| op.completed().is_some_and(|at| at.number == first_bad));
-    let culprit = culprit.expect("it was answered just then").clone();
+    let culprit = culprit.expect("the operation was answered at this moment").clone();
     let mut part = witnesses.len().div_ceil(2).max(1);
     loop {
         let mut start = 0;
@@ -444,7 +444,7 @@ impl<'a> Search<'a> {
 
     fn take_back(&mut self, until: usize) {
         while self.taken.len() > until {
-            let Taken { op, before, latest } = self.taken.pop().expect("there are more");
+            let Taken { op, before, latest } = self.taken.pop().expect("more operations were taken");
             for change in before.iter().rev() {
                 self.put(change);
             }

@@ -55,7 +55,7 @@ impl Story {
     fn begin() -> Story {
         let mut device = Objects::new();
         for object in [1, 2] {
-            work(&mut device, &request(&[command(object, Action::Create)])).expect("there is none yet");
+            work(&mut device, &request(&[command(object, Action::Create)])).expect("the object does not exist yet");
         }
         let mut history = ObjectHistory::default();
         history.begin_with(HERE, device.clone());
@@ -81,11 +81,11 @@ impl Story {
 
     /// The device executes the request, and the answer is lost.
     fn happens(&mut self, id: ObjectOperationId) {
-        work(&mut self.device, &self.history.operation(id).request.clone()).expect("it is not refused");
+        work(&mut self.device, &self.history.operation(id).request.clone()).expect("the request is not refused");
     }
 
     fn answer_to(&self, id: ObjectOperationId) -> ObjectAnswer {
-        self.history.operation(id).answer().expect("it is answered").clone()
+        self.history.operation(id).answer().expect("the request is answered").clone()
     }
 
     fn answer(&mut self, id: ObjectOperationId, answer: ObjectAnswer) {
@@ -118,7 +118,7 @@ impl Story {
 }
 
 fn work(device: &mut Objects, request: &ObjectRequest) -> ObjectAnswer {
-    let evaluation = evaluate(request, device).expect("all is in memory");
+    let evaluation = evaluate(request, device).expect("all of the map is in memory");
     apply(&evaluation.changes, device);
     evaluation.answer
 }
@@ -295,7 +295,7 @@ fn commands_of_one_request_happen_at_once() {
     story.end(torn);
     story.is_fine();
     let mut answer = story.answer_to(torn);
-    answer.as_mut().expect("nothing is wrong with it")[1].values[0] = "x".into();
+    answer.as_mut().expect("the request succeeded")[1].values[0] = "x".into();
     story.answer(torn, answer);
     story.end(open);
     story.contradiction();
@@ -569,9 +569,9 @@ proptest! {
         let found = |number: usize| match history.operations()[number].answer() {
             Some(Ok(results)) => match results[0].action {
                 ActionResult::Added { original: Some(original) } => original,
-                _ => unreachable!("all are additions"),
+                _ => unreachable!("all requests are additions"),
             },
-            _ => unreachable!("all are answered"),
+            _ => unreachable!("all requests are answered"),
         };
         let wrong = which % late.len();
         let changed = with_answers(&history, |number| {

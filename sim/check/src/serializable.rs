@@ -85,7 +85,7 @@ fn explain(all: &[Operation], promise: Promise) -> Violation {
     let first_bad = completions[at.min(completions.len() - 1)];
     let mut kept = until(all, first_bad);
     let culprit = kept.iter().find(|op| op.completed.is_some_and(|at| at.number == first_bad));
-    let culprit = culprit.expect("it completed just then").clone();
+    let culprit = culprit.expect("the operation completed at this moment").clone();
     let mut part = kept.len().div_ceil(2);
     loop {
         let before = kept.len();
@@ -365,12 +365,12 @@ impl Search {
 
     fn take_back(&mut self, until: usize) {
         while self.taken.len() > until {
-            let number = self.taken.pop().expect("there are more");
+            let number = self.taken.pop().expect("more operations were taken");
             let op = &self.ops[number];
             self.digest ^= op.key;
             for value in op.values.iter().rev() {
                 if op.writes {
-                    let before = self.overwritten.pop().expect("one for each value written");
+                    let before = self.overwritten.pop().expect("each value written has an entry");
                     self.writers[*value] += 1;
                     self.digest ^= self.shown(*value);
                     self.content[self.run_of[*value]] = before;

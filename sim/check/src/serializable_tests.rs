@@ -245,7 +245,7 @@ fn hundreds_of_concurrent_operations_are_decided_quickly() {
         }
     }
     let Verdict::Serializable { steps } = check(&story.history, Promise::Strict) else {
-        panic!("it happened in this very order")
+        panic!("the operations happened in this order")
     };
     assert!(steps < 100_000, "{steps}");
 }

@@ -170,13 +170,13 @@ fn bar(runs: Option<u64>, time: Option<Duration>) -> ProgressBar {
         (Some(runs), _) => {
             let bar = ProgressBar::new(runs);
             let template = "{wide_bar} {eta} left: {msg}";
-            bar.set_style(ProgressStyle::with_template(template).expect("it is a template"));
+            bar.set_style(ProgressStyle::with_template(template).expect("the template is valid"));
             bar
         }
         (None, time) => {
             let bar = ProgressBar::new(time.map_or(0, |time| time.as_secs()));
             let template = "{wide_bar} {pos} of {len} s: {msg}";
-            bar.set_style(ProgressStyle::with_template(template).expect("it is a template"));
+            bar.set_style(ProgressStyle::with_template(template).expect("the template is valid"));
             bar
         }
     }

@@ -187,7 +187,7 @@ pub fn execute_report(arguments: &Report, common: &Common) -> Result<ExitCode, F
 fn bar(runs: u64) -> ProgressBar {
     let progress = ProgressBar::new(runs);
     let template = "{wide_bar} {pos}/{len} runs, {eta} left: {msg}";
-    progress.set_style(ProgressStyle::with_template(template).expect("it is a template"));
+    progress.set_style(ProgressStyle::with_template(template).expect("the template is valid"));
     progress
 }
 

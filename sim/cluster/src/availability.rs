@@ -323,7 +323,7 @@ impl Availability {
 fn serves(cluster: &Cluster, device: DeviceId) -> bool {
     let node = NodeId::Device(device);
     let Some(Role::Device(machine)) = cluster.world.machine(node) else { return false };
-    let now = cluster.world.local(node).expect("it is a node").time;
+    let now = cluster.world.local(node).expect("the node is in the world").time;
     !cluster.world.is_stalled(node) && *machine.service() == Service::Serving && machine.has_lease(now)
 }
 

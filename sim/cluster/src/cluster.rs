@@ -633,7 +633,9 @@ impl Cluster {
         // A device may still be stalled, or have a full session table until it forgets a dead host.
         for _ in 0..20 {
             self.run_for(Duration::from_secs(1));
-            let Some(Role::Surveyor(surveyor)) = self.world.machine(node) else { unreachable!("it was just added") };
+            let Some(Role::Surveyor(surveyor)) = self.world.machine(node) else {
+                unreachable!("the surveyor was just added")
+            };
             if let Some(found) = surveyor.blocks().cloned() {
                 self.world.crash(node);
                 if self.options.leaves.is_some() {

@@ -92,7 +92,7 @@ impl Cluster {
     /// for which other nodes rely on the lease of a device that has just died.
     pub(crate) fn are_all_in_who_live(&self) -> bool {
         let Some(Role::Monitor(monitor)) = self.world.machine(NodeId::Monitor) else { return false };
-        let now = self.world.local(NodeId::Monitor).expect("it is a node").time;
+        let now = self.world.local(NodeId::Monitor).expect("the node is in the world").time;
         let long_enough = now.after(self.options.settings.device_lease * 9 / 10);
         let mut living = self.devices().into_iter().filter(|device| !self.dead.contains(device));
         // A monitor that has just started knows no leases yet.

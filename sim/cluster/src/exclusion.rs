@@ -39,7 +39,7 @@ impl Cluster {
     fn is_served(&self, host: Generation) -> bool {
         self.devices().into_iter().any(|device| match self.world.machine(NodeId::Device(device)) {
             Some(Role::Device(machine)) => {
-                let now = self.world.local(NodeId::Device(device)).expect("it is a node").time;
+                let now = self.world.local(NodeId::Device(device)).expect("the node is in the world").time;
                 *machine.service() == Service::Serving && machine.has_lease(now) && !machine.keeps_out(host)
             }
             _ => false,

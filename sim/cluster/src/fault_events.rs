@@ -110,9 +110,9 @@ impl Run {
             FaultEvent::Return { node, reboot } => self.bring_back(node, reboot),
             FaultEvent::Flap { place, times, down, up } => self.flap(place, times, down, up),
             FaultEvent::Join(pairs) => pairs.iter().for_each(|(from, to)| self.cluster.world.network.join(*from, *to)),
-            FaultEvent::Quicken(node) => self.cluster.world.disk_mut(node).expect("it has a disk").slow_down(1),
+            FaultEvent::Quicken(node) => self.cluster.world.disk_mut(node).expect("the node has a disk").slow_down(1),
             FaultEvent::Hurry(node) => self.cluster.world.slow_down(node, Duration::ZERO),
-            FaultEvent::Space(node) => self.cluster.world.disk_mut(node).expect("it has a disk").set_full(false),
+            FaultEvent::Space(node) => self.cluster.world.disk_mut(node).expect("the node has a disk").set_full(false),
             FaultEvent::SetClock(node) => self.set_clock(node),
             FaultEvent::SetClocks => self.set_clocks(),
             FaultEvent::Copy => {
@@ -163,7 +163,7 @@ impl Run {
         let world = &mut self.cluster.world;
         match fault {
             Fault::Crash { node, at: Some(point), unavailable, reboot } => {
-                world.disk_mut(node).expect("it has a disk").crash_at(point);
+                world.disk_mut(node).expect("the node has a disk").crash_at(point);
                 self.crash_plans.insert(node, (unavailable, reboot));
             }
             Fault::Crash { node, at: None, unavailable, reboot } => {
@@ -204,27 +204,27 @@ impl Run {
                 self.plan_fault(span, FaultEvent::SetClocks);
             }
             Fault::SlowDisk { node, times, span } => {
-                world.disk_mut(node).expect("it has a disk").slow_down(times);
+                world.disk_mut(node).expect("the node has a disk").slow_down(times);
                 self.plan_fault(span, FaultEvent::Quicken(node));
             }
             Fault::FullDisk { node, span } => {
-                world.disk_mut(node).expect("it has a disk").set_full(true);
+                world.disk_mut(node).expect("the node has a disk").set_full(true);
                 self.plan_fault(span, FaultEvent::Space(node));
             }
-            Fault::FailedWrite { node } => world.disk_mut(node).expect("it has a disk").fail_write(),
-            Fault::FailedSync { node } => world.disk_mut(node).expect("it has a disk").fail_sync(),
+            Fault::FailedWrite { node } => world.disk_mut(node).expect("the node has a disk").fail_write(),
+            Fault::FailedSync { node } => world.disk_mut(node).expect("the node has a disk").fail_sync(),
             Fault::BadSector { node, sector } => {
-                let disk = world.disk_mut(node).expect("it has a disk");
+                let disk = world.disk_mut(node).expect("the node has a disk");
                 if disk.spoilt() < BAD_SECTORS_MAX {
                     let bytes = damage::data_sector(&disk.peek(0, 512), sector);
                     disk.spoil(bytes);
                 }
             }
             Fault::Corruption(Damageable { node, bytes }) => {
-                world.disk_mut(node).expect("it has a disk").corrupt(bytes);
+                world.disk_mut(node).expect("the node has a disk").corrupt(bytes);
             }
             Fault::Unreadable(Damageable { node, bytes }) => {
-                world.disk_mut(node).expect("it has a disk").lose(bytes);
+                world.disk_mut(node).expect("the node has a disk").lose(bytes);
             }
             Fault::Replace { node, unavailable } => self.ask_for_replacement(node, unavailable),
             Fault::Scrub { node } => {
@@ -244,7 +244,7 @@ impl Run {
                 self.plan_fault(span, FaultEvent::UsualPace);
             }
             Fault::Misdirected { meant, hit } => {
-                world.disk_mut(meant.node).expect("it has a disk").misdirect(meant.bytes, hit);
+                world.disk_mut(meant.node).expect("the node has a disk").misdirect(meant.bytes, hit);
             }
         }
     }
@@ -262,7 +262,7 @@ impl Run {
             self.cluster.overhear();
         }
         for node in self.cluster.nodes_with_disks().collect::<Vec<_>>() {
-            let disk = self.cluster.world.disk_mut(node).expect("it has a disk");
+            let disk = self.cluster.world.disk_mut(node).expect("the node has a disk");
             disk.slow_down(1);
             disk.spare();
             // Blocks that may be lost for good must be determined first.
@@ -404,7 +404,7 @@ impl Run {
             if self.storming {
                 self.plan_fault(unavailable, FaultEvent::Return { node, reboot: false });
             } else {
-                self.cluster.world.disk_mut(node).expect("it has a disk").heal();
+                self.cluster.world.disk_mut(node).expect("the node has a disk").heal();
                 self.restart(node);
             }
         }

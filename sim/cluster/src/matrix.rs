@@ -461,7 +461,7 @@ impl Play {
             NodeId::LockServer(server) => self.cluster.restart_lock_server(server),
             NodeId::Monitor => self.cluster.restart_monitor(),
             NodeId::Host(_) => {
-                let slot = self.cluster.slot(node).expect("it stands in one until it is replaced");
+                let slot = self.cluster.slot(node).expect("a host has a slot until it is replaced");
                 self.replace(slot);
             }
         }

@@ -107,7 +107,7 @@ impl Cluster {
         self.check_stripes(decided)?;
         for Member { device, .. } in decided.members.iter().filter(|member| member.member_state == MemberState::Out) {
             let node = NodeId::Device(*device);
-            let now = self.world.local(node).expect("it is a node").time;
+            let now = self.world.local(node).expect("the node is in the world").time;
             if let Some(Role::Device(machine)) = self.world.machine(node)
                 && *machine.service() == Service::Serving
                 && machine.has_lease(now)

@@ -108,7 +108,7 @@ impl Cluster {
         let MoreVolume { layout, first, ordering, stripes } = *more;
         let all = self.devices().len() as u16;
         let volume = VolumeDescription {
-            id: VolumeId(highest.expect("there is one") + 1),
+            id: VolumeId(highest.expect("there is a volume") + 1),
             bytes: stripes * layout.stripe_blocks() * BLOCK_BYTES as u64,
             layout,
             devices: (0..layout.devices() as u16).map(|number| DeviceId((first + number) % all)).collect(),

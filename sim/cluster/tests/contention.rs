@@ -95,7 +95,7 @@ fn without_ordering_every_crowd_sees_what_no_order_explains() {
     for seed in 0..8 {
         let mut options = crowd(seed, Ordering::None, Acquisition::Ordered);
         // Without parity only the histories show the damage.
-        options.layout = Layout::new("raid0:3".parse().expect("a layout"), 3, 2).expect("it fits");
+        options.layout = Layout::new("raid0:3".parse().expect("a layout"), 3, 2).expect("the layout fits the ring");
         let failure = run(options, 0).expect_err("without an ordering the run must fail");
         assert_eq!(failure.check, "serializable", "seed {seed}: {failure}");
     }

@@ -142,7 +142,7 @@ fn requests_to_mirrors_happen_once_or_not_at_all() {
 #[test]
 fn one_seed_is_one_run() {
     for seed in [3, 14, 159] {
-        let one = |lines| run(Options::of_seed(seed), lines).expect("these seeds find nothing");
+        let one = |lines| run(Options::of_seed(seed), lines).expect("these seeds do not fail");
         // Keeping the trace must not change the run.
         let (one, again) = (one(0), one(50));
         assert_eq!((one.digest, one.events, one.done), (again.digest, again.events, again.done), "seed {seed}");

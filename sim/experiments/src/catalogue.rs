@@ -356,7 +356,7 @@ mod tests {
     #[test]
     fn what_the_paper_states_is_measured() {
         for stated in crate::paper::STATED {
-            let experiment = find(stated.experiment).expect("it is an experiment");
+            let experiment = find(stated.experiment).expect("the experiment exists");
             let measured = (experiment.points)(Thoroughness::Full)
                 .iter()
                 .any(|point| point.series.ordering == Some(stated.series) && point.x == stated.x);

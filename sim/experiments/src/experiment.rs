@@ -61,7 +61,7 @@ impl Base {
             Base::SharedArray | Base::Today => Parameters::parse(self.text()).map(Subject::Array),
             Base::DeviceAtomics => LockParameters::parse(self.text()).map(Subject::Locks),
         };
-        let base = base.expect("the files that are built in are sound");
+        let base = base.expect("the built-in files are valid");
         assignments.iter().try_fold(base, |parameters, assignment| parameters.set(assignment))
     }
 }

@@ -73,8 +73,10 @@ fn page(records: &[Record]) -> String {
 
 /// The section of one experiment.
 fn section(record: &Record) -> String {
-    let experiment =
-        EXPERIMENTS.iter().find(|experiment| experiment.name == record.name).expect("it was found by its name");
+    let experiment = EXPERIMENTS
+        .iter()
+        .find(|experiment| experiment.name == record.name)
+        .expect("the experiment was found by its name");
     let mut html = format!(
         "<section id=\"{}\">\n<h2>{}</h2>\n<p>{}</p>\n",
         record.name,

@@ -226,12 +226,12 @@ mod tests {
 
     #[test]
     fn what_the_user_says_of_the_run_holds_at_every_point() {
-        let scale = crate::find("scale").expect("it is listed");
+        let scale = crate::find("scale").expect("the experiment is listed");
         for thoroughness in [Thoroughness::Full, Thoroughness::Quick] {
             let assignments = vec!["run.operations = 70000".to_string(), "run.backlog_per_host=50".to_string()];
             let request = Request { seed: 1, replications: Some(3), assignments, thoroughness };
-            for prepared in plan(scale, &request).expect("it is sound").prepared {
-                let Subject::Array(parameters) = prepared.subject else { panic!("it is about arrays") };
+            for prepared in plan(scale, &request).expect("the points are valid").prepared {
+                let Subject::Array(parameters) = prepared.subject else { panic!("the experiment is about arrays") };
                 let run = parameters.run;
                 assert_eq!((run.operations, run.backlog_per_host, run.replications), (70_000, 50, 3));
             }

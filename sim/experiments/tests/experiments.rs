@@ -24,7 +24,7 @@ fn request_of(experiment: &Experiment, seed: u64) -> Request {
 
 fn record(experiment: &Experiment, seed: u64) -> Record {
     let request = request_of(experiment, seed);
-    let plan = plan(experiment, &request).expect("the points are sound");
+    let plan = plan(experiment, &request).expect("the points are valid");
     let parameters = plan.base().list();
     let (replicated, speed) = run(plan, &request, &ProgressBar::hidden());
     Record::new(experiment, &request, parameters, rows_of(experiment, &replicated), speed)
@@ -33,7 +33,7 @@ fn record(experiment: &Experiment, seed: u64) -> Record {
 /// A folder for one test.
 fn folder(name: &str) -> PathBuf {
     let dir = std::env::temp_dir().join(format!("braid-experiments-{}-{name}", std::process::id()));
-    std::fs::create_dir(&dir).expect("it is new");
+    std::fs::create_dir(&dir).expect("the folder is new");
     dir
 }
 
@@ -50,26 +50,27 @@ fn every_experiment_runs_and_is_reported() {
         let written = write(&dir, experiment, &record).expect("the folder takes files");
         let panels = record.rows.iter().map(|row| &row.panel).collect::<std::collections::BTreeSet<_>>().len();
         assert_eq!(written.len(), 2 + experiment.plots.len() * panels, "{}", experiment.name);
-        let text = std::fs::read_to_string(dir.join(format!("{}.json", experiment.name))).expect("it was written");
+        let text =
+            std::fs::read_to_string(dir.join(format!("{}.json", experiment.name))).expect("the file was written");
         let again: Record = serde_json::from_str(&text).expect("records can be read");
         assert_eq!((again.rows.len(), &again.name), (record.rows.len(), &record.name));
     }
-    let page = std::fs::read_to_string(report::write(&dir).expect("there are results")).expect("it was written");
+    let page = std::fs::read_to_string(report::write(&dir).expect("there are results")).expect("the file was written");
     for experiment in EXPERIMENTS.iter().filter(|experiment| experiment.name != "scale") {
         assert!(page.contains(&format!("<section id=\"{}\">", experiment.name)), "{}", experiment.name);
     }
-    assert!(!page.contains("src=") && !page.contains("url("), "the page needs nothing but itself");
-    std::fs::remove_dir_all(dir).expect("it is ours");
+    assert!(!page.contains("src=") && !page.contains("url("), "the page must not need other files");
+    std::fs::remove_dir_all(dir).expect("the folder belongs to this test");
 }
 
 #[test]
 fn one_seed_gives_one_file() {
-    let experiment = find("shared-array-fig11").expect("it is listed");
+    let experiment = find("shared-array-fig11").expect("the experiment is listed");
     let csv = |seed: u64, name: &str| {
         let dir = folder(name);
         write(&dir, experiment, &record(experiment, seed)).expect("the folder takes files");
-        let text = std::fs::read_to_string(dir.join("shared-array-fig11.csv")).expect("it was written");
-        std::fs::remove_dir_all(dir).expect("it is ours");
+        let text = std::fs::read_to_string(dir.join("shared-array-fig11.csv")).expect("the file was written");
+        std::fs::remove_dir_all(dir).expect("the folder belongs to this test");
         text
     };
     let first = csv(7, "first");
@@ -79,18 +80,18 @@ fn one_seed_gives_one_file() {
 
 #[test]
 fn how_long_and_how_often_to_run_is_for_the_user_to_say() {
-    let scale = find("scale").expect("it is listed");
+    let scale = find("scale").expect("the experiment is listed");
     let points = (scale.points)(Thoroughness::Quick).len() as u64;
     let runs = |replications, assignments: &[&str]| {
         let assignments = assignments.iter().map(|text| text.to_string()).collect();
         plan(scale, &Request { seed: 1, replications, assignments, thoroughness: Thoroughness::Quick })
-            .expect("it is sound")
+            .expect("the points are valid")
             .runs()
     };
     assert_eq!(runs(None, &[]), 2 * points);
     assert_eq!(runs(Some(7), &[]), 7 * points);
     assert_eq!(runs(None, &["run.replications=3"]), 3 * points);
-    let figure = find("shared-array-fig11").expect("it is listed");
+    let figure = find("shared-array-fig11").expect("the experiment is listed");
     let record = record(figure, 4);
     assert_eq!(
         record.command(),
@@ -100,7 +101,7 @@ fn how_long_and_how_often_to_run_is_for_the_user_to_say() {
 
 #[test]
 fn bad_requests_are_refused_before_anything_runs() {
-    let experiment = find("shared-array-fig6").expect("it is listed");
+    let experiment = find("shared-array-fig6").expect("the experiment is listed");
     let refused = |change: &dyn Fn(&mut Request)| {
         let mut request = request(1);
         change(&mut request);
@@ -119,5 +120,5 @@ fn bad_requests_are_refused_before_anything_runs() {
     assert!(report::write(&empty).expect_err("the folder is empty").to_string().contains("braid sim run"));
     std::fs::write(empty.join("shared-array-fig6.json"), "{}").expect("the folder takes files");
     assert!(report::write(&empty).expect_err("that is no record").to_string().contains("is not a result of"));
-    std::fs::remove_dir_all(empty).expect("it is ours");
+    std::fs::remove_dir_all(empty).expect("the folder belongs to this test");
 }

@@ -61,7 +61,7 @@ impl ModelStorage {
     }
 
     fn evaluate(&mut self, request: &ObjectRequest) -> (ObjectAnswer, DiskCommand) {
-        let evaluation = evaluate(request, &mut self.object_index).expect("all of it is in memory");
+        let evaluation = evaluate(request, &mut self.object_index).expect("all of the map is in memory");
         apply(&evaluation.changes, &mut self.object_index);
         let command = match evaluation.changes.is_empty() {
             true => DiskCommand::Read { offset: 0, length: SECTOR },
@@ -91,7 +91,7 @@ impl Storage for ModelStorage {
     }
 
     fn on_disk_done(&mut self, _: Now, tag: DiskTag, _: DiskResult, _: &mut Effects) {
-        let event = match self.accesses.remove(&tag).expect("the disk does what it is told, once") {
+        let event = match self.accesses.remove(&tag).expect("the disk completes each command once") {
             Access::Read { ticket, pieces } => StoreEvent::Read { ticket, result: Ok(pieces) },
             Access::Prepare(transaction) => StoreEvent::Prepared { transaction, result: Ok(()) },
             Access::Apply(transaction) => StoreEvent::Applied { transaction, result: Ok(()) },

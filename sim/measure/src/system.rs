@@ -150,7 +150,9 @@ impl System {
                 None => {}
             }
             while let Some(told) = self.engine.told() {
-                let Told::Outcome { op, outcome } = told else { unreachable!("hosts speak to their lock servers") };
+                let Told::Outcome { op, outcome } = told else {
+                    unreachable!("hosts talk to their lock servers themselves")
+                };
                 self.on_outcome(op, &outcome);
             }
         }

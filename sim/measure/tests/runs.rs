@@ -5,9 +5,9 @@ use braid_wire::Ordering;
 
 fn baseline(assignments: &[&str]) -> Parameters {
     let text = include_str!("../../experiments/parameters/shared-array.toml");
-    let mut parameters = Parameters::parse(text).expect("the baseline is sound");
+    let mut parameters = Parameters::parse(text).expect("the baseline is valid");
     for assignment in ["run.operations=2000", "run.warm_up_operations=200"].iter().chain(assignments) {
-        parameters = parameters.set(assignment).expect("it can be set");
+        parameters = parameters.set(assignment).expect("the assignment is valid");
     }
     parameters
 }

@@ -150,7 +150,7 @@ impl<M: Machine, E> EventLoop<M, E> {
     pub fn next(&mut self, until: Time) -> Option<Due<E>> {
         while let Some((time, event)) = self.queue.pop_until(until) {
             self.events_at_once = if time > self.now { 0 } else { self.events_at_once + 1 };
-            assert!(self.events_at_once < EVENTS_AT_ONCE_MAX, "time stands still: a machine wakes itself for ever");
+            assert!(self.events_at_once < EVENTS_AT_ONCE_MAX, "time does not advance: a machine wakes itself for ever");
             self.now = time;
             if let Some(due) = self.due(event) {
                 return Some(due);
@@ -200,7 +200,7 @@ impl<M: Machine, E> EventLoop<M, E> {
     pub fn step(&mut self, node: NodeIndex, input: Input, effects: &mut Effects) -> &M {
         let place = &mut self.nodes[node];
         let now = place.clock.now(self.now);
-        let machine = place.machine.as_mut().expect("it is up");
+        let machine = place.machine.as_mut().expect("the node is up");
         machine.step(now, input, effects);
         machine
     }

@@ -566,7 +566,7 @@ mod tests {
             assert_eq!(
                 (all.every, &all.network),
                 (drawn.every, &drawn.network),
-                "a narrower budget changes nothing else"
+                "a narrower budget must change nothing else"
             );
         }
     }

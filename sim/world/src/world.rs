@@ -86,10 +86,10 @@ impl Bounded {
         self.events += 1;
         let Bound { events, real_time } = self.bound;
         let (taken, simulated) = (self.since.elapsed(), now.since(Time(0)));
-        assert!(self.events <= events, "the run does not come to an end: more than {events} events in {simulated:?}");
+        assert!(self.events <= events, "the run does not terminate: more than {events} events in {simulated:?}");
         assert!(
             taken <= real_time,
-            "the run does not come to an end: {taken:?} of real time for {} events in {simulated:?}",
+            "the run does not terminate: {taken:?} of real time for {} events in {simulated:?}",
             self.events
         );
     }

@@ -78,7 +78,7 @@ impl Machine for Toy {
                     out.reply(op, Ok(HostSuccess::Done));
                 }
             }
-            Input::Message { .. } => panic!("a toy locks nothing"),
+            Input::Message { .. } => panic!("a toy has no locks"),
             Input::DiskDone { result: DiskResult::Done(Ok(())), .. } if self.busy => {
                 self.busy = false;
                 self.disk(DiskCommand::Sync, out);
@@ -194,7 +194,7 @@ fn a_stalled_node_finds_its_messages_afterwards_and_a_dead_one_does_not() {
 }
 
 #[test]
-#[should_panic(expected = "the run does not come to an end: more than 500 events")]
+#[should_panic(expected = "the run does not terminate: more than 500 events")]
 fn a_run_of_which_time_passes_and_nothing_comes_of_it_ends() {
     let mut world = world(3, NetworkOptions::clean());
     world.network.cut(HOST, DEVICE);

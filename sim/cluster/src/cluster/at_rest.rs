@@ -87,7 +87,7 @@ impl Cluster {
                 let details = format!("{device} does not serve: {:?}", machine.service());
                 return Err(Failed { check: "device-unusable", details });
             }
-            let now = self.world.local(NodeId::Device(device)).expect("it is a node").time;
+            let now = self.world.local(NodeId::Device(device)).expect("the node is in the world").time;
             if !machine.has_lease(now) {
                 return Err(Failed { check: "device-without-lease", details: format!("{device} may not serve") });
             }

@@ -49,7 +49,7 @@ fn get(names: Vec<AttributeName>) -> ObjectCommand {
 fn done(array: &mut Cluster, host: HostSlot, command: ObjectCommand) -> CommandResult {
     let op = array.ask(host, request(array, command, LONG));
     match array.finish(op) {
-        Ok(HostSuccess::Objects(mut results)) => results.pop().expect("there was one command"),
+        Ok(HostSuccess::Objects(mut results)) => results.pop().expect("the request had one command"),
         other => panic!("the request failed: {other:?}"),
     }
 }
@@ -222,7 +222,7 @@ fn a_device_that_returns_has_what_it_missed_and_can_stand_in_for_the_other() {
         crowd.rounds(&mut array, 3);
         for number in [0, 1, 2, 3] {
             crowd.lose_a_device(&mut array, number);
-            wait_until(&mut array, "it is out", |array| member_state(array, number) == Some(MemberState::Out));
+            wait_until(&mut array, "the device is out", |array| member_state(array, number) == Some(MemberState::Out));
             crowd.rounds(&mut array, 3);
             welcome(&mut array, number);
             crowd.rounds(&mut array, 1);

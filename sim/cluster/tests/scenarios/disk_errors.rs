@@ -15,14 +15,14 @@ fn array() -> (Cluster, HostSlot, HostSlot) {
 const STRIPE: u64 = 32 * BLOCK;
 
 fn counter(array: &Cluster, number: u16, name: &str) -> u64 {
-    let Some(Role::Device(machine)) = array.world.machine(device(number)) else { panic!("it is up") };
+    let Some(Role::Device(machine)) = array.world.machine(device(number)) else { panic!("the node is up") };
     let counters = machine.store().counters();
-    counters.into_iter().find(|(found, _)| *found == name).map(|(_, count)| count).expect("there is such a counter")
+    counters.into_iter().find(|(found, _)| *found == name).map(|(_, count)| count).expect("the counter exists")
 }
 
 /// The byte range of some slots of a device.
 fn slots(array: &Cluster, number: u16, slots: std::ops::Range<u64>) -> std::ops::Range<u64> {
-    let superblock = array.world.disk(device(number)).expect("it has one").peek(0, 512);
+    let superblock = array.world.disk(device(number)).expect("the node has a disk").peek(0, 512);
     let data = u64::from_le_bytes(superblock[64..72].try_into().expect("eight bytes"));
     data + slots.start * 73_728..data + slots.end * 73_728
 }
@@ -35,7 +35,7 @@ fn is_done(outcome: &HostOutcome) -> bool {
 fn a_bad_slot_of_one_device_fails_nobodys_write() {
     let (mut array, a, b) = array();
     let bad = slots(&array, 1, 3..4);
-    array.world.disk_mut(device(1)).expect("it has one").spoil(bad.start..bad.start + 512);
+    array.world.disk_mut(device(1)).expect("the node has a disk").spoil(bad.start..bad.start + 512);
     let begun = array.world.now();
     for number in 0..300 {
         let op = array.write([a, b][number as usize % 2], number % 60 * STRIPE, STRIPE);
@@ -53,7 +53,7 @@ fn a_bad_slot_of_one_device_fails_nobodys_write() {
 fn a_device_that_can_t_write_its_data_anywhere_is_done_without() {
     let (mut array, a, _) = array();
     let bad = slots(&array, 1, 0..100_000);
-    array.world.disk_mut(device(1)).expect("it has one").spoil(bad);
+    array.world.disk_mut(device(1)).expect("the node has a disk").spoil(bad);
     // The device stops when it has found too many bad slots; each time its supervisor restarts it.
     let mut stops = 0;
     for number in 0..60 {
@@ -69,7 +69,7 @@ fn a_device_that_can_t_write_its_data_anywhere_is_done_without() {
         assert!(is_done(&outcome), "write {number}: {outcome:?}");
     }
     assert!(stops > 0);
-    wait_until(&mut array, "it is out", |array| member_state(array, 1) == Some(MemberState::Out));
+    wait_until(&mut array, "the device is out", |array| member_state(array, 1) == Some(MemberState::Out));
     renew(&mut array, a, 1);
     wait_in(&mut array, 1);
     all_is_well(array);

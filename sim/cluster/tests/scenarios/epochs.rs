@@ -272,9 +272,9 @@ fn a_write_that_is_committed_waits_for_no_device_that_is_out() {
     });
     write(&mut array, a, 0, BLOCK);
     array.crash(device(4));
-    wait_until(&mut array, "it is out", |array| member_state(array, 4) == Some(MemberState::Out));
+    wait_until(&mut array, "the device is out", |array| member_state(array, 4) == Some(MemberState::Out));
     array.run_for(Duration::from_secs(2));
-    let Some(Role::Host(host)) = array.world.machine(array.node(a)) else { panic!("it is up") };
+    let Some(Role::Host(host)) = array.world.machine(array.node(a)) else { panic!("the node is up") };
     assert!(host.is_idle(), "the host has no operation in progress");
     write(&mut array, b, 0, BLOCK);
     array.world.network.heal();
@@ -346,7 +346,7 @@ fn a_device_that_returns_has_dropped_what_it_had_not_heard_decided() {
     // Its host dies with intents at devices 0 and 4, and none at device 1: the write can't stand.
     die_writing(&mut array, a, (0, 2 * BLOCK), &[1]);
     array.crash(device(4));
-    wait_until(&mut array, "it is out", |array| member_state(array, 4) == Some(MemberState::Out));
+    wait_until(&mut array, "the device is out", |array| member_state(array, 4) == Some(MemberState::Out));
     write(&mut array, b, 0, 4 * BLOCK);
     array.restart_device(DeviceId(4));
     wait_in(&mut array, 4);

@@ -42,7 +42,7 @@ fn two_failures_in_a_group_leave_what_can_be_read_and_the_other_group() {
         }
         // One of the two devices is enough.
         array.restart_device(DeviceId(0));
-        wait_until(&mut array, "they do without the other", |array| member_state(array, 2) == Some(MemberState::Out));
+        wait_until(&mut array, "the other device is out", |array| member_state(array, 2) == Some(MemberState::Out));
         array.run_for(Duration::from_millis(100));
         write(&mut array, a, 0, 2 * BLOCK);
         write(&mut array, b, 4 * BLOCK, BLOCK);
@@ -158,7 +158,7 @@ fn a_write_that_was_under_way_when_two_devices_went_is_whole_or_not_there() {
         }
         array.run_for(Duration::from_secs(3));
         array.restart_device(DeviceId(1));
-        wait_until(&mut array, "they do without the other", |array| member_state(array, 0) == Some(MemberState::Out));
+        wait_until(&mut array, "the other device is out", |array| member_state(array, 0) == Some(MemberState::Out));
         array.run_for(Duration::from_millis(100));
         content(&mut array, b, 0, 4 * BLOCK);
         welcome(&mut array, 0);

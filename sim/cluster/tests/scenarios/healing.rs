@@ -41,7 +41,7 @@ pub fn renew(array: &mut Cluster, host: HostSlot, number: u16) {
     assert_eq!(replace(array, host, number, disk), DONE);
     swap(array, number, disk);
     let returns = |array: &Cluster| matches!(member_state(array, number), Some(MemberState::Returning { .. }));
-    wait_until(array, "it is returning", returns);
+    wait_until(array, "the device is returning", returns);
 }
 
 fn join_refused(array: &Cluster, number: u16) -> Option<JoinRefused> {
@@ -105,7 +105,7 @@ fn another_disk_than_the_slots_is_refused_and_the_right_one_is_not() {
     swap(&mut array, 2, stranger);
     wait_until(&mut array, "the disk is refused", |array| join_refused(array, 2).is_some());
     assert!(matches!(join_refused(&array, 2), Some(JoinRefused::OtherDisk { .. })));
-    wait_until(&mut array, "it is out", |array| member_state(array, 2) == Some(MemberState::Out));
+    wait_until(&mut array, "the device is out", |array| member_state(array, 2) == Some(MemberState::Out));
     array.run_for(A_WHILE);
     assert_eq!(member_state(&array, 2), Some(MemberState::Out), "the operator has not admitted this disk");
     // Now the operator admits it.
@@ -142,7 +142,7 @@ fn what_can_not_be_is_refused_in_words() {
     fill(&mut array, a);
     let admin_error = |outcome: HostOutcome| match outcome {
         Err(HostError::AdminError(admin_error)) => admin_error,
-        other => panic!("it was not refused: {other:?}"),
+        other => panic!("the request was not refused: {other:?}"),
     };
     let (disk, blocks) = (array.new_disk(), array.disk_blocks());
     let of = |device, disk, blocks| Administration::Replace { device: DeviceId(device), disk, blocks, lose: false };
@@ -170,7 +170,7 @@ fn a_device_that_an_operator_fails_stays_out_until_he_readmits_it() {
     let (mut array, a, b) = array_by(Ordering::Timestamp);
     fill(&mut array, a);
     assert_eq!(administer(&mut array, a, Administration::Fail { device: DeviceId(1) }), DONE);
-    wait_until(&mut array, "it is out", |array| member_state(array, 1) == Some(MemberState::Out));
+    wait_until(&mut array, "the device is out", |array| member_state(array, 1) == Some(MemberState::Out));
     write(&mut array, b, 0, 8 * BLOCK);
     array.crash(NodeId::Monitor);
     array.restart_monitor();
@@ -194,7 +194,7 @@ fn a_device_goes_on_serving_until_the_array_can_do_without_it() {
     assert!(out[0] != out[1], "{out:?}");
     array.restart_device(DeviceId(4));
     wait_in(&mut array, 4);
-    wait_until(&mut array, "it is out", |array| member_state(array, 2) == Some(MemberState::Out));
+    wait_until(&mut array, "the device is out", |array| member_state(array, 2) == Some(MemberState::Out));
     swap(&mut array, 2, disk);
     wait_in(&mut array, 2);
     all_is_well(array);
@@ -438,7 +438,7 @@ fn a_device_returns_though_something_it_lacks_can_not_be_restored() {
     };
     let named = Rc::new(Cell::new(0));
     renew(&mut array, b, 0);
-    wait_until(&mut array, "it is in", |array| {
+    wait_until(&mut array, "the device is in", |array| {
         named.set(named.get().max(lost(array).len()));
         member_state(array, 0) == Some(MemberState::In)
     });
@@ -470,7 +470,7 @@ fn rot_that_a_user_meets_is_mended_without_anybody_asking() {
     assert_eq!(scrub(&mut array, b, false), ScrubReport { rows, ..ScrubReport::default() });
     let counted = match array.world.machine(array.node(a)) {
         Some(Role::Host(host)) => (host.counters().corruption_found, host.counters().corruption_repaired),
-        _ => unreachable!("it is up"),
+        _ => unreachable!("the node is up"),
     };
     assert_eq!(counted, (3, 3));
     all_is_well(array);

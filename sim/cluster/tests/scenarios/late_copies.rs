@@ -39,7 +39,7 @@ fn swap(compare: &'static str, swap: &'static str) -> ObjectCommand {
 
 fn result(array: &mut Cluster, op: OpId) -> ActionResult {
     match array.finish(op) {
-        Ok(HostSuccess::Objects(mut results)) => results.pop().expect("there was a command").action,
+        Ok(HostSuccess::Objects(mut results)) => results.pop().expect("the request had a command").action,
         other => panic!("the request failed: {other:?}"),
     }
 }
@@ -95,7 +95,7 @@ fn late_copy_comes(array: &mut Cluster, host: HostSlot, asked: Time, restarts: b
 fn count(array: &Cluster, what: &str) -> u64 {
     match array.world.machine(NodeId::Device(HERE)) {
         Some(Role::Device(device)) => {
-            device.store().counters().into_iter().find(|(name, _)| *name == what).expect("it is counted").1
+            device.store().counters().into_iter().find(|(name, _)| *name == what).expect("the counter exists").1
         }
         _ => panic!("the device is up"),
     }

@@ -92,7 +92,7 @@ fn every_device_that_may_serve_keeps_a_host_out_before_another_is_granted_its_lo
         });
         let write = array.write(b, 0, BLOCK);
         let serves = |array: &Cluster, number: u16| {
-            let now = array.world.local(device(number)).expect("it is a node").time;
+            let now = array.world.local(device(number)).expect("the node is in the world").time;
             match array.world.machine(device(number)) {
                 Some(Role::Device(machine)) => machine.has_lease(now) && !machine.keeps_out(dead),
                 _ => false,

@@ -32,7 +32,7 @@ fn copied(outcome: HostOutcome) -> u64 {
 }
 
 fn wait_idle(array: &mut Cluster) {
-    wait_until(array, "nothing is under way", Cluster::is_volume_idle);
+    wait_until(array, "no operation is in progress", Cluster::is_volume_idle);
     // Users have their answers; devices learn of the commits.
     array.run_for(Duration::from_secs(1));
 }

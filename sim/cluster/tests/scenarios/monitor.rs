@@ -35,7 +35,7 @@ fn an_epoch_that_was_written_and_never_told_is_lived_by_all_when_the_monitor_is_
         });
         array.crash(device(4));
         let asked = array.write(a, 0, BLOCK);
-        wait_until(&mut array, "it is out", |array| epoch(array) == 2);
+        wait_until(&mut array, "the device is out", |array| epoch(array) == 2);
         // The device returns at this moment, and knows no membership.
         array.restart_device(DeviceId(4));
         restart_monitor_after(&mut array, unavailable);
@@ -53,7 +53,7 @@ fn a_monitor_that_dies_while_it_writes_an_epoch_has_either_written_it_or_not() {
         for device_returns in [false, true] {
             let (mut array, a, b) = array_by(Ordering::Timestamp);
             fill(&mut array, a);
-            array.world.disk_mut(NodeId::Monitor).expect("it has one").crash_at(point);
+            array.world.disk_mut(NodeId::Monitor).expect("the node has a disk").crash_at(point);
             array.crash(device(4));
             let asked = array.write(a, 0, BLOCK);
             // Some points are never reached, if the monitor has fewer writes.
@@ -65,10 +65,10 @@ fn a_monitor_that_dies_while_it_writes_an_epoch_has_either_written_it_or_not() {
                 array.restart_monitor();
             }
             assert_eq!(array.finish(asked), DONE, "{point:?}");
-            array.world.disk_mut(NodeId::Monitor).expect("it has one").spare();
+            array.world.disk_mut(NodeId::Monitor).expect("the node has a disk").spare();
             write(&mut array, b, 4 * BLOCK, BLOCK);
             if !device_returns {
-                wait_until(&mut array, "it is out", |array| member_state(array, 4) == Some(MemberState::Out));
+                wait_until(&mut array, "the device is out", |array| member_state(array, 4) == Some(MemberState::Out));
                 array.restart_device(DeviceId(4));
             }
             array.run_for(Duration::from_secs(2));
@@ -147,7 +147,7 @@ fn a_device_that_can_not_reach_the_monitor_serves_no_more_when_it_is_out() {
             }
             Verdict::Pass
         });
-        wait_until(&mut array, "it is out", |array| member_state(array, 0) == Some(MemberState::Out));
+        wait_until(&mut array, "the device is out", |array| member_state(array, 0) == Some(MemberState::Out));
         answers.take();
         // Block 5 is on device 0, too, but in another stripe, because locks of a lock server would block other hosts.
         let theirs = array.write(b, 5 * BLOCK, BLOCK);
@@ -176,7 +176,7 @@ fn a_lease_that_was_long_on_its_way_ends_no_later_for_that() {
     array.run_for(Duration::from_secs(6));
     assert!(content(&mut array, b, 0, BLOCK) == content(&mut array, a, 0, BLOCK) && epoch(&array) == 1);
     array.world.network.cut(device(0), NodeId::Monitor);
-    wait_until(&mut array, "it is out", |array| member_state(array, 0) == Some(MemberState::Out));
+    wait_until(&mut array, "the device is out", |array| member_state(array, 0) == Some(MemberState::Out));
     write(&mut array, a, 0, BLOCK);
     // In its old epoch, the host reads from device 0 blocks that others have written without this device.
     let read = array.read(b, 0, BLOCK);
@@ -320,7 +320,7 @@ fn a_helper_that_reaches_the_device_no_more_is_relieved() {
     lose(&mut array, 4);
     write(&mut array, b, 4 * BLOCK, 4 * BLOCK);
     welcome(&mut array, 4);
-    let NodeId::Host(generation) = array.node(a) else { unreachable!("it is a host") };
+    let NodeId::Host(generation) = array.node(a) else { unreachable!("the node is a host") };
     let recovery_coordinator = MemberState::Returning { recovery_coordinator: Some(generation) };
     let oldest = array.node(a);
     cut_off(&mut array, oldest, &[device(4)]);
@@ -337,7 +337,7 @@ fn a_device_that_finds_no_space_on_its_return_is_done_without_until_it_does() {
     lose(&mut array, 2);
     write(&mut array, a, 0, stripe);
     welcome(&mut array, 2);
-    array.world.disk_mut(device(2)).expect("it has one").set_full(true);
+    array.world.disk_mut(device(2)).expect("the node has a disk").set_full(true);
     let mut longest = Duration::ZERO;
     for number in 1..100 {
         let begun = array.world.now();
@@ -348,7 +348,7 @@ fn a_device_that_finds_no_space_on_its_return_is_done_without_until_it_does() {
     let begun = epoch(&array);
     array.run_for(Duration::from_secs(120));
     assert!(epoch(&array) - begun < 20, "the device returns later each time: {}", epoch(&array) - begun);
-    array.world.disk_mut(device(2)).expect("it has one").set_full(false);
+    array.world.disk_mut(device(2)).expect("the node has a disk").set_full(false);
     wait_in(&mut array, 2);
     for number in 0..100 {
         content(&mut array, a, number * stripe, stripe);

@@ -36,7 +36,7 @@ fn done(array: &mut Cluster, host: HostSlot, request: HostRequest) -> ActionResu
 
 fn result(outcome: Result<HostSuccess, HostError>) -> ActionResult {
     match outcome {
-        Ok(HostSuccess::Objects(mut results)) => results.pop().expect("there was one command").action,
+        Ok(HostSuccess::Objects(mut results)) => results.pop().expect("the request had one command").action,
         other => panic!("the request failed: {other:?}"),
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// Replaces the disk of a device that is down; returns the old disk.
 fn swap(array: &mut Cluster, number: u16, disk: Disk) -> Disk {
-    std::mem::replace(array.world.disk_mut(device(number)).expect("it has one"), disk)
+    std::mem::replace(array.world.disk_mut(device(number)).expect("the node has a disk"), disk)
 }
 
 /// The device has the wrong disk and stays out; with its own disk it is resynchronised.
@@ -65,7 +65,7 @@ fn an_old_copy_of_a_device_s_disk_is_not_let_in() {
             let (mut array, a, b) = array_by(ordering);
             fill(&mut array, a);
             array.crash(device(4));
-            let copy = array.world.disk_mut(device(4)).expect("it has one").clone();
+            let copy = array.world.disk_mut(device(4)).expect("the node has a disk").clone();
             array.restart_device(DeviceId(4));
             array.run_for(Duration::from_secs(1));
             lose(&mut array, 0);

@@ -19,7 +19,7 @@ fn number(bytes: &[u8], at: usize) -> u64 {
 
 /// The offsets of the batches in a device's journal, in order.
 fn batches(array: &Cluster, of: u16) -> Vec<u64> {
-    let disk = array.world.disk(device(of)).expect("it has one");
+    let disk = array.world.disk(device(of)).expect("the node has a disk");
     let superblock = disk.peek(0, SECTOR);
     let journal = (8192..number(&superblock, MAP_OFFSET_AT)).step_by(SECTOR);
     let sectors = journal.map(|at| (disk.peek(at, SECTOR), at));
@@ -47,9 +47,9 @@ fn a_device_with_a_damaged_journal_says_so_and_is_replaced_and_nobody_hears_of_i
             array.crash(device(1));
             let middle = batches(&array, 1);
             let at = middle[middle.len() / 2];
-            let disk = array.world.disk_mut(device(1)).expect("it has one");
+            let disk = array.world.disk_mut(device(1)).expect("the node has a disk");
             if unreadable {
-                disk.lose(at..at + SECTOR as u64).expect("there is a sector");
+                disk.lose(at..at + SECTOR as u64).expect("the header has a sector");
             } else {
                 // In the header, so that the flipped bit matters.
                 disk.flip(at + 20, 0);
@@ -63,7 +63,7 @@ fn a_device_with_a_damaged_journal_says_so_and_is_replaced_and_nobody_hears_of_i
                 matches!(service(array, 1), Service::Unusable(StoreError::Damaged { part: "journal", .. }))
             };
             wait_until(&mut array, "the device reports its loss", says_so);
-            wait_until(&mut array, "it is out", |array| member_state(array, 1) == Some(MemberState::Out));
+            wait_until(&mut array, "the device is out", |array| member_state(array, 1) == Some(MemberState::Out));
             write(&mut array, b, 2 * BLOCK, 3 * BLOCK);
             renew(&mut array, a, 1);
             wait_in(&mut array, 1);
@@ -85,7 +85,7 @@ fn a_damaged_copy_of_the_monitors_record_costs_nothing() {
         for damaged in [copy, half - copy] {
             array.run_for(Duration::from_secs(1));
             array.crash(NodeId::Monitor);
-            array.world.disk_mut(NodeId::Monitor).expect("it has one").flip(damaged + 40, 3);
+            array.world.disk_mut(NodeId::Monitor).expect("the node has a disk").flip(damaged + 40, 3);
             array.restart_monitor();
             array.run_for(Duration::from_millis(100));
             assert_eq!(

@@ -142,7 +142,7 @@ fn what_was_brought_last_is_there_when_the_device_goes_the_moment_it_is_in() {
             }
         });
         array.restart_device(DeviceId(4));
-        wait_until(&mut array, "it is in", |array| member_state(array, 4) == Some(MemberState::In));
+        wait_until(&mut array, "the device is in", |array| member_state(array, 4) == Some(MemberState::In));
         array.run_for(Duration::from_micros(after * 100));
         lose(&mut array, 4);
         array.world.network.heal();

@@ -90,7 +90,7 @@ pub fn member_state(array: &Cluster, number: u16) -> Option<MemberState> {
 /// Makes a device lose power, and waits until it is out.
 pub fn lose(array: &mut Cluster, number: u16) {
     array.crash(device(number));
-    wait_until(array, "it is out", |array| member_state(array, number) == Some(MemberState::Out));
+    wait_until(array, "the device is out", |array| member_state(array, number) == Some(MemberState::Out));
     array.run_for(Duration::from_millis(10));
 }
 
@@ -98,13 +98,13 @@ pub fn lose(array: &mut Cluster, number: u16) {
 pub fn welcome(array: &mut Cluster, number: u16) {
     array.restart_device(DeviceId(number));
     let returns = |array: &Cluster| matches!(member_state(array, number), Some(MemberState::Returning { .. }));
-    wait_until(array, "it is returning", returns);
+    wait_until(array, "the device is returning", returns);
     array.run_for(Duration::from_millis(10));
 }
 
 /// Runs until a device is resynchronised and in.
 pub fn wait_in(array: &mut Cluster, number: u16) {
-    wait_until(array, "it is in", |array| member_state(array, number) == Some(MemberState::In));
+    wait_until(array, "the device is in", |array| member_state(array, number) == Some(MemberState::In));
     array.run_for(Duration::from_millis(10));
 }
 

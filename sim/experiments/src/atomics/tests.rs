@@ -7,7 +7,7 @@ use indicatif::ProgressBar;
 fn replicated(experiment: &Experiment, keep: impl Fn(&Point) -> bool, locks: u64) -> Vec<Replicated> {
     let assignments = vec![format!("run.locks_per_process={locks}")];
     let request = Request { seed: 1, replications: Some(2), assignments, thoroughness: Thoroughness::Full };
-    let plan = plan(experiment, &request).expect("the points are sound").only(keep);
+    let plan = plan(experiment, &request).expect("the points are valid").only(keep);
     run(plan, &request, &ProgressBar::hidden()).0
 }
 
@@ -62,7 +62,7 @@ fn efficiency_is_one_without_contention_and_least_for_who_spins() {
     let runs = replicated(&CONTENTION, |point| point.panel == work && [1.0, 25.0].contains(&point.x), 20);
     let efficiency = |strategy: Strategy, processes: f64| {
         let found = |run: &&Replicated| run.point.series.name == strategy.name() && run.point.x == processes;
-        let runs = &runs.iter().find(found).expect("it was run").runs;
+        let runs = &runs.iter().find(found).expect("the point was run").runs;
         runs.iter().map(|run| run.locks.expect("locks are counted").efficiency()).sum::<f64>() / runs.len() as f64
     };
     for strategy in Strategy::ALL {

@@ -50,7 +50,7 @@ impl LockManager {
         match request.command {
             LockCommand::Lock { lock_id, object, .. } => self.lock_id((request.host, lock_id), object, out),
             LockCommand::Unlock { lock_id } => self.give_back((request.host, lock_id), out),
-            command => unreachable!("no process of this model says {command:?}"),
+            command => unreachable!("no process of this model sends {command:?}"),
         }
     }
 
@@ -66,11 +66,11 @@ impl LockManager {
 
     /// Releasing the lock is one change of the table, granting it to the next request in the queue is another.
     fn give_back(&mut self, lock_id: LockKey, out: &mut Effects) {
-        let object = self.lock_ids.remove(&lock_id).expect("it was granted");
+        let object = self.lock_ids.remove(&lock_id).expect("the lock was granted");
         let holder = self.locks.get(&object).expect("a granted lock has a holder").holder;
         assert_eq!(holder, lock_id, "only the holder releases a lock");
         self.commit(lock_id, LockReply::Unlocked { lock_id: lock_id.1 }, out);
-        let lock = self.locks.get_mut(&object).expect("it was there");
+        let lock = self.locks.get_mut(&object).expect("the lock is in the table");
         match lock.waiting.pop_front() {
             Some(next) => {
                 lock.holder = next;
@@ -97,7 +97,7 @@ impl Machine for LockManager {
             Input::Start | Input::Wake => {}
             Input::Message { message: Message::LockRequest(request), .. } => self.on_request(request, out),
             Input::DiskDone { tag, .. } => {
-                let (lock_id, reply) = self.committing.remove(&tag).expect("it was asked for");
+                let (lock_id, reply) = self.committing.remove(&tag).expect("the commit was requested");
                 let answer = LockAnswer { start: Generation(u32::MAX), reply };
                 out.send(NodeId::Host(lock_id.0), Message::LockAnswer(answer));
             }

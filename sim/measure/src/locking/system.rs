@@ -127,7 +127,8 @@ impl LockingSystem {
             match self.engine.advance() {
                 Some(Event::Waited { process }) => self.resume(process, Heard::Nothing),
                 Some(Event::Taken { process }) => {
-                    let request = self.processes[process].request.take().expect("it was taken in");
+                    let request =
+                        self.processes[process].request.take().expect("the processor has received the request");
                     self.engine.ask(process, OpId(process as u64), request);
                 }
                 None => {}
@@ -268,14 +269,14 @@ impl LockingSystem {
             Told::Locking { node, reply: LockReply::Unlocked { .. } } => {
                 self.resume(node, Heard::Managed { waited: false });
             }
-            Told::Locking { reply, .. } => unreachable!("the lock manager never says {reply:?}"),
+            Told::Locking { reply, .. } => unreachable!("the lock manager never sends {reply:?}"),
         }
     }
 
     fn on_outcome(&mut self, process: usize, outcome: HostOutcome) {
         match outcome {
             Ok(HostSuccess::Objects(results)) => self.resume(process, Heard::Results(&results)),
-            other => panic!("nothing fails in this model: {other:?}"),
+            other => panic!("no request fails in this model: {other:?}"),
         }
     }
 

@@ -6,7 +6,7 @@ use crate::parameters::Parameters;
 use bytes::Bytes;
 
 fn parameters() -> Parameters {
-    Parameters::parse(include_str!("../../../experiments/parameters/shared-array.toml")).expect("the baseline is sound")
+    Parameters::parse(include_str!("../../../experiments/parameters/shared-array.toml")).expect("the baseline is valid")
 }
 
 /// The mean wait at one server with Poisson arrivals, in units of the mean service time.

@@ -3,7 +3,7 @@
 use super::*;
 
 fn baseline() -> Parameters {
-    Parameters::parse(include_str!("../../../experiments/parameters/shared-array.toml")).expect("the baseline is sound")
+    Parameters::parse(include_str!("../../../experiments/parameters/shared-array.toml")).expect("the baseline is valid")
 }
 
 #[test]
