@@ -17,11 +17,11 @@ const ONE_DEVICE: &str = "1 device";
 pub const FIGURE_3: Experiment = Experiment {
     name: "device-atomics-fig3",
     title: "Device atomics, figure 3: throughput of locks",
-    about: "Processes lock an object that they choose at random (compare-and-swap of an attribute, truncated binary exponential \
+    about: "Processes choose an object at random, lock it (compare-and-swap of an attribute, truncated binary exponential \
             back-off), write 256 bytes to it and unlock it. The paper: throughput is low with one object, rises with more, and \
-            flattens; it grows almost linearly with devices; one lock manager that commits every change is above one device; \
-            an unlock that rides on the write brings one device about level with it. Its ten processes can't load ten devices, \
-            so that there is a second part, with ten processes for each device.",
+            flattens; it grows almost linearly with devices; one lock manager that commits every change is faster than one device; \
+            with an unlock in the request of the write, one device is about as fast. The paper's ten processes can't load ten \
+            devices, so there is a second part, with ten processes for each device.",
     base: Base::DeviceAtomics,
     x: OBJECTS,
     points: figure_3,
@@ -34,9 +34,9 @@ pub const FIGURE_3: Experiment = Experiment {
 pub const CONTENTION: Experiment = Experiment {
     name: "device-atomics-contention",
     title: "Device atomics: ways of waiting for a lock",
-    about: "Each process takes one and the same lock of a device 100 times, and does something under it: nothing, a sleep of 1 to \
-            600 us, or a request for an attribute. Efficiency is what is needed, a request to lock and one to unlock, to what is \
-            sent.",
+    about: "All processes take the same lock of a device 100 times each. The work under the lock is nothing, a sleep of 1 to \
+            600 us, or a request for an attribute. Efficiency is the number of requests needed (one to lock, one to unlock), \
+            divided by the number sent.",
     base: Base::DeviceAtomics,
     x: PROCESSES,
     points: contention,
@@ -49,7 +49,7 @@ pub const CONTENTION: Experiment = Experiment {
 pub const ASSUMPTIONS: Experiment = Experiment {
     name: "device-atomics-assumptions",
     title: "Device atomics: what section 8 leaves open",
-    about: "One open assumption at a time is read in other ways, with 500 objects for each device; everything else stays as in figure 3, \
+    about: "One open assumption at a time gets another reading, with 500 objects for each device; everything else is as in figure 3 \
             with ten processes for each device.",
     base: Base::DeviceAtomics,
     x: Axis { name: "reading", title: "reading" },

@@ -44,7 +44,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "shared-array-fig5b",
         title: "Figure 5(b): server and callback locking under contention",
-        about: "The part of the disks that is addressed shrinks. The paper: under high contention callback locking is as slow as \
+        about: "The addressed part of the disks shrinks. The paper: under high contention callback locking is as slow as \
                 server locking; under moderate contention it still saves about half of the overhead.",
         base: Base::SharedArray,
         x: ACTIVE,
@@ -58,8 +58,8 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "shared-array-fig6",
         title: "Figure 6: the protocols under the baseline",
-        about: "16 hosts, 20 devices: latency, throughput, messages, operations delayed, and the greatest throughput that is \
-                sustained when hosts are added.",
+        about: "16 hosts, 20 devices: latency, throughput, messages, operations delayed, and the peak throughput when hosts \
+                are added.",
         base: Base::SharedArray,
         x: HOSTS,
         points: |_| {
@@ -94,8 +94,8 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "shared-array-fig8",
         title: "Figure 8: delayed operations under contention",
-        about: "The part of the disks that is addressed shrinks to 2 %. The paper: the fraction delayed spans 0.00036 to 0.596; at \
-                2 % device-served locks collapse, for restarts after time-outs lengthen the queues without bound (here with more \
+        about: "The addressed part of the disks shrinks to 2 %. The paper: the fraction delayed spans 0.00036 to 0.596; at \
+                2 % device-served locks collapse, because restarts after time-outs lengthen the queues without bound (here with more \
                 hosts: shared-array-fig8-hosts).",
         base: Base::SharedArray,
         x: ACTIVE,
@@ -121,7 +121,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "shared-array-fig8-hosts",
         title: "Figure 8, at 2 %: more hosts",
-        about: "The collapse of device-served locks that the paper has at 2 % of the disks: here hosts are added, and it comes nearer to \
+        about: "The collapse of device-served locks that the paper reports at 2 % of the disks: here hosts are added until the array is near \
                 saturation.",
         base: Base::SharedArray,
         x: HOSTS,
@@ -187,7 +187,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "shared-array-fig11",
         title: "Figure 11: latencies of messages that vary",
         about: "A message takes from 1 ms to the window's end, so that siblings arrive in different orders. The paper: device locks \
-                and timestamps are delayed more often then, but it shows less in latency than what locking centrally costs.",
+                and timestamps are then delayed more often, but this costs less latency than central locking.",
         base: Base::SharedArray,
         x: Axis { name: "window_ms", title: "greatest latency of a message (ms)" },
         points: |thoroughness| {
@@ -204,7 +204,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "shared-array-fig12",
         title: "Figure 12: faster disks",
-        about: "The disks find 20 % and 60 % of what is read in their caches. The paper: at 60 % and 58 hosts, device \
+        about: "Of all reads, 20 % and 60 % hit the disks' caches. The paper: at 60 % and 58 hosts, device \
                 locks restart 17 % of their operations, while timestamp ordering stays near the unprotected protocol.",
         base: Base::SharedArray,
         x: HOSTS,
@@ -233,7 +233,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "shared-array-assumptions",
         title: "What Table 1 leaves open",
-        about: "One open assumption at a time is read in other ways; everything else stays as in the baseline. The paper's numbers \
+        about: "One open assumption at a time gets another reading; everything else is as in the baseline. The paper's numbers \
                 are those of figure 6.",
         base: Base::SharedArray,
         x: Axis { name: "reading", title: "reading" },
@@ -252,7 +252,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "scale",
         title: "Beyond the paper: up to 1,000 devices and 800 hosts",
-        about: "The baseline's ratio of hosts to devices, made larger and larger; each host asks for 37.5 operations a second.",
+        about: "Larger and larger arrays with the baseline's ratio of hosts to devices; each host issues 37.5 operations a second.",
         base: Base::SharedArray,
         x: HOSTS,
         points: |thoroughness| {
@@ -285,8 +285,8 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "today",
         title: "Beyond the paper: hardware of today",
-        about: "Flash that answers in 80 us, 25 Gb/s, 5 us of a processor to send or receive a message: the same protocols, hundreds of times the \
-                load.",
+        about: "Flash that answers in 80 us, 25 Gb/s, 5 us of processor time to send or receive a message: the same protocols at hundreds of \
+                times the load.",
         base: Base::Today,
         x: HOSTS,
         points: |thoroughness| {
