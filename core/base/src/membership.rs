@@ -68,7 +68,8 @@ impl Membership {
 
     /// Adds a device, which is out. Panics if the array has a device of this number.
     pub fn add(&mut self, device: DeviceId) {
-        let at = self.members.binary_search_by_key(&device, |member| member.device).expect_err("it is not there yet");
+        let at =
+            self.members.binary_search_by_key(&device, |member| member.device).expect_err("a device is added once");
         self.members.insert(at, Member { device, member_state: MemberState::Out, since: self.epoch });
     }
 

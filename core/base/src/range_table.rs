@@ -32,7 +32,7 @@ impl<K: Eq + Copy, V> RangeTable<K, V> {
     pub fn insert(&mut self, range: BlockRange, owner: K, value: V) {
         assert!(!range.is_empty(), "an empty range touches nothing and would never be found again");
         let entries = self.by_start.entry(range.start).or_default();
-        assert!(entries.iter().all(|entry| entry.owner != owner), "an owner holds a range once");
+        assert!(entries.iter().all(|entry| entry.owner != owner), "an owner has one range from a block");
         entries.push(Entry { owner, count: range.count, value });
         self.longest = self.longest.max(range.count);
         self.len += 1;

@@ -305,7 +305,7 @@ impl Answers {
                     filled = 0;
                 }
                 filled += ANSWER_BYTES + answer.len();
-                parts.last_mut().expect("there is one").push((*sequence, answer.clone()));
+                parts.last_mut().expect("a part was just added").push((*sequence, answer.clone()));
             }
             let (host, settled) = (*host, held.settled);
             let stretches = held.over.iter().map(|(first, behind)| (*first, *behind)).collect();
@@ -349,8 +349,8 @@ impl HostAnswers {
     }
 
     fn join_lowest(&mut self) {
-        let (first, _) = self.over.pop_first().expect("there are two");
-        let (_, behind) = self.over.pop_first().expect("there are two");
+        let (first, _) = self.over.pop_first().expect("there are at least two intervals");
+        let (_, behind) = self.over.pop_first().expect("there are at least two intervals");
         self.over.insert(first, behind);
     }
 }

@@ -50,13 +50,13 @@ pub fn read<R: Record>(journal: &Bytes, seal: u32, tail_offset: u64, tail_sequen
         let before = found.get(&first.previous).ok_or(Damaged(first.offset))?;
         chain.push(*before);
     }
-    let tail = chain.last().expect("the last batch is in it");
+    let tail = chain.last().expect("the chain contains the last batch");
     if tail.offset != tail_offset {
         return Err(Damaged(tail_offset));
     }
     chain.reverse();
     drop_idle_end(&mut chain);
-    let last = *chain.last().expect("the tail stays");
+    let last = *chain.last().expect("the first batch is never removed");
     let ended = chain.iter().rposition(|header| header.ends_snapshot).unwrap_or(0);
     let begun = chain[..=ended].iter().rposition(|header| header.begins_snapshot).unwrap_or(0);
     let snapshot = (begun > 0).then(|| (chain[begun].offset, chain[begun].sequence));

@@ -7,8 +7,8 @@
 //! ```text
 //!   offset, length ──► ReadPlan / WritePlan ──► per device: blocks to read, blocks to pre-write
 //!                                │
-//!        what was read (Old) ────┴──► the bytes asked for / the pieces to write, parity included
 //!        what was read (Old) ────┴──► the bytes asked for / the pieces to write, including parity
+//! ```
 //!
 //! | module | what |
 //! | --- | --- |

@@ -109,7 +109,11 @@ fn unite(ranges: &mut Vec<BlockRange>, range: BlockRange) {
 fn push_merged(ranges: &mut Vec<BlockRange>, range: BlockRange) {
     match ranges.last_mut() {
         Some(last) if range.start <= last.end() => {
-            assert_eq!(last.end(), range.start, "plans go through a component in order and touch a block once");
+            assert_eq!(
+                last.end(),
+                range.start,
+                "a plan pre-writes a component in ascending order, and each block once"
+            );
             last.count += range.count;
         }
         _ => ranges.push(range),
@@ -125,7 +129,7 @@ struct Span {
 
 impl Span {
     fn new(offset: u64, length: u64) -> Span {
-        assert!(offset.checked_add(length).is_some(), "requests lie within their volume");
+        assert!(offset.checked_add(length).is_some(), "a request is within its volume");
         Span { offset, length }
     }
 

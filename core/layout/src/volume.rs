@@ -95,7 +95,9 @@ impl VolumeDescription {
     /// For each position of the ring of the new location, the index of its device in [`holders`](VolumeDescription::holders).
     pub fn target_positions(&self) -> Vec<usize> {
         let holders = self.holders();
-        let position = |device: &DeviceId| holders.iter().position(|held| held == device).expect("it is one of them");
+        let position = |device: &DeviceId| {
+            holders.iter().position(|held| held == device).expect("a device of the target is a holder")
+        };
         self.moving.iter().flat_map(|target| target.devices.iter().map(position)).collect()
     }
 
@@ -127,7 +129,7 @@ impl VolumeDescription {
     pub fn device_at(&self, position: usize) -> DeviceId {
         match self.devices.get(position) {
             Some(device) => *device,
-            None => self.newcomers().nth(position - self.devices.len()).expect("a position is of a device"),
+            None => self.newcomers().nth(position - self.devices.len()).expect("a position belongs to a device"),
         }
     }
 

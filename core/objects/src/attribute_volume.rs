@@ -112,7 +112,7 @@ pub fn carry_out(request: &ObjectRequest, place: BucketAddress, before: &Blocks)
         Err(BucketError::Foreign) => return refuse(0, ObjectFailure::NotAnAttributeVolume),
         Err(BucketError::Damaged) => return refuse(0, ObjectFailure::Lost),
     };
-    let evaluation = evaluate(request, &mut OfBucket(&entries)).expect("all of a bucket is in memory");
+    let evaluation = evaluate(request, &mut OfBucket(&entries)).expect("a bucket is entirely in memory");
     let Evaluation { answer, changes, .. } = evaluation;
     let Ok(results) = answer else { return Effect::Nothing(answer) };
     // A request without changes writes nothing, even if the blocks would be encoded differently, such as with holes for zeros.

@@ -65,7 +65,7 @@ impl Work<'_> {
                 AttributeName::OBJECT_LENGTH => words(&[header.length]),
                 AttributeName::OBJECT_LIFE => words(&[header.incarnation]),
                 name if name.is_reserved() => Bytes::new(),
-                _ => kept.next().expect("one for each that is kept").unwrap_or_default(),
+                _ => kept.next().expect("a value for each stored attribute").unwrap_or_default(),
             };
             self.tell(value.len())?;
             values.push(value);

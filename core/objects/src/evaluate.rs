@@ -168,7 +168,7 @@ impl Work<'_> {
             }
             Action::FetchAndAdd { name, add, original } => self.fetch_and_add(header, *name, *add, *original)?,
             Action::ListAttributes { after, page, most } => self.list_attributes(header, *after, *page, *most)?,
-            Action::Create | Action::List { .. } => unreachable!("not done to an object that is there"),
+            Action::Create | Action::List { .. } => unreachable!("these actions need no existing object"),
         })
     }
 

@@ -8,7 +8,7 @@ use std::str::FromStr;
 /// How the requests to an object are kept apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Ordering {
-    /// Timestamp ordering (shared array, section 4.5).
+    /// Timestamp ordering: devices serve transactions in the order of their stamps (shared-array paper, section 4.5).
     Timestamp,
     /// No ordering: the paper's zero-overhead protocol. Concurrent hosts can corrupt parity.
     None,

@@ -112,7 +112,7 @@ impl<R: Record> Kept<R> {
                     self.write_slot(out);
                     return Ok(Progress::Writing);
                 }
-                self.durable = self.writing.take().expect("just seen").record;
+                self.durable = self.writing.take().expect("a record is being written").record;
                 self.twice = true;
                 Ok(Progress::Written)
             }
@@ -138,7 +138,7 @@ impl<R: Record> Kept<R> {
                         return Ok(Progress::Reading);
                     }
                     _ if !is_readable && newest::<R>(&slots.concat()).is_err() => {
-                        return Err(RecordError::Disk(read.expect_err("just seen")));
+                        return Err(RecordError::Disk(read.expect_err("the slot is unreadable")));
                     }
                     _ => slots.concat(),
                 }

@@ -121,8 +121,8 @@ pub enum AdminError {
 /// Why a device may not join the array, whatever its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum JoinRefused {
-    /// Another disk belongs into its slot.
-    #[error("disk {expected} belongs into this slot: bring that disk back, or replace it with this one")]
+    /// Another disk belongs in its slot.
+    #[error("disk {expected} belongs in this slot: bring that disk back, or replace it with this one")]
     OtherDisk {
         /// The disk that belongs there.
         expected: DiskId,

@@ -3,9 +3,9 @@
 //! ```text
 //!   0  magic "BRAD"            4      32  from: kind, 3 zeros, number                  8
 //!   4  version                 2      40  to: likewise                                     8
-//!   6  features (none yet)     2      48  zeros: room for authentication                   8
-//!   8  description bytes       4      56  CRC32C over the frame, this field as zeros       4
 //!   6  features (none yet)     2      48  zeros: reserved for authentication               8
+//!   8  description bytes       4      56  CRC32C over the frame, this field as zeros       4
+//!  12  payload bytes           4      60  zeros                                            4
 //!  16  array id               16      64  description, then payload
 //! ```
 //!

@@ -13,7 +13,7 @@ pub fn wire_frame(data: &[u8]) {
         let early = Frame::header(&data[..short]);
         assert!(
             early == Ok(None) || early == Err(WireError::NotBraid) && early == header,
-            "judged before it was whole"
+            "a header is judged only when it is complete"
         );
     }
     if let Ok(Some(header)) = header {
@@ -38,7 +38,7 @@ pub fn wire_message(data: &[u8]) {
     let payload: Vec<u8> = (0..u16::from_le_bytes([low, high])).map(|at| (at ^ (at >> 8)) as u8).collect();
     let bytes = seal(description, &payload);
     if let Ok(frame) = Frame::decode(bytes.clone()) {
-        assert_eq!(frame.encode().to_bytes(), bytes, "a message has one form only");
+        assert_eq!(frame.encode().to_bytes(), bytes, "a message has only one encoding");
     }
 }
 

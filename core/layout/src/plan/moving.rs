@@ -55,7 +55,7 @@ impl MovePlan {
         blocks: BlockRange,
         source: Source,
     ) -> Result<MovePlan, Unavailable> {
-        let layout = &volume.moving.as_ref().expect("it moves").layout;
+        let layout = &volume.moving.as_ref().expect("the volume is migrating").layout;
         let positions = volume.target_positions();
         let bytes = BLOCK_BYTES as u64;
         let target = WritePlan::new(layout, &absences.target, blocks.start * bytes, blocks.count * bytes);

@@ -63,7 +63,7 @@ pub(super) fn push_old(sources: &mut Vec<Source>, old: &Old, unit: UnitAddress, 
         match piece.content {
             Content::Data(data) => sources.push((range, data)),
             Content::Hole | Content::Lost => {}
-            Content::Present | Content::Header { .. } => unreachable!("what covers a read has its content"),
+            Content::Present | Content::Header { .. } => unreachable!("content that covers a read is data or holes"),
         }
     }
 }

@@ -70,7 +70,7 @@ impl ReadPlan {
                 Content::Data(data) => bytes.push(data.slice((from - start) as usize..(to - start) as usize)),
                 Content::Hole => push_zeros(&mut bytes, to - from),
                 Content::Present | Content::Header { .. } | Content::Lost => {
-                    unreachable!("what covers a read has its content")
+                    unreachable!("content that covers a read is data or holes")
                 }
             }
         });

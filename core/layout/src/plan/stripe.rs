@@ -99,10 +99,10 @@ impl Stripe<'_> {
     /// numbers as blocks. For [`Want::Allocation`], a row has content if any source has: the unit itself may have a hole there. For
     /// [`Want::Salvage`], a row is lost if it is lost in any source.
     pub fn worked_out(&self, unit: usize, rows: BlockRange, old: &Old, want: Want) -> Vec<Piece> {
-        let places = self.sources(unit).expect("it was there when the plan was made").into_iter();
+        let places = self.sources(unit).expect("the sources were available when the plan was made").into_iter();
         let places = places.map(|source| self.place(source));
         match want {
-            Want::Linkage => unreachable!("who wrote a block can't be worked out"),
+            Want::Linkage => unreachable!("headers can't be reconstructed"),
             Want::Data => {
                 let mut sources = Vec::new();
                 places.for_each(|place| push_old(&mut sources, old, place, rows));

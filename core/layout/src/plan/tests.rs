@@ -94,7 +94,9 @@ impl Array {
                             self.devices[position].insert(block, data.slice(start..start + BLOCK_BYTES))
                         }
                         Content::Hole => self.devices[position].remove(&block),
-                        Content::Present | Content::Header { .. } | Content::Lost => panic!("nobody can write that"),
+                        Content::Present | Content::Header { .. } | Content::Lost => {
+                            panic!("a write has data or holes")
+                        }
                     };
                 }
             }

@@ -83,7 +83,7 @@ impl WritePlan {
     /// bytes are shared, not copied, except in blocks that are written in part.
     pub fn compute(&self, new: &New, old: &Old) -> Vec<(usize, Vec<Piece>)> {
         if let New::Data(data) = new {
-            assert_eq!(data.len() as u64, self.span.length, "the bytes are those that the plan is for");
+            assert_eq!(data.len() as u64, self.span.length, "a plan is given as many bytes as it was made for");
         }
         let mut pieces = Pieces::of(&self.shares);
         let mut edges: Vec<(u64, Content)> = Vec::new();

@@ -1,4 +1,4 @@
-//! Helper functions with which tests write requests.
+//! Functions with which tests write requests.
 
 use braid_base::ObjectId;
 use braid_objects::view::apply;
@@ -77,7 +77,7 @@ impl Objects {
             }
             apply(&changes, &mut self.map);
         }
-        unreachable!("it ends")
+        unreachable!("a garbage collection ends")
     }
 }
 

@@ -138,7 +138,7 @@ proptest! {
             bytes[at] = byte;
         }
         if let Ok(decoded) = decode_answer(&bytes.clone().into()) {
-            prop_assert_eq!(encode_answer(&decoded), bytes, "an answer has one form only");
+            prop_assert_eq!(encode_answer(&decoded), bytes, "an answer has only one encoding");
         }
     }
 }

@@ -8,7 +8,7 @@ use braid_wire::*;
 use bytes::Bytes;
 
 pub const LISTS: [Stretch; 8] = [
-    ("given up", ABANDONED_MAX, |n| {
+    ("abandoned", ABANDONED_MAX, |n| {
         let abandoned = (0..n as u64).map(|nth| (2 * nth, 2 * nth + 1)).collect();
         request(Command::Objects { sequence: 1000, abandoned, request: ObjectRequest::default() })
     }),

@@ -84,7 +84,7 @@ impl Model {
         match new {
             New::Zeros => target.fill(0),
             New::Data(data) => target.copy_from_slice(data),
-            New::Pieces(_) => unreachable!("front ends bring bytes"),
+            New::Pieces(_) => unreachable!("these tests write bytes"),
         }
         self.place(touched(offset, length));
     }
@@ -162,7 +162,7 @@ pub(super) fn put_pieces(devices: &mut Blocks, position: usize, pieces: Vec<Piec
             match &content {
                 Content::Data(data) => put(devices, UnitAddress { position, block }, &data[start..start + BLOCK_BYTES]),
                 Content::Hole => drop(devices[position].remove(&block)),
-                Content::Present | Content::Header { .. } | Content::Lost => panic!("nobody can write that"),
+                Content::Present | Content::Header { .. } | Content::Lost => panic!("a write has data or holes"),
             }
         }
     }
