@@ -10,7 +10,7 @@ use braid_wire::{Action, ActionResult, AttributeName};
 use bytes::{Bytes, BytesMut};
 use std::time::Duration;
 
-/// The most bytes that one truncate command cuts off, at least.
+/// One truncate command can always cut off this many bytes.
 const TRUNCATE_STEP: u64 = 4 << 20;
 
 /// An object with a given number. Clones refer to the same object.
