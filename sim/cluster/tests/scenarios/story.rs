@@ -1,4 +1,4 @@
-//! Common parts of scenarios: their beginning, their end, and helper functions.
+//! Common parts of scenarios: their beginning, their end, and shared functions.
 
 use braid_base::{BLOCK_BYTES, DeviceId, LockServerId, MemberState, NodeId};
 use braid_cluster::{Cluster, HostSlot, Options, Role};
