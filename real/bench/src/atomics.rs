@@ -1,4 +1,4 @@
-//! `braid bench atomics`: what devices do with attributes, and how often.
+//! `braid bench atomics`: measures atomic operations of devices on attributes of objects.
 
 use super::settings::ArraySettings;
 use super::test_bed::TestBed;
@@ -26,22 +26,23 @@ use tokio::task::JoinSet;
 
 /// Measure atomic operations on the attributes of a device's objects
 ///
-/// Drives one device, by one host in this process, with so many requests in flight; each client has an attribute of its own, so that nobody
-/// loses to anybody. Everything is durable when it is answered, and every answer is checked. Brings up a scratch array and
-/// removes it; with --array it measures device 0 of a running array of yours, on an object that it makes and removes.
+/// One host in this process sends requests to one device, with one request in flight per client; each client has its own
+/// attribute, so that clients never conflict. Every operation is durable when it is answered, and every answer is checked. The
+/// bench creates a scratch array and removes it; with --array it measures device 0 of your running array instead, on an object
+/// that it creates and removes.
 ///
 /// Examples:
 ///   braid bench atomics                             all kinds, 32 in flight
 ///   braid bench atomics swap --clients 1            the latency of a single compare-and-swap
 ///   braid bench atomics swap add --seconds 10 --json
-///   braid bench atomics insert --clients 8 --fill 1000000   how fast a directory of a million names takes more
+///   braid bench atomics insert --clients 8 --fill 1000000   insertions into a directory of a million names
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Arguments {
-    /// What to measure [default: all]
+    /// The operations to measure [default: all]
     #[arg(value_enum)]
     kinds: Vec<Kind>,
-    /// Where the scratch array goes [default: .]
+    /// The folder for the scratch array [default: .]
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
     /// Run the devices of a scratch array in the process of `braid up`
@@ -50,57 +51,57 @@ pub struct Arguments {
     /// Clients, each with one request in flight
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
     clients: u16,
-    /// Names that a directory has before more are inserted
+    /// Names in the directory before insertions are measured
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     fill: u64,
-    /// Bytes of a value
+    /// Size of a value in bytes
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(8..=65_536))]
     bytes: u32,
-    /// How long each kind takes, in seconds
+    /// Duration of each measurement, in seconds
     #[arg(long, default_value_t = 3.0, value_parser = seconds)]
     seconds: f64,
-    /// How long each is driven before it counts, in seconds
+    /// Warm-up before each measurement, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 0.5, value_parser = seconds)]
     warm_up: f64,
 }
 
-/// What is measured.
+/// The operations that can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Kind {
-    /// Compare-and-swap: each succeeds
+    /// Compare-and-swap, which always succeeds
     Swap,
-    /// Fetch-and-add, the original answered
+    /// Fetch-and-add, returning the original value
     Add,
     /// Set an attribute
     Set,
     /// Get an attribute
     Get,
-    /// Lock by compare-and-swap, write 256 bytes and unlock with them: two round trips
+    /// Lock by compare-and-swap, then write 256 bytes and unlock in one request: two round trips
     Lock,
-    /// The same in one request: lock, and if that swapped, write and unlock
+    /// The same in one request: lock, and if the lock was free, write and unlock
     LockAtOnce,
     /// Insert names into a directory that all clients share
     Insert,
 }
 
 const KINDS: [Kind; 7] = [Kind::Swap, Kind::Add, Kind::Set, Kind::Get, Kind::Lock, Kind::LockAtOnce, Kind::Insert];
-/// Names inserted at once to fill a directory.
+/// Names inserted concurrently to fill a directory.
 const FILLERS: u64 = 256;
-/// On the page of each kind, each client has the attribute of its number.
+/// The measured device. On the page of each kind, each client has the attribute of its number.
 const DEVICE: DeviceId = DeviceId(0);
 const WRITTEN: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What came of one kind.
+/// The result of one kind.
 struct Run {
     kind: Kind,
     latencies: Histogram<u64>,
-    /// Of the host and the device together, in both directions.
+    /// Messages of the host and the device together, in both directions.
     round_trips: u64,
     seconds: f64,
 }
 
-/// Measures, tells, and puts everything away.
+/// Measures, reports, and removes what was created.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let mut signals = Signals::catch()?;
     let devices = (!common.array_named).then_some(1);
@@ -108,7 +109,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let mut test_bed = TestBed::new(place, 0);
     let outcome = tokio::select! {
         outcome = measure_all(&mut test_bed, &array, &arguments) => outcome,
-        () = signals.asked_to_end() => Err(Failure::failed("interrupted", "the bench was asked to end before it was done")),
+        () = signals.asked_to_end() => Err(Failure::failed("interrupted", "the bench was interrupted before it was done")),
     };
     test_bed.tidy().await;
     let runs = outcome?;
@@ -166,14 +167,14 @@ async fn measure(client: &HostClient, object: ObjectId, kind: Kind, arguments: &
     let mut latencies = histogram();
     let mut round_trips = 0;
     while let Some(done) = clients.join_next().await {
-        let (of_one, trips) = done.expect("a client ends by itself")?;
-        latencies.add(of_one).expect("all have the same form");
+        let (of_one, trips) = done.expect("a client is not aborted")?;
+        latencies.add(of_one).expect("all histograms have the same form");
         round_trips += trips;
     }
     Ok(Run { kind, latencies, round_trips, seconds: arguments.seconds })
 }
 
-/// Inserts so many names, many at once.
+/// Inserts this many names, many concurrently.
 async fn fill(client: &HostClient, object: ObjectId, names: u64) -> Result<(), Failure> {
     let progress = output::progress(names, "filling the directory");
     let mut fillers = JoinSet::new();
@@ -188,13 +189,13 @@ async fn fill(client: &HostClient, object: ObjectId, names: u64) -> Result<(), F
         });
     }
     while let Some(done) = fillers.join_next().await {
-        done.expect("a filler ends by itself")?;
+        done.expect("a filler is not aborted")?;
     }
     progress.finish_and_clear();
     Ok(())
 }
 
-/// Inserts a name that is not there. How many round trips that took.
+/// Inserts a new name. Returns the number of round trips.
 async fn insert(client: &HostClient, object: ObjectId, name: String) -> Result<u64, Failure> {
     let mut insertion = Directory::new(object).insert(name.into(), object);
     let (mut answer, mut trips, mut rng) = (Answer::None, 0, Rng::new(1));
@@ -223,7 +224,9 @@ struct Driven {
 }
 
 impl Driven {
-    /// Latencies in nanoseconds of what ended between the two times, and how many round trips that took.
+    /// Runs from `from` until `until`. Returns the latencies in nanoseconds of the operations that completed in that interval, and the
+    /// round
+    /// trips they took.
     async fn drive(self, kind: Kind, from: Instant, until: Instant) -> Result<(Histogram<u64>, u64), Failure> {
         let mut latencies = histogram();
         let mut round_trips = 0;
@@ -235,14 +238,14 @@ impl Driven {
             }
             let trips = self.once(kind, count).await?;
             if begun >= from {
-                latencies.record(begun.elapsed().as_nanos() as u64).expect("it grows as needed");
+                latencies.record(begun.elapsed().as_nanos() as u64).expect("the histogram grows as needed");
                 round_trips += trips;
             }
         }
         Ok((latencies, round_trips))
     }
 
-    /// Does it once. How many round trips that took.
+    /// Performs one operation. Returns the number of round trips.
     async fn once(&self, kind: Kind, count: u64) -> Result<u64, Failure> {
         let (number, written) = (u64::from(self.name.number), Bytes::from(vec![count as u8; WRITTEN]));
         let write = Action::Write { offset: number * WRITTEN as u64, data: written };
@@ -320,7 +323,7 @@ fn command(object: ObjectId, action: Action) -> ObjectCommand {
 }
 
 fn unexpected(results: &[CommandResult]) -> Failure {
-    Failure::failed("wrong-answer", format!("the device answered what can't be: {results:?}"))
+    Failure::failed("wrong-answer", format!("the device gave an invalid answer: {results:?}"))
 }
 
 fn histogram() -> Histogram<u64> {

@@ -1,22 +1,22 @@
-//! What a volume must hold: every block that the bench writes carries a stamp at both ends, and every read is held
-//! against what is known of its blocks. So no rate is ever reported of wrong answers.
+//! The expected content of a volume. Every block that the bench writes carries a stamp at both ends, and every read is compared with
+//! what its blocks may contain. Therefore no rate is ever reported for wrong answers.
 //!
 //! ```text
 //!     block:  key | which block | number of the write | filler … | number of the write
 //! ```
 //!
-//! Writes are numbered as they begin. Each block has a *floor*: no read that begins now may bring a write with a lower
-//! number, since all those had ended before another write began that has been acknowledged by now. Where several writes
-//! of a block are under way at once, any of them may come last; the floor then stays low.
+//! Writes are numbered as they begin. Each block has a *floor*: a read that begins now must not return a write with a lower number, because
+//! all lower writes had ended before the start of another write that has been acknowledged since. While several writes of a block are
+//! under way, any of them may take effect last; the floor then stays low.
 
 use braid_base::{BLOCK_BYTES, Rng};
 use bytes::Bytes;
 use std::cell::RefCell;
 use std::ops::Range;
 
-/// What is known of a volume's blocks.
+/// The expected content of a volume's blocks.
 pub struct Content {
-    /// Different for each volume and bench.
+    /// Different for each volume and each run of the bench.
     key: u64,
     filler: Vec<u8>,
     state: RefCell<State>,
@@ -29,30 +29,30 @@ struct State {
 
 #[derive(Clone, Copy, Default)]
 struct Block {
-    /// The lowest number that may be read; 0 while it may never have been written.
+    /// The lowest write number that may be read; 0 while the block may be unwritten.
     floor: u64,
-    /// Not above the number of any write under way, if there is one.
+    /// A lower bound of the numbers of writes under way; unused if there are none.
     lowest_under_way: u64,
     under_way: u32,
 }
 
-/// A write that has begun.
+/// A write under way.
 pub struct Write {
     number: u64,
-    /// For each of its blocks, the floor once it has ended.
+    /// For each of its blocks, the floor after the write has ended.
     floors: Vec<u64>,
 }
 
-/// A read that has begun: for each of its blocks, the lowest write that it may bring.
+/// A read under way: for each of its blocks, the lowest write number that it may return.
 pub struct Read(Vec<u64>);
 
-/// A block that is not as it must be.
+/// A block with unexpected content.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("block {block} of the volume is wrong: {what}")]
 pub struct WrongBlock {
-    /// Which, in blocks of 4 KiB from the volume's start.
+    /// In blocks of 4 KiB from the volume's start.
     pub block: u64,
-    /// What was there.
+    /// The content found.
     pub what: String,
 }
 
@@ -60,7 +60,7 @@ const HEAD: usize = 24;
 const TAIL: usize = BLOCK_BYTES - 8;
 
 impl Content {
-    /// A volume of so many bytes, of which nothing is written yet.
+    /// An unwritten volume of this size.
     pub fn new(bytes: u64, seed: u64) -> Content {
         let mut rng = Rng::new(seed);
         let key = rng.next_u64();
@@ -69,12 +69,12 @@ impl Content {
         Content { key, filler, state: RefCell::new(State { last_write: 0, blocks }) }
     }
 
-    /// Bytes of the volume.
+    /// The size of the volume in bytes.
     pub fn bytes(&self) -> u64 {
         self.state.borrow().blocks.len() as u64 * BLOCK_BYTES as u64
     }
 
-    /// A write begins now: returns its data, too.
+    /// Begins a write, and returns its data.
     pub fn begin_write(&self, offset: u64, length: u64) -> (Write, Bytes) {
         let mut state = self.state.borrow_mut();
         state.last_write += 1;
@@ -99,7 +99,7 @@ impl Content {
         (Write { number, floors }, data.into())
     }
 
-    /// The write was acknowledged.
+    /// Ends a write that was acknowledged.
     pub fn end_write(&self, offset: u64, write: &Write) {
         let mut state = self.state.borrow_mut();
         let first = (offset / BLOCK_BYTES as u64) as usize;
@@ -110,19 +110,19 @@ impl Content {
         }
     }
 
-    /// A read begins now.
+    /// Begins a read.
     pub fn begin_read(&self, offset: u64, length: u64) -> Read {
         let state = self.state.borrow();
         Read(state.blocks[blocks(offset, length)].iter().map(|block| block.floor).collect())
     }
 
-    /// Holds what a read has brought against what it may bring.
+    /// Compares the result of a read with what it may return.
     pub fn check(&self, offset: u64, read: &Read, brought: &[Bytes]) -> Result<(), WrongBlock> {
         let first = offset / BLOCK_BYTES as u64;
         let wrong = |at: usize, what: String| Err(WrongBlock { block: first + at as u64, what });
         let length: usize = brought.iter().map(Bytes::len).sum();
         if length != read.0.len() * BLOCK_BYTES {
-            return wrong(0, format!("a read of {} bytes brought {length}", read.0.len() * BLOCK_BYTES));
+            return wrong(0, format!("a read of {} bytes returned {length}", read.0.len() * BLOCK_BYTES));
         }
         let joined: Vec<u8>;
         let whole = brought.iter().all(|buffer| buffer.len().is_multiple_of(BLOCK_BYTES));
@@ -141,16 +141,19 @@ impl Content {
                 continue;
             }
             if key != self.key {
-                return wrong(at, "it is not what the bench has written there".to_string());
+                return wrong(at, "its content was not written by the bench".to_string());
             }
             if block != first + at as u64 {
-                return wrong(at, format!("it holds what belongs to block {block}"));
+                return wrong(at, format!("it contains the content of block {block}"));
             }
             if number != end {
                 return wrong(at, format!("it begins as write {number} and ends as write {end}"));
             }
             if number < *floor || number > last_write {
-                return wrong(at, format!("write {number} is there, though write {floor} or a later one must be"));
+                return wrong(
+                    at,
+                    format!("it contains write {number}, but write {floor} or a later one was acknowledged"),
+                );
             }
         }
         Ok(())
@@ -199,18 +202,18 @@ mod tests {
         torn[TAIL..].copy_from_slice(&old[TAIL..BLOCK_BYTES]);
         let other = written(&Content::new(8 * BLOCK, 2), BLOCK, BLOCK);
         for (second, word) in [
-            (zeros, "not what the bench has written"),
-            (other, "not what the bench has written"),
-            (new.slice(..4096), "belongs to block 0"),
+            (zeros, "not written by the bench"),
+            (other, "not written by the bench"),
+            (new.slice(..4096), "content of block 0"),
             (torn.into(), "begins as write 2 and ends as write 1"),
-            (old.slice(4096..8192), "write 1 is there"),
+            (old.slice(4096..8192), "contains write 1"),
         ] {
             let wrong = check(&content, 0, &[new.slice(..4096), second]).unwrap_err();
             assert_eq!(wrong.block, 1, "{wrong}");
             assert!(wrong.to_string().contains(word), "{wrong}");
         }
         let short = content.check(0, &content.begin_read(0, 2 * BLOCK), &[new.slice(..4096)]).unwrap_err();
-        assert!(short.to_string().contains("8192 bytes brought 4096"), "{short}");
+        assert!(short.to_string().contains("8192 bytes returned 4096"), "{short}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What a run costs and brings: from how it was driven, and from what everybody has counted before and after it.
+//! The metrics of a run: computed from the latencies of its operations, and from the counters of all processes before and after it.
 
 use super::load::Driven;
 use super::test_bed::Snapshot;
@@ -6,7 +6,7 @@ use braid_admin::failure::Failure;
 use braid_session::{Metrics, ratio};
 use serde_json::{Map, Value, json};
 
-/// Everything that is told of a run.
+/// All metrics of a run.
 pub const METRICS: &[Metric] = &[
     metric("operations_per_second", "operations/s"),
     metric("mib_per_second", "MiB/s"),
@@ -35,12 +35,12 @@ pub const METRICS: &[Metric] = &[
     metric("device_resident_mib", "memory of a device, MiB"),
 ];
 
-/// One figure of a run.
+/// A metric.
 #[derive(Debug)]
 pub struct Metric {
-    /// For programs.
+    /// The name for programs.
     pub name: &'static str,
-    /// For people.
+    /// The name for display.
     pub label: &'static str,
 }
 
@@ -48,25 +48,25 @@ const fn metric(name: &'static str, label: &'static str) -> Metric {
     Metric { name, label }
 }
 
-/// The figures of a run, in the order of [`METRICS`]; none where something was not counted.
+/// The values of a run in the order of [`METRICS`]; none where a counter is unknown.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figures(Vec<Option<f64>>);
 
-/// What was counted in a span.
+/// The increase of all counters during a run.
 struct Span {
-    /// By all devices together.
+    /// The sum over all devices.
     devices: Metrics,
     server: Metrics,
-    /// By all lock servers together; zeros of none.
+    /// The sum over all lock servers; zeros without lock servers.
     lock_servers: Metrics,
-    /// By all hosts that drove the volume.
+    /// The sum over all hosts that performed the operations.
     hosts: Metrics,
 }
 
-/// What goes to and fro between hosts and those that serve them.
+/// Counters of messages between hosts and the nodes that serve them.
 const MESSAGES: [&str; 2] = ["messages_received", "messages_sent"];
 
-/// Events. Sizes, such as memory, may fall in a span.
+/// Names that count events. Sizes, such as memory, may decrease during a run.
 const COUNTED: [&str; 17] = [
     "messages_received",
     "messages_sent",
@@ -88,7 +88,7 @@ const COUNTED: [&str; 17] = [
 ];
 
 impl Figures {
-    /// The figures of a run that began with `before` and ended with `after`; `client_cpu` is what this process used for it,
+    /// The metrics of a run that began with `before` and ended with `after`; `client_cpu` is the CPU time of this process during the run,
     /// in microseconds.
     pub fn new(driven: &Driven, before: &Snapshot, after: &Snapshot, client_cpu: u64) -> Result<Figures, Failure> {
         let Span { devices, server, lock_servers, hosts } = Span::between(before, after)?;
@@ -100,10 +100,10 @@ impl Figures {
             server.per(&["cpu_micros"], operations),
             ratio(client_cpu, driven.operations),
         ];
-        // Hosts within the bench are part of it; lock servers within the server's process are part of that.
+        // Hosts within the bench are included in its CPU time; lock servers within the server's process in that of the server.
         let of_hosts = if after.host_processes { hosts.per(&["cpu_micros"], operations) } else { Some(0.0) };
         let of_lock_servers = lock_servers.per(&["cpu_micros"], operations).unwrap_or(0.0);
-        // Devices in the server's process have no figure of their own: the server's is theirs, too.
+        // Devices within the server's process have no CPU time of their own: the server's includes them.
         let devices_are_inside = server.get("cpu_micros").is_some() && cpu[0].is_none();
         let all: Option<f64> =
             if devices_are_inside { cpu[1..].iter().copied().sum() } else { cpu.iter().copied().sum() };
@@ -152,7 +152,7 @@ impl Figures {
         Figures(std::iter::once(Some(value)).chain(METRICS[1..].iter().map(|_| None)).collect())
     }
 
-    /// For programs, by name.
+    /// The values by name, for programs.
     pub fn to_json(&self) -> Value {
         METRICS
             .iter()
@@ -166,8 +166,8 @@ impl Figures {
 impl Span {
     fn between(before: &Snapshot, after: &Snapshot) -> Result<Span, Failure> {
         let restarted = || {
-            Failure::failed("restarted", "a part of the array was started again in the middle of a measurement")
-                .hint("`braid status` shows which; measure again when it is at rest")
+            Failure::failed("restarted", "a part of the array was restarted during a measurement")
+                .hint("`braid status` shows which; measure again when the array is idle")
         };
         if before.restarts != after.restarts {
             return Err(restarted());
@@ -186,7 +186,7 @@ impl Span {
         let server = since(&after.server, &before.server)?;
         let none = || MESSAGES.iter().map(|name| (name.to_string(), 0)).collect();
         let lock_servers = sum(&after.lock_servers, &before.lock_servers)?.unwrap_or_else(none);
-        // Through NBD, the server's host is the one that drives.
+        // With NBD, the server's host performs the operations.
         let hosts = sum(&after.hosts, &before.hosts)?.unwrap_or_else(|| server.clone());
         Ok(Span { devices: sum(&after.devices, &before.devices)?.unwrap_or_default(), server, lock_servers, hosts })
     }
@@ -258,7 +258,7 @@ mod tests {
         }
         let near = |name: &str, micros: f64| (figure(&figures, name).unwrap() / micros - 1.0).abs() < 0.001;
         assert!(near("latency_p50_us", 100.0) && near("latency_p99_us", 100.0) && near("latency_max_us", 2000.0));
-        assert_eq!(figure(&figures, "disk_reads_per_operation"), None, "nobody has counted them");
+        assert_eq!(figure(&figures, "disk_reads_per_operation"), None, "the counter is unknown");
     }
 
     #[test]
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(
             Figures::new(&driven(), &before, &again, 0).unwrap_err().code,
             "restarted",
-            "though it has counted on"
+            "its counters have increased"
         );
     }
 }

@@ -1,17 +1,17 @@
-//! `braid bench`: how fast, at what price, and whether a setting or a change makes a difference.
+//! `braid bench`: measures the speed and the cost of operations, and compares settings or builds.
 //!
 //! | module | what |
 //! | --- | --- |
-//! | `settings` | what is measured, and how another side differs |
-//! | `test_bed` | arrays, volumes, the ways to them, and putting them away |
-//! | `load` | driving a volume |
-//! | `content` | what a volume must hold: every read is checked |
-//! | `figures` | what a run brings and costs |
-//! | `statistics` | medians, and how sure they are |
-//! | `report` | what is told in the end |
+//! | `settings` | what is measured, and how the other side of a comparison differs |
+//! | `test_bed` | arrays, volumes, connections to them, and their removal |
+//! | `load` | performs operations on a volume |
+//! | `content` | the expected content of a volume: every read is checked |
+//! | `figures` | the metrics of a run |
+//! | `statistics` | medians and their confidence intervals |
+//! | `report` | output of the results |
 //! | `atomics` | `braid bench atomics`: attributes of objects |
-//! | `locks` | `braid bench locks`: the device-atomics paper's experiment |
-//! | `orderings` | `braid bench orderings`: all of them beside each other |
+//! | `locks` | `braid bench locks`: the experiment of the device-atomics paper |
+//! | `orderings` | `braid bench orderings`: compares all orderings |
 
 mod atomics;
 mod content;
@@ -48,33 +48,34 @@ use test_bed::{ArrayChoice, Site, TestBed};
 
 /// Measure an array: operations per second, latency, and what each operation costs
 ///
-/// Brings up a scratch array, drives a volume of it, and removes everything; also after Ctrl-C. With --array it measures a
-/// running array of yours instead (BRAID_ARRAY alone does not), on a volume that it makes for itself and deletes; what is there is not
-/// touched. `direct` drives the array by a host in this process, `nbd` by the NBD server of `braid up`. Every read is checked against
-/// what was written.
+/// Creates a scratch array, runs operations on a volume of it, and removes everything afterwards, also after Ctrl-C. With
+/// --array it measures your running array instead (the variable BRAID_ARRAY alone is ignored), on a volume that it creates and
+/// deletes; existing volumes are not touched. `direct` uses a host in this process, `nbd` the NBD server of `braid up`. Every
+/// read is compared with what was written.
 ///
-/// With --versus it compares: A is what the other options say, B differs in what --versus says. They run in turns (A B, B A, …), so
-/// that what the machine does beside hits both; each pair gives one ratio. The same setting again, --versus ordering=timestamp,
-/// shows how much of a difference is chance. What the figures mean: docs/benchmarking.md.
+/// With --versus it compares two sides: A is given by the other options, B differs from A as --versus says. The sides alternate
+/// (A B, B A, …), so that other activity on the machine affects both; each pair gives one ratio. A comparison of equal
+/// settings, such as --versus ordering=timestamp, shows the size of random differences. The metrics are explained in
+/// docs/benchmarking.md.
 ///
 /// Examples:
 ///   braid bench                                         4 KiB random reads, 32 in flight, directly and through NBD
 ///   braid bench --reads 0 --size 4GiB --seconds 20      random writes
 ///   braid bench --reads 0 --block 1MiB --pattern sequential --depth 4 --through nbd
-///   braid bench --reads 70 --versus ordering=none       what keeping hosts apart costs
-///   braid bench --reads 0 --versus atomicity=consistent what writes cost that are whole or not at all
-///   braid bench --through direct --versus through=nbd   what NBD costs
-///   braid bench --versus binary=/path/to/other/braid    whether another build is faster, through NBD
-///   braid bench --array /srv/a --clients 4 --json       four hosts on an array of yours, for programs
-///   braid bench atomics                                 compare-and-swap and the like on attributes of objects
-///   braid bench locks                                   locks that devices keep, beside those of a lock server
-///   braid bench orderings                               all five ways to keep hosts apart beside each other
+///   braid bench --reads 70 --versus ordering=none       the cost of concurrency control
+///   braid bench --reads 0 --versus atomicity=consistent the cost of atomic writes
+///   braid bench --through direct --versus through=nbd   the cost of NBD
+///   braid bench --versus binary=/path/to/other/braid    compare with another build, through NBD
+///   braid bench --array /srv/a --clients 4 --json       four hosts on your own array, JSON output
+///   braid bench atomics                                 compare-and-swap and other operations on attributes of objects
+///   braid bench locks                                   locks kept by devices, compared with a lock server
+///   braid bench orderings                               compare all five orderings
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment, args_conflicts_with_subcommands = true)]
 pub struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Where the scratch arrays go; there must be room for three times --size for each volume [default: .]
+    /// The folder for scratch arrays; needs three times --size for each volume [default: .]
     #[arg(long, value_name = "DIR", help_heading = "Array")]
     scratch: Option<PathBuf>,
     /// Devices of a scratch array [default: 5]
@@ -83,61 +84,62 @@ pub struct Arguments {
     /// Run the devices of a scratch array in the process of `braid up`
     #[arg(long, help_heading = "Array")]
     in_process: bool,
-    /// raid5:4+1, raid1:2, raid0:5, … [default: as `braid up` would, or as your array was created]
+    /// raid5:4+1, raid1:2, raid0:5, … [default: that of `braid up`, or of your array's creation]
     #[arg(long, value_name = "LAYOUT", help_heading = "Array")]
     layout: Option<Scheme>,
-    /// Stripe unit, 4KiB to 1MiB [default: 64KiB, or as your array was created]
+    /// Stripe unit, 4KiB to 1MiB [default: 64KiB, or that of your array's creation]
     #[arg(long, value_parser = size, help_heading = "Array")]
     unit: Option<u64>,
-    /// How hosts are kept apart: docs/orderings.md
+    /// The concurrency control of the volume: docs/orderings.md
     #[arg(long, value_parser = ordering(), default_value = "timestamp", help_heading = "Array")]
     ordering: Ordering,
-    /// What a failure may leave of a write: docs/invariants.md
+    /// The atomicity of writes across failures: docs/invariants.md
     #[arg(long, value_parser = atomicity(), default_value = "implied", value_name = "KIND", help_heading = "Array")]
     atomicity: Atomicity,
     /// Usable size of the volume
     #[arg(long, value_parser = size, default_value = "1GiB", help_heading = "Array")]
     size: u64,
-    /// Don't write the whole volume first; then many reads find nothing, and many writes need new space
+    /// Don't write the whole volume first; then many reads return unwritten blocks, and many writes allocate space
     #[arg(long, help_heading = "Array")]
     no_fill: bool,
 
-    /// Which way requests take; may be given twice [default: both]
+    /// How requests reach the array; may be given twice [default: both]
     #[arg(long, value_enum, help_heading = "Load")]
     through: Vec<Through>,
-    /// How many of a hundred operations read; the others write
+    /// Percentage of operations that are reads; the others are writes
     #[arg(long, value_name = "PERCENT", default_value_t = 100, help_heading = "Load")]
     reads: u8,
     /// Length of an operation, a multiple of 4 KiB
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "4KiB", help_heading = "Load")]
     block: u64,
-    /// Length of the longest operation; lengths are then even between the two [default: --block]
+    /// Length of the longest operation; lengths are then distributed evenly from --block to this [default: --block]
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Load")]
     block_max: Option<u64>,
-    /// Where operations go
+    /// The sequence of offsets
     #[arg(long, value_enum, default_value = "random", help_heading = "Load")]
     pattern: Pattern,
-    /// Operations in flight of each client
+    /// Operations in flight per client
     #[arg(long, default_value_t = 32, help_heading = "Load")]
     depth: u16,
-    /// Clients: each a host of its own, or a connection to the NBD server of its own
+    /// Clients, each with its own host or its own connection to the NBD server
     #[arg(long, default_value_t = 1, help_heading = "Load")]
     clients: u16,
-    /// How long a run takes, in seconds
+    /// Duration of a run, in seconds
     #[arg(long, default_value_t = 5.0, value_parser = seconds, help_heading = "Load")]
     seconds: f64,
-    /// How long each run is driven before it counts, in seconds
+    /// Warm-up before each run, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds, help_heading = "Load")]
     warm_up: f64,
-    /// Decides which operations come in which order; the same again does the same again [default: another every time]
+    /// Random seed; the same seed repeats the same operations [default: a new one each time]
     #[arg(long, help_heading = "Load")]
     seed: Option<u64>,
 
-    /// Compare with another side, which differs in this; may be given more than once: through, ordering, atomicity, layout, unit, size,
+    /// Compare with a second side that differs in this setting; may be given more than once: through, ordering, atomicity, layout, unit,
+    /// size,
     /// in-process, processes, devices, binary, reads, block, block-max, pattern, depth, clients
     #[arg(long, value_name = "SETTING=VALUE", help_heading = "Comparison")]
     versus: Vec<Change>,
-    /// How many times each side runs
+    /// Runs of each side
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000), help_heading = "Comparison")]
     pairs: u16,
 }
@@ -149,18 +151,17 @@ enum Command {
     Locks(locks::Arguments),
 }
 
-/// How each run goes.
+/// The duration of each run.
 #[derive(Clone, Copy)]
 struct Span {
     warm_up: Duration,
     counted: Duration,
 }
 
-/// What the bench waits before it asks what was counted. Commits ride on later messages, and a server tells with its
-/// lease what it has counted.
+/// The wait before counters are read. Commits are sent with later messages, and a server publishes its counters with its lease.
 const SETTLE: Duration = HEARTBEAT.saturating_add(Duration::from_millis(100));
 
-/// Measures, tells, and puts everything away.
+/// Measures, reports, and removes what was created.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     match arguments.command {
         Some(Command::Orderings(arguments)) => return orderings::run(arguments, common).await,
@@ -175,7 +176,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let mut test_bed = TestBed::new(place, seed);
     let outcome = tokio::select! {
         outcome = measure_all(&mut test_bed, &arguments, series, seed) => outcome,
-        () = signals.asked_to_end() => Err(Failure::failed("interrupted", "the bench was asked to end before it was done")),
+        () = signals.asked_to_end() => Err(Failure::failed("interrupted", "the bench was interrupted before it was done")),
     };
     test_bed.tidy().await;
     let report = outcome?;
@@ -184,7 +185,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
 }
 
 impl Arguments {
-    /// Where to measure, and side A but for the way.
+    /// The array to measure, and the settings of side A except how requests reach the array.
     fn base(&self, common: &Common) -> Result<(ArrayChoice, Settings), Failure> {
         let (place, array, layout, unit) = place(common, &self.scratch, self.devices, self.in_process)?;
         let settings = Settings {
@@ -217,7 +218,7 @@ impl Arguments {
     fn series(&self, base: &Settings, given: bool) -> Result<Vec<Vec<Settings>>, Failure> {
         let differs = |setting: &str| self.versus.iter().any(|change| change.setting() == setting);
         let ways = match self.through.as_slice() {
-            // Another program can only be driven through NBD; and where the way is what differs, A goes the other.
+            // Another build can only be used through NBD; if --versus sets the path of requests, A uses the other one.
             [] if differs("binary") => vec![Through::Nbd],
             [] if self.versus.iter().any(|change| change.to_string() == "through=direct") => vec![Through::Nbd],
             [] if differs("through") => vec![Through::Direct],
@@ -225,7 +226,9 @@ impl Arguments {
             ways => ways.to_vec(),
         };
         if differs("through") && ways.len() > 1 {
-            return Err(Failure::usage("usage", "--versus through=… compares with one way").hint("give --through once"));
+            return Err(
+                Failure::usage("usage", "--versus through=… needs a single other side").hint("give --through once")
+            );
         }
         let mut series = Vec::new();
         for through in ways {
@@ -239,9 +242,9 @@ impl Arguments {
                 if given && b.array != a.array {
                     return Err(Failure::usage(
                         "usage",
-                        "on an array that is there, only its volumes and the load can differ",
+                        "an existing array can be compared only with respect to its volumes and the load",
                     )
-                    .hint("without --array, the bench makes an array for each side"));
+                    .hint("without --array, the bench creates an array for each side"));
                 }
                 sides.push(b);
             }
@@ -252,7 +255,7 @@ impl Arguments {
     }
 }
 
-/// Where to measure, on what kind of array, and with which layout and stripe unit unless told otherwise.
+/// The array to measure, and its default settings, layout and stripe unit.
 fn place(
     common: &Common,
     scratch: &Option<PathBuf>,
@@ -262,12 +265,15 @@ fn place(
     if common.array_named {
         let own = [("--scratch", scratch.is_some()), ("--devices", devices.is_some()), ("--in-process", in_process)];
         if let Some((option, _)) = own.iter().find(|(_, given)| *given) {
-            return Err(Failure::usage("usage", format!("{option} is for scratch arrays, not for one that is there")));
+            return Err(Failure::usage(
+                "usage",
+                format!("{option} applies to scratch arrays, not to an existing array"),
+            ));
         }
         let folder = common.folder();
         let description = folder.describe()?;
         let running = folder.running()?.filter(|running| running.ready);
-        let running = running.ok_or_else(|| Failure::not_up(&folder).hint("`braid up` brings it up"))?;
+        let running = running.ok_or_else(|| Failure::not_up(&folder).hint("start it with `braid up`"))?;
         let in_process = running.devices.iter().any(|device| device.pid == Some(running.supervisor));
         let array = ArraySettings { binary: None, devices: description.devices.len() as u16, in_process };
         let layout = description.creation.layout.parse()?;
@@ -275,8 +281,8 @@ fn place(
     } else {
         let dir = scratch.clone().unwrap_or_else(|| ".".into()).join(format!("braid-bench-{}", std::process::id()));
         if dir.exists() {
-            return Err(Failure::failed("file-exists", format!("{} is there already", dir.display()))
-                .hint("it may be left from a bench that was killed: remove it"));
+            return Err(Failure::failed("file-exists", format!("{} already exists", dir.display()))
+                .hint("it may have been left by a bench that was killed: remove it"));
         }
         let created = creation::CreateOptions { devices, ..Default::default() }.creation()?;
         let array = ArraySettings { binary: None, devices: created.devices, in_process };
@@ -298,7 +304,7 @@ async fn measure_all(
     let progress = output::steps(runs as u64);
     let mut seeds = Rng::new(seed);
     for pair in 0..pairs {
-        // Both sides of a pair do the same.
+        // Both sides of a pair perform the same operations.
         let seed = seeds.next_u64();
         for (series, sites) in series.iter_mut().zip(&sites) {
             let mut order: Vec<usize> = (0..series.sides.len()).collect();
@@ -324,10 +330,10 @@ async fn measure_all(
     Ok(Report { seconds: arguments.seconds, warm_up: arguments.warm_up, seed, versus, series })
 }
 
-/// Makes all arrays and volumes ahead, so that nothing but the runs happens in turns. Where each side of each series is measured.
+/// Creates all arrays and volumes first, so that only the runs alternate. Returns where each side of each series is measured.
 async fn prepare(test_bed: &mut TestBed, filled: bool, series: &[Vec<Settings>]) -> Result<Vec<Vec<Site>>, Failure> {
     let starting = output::steps(0);
-    starting.set_message("making what is to be measured");
+    starting.set_message("creating arrays and volumes");
     let mut kinds: Vec<&VolumeSettings> = Vec::new();
     for side in series.iter().flatten() {
         if !kinds.contains(&&side.volume) {
@@ -359,7 +365,7 @@ async fn prepare(test_bed: &mut TestBed, filled: bool, series: &[Vec<Settings>])
     Ok(sites)
 }
 
-/// One run: warmed up, at rest before and after, so that what was counted in between is all of this run and only that.
+/// One run: with a warm-up, and idle before and after, so that the difference of the counters is exactly that of this run.
 async fn measure(
     test_bed: &mut TestBed,
     site: Site,
@@ -381,10 +387,10 @@ async fn measure(
     Figures::new(&driven, &before, &after, cpu)
 }
 
-/// A number that differs from start to start.
+/// A seed that differs from start to start.
 fn seed_of_now() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    // Short enough to be typed again.
+    // Short enough to be typed.
     Rng::new(now.as_nanos() as u64).below(1 << 32)
 }
 

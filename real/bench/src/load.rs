@@ -1,4 +1,4 @@
-//! Driving a volume: clients with so many operations in flight each, how long every one took, and whether it was right.
+//! Operations on a volume: each client keeps a number of operations in flight, measures their latencies, and checks their results.
 
 use super::content::Content;
 use super::settings::{LoadSettings, Pattern};
@@ -15,44 +15,43 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// How long operations in flight may take to end; above what a host or an NBD client tries.
+/// How long operations in flight may take to end; longer than hosts and NBD clients retry.
 const END_WAIT: Duration = Duration::from_secs(60);
-/// No operation takes longer than this, in nanoseconds.
+/// The upper bound of an operation's latency, in nanoseconds.
 const LATENCY_MAX: u64 = 120_000_000_000;
-/// Bytes of each write that fills a volume, and how many are in flight.
+/// Bytes of each write that fills a volume.
 const FILL_BYTES: u64 = 1 << 20;
 const FILL_DEPTH: u16 = 8;
 
-/// One client's way to a volume.
+/// A client's connection to a volume.
 #[derive(Clone)]
 pub enum Target {
-    /// By a host in this process.
+    /// Through a host in this process.
     Host {
-        /// The way to ask it.
+        /// The handle of the host.
         client: HostClient,
-        /// As the host knows it.
+        /// The volume's number.
         volume: VolumeId,
     },
-    /// By a connection to an NBD server.
+    /// Through a connection to an NBD server.
     Nbd(Rc<Client>),
 }
 
-/// How a span of driving went.
+/// The result of a run.
 pub struct Driven {
-    /// Operations that ended.
+    /// Operations completed.
     pub operations: u64,
-    /// Bytes that they read.
+    /// Bytes read.
     pub bytes_read: u64,
-    /// Bytes that they wrote.
+    /// Bytes written.
     pub bytes_written: u64,
-    /// From the first begin to the last end.
+    /// From the start of the first operation to the end of the last.
     pub elapsed: Duration,
-    /// Of each operation, in nanoseconds.
+    /// Latencies of operations, in nanoseconds.
     pub latency: Histogram<u64>,
 }
 
-/// Drives a volume for `span`, each client by a target of its own. Which operations come in which order, `seed` decides; how
-/// many do, the volume.
+/// Performs operations on a volume for `span`; each client has a target of its own. `seed` determines the operations and their order.
 pub async fn drive(
     targets: &[Target],
     settings: &LoadSettings,
@@ -77,7 +76,7 @@ pub async fn fill(target: &Target, content: &Rc<Content>, progress: &ProgressBar
     run(vec![(target.clone(), course)], FILL_DEPTH, content, None, progress).await.map(|_| ())
 }
 
-/// What a client does next, and what it has done.
+/// The operations of a client: what comes next, and what was done.
 enum Course {
     Mix { settings: LoadSettings, bytes: u64, rng: Rng, cursor: u64 },
     Fill { bytes: u64, cursor: u64 },
@@ -118,7 +117,7 @@ impl Iterator for Course {
     }
 }
 
-/// Runs `depth` operations at a time of each client, until its course or the span ends, or something goes wrong.
+/// Keeps `depth` operations of each client in flight, until its operations or the span end, or an operation fails.
 async fn run(
     clients: Vec<(Target, Course)>,
     depth: u16,
@@ -147,7 +146,7 @@ async fn run(
             });
         }
     }
-    // The first that goes wrong ends the others: dropped, the set aborts them.
+    // The first failure ends the others: dropping the set aborts them.
     let all = async {
         while let Some(ended) = workers.join_next().await {
             ended.map_err(|error| Failure::failed("internal", error.to_string()))??;
@@ -176,8 +175,7 @@ impl Driven {
 }
 
 impl Target {
-    /// Does an operation, and holds what it brings against what it must. Returns how long it took; making and checking
-    /// content is not a part of it.
+    /// Performs an operation, and checks its result. Returns its latency, without the time for generating and checking content.
     async fn perform(&self, operation: Operation, content: &Content) -> Result<Duration, Failure> {
         let Operation { reads, offset, length } = operation;
         if reads {
@@ -186,7 +184,8 @@ impl Target {
             let brought = self.read(offset, length as usize).await?;
             let took = begun.elapsed();
             content.check(offset, &read, &brought).map_err(|wrong| {
-                Failure::data_lost("wrong-data", wrong.to_string()).hint("no figures are reported of wrong answers")
+                Failure::data_lost("wrong-data", wrong.to_string())
+                    .hint("no metrics are reported, because a read returned wrong data")
             })?;
             return Ok(took);
         }
@@ -221,7 +220,7 @@ impl Target {
     }
 }
 
-/// As people and programs see it.
+/// The failure reported for an error of the NBD client.
 pub fn nbd_failure(error: ClientError) -> Failure {
     match error {
         ClientError::Refused { .. } | ClientError::NotUnderstood => Failure::failed("nbd", error.to_string()),
@@ -251,7 +250,7 @@ mod tests {
         }
         assert!(operations.iter().any(|operation| operation.offset == 0));
         assert!(operations.iter().any(|operation| operation.offset + operation.length == VOLUME));
-        assert!(operations.iter().any(|operation| operation.length == 65_536), "the longest come, too");
+        assert!(operations.iter().any(|operation| operation.length == 65_536), "the longest length occurs");
         let reads = operations.iter().filter(|operation| operation.reads).count();
         assert!((5600..6400).contains(&reads), "{reads} of 20000 are not 30 %");
     }

@@ -1,4 +1,4 @@
-//! `braid bench orderings`: the ways to keep hosts apart beside each other, as in figure 6 of the shared-array paper.
+//! `braid bench orderings`: compares the orderings, as in figure 6 of the shared-array paper.
 
 use super::figures::METRICS;
 use super::report::{Run, Series, number, right};
@@ -19,14 +19,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Compare the orderings: latency, throughput, messages and delays of each, and how they stand to `none`
+/// Compare the orderings: latency, throughput, messages and delays of each, and their ratios to `none`
 ///
-/// Makes a volume for each ordering on one array, and drives them in turns (none, server-lock, …; the next round begins with
-/// another), by several hosts, each a process of its own. Every host reads and writes the whole volume, evenly. Every read is
-/// checked, also those of `none`: what that gets wrong when hosts meet is parity, which only a failed device would need.
+/// Creates a volume for each ordering on one array, and runs operations on them in turn (none, server-lock, …; each round
+/// begins with another ordering), from several hosts, each in its own process. Every host reads and writes the whole volume,
+/// evenly distributed. Every read is checked, also with `none`: what `none` gets wrong when hosts conflict is parity, which is
+/// needed only when a device fails.
 ///
-/// A round gives one ratio to `none` for each ordering; the medians of those are told, with the interval that holds the true
-/// median with 95 % confidence. What the figures mean: docs/benchmarking.md; what the orderings are: docs/orderings.md.
+/// Each round gives one ratio to `none` for each ordering; the medians of the ratios are reported, with the interval that
+/// contains the true median with 95 % confidence. The metrics are explained in docs/benchmarking.md, the orderings in
+/// docs/orderings.md.
 ///
 /// Examples:
 ///   braid bench orderings                                four hosts, 70 % reads of 4 KiB
@@ -35,7 +37,7 @@ use std::time::Duration;
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Arguments {
-    /// Where the scratch array goes; there must be room for three times --size for each ordering [default: .]
+    /// The folder for the scratch array; needs three times --size for each ordering [default: .]
     #[arg(long, value_name = "DIR", help_heading = "Array")]
     scratch: Option<PathBuf>,
     /// Devices of a scratch array [default: 5]
@@ -44,49 +46,49 @@ pub struct Arguments {
     /// Run devices and lock server in the process of `braid up`, and the hosts in this one
     #[arg(long, help_heading = "Array")]
     in_process: bool,
-    /// raid5:4+1, raid1:2, raid0:5, … [default: as `braid up` would, or as your array was created]
+    /// raid5:4+1, raid1:2, raid0:5, … [default: that of `braid up`, or of your array's creation]
     #[arg(long, value_name = "LAYOUT", help_heading = "Array")]
     layout: Option<Scheme>,
-    /// Stripe unit, 4KiB to 1MiB [default: 64KiB, or as your array was created]
+    /// Stripe unit, 4KiB to 1MiB [default: 64KiB, or that of your array's creation]
     #[arg(long, value_parser = size, help_heading = "Array")]
     unit: Option<u64>,
-    /// Usable size of each volume: the smaller, the more hosts are in each other's way
+    /// Usable size of each volume: the smaller, the more often hosts conflict
     #[arg(long, value_parser = size, default_value = "256MiB", help_heading = "Array")]
     size: u64,
-    /// Compare this one with `none`; may be given more than once [default: all]
+    /// Compare this ordering with `none`; may be given more than once [default: all]
     #[arg(long = "ordering", value_parser = ordering(), value_name = "ORDERING", help_heading = "Array")]
     orderings: Vec<Ordering>,
 
     /// Hosts
     #[arg(long, default_value_t = 4, help_heading = "Load")]
     hosts: u16,
-    /// How many of a hundred operations read; the others write
+    /// Percentage of operations that are reads; the others are writes
     #[arg(long, value_name = "PERCENT", default_value_t = 70, help_heading = "Load")]
     reads: u8,
     /// Length of an operation, a multiple of 4 KiB
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "4KiB", help_heading = "Load")]
     block: u64,
-    /// Length of the longest operation; lengths are then even between the two [default: --block]
+    /// Length of the longest operation; lengths are then distributed evenly from --block to this [default: --block]
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Load")]
     block_max: Option<u64>,
-    /// Operations in flight of each host
+    /// Operations in flight per host
     #[arg(long, default_value_t = 4, help_heading = "Load")]
     depth: u16,
-    /// How long a run takes, in seconds
+    /// Duration of a run, in seconds
     #[arg(long, default_value_t = 3.0, value_parser = seconds, help_heading = "Load")]
     seconds: f64,
-    /// How long each run is driven before it counts, in seconds
+    /// Warm-up before each run, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds, help_heading = "Load")]
     warm_up: f64,
-    /// Decides which operations come in which order [default: another every time]
+    /// Random seed; the same seed repeats the same operations [default: a new one each time]
     #[arg(long, help_heading = "Load")]
     seed: Option<u64>,
-    /// How many times each ordering runs
+    /// Runs of each ordering
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000), help_heading = "Load")]
     rounds: u16,
 }
 
-/// What figure 6 has, and how it is headed here.
+/// The columns of figure 6, with their headings here.
 const COLUMNS: [(&str, &str); 7] = [
     ("operations_per_second", "ops/s"),
     ("latency_mean_us", "mean µs"),
@@ -97,19 +99,19 @@ const COLUMNS: [(&str, &str); 7] = [
     ("delayed_percent", "delayed %"),
 ];
 
-/// What is set in relation to `none`.
+/// The metrics for which ratios to `none` are reported.
 const COMPARED: [(&str, &str); 2] =
     [("operations_per_second", "ops/s to none"), ("latency_mean_us", "latency to none")];
 
-/// All that was measured.
+/// All results.
 struct Comparison {
     seed: u64,
     span: Span,
-    /// The first side is `none`.
+    /// Its first side is `none`.
     series: Series,
 }
 
-/// Measures, tells, and puts everything away.
+/// Measures, reports, and removes what was created.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let mut signals = Signals::catch()?;
     let (place, array, layout, unit) = place(common, &arguments.scratch, arguments.devices, arguments.in_process)?;
@@ -138,7 +140,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let mut test_bed = TestBed::new(place, seed);
     let outcome = tokio::select! {
         outcome = measure_all(&mut test_bed, &arguments, sides, seed) => outcome,
-        () = signals.asked_to_end() => Err(Failure::failed("interrupted", "the bench was asked to end before it was done")),
+        () = signals.asked_to_end() => Err(Failure::failed("interrupted", "the bench was interrupted before it was done")),
     };
     test_bed.tidy().await;
     let comparison = outcome?;
@@ -146,7 +148,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     Ok(ExitCode::SUCCESS)
 }
 
-/// `none` first, since all others are set in relation to it; then the others in the paper's order.
+/// The orderings to measure: `none` first, because the ratios are relative to it; then the others in the paper's order.
 fn chosen(named: &[Ordering]) -> Vec<Ordering> {
     let wanted = |ordering: &Ordering| *ordering == Ordering::None || named.is_empty() || named.contains(ordering);
     Ordering::ALL.into_iter().filter(wanted).collect()
@@ -168,7 +170,7 @@ async fn measure_all(
     let progress = output::steps((rounds * sites.len()) as u64);
     let mut seeds = Rng::new(seed);
     for round in 0..rounds {
-        // All of a round do the same.
+        // All orderings of a round perform the same operations.
         let seed = seeds.next_u64();
         for turn in 0..sites.len() {
             let side = (round + turn) % sites.len();
@@ -184,7 +186,7 @@ async fn measure_all(
 }
 
 impl Comparison {
-    /// For programs.
+    /// The results for programs.
     fn json(&self) -> Value {
         let series = &self.series;
         let orderings = series.sides.iter().enumerate().map(|(side, settings)| {
@@ -218,7 +220,7 @@ impl Comparison {
         })
     }
 
-    /// For people.
+    /// The results for display.
     fn text(&self) -> String {
         let series = &self.series;
         let LoadSettings { through, reads, block, block_max, depth, clients, .. } = &series.sides[0].load;
@@ -270,7 +272,7 @@ impl Comparison {
         }
         text += &table(&right(rows));
         if self.rounds() < VALUES_MIN {
-            text += &format!("Too few rounds to say how sure the ratios are: take {VALUES_MIN} at least, better 10.\n");
+            text += &format!("Too few rounds for confidence intervals: use at least {VALUES_MIN}, or better 10.\n");
         }
         text
     }
@@ -280,7 +282,7 @@ impl Comparison {
     }
 }
 
-/// Which of the metrics has this name.
+/// The index of the metric of this name.
 fn metric(name: &str) -> usize {
     METRICS.iter().position(|metric| metric.name == name).expect("it is one of the metrics")
 }

@@ -1,4 +1,4 @@
-//! What is told in the end: a table for people, every figure for programs.
+//! The report: a table for display, and all metrics for programs.
 
 use super::figures::{Figures, METRICS};
 use super::settings::Settings;
@@ -6,35 +6,34 @@ use super::statistics::{Interval, VALUES_MIN, median, median_interval};
 use braid_terminal::output::table;
 use serde_json::{Value, json};
 
-/// Everything that was measured.
+/// All results of a bench.
 pub struct Report {
-    /// How long each run was driven, and before that to warm up, in seconds.
+    /// Duration of each run, in seconds.
     pub seconds: f64,
-    /// See `seconds`.
+    /// Warm-up before each run, in seconds.
     pub warm_up: f64,
-    /// Decides which operations come in which order.
+    /// The random seed of the operations.
     pub seed: u64,
     /// How B differs from A, if there is a B.
     pub versus: Option<String>,
-    /// Each way that was asked for.
+    /// One series for each path of requests.
     pub series: Vec<Series>,
 }
 
-/// Runs that belong together: of one side, or of two in turns.
+/// Runs that belong together: of one side, or of two alternating sides.
 pub struct Series {
     /// A, and B if there is one.
     pub sides: Vec<Settings>,
-    /// In the order in which they ran.
+    /// In order of time.
     pub runs: Vec<Run>,
 }
 
 /// One run.
 pub struct Run {
-    /// Which of the sides.
+    /// The index of the side.
     pub side: usize,
-    /// Runs of the same number are compared.
+    /// Runs with the same number are compared.
     pub pair: usize,
-    /// What came of it.
     pub figures: Figures,
 }
 
@@ -44,7 +43,7 @@ pub struct Comparison {
     b: f64,
     /// The median of B/A; none if an A is zero.
     pub ratio: Option<f64>,
-    /// Where the true median of B/A lies; none of too few pairs.
+    /// The confidence interval of the median of B/A; none if there are too few pairs.
     pub interval: Option<Interval>,
     pairs: usize,
 }
@@ -52,7 +51,7 @@ pub struct Comparison {
 const SIDES: [&str; 2] = ["a", "b"];
 
 impl Report {
-    /// For programs.
+    /// The results for programs.
     pub fn json(&self) -> Value {
         let series = self.series.iter().map(|series| {
             let runs = series
@@ -89,7 +88,7 @@ impl Report {
         })
     }
 
-    /// For people.
+    /// The results for display.
     pub fn text(&self) -> String {
         let first = &self.series[0];
         let mut text = format!("{}\n", first.sides[0]);
@@ -97,7 +96,7 @@ impl Report {
         match &self.versus {
             None => text += &format!("\n{}", self.single()),
             Some(versus) => {
-                text += &format!("A is that; B is {versus}; A and B ran in turns\n");
+                text += &format!("A is the above; B has {versus}; A and B alternated\n");
                 for series in &self.series {
                     text += &format!("\n{}", series.comparison());
                 }
@@ -106,7 +105,7 @@ impl Report {
         text
     }
 
-    /// Each way in a column.
+    /// A table with a column for each series.
     fn single(&self) -> String {
         let names = self.series.iter().map(|series| series.sides[0].load.through.name().to_string());
         let mut rows = vec![[String::new()].into_iter().chain(names).collect::<Vec<_>>()];
@@ -126,17 +125,17 @@ impl Series {
         self.runs.iter().filter(|run| run.side == side).filter_map(|run| run.figures.value(metric)).collect()
     }
 
-    /// The median of a metric of one side; none if it was not counted.
+    /// The median of a metric of one side; none if it is unknown.
     pub fn median(&self, side: usize, metric: usize) -> Option<f64> {
         median(&self.values(side, metric))
     }
 
-    /// B beside A.
+    /// Compares B with A.
     fn compare(&self, metric: usize) -> Option<Comparison> {
         self.compare_with_first(1, metric)
     }
 
-    /// A side beside the first one. None unless both have values.
+    /// Compares a side with the first one. None unless both have values.
     pub fn compare_with_first(&self, other: usize, metric: usize) -> Option<Comparison> {
         let (a, b) = (self.median(0, metric)?, self.median(other, metric)?);
         let of = |side: usize, pair: usize| {
@@ -146,7 +145,7 @@ impl Series {
         let ratios: Vec<Option<f64>> =
             pairs.map(|pair| Some(of(other, pair)? / of(0, pair).filter(|a| *a > 0.0)?)).collect();
         let pairs = ratios.len();
-        // Some ratios without the others would be a choice of what to tell.
+        // Dropping pairs without a ratio would bias the result.
         let ratios: Vec<f64> = ratios.into_iter().collect::<Option<_>>().unwrap_or_default();
         Some(Comparison { a, b, ratio: median(&ratios), interval: median_interval(&ratios), pairs })
     }
@@ -177,13 +176,15 @@ impl Series {
                 "{of_pairs} The true median of B/A lies between `from` and `to`\nwith {:.1} % confidence (order statistics): if 1 lies between them, too, no difference is shown.\n",
                 coverage * 100.0
             ),
-            None => format!("{of_pairs} Too few to say how sure they are: take {VALUES_MIN} at least, better 10.\n"),
+            None => {
+                format!("{of_pairs} Too few pairs for confidence intervals: use at least {VALUES_MIN}, or better 10.\n")
+            }
         };
         table(&right(rows)) + &surely
     }
 }
 
-/// A number with as many digits as one can take in.
+/// A number with three significant digits or so.
 pub fn number(value: Option<f64>) -> String {
     match value {
         None => "-".to_string(),
@@ -195,7 +196,7 @@ pub fn number(value: Option<f64>) -> String {
     }
 }
 
-/// Aligns all columns but the first at their right.
+/// Right-aligns all columns except the first.
 pub fn right(mut rows: Vec<Vec<String>>) -> Vec<Vec<String>> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     for column in 1..columns {
@@ -219,7 +220,7 @@ mod tests {
 
     #[test]
     fn each_ratio_is_taken_within_its_pair() {
-        // The machine grows slower and slower, but B is always a tenth faster than the A beside it.
+        // The machine becomes slower over time, but B is always ten per cent faster than its A.
         let values: Vec<_> = (1..=10).map(|speed| (f64::from(speed), f64::from(speed) * 1.1)).collect();
         let found = series(&values).compare(0).unwrap();
         let near = |value: f64| (value - 1.1).abs() < 1e-9;
@@ -232,7 +233,7 @@ mod tests {
     fn where_a_is_zero_no_ratio_is_told() {
         let found = series(&[(0.0, 1.0), (1.0, 1.0)]).compare(0).unwrap();
         assert_eq!((found.ratio, found.interval, found.b), (None, None, 1.0));
-        assert!(series(&[(1.0, 1.0)]).compare(1).is_none(), "what was not counted is not compared");
+        assert!(series(&[(1.0, 1.0)]).compare(1).is_none(), "an unknown metric is not compared");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What is measured: the settings of one side, and how another side differs from it.
+//! The settings of a measurement: those of one side, and how another side differs.
 
 use braid_admin::creation;
 use braid_admin::failure::Failure;
@@ -11,100 +11,94 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// One side of a comparison, or all there is.
+/// The settings of one side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// On which array.
     pub array: ArraySettings,
-    /// On which volume of it.
     pub volume: VolumeSettings,
-    /// How it is driven.
     pub load: LoadSettings,
 }
 
-/// Settings for which it takes another array to change them.
+/// Settings whose change requires another array.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArraySettings {
-    /// The program that runs it; this one if none is named.
+    /// The program that runs the array; none for this program.
     pub binary: Option<PathBuf>,
-    /// How many devices.
+    /// The number of devices.
     pub devices: u16,
-    /// Whether the devices run in the process of `braid up`.
+    /// True if the devices run in the process of `braid up`.
     pub in_process: bool,
 }
 
-/// Settings for which it takes another volume to change them.
+/// Settings whose change requires another volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeSettings {
-    /// Its layout.
     pub layout: Scheme,
-    /// Bytes of a stripe unit.
+    /// Bytes in a stripe unit.
     pub unit: u64,
-    /// How hosts are kept apart.
     pub ordering: Ordering,
-    /// What a failure may leave of a write.
     pub atomicity: Atomicity,
-    /// Its usable size in bytes.
+    /// The usable size in bytes.
     pub bytes: u64,
 }
 
-/// What can change from run to run.
+/// Settings that can change from run to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadSettings {
-    /// Which way requests take.
+    /// How requests reach the array.
     pub through: Through,
-    /// How many of a hundred operations read; the others write.
+    /// The percentage of operations that are reads; the others are writes.
     pub reads: u8,
-    /// Bytes of the shortest operation; where operations begin is a multiple of it.
+    /// Bytes of the shortest operation; offsets are multiples of it.
     pub block: u64,
     /// Bytes of the longest operation.
     pub block_max: u64,
-    /// Where operations go.
+    /// The sequence of offsets.
     pub pattern: Pattern,
-    /// Operations in flight of each client.
+    /// Operations in flight per client.
     pub depth: u16,
-    /// Clients: hosts of their own, or connections of their own.
+    /// The number of clients, each with its own host or connection.
     pub clients: u16,
 }
 
-/// Which way requests take.
+/// How requests reach the array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Through {
-    /// Each client is a host of the array, within the bench.
+    /// Each client has a host of its own within the bench.
     Direct,
-    /// Each client is a connection to the array's NBD server.
+    /// Each client has a connection to the array's NBD server.
     Nbd,
-    /// Each client is a connection to an NBD server of its own, which is a host in a process of its own.
+    /// Each client has a connection to an NBD server of its own, which is a host in a separate process.
     Hosts,
 }
 
-/// Where operations go.
+/// The sequence of offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Pattern {
-    /// Anywhere, evenly.
+    /// Uniformly distributed.
     Random,
-    /// One behind the other, each client from its own part on.
+    /// Ascending; each client starts at its own part of the volume.
     Sequential,
 }
 
-/// How another side differs: `SETTING=VALUE`.
+/// A difference of the other side: `SETTING=VALUE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     setting: String,
     value: String,
 }
 
-/// Some 24 bytes are kept in memory of each block.
+/// The largest volume: the bench keeps some 24 bytes in memory for each block.
 const SIZE_MAX: u64 = 256 << 30;
 const CLIENTS_MAX: u16 = 64;
 const DEPTH_MAX: u16 = 1024;
 
-/// The settings that can be changed, for messages.
+/// The settings that a change may name, for messages.
 const CHANGEABLE: &str = "through, ordering, atomicity, layout, unit, size, in-process, processes, devices, binary, reads, block, \
                           block-max, pattern, depth or clients";
 
 impl Settings {
-    /// Refuses what can't be measured.
+    /// Fails if the settings can't be measured.
     pub fn check(&self) -> Result<(), Failure> {
         let Settings { array, volume, load } = self;
         creation::check_multiple("the size", volume.bytes)?;
@@ -113,29 +107,29 @@ impl Settings {
         creation::check_multiple("--block-max", load.block_max)?;
         let wrong = |message: String| Err(Failure::usage("bad-setting", message));
         if volume.bytes > SIZE_MAX {
-            return wrong(format!("the bench can keep no more than {} in mind", format_size(SIZE_MAX)));
+            return wrong(format!("the bench can check volumes of at most {}", format_size(SIZE_MAX)));
         }
         if load.reads > 100 {
-            return wrong(format!("{} of a hundred operations can't be reads: choose 0 to 100", load.reads));
+            return wrong(format!("{} is not a percentage of reads: choose 0 to 100", load.reads));
         }
         let most = (TRANSACTION_BYTES_MAX as u64).min(volume.bytes);
         if load.block > load.block_max || load.block_max > most {
             let (block, block_max, most) = (format_size(load.block), format_size(load.block_max), format_size(most));
             return wrong(format!(
-                "operations of {block} to {block_max} can't be: the longest may have {most}, and be no shorter than the shortest"
+                "operations of {block} to {block_max} are invalid: the longest may have at most {most}, and must not be shorter than the shortest"
             ));
         }
         if !(1..=DEPTH_MAX).contains(&load.depth) || !(1..=CLIENTS_MAX).contains(&load.clients) {
             return wrong(format!("choose a depth of 1 to {DEPTH_MAX}, and 1 to {CLIENTS_MAX} clients"));
         }
         if array.binary.is_some() && load.through == Through::Direct {
-            let message = "another program's hosts can't be driven directly, only through its NBD server";
-            return Err(Failure::usage("bad-setting", message).hint("say --through nbd"));
+            let message = "hosts of another build can't be used directly, only through its NBD server";
+            return Err(Failure::usage("bad-setting", message).hint("use --through nbd"));
         }
         Ok(())
     }
 
-    /// For programs.
+    /// The settings for programs.
     pub fn to_json(&self) -> serde_json::Value {
         let Settings { array, volume, load } = self;
         json!({
@@ -188,7 +182,7 @@ impl std::fmt::Display for Settings {
 }
 
 impl Through {
-    /// As it is written.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Through::Direct => "direct",
@@ -199,7 +193,7 @@ impl Through {
 }
 
 impl Pattern {
-    /// As it is written.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Pattern::Random => "random",
@@ -209,12 +203,12 @@ impl Pattern {
 }
 
 impl Change {
-    /// Which setting.
+    /// The name of the setting.
     pub fn setting(&self) -> &str {
         &self.setting
     }
 
-    /// Changes it.
+    /// Applies the change.
     pub fn apply(&self, settings: &mut Settings) -> Result<(), String> {
         let Settings { array, volume, load } = settings;
         let value = self.value.as_str();
@@ -225,7 +219,7 @@ impl Change {
             "depth" => load.depth = number(value)?,
             "clients" => load.clients = number(value)?,
             "block" => {
-                // Alone it means operations of that length, as it does on the command line.
+                // A single length, as on the command line.
                 let fixed = load.block == load.block_max;
                 load.block = size(value)?;
                 load.block_max = if fixed { load.block } else { load.block_max };
@@ -242,7 +236,7 @@ impl Change {
             "in-process" | "processes" => return Err(format!("{} takes no value", self.setting)),
             "binary" if value.is_empty() => return Err("binary needs the path of a program".to_string()),
             "binary" => array.binary = Some(value.into()),
-            other => return Err(format!("'{other}' is not a setting that can differ: choose {CHANGEABLE}")),
+            other => return Err(format!("'{other}' is not a setting that --versus can change: choose {CHANGEABLE}")),
         }
         Ok(())
     }
@@ -254,7 +248,7 @@ impl FromStr for Change {
     fn from_str(text: &str) -> Result<Change, String> {
         let (setting, value) = text.split_once('=').unwrap_or((text, ""));
         let change = Change { setting: setting.to_string(), value: value.to_string() };
-        // Whether it can be understood does not depend on what is changed.
+        // Whether a value is valid does not depend on the settings that are changed.
         change.apply(&mut Settings {
             array: ArraySettings::default(),
             volume: VolumeSettings {
@@ -356,10 +350,10 @@ mod tests {
             assert_ne!(changed(change), settings(), "{change}");
             assert_eq!(change.parse::<Change>().unwrap().to_string(), change);
             let name = change.split('=').next().unwrap();
-            assert!(CHANGEABLE.contains(name), "{name} is named among those that can differ");
+            assert!(CHANGEABLE.contains(name), "the list for messages contains {name}");
         }
         assert_eq!(changed("processes"), settings(), "the default");
-        assert_eq!(changed("ordering=timestamp"), settings(), "the same twice shows how much chance there is in it");
+        assert_eq!(changed("ordering=timestamp"), settings(), "equal sides show the size of random differences");
     }
 
     #[test]

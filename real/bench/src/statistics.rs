@@ -1,22 +1,22 @@
-//! Medians, and how sure one can be of them.
+//! Medians and their confidence intervals.
 
-/// A median with an interval that holds the true one with at least [`CONFIDENCE`], whatever the distribution.
+/// A confidence interval that contains the true median with probability [`CONFIDENCE`] or more, for any distribution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
     /// The lower end: one of the values.
     pub low: f64,
     /// The upper end: one of the values.
     pub high: f64,
-    /// How likely the true median is within; at least [`CONFIDENCE`].
+    /// The probability that the true median is within the interval; at least [`CONFIDENCE`].
     pub coverage: f64,
 }
 
-/// What an interval must cover at least.
+/// The minimal coverage of an interval.
 pub const CONFIDENCE: f64 = 0.95;
-/// With fewer values, not even the smallest and the largest enclose the median surely enough.
+/// With fewer values, not even the interval from the smallest to the largest has this coverage.
 pub const VALUES_MIN: usize = 6;
 
-/// The middle value, or the mean of the two in the middle; none of no values.
+/// The middle value, or the mean of the two in the middle; none if there are no values.
 pub fn median(values: &[f64]) -> Option<f64> {
     let sorted = sorted(values);
     let half = sorted.len() / 2;
@@ -27,13 +27,13 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
-/// The narrowest interval between two values, as many from the bottom as from the top, that covers the median surely
-/// enough. Order statistics: each value is below the true median with a chance of one half, so how many are is binomial.
-/// None of fewer than [`VALUES_MIN`] values.
+/// The narrowest interval between two values, of equal rank from below and above, that has the required coverage. By order statistics: each
+/// value is below the true median with probability one half, so the number of values below it has a binomial distribution. None if
+/// there are fewer than [`VALUES_MIN`] values.
 pub fn median_interval(values: &[f64]) -> Option<Interval> {
     let sorted = sorted(values);
     let mut found = None;
-    // The chance that fewer than `rank` values are below the median, and the chance that exactly so many are.
+    // The probability that fewer than `rank` values are below the median, and the probability that exactly that many are.
     let (mut fewer, mut exactly) = (0.0, 0.5f64.powi(sorted.len() as i32));
     for rank in 1..=sorted.len() / 2 {
         fewer += exactly;
@@ -70,7 +70,7 @@ mod tests {
         assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), Some(2.5));
     }
 
-    /// Ranks and coverages as tables of the binomial distribution have them.
+    /// Ranks and coverages are those in tables of the binomial distribution.
     #[test]
     fn the_interval_is_the_one_of_the_tables() {
         let expected =
@@ -94,7 +94,7 @@ mod tests {
         let mut rng = Rng::new(1);
         let (rounds, mut covered) = (4000, 0);
         for _ in 0..rounds {
-            // Far from symmetric; its median is 1/4.
+            // Highly asymmetric, with median 1/4.
             let values: Vec<f64> = (0..10).map(|_| (rng.below(1 << 30) as f64 / (1u64 << 30) as f64).powi(2)).collect();
             let interval = median_interval(&values).expect("enough values");
             covered += u32::from(interval.low <= 0.25 && 0.25 <= interval.high);

@@ -1,7 +1,7 @@
-//! Where it is measured: arrays, their volumes, and the ways to them; and putting everything away in the end.
+//! The test bed: the arrays that are measured, their volumes, the connections to them, and their removal at the end.
 //!
-//! Arrays are used as people use them: by the commands of a `braid`, this one or another. So another program can be
-//! measured as well, and nothing here needs to know how it keeps its folder.
+//! Arrays are operated as users operate them: with the commands of a `braid`, this build or another one. Therefore another build can be
+//! measured, too, and nothing here depends on the content of an array's folder.
 
 use super::content::Content;
 use super::load::{Target, nbd_failure};
@@ -24,17 +24,17 @@ use tokio::process::{Child, ChildStdout, Command};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// How long an array may take to come up, and to go down.
+/// How long an array may take to start.
 const UP_WAIT: Duration = Duration::from_secs(150);
 const DOWN_WAIT: Duration = Duration::from_secs(40);
-/// How long a command may take. The longest waits for transactions of others.
+/// How long a command may take. The longest commands wait for transactions of other hosts.
 const COMMAND_WAIT: Duration = Duration::from_secs(60);
-/// Raw bytes of a device beyond what its volumes need, whatever their layout. Files are sparse, so it costs nothing.
+/// Raw bytes of a device beyond what its volumes need with any layout. Files are sparse, so they cost nothing.
 const DEVICE_SPARE: u64 = 256 << 20;
-/// By this variable an array that is brought up dies with its parent; see `braid up`.
+/// With this variable an array dies with its parent process; see `braid up`.
 pub const CHILD_OF: &str = "BRAID_CHILD_OF";
 
-/// Arrays and volumes that are there to be measured.
+/// The arrays and volumes to be measured.
 pub struct TestBed {
     place: ArrayChoice,
     seed: u64,
@@ -43,18 +43,18 @@ pub struct TestBed {
     hosts: Vec<HostProcess>,
 }
 
-/// A `braid nbd` of the bench's own.
+/// A `braid nbd` process of the bench.
 struct HostProcess {
     child: Child,
     generation: u64,
 }
 
-/// Where arrays are.
+/// Where the arrays are.
 #[derive(Clone, Debug)]
 pub enum ArrayChoice {
-    /// In a folder that is made for them, and removed.
+    /// In a folder that is created for them, and removed.
     Scratch(PathBuf),
-    /// There is one already.
+    /// An existing array.
     Given(ArrayFolder),
 }
 
@@ -62,7 +62,7 @@ struct Array {
     settings: ArraySettings,
     program: PathBuf,
     folder: ArrayFolder,
-    /// If the bench has brought it up.
+    /// The process, if the bench has started the array.
     up: Option<(Child, BufReader<ChildStdout>)>,
     volumes: Vec<Volume>,
 }
@@ -70,48 +70,48 @@ struct Array {
 struct Volume {
     settings: VolumeSettings,
     name: String,
-    /// Where its array's NBD server listens.
+    /// The address of its array's NBD server.
     server: Address,
     content: Rc<Content>,
 }
 
-/// Where one side is measured.
+/// The array and volume of one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Site {
     array: usize,
     volume: usize,
 }
 
-/// The clients' ways to a volume.
+/// The clients' connections to a volume.
 pub struct Ways {
     /// One for each client.
     pub targets: Vec<Target>,
 }
 
-/// What was counted up to a moment.
+/// The counters at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    /// By each device.
+    /// Of each device.
     pub devices: Vec<Metrics>,
-    /// How often each device had been started again.
+    /// How often each device has been restarted.
     pub restarts: Vec<u64>,
-    /// By the process that keeps the array up, and its host, which serves NBD.
+    /// Of the process that runs the array, with its host, which serves NBD.
     pub server: Metrics,
-    /// By each lock server.
+    /// Of each lock server.
     pub lock_servers: Vec<Metrics>,
-    /// By each host within the bench, or in a process of its own.
+    /// Of each host, within the bench or in a process of its own.
     pub hosts: Vec<Metrics>,
-    /// Whether each of those hosts is a process of its own, so that its CPU time is its own.
+    /// True if each of those hosts has a process of its own, whose CPU time is that of the host.
     pub host_processes: bool,
 }
 
 impl TestBed {
-    /// Nothing is there yet. `seed` decides what is written to volumes.
+    /// An empty test bed. `seed` determines what is written to volumes.
     pub fn new(place: ArrayChoice, seed: u64) -> TestBed {
         TestBed { place, seed, arrays: Vec::new(), sessions: Vec::new(), hosts: Vec::new() }
     }
 
-    /// Brings up an array for `side`, or finds the one that is there. `bytes` is what all its volumes hold together.
+    /// Starts an array for `side`, or uses the existing one. `bytes` is the total size of its volumes.
     pub async fn bring_up(&mut self, side: &ArraySettings, bytes: u64) -> Result<(), Failure> {
         if self.arrays.iter().any(|array| array.settings == *side) {
             return Ok(());
@@ -129,11 +129,11 @@ impl TestBed {
                 (folder, Some(child))
             }
         };
-        // Noted before it is awaited, so that it is put away whatever happens.
+        // Recorded before the wait, so that it is removed in any case.
         self.arrays.push(Array { settings: side.clone(), program, folder, up, volumes: Vec::new() });
-        match &mut self.arrays.last_mut().expect("just added").up {
+        match &mut self.arrays.last_mut().expect("an array was added") {
             Some(up) => timeout(UP_WAIT, ready(up)).await.unwrap_or_else(|_| {
-                let message = format!("an array to measure did not come up within {UP_WAIT:?}");
+                let message = format!("an array for the measurement did not start within {UP_WAIT:?}");
                 Err(Failure::unreachable("device-slow", message))
             })?,
             None => return Ok(()),
@@ -141,12 +141,12 @@ impl TestBed {
         Ok(())
     }
 
-    /// The array that was brought up first.
+    /// The folder of the first array.
     pub fn folder(&self) -> &ArrayFolder {
         &self.arrays.first().expect("one was brought up").folder
     }
 
-    /// Makes a volume for `side` on its array, or finds the one that is there. True if it is new.
+    /// Creates a volume for `side` on its array, or uses the existing one. Returns true if it is new.
     pub async fn make_volume(&mut self, side: &Settings) -> Result<(Site, bool), Failure> {
         let index = self.arrays.iter().position(|array| array.settings == side.array).expect("it was brought up");
         let array = &mut self.arrays[index];
@@ -157,7 +157,7 @@ impl TestBed {
         let name = format!("bench-{}-{}", std::process::id(), site.volume);
         let VolumeSettings { layout, unit, ordering, atomicity, bytes } = &side.volume;
         let seed = self.seed ^ ((index as u64) << 32 | site.volume as u64);
-        // Noted before it is made, for the same reason.
+        // Recorded before it is created, for the same reason.
         array.volumes.push(Volume {
             settings: side.volume.clone(),
             name: name.clone(),
@@ -165,7 +165,7 @@ impl TestBed {
             content: Rc::new(Content::new(*bytes, seed)),
         });
         let (layout, ordering) = (layout.to_string(), ordering.name());
-        // Another program may not know the other kind.
+        // Another build may not know this option.
         let atomicity: &[&str] = match atomicity {
             Atomicity::Implied => &[],
             Atomicity::Consistent => &["--atomicity", "consistent"],
@@ -174,7 +174,7 @@ impl TestBed {
         let create = ["volume", "create", &name, "--size", &sizes[0], "--unit", &sizes[1], "--layout", &layout];
         let made = array.command(&[&create[..], &["--ordering", ordering], atomicity].concat()).await;
         if made.as_ref().is_err_and(|failure| failure.code == "volume-exists") {
-            // It is not ours, so it is not ours to delete.
+            // It was not created by the bench, so the bench must not delete it.
             array.volumes.pop();
         }
         let made = made?;
@@ -186,17 +186,17 @@ impl TestBed {
         Ok((site, true))
     }
 
-    /// What the volume at `site` is called.
+    /// The name of the volume at `site`.
     pub fn name(&self, site: Site) -> &str {
         &self.volume(site).name
     }
 
-    /// What is known of the volume at `site`.
+    /// The expected content of the volume at `site`.
     pub fn content(&self, site: Site) -> Rc<Content> {
         self.volume(site).content.clone()
     }
 
-    /// Opens the volume at `site` for so many clients.
+    /// Connects this many clients to the volume at `site`.
     pub async fn open(&mut self, site: Site, through: Through, clients: u16) -> Result<Ways, Failure> {
         let mut targets = Vec::new();
         for _ in 0..clients {
@@ -225,13 +225,13 @@ impl TestBed {
         Ok(Ways { targets })
     }
 
-    /// Ends what [`TestBed::open`] began.
+    /// Closes what [`TestBed::open`] has opened.
     pub async fn close(&mut self, ways: Ways) {
         drop(ways);
         self.end_hosts().await;
     }
 
-    /// All at once: each may have to wait for what it has begun.
+    /// Ends all hosts concurrently, because each may have to wait for its operations.
     async fn end_hosts(&mut self) {
         let mut ending = JoinSet::new();
         for session in self.sessions.drain(..) {
@@ -243,7 +243,7 @@ impl TestBed {
         while ending.join_next().await.is_some() {}
     }
 
-    /// What has been counted at `site` by now.
+    /// The current counters of the array and hosts at `site`.
     pub async fn snapshot(&self, site: Site) -> Result<Snapshot, Failure> {
         let array = &self.arrays[site.array];
         let status = array.command(&["status"]).await?;
@@ -254,8 +254,7 @@ impl TestBed {
         let list = |name: &str| status[name].as_array().cloned().unwrap_or_default();
         let devices = list("devices");
         if let Some(unavailable) = devices.iter().find(|device| device["state"] != "serving") {
-            let message =
-                format!("device {} is {} in the middle of a measurement", unavailable["id"], unavailable["state"]);
+            let message = format!("device {} is {} during a measurement", unavailable["id"], unavailable["state"]);
             return Err(Failure::unreachable("device-unavailable", message));
         }
         let (hosts, lock_servers) = (list("hosts"), list("lock_servers"));
@@ -263,7 +262,7 @@ impl TestBed {
         let mut of_processes = Vec::new();
         for process in &self.hosts {
             let found = hosts.iter().find(|host| host["generation"] == process.generation).ok_or_else(|| {
-                Failure::unreachable("host-away", "a host of the bench has ended in the middle of a measurement")
+                Failure::unreachable("host-away", "a host of the bench has ended during a measurement")
             })?;
             of_processes.push(counters(found));
         }
@@ -277,7 +276,7 @@ impl TestBed {
         })
     }
 
-    /// Puts everything away that the bench has made. What can't be is told.
+    /// Removes everything that the bench has created. Failures are logged.
     pub async fn tidy(mut self) {
         self.end_hosts().await;
         for array in self.arrays {
@@ -287,7 +286,7 @@ impl TestBed {
             && dir.exists()
             && let Err(error) = std::fs::remove_dir_all(dir)
         {
-            tracing::warn!("{} could not be removed, and may be: {error}", dir.display());
+            tracing::warn!("{} could not be removed; remove it by hand: {error}", dir.display());
         }
     }
 
@@ -297,11 +296,11 @@ impl TestBed {
 }
 
 impl Array {
-    /// Runs a command of its `braid` on it. Returns what that prints for programs.
+    /// Runs a command of the array's `braid` on it. Returns its JSON output.
     async fn command(&self, arguments: &[&str]) -> Result<Value, Failure> {
         let mut command = Command::new(&self.program);
         command.args(arguments).arg("--array").arg(self.folder.dir()).arg("--json").stdin(Stdio::null());
-        // A Ctrl-C is the bench's to hear, which then ends its commands itself.
+        // The bench handles Ctrl-C itself, and then ends its commands.
         command.process_group(0).kill_on_drop(true);
         let name = format!("{} {}", self.program.display(), arguments.join(" "));
         let output = timeout(COMMAND_WAIT, command.output()).await.unwrap_or_else(|_| {
@@ -314,7 +313,7 @@ impl Array {
         }
         Err(Failure::from_json(&said, output.status.code()).unwrap_or_else(|| {
             let errors = String::from_utf8_lossy(&output.stderr);
-            let last = errors.trim().lines().last().unwrap_or("it says nothing of why").to_string();
+            let last = errors.trim().lines().last().unwrap_or("it printed no reason").to_string();
             Failure::failed("command-failed", format!("{name} ended with {}: {last}", output.status))
         }))
     }
@@ -325,7 +324,7 @@ impl Array {
                 match self.command(&["volume", "delete", &volume.name, "--yes"]).await {
                     Err(failure) if failure.code != "no-such-volume" => {
                         let name = &volume.name;
-                        tracing::warn!("{failure}: `braid volume delete {name}` removes what the bench has left");
+                        tracing::warn!("{failure}: remove the bench's volume with `braid volume delete {name}`");
                     }
                     _ => {}
                 }
@@ -335,7 +334,7 @@ impl Array {
         end(child, &format!("the array in {}", self.folder.dir().display())).await;
     }
 
-    /// Starts one more host of the array that serves this volume, and says where.
+    /// Starts another host of the array that serves this volume, and returns its address.
     async fn start_host(&self, volume: &str) -> Result<(HostProcess, Address), Failure> {
         let mut command = Command::new(&self.program);
         command.args(["nbd", "--json", "--volume", volume, "--array"]).arg(self.folder.dir());
@@ -345,16 +344,16 @@ impl Array {
         })?;
         let address = said["address"].as_str().and_then(|address| address.parse().ok());
         let (Some(address), Some(generation)) = (address, said["generation"].as_u64()) else {
-            return Err(Failure::failed("nbd", format!("a host said '{said}', which the bench does not understand")));
+            return Err(Failure::failed("nbd", format!("a host printed '{said}', which the bench can't parse")));
         };
         Ok((HostProcess { child: started.0, generation }, address))
     }
 }
 
-/// Asks a process to end, and after a while makes it.
+/// Asks a process to end, and kills it after a while.
 async fn end(mut child: Child, what: &str) {
     if let Some(pid) = child.id().and_then(|pid| Pid::from_raw(pid as i32)) {
-        // Until it is waited for, its number is not given to another.
+        // Its PID is not reused until it is waited for.
         let _ = kill_process(pid, Signal::TERM);
     }
     if timeout(DOWN_WAIT, child.wait()).await.is_err() {
@@ -363,7 +362,7 @@ async fn end(mut child: Child, what: &str) {
     }
 }
 
-/// Starts an array with room for volumes, and none yet but a small one: without, one would fill it.
+/// Starts an array with space for volumes, and only a small initial volume: by default, one would fill the array.
 fn start(
     program: &Path,
     settings: &ArraySettings,
@@ -388,7 +387,7 @@ pub fn spawn(mut command: Command, program: &Path, input: Stdio) -> Result<(Chil
     Ok((child, output))
 }
 
-/// Waits until a process says that it is ready, and what it says.
+/// Waits until a process announces that it is ready, and returns its announcement.
 async fn ready((child, output): &mut (Child, BufReader<ChildStdout>)) -> Result<Value, Failure> {
     let mut line = String::new();
     output.read_line(&mut line).await?;
@@ -400,5 +399,5 @@ async fn ready((child, output): &mut (Child, BufReader<ChildStdout>)) -> Result<
     let silent = || Failure::failed("up-failed", format!("it ended with {status} before it was ready"));
     Err(Failure::from_json(&said, status.code())
         .unwrap_or_else(silent)
-        .of("an array or host to measure did not come up"))
+        .of("an array or host for the measurement did not start"))
 }

@@ -1,5 +1,5 @@
-//! Waits as short as those of the papers' back-offs, some tens of microseconds: the timers of the runtime know milliseconds only, a
-//! thread that sleeps does better.
+//! Short waits for the papers' back-offs of some tens of microseconds. The timers of the runtime have a resolution of milliseconds; a
+//! thread that sleeps is more precise.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,25 +7,25 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// Wakes whoever waits. Clones are of the same; its thread ends with the last.
+/// A thread that wakes waiting tasks. Clones share the thread, which ends with the last of them.
 #[derive(Clone)]
 pub struct Alarm(Sender<Wake>);
 
-/// Somebody wants to be woken.
+/// A request to be woken.
 struct Wake {
     at: Instant,
     wake: oneshot::Sender<()>,
 }
 
 impl Alarm {
-    /// Starts its thread.
+    /// Starts the thread.
     pub fn start() -> io::Result<Alarm> {
         let (wishes, heard) = mpsc::channel();
         std::thread::Builder::new().name("braid-alarm".to_string()).spawn(move || wake(&heard))?;
         Ok(Alarm(wishes))
     }
 
-    /// Waits so long.
+    /// Waits for this duration.
     pub async fn wait(&self, span: Duration) {
         let (wake, woken) = oneshot::channel();
         if self.0.send(Wake { at: Instant::now() + span, wake }).is_ok() {
@@ -34,14 +34,14 @@ impl Alarm {
     }
 }
 
-/// Wakes the first first, and of two with the same time the one who asked first.
+/// Wakes tasks in the order of their deadlines, and of their requests if deadlines are equal.
 fn wake(heard: &Receiver<Wake>) {
     let (mut waiting, mut count): (BTreeMap<(Instant, u64), oneshot::Sender<()>>, u64) = (BTreeMap::new(), 0);
     loop {
         let now = Instant::now();
         while let Some(next) = waiting.first_entry().filter(|next| next.key().0 <= now) {
             let wake = next.remove();
-            // He may have given up.
+            // The waiting task may have been dropped.
             let _ = wake.send(());
         }
         let next = waiting.first_key_value().map(|((at, _), _)| at.saturating_duration_since(now));

@@ -1,4 +1,4 @@
-//! Taking locks: the very steps that the simulator drives, on devices that are there.
+//! Acquires locks on real devices, with the same steps that the simulator performs.
 
 use super::Spot;
 use super::alarm::Alarm;
@@ -15,17 +15,17 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
-/// How long a request is tried.
+/// How long a request is retried.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The objects that locks are taken of: some on each device, numbered as the device chose.
+/// The objects that are locked: some on each device, with numbers chosen by the devices.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Objects {
     by_device: Vec<Vec<u64>>,
 }
 
 impl Objects {
-    /// Makes so many on each of the first devices.
+    /// Creates `each` objects on each of the first `devices` devices.
     pub async fn make(client: &HostClient, devices: u16, each: u64) -> Result<Objects, Failure> {
         let mut by_device = Vec::new();
         for device in (0..devices).map(DeviceId) {
@@ -45,7 +45,7 @@ impl Objects {
         Ok(Objects { by_device })
     }
 
-    /// Removes them.
+    /// Removes the objects.
     pub async fn remove(&self, client: &HostClient) -> Result<(), Failure> {
         for (device, objects) in self.by_device.iter().enumerate() {
             for batch in objects.chunks(OBJECT_COMMANDS_MAX) {
@@ -56,13 +56,13 @@ impl Objects {
         Ok(())
     }
 
-    /// Where the lock of this index lies, if the last device keeps them all.
+    /// The lock of this index, if the last device keeps all locks.
     fn lock(&self, index: u64) -> LockAddress {
         let last = self.by_device.len() - 1;
         LockAddress { device: DeviceId(last as u16), object: ObjectId(self.by_device[last][index as usize]) }
     }
 
-    /// Where the object of this index lies, if they are dealt round so many devices.
+    /// The object of this index, if objects are distributed over this many devices in turn.
     fn place(&self, index: u64, devices: u16) -> LockAddress {
         let device = (index % u64::from(devices)) as usize;
         let object = self.by_device[device][(index / u64::from(devices)) as usize];
@@ -70,7 +70,7 @@ impl Objects {
     }
 }
 
-/// One strategy leaves more counts of those who wait than there are.
+/// Clears the count of waiting processes, which one strategy leaves too high.
 pub async fn forget_who_waits(client: &HostClient, objects: &Objects) -> Result<(), Failure> {
     let at = objects.place(0, 1);
     let sets = vec![SetAttribute { name: WAITING, value: Bytes::new() }];
@@ -78,7 +78,7 @@ pub async fn forget_who_waits(client: &HostClient, objects: &Objects) -> Result<
     ask(client, at.device, ObjectRequest { commands: vec![command] }).await.map(|_| ())
 }
 
-/// One that takes locks.
+/// A process that acquires locks.
 pub struct Locking {
     number: u64,
     client: HostClient,
@@ -88,12 +88,14 @@ pub struct Locking {
 }
 
 impl Locking {
-    /// One that has a host, and a number of its own.
+    /// With its own host and number.
     pub fn new(number: u64, client: HostClient, objects: Objects, volume: VolumeId) -> Result<Locking, Failure> {
         Ok(Locking { number, client, objects, volume, alarm: Alarm::start()? })
     }
 
-    /// Takes so many locks, one after the other. How long each took, in nanoseconds, and what it cost; at a lock server, only how many.
+    /// Acquires this many locks, one after the other. Returns the latencies in nanoseconds, and the counts of requests; with a lock
+    /// server, only
+    /// the number of locks.
     pub async fn run(&self, spot: &Spot, locks: u64, seed: u64) -> Result<(Histogram<u64>, Counts), Failure> {
         let rng = Rng::new(seed);
         match spot.devices {
@@ -134,10 +136,10 @@ impl Locking {
                         locker.resume(braid_shell::now().time, &mut rng, Heard::Nothing)
                     }
                     Step::Done => break,
-                    Step::Lock(_) | Step::GiveBack(_) => unreachable!("lock servers are asked by hosts"),
+                    Step::Lock(_) | Step::GiveBack(_) => unreachable!("hosts send the requests to lock servers"),
                 }
             }
-            latencies.record(begun.elapsed().as_nanos() as u64).expect("it grows as needed");
+            latencies.record(begun.elapsed().as_nanos() as u64).expect("the histogram grows as needed");
         }
         Ok((latencies, locker.counts()))
     }
@@ -149,7 +151,7 @@ impl Locking {
             let offset = rng.below(set) * BLOCK_BYTES as u64;
             let begun = Instant::now();
             self.client.call(HostRequest::Write { volume: self.volume, offset, data: data.clone() }).await?;
-            latencies.record(begun.elapsed().as_nanos() as u64).expect("it grows as needed");
+            latencies.record(begun.elapsed().as_nanos() as u64).expect("the histogram grows as needed");
         }
         Ok((latencies, Counts { locks, ..Counts::default() }))
     }
@@ -168,10 +170,10 @@ fn command(object: ObjectId, action: Action) -> ObjectCommand {
 }
 
 fn unexpected(result: &ActionResult) -> Failure {
-    Failure::failed("wrong-answer", format!("the device answered what can't be: {result:?}"))
+    Failure::failed("wrong-answer", format!("the device gave an invalid answer: {result:?}"))
 }
 
-/// Of nanoseconds, as all of them are.
+/// A histogram of nanoseconds; all have the same form.
 pub fn histogram() -> Histogram<u64> {
     Histogram::new(3).expect("three digits are possible")
 }

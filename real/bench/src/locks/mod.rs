@@ -1,10 +1,10 @@
-//! `braid bench locks`: the experiment of the device-atomics paper and its authors' contention benchmark, on devices that are there.
+//! `braid bench locks`: the experiment of the device-atomics paper and its authors' contention benchmark, on real devices.
 //!
 //! | module | what |
 //! | --- | --- |
-//! | `workers` | the processes that take locks, as the bench sees them |
-//! | `worker` | one of them |
-//! | `drive` | taking locks |
+//! | `workers` | starts and directs the processes that acquire locks |
+//! | `worker` | one of these processes |
+//! | `drive` | acquires locks |
 //! | `alarm` | short waits |
 
 mod alarm;
@@ -35,15 +35,17 @@ use std::process::ExitCode;
 use worker::WorkerSetup;
 use workers::{Driven, WorkerPool};
 
-/// Measure locks that devices keep, as attributes of objects, against locks of a lock server
+/// Measure locks that devices keep as attributes of objects, compared with locks of a lock server
 ///
-/// Processes of this machine pick an object at random, lock it (compare-and-swap, truncated binary exponential back-off), write 256 bytes to it, unlock it, and
-/// begin again; each is a host of its own. Measured against the number of objects, for several numbers of devices; with the
-/// unlock in the write, and with everything in one request. Beside that: a lock manager, which is one more device that keeps all locks and
-/// nothing else, and commits each change; and a lock server, by which hosts write blocks of 4 KiB to a volume of ordering server-lock: it keeps locks in
-/// memory, and commits nothing.
+/// Processes of this machine, each a host of its own, repeatedly choose a random object, lock it (compare-and-swap with
+/// truncated binary exponential back-off), write 256 bytes to it, and unlock it. This is measured for each number of objects
+/// and several numbers of devices: with the unlock combined with the write, and with all steps in one request. It is compared
+/// with a lock manager, which is one more device that keeps all locks and nothing else, and commits each change; and with a
+/// lock server, with which hosts write blocks of 4 KiB to a volume of ordering server-lock: it keeps locks in memory, and
+/// commits nothing.
 ///
-/// With --contention it measures eight ways of waiting for one lock, with three kinds of work inside. What all that is: docs/device-atomics.md.
+/// With --contention it measures eight strategies of waiting for one lock, with three kinds of work in the critical section.
+/// The experiments are described in docs/device-atomics.md.
 ///
 /// Examples:
 ///   braid bench locks
@@ -52,16 +54,16 @@ use workers::{Driven, WorkerPool};
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Arguments {
-    /// Eight ways of waiting for a lock, instead
+    /// Measure eight strategies of waiting for one lock instead
     #[arg(long)]
     contention: bool,
-    /// Where the scratch array goes [default: .]
+    /// The folder for the scratch array [default: .]
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
     /// Run the devices of a scratch array in the process of `braid up`
     #[arg(long)]
     in_process: bool,
-    /// Devices that the objects are on, one series for each number [default: 1,2,5,10]
+    /// Devices that hold the objects, one series for each number [default: 1,2,5,10]
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u16).range(1..=64))]
     devices: Vec<u16>,
     /// Processes; with --contention one point for each number [default: 10; 1,2,5,10,25]
@@ -70,22 +72,22 @@ pub struct Arguments {
     /// Objects that are locked, one point for each number [default: 1,2,5,10,20,50,100,200,500]
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=100_000))]
     objects: Vec<u32>,
-    /// Locks that each process takes in a run
+    /// Locks acquired by each process in a run
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     locks: u32,
-    /// How many times each point runs
+    /// Runs of each point
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
-    /// Decides which objects are chosen [default: another every time]
+    /// Random seed for the choice of objects [default: a new one each time]
     #[arg(long)]
     seed: Option<u64>,
-    /// A folder for plots and numbers, which must not be there yet
+    /// A folder for plots and results, which must not exist yet
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Be the process of this number
+    /// Act as the worker of this number (internal)
     #[arg(long, hide = true)]
     worker: Option<u64>,
-    /// Die with this process, which must be the parent
+    /// Die with this process, which must be the parent (internal)
     #[arg(long, hide = true, env = crate::CHILD_OF)]
     child_of: Option<u32>,
 }
@@ -96,21 +98,21 @@ const fn plot(suffix: &'static str, y: Axis) -> PlotKind {
     PlotKind { suffix, x: None, y, logarithmic: false, logarithmic_x: false, y_most: None }
 }
 
-/// How results are shown.
+/// How results are presented.
 struct Figure {
-    /// In files.
+    /// The name in files.
     name: &'static str,
-    /// Over its plots.
+    /// The title of its plots.
     title: &'static str,
-    /// What the horizontal values are.
+    /// The horizontal axis.
     x: Axis,
-    /// One plot for each of these, in each panel.
+    /// The plots in each panel, one for each of these.
     plots: &'static [PlotKind],
-    /// What the table on the terminal shows.
+    /// The metrics in the table on the terminal.
     metrics: &'static [&'static str],
 }
 
-/// How the first kind is shown.
+/// The presentation of the first experiment.
 const BY_OBJECTS: Figure = Figure {
     name: "locks",
     title: "Locks in devices and at a lock server",
@@ -119,7 +121,7 @@ const BY_OBJECTS: Figure = Figure {
     metrics: &["throughput_ops", "latency_p50_ms", "latency_p99_ms", "delayed_fraction"],
 };
 
-/// How the other is.
+/// The presentation of the contention experiment.
 const BY_PROCESSES: Figure = Figure {
     name: "contention",
     title: "Ways of waiting for a lock",
@@ -138,11 +140,11 @@ struct Spot {
     x: u64,
     processes: u16,
     objects: u64,
-    /// None: at the lock server.
+    /// None for the lock server.
     devices: Option<(Habit, u16)>,
 }
 
-/// Measures, tells, and puts everything away.
+/// Measures, reports, and removes what was created.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     if let Some(number) = arguments.worker {
         return worker::run(number, &arguments, common).await;
@@ -155,17 +157,17 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let (place, array, ..) =
         place(common, &arguments.scratch, (!common.array_named).then_some(devices), arguments.in_process)?;
     if array.devices < devices {
-        let message = format!("the array has {} devices, and {devices} were asked for", array.devices);
+        let message = format!("the array has {} devices, but {devices} were requested", array.devices);
         return Err(Failure::usage("too-few-devices", message));
     }
     if let Some(out) = arguments.out.as_ref().filter(|out| out.exists()) {
-        return Err(Failure::usage("exists", format!("{} is there already", out.display())));
+        return Err(Failure::usage("exists", format!("{} already exists: choose another folder", out.display())));
     }
     let seed = arguments.seed.unwrap_or_else(seed_of_now);
     let mut test_bed = TestBed::new(place, seed);
     let outcome = tokio::select! {
         outcome = measure_all(&mut test_bed, &array, devices, &arguments, spots, seed) => outcome,
-        () = signals.asked_to_end() => Err(Failure::failed("interrupted", "the bench was asked to end before it was done")),
+        () = signals.asked_to_end() => Err(Failure::failed("interrupted", "the bench was interrupted before it was done")),
     };
     test_bed.tidy().await;
     let rows = outcome?;
@@ -180,7 +182,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
 }
 
 impl Arguments {
-    /// The same for a process, as far as it decides about what is measured.
+    /// The command line arguments of a worker: those that determine what is measured.
     fn of_worker(&self) -> Vec<String> {
         let list = |numbers: &[u16]| numbers.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
         let objects: Vec<String> = self.objects.iter().map(u32::to_string).collect();
@@ -192,7 +194,7 @@ impl Arguments {
         words
     }
 
-    /// Everything that is to be measured.
+    /// All points to be measured.
     fn spots(&self) -> Vec<Spot> {
         if self.contention { self.by_processes() } else { self.by_objects() }
     }
@@ -269,7 +271,7 @@ async fn measure_all(
 ) -> Result<Vec<Row>, Failure> {
     let most = |of: fn(&Spot) -> u64| spots.iter().map(of).max().unwrap_or(1);
     let processes = most(|spot| spot.processes.into());
-    // Where each process has an object of its own there are as many as processes.
+    // If each process has an object of its own, there are as many objects as processes.
     let objects = most(|spot| spot.objects).max(processes);
     let settings = volume_of_a_lock_server(array, devices, objects);
     settings.check()?;
@@ -299,7 +301,7 @@ async fn measure_all(
     Ok(spots.iter().zip(&runs).flat_map(|(spot, runs)| rows_of(spot, runs)).collect())
 }
 
-/// One block for each object, on all the devices, in turns.
+/// A volume with one block for each object, on all the devices in turn.
 fn volume_of_a_lock_server(array: &ArraySettings, devices: u16, objects: u64) -> Settings {
     let block = BLOCK_BYTES as u64;
     Settings {
@@ -344,7 +346,7 @@ fn rows_of(spot: &Spot, runs: &[Driven]) -> Vec<Row> {
         row("latency_p50_ms", &quantile(0.5)),
         row("latency_p99_ms", &quantile(0.99)),
     ];
-    // What hosts say to a lock server is not counted here.
+    // Messages from hosts to a lock server are not counted here.
     if spot.devices.is_some() {
         rows.push(row("delayed_fraction", &|run| run.counts.delayed as f64 / run.counts.locks as f64));
         rows.push(row("requests_per_lock", &|run| run.counts.requests as f64 / run.counts.locks as f64));

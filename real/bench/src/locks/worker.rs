@@ -1,4 +1,4 @@
-//! One process of the experiment: a host of its own, which takes locks when it is told to. It hears a line of JSON for each run, and says one.
+//! A worker process of the experiment: a host that acquires locks when it is told to. For each run it reads a line of JSON, and writes one.
 
 use super::drive::{Locking, Objects};
 use super::{Arguments, Spot};
@@ -14,28 +14,28 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::process::ExitCode;
 
-/// Where it is all about. The first line.
+/// The first input line: what is locked.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WorkerSetup {
     /// The objects to lock.
     pub objects: Objects,
-    /// The volume whose hosts lock it at a lock server.
+    /// The volume whose hosts use the lock server.
     pub volume: String,
 }
 
-/// One run. Each line after that.
+/// Each following input line: one run.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Order {
-    /// Which of the spots that the command line asks for.
+    /// The index of the point among those that the command line asks for.
     pub spot: usize,
-    /// Decides which objects it chooses.
+    /// The random seed for the choice of objects.
     pub seed: u64,
 }
 
-/// What came of it. A line, after the one which says that the process is ready.
+/// The result of a run: each output line after the first, which announces that the process is ready.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Account {
-    /// Nanoseconds that a lock took from the first attempt to the end, and how many took so long.
+    /// Pairs of a latency (nanoseconds from the first attempt to the end) and the number of locks with that latency.
     pub latencies: Vec<(u64, u64)>,
     locks: u64,
     requests: u64,
@@ -51,18 +51,18 @@ impl Account {
         Account { latencies, locks, requests, refused, delayed }
     }
 
-    /// How often it did what.
+    /// The counts of requests.
     pub fn counts(&self) -> Counts {
         Counts { locks: self.locks, requests: self.requests, refused: self.refused, delayed: self.delayed }
     }
 }
 
-/// Does what it is told until nobody is there to tell.
+/// Executes runs until its input ends.
 pub async fn run(number: u64, arguments: &Arguments, common: &Common) -> Result<ExitCode, Failure> {
     if let Some(parent) = arguments.child_of
         && !signals::heed_death_of(parent, Signal::KILL)?
     {
-        return Err(Failure::failed("orphaned", "the process that started this one is gone"));
+        return Err(Failure::failed("orphaned", "the process that started this one has ended"));
     }
     let spots = arguments.spots();
     let session = Session::start(&common.folder(), "bench").await?;
@@ -79,7 +79,7 @@ async fn work(number: u64, spots: &[Spot], locks: u64, session: &Session) -> Res
     say(&json!({"ready": true}));
     while let Some(line) = heard().await? {
         let order: Order = serde_json::from_str(&line).map_err(not_understood)?;
-        let spot = spots.get(order.spot).ok_or_else(|| Failure::failed("internal", "there is no such spot"))?;
+        let spot = spots.get(order.spot).ok_or_else(|| Failure::failed("internal", "there is no such point"))?;
         let (latencies, counts) = locking.run(spot, locks, order.seed).await?;
         say(&json!(Account::of(&latencies, counts)));
     }
@@ -90,12 +90,12 @@ fn say(line: &serde_json::Value) {
     output::print(true, || line.clone(), String::new);
 }
 
-/// The next line, unless there is none. The host goes on meanwhile.
+/// The next input line; none at the end of the input. The host keeps running meanwhile.
 async fn heard() -> Result<Option<String>, Failure> {
     let read = || std::io::stdin().lines().next().transpose();
     Ok(tokio::task::spawn_blocking(read).await.expect("it does not panic")?)
 }
 
 fn not_understood(error: serde_json::Error) -> Failure {
-    Failure::failed("internal", format!("the bench was not understood: {error}"))
+    Failure::failed("internal", format!("can't parse the bench's input: {error}"))
 }

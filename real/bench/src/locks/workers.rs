@@ -1,4 +1,4 @@
-//! The processes of the experiment, as the bench sees them: it starts them, has them take locks all at once, and sums up what they say.
+//! The worker processes of the experiment: starts them, has them acquire locks concurrently, and adds up their results.
 
 use super::Arguments;
 use super::drive::histogram;
@@ -16,15 +16,15 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-/// How long a process may take to connect, and to end.
+/// How long a worker may take to connect.
 const READY_WAIT: Duration = Duration::from_secs(60);
 const END_WAIT: Duration = Duration::from_secs(10);
-/// How long a lock may take, on average, until a process is taken for stuck.
+/// The average time per lock after which a worker is considered stuck.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
-/// How long it may be stuck at least.
+/// The minimal time after which a worker is considered stuck.
 const RUN_WAIT: Duration = Duration::from_secs(60);
 
-/// The processes. Dropped, they are killed.
+/// The workers. They are killed when this is dropped.
 pub struct WorkerPool {
     members: Vec<Member>,
     patience: Duration,
@@ -36,18 +36,18 @@ struct Member {
     accounts: BufReader<ChildStdout>,
 }
 
-/// How a run went.
+/// The result of a run.
 pub struct Driven {
-    /// From the first begin to the last end.
+    /// From the start of the first lock to the end of the last.
     pub elapsed: Duration,
-    /// How long each lock took, from the first attempt to the end, in nanoseconds.
+    /// Latencies of locks, from the first attempt to the end, in nanoseconds.
     pub latencies: Histogram<u64>,
-    /// Of all processes together; of a lock server's locks only how many.
+    /// The sum over all workers; with a lock server, only the number of locks.
     pub counts: Counts,
 }
 
 impl WorkerPool {
-    /// Starts so many, and waits until they are ready.
+    /// Starts this many workers, and waits until they are ready.
     pub async fn start(
         folder: &ArrayFolder,
         arguments: &Arguments,
@@ -71,7 +71,7 @@ impl WorkerPool {
         Ok(workers)
     }
 
-    /// Has so many of them do one run.
+    /// Has this many of them execute one run.
     pub async fn run(&mut self, count: usize, spot: usize, seed: u64) -> Result<Driven, Failure> {
         let mut seeds = Rng::new(seed);
         let members = &mut self.members[..count];
@@ -91,14 +91,14 @@ impl WorkerPool {
             driven.counts.refused += counts.refused;
             driven.counts.delayed += counts.delayed;
             for (latency, count) in account.latencies {
-                driven.latencies.record_n(latency, count).expect("it grows as needed");
+                driven.latencies.record_n(latency, count).expect("the histogram grows as needed");
             }
         }
         driven.elapsed = begun.elapsed();
         Ok(driven)
     }
 
-    /// Lets them end.
+    /// Ends the workers.
     pub async fn end(self) {
         let ending = self.members.into_iter().map(|Member { mut child, orders, accounts }| {
             drop((orders, accounts));
@@ -117,13 +117,13 @@ impl Member {
         command.args(["bench", "locks", "--worker", &number.to_string(), "--json"]).args(arguments.of_worker());
         command.arg("--array").arg(folder.dir());
         let (mut child, accounts) = spawn(command, &program, Stdio::piped())?;
-        let orders = child.stdin.take().expect("it was asked for");
+        let orders = child.stdin.take().expect("standard input is a pipe");
         Ok(Member { child, orders, accounts })
     }
 
     async fn tell(&mut self, what: &impl Serialize) {
         let line = serde_json::to_string(what).expect("it is JSON") + "\n";
-        // One that is gone says why when it is heard.
+        // If the worker has ended, the reason is read from its output.
         let _ = self.orders.write_all(line.as_bytes()).await;
     }
 
@@ -132,14 +132,14 @@ impl Member {
         match tokio::time::timeout(patience, self.accounts.read_line(&mut line)).await {
             Ok(read) => read?,
             Err(_) => {
-                let message = format!("a process of the bench said nothing for {patience:?}");
+                let message = format!("a process of the bench printed nothing for {patience:?}");
                 return Err(Failure::unreachable("process-stuck", message));
             }
         };
         Ok(serde_json::from_str(&line).unwrap_or_default())
     }
 
-    /// Why it said this, and not what was expected.
+    /// The failure for an unexpected output line.
     async fn failure(&mut self, said: &Value) -> Failure {
         let status = tokio::time::timeout(END_WAIT, self.child.wait()).await.ok().and_then(Result::ok);
         let silent = || Failure::failed("process-ended", format!("a process of the bench ended with {status:?}"));
