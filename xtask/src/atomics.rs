@@ -1,4 +1,4 @@
-//! `cargo xtask atomics`: durable compare-and-swaps of one device beside those of an etcd server.
+//! `cargo xtask atomics`: compares durable compare-and-swaps of one device with those of an etcd server.
 
 use crate::compare::folder::Folder;
 use crate::compare::interrupt::{GLANCE, Interrupt};
@@ -17,63 +17,64 @@ use std::time::{Duration, Instant};
 
 const PACKAGES: [Package; 2] = [("etcd-server", "/usr/bin/etcd"), ("protobuf-compiler", "/usr/bin/protoc")];
 
-/// Measure atomic operations beside etcd
+/// Compare atomic operations with etcd
 ///
-/// Everything lies on one file system. Each round measures, in an order that turns from round to round: compare-and-swaps and fetch-and-adds
-/// on attributes of one device (`braid bench atomics`), and transactions of an etcd server that compare a key's value and put another
-/// (`peers/etcd`, built apart), once with a connection for each client and once with one for all; the faster of the two
-/// counts. All keys and attributes are distinct, every operation succeeds, and is durable when it is answered. Then, of Braid alone and with 8
-/// clients: lock, write 256 bytes and unlock, in two round trips; and insertions into a directory of 1,000 names and of a million.
+/// Everything lies on one file system. Each round measures, in an order that changes from round to round: compare-and-swaps and
+/// fetch-and-adds on attributes of one device (`braid bench atomics`), and transactions of an etcd server that compare a key's
+/// value and put another (`peers/etcd`, built separately), once with one connection per client and once with one connection for
+/// all; the faster of the two counts. All keys and attributes are distinct; every operation succeeds, and is durable when it is
+/// answered. Then, with Braid alone and 8 clients: lock, write 256 bytes and unlock, in two round trips; and insertions into a
+/// directory of 1,000 names and of a million.
 ///
-/// Prints the medians, the median of the ratios of each round, and the 95 % interval of that median.
+/// Prints the medians, the median of the ratios of each round, and the 95 % confidence interval of that median.
 ///
 /// Examples:
-///   cargo xtask atomics                   ten rounds in ./braid-atomics; some eight minutes
-///   cargo xtask atomics --quick           does it work at all? its figures mean little
+///   cargo xtask atomics                   ten rounds in ./braid-atomics; about eight minutes
+///   cargo xtask atomics --quick           a quick check that it works; its results mean little
 #[derive(Parser)]
 #[command(name = "cargo xtask atomics", verbatim_doc_comment, max_term_width = 130)]
 struct Arguments {
-    /// A folder on the disk in question; made if it is not there
+    /// A folder on the disk to be measured; created if it does not exist
     #[arg(long, default_value = "./braid-atomics")]
     dir: PathBuf,
-    /// How often each subject runs; from 6 on there are 95 % intervals [default: 10; with --quick 2]
+    /// Runs of each subject; from 6 on there are 95 % confidence intervals [default: 10; with --quick 2]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// How long each run takes [default: 5; with --quick 1]
+    /// Duration of each run in seconds [default: 5; with --quick 1]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
     /// Clients, each with one request in flight
     #[arg(long, default_value_t = 32)]
     clients: u32,
-    /// A few short rounds, to see that it works
+    /// A few short rounds, to check that it works
     #[arg(long)]
     quick: bool,
-    /// Also write every single run to this file
+    /// Also write every run to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Take this program instead of a release build of this tree
+    /// Use this program instead of a release build of this tree
     #[arg(long, value_name = "PATH")]
     braid: Option<PathBuf>,
 }
 
-/// How long a server may take to listen, and a run to end beyond its time.
+/// How long a server may take to listen, and a run to end after its time.
 const START_WAIT: Duration = Duration::from_secs(30);
 const END_WAIT: Duration = Duration::from_secs(60);
-/// Room that all this needs.
+/// Free space required.
 const ROOM: u64 = 4 << 30;
-/// Clients of locks and directories, and the names in these.
+/// Clients for locks and directories.
 const FEW_CLIENTS: &str = "8";
 const FEW_NAMES: &str = "1000";
 const MANY_NAMES: &str = "1000000";
 
-/// One round: operations per second, and the 99th percentile of the latency in milliseconds.
+/// The results of one round: operations per second, and the 99th percentile of the latency in milliseconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Round {
     swap: Figures,
     add: Figures,
     etcd: Figures,
     lock: Figures,
-    /// Insertions into a small directory, and into a large one.
+    /// Insertions into a small directory.
     few: Figures,
     many: Figures,
 }
@@ -84,7 +85,7 @@ struct Figures {
     p99: f64,
 }
 
-/// Measures, and prints what was found.
+/// Measures, and prints the results.
 pub fn run(arguments: impl Iterator<Item = String>) -> Result<()> {
     let arguments = Arguments::parse_from(std::iter::once("cargo xtask atomics".to_string()).chain(arguments));
     packages::install(&PACKAGES, "the comparison needs")?;
@@ -94,7 +95,7 @@ pub fn run(arguments: impl Iterator<Item = String>) -> Result<()> {
     let folder = Folder::make_with(&arguments.dir, ROOM)?;
     let mut rounds = Vec::new();
     let outcome = measure(&arguments, &folder, (&braid, &peer), &interrupt, &mut rounds);
-    // What was measured until then is worth showing in any case.
+    // Results of the completed rounds are printed in any case.
     if !rounds.is_empty() {
         print!("{}", text_of(&rounds));
         if let Some(file) = &arguments.json {
@@ -123,7 +124,7 @@ fn measure(
         let limit = Duration::from_secs(seconds.parse::<u64>()? * 4) + END_WAIT;
         Process::start(command, &said)?.ended(limit, interrupt)?;
         let text = std::fs::read_to_string(&said)?;
-        let object = text.lines().find(|line| line.starts_with('{')).context("a run prints no JSON object")?;
+        let object = text.lines().find(|line| line.starts_with('{')).context("a run printed no JSON object")?;
         Ok(serde_json::from_str(object)?)
     };
     let bench = |kinds: &[&str], clients: &str, names: &str| -> Result<Vec<Figures>> {
@@ -146,8 +147,8 @@ fn measure(
                     load.args(["--endpoint", &endpoint, "--seconds", &seconds, "--clients", &clients]);
                     load.args(["--connections", connections]);
                     let told = told(&mut load)?;
-                    let per_second = told["per_second"].as_f64().context("the load tells no rate")?;
-                    let p99 = told["p99_milliseconds"].as_f64().context("the load tells no latency")?;
+                    let per_second = told["per_second"].as_f64().context("the load reported no rate")?;
+                    let p99 = told["p99_milliseconds"].as_f64().context("the load reported no latency")?;
                     if per_second > round.etcd.per_second {
                         round.etcd = Figures { per_second, p99 };
                     }
@@ -168,12 +169,12 @@ fn measure(
 }
 
 fn of_braid(run: &Value) -> Result<Figures> {
-    let per_second = run["per_second"].as_f64().context("the bench tells no rate")?;
-    let p99 = run["latency_p99_us"].as_f64().context("the bench tells no latency")? / 1000.0;
+    let per_second = run["per_second"].as_f64().context("the bench reported no rate")?;
+    let p99 = run["latency_p99_us"].as_f64().context("the bench reported no latency")? / 1000.0;
     Ok(Figures { per_second, p99 })
 }
 
-/// Builds the load for etcd, apart from the workspace, into its own folder.
+/// Builds the load generator for etcd, separately from the workspace, in its own folder.
 fn build_peer() -> Result<PathBuf> {
     let manifest = crate::root().join("peers/etcd/Cargo.toml");
     let target = crate::release_folder().join("../peers");
@@ -183,7 +184,7 @@ fn build_peer() -> Result<PathBuf> {
     Ok(target.join("release/etcd-swaps"))
 }
 
-/// A server with an empty store in `folder`, and where it listens.
+/// Starts a server with an empty store in `folder`. Returns its address.
 fn start_etcd(folder: &Path, interrupt: &Interrupt) -> Result<(Process, String)> {
     let (client, peer) = (free_address()?, free_address()?);
     let (endpoint, peer) = (format!("http://{client}"), format!("http://{peer}"));
@@ -197,14 +198,14 @@ fn start_etcd(folder: &Path, interrupt: &Interrupt) -> Result<(Process, String)>
     while TcpStream::connect(client).is_err() {
         server.check()?;
         if begun.elapsed() > START_WAIT {
-            bail!("etcd does not listen after {START_WAIT:?}:\n{}", server.said());
+            bail!("etcd did not listen within {START_WAIT:?}:\n{}", server.said());
         }
         interrupt.pause(GLANCE)?;
     }
     Ok((server, endpoint))
 }
 
-/// An address of this machine that nobody listens at.
+/// A free port of this machine.
 fn free_address() -> Result<SocketAddrV4> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     Ok(SocketAddrV4::new(Ipv4Addr::LOCALHOST, listener.local_addr()?.port()))

@@ -1,7 +1,8 @@
-//! Counts the instructions of the workloads in `benches/`, and compares them with the figures in the repository.
+//! `cargo xtask instructions`: counts the instructions of the workloads in `benches/`, and compares them with the figures in the
+//! repository.
 //!
-//! Each workload runs under callgrind in a process of its own. What could make its figures differ from machine to machine is
-//! kept the same, see [`count`]; where that can't be done, the comparison is less strict, see [`Strictness`].
+//! Each workload runs under callgrind in a process of its own. Differences between machines are eliminated as far as possible, see
+//! [`count`]; where they are not, the comparison is less strict, see [`Strictness`].
 
 use crate::{cargo, packages, root, run};
 use anyhow::{Context, Result, bail, ensure};
@@ -12,27 +13,27 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const FIGURES: &str = "benches/instructions.json";
-/// Rounds that are counted of each workload. A figure is their average.
+/// Rounds counted for each workload. A figure is their average.
 const ROUNDS: u64 = 128;
-/// How much a figure may differ, in percent. The same program always has the same; but a change elsewhere may move the
-/// compiler to inline differently.
+/// How much a figure may differ, in per cent. The same program always has the same figure, but a change elsewhere may cause the compiler
+/// to inline differently.
 const TOLERANCE: u64 = 3;
-/// How much slower a workload may be where another compiler, C library or valgrind is at work, in percent.
+/// How much slower a workload may be with another compiler, C library or valgrind, in per cent.
 const TOLERANCE_ELSEWHERE: u64 = 25;
-/// The longest that one workload takes, in seconds; they take about one.
+/// Time limit of one workload, in seconds; they take about one second.
 const DEADLINE: &str = "300";
-/// The C library's plainest vectors, which every x86-64 processor has. They also avoid instructions that repeat themselves,
-/// which callgrind counts once for each byte.
+/// Restricts the C library to vector instructions that every x86-64 processor has. This also avoids repeating string instructions, which
+/// callgrind counts once for each byte.
 const TUNABLES: &str = "glibc.cpu.hwcaps=-AVX2,-AVX_Fast_Unaligned_Load,-ERMS";
 
-/// What is committed: instructions per round, and what they were counted with.
+/// The content of the committed file: instructions per round, and the tools that counted them.
 #[derive(Serialize, Deserialize)]
 struct Figures {
     made_with: Tools,
     instructions: BTreeMap<String, u64>,
 }
 
-/// Everything outside the repository that figures depend on, and the compiler.
+/// The compiler, and everything else outside the repository that figures depend on.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Tools {
     architecture: String,
@@ -41,18 +42,18 @@ struct Tools {
     valgrind: String,
 }
 
-/// How figures of some tools are compared with those of others.
+/// How strictly figures counted with different tools are compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Strictness {
-    /// They are the same tools.
+    /// The tools are the same.
     Strict,
-    /// Only what is much slower counts.
+    /// Only a large slowdown counts.
     Loose,
-    /// Not at all: of another architecture.
+    /// No comparison, because the architectures differ.
     Idle,
 }
 
-/// How a figure compares with the one before.
+/// The comparison of a figure with the committed one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Verdict {
     Same,
@@ -61,7 +62,7 @@ enum Verdict {
     New,
 }
 
-/// The task. See the help.
+/// The task; see its help.
 pub fn instructions(arguments: &[String]) -> Result<()> {
     let (options, names): (Vec<_>, Vec<_>) = arguments.iter().partition(|argument| argument.starts_with('-'));
     let write = options == ["--write"];
@@ -73,12 +74,12 @@ pub fn instructions(arguments: &[String]) -> Result<()> {
     let listed = output(Command::new(&program))?;
     let wanted = |name: &&str| names.is_empty() || names.iter().any(|begin| name.starts_with(begin.as_str()));
     let workloads: Vec<&str> = listed.lines().filter(wanted).collect();
-    ensure!(!workloads.is_empty(), "no workload is called so; there are:\n{listed}");
+    ensure!(!workloads.is_empty(), "there is no such workload; the workloads are:\n{listed}");
 
     let tools = Tools::here()?;
     let committed = root().join(FIGURES);
     let before = match fs::read(&committed) {
-        Ok(text) => serde_json::from_slice(&text).with_context(|| format!("{FIGURES} can't be understood"))?,
+        Ok(text) => serde_json::from_slice(&text).with_context(|| format!("{FIGURES} can't be parsed"))?,
         Err(_) if write => Figures { made_with: tools.clone(), instructions: BTreeMap::new() },
         Err(error) => return Err(error).with_context(|| format!("{FIGURES} can't be read")),
     };
@@ -102,9 +103,9 @@ pub fn instructions(arguments: &[String]) -> Result<()> {
     }
     if before.made_with != tools {
         match strictness {
-            Strictness::Idle => println!("\nThe figures before are of another architecture: nothing is compared."),
+            Strictness::Idle => println!("\nThe committed figures are of another architecture: nothing is compared."),
             _ => println!(
-                "\nThe figures before were made with other tools: only what is over {TOLERANCE_ELSEWHERE} % slower counts."
+                "\nThe committed figures were counted with other tools: only slowdowns over {TOLERANCE_ELSEWHERE} % count."
             ),
         }
         println!("  then {}\n  here {}", before.made_with, tools);
@@ -113,22 +114,22 @@ pub fn instructions(arguments: &[String]) -> Result<()> {
     conclude(&verdicts, &gone.cloned().collect::<Vec<_>>())
 }
 
-/// Builds the program that runs workloads, as a release is built, and returns where it is.
+/// Builds the program that runs workloads, with the release profile, and returns its path.
 fn build() -> Result<PathBuf> {
     let mut build = cargo(&["build", "--release", "--locked", "--package", "braid-benches", "--bin", "counted"]);
     build.env_remove("RUSTFLAGS");
     run(build)?;
-    // This program lies in debug/.
-    let own = std::env::current_exe().context("this program can't tell where it lies")?;
-    let target = own.ancestors().nth(2).context("this program lies in a target folder")?;
+    // This program is in target/debug/.
+    let own = std::env::current_exe().context("this program can't determine its own path")?;
+    let target = own.ancestors().nth(2).context("this program is not in a target folder")?;
     Ok(target.join("release/counted"))
 }
 
-/// Counts the instructions of a round. The folder, the name of the program and the environment are always the same, since the
-/// stack begins with them, and copies take longer where it is aligned otherwise. Valgrind gives every processor
-/// with AVX2 out for the same one; for the others, see [`TUNABLES`].
+/// Counts the instructions of a round. The folder, the name of the program and the environment are always the same, because they are at the
+/// start of the stack, and copies take longer if it is aligned differently. Valgrind presents every processor with AVX2 as the same one;
+/// for other processors, see [`TUNABLES`].
 fn count(program: &Path, name: &str) -> Result<u64> {
-    let folder = program.parent().context("a program lies in a folder")?;
+    let folder = program.parent().context("the program has no parent folder")?;
     let profile = folder.join(profile_of(name));
     let mut callgrind = Command::new("/usr/bin/timeout");
     callgrind
@@ -141,16 +142,16 @@ fn count(program: &Path, name: &str) -> Result<u64> {
     output(callgrind).with_context(|| format!("{name} could not be counted"))?;
     let text = fs::read_to_string(&profile).with_context(|| format!("{} can't be read", profile.display()))?;
     let total = total(&text).with_context(|| format!("{} has no total of instructions", profile.display()))?;
-    ensure!(total > 0, "callgrind did not come by `counted_rounds` in {name}: is it still a function of its own?");
+    ensure!(total > 0, "callgrind did not find `counted_rounds` in {name}: has the function been inlined?");
     Ok((total + ROUNDS / 2) / ROUNDS)
 }
 
-/// Where the profile of a workload is kept, in the folder of the program.
+/// The file name of a workload's profile, in the folder of the program.
 fn profile_of(name: &str) -> String {
     format!("callgrind.{}", name.replace('/', "."))
 }
 
-/// All instructions of a profile: the first number behind "totals:".
+/// The total of instructions in a profile: the first number after "totals:".
 fn total(profile: &str) -> Option<u64> {
     let line = profile.lines().find_map(|line| line.strip_prefix("totals:"))?;
     line.split_whitespace().next()?.parse().ok()
@@ -180,7 +181,7 @@ fn row(name: &str, then: Option<u64>, now: u64, verdict: Verdict) -> String {
     format!("{name:40} {then_text:>12} {now:>12} {change:>9}{remark}")
 }
 
-/// An error that says what to do, unless all is as it was.
+/// An error that says what to do, unless all figures are unchanged.
 fn conclude(verdicts: &BTreeMap<String, Verdict>, gone: &[String]) -> Result<()> {
     let of = |wanted| -> Vec<&str> {
         verdicts.iter().filter(|(_, verdict)| **verdict == wanted).map(|(name, _)| name.as_str()).collect()
@@ -191,16 +192,18 @@ fn conclude(verdicts: &BTreeMap<String, Verdict>, gone: &[String]) -> Result<()>
         bail!(
             "slower: {}.\n\
              callgrind_annotate target/release/{} shows where the instructions go.\n\
-             If they are the price of something, renew the figures with {renew}, saying what they buy.",
+             If they are the price of something, renew the figures with {renew}, and say in the commit what they buy.",
             slower.join(", "),
             profile_of(first),
         );
     }
     if !faster.is_empty() {
-        bail!("faster: {}.\nSo that it stays so, renew the figures with {renew}.", faster.join(", "));
+        bail!("faster: {}.\nTo keep the gain, renew the figures with {renew}.", faster.join(", "));
     }
     if !new.is_empty() || !gone.is_empty() {
-        bail!("the workloads are not those of {FIGURES}: new {new:?}, gone {gone:?}.\nRenew the figures with {renew}.");
+        bail!(
+            "the workloads differ from those of {FIGURES}: new {new:?}, gone {gone:?}.\nRenew the figures with {renew}."
+        );
     }
     Ok(())
 }
@@ -237,7 +240,7 @@ impl std::fmt::Display for Tools {
     }
 }
 
-/// What a command prints; an error with what it complains of if it fails.
+/// The output of a command; if it fails, an error with its standard error.
 fn output(mut command: Command) -> Result<String> {
     let output = command.output().with_context(|| format!("{command:?} could not be started"))?;
     if !output.status.success() {

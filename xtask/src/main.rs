@@ -1,4 +1,4 @@
-//! Chores around the repository, in the language of the repository.
+//! Tasks around the repository: `cargo xtask help` lists them.
 
 mod atomics;
 mod compare;
@@ -12,19 +12,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 const HELP: &str = "\
-Chores around the repository.
+Tasks around the repository.
 
   cargo xtask test      install the clients that the tests use (Debian packages), then run all tests
-  cargo xtask soak      the long forms of the tests with real processes, and 20,000 runs of the simulated attack; some hours
-  cargo xtask compare   measure Braid beside the raw disk and qemu-nbd; --help says how
-  cargo xtask healing   measure how fast an array heals, and what users notice of that; --help says how
-  cargo xtask atomics   measure atomic operations on attributes beside etcd; --help says how
+  cargo xtask soak      the long forms of the tests with real processes, and 20,000 runs of the simulated attack; takes hours
+  cargo xtask compare   compare Braid with the raw disk and qemu-nbd; see --help
+  cargo xtask healing   measure how fast an array heals, and the effect on its users; see --help
+  cargo xtask atomics   compare atomic operations on attributes with etcd; see --help
   cargo xtask planted [NAME…]
-                        plant known bugs (bugs/NAME.patch; all, if none is named), one after the other, and see the simulator
-                        catch each
+                        plant known bugs one after the other (bugs/NAME.patch; all, if none is named), and check that the
+                        simulator finds each
   cargo xtask instructions [--write] [NAME…]
-                        count the instructions of the hot pieces (installs valgrind), and compare them with
-                        benches/instructions.json, or write them there; NAME: only pieces whose names begin so
+                        count the instructions of the workloads in benches/ (installs valgrind), and compare them with
+                        benches/instructions.json, or with --write update that file; NAME selects workloads by prefix
   cargo xtask picture   draw the picture of the README, docs/braid.svg
   cargo xtask ci        everything that .ci/run does";
 
@@ -66,7 +66,7 @@ fn test() -> Result<()> {
     run(cargo(&["test", "--workspace", "--locked"]))
 }
 
-/// What takes too long for every change.
+/// Tests that take too long for every change.
 fn soak() -> Result<()> {
     packages::install(&packages::CLIENTS, "the tests need")?;
     run(cargo(&["build", "--locked", "--package", "braid", "--package", "braid-sim"]))?;
@@ -76,7 +76,7 @@ fn soak() -> Result<()> {
     run(cargo(&["run", "--locked", "--package", "braid-sim", "--", "attack", "--runs", "20000", "--keep-going"]))
 }
 
-/// The command `braid` as it is meant to be used: the one that is `named`, or one that is built now.
+/// A release build of `braid`: the program that is `named`, or one that is built now.
 fn release_build(named: Option<&Path>) -> Result<PathBuf> {
     let program = match named {
         Some(program) => std::path::absolute(program)?,
@@ -86,7 +86,7 @@ fn release_build(named: Option<&Path>) -> Result<PathBuf> {
         }
     };
     if !program.exists() {
-        bail!("{} is not there: give --braid the path of a release build", program.display());
+        bail!("{} does not exist: give --braid the path of a release build", program.display());
     }
     Ok(program)
 }
@@ -116,7 +116,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package lies in the workspace").to_path_buf()
 }
 
-/// Where release builds of this tree lie.
+/// The folder of release builds of this tree.
 fn release_folder() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     target.join("release")

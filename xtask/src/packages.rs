@@ -1,11 +1,11 @@
-//! Debian packages that chores need, installed when they are missing.
+//! Debian packages that tasks need; they are installed if they are missing.
 
 use crate::run;
 use anyhow::{Context, Result};
 use std::path::Path;
 use std::process::Command;
 
-/// A package, and a file that it brings.
+/// A package, and a file that it contains.
 pub type Package = (&'static str, &'static str);
 
 /// The clients that the tests run.
@@ -19,7 +19,7 @@ pub const CLIENTS: [Package; 7] = [
     ("e2fsprogs", "/usr/sbin/mkfs.ext4"),
 ];
 
-/// Installs those that are missing. `who` begins the sentence that says so if it fails: "the tests need".
+/// Installs the packages that are missing. `who` begins the error message if that fails, such as "the tests need".
 pub fn install(packages: &[Package], who: &str) -> Result<()> {
     let missing: Vec<&str> =
         packages.iter().filter(|(_, file)| !Path::new(file).exists()).map(|(package, _)| *package).collect();

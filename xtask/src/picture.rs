@@ -1,5 +1,6 @@
-//! The picture of the README: hosts, devices, and the connections between them. It brings its own background, so that it can be read on a
-//! light page and on a dark one.
+//! `cargo xtask picture`: draws the README's picture of hosts, devices, and their connections. The picture has its own background, so
+//! that it
+//! is readable on light and dark pages.
 
 use crate::root;
 use anyhow::{Context, Result};
@@ -10,7 +11,7 @@ const WIDTH: u32 = 760;
 const HEIGHT: u32 = 356;
 const HOSTS: [(&str, &str); 3] = [("host 1", "virtual machine"), ("host 2", "file system"), ("host 3", "your program")];
 const DEVICES: u32 = 5;
-/// Where the rows of boxes begin, and how high the boxes are.
+/// The top of the row of hosts.
 const HOSTS_TOP: u32 = 30;
 const HOST_HEIGHT: u32 = 76;
 const DEVICES_TOP: u32 = 226;
@@ -18,7 +19,7 @@ const DEVICE_HEIGHT: u32 = 62;
 const HOST_WIDTH: u32 = 190;
 const DEVICE_WIDTH: u32 = 116;
 
-/// Draws it into the repository.
+/// Writes the picture into the repository.
 pub fn write() -> Result<()> {
     let path = path();
     std::fs::write(&path, draw()).with_context(|| format!("{} can't be written", path.display()))
@@ -73,7 +74,7 @@ fn draw() -> String {
     svg
 }
 
-/// The middle of a box in a row of so many.
+/// The middle of a box, in a row of `count` boxes.
 fn center(index: u32, count: u32) -> u32 {
     WIDTH * (2 * index + 1) / (2 * count)
 }
@@ -94,7 +95,7 @@ mod tests {
 
     #[test]
     fn the_picture_is_the_one_that_is_drawn() {
-        let checked_in = std::fs::read_to_string(path()).expect("it is in the repository");
+        let checked_in = std::fs::read_to_string(path()).expect("the picture is in the repository");
         assert!(checked_in == draw(), "docs/braid.svg is not what `cargo xtask picture` draws");
     }
 }

@@ -1,4 +1,4 @@
-//! The Braid array that is measured: five devices and one NBD host on this machine.
+//! The Braid array under test: five devices and one NBD host on this machine.
 
 use super::interrupt::Interrupt;
 use super::process::Process;
@@ -10,16 +10,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// How many devices it has.
+/// The number of devices.
 pub const DEVICES: u64 = 5;
 
-/// How long it may take to come up.
+/// How long it may take to start.
 const UP_WAIT: Duration = Duration::from_secs(180);
-/// How long it may take to say how it is.
+/// How long `braid status` may take.
 const STATUS_WAIT: Duration = Duration::from_secs(30);
-/// How long it may go on writing after a load.
+/// How long its deferred writes may take after a load.
 const SETTLE_WAIT: Duration = Duration::from_secs(30);
-/// It is settled when it writes less than so many bytes in such a time.
+/// The array is settled when it writes fewer bytes than the limit in this time.
 const SETTLE_STEP: Duration = Duration::from_millis(250);
 const SETTLED_BYTES: u64 = 256 << 10;
 
@@ -32,7 +32,7 @@ pub enum Placement {
     InProcess,
 }
 
-/// The array, up or not. Taken down with its owner.
+/// The array, running or not. It is stopped when dropped.
 pub struct Array<'a> {
     program: PathBuf,
     folder: PathBuf,
@@ -47,21 +47,22 @@ struct Running {
     devices: BTreeSet<u32>,
 }
 
-/// Bytes of each device for a volume of `size` bytes: its share with parity and headers is 0.29 of it, and there is
-/// room to write elsewhere.
+/// The size of each device for a volume of `size` bytes: the device's share with parity and headers is 0.29 of the volume's size, and
+/// there is
+/// space to write elsewhere.
 pub fn device_bytes(size: u64) -> u64 {
     (size / 100 * 36 + (1 << 30)).next_multiple_of(1 << 20)
 }
 
 impl<'a> Array<'a> {
-    /// One that is not up yet, with a volume of `size` bytes.
+    /// An array that is not running, with a volume of `size` bytes.
     pub fn new(program: &Path, folder: &Path, size: u64, interrupt: &'a Interrupt) -> Array<'a> {
         Array { program: program.to_path_buf(), folder: folder.to_path_buf(), size, interrupt, running: None }
     }
 
-    /// Brings it up, and waits until it serves and is quiet.
+    /// Starts the array, and waits until it serves and has settled.
     pub fn start(&mut self, placement: Placement) -> Result<()> {
-        assert!(self.running.is_none(), "it is not up");
+        assert!(self.running.is_none(), "the array is already running");
         let mut command = self.braid("up");
         command.args(["--devices", &DEVICES.to_string(), "--size", &device_bytes(self.size).to_string()]);
         command.args(["--volume", &format!("vol0:{}", self.size), "--port", "0"]);
@@ -77,17 +78,17 @@ impl<'a> Array<'a> {
                 break status;
             }
             if begun.elapsed() > UP_WAIT {
-                bail!("the array is not up after {UP_WAIT:?}:\n{}", process.said());
+                bail!("the array did not start within {UP_WAIT:?}:\n{}", process.said());
             }
             self.interrupt.pause(Duration::from_millis(200))?;
         };
-        let uri = status["volumes"][0]["nbd"].as_str().context("`braid status` names no address of the volume")?;
+        let uri = status["volumes"][0]["nbd"].as_str().context("`braid status` has no address of the volume")?;
         let devices = device_processes(&status)?;
         self.running = Some(Running { process, uri: uri.to_string(), devices });
         self.settle().map(|_| ())
     }
 
-    /// Where the volume is served.
+    /// The address of the volume.
     pub fn uri(&self) -> Result<String> {
         Ok(self.running()?.uri.clone())
     }
@@ -103,20 +104,20 @@ impl<'a> Array<'a> {
         Ok(running.devices.iter().copied().chain([running.process.id()]).collect())
     }
 
-    /// An error unless the processes that were there at the start still are: figures of others would mean nothing.
+    /// Fails unless all devices still run in the processes of the start: a restart would make the results meaningless.
     pub fn check(&mut self) -> Result<()> {
         let status = self.status()?.ok_or_else(|| anyhow!("the array is no longer up"))?;
         let running = self.running.as_mut().context("the array is not up")?;
         running.process.check()?;
         if device_processes(&status)? != running.devices {
-            bail!("a device has ended and was started again:\n{}", running.process.said());
+            bail!("a device has ended and was restarted:\n{}", running.process.said());
         }
         Ok(())
     }
 
-    /// Waits until it no longer writes what it put off. Returns how many bytes that were.
+    /// Waits until its deferred writes are done. Returns how many bytes they were.
     pub fn settle(&self) -> Result<u64> {
-        // A device whose disk was replaced has another process than at the start.
+        // A device whose disk was replaced runs in another process than at the start.
         let devices = device_processes(&self.told(&["status"])?)?;
         let processes: BTreeSet<u32> = devices.into_iter().chain([self.running()?.process.id()]).collect();
         let written = || -> Result<u64> { processes.iter().map(|pid| system::written_bytes(*pid)).sum() };
@@ -131,7 +132,7 @@ impl<'a> Array<'a> {
         Ok(last - before)
     }
 
-    /// Takes it down.
+    /// Stops the array.
     pub fn stop(&mut self) -> Result<()> {
         let running = self.running.take().context("the array is not up")?;
         let mut down = self.braid("down");
@@ -154,7 +155,7 @@ impl<'a> Array<'a> {
         self.folder.join("array")
     }
 
-    /// What a command of `braid` says with `--json`, which must end well.
+    /// The output of a command of `braid` with `--json`, which must succeed.
     pub fn told(&self, words: &[&str]) -> Result<Value> {
         let mut command = Command::new(&self.program);
         command.args(words).arg("--array").arg(self.folder()).arg("--json").env_remove("BRAID_ARRAY");
@@ -166,13 +167,13 @@ impl<'a> Array<'a> {
         serde_json::from_str(object).with_context(|| format!("`braid {}` prints no JSON object", words.join(" ")))
     }
 
-    /// The log of events, as far as it goes back.
+    /// All events that the log still contains.
     pub fn events(&self) -> Result<Vec<Value>> {
         let mut told = self.told(&["events"])?;
         serde_json::from_value(told["events"].take()).context("`braid events` lists no events")
     }
 
-    /// What `braid status` says; none if there is no array, or it is not up.
+    /// The output of `braid status`; none if there is no array, or it is not running.
     fn status(&self) -> Result<Option<Value>> {
         match self.told(&["status"]) {
             Ok(status) => Ok(Some(status)),

@@ -1,4 +1,4 @@
-//! Runs fio, and takes from its JSON what is of interest.
+//! Runs fio, and extracts the results from its JSON output.
 
 use super::Settings;
 use super::interrupt::Interrupt;
@@ -10,38 +10,38 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Requests that are outstanding at any time.
+/// Requests in flight.
 const QUEUE_DEPTH: u32 = 32;
-/// How much longer than asked for a run may take.
+/// How much longer than its duration a run may take.
 const RUN_MARGIN: Duration = Duration::from_secs(60);
-/// Bytes a second that filling makes at least, before we give up.
+/// The speed of filling, in bytes a second, below which we give up.
 const FILL_SPEED_MIN: u64 = 8 << 20;
 
-/// What a load runs on.
+/// The target of a load.
 #[derive(Clone, Debug)]
 pub enum Target {
     /// A file, with O_DIRECT and io_uring.
     File(PathBuf),
-    /// The same, with O_DSYNC.
+    /// A file, with O_DIRECT, O_DSYNC and io_uring.
     SyncedFile(PathBuf),
     /// An export, with fio's nbd engine.
     Nbd(String),
 }
 
-/// What one run of fio has shown.
+/// The results of one run of fio.
 #[derive(Clone, Debug)]
 pub struct Measured {
     /// Bytes a second.
     pub bytes_per_second: f64,
-    /// Half of the requests were answered within so many microseconds.
+    /// Median latency in microseconds.
     pub p50_us: f64,
-    /// All but one in a hundred were.
+    /// 99th percentile of the latency in microseconds.
     pub p99_us: f64,
     /// The command line.
     pub command: String,
 }
 
-/// fio, with what is the same in all runs.
+/// fio, with the parameters common to all runs.
 pub struct Fio<'a> {
     folder: &'a Path,
     seconds: u32,
@@ -50,12 +50,12 @@ pub struct Fio<'a> {
 }
 
 impl<'a> Fio<'a> {
-    /// Works in `folder`, and on targets of the size in the settings.
+    /// Runs fio in `folder`, with the size and duration from the settings.
     pub fn new(folder: &'a Path, settings: &Settings, interrupt: &'a Interrupt) -> Fio<'a> {
         Fio { folder, seconds: settings.seconds, size: settings.size, interrupt }
     }
 
-    /// One run. Runs with the same seed ask for the same blocks.
+    /// One run. Runs with the same seed access the same blocks.
     pub fn run(&self, target: &Target, load: Load, seed: u64) -> Result<Measured> {
         let mut command = self.command(target, load);
         command.args(["--time_based", &format!("--runtime={}", self.seconds), &format!("--randseed={seed}")]);
@@ -67,7 +67,7 @@ impl<'a> Fio<'a> {
             .map(|found| Measured { command: line_of(&command), ..found })
     }
 
-    /// Writes the whole target once: reads of what was never written would not reach a disk.
+    /// Writes the whole target once, because reads of unwritten blocks would not reach a disk.
     pub fn fill(&self, target: &Target) -> Result<()> {
         let mut command = self.command(target, Load { rw: "write", block: 1 << 20 });
         command.arg("--end_fsync=1");
@@ -75,7 +75,7 @@ impl<'a> Fio<'a> {
         self.said(&mut command, deadline).map(|_| ())
     }
 
-    /// The load as a command, without an end.
+    /// The command of a load without a duration.
     pub fn command(&self, target: &Target, load: Load) -> Command {
         let mut command = Command::new("fio");
         command.current_dir(self.folder);
@@ -96,18 +96,18 @@ impl<'a> Fio<'a> {
         command
     }
 
-    /// Runs it, and returns the one job of its JSON.
+    /// Runs the command, and returns the single job of its JSON output.
     fn said(&self, command: &mut Command, deadline: Duration) -> Result<Value> {
         let output = self.folder.join("fio.json");
         command.arg(format!("--output={}", output.display()));
         Process::start(command, &self.folder.join("fio.log"))?.ended(deadline, self.interrupt)?;
         let text = std::fs::read_to_string(&output).with_context(|| format!("can't read {}", output.display()))?;
-        // Warnings come first.
+        // Warnings precede the JSON.
         let begin = text.find('{').unwrap_or(0);
         let said: Value = serde_json::from_str(&text[begin..]).context("fio's output is not JSON")?;
         let job = &said["jobs"][0];
         if job["error"] != json!(0) {
-            bail!("fio met an error: {}\n{}", job["error"], line_of(command));
+            bail!("fio reported an error: {}\n{}", job["error"], line_of(command));
         }
         Ok(job.clone())
     }
@@ -124,7 +124,7 @@ fn measured(job: &Value, direction: &str) -> Result<Measured> {
         command: String::new(),
     };
     if found.bytes_per_second <= 0.0 {
-        bail!("fio has moved nothing");
+        bail!("fio transferred nothing");
     }
     Ok(found)
 }

@@ -1,4 +1,4 @@
-//! The folder in which everything lies while it is measured.
+//! The folder that holds all files during the measurement.
 
 use super::array::device_bytes;
 use super::{Settings, array};
@@ -6,40 +6,40 @@ use anyhow::{Context, Result, bail};
 use braid_base::units::format_size;
 use std::path::{Path, PathBuf};
 
-/// Left free for logs and whoever else uses the disk.
+/// Space left free for logs and other users of the disk.
 const MARGIN: u64 = 1 << 30;
 
-/// What `statfs` says of file systems in memory, from the kernel's `linux/magic.h`.
+/// The type that `statfs` reports for file systems in memory, from the kernel's `linux/magic.h`.
 const TMPFS: rustix::fs::FsWord = 0x0102_1994;
 
-/// A folder of this run's own. Goes away with its owner.
+/// A folder for this run, removed when dropped.
 pub struct Folder {
-    /// What the user named, if it was not there before.
+    /// The parent folder, if this run has created it.
     made: Option<PathBuf>,
     path: PathBuf,
 }
 
 impl Folder {
-    /// Makes it in `dir`, if there is room for a raw file and an array.
+    /// Creates it in `dir`, if there is space for a raw file and an array.
     pub fn make(dir: &Path, settings: &Settings) -> Result<Folder> {
         Folder::make_with(dir, settings.size + array::DEVICES * device_bytes(settings.size))
     }
 
-    /// Makes it in `dir`, if there is room for so many bytes.
+    /// Creates it in `dir`, if there is space for `bytes`.
     pub fn make_with(dir: &Path, bytes: u64) -> Result<Folder> {
         let dir = std::path::absolute(dir)?;
         let made = (!dir.exists()).then(|| dir.clone());
         std::fs::create_dir_all(&dir).with_context(|| format!("can't make the folder {}", dir.display()))?;
         let folder = Folder { made, path: dir.join(format!("run-{}", std::process::id())) };
-        // From here on it is removed if anything fails.
+        // From here on the folder is removed if anything fails.
         if rustix::fs::statfs(&dir)?.f_type == TMPFS {
-            bail!("{} is in memory, not on a disk: take another --dir", dir.display());
+            bail!("{} is in memory, not on a disk: choose another --dir", dir.display());
         }
         let free = free_bytes(&dir)?;
         let needed = bytes + MARGIN;
         if free < needed {
             bail!(
-                "{} has {} free, and {} are needed: take another --dir, or a smaller --size if there is one",
+                "{} has {} free, but {} are needed: choose another --dir, or a smaller --size if there is one",
                 dir.display(),
                 format_size(free),
                 format_size(needed),
@@ -54,10 +54,10 @@ impl Folder {
         &self.path
     }
 
-    /// Removes it, and says so if that fails.
+    /// Removes it, and reports an error if that fails.
     pub fn remove(self) -> Result<()> {
         std::fs::remove_dir_all(&self.path)
-            .with_context(|| format!("{} can't be removed: it may go by hand", self.path.display()))
+            .with_context(|| format!("{} can't be removed: remove it by hand", self.path.display()))
     }
 }
 
@@ -65,13 +65,14 @@ impl Drop for Folder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.path);
         if let Some(made) = &self.made {
-            // Fails if somebody has put something there: then it stays.
+            // This fails if the folder contains other files: then it stays.
             let _ = std::fs::remove_dir(made);
         }
     }
 }
 
 fn free_bytes(dir: &Path) -> Result<u64> {
-    let found = rustix::fs::statvfs(dir).with_context(|| format!("can't ask for the room in {}", dir.display()))?;
+    let found =
+        rustix::fs::statvfs(dir).with_context(|| format!("can't determine the free space in {}", dir.display()))?;
     Ok(found.f_bavail * found.f_frsize)
 }

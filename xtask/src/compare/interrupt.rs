@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM: noticed by whoever waits, so that everything is taken down in order.
+//! Ctrl-C and SIGTERM: recorded, and checked by every wait, so that everything is stopped in order.
 
 use anyhow::{Context, Result, bail};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a wait goes on before it looks around.
+/// The interval at which waits check for an interrupt.
 pub const GLANCE: Duration = Duration::from_millis(50);
 
-/// Whether somebody asked to end.
+/// True once the user has asked to end.
 pub struct Interrupt {
     asked: Arc<AtomicBool>,
 }
 
 impl Interrupt {
-    /// From now on signals no longer end this process by themselves.
+    /// Catches the signals, which no longer end this process by themselves.
     pub fn catch() -> Result<Interrupt> {
         let asked = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -24,7 +24,7 @@ impl Interrupt {
         Ok(Interrupt { asked })
     }
 
-    /// An error if somebody asked to end.
+    /// Fails if the user has asked to end.
     pub fn check(&self) -> Result<()> {
         if self.asked.load(Ordering::Relaxed) {
             bail!("interrupted");
@@ -32,7 +32,7 @@ impl Interrupt {
         Ok(())
     }
 
-    /// Waits so long, or less if somebody asks to end.
+    /// Waits for this duration, or fails earlier if the user asks to end.
     pub fn pause(&self, duration: Duration) -> Result<()> {
         let end = Instant::now() + duration;
         loop {

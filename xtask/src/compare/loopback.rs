@@ -1,4 +1,4 @@
-//! What loopback TCP carries at most: one thread writes, another reads.
+//! The throughput of loopback TCP: one thread writes, another reads.
 
 use super::interrupt::Interrupt;
 use anyhow::{Context, Result, anyhow};
@@ -6,12 +6,12 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Bytes of each write, as many as the requests that it is compared with.
+/// Bytes of each write, the same as in the requests that it is compared with.
 const PIECE: usize = 1 << 20;
 /// How long the other side may be silent.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// Bytes a second over one connection, measured for so long where they arrive.
+/// Bytes a second over one connection, measured for `duration` at the receiver.
 pub fn bytes_per_second(duration: Duration, interrupt: &Interrupt) -> Result<f64> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let mut sender = TcpStream::connect(listener.local_addr()?)?;

@@ -1,4 +1,4 @@
-//! `cargo xtask compare`: Braid beside the raw disk and `qemu-nbd`, interleaved on one file system.
+//! `cargo xtask compare`: compares Braid with the raw disk and `qemu-nbd`, interleaved on one file system.
 
 pub mod array;
 pub mod fio;
@@ -34,70 +34,70 @@ use std::time::Duration;
 
 const PACKAGES: [Package; 2] = [("fio", "/usr/bin/fio"), ("qemu-utils", "/usr/bin/qemu-nbd")];
 
-/// Measure Braid beside the raw disk and qemu-nbd
+/// Compare Braid with the raw disk and qemu-nbd
 ///
 /// Everything lies on one file system: a raw file, which fio uses with O_DIRECT and io_uring and which `qemu-nbd --cache=none
-/// --aio=io_uring` serves, and an array of five device processes with a volume of the same size. Raw file and volume are
-/// written full first. Braid and qemu-nbd are both reached over loopback TCP, with fio's nbd engine; all load is at queue depth 32.
-/// In each round every subject runs once per load, with the same seed, in an order that turns from round to round.
+/// --aio=io_uring` serves, and an array of five device processes with a volume of the same size. Raw file and volume are filled
+/// first. Braid and qemu-nbd are both used over loopback TCP, with fio's nbd engine; the queue depth is 32. In each round every
+/// subject runs once per load, with the same seed, in an order that changes from round to round.
 ///
-/// Prints the medians, the median of the ratios of each round, and the 95 % interval of that median. Quiet machines measure best.
-/// All files are removed in the end, also after Ctrl-C.
+/// Prints the medians, the median of the ratios of each round, and the 95 % confidence interval of that median. Results are
+/// best on an idle machine. All files are removed at the end, also after Ctrl-C.
 ///
 /// Examples:
 ///   cargo xtask compare                               ten rounds of everything in ./braid-compare; about half an hour
-///   cargo xtask compare --quick                       does it work at all? about two minutes; its figures mean little
+///   cargo xtask compare --quick                       a quick check that it works, two minutes; its results mean little
 ///   cargo xtask compare --only read-4k --only rest    two parts of it
 ///   cargo xtask compare --dir /mnt/disk/compare --rounds 20 --json figures.json
 #[derive(Parser)]
 #[command(name = "cargo xtask compare", verbatim_doc_comment, max_term_width = 130)]
 struct Arguments {
-    /// A folder on the disk in question; made if it is not there
+    /// A folder on the disk to be measured; created if it does not exist
     #[arg(long, default_value = "./braid-compare")]
     dir: PathBuf,
-    /// How often each subject runs; from 6 on there are 95 % intervals [default: 10; with --quick 2]
+    /// Runs of each subject; from 6 on there are 95 % confidence intervals [default: 10; with --quick 2]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// How long each run takes [default: 5; with --quick 1]
+    /// Duration of each run in seconds [default: 5; with --quick 1]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
-    /// Only these parts; may be given more than once
+    /// Measure only this part; may be given more than once
     #[arg(long, value_name = "NAME")]
     only: Vec<Part>,
-    /// Bytes of the raw file and of the volume [default: 10GiB; with --quick 1GiB]
+    /// Size of the raw file and of the volume [default: 10GiB; with --quick 1GiB]
     #[arg(long, value_parser = size)]
     size: Option<u64>,
-    /// A few short rounds on little data, to see that it works
+    /// A few short rounds on little data, to check that it works
     #[arg(long)]
     quick: bool,
-    /// Also write every single run, with latencies and command lines, to this file
+    /// Also write every run, with latencies and command lines, to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Take this program instead of a release build of this tree
+    /// Use this program instead of a release build of this tree
     #[arg(long, value_name = "PATH")]
     braid: Option<PathBuf>,
 }
 
-/// How much, and of what.
+/// The parameters of the measurement.
 pub struct Settings {
-    /// How often each subject runs.
+    /// Runs of each subject.
     pub rounds: u32,
-    /// How long each run takes.
+    /// Duration of each run in seconds.
     pub seconds: u32,
     /// Bytes of the volume and of the raw file.
     pub size: u64,
-    /// What is measured.
+    /// The parts to measure.
     pub parts: Vec<Part>,
-    /// How long the array is watched at rest.
+    /// How long the CPU time of the idle array is measured.
     pub rest: Duration,
 }
 
-/// The least size that makes sense: a sequential run should not wrap around at once.
+/// The smallest useful size: a sequential run should not wrap around soon.
 const SIZE_MIN: u64 = 256 << 20;
-/// The array's processes may need so long to become quiet before they are watched at rest.
+/// How long the array's processes may take to become idle before their CPU time is measured.
 const CALM: Duration = Duration::from_secs(10);
 
-/// Measures, and prints what was found.
+/// Measures, and prints the results.
 pub fn run(arguments: impl Iterator<Item = String>) -> Result<()> {
     let arguments = Arguments::parse_from(std::iter::once("cargo xtask compare".to_string()).chain(arguments));
     let settings = Settings::of(&arguments);
@@ -105,7 +105,7 @@ pub fn run(arguments: impl Iterator<Item = String>) -> Result<()> {
     let program = crate::release_build(arguments.braid.as_deref())?;
 
     if let Some(file) = &arguments.json {
-        // Better now than after half an hour.
+        // An unwritable file is reported now rather than after half an hour.
         std::fs::write(file, "").with_context(|| format!("can't write {}", file.display()))?;
     }
 
@@ -113,7 +113,7 @@ pub fn run(arguments: impl Iterator<Item = String>) -> Result<()> {
     let folder = Folder::make(&arguments.dir, &settings)?;
     let mut report = Report::new(&settings, &program, folder.path());
     let outcome = measure(&settings, &folder, &program, &interrupt, &mut report);
-    // What was measured until then is worth showing in any case.
+    // Results of the completed rounds are printed in any case.
     if !report.is_empty() {
         print!("{}", report.text());
         if let Some(file) = &arguments.json {
@@ -125,7 +125,7 @@ pub fn run(arguments: impl Iterator<Item = String>) -> Result<()> {
     outcome.and(removed)
 }
 
-/// Sets the subjects up, lets them run in turn, and takes them down.
+/// Sets up the subjects, runs them in turn, and stops them.
 fn measure(
     settings: &Settings,
     folder: &Folder,
@@ -141,7 +141,7 @@ fn measure(
     let fio = Fio::new(folder.path(), settings, interrupt);
     let raw = folder.path().join("raw.img");
     if !needed.is_empty() {
-        progress.say(&format!("writing the raw file full: {}", format_size(settings.size)));
+        progress.say(&format!("filling the raw file: {}", format_size(settings.size)));
         fio.fill(&fio::Target::File(raw.clone()))?;
     }
     let qemu = match needed.contains(&Subject::Qemu) {
@@ -150,7 +150,7 @@ fn measure(
     };
     let mut array = Array::new(program, folder.path(), settings.size, interrupt);
     array.start(Placement::Processes)?;
-    progress.say(&format!("writing the volume full: {}", format_size(settings.size)));
+    progress.say(&format!("filling the volume: {}", format_size(settings.size)));
     fio.fill(&fio::Target::Nbd(array.uri()?))?;
     array.settle()?;
 
@@ -160,7 +160,7 @@ fn measure(
         report.memory = Some(rounds.memory(&mut array)?);
     }
     if settings.parts.contains(&Part::Rest) {
-        progress.say(&format!("CPU time at rest, for {:?}", settings.rest));
+        progress.say(&format!("CPU time of the idle array, for {:?}", settings.rest));
         interrupt.pause(CALM)?;
         report.rest = Some(rest::cpu_share(&array, settings.rest, interrupt)?);
     }
@@ -185,11 +185,11 @@ impl Settings {
     }
 }
 
-/// Bytes of a volume, as they are typed.
+/// Parses the size of a volume.
 pub fn size(text: &str) -> Result<u64, String> {
     let bytes = parse_size(text).map_err(|error| error.to_string())?;
     if bytes < SIZE_MIN || !bytes.is_multiple_of(1 << 20) {
-        return Err(format!("take whole MiB, and at least {}", format_size(SIZE_MIN)));
+        return Err(format!("give a multiple of 1 MiB, at least {}", format_size(SIZE_MIN)));
     }
     Ok(bytes)
 }

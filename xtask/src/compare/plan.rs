@@ -1,6 +1,6 @@
-//! What is measured, against what, and how good is good enough.
+//! The comparisons: what is measured, what it is compared with, and which ratios are required.
 
-/// Something that can be asked for by its name.
+/// A part of the measurement that `--only` can name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
     /// 4 KiB random reads
@@ -24,35 +24,35 @@ pub enum Part {
 }
 
 impl Part {
-    /// All, in the order in which they are reported.
+    /// All parts, in the order of the report.
     pub const ALL: [Part; 7] =
         [Part::Read4k, Part::Write4k, Part::Write1m, Part::Read1m, Part::InProcess, Part::Memory, Part::Rest];
 
-    /// As it is asked for.
+    /// The name on the command line.
     pub fn name(self) -> String {
         clap::ValueEnum::to_possible_value(&self).map(|value| value.get_name().to_string()).unwrap_or_default()
     }
 }
 
-/// What a load runs on.
+/// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Subject {
-    /// The volume, with the devices in processes.
+    /// The volume, with each device in a process.
     Braid,
-    /// The same volume, with the devices in the process of the host.
+    /// The same volume, with the devices in the host's process.
     InProcess,
-    /// The raw file, O_DIRECT. Writes may still be in the disk's own cache when they are acknowledged.
+    /// The raw file with O_DIRECT. Writes may still be in the disk's own cache when they are acknowledged.
     Raw,
-    /// The same with O_DSYNC: as durable as Braid's acknowledgements.
+    /// The raw file with O_DIRECT and O_DSYNC: as durable as Braid's acknowledgements.
     RawSynced,
-    /// The raw file through qemu-nbd. Writes are not durable until a flush, and none is sent.
+    /// The raw file through qemu-nbd. Writes are not durable until a flush, and no flush is sent.
     Qemu,
     /// One TCP connection over loopback, without a disk.
     Loopback,
 }
 
 impl Subject {
-    /// In tables and in JSON.
+    /// The name in tables and in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Subject::Braid => "braid",
@@ -68,56 +68,54 @@ impl Subject {
 /// A load of fio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// As fio calls it.
+    /// fio's name for it.
     pub rw: &'static str,
     /// Bytes of a request.
     pub block: u64,
 }
 
 impl Load {
-    /// Whether it writes.
+    /// True if it writes.
     pub fn writes(&self) -> bool {
         self.rw.ends_with("write")
     }
 }
 
-/// A comparison: a row of the result.
+/// A comparison: a row of the report.
 #[derive(Clone, Copy, Debug)]
 pub struct Comparison {
-    /// What is looked at.
+    /// What is measured.
     pub subject: Subject,
-    /// What it is compared with: whichever of these has the lower median.
+    /// The references; the one with the lower median counts.
     pub against: &'static [Subject],
-    /// The reference is divided by this: the disk accesses, or the bytes, that redundancy costs.
+    /// The reference is divided by this: the number of disk accesses, or of bytes, that redundancy costs.
     pub divisor: f64,
-    /// What the ratio must reach, and what it should; none where it is shown for information.
+    /// The required ratio and the goal; none for information only.
     pub wanted: Option<Wanted>,
 }
 
-/// What must be reached, and what should.
+/// A required value and a goal.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
-    /// The least that is good enough.
+    /// The required value.
     pub floor: f64,
-    /// What is aimed at.
+    /// The goal.
     pub goal: f64,
 }
 
 /// A load and its comparisons.
 #[derive(Clone, Copy, Debug)]
 pub struct Job {
-    /// Which.
     pub part: Part,
-    /// In words.
+    /// Its description.
     pub what: &'static str,
-    /// What fio does.
     pub load: Load,
-    /// Its rows.
+    /// Its comparisons.
     pub comparisons: &'static [Comparison],
 }
 
 impl Job {
-    /// Everything that runs this load.
+    /// All subjects that run this load.
     pub fn subjects(&self) -> Vec<Subject> {
         let mut subjects: Vec<Subject> =
             self.comparisons.iter().flat_map(|row| row.against.iter().chain([&row.subject])).copied().collect();
@@ -127,9 +125,9 @@ impl Job {
     }
 }
 
-/// Bytes written for each byte of data with four data units and one of parity.
+/// Bytes written for each byte of data, with four data units and one parity unit.
 const RAID5_FULL: f64 = 1.25;
-/// Disk accesses of a small write: old data, old parity, new data, new parity.
+/// Disk accesses of a small write: read old data and old parity, write new data and new parity.
 const RAID5_SMALL: f64 = 4.0;
 
 const JOBS: [Job; 5] = [
@@ -178,12 +176,12 @@ const JOBS: [Job; 5] = [
     },
 ];
 
-/// At most so many bytes of memory for a device process.
+/// The limit of a device process's memory, in bytes.
 pub const MEMORY: Wanted = Wanted { floor: (100 << 20) as f64, goal: (50 << 20) as f64 };
-/// At most such a share of one core for the whole array at rest.
+/// The limit of the idle array's CPU usage, as a share of one core.
 pub const REST: Wanted = Wanted { floor: 0.01, goal: 0.01 };
 
-/// The load after which memory is looked at: what makes a device remember most.
+/// The load before memory is measured, with which a device uses the most memory.
 pub const MEMORY_LOAD: Load = Load { rw: "randwrite", block: 4 << 10 };
 
 const fn versus(against: &'static [Subject], divisor: f64, floor: f64, goal: f64) -> Comparison {
@@ -199,8 +197,8 @@ pub fn jobs(parts: &[Part]) -> Vec<Job> {
     JOBS.into_iter().filter(|job| parts.contains(&job.part)).collect()
 }
 
-/// Who runs when in a round: turned by one in every other round, and there and back in between, so that nobody always
-/// comes first, or always after the same one.
+/// The order of subjects in a round: rotated by one every other round, and reversed in the rounds between, so that no subject always
+/// runs first, or always after the same other one.
 pub fn order<T: Copy>(subjects: &[T], round: u32) -> Vec<T> {
     let mut order = subjects.to_vec();
     order.rotate_left((round as usize / 2) % subjects.len().max(1));

@@ -1,4 +1,4 @@
-//! Child processes: with a log, a deadline, and an end.
+//! Child processes with a log and a time limit.
 
 use super::interrupt::{GLANCE, Interrupt};
 use anyhow::{Context, Result, bail};
@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a process may take to end once it is asked to.
+/// How long a process may take to end after it was asked to.
 const END_WAIT: Duration = Duration::from_secs(30);
-/// How many lines of its log an error quotes.
+/// How many lines of its log an error message quotes.
 const QUOTED: usize = 12;
 
-/// A child of ours. Ends with its owner.
+/// A child process, ended when dropped.
 pub struct Process {
     child: Child,
     line: String,
@@ -22,22 +22,22 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a command. What it says goes to the file `log`.
+    /// Starts a command, with its output in the file `log`.
     pub fn start(command: &mut Command, log: &Path) -> Result<Process> {
         let line = line_of(command);
         let file = File::create(log).with_context(|| format!("can't write {}", log.display()))?;
-        // In a group of its own: Ctrl-C reaches us alone, and we end the others in order.
+        // In a process group of its own: Ctrl-C reaches this process alone, which then stops the others in order.
         command.process_group(0).stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
         let child = command.spawn().with_context(|| format!("can't start: {line}"))?;
         Ok(Process { child, line, log: log.to_path_buf() })
     }
 
-    /// Its number.
+    /// The PID.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// An error if it has ended.
+    /// Fails if the process has ended.
     pub fn check(&mut self) -> Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
@@ -45,7 +45,7 @@ impl Process {
         }
     }
 
-    /// Waits until it has ended well.
+    /// Waits until the process has succeeded.
     pub fn ended(mut self, deadline: Duration, interrupt: &Interrupt) -> Result<()> {
         let begun = Instant::now();
         loop {
@@ -60,7 +60,7 @@ impl Process {
         }
     }
 
-    /// The last that it said.
+    /// The last lines of its output.
     pub fn said(&self) -> String {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
@@ -74,7 +74,7 @@ impl Drop for Process {
             return;
         }
         if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
-            // Its number is its own until it is waited for.
+            // Its PID is not reused until it is waited for.
             let _ = kill_process(pid, Signal::TERM);
         }
         let begun = Instant::now();
@@ -89,7 +89,7 @@ impl Drop for Process {
     }
 }
 
-/// A command as it could be typed.
+/// A command as it would be typed.
 pub fn line_of(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")

@@ -1,16 +1,16 @@
-//! A bar on a terminal, lines elsewhere.
+//! Progress: a bar on a terminal, otherwise lines.
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Duration;
 
-/// How far the measurement has come.
+/// The progress of the measurement.
 pub struct Progress {
     bar: ProgressBar,
 }
 
 impl Progress {
-    /// Begins with nothing to do.
+    /// A progress without runs.
     pub fn new() -> Result<Progress> {
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {elapsed}  {msg}")?;
         let bar = ProgressBar::new(0).with_style(style);
@@ -18,12 +18,12 @@ impl Progress {
         Ok(Progress { bar })
     }
 
-    /// So many runs more are to come.
+    /// Adds runs that are still to come.
     pub fn expect(&self, runs: usize) {
         self.bar.inc_length(runs as u64);
     }
 
-    /// What is being done now.
+    /// Shows what is being done.
     pub fn say(&self, what: &str) {
         if self.bar.is_hidden() {
             eprintln!("{what}");
@@ -31,7 +31,7 @@ impl Progress {
         self.bar.set_message(what.to_string());
     }
 
-    /// A run has ended.
+    /// Counts a completed run.
     pub fn step(&self) {
         self.bar.inc(1);
     }

@@ -1,4 +1,4 @@
-//! The server to compare with: `qemu-nbd` on the raw file, over loopback TCP as Braid.
+//! The NBD server to compare with: `qemu-nbd` on the raw file, over loopback TCP like Braid.
 
 use super::interrupt::Interrupt;
 use super::process::Process;
@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 /// How long it may take to listen.
 const START_WAIT: Duration = Duration::from_secs(20);
 
-/// The server. Ends with its owner.
+/// The server. It is stopped when dropped.
 pub struct Qemu {
     _process: Process,
-    /// Where it serves.
+    /// Its address.
     pub uri: String,
 }
 
 impl Qemu {
-    /// Serves `file`.
+    /// Starts a server for `file`.
     pub fn start(file: &Path, folder: &Path, interrupt: &Interrupt) -> Result<Qemu> {
-        // Free a moment ago; nobody else is expected to take it.
+        // The port was free a moment ago; no other process is expected to take it.
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
         let mut command = Command::new("qemu-nbd");
         command.args(["--cache=none", "--aio=io_uring", "--format=raw", "--persistent", "--shared=4"]);
@@ -31,7 +31,7 @@ impl Qemu {
         while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
             process.check()?;
             if begun.elapsed() > START_WAIT {
-                bail!("qemu-nbd does not listen after {START_WAIT:?}:\n{}", process.said());
+                bail!("qemu-nbd did not listen within {START_WAIT:?}:\n{}", process.said());
             }
             interrupt.pause(Duration::from_millis(50))?;
         }

@@ -1,4 +1,4 @@
-//! What was found: a table for people, everything for programs.
+//! The report: a table for display, and all results for programs.
 
 use super::Settings;
 use super::fio::Measured;
@@ -14,51 +14,49 @@ use std::process::Command;
 /// One run of one subject.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Of which job.
+    /// The job it belongs to.
     pub job: Part,
-    /// Of whom.
     pub subject: Subject,
     /// From 0.
     pub round: u32,
-    /// How fast it was.
     pub bytes_per_second: f64,
-    /// What fio said; none if it was not fio.
+    /// The results of fio; none for a run without fio.
     pub fio: Option<Measured>,
     /// Bytes that were written to the disk after the last acknowledgement.
     pub put_off_bytes: u64,
 }
 
-/// All that was found.
+/// All results.
 pub struct Report {
-    /// Every run, in order of time.
+    /// All runs in order of time.
     pub runs: Vec<Run>,
-    /// The most memory that a device has held, in bytes.
+    /// The peak memory of a device, in bytes.
     pub memory: Option<u64>,
-    /// The share of a core that the array uses at rest.
+    /// The CPU usage of the idle array, as a share of one core.
     pub rest: Option<f64>,
     parts: Vec<Part>,
     setting: Value,
     size: u64,
 }
 
-/// A comparison with its figures.
+/// A comparison with its results.
 struct Row {
     what: String,
-    /// What the subject and the reference are called, and their medians, ready to be read.
+    /// The subject and its median, for display.
     braid: String,
     reference: String,
-    /// The median of each round's ratio, or the figure itself where there is nothing to compare with.
+    /// The median of the rounds' ratios, or the measured value itself if there is no reference.
     figure: f64,
     interval: Option<(f64, f64)>,
     wanted: Option<Wanted>,
-    /// Whether less is better.
+    /// True if less is better.
     limit: bool,
-    /// Writes a figure of this row.
+    /// Formats a value of this row.
     format: fn(f64) -> String,
 }
 
 impl Report {
-    /// With nothing in it.
+    /// An empty report.
     pub fn new(settings: &Settings, program: &Path, folder: &Path) -> Report {
         let setting = json!({
             "rounds": settings.rounds,
@@ -83,12 +81,12 @@ impl Report {
         }
     }
 
-    /// Whether nothing was measured.
+    /// True if nothing was measured.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty() && self.memory.is_none() && self.rest.is_none()
     }
 
-    /// For people.
+    /// The report for display.
     pub fn text(&self) -> String {
         let mut cells = vec![cells(["", "braid", "compared with", "ratio [95 %]", "floor", "goal", "reached"])];
         cells.extend(self.rows().iter().map(Row::cells));
@@ -106,7 +104,7 @@ of what raw does, large ones with 1/1.25: what RAID 5 costs at least. Braid and 
 "
     }
 
-    /// For programs.
+    /// The report for programs.
     pub fn json(&self) -> Value {
         let rows = self.rows();
         let rows = rows.iter().map(|row| {
@@ -159,7 +157,7 @@ of what raw does, large ones with 1/1.25: what RAID 5 costs at least. Braid and 
         rows
     }
 
-    /// None where a side has not run at all.
+    /// None if a side has not run at all.
     fn row(&self, job: &Job, comparison: &Comparison) -> Option<Row> {
         let median_of = |subject: Subject| median(&self.speeds(job.part, subject).into_values().collect::<Vec<_>>());
         let references: Vec<(Subject, f64)> =
@@ -185,7 +183,7 @@ of what raw does, large ones with 1/1.25: what RAID 5 costs at least. Braid and 
         })
     }
 
-    /// The speed of each round.
+    /// The speed in each round.
     fn speeds(&self, job: Part, subject: Subject) -> BTreeMap<u32, f64> {
         let runs = self.runs.iter().filter(|run| run.job == job && run.subject == subject);
         runs.map(|run| (run.round, run.bytes_per_second)).collect()
@@ -238,7 +236,7 @@ impl Row {
         ]
     }
 
-    /// `goal`, `floor` or `no`; none where nothing was asked.
+    /// `goal`, `floor` or `no`; none if nothing is required.
     fn reached(&self) -> Option<&'static str> {
         let Wanted { floor, goal } = self.wanted?;
         let reaches = |mark: f64| if self.limit { self.figure <= mark } else { self.figure >= mark };
@@ -250,7 +248,7 @@ impl Row {
     }
 }
 
-/// Small requests are counted, large ones measured by their bytes.
+/// Requests a second for small requests, bytes a second for large ones.
 fn speed_text(bytes_per_second: f64, block: u64) -> String {
     if block < 64 << 10 {
         format!("{:.0} IOPS", bytes_per_second / block as f64)
@@ -293,7 +291,7 @@ mod tests {
 
     #[test]
     fn ratios_are_taken_round_by_round() {
-        // A machine that slows down threefold and back: the median of ratios does not see it, the ratio of medians does.
+        // The machine slows down threefold and recovers: that affects the ratio of medians, but not the median of ratios.
         let found =
             report(Part::Read4k, &[(Subject::Braid, &[50.0, 10.0, 30.0]), (Subject::Raw, &[100.0, 20.0, 100.0])]);
         let rows = found.rows();

@@ -1,4 +1,4 @@
-//! What the array costs while nobody uses it.
+//! The CPU usage of an idle array.
 
 use super::array::Array;
 use super::interrupt::Interrupt;
@@ -6,7 +6,7 @@ use super::system::cpu_time;
 use anyhow::Result;
 use std::time::{Duration, Instant};
 
-/// The share of one core that all processes of the array use in `duration`.
+/// The CPU usage of all processes of the array during `duration`, as a share of one core.
 pub fn cpu_share(array: &Array<'_>, duration: Duration, interrupt: &Interrupt) -> Result<f64> {
     let processes = array.processes()?;
     let used = || -> Result<Duration> { processes.iter().map(|pid| cpu_time(*pid)).sum() };

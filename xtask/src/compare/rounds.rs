@@ -1,4 +1,4 @@
-//! The rounds: every subject of a job once, in an order that turns.
+//! The rounds: every subject of a job runs once, in an order that changes from round to round.
 
 use super::Settings;
 use super::array::{Array, Placement};
@@ -14,27 +14,22 @@ use anyhow::{Context, Result};
 use std::path::Path;
 use std::time::Duration;
 
-/// Of the runs that nobody counts; those of rounds begin with 1.
+/// The seed of warm-up runs; those of rounds begin with 1.
 const WARM_UP_SEED: u64 = 0;
 
-/// What the rounds need.
+/// The subjects and parameters of the rounds.
 pub struct Rounds<'a> {
-    /// How many, how long.
     pub settings: &'a Settings,
-    /// The load.
     pub fio: &'a Fio<'a>,
-    /// Who may end it all.
     pub interrupt: &'a Interrupt,
-    /// The raw file.
     pub raw: &'a Path,
-    /// Its server, if it is needed.
+    /// Its NBD server, if it is needed.
     pub qemu: Option<&'a Qemu>,
-    /// How far we are.
     pub progress: &'a Progress,
 }
 
 impl Rounds<'_> {
-    /// All jobs that leave the array as it is.
+    /// Runs all jobs that need no restart of the array.
     pub fn run(&self, jobs: &[Job], array: &mut Array<'_>, report: &mut Report) -> Result<()> {
         let runs: usize = jobs.iter().map(|job| job.subjects().len()).sum();
         self.progress.expect(runs * self.settings.rounds as usize);
@@ -50,7 +45,7 @@ impl Rounds<'_> {
         Ok(())
     }
 
-    /// The job that has the array's devices here and there: the same array, reopened before each run.
+    /// Runs the job that compares the placements of devices: the same array, restarted before each run.
     pub fn placements(&self, job: &Job, array: &mut Array<'_>, report: &mut Report) -> Result<()> {
         self.progress.expect(job.subjects().len() * self.settings.rounds as usize);
         for round in 0..self.settings.rounds {
@@ -60,7 +55,7 @@ impl Rounds<'_> {
                     Subject::InProcess => Placement::InProcess,
                     _ => Placement::Processes,
                 })?;
-                // Not counted: whoever has just started still connects and finds its way.
+                // The first run after a start is not counted, because connections are still being made.
                 self.fio.run(&Target::Nbd(array.uri()?), job.load, WARM_UP_SEED)?;
                 let run = self.once(job, subject, round, array)?;
                 array.check()?;
@@ -70,7 +65,7 @@ impl Rounds<'_> {
         Ok(())
     }
 
-    /// The most memory that any device has held until now, after one more run of small writes.
+    /// The peak memory of any device so far, after one more run of small writes.
     pub fn memory(&self, array: &mut Array<'_>) -> Result<u64> {
         self.progress.say("memory of the devices");
         self.fio.run(&Target::Nbd(array.uri()?), MEMORY_LOAD, u64::from(self.settings.rounds) + 1)?;
@@ -102,7 +97,7 @@ impl Rounds<'_> {
             }
         }
         if job.load.writes() && subject == Subject::Braid {
-            // What it has put off must not slow down whoever comes next.
+            // Deferred writes must not slow down the next run.
             run.put_off_bytes = array.settle()?;
         }
         self.progress.step();

@@ -1,20 +1,21 @@
-//! Medians and what can be said of them without knowing how figures are distributed.
+//! Medians and their confidence intervals, for any distribution of the values.
 
-/// The median; none of nothing.
+/// The median; none if there are no values.
 pub fn median(figures: &[f64]) -> Option<f64> {
     let sorted = sorted(figures);
     let upper = *sorted.get(sorted.len() / 2)?;
     Some(if sorted.len() % 2 == 1 { upper } else { (sorted[sorted.len() / 2 - 1] + upper) / 2.0 })
 }
 
-/// An interval that holds the median of the whole population with 95 % or more, between two of the figures themselves. It takes six.
+/// An interval between two of the values that contains the true median with 95 % confidence or more. It requires six values.
 ///
-/// The k-th smallest and the k-th greatest of n figures fail to hold it only if fewer than k lie on one side, which is
-/// a matter of n coins.
+/// The interval from the k-th smallest to the k-th greatest of n values misses the median only if fewer than k values lie on one side of
+/// it;
+/// each value lies on either side with probability one half.
 pub fn interval(figures: &[f64]) -> Option<(f64, f64)> {
     let (sorted, n) = (sorted(figures), figures.len() as i32);
     let (mut outside, mut term, mut k) = (0.0, 0.5f64.powi(n), 0);
-    // `term` is the chance of exactly k figures below the median, `outside` that of fewer than k on either side.
+    // `term` is the probability of exactly k values below the median, `outside` that of fewer than k on either side.
     while k < n / 2 && outside + 2.0 * term <= 0.05 {
         outside += 2.0 * term;
         term *= f64::from(n - k) / f64::from(k + 1);
@@ -41,7 +42,7 @@ mod tests {
         assert_eq!(median(&[4.0, 1.0, 2.0, 10.0]), Some(3.0));
     }
 
-    /// The ranks are those of the usual tables for the sign test.
+    /// The ranks are those in tables for the sign test.
     #[test]
     fn the_interval_takes_the_ranks_of_the_tables() {
         let ranks = |n: u32| interval(&(1..=n).rev().map(f64::from).collect::<Vec<_>>());

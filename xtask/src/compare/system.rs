@@ -1,21 +1,21 @@
-//! What the kernel knows of a process.
+//! Resource usage of a process, as reported by the kernel.
 
 use anyhow::{Context, Result};
 use std::time::Duration;
 
-/// The most memory that a process has held at any time, in bytes.
+/// The peak memory of a process, in bytes.
 pub fn memory_peak_bytes(pid: u32) -> Result<u64> {
     let text = read(pid, "status")?;
     let kib = field(&text, "VmHWM:").context("the kernel does not say VmHWM")?;
     Ok(kib << 10)
 }
 
-/// Bytes that a process has had written to disks.
+/// Bytes that a process has written to disks.
 pub fn written_bytes(pid: u32) -> Result<u64> {
     field(&read(pid, "io")?, "write_bytes:").context("the kernel does not say write_bytes")
 }
 
-/// CPU time that a process has used, of its own and in the kernel.
+/// The CPU time of a process, in user and kernel mode.
 pub fn cpu_time(pid: u32) -> Result<Duration> {
     let ticks = ticks(&read(pid, "stat")?).context("the kernel says no CPU time")?;
     Ok(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
@@ -26,13 +26,13 @@ fn read(pid: u32, file: &str) -> Result<String> {
     std::fs::read_to_string(&path).with_context(|| format!("can't read {path}: the process may have ended"))
 }
 
-/// The number after a name at the beginning of a line.
+/// The number after a name at the start of a line.
 fn field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Fields 14 and 15 of `stat`, after the name in brackets, which may have spaces and brackets of its own.
+/// Fields 14 and 15 of `stat`, which follow the name in parentheses; the name may contain spaces and parentheses itself.
 fn ticks(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)

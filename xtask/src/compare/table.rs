@@ -1,6 +1,6 @@
-//! Cells in columns.
+//! Text tables.
 
-/// Rows of cells, each column as wide as its widest cell.
+/// Formats rows of cells, with each column as wide as its widest cell.
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();

@@ -1,4 +1,4 @@
-//! Moving the bytes of a rebuild as fast as the disk and this machine allow, without an array: what a rebuild is compared with.
+//! Transfers the bytes of a rebuild as fast as the disk and this machine allow, without an array: the reference for rebuilds.
 
 use anyhow::{Context, Result};
 use rustix::fs::{Mode, OFlags};
@@ -8,15 +8,17 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Copies under way at a time, as a rebuild has transactions.
+/// Transfers in flight, as many as a rebuild's transactions.
 pub const LANES: usize = 8;
-/// Bytes of each, as of a rebuild's transactions.
+/// Bytes of each transfer, as of a rebuild's transactions.
 const PIECE: usize = 1 << 20;
-/// Direct requests begin at such addresses.
+/// The alignment that direct I/O requires.
 const ALIGNMENT: usize = 4096;
 
-/// Reads `parts` parts of a file, of so many bytes each, and writes as much as one of them, past the page cache; and has that durable. So a
-/// rebuild reads what the other devices of a stripe hold, and writes what one does. With one part it is a copy. Returns how long it took.
+/// Reads `parts` parts of a file, of `bytes` each, and writes as much as one of them, with direct I/O; then makes the result durable.
+/// This is
+/// what a rebuild does: it reads what the other devices of a stripe hold, and writes what one device holds. With one part it is a
+/// copy. Returns the time taken.
 pub fn copy(from: &Path, parts: u64, to: &Path, bytes: u64) -> Result<Duration> {
     let open = |path: &Path, flags| {
         let file = rustix::fs::open(path, flags | OFlags::DIRECT, Mode::from_raw_mode(0o600));
@@ -37,7 +39,7 @@ pub fn copy(from: &Path, parts: u64, to: &Path, bytes: u64) -> Result<Duration> 
             }
             let part = &mut piece[..PIECE.min((bytes - at) as usize)];
             for number in 0..parts {
-                source.read_exact_at(part, number * bytes + at).context("can't read what is copied")?;
+                source.read_exact_at(part, number * bytes + at).context("can't read the source")?;
             }
             target.write_all_at(part, at).context("can't write the copy")?;
         }
@@ -46,6 +48,6 @@ pub fn copy(from: &Path, parts: u64, to: &Path, bytes: u64) -> Result<Duration> 
         let lanes: Vec<_> = (0..LANES).map(|_| scope.spawn(lane)).collect();
         lanes.into_iter().try_for_each(|lane| lane.join().expect("a lane does not panic"))
     })?;
-    target.sync_data().context("the copy does not become durable")?;
+    target.sync_data().context("can't make the copy durable")?;
     Ok(begun.elapsed())
 }

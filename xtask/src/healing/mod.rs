@@ -1,4 +1,4 @@
-//! `cargo xtask healing`: how fast an array heals, and what its users notice of that.
+//! `cargo xtask healing`: measures how fast an array heals, and the effect on its users.
 
 mod copy;
 mod rounds;
@@ -24,57 +24,57 @@ const PACKAGES: [Package; 1] = [("fio", "/usr/bin/fio")];
 
 /// Measure how an array heals
 ///
-/// Everything lies on one file system: an array of five device processes with a volume that was written full, and beside it a file
-/// of as many bytes. Each round measures, in an order that turns from round to round:
+/// Everything lies on one file system: an array of five device processes with a volume that was filled first, and a file of the same
+/// size. Each round measures, in an order that changes from round to round:
 ///
-///   idle     a device is replaced by an empty one and rebuilt, without any other load; and without an array, past the page cache,
-///            and synced: as many bytes read as a rebuild reads, and as many written, with as many pieces in flight; and a copy
-///   clients  4 KiB random reads, and 4 KiB random writes, 32 in flight, through NBD: while nothing else happens, and while a
-///            device is rebuilt with the default limit
-///   away     under a thousand 4 KiB random writes a second, a device stands still for ten seconds: how long after that it is in
-///            again, and how much it was sent, to how much was written to it meanwhile
+///   idle     a device is replaced by an empty one and rebuilt, without any other load; for comparison, without an array, with direct
+///            I/O and synced: the same amounts read and written, with the same number of requests in flight; and a copy
+///   clients  4 KiB random reads, and 4 KiB random writes, 32 in flight, through NBD: without other activity, and while a
+///            device is rebuilt with the default throttle
+///   away     under a thousand 4 KiB random writes a second, a device is suspended for ten seconds: the time from its resumption
+///            until it is in again, and the amount it was sent, relative to the amount written to it meanwhile
 ///
-/// Prints the medians of the figures, the median of the ratios of each round, and the 95 % interval of that median.
+/// Prints the medians of the figures, the median of the ratios of each round, and the 95 % confidence interval of that median.
 ///
 /// Examples:
 ///   cargo xtask healing                          six rounds in ./braid-healing
-///   cargo xtask healing --quick                  does it work at all? its figures mean little
+///   cargo xtask healing --quick                  a quick check that it works; its results mean little
 ///   cargo xtask healing --only away --rounds 3   one part of it
 #[derive(Parser)]
 #[command(name = "cargo xtask healing", verbatim_doc_comment, max_term_width = 130)]
 struct Arguments {
-    /// A folder on the disk in question; made if it is not there
+    /// A folder on the disk to be measured; created if it does not exist
     #[arg(long, default_value = "./braid-healing")]
     dir: PathBuf,
-    /// How often each part runs; from 6 on there are 95 % intervals [default: 6; with --quick 1]
+    /// Runs of each part; from 6 on there are 95 % confidence intervals [default: 6; with --quick 1]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// How long clients run at a time [default: 4; with --quick 1]
+    /// Duration of each run of the clients in seconds [default: 4; with --quick 1]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
-    /// Only these parts; may be given more than once
+    /// Measure only this part; may be given more than once
     #[arg(long, value_name = "NAME")]
     only: Vec<Part>,
     /// Bytes of the volume [default: 4GiB; with --quick 1GiB]
     #[arg(long, value_parser = size)]
     size: Option<u64>,
-    /// One short round on little data, to see that it works
+    /// One short round on little data, to check that it works
     #[arg(long)]
     quick: bool,
-    /// Also write every single figure to this file
+    /// Also write every figure to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Take this program instead of a release build of this tree
+    /// Use this program instead of a release build of this tree
     #[arg(long, value_name = "PATH")]
     braid: Option<PathBuf>,
 }
 
-/// What is measured.
+/// The parts of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Part {
-    /// A rebuild without other load, against a copy
+    /// A rebuild without other load, compared with a copy
     Idle,
-    /// What users keep while a device is rebuilt
+    /// The speed of clients while a device is rebuilt
     Clients,
     /// A device that was unavailable for ten seconds
     Unavailable,
@@ -83,20 +83,19 @@ enum Part {
 /// One figure of one round.
 #[derive(Clone, Copy, Debug)]
 pub struct Figure {
-    /// Of what.
+    /// The name of the figure.
     pub what: &'static str,
-    /// In which round.
     pub round: u32,
-    /// What was found.
+    /// The measured value.
     pub found: f64,
-    /// What it is compared with.
+    /// The value it is compared with.
     pub beside: f64,
 }
 
-/// What is shown of a figure.
+/// The presentation of a figure.
 struct Row {
     what: &'static str,
-    /// What must be reached, and whether less is better.
+    /// The required value, and whether it is an upper limit.
     wanted: f64,
     limit: bool,
     found: &'static str,
@@ -115,7 +114,7 @@ const ROWS: [Row; 9] = [
     Row { what: rounds::SENT, wanted: 2.0, limit: true, found: "MiB sent", beside: "MiB written to it" },
 ];
 
-/// Measures, and prints what was found.
+/// Measures, and prints the results.
 pub fn run(arguments: impl Iterator<Item = String>) -> Result<()> {
     let arguments = Arguments::parse_from(std::iter::once("cargo xtask healing".to_string()).chain(arguments));
     let quick = arguments.quick;
@@ -137,7 +136,7 @@ pub fn run(arguments: impl Iterator<Item = String>) -> Result<()> {
         let fio = Fio::new(folder.path(), &settings, &interrupt);
         let mut array = Array::new(&program, folder.path(), settings.size, &interrupt);
         array.start(Placement::Processes)?;
-        progress.say(&format!("writing the volume full: {}", format_size(settings.size)));
+        progress.say(&format!("filling the volume: {}", format_size(settings.size)));
         fio.fill(&Target::Nbd(array.uri()?))?;
         array.settle()?;
         let size = device_bytes(settings.size);
@@ -156,7 +155,7 @@ pub fn run(arguments: impl Iterator<Item = String>) -> Result<()> {
         }
         array.stop()
     })();
-    // What was measured until then is worth showing in any case.
+    // Results of the completed rounds are printed in any case.
     if !figures.is_empty() {
         print!("{}", text_of(&figures));
         if let Some(file) = &arguments.json {
@@ -184,7 +183,7 @@ fn text_of(figures: &[Figure]) -> String {
             (wanted, false) => format!("at least {wanted}"),
         };
         let found = format!("{found:.1} {}", row.found);
-        // What is compared with nothing has no ratio.
+        // A figure without a reference has no ratio.
         let ratio = if row.beside.is_empty() { spread } else { format!("{ratio:.2}{spread}") };
         cells.push(vec![row.what.to_string(), found, beside, ratio, wanted]);
     }

@@ -28,30 +28,30 @@ const HEAL_WAIT: Duration = Duration::from_secs(180);
 const READ: Load = Load { rw: "randread", block: 4 << 10 };
 const WRITE: Load = Load { rw: "randwrite", block: 4 << 10 };
 
-/// Of a part of the volume, one device in four of the data holds a fourth; and the parity is as much.
+/// Of a range of the volume, each of the four data units of a stripe holds a quarter; the parity unit has the same size.
 const DATA_UNITS: u64 = DEVICES - 1;
 
-/// The device that is unavailable, and how long; and how many writes a second come meanwhile.
+/// The device that is suspended.
 const AWAY_DEVICE: u64 = 2;
 const AWAY: Duration = Duration::from_secs(10);
 const WRITES_PER_SECOND: u64 = 1000;
-/// Before it goes, and after it has come back.
+/// The time before it is suspended, and after it has returned.
 const AROUND: Duration = Duration::from_secs(3);
 /// Devices that a small write changes.
 const WRITTEN_OF: u64 = 2;
 
-/// What the rounds need.
+/// The state of the rounds.
 pub struct Rounds<'a> {
     fio: &'a Fio<'a>,
     interrupt: &'a Interrupt,
     folder: &'a Path,
     /// Bytes of a device's file.
     device_bytes: u64,
-    /// Bytes that a device holds of the volume.
+    /// Bytes of the volume that a device holds.
     held: u64,
-    /// A file of as many bytes as the volume.
+    /// A file of the same size as the volume.
     raw: PathBuf,
-    /// How many disks were replaced.
+    /// The number of disks replaced so far.
     replaced: u64,
 }
 
@@ -70,7 +70,7 @@ impl<'a> Rounds<'a> {
         Ok(Rounds { fio, interrupt, folder, device_bytes, held, raw, replaced: 0 })
     }
 
-    /// A rebuild, and what it moves without an array; one after the other.
+    /// A rebuild, followed by the same transfer without an array.
     pub fn idle(&mut self, round: u32, array: &Array<'_>, figures: &mut Vec<Figure>) -> Result<()> {
         let (mut rebuilt, mut moved, mut copied) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
         for step in 0..2 {
@@ -92,7 +92,7 @@ impl<'a> Rounds<'a> {
         Ok(())
     }
 
-    /// Users alone, and beside a rebuild.
+    /// Clients alone, and during a rebuild.
     pub fn clients(&mut self, round: u32, array: &Array<'_>, figures: &mut Vec<Figure>) -> Result<()> {
         let (mut alone, mut beside) = (None, None);
         for step in 0..2 {
@@ -107,7 +107,7 @@ impl<'a> Rounds<'a> {
             let took = begun.elapsed();
             let member_state = array.told(&["status"])?;
             let done = member_state["devices"][old.device as usize]["healing"]["done"].as_u64();
-            let Some(done) = done else { bail!("the rebuild ended before the load did: take a larger --size") };
+            let Some(done) = done else { bail!("the rebuild ended before the load did: use a larger --size") };
             let found = done as f64 / (1 << 20) as f64 / took.as_secs_f64();
             figures.push(Figure { what: PACE, round, found, beside: 1.0 });
             self.rebuilt(array, &old)?;
@@ -124,7 +124,7 @@ impl<'a> Rounds<'a> {
         Ok(())
     }
 
-    /// A device stands still for a while, and comes back.
+    /// A device is suspended for a while, and returns.
     pub fn unavailable(&mut self, round: u32, array: &Array<'_>, figures: &mut Vec<Figure>) -> Result<()> {
         let status = array.told(&["status"])?;
         let pid = status["devices"][AWAY_DEVICE as usize]["pid"].as_u64().context("the device is down")?;
@@ -148,7 +148,7 @@ impl<'a> Rounds<'a> {
         let until = begun.elapsed();
         load.ended(all + HEAL_WAIT, self.interrupt)?;
         let written = self.writes_within(&log, from, until)? * 4096.0 * WRITTEN_OF as f64 / DEVICES as f64;
-        let sent = back["figures"]["bytes"].as_u64().context("the event says how much was brought")? as f64;
+        let sent = back["figures"]["bytes"].as_u64().context("the event has no number of bytes")? as f64;
         let seconds = (back["unix_millis"].as_u64().unwrap_or_default() - returned) as f64 / 1e3;
         let mib = (1 << 20) as f64;
         figures.push(Figure { what: BACK, round, found: seconds, beside: 1.0 });
@@ -161,7 +161,7 @@ impl<'a> Rounds<'a> {
         Ok((self.fio.run(&target, READ, seed)?, self.fio.run(&target, WRITE, seed)?))
     }
 
-    /// Puts an empty disk in a device's place. Returns when it is being rebuilt.
+    /// Replaces a device's disk with an empty one. Returns when the rebuild has begun.
     fn replace(&mut self, array: &Array<'_>) -> Result<Replaced> {
         let device = self.replaced % DEVICES;
         self.replaced += 1;
@@ -177,7 +177,7 @@ impl<'a> Rounds<'a> {
         Ok(Replaced { device, begun, old })
     }
 
-    /// Waits until a rebuild is over. Returns how long it took in all.
+    /// Waits until a rebuild has ended. Returns its duration.
     fn rebuilt(&self, array: &Array<'_>, replaced: &Replaced) -> Result<Duration> {
         let ended = self.await_event(array, "rebuild-ended", replaced.device, replaced.begun)?;
         let ended = ended["unix_millis"].as_u64().context("an event has a time")?;
@@ -186,7 +186,7 @@ impl<'a> Rounds<'a> {
         Ok(Duration::from_millis(ended - replaced.begun))
     }
 
-    /// Waits for an event of this kind, of this device, not before `since`.
+    /// Waits for an event of this kind, about this device, at or after `since`.
     fn await_event(&self, array: &Array<'_>, kind: &str, device: u64, since: u64) -> Result<Value> {
         let begun = Instant::now();
         loop {
@@ -204,7 +204,7 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// How many writes fio's log tells of between two moments.
+    /// The number of writes in fio's log between two times.
     fn writes_within(&self, log: &Path, from: Duration, until: Duration) -> Result<f64> {
         let path = log.with_file_name("away_iops.1.log");
         let text = std::fs::read_to_string(&path).with_context(|| format!("can't read {}", path.display()))?;
@@ -222,12 +222,12 @@ impl<'a> Rounds<'a> {
     }
 }
 
-/// A disk that is being filled with what another held.
+/// A disk that is being rebuilt in place of another one.
 struct Replaced {
     device: u64,
-    /// When, in milliseconds since 1970.
+    /// When the rebuild began, in milliseconds since 1970.
     begun: u64,
-    /// The file of the disk before.
+    /// The file of the previous disk.
     old: PathBuf,
 }
 
