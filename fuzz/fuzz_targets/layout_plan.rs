@@ -1,4 +1,4 @@
-//! Plans of writes and reads, carried out on devices in memory, against a flat row of bytes.
+//! Plans of writes and reads, executed on devices in memory, and compared with a flat array of bytes.
 #![no_main]
 
 use arbitrary::Arbitrary;
@@ -8,7 +8,7 @@ use braid_wire::{Content, Piece};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-/// Small, so that writes meet.
+/// Small, so that writes overlap.
 const VOLUME_BYTES: u64 = 48 * BLOCK_BYTES as u64;
 
 #[derive(Arbitrary, Debug)]
@@ -27,7 +27,7 @@ enum Step {
     Read { offset: u32, length: u32 },
 }
 
-/// Block by block, as written; what is not there is a hole.
+/// The written blocks of each device; other blocks are holes.
 type Devices = Vec<BTreeMap<u64, Bytes>>;
 
 libfuzzer_sys::fuzz_target!(|run: Run| {
@@ -37,7 +37,7 @@ libfuzzer_sys::fuzz_target!(|run: Run| {
         _ => Scheme::Raid5 { data: 2 + usize::from(run.width % 6) },
     };
     let devices = scheme.width() + usize::from(run.more_devices % 9);
-    let layout = Layout::new(scheme, devices, 1 << (run.unit % 4)).expect("a layout as they are allowed");
+    let layout = Layout::new(scheme, devices, 1 << (run.unit % 4)).expect("the layout is valid");
     let mut devices: Devices = vec![BTreeMap::new(); devices];
     let mut flat = vec![0; VOLUME_BYTES as usize];
     for step in run.steps {
@@ -82,7 +82,7 @@ fn write(layout: &Layout, devices: &mut Devices, offset: u64, length: u64, new: 
                 match &content {
                     Content::Data(data) => devices[position].insert(block, data.slice(start..start + BLOCK_BYTES)),
                     Content::Hole => devices[position].remove(&block),
-                    Content::Present | Content::Header { .. } | Content::Lost => panic!("nobody can write that"),
+                    Content::Present | Content::Header { .. } | Content::Lost => panic!("plans never write that"),
                 };
             }
         }

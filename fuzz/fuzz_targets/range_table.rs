@@ -1,4 +1,4 @@
-//! The table of ranges against a plain list.
+//! The range table, compared with a plain list.
 #![no_main]
 
 use arbitrary::Arbitrary;

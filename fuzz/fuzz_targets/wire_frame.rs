@@ -1,4 +1,4 @@
-//! Any bytes in place of a frame between nodes.
+//! Arbitrary bytes as a frame between nodes.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| braid_wire::fuzzing::wire_frame(data));

@@ -1,4 +1,4 @@
-//! Any description in a frame whose header and checksum are in order.
+//! Arbitrary message descriptions in a frame with a valid header and checksum.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| braid_wire::fuzzing::wire_message(data));

@@ -1,5 +1,5 @@
-//! A load of compare-and-swaps for etcd: each client has a key of its own, and gives it one value after the other in transactions that compare
-//! the value first. All of them succeed. Prints one JSON object.
+//! A load generator for etcd: each client has its own key, and replaces its value in transactions that compare the value first. All
+//! transactions succeed. Prints one JSON object.
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
@@ -11,19 +11,19 @@ use tokio::task::JoinSet;
 /// Compare-and-swaps on distinct keys of an etcd server
 #[derive(Parser)]
 struct Arguments {
-    /// Where the server listens
+    /// The address of the server
     #[arg(long, default_value = "http://127.0.0.1:2379")]
     endpoint: String,
-    /// How many clients swap at once, each on a key of its own
+    /// Concurrent clients, each with its own key
     #[arg(long, default_value_t = 32)]
     clients: usize,
-    /// How many connections they share
+    /// Connections shared by the clients
     #[arg(long, default_value_t = 32)]
     connections: usize,
-    /// How long to measure
+    /// Duration of the measurement in seconds
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
-    /// Bytes of a value
+    /// Size of a value in bytes
     #[arg(long, default_value_t = 8)]
     bytes: usize,
 }
@@ -59,7 +59,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// One client: the latencies in nanoseconds of what it did between the two times.
+/// One client: returns the latencies in nanoseconds of the transactions that completed between the two times.
 async fn swap(mut client: Client, number: usize, bytes: usize, from: Instant, until: Instant) -> Result<Histogram<u64>> {
     let key = format!("swap-{number}");
     let value = |count: u64| -> Vec<u8> {
@@ -77,7 +77,7 @@ async fn swap(mut client: Client, number: usize, bytes: usize, from: Instant, un
         let compare = Compare::value(key.clone(), CompareOp::Equal, value(count));
         let put = TxnOp::put(key.clone(), value(count + 1), None);
         let answer = client.txn(Txn::new().when([compare]).and_then([put])).await?;
-        ensure!(answer.succeeded(), "nobody else swaps {key}, and yet it has another value");
+        ensure!(answer.succeeded(), "the transaction on {key} failed, though no other client writes the key");
         if begun >= from {
             latencies.record(begun.elapsed().as_nanos() as u64)?;
         }

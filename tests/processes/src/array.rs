@@ -1,4 +1,4 @@
-//! A whole array in a folder of its own, as `braid up` runs it.
+//! A whole array in a temporary folder, run by `braid up`.
 
 use crate::Scratch;
 use crate::daemon::{Daemon, has_ended_within, signal};
@@ -9,42 +9,42 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Five devices, small enough to be checked block by block in a moment.
+/// Arguments for five devices that are small enough to be checked block by block quickly.
 pub const SMALL: [&str; 4] = ["--size", "64MiB", "--volume", "vol0:32MiB"];
-/// Bytes of the volume of a small array.
+/// Bytes of a small array's volume.
 pub const SMALL_BYTES: u64 = 32 << 20;
 
-/// Leases of the tests' arrays. Those that are about leases have the default ([`Array::patient`]).
+/// The lease of the tests' arrays. Tests about leases use the default ([`Array::patient`]).
 pub const LEASE: Duration = Duration::from_secs(1);
-/// Leases of arrays that were not told otherwise.
+/// The default lease.
 pub const LEASE_DEFAULT: Duration = Duration::from_secs(4);
 
-/// How long devices may take to end after their supervisor, or to be started again.
+/// How long devices may take to end after their supervisor, or to be restarted.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// An array and the process that keeps it up. Ends with it, whatever happens.
+/// An array and the process that runs it. The process is killed when this is dropped.
 #[derive(Debug)]
 pub struct Array {
-    // Dropped in this order: the folder last.
+    // Fields are dropped in this order: the folder last.
     supervisor: Option<Daemon>,
     dir: PathBuf,
-    /// With short leases.
+    /// True for short leases.
     hasty: bool,
     scratch: Scratch,
 }
 
 impl Array {
-    /// A small one.
+    /// A small array.
     pub fn small() -> Array {
         Array::up(&SMALL)
     }
 
-    /// A small one with leases as long as users have them.
+    /// A small array with the default lease.
     pub fn patient() -> Array {
         Array::new(false, &SMALL)
     }
 
-    /// A fresh one with these arguments.
+    /// A new array, started with these arguments.
     pub fn up(arguments: &[&str]) -> Array {
         Array::new(true, arguments)
     }
@@ -56,26 +56,26 @@ impl Array {
         array
     }
 
-    /// A fresh one with these arguments in a folder that somebody else takes care of.
+    /// A new array, started with these arguments in a folder that the caller removes.
     pub fn up_in(dir: &Path, arguments: &[&str]) -> Array {
         let mut array = Array { supervisor: None, dir: dir.to_path_buf(), hasty: true, scratch: Scratch::new() };
         array.start(arguments);
         array
     }
 
-    /// Brings it up again, after `down`, `kill` or `try_start`.
+    /// Starts it again, after `down`, `kill` or `try_start`.
     pub fn start(&mut self, arguments: &[&str]) {
         self.try_start(arguments).unwrap_or_else(|outcome| panic!("{outcome}"));
     }
 
-    /// The same, where it may fail.
+    /// Like [`Array::start`], but may fail.
     pub fn try_start(&mut self, arguments: &[&str]) -> Result<(), Outcome> {
         self.try_start_by(&[], arguments)
     }
 
-    /// The same, by a program that does something first ([`Daemon::start_by`]).
+    /// Like [`Array::try_start`], by a program that does something first ([`Daemon::start_by`]).
     pub fn try_start_by(&mut self, launcher: &[&str], arguments: &[&str]) -> Result<(), Outcome> {
-        assert!(self.supervisor.is_none(), "it is up");
+        assert!(self.supervisor.is_none(), "it is running");
         let dir = path_text(&self.dir).to_string();
         let lease: &[&str] = if self.hasty { &["--lease", "1s"] } else { &[] };
         let all = [&["up", "--dir", &dir, "--port", "0", "--json"], lease, arguments].concat();
@@ -83,32 +83,32 @@ impl Array {
         Ok(())
     }
 
-    /// Where it lies.
+    /// The array's folder.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Room for the test's own files.
+    /// A folder for the test's own files.
     pub fn scratch(&self) -> &Scratch {
         &self.scratch
     }
 
-    /// The process that keeps it up.
+    /// The process that runs it.
     pub fn supervisor(&self) -> &Daemon {
-        self.supervisor.as_ref().expect("it is up")
+        self.supervisor.as_ref().expect("it is running")
     }
 
-    /// What `braid up` said once it was ready.
+    /// The announcement of `braid up` that it is ready.
     pub fn ready(&self) -> &Value {
         &self.supervisor().ready
     }
 
-    /// Where the supervisor's own server serves the first volume.
+    /// The address of the first volume on the supervisor's own NBD server.
     pub fn nbd(&self) -> String {
         text(&self.ready()["volumes"][0]["nbd"])
     }
 
-    /// One more NBD server, a host of its own, and where it serves the first volume.
+    /// Starts another NBD server, with a host of its own. Returns it with the address of the first volume.
     pub fn host(&self) -> (Daemon, String) {
         let arguments = ["nbd", "--array", path_text(&self.dir), "--listen", "127.0.0.1:0", "--json"];
         let daemon =
@@ -122,33 +122,33 @@ impl Array {
         braid(&[arguments, &["--array", path_text(&self.dir), "--json"]].concat())
     }
 
-    /// `braid status` of the array while it is up.
+    /// The output of `braid status`, which must succeed.
     pub fn status(&self) -> Value {
         self.braid(&["status"]).done().json()
     }
 
-    /// The process of a device, as it is now.
+    /// The current process of a device.
     pub fn device_pid(&self, device: usize) -> u32 {
         number(&self.status()["devices"][device]["pid"]) as u32
     }
 
-    /// The process of the monitor, as it is now.
+    /// The current process of the monitor.
     pub fn monitor_pid(&self) -> u32 {
         number(&self.status()["monitor"]["pid"]) as u32
     }
 
-    /// How a device stands: `in`, `unavailable`, `returning`, `out`.
+    /// The membership state of a device: `in`, `unavailable`, `returning`, `out`.
     pub fn member_state(&self, device: usize) -> String {
         text(&self.status()["devices"][device]["member_state"])
     }
 
-    /// Waits until a volume is in this state, such as `healthy` or `degraded`. Returns the status that says so.
+    /// Waits until a volume is in this state, such as `healthy` or `degraded`. Returns the status with that state.
     #[track_caller]
     pub fn await_volume(&self, volume: usize, state: &str) -> Value {
         self.await_status(&format!("volume {volume} is {state}"), |status| status["volumes"][volume]["state"] == state)
     }
 
-    /// The processes of all devices, as they were when the array was ready.
+    /// The processes of all devices when the array was ready.
     pub fn first_device_pids(&self) -> Vec<u32> {
         let devices = self.ready()["devices"].as_array().expect("devices are listed");
         devices.iter().filter_map(|device| device["pid"].as_u64()).map(|pid| pid as u32).collect()
@@ -159,7 +159,7 @@ impl Array {
         self.dir.join(format!("device-{device}.braid"))
     }
 
-    /// `kill -9` of a device's process. Returns when it serves again, and how long that took.
+    /// `kill -9` of a device's process. Waits until the device serves again, and returns how long that took.
     pub fn kill_device(&self, device: usize) -> Duration {
         let pid = self.device_pid(device);
         let begun = Instant::now();
@@ -171,7 +171,7 @@ impl Array {
         begun.elapsed()
     }
 
-    /// Asks for the status again and again until it is as wished. Returns it as it was then.
+    /// Polls the status until the condition holds. Returns that status.
     #[track_caller]
     pub fn await_status(&self, what: &str, wished: impl Fn(&Value) -> bool) -> Value {
         let begun = Instant::now();
@@ -180,11 +180,11 @@ impl Array {
             if wished(&status) {
                 return status;
             }
-            assert!(begun.elapsed() < LIMIT, "after {LIMIT:?} still not: {what}: {status:#}");
+            assert!(begun.elapsed() < LIMIT, "timed out after {LIMIT:?}: {what}: {status:#}");
         }
     }
 
-    /// Waits until the supervisor's host has renewed its lease so often: as often, it has looked whose leases have run out.
+    /// Waits until the supervisor's host has renewed its lease this many times: at each renewal, it checks for expired leases.
     #[track_caller]
     pub fn await_renewals(&self, times: u32) {
         let is_supervisor = |host: &&Value| number(&host["pid"]) as u32 == self.supervisor().pid();
@@ -199,29 +199,29 @@ impl Array {
         }
     }
 
-    /// Compares every stripe of a volume with its parity, and every unit with what the others say of it.
+    /// Compares every stripe of a volume with its parity, and every unit with its reconstruction from the others.
     #[track_caller]
     pub fn assert_sound(&self, volume: &str) {
         let stripes = number(&self.braid(&["volume", "info", volume]).done().json()["stripes"]);
         let found = self.braid(&["volume", "check", volume, "--reconstruct"]).done().json();
-        assert!(stripes > 0, "there is something to check");
+        assert!(stripes > 0, "the volume has stripes");
         assert_eq!(number(&found["stripes"]), stripes, "every stripe is checked: {found}");
         assert_eq!(number(&found["bad"]), 0, "{found}");
         assert_eq!(number(&found["unreadable"]), 0, "{found}");
         assert_eq!(number(&found["unchecked"]), 0, "{found}");
     }
 
-    /// `braid down`: all processes end, and say that all is well.
+    /// `braid down`: all processes must end successfully.
     #[track_caller]
     pub fn down(&mut self) {
         let pids = self.first_device_pids();
         self.braid(&["down"]).done();
         let supervisor = self.supervisor.take().expect("it was up");
-        assert_eq!(supervisor.ended(), Some(0), "`up` ends well when it is told to");
+        assert_eq!(supervisor.ended(), Some(0), "`up` succeeds when it is told to end");
         gone(&pids);
     }
 
-    /// `kill -9` of everything at once.
+    /// `kill -9` of all processes.
     pub fn kill(&mut self) {
         let status = self.status();
         let devices = status["devices"].as_array().expect("devices are listed");
@@ -239,27 +239,27 @@ impl Array {
         gone(&pids);
     }
 
-    /// Sends a signal to the supervisor, and takes it out of this array's care.
+    /// Takes the supervisor out of this array's care.
     pub fn give_away_supervisor(&mut self) -> Daemon {
         self.supervisor.take().expect("it is up")
     }
 }
 
-/// Every one of these processes ends, soon.
+/// Checks that all of these processes end soon.
 #[track_caller]
 pub fn gone(pids: &[u32]) {
     for pid in pids {
-        assert!(has_ended_within(*pid, LIMIT), "process {pid} still runs");
+        assert!(has_ended_within(*pid, LIMIT), "process {pid} is still running");
     }
 }
 
-/// A number in what a command said.
+/// A number in a command's output.
 #[track_caller]
 pub fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("a number was expected, not {value}"))
 }
 
-/// A text in what a command said.
+/// A string in a command's output.
 #[track_caller]
 pub fn text(value: &Value) -> String {
     value.as_str().unwrap_or_else(|| panic!("a text was expected, not {value}")).to_string()

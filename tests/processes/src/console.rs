@@ -1,8 +1,8 @@
-//! The commands in the pages of the repository: the blocks marked `console`, what is in them, and how they are run.
+//! Commands in the pages of the repository: parses the blocks marked `console`, and runs them.
 //!
-//! A line of such a block is `$ COMMAND   # comment`. The comment may say what the test must know: `status 1: …` is the expected exit
-//! status, `leave it running` starts a server, `until Ctrl-C` interrupts the command after a second. A block that begins with
-//! ```` ```console norun: REASON ```` is not run. The commands of a page share one folder and one array, and run in their order.
+//! A line of such a block is `$ COMMAND   # comment`. Some comments direct the test: `status 1: …` is the expected exit status, `leave it
+//! running` starts a server, `until Ctrl-C` interrupts the command after a second. A block that begins with
+//! ```` ```console norun: REASON ```` is not run. The commands of a page are run in their order, in one folder with one array.
 
 use crate::program::{Outcome, braid, braid_bin, run};
 use crate::scratch::{Scratch, path_text};
@@ -13,27 +13,27 @@ use std::path::{Path, PathBuf};
 /// A block of a page.
 #[derive(Debug)]
 pub struct Block {
-    /// The language it is marked with: `console`, or `sh` for a part of a script.
+    /// The language in its mark: `console`, or `sh` for a part of a script.
     pub language: String,
-    /// Why it is not run, if it is not.
+    /// Why it is not run; none if it is.
     pub norun: Option<String>,
-    /// What is in it.
+    /// Its commands.
     pub commands: Vec<Command>,
 }
 
 /// A command of a block.
 #[derive(Debug)]
 pub struct Command {
-    /// Where it stands in its page.
+    /// The line in the page.
     pub line: usize,
-    /// What is typed.
+    /// The command line.
     pub text: String,
-    /// What is said of it.
+    /// The comment after it.
     pub comment: String,
 }
 
 impl Command {
-    /// The exit status that it must end with.
+    /// The expected exit status.
     fn status(&self) -> i32 {
         let said = self.comment.strip_prefix("status ").and_then(|rest| rest.split_once([':', ',']));
         said.and_then(|(status, _)| status.parse().ok()).unwrap_or(0)
@@ -53,7 +53,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace is there")
 }
 
-/// The pages that people read, by their names in the repository.
+/// The pages for readers, by their paths in the repository.
 pub fn pages() -> Vec<String> {
     let mut pages = Vec::new();
     let mut folders = ["docs", "bugs", "benches", "fuzz", "peers"].map(|name| root().join(name)).to_vec();
@@ -73,7 +73,7 @@ pub fn pages() -> Vec<String> {
     pages
 }
 
-/// The blocks of a page with commands for a shell. An error says which line can't be understood.
+/// The blocks of a page with commands for a shell. An error names the line that can't be parsed.
 pub fn blocks(page: &str) -> Result<Vec<Block>, String> {
     let mut blocks = Vec::new();
     let mut block: Option<Block> = None;
@@ -127,7 +127,7 @@ fn split_comment(line: &str) -> (String, String) {
     (line.trim().to_string(), String::new())
 }
 
-/// The simple commands of a command line, in words: those of pipes, lists and `$(…)`, too.
+/// The simple commands of a command line, in words, including those of pipes, lists and `$(…)`.
 fn simple_commands(line: &str) -> Vec<Vec<String>> {
     let mut commands = vec![Vec::new()];
     let (mut word, mut has_word, mut quote) = (String::new(), false, None);
@@ -159,8 +159,8 @@ fn simple_commands(line: &str) -> Vec<Vec<String>> {
     commands
 }
 
-/// What is wrong with a command as the programs understand their command lines; nothing is executed. The program parses the words up to
-/// `--help`, which is put behind them: it refuses options and values that it does not know.
+/// Checks a command with the programs' own parsers, without executing it. Returns what is wrong. `braid` parses the words up to `--help`,
+/// which is appended: it refuses unknown options and values.
 pub fn mistake(line: &str) -> Option<String> {
     let chores = std::fs::read_to_string(root().join("xtask/src/main.rs")).expect("a source file can be read");
     for command in simple_commands(line) {
@@ -188,7 +188,7 @@ pub fn mistake(line: &str) -> Option<String> {
     None
 }
 
-/// Replacements in commands, so that they are quick: what takes its time by a number takes less of it.
+/// Replacements that make commands quick: they reduce durations and sizes.
 const SHORTER: [(&str, &str); 4] = [
     ("--size=128m", "--size=8m"),
     ("--size=64m", "--size=8m"),
@@ -196,14 +196,14 @@ const SHORTER: [(&str, &str); 4] = [
     ("--runtime=20", "--runtime=5"),
 ];
 
-/// Files that pages name and readers have.
+/// Files that the pages assume.
 const FILES: &str = "\
 head -c 1000000 /dev/urandom > disk.img
 for name in backup.sh serve.sh; do printf '#!/bin/sh\\n' > $name && chmod +x $name; done
 echo text > report
 ";
 
-/// Runs the blocks of a page, in their order, in a folder of their own, with an array.
+/// Runs the blocks of a page in their order, in a temporary folder, with an array.
 pub fn run_page(blocks: &[Block]) -> Outcome {
     let scratch = Scratch::new();
     std::fs::write(scratch.path("page.sh"), script(blocks, &scratch)).expect("a script can be written");

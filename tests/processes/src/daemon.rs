@@ -1,4 +1,4 @@
-//! A process of `braid` that goes on running: started, watched, ended, killed.
+//! A long-running process of `braid`: starting it, reading its log, ending it, killing it.
 
 use crate::program::{Outcome, braid_bin};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -11,31 +11,31 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// How long one may take to be ready.
+/// How long a process may take until it is ready.
 const READY_LIMIT: Duration = Duration::from_secs(60);
-/// How long one may take to end when it is asked to.
+/// How long a process may take to end after it was asked to.
 const END_LIMIT: Duration = Duration::from_secs(40);
 
-/// A running process. Killed when it is dropped.
+/// A running process, killed when dropped.
 #[derive(Debug)]
 pub struct Daemon {
     child: Child,
     line: String,
     lines: Receiver<String>,
     log: PathBuf,
-    /// What it said once it was ready.
+    /// Its announcement that it is ready.
     pub ready: Value,
 }
 
 impl Daemon {
-    /// Starts `braid` with these arguments; its standard error goes to the file `log`. If it ends before it says that
-    /// it is ready, that is an outcome.
+    /// Starts `braid` with these arguments; its standard error goes to the file `log`. If it ends before it announces that it is ready, its
+    /// outcome is returned.
     pub fn start(arguments: &[&str], log: &Path) -> Result<Daemon, Outcome> {
         Daemon::start_by(&[], arguments, log)
     }
 
-    /// The same, where another program does something first, and then becomes `braid`: it is called with these words and what it is to
-    /// become.
+    /// Like [`Daemon::start`], by another program, the launcher, which does something first and then executes `braid`: its arguments are
+    /// these words, followed by the command line to execute.
     pub fn start_by(launcher: &[&str], arguments: &[&str], log: &Path) -> Result<Daemon, Outcome> {
         let errors = File::options().create(true).append(true).open(log).expect("a log can be written");
         let mut command = match launcher {
@@ -48,7 +48,7 @@ impl Daemon {
         };
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors).env_remove("BRAID_ARRAY");
         let mut child = command.spawn().expect("braid can be started");
-        let output = child.stdout.take().expect("it was asked for");
+        let output = child.stdout.take().expect("standard output is a pipe");
         let (tell, lines) = channel();
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
@@ -77,23 +77,23 @@ impl Daemon {
         })
     }
 
-    /// Its process.
+    /// The PID.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it has said on standard error so far.
+    /// Its output on standard error so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Asks it to end and waits. Returns its exit status.
+    /// Sends it a signal and waits until it ends. Returns its exit status.
     pub fn end(mut self, how: Signal) -> Option<i32> {
         signal(self.pid(), how);
         self.end_within(END_LIMIT)
     }
 
-    /// Waits for it to end by itself. Returns its exit status.
+    /// Waits until it ends by itself. Returns its exit status.
     pub fn ended(mut self) -> Option<i32> {
         self.end_within(END_LIMIT)
     }
@@ -106,7 +106,7 @@ impl Daemon {
 
     fn end_within(&mut self, limit: Duration) -> Option<i32> {
         let ended = has_ended_within(self.pid(), limit);
-        assert!(ended, "after {limit:?} it still runs: {}\n{}", self.line, self.log());
+        assert!(ended, "still running after {limit:?}: {}\n{}", self.line, self.log());
         self.child.wait().expect("it can be waited for").code()
     }
 }
@@ -121,15 +121,14 @@ impl Drop for Daemon {
     }
 }
 
-/// Sends a signal to a process that this test has started, or that its array has.
+/// Sends a signal to a process that the test or its array has started.
 pub fn signal(pid: u32, signal: Signal) {
-    kill_process(Pid::from_raw(pid as i32).expect("a process has a number"), signal).expect("the process is there");
+    kill_process(Pid::from_raw(pid as i32).expect("a PID is not zero"), signal).expect("the process exists");
 }
 
-/// Waits until a process, our child or not, has ended. False if it takes longer than `limit`.
+/// Waits until a process, a child of this one or not, has ended. Returns false if it takes longer than `limit`.
 pub fn has_ended_within(pid: u32, limit: Duration) -> bool {
-    let Ok(process) = pidfd_open(Pid::from_raw(pid as i32).expect("a process has a number"), PidfdFlags::empty())
-    else {
+    let Ok(process) = pidfd_open(Pid::from_raw(pid as i32).expect("a PID is not zero"), PidfdFlags::empty()) else {
         return true;
     };
     let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };

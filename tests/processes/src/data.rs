@@ -1,8 +1,8 @@
-//! Bytes that a seed decides.
+//! Pseudo-random data.
 
 use braid_base::Rng;
 
-/// `length` bytes of noise, the same for the same seed.
+/// `length` pseudo-random bytes, determined by the seed.
 pub fn noise(seed: u64, length: usize) -> Vec<u8> {
     let mut rng = Rng::new(seed);
     let mut bytes: Vec<u8> = (0..length.div_ceil(8)).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
@@ -10,7 +10,7 @@ pub fn noise(seed: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// The seed of this run: `$BRAID_SEED`, or a fresh one; printed, so that a failing test shows it.
+/// The seed of this run: `$BRAID_SEED`, or a new one. It is printed, so that the output of a failed test contains it.
 pub fn seed() -> u64 {
     let fresh = || std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos() as u64);
     let seed = std::env::var("BRAID_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or_else(fresh);

@@ -1,17 +1,17 @@
-//! Tests with real processes, disks and clients: what they share.
+//! Common code of the tests with real processes, disks and clients.
 //!
 //! | module | what |
 //! | --- | --- |
-//! | `program` | running `braid` and the clients that people use, with a time limit and all they said |
-//! | `daemon` | a process of `braid` that goes on running: started, watched, ended, killed |
-//! | `array` | a whole array in a folder of its own |
-//! | `nbd` | an NBD client of few words: blocking, and free to misbehave |
-//! | `load` | writers that know what must be on a volume, whatever happens to hosts and devices |
-//! | `data` | bytes that a seed decides |
-//! | `network` | networks of a test's own, whose links can be cut |
-//! | `console` | the commands in the pages of the repository, parsed and run |
-//! | `scenario` | commands and programs that use structures on one device, and are killed, as it is |
-//! | `scratch` | folders and mounts that go away by themselves |
+//! | `program` | runs `braid` and other programs, with a time limit, and captures their output |
+//! | `daemon` | a long-running process of `braid` |
+//! | `array` | a whole array in a temporary folder |
+//! | `nbd` | a minimal NBD client: blocking, and able to violate the protocol |
+//! | `load` | writers that know the expected content of a volume when hosts and devices fail |
+//! | `data` | pseudo-random data |
+//! | `network` | network namespaces whose links can be cut |
+//! | `console` | parses and runs the commands in the pages of the repository |
+//! | `scenario` | commands and programs that use structures on one device and are killed, as is the device |
+//! | `scratch` | temporary folders and mounts |
 //!
 //! The tests need the program built (`cargo xtask test` does that), the clients installed, and root for mounts.
 
@@ -35,16 +35,16 @@ pub use scratch::Scratch;
 
 use std::time::{Duration, Instant};
 
-/// True if tests are to run their long forms, as `cargo xtask soak` has it; otherwise a test takes some twenty seconds at most.
+/// True for the long forms of tests, as in `cargo xtask soak`; in the short form a test takes about twenty seconds at most.
 pub fn soak() -> bool {
     std::env::var_os("BRAID_SOAK").is_some()
 }
 
-/// Looks again and again until `condition` holds. For what nobody announces; fails when it takes too long.
+/// Polls until `condition` holds. For conditions that are not announced; fails after `limit`.
 pub fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !condition() {
-        assert!(begun.elapsed() < limit, "after {limit:?} still not: {what}");
+        assert!(begun.elapsed() < limit, "timed out after {limit:?}: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

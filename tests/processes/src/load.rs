@@ -1,8 +1,8 @@
-//! Writers that know what must be on a volume, whatever happens to hosts and devices.
+//! Writers that know the expected content of a volume when hosts and devices fail.
 //!
-//! The volume's first bytes are cut into cells, and each worker owns every n-th of them: so different workers write
-//! different parts of the same blocks and stripes at the same time, while each cell has one writer that knows what
-//! it must hold. A worker uses all hosts in turn; what it wrote through one it reads through another.
+//! The first bytes of the volume are divided into cells, and each worker owns every n-th cell: so different workers write different parts
+//! of the same blocks and stripes at the same time, while each cell has one writer that knows its expected content. A worker uses all
+//! hosts in turn, and reads through one host what it wrote through another.
 
 use crate::data::noise;
 use crate::nbd::{Client, Refusal};
@@ -12,34 +12,34 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What to do.
+/// The parameters of a load.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The servers to use.
+    /// The NBD servers to use.
     pub hosts: Vec<String>,
-    /// How many writers.
+    /// The number of writers.
     pub workers: usize,
-    /// How many cells in all.
+    /// The total number of cells.
     pub cells: usize,
-    /// Bytes of each. If that is no multiple of a block, writers meet within blocks.
+    /// Bytes of each cell. If that is no multiple of a block, several writers share a block.
     pub cell_bytes: usize,
-    /// Where the first one begins.
+    /// The offset of the first cell.
     pub begin: u64,
-    /// Whether servers may go away. A worker then goes on with those that are left, and ends without one.
+    /// True if servers may fail. A worker then continues with the others, and ends when none is left.
     pub hosts_may_go: bool,
-    /// Whether each worker stays with one server: the first with the first, and so on round. So a server that stands still stops
-    /// its own workers alone.
+    /// True if each worker uses one server: the first worker the first server, and so on in turn. Then a suspended server stops its own
+    /// workers alone.
     pub apart: bool,
-    /// Decides what is written where and when.
+    /// Determines the content, the cells and the order of writes.
     pub seed: u64,
 }
 
-/// Many operations; no test gets through with fewer before it goes on.
+/// The operations to wait for before a test continues.
 const SOME: u64 = 200;
-/// How long they may take.
+/// The time limit for them.
 const PROGRESS_LIMIT: Duration = Duration::from_secs(60);
 
-/// Writers at work.
+/// A running load.
 #[derive(Debug)]
 pub struct Load {
     shared: Arc<Shared>,
@@ -47,23 +47,23 @@ pub struct Load {
     plan: Plan,
 }
 
-/// What is known of the cells once the writers have ended.
+/// The expected content of the cells after the writers have ended.
 #[derive(Debug)]
 pub struct Record {
     plan: Plan,
     cells: Vec<Vec<Cell>>,
-    /// Operations that were answered.
+    /// Operations completed.
     pub operations: u64,
-    /// The longest that one took.
+    /// The longest operation.
     pub longest: Duration,
 }
 
-/// What one cell must hold.
+/// The expected content of one cell.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cell {
-    /// The last version that was acknowledged or seen; 0 before the first.
+    /// The last version that was acknowledged or read; 0 before the first.
     known: u64,
-    /// The last that was sent. Later ones than `known` were never answered: any of them may be there instead.
+    /// The last version that was sent. Versions above `known` were never acknowledged: each of them may be present instead.
     sent: u64,
 }
 
@@ -77,7 +77,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Done {
     operations: u64,
-    /// Those of each server.
+    /// Operations through each server.
     through: Vec<u64>,
     longest: Duration,
     longest_through: Vec<Duration>,
@@ -85,11 +85,11 @@ struct Done {
 }
 
 impl Load {
-    /// Sets them to work.
+    /// Starts the writers.
     pub fn start(plan: Plan) -> Load {
         let shared = Arc::new(Shared::default());
         {
-            let mut done = shared.done.lock().expect("nobody has it");
+            let mut done = shared.done.lock().expect("the lock is free");
             done.through = vec![0; plan.hosts.len()];
             done.longest_through = vec![Duration::ZERO; plan.hosts.len()];
         }
@@ -97,7 +97,7 @@ impl Load {
             .map(|number| {
                 let (shared, plan) = (shared.clone(), plan.clone());
                 std::thread::spawn(move || {
-                    // Told also when the worker panics: nobody waits in vain.
+                    // Recorded also when the worker panics, so that waiting tasks notice.
                     let _end = End(&shared);
                     Worker::new(&plan, number).work(&shared)
                 })
@@ -106,13 +106,13 @@ impl Load {
         Load { shared, workers, plan }
     }
 
-    /// Ends when some more operations were answered.
+    /// Waits until more operations have been completed.
     #[track_caller]
     pub fn go_on(&self) {
         self.await_more(|done| done.operations);
     }
 
-    /// Ends when one server has answered some more.
+    /// Waits until more operations have been completed through one server.
     #[track_caller]
     pub fn go_on_through(&self, host: usize) {
         self.await_more(|done| done.through[host]);
@@ -123,35 +123,34 @@ impl Load {
         let mut done = self.shared.done.lock().expect("no worker panics with it");
         let (wished, begun) = (count(&done) + SOME, Instant::now());
         while count(&done) < wished {
-            assert!(done.ended < self.plan.workers, "the writers have ended: their own words are above");
+            assert!(done.ended < self.plan.workers, "the writers have ended: their messages are above");
             assert!(begun.elapsed() < PROGRESS_LIMIT, "{SOME} operations took longer than {PROGRESS_LIMIT:?}");
             let waited = self.shared.progress.wait_timeout(done, Duration::from_secs(1));
             done = waited.expect("no worker panics with it").0;
         }
     }
 
-    /// The longest that one operation took since this was asked last.
+    /// The longest operation since the last call.
     pub fn take_longest(&self) -> Duration {
         std::mem::take(&mut self.shared.done.lock().expect("no worker panics with it").longest)
     }
 
-    /// The longest that one took through this server, since that was asked last.
+    /// The longest operation through this server since the last call.
     pub fn take_longest_through(&self, host: usize) -> Duration {
         std::mem::take(&mut self.shared.done.lock().expect("no worker panics with it").longest_through[host])
     }
 
-    /// Lets each end its operation.
+    /// Ends the writers after their current operations.
     pub fn stop(self) -> Record {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.ended()
     }
 
-    /// Waits until all have ended, because they were told to or have no server left.
+    /// Waits until all writers have ended, because they were told to or have no server left.
     #[track_caller]
     pub fn ended(self) -> Record {
         let joined: Vec<_> = self.workers.into_iter().map(JoinHandle::join).collect();
-        let cells =
-            joined.into_iter().map(|cells| cells.expect("a writer has failed: its own words are above")).collect();
+        let cells = joined.into_iter().map(|cells| cells.expect("a writer has failed: its message is above")).collect();
         let done = self.shared.done.lock().expect("no worker panics with it");
         Record { plan: self.plan, cells, operations: done.operations, longest: done.longest }
     }
@@ -169,7 +168,7 @@ struct End<'a>(&'a Shared);
 struct Worker<'a> {
     plan: &'a Plan,
     number: usize,
-    /// By their places in the plan.
+    /// With their index in the plan.
     hosts: Vec<(usize, Client)>,
     cells: Vec<Cell>,
     rng: Rng,
@@ -228,7 +227,7 @@ impl Worker<'_> {
 }
 
 impl Plan {
-    /// Where a cell of a worker lies, and what a version of it looks like.
+    /// The offset of a worker's cell, and the content of a version.
     fn cell(&self, worker: usize, index: usize, version: u64) -> (u64, Vec<u8>) {
         let cell = (index * self.workers + worker) as u64;
         let offset = self.begin + cell * self.cell_bytes as u64;
@@ -239,22 +238,22 @@ impl Plan {
         (offset, data)
     }
 
-    /// What is known of a cell after it was read.
+    /// The expected content of a cell after it was read.
     fn understand(&self, worker: usize, index: usize, cell: Cell, there: &[u8]) -> Cell {
         let seen = (cell.known..=cell.sent).find(|version| self.cell(worker, index, *version).1 == there);
         let Some(seen) = seen else {
             let older = (0..cell.known).rev().find(|version| self.cell(worker, index, *version).1 == there);
             let what = older.map_or("something that was never written".into(), |older| format!("version {older}"));
             let offset = self.cell(worker, index, 0).0;
-            panic!("cell {index} of writer {worker}, at {offset}: {what} is there, not one of {cell:?}");
+            panic!("cell {index} of writer {worker}, at {offset}: found {what}, but expected {cell:?}");
         };
-        // What was seen once stands: nothing older may come back.
+        // A version that was read once must not be replaced by an older one.
         Cell { known: seen, ..cell }
     }
 }
 
 impl Record {
-    /// Reads every cell through `uri`, and finds what was acknowledged in it; or what was sent and never answered.
+    /// Reads every cell through `uri`, and checks that it contains the acknowledged version, or a later one that was sent.
     #[track_caller]
     pub fn verify(&mut self, uri: &str) {
         let mut client = Client::open(uri);
@@ -262,7 +261,7 @@ impl Record {
         for (worker, cells) in self.cells.iter_mut().enumerate() {
             for (index, cell) in cells.iter_mut().enumerate() {
                 let (offset, _) = self.plan.cell(worker, index, 0);
-                let there = client.read(offset, self.plan.cell_bytes).expect("everything can be read");
+                let there = client.read(offset, self.plan.cell_bytes).expect("the whole volume can be read");
                 *cell = self.plan.understand(worker, index, *cell, &there);
                 versions += cell.known;
             }

@@ -1,19 +1,19 @@
-//! An NBD client of few words: blocking, with simple replies, and free to misbehave.
+//! A minimal NBD client: blocking, with simple replies, and able to violate the protocol.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// Why a request did not work.
+/// Why a request failed.
 #[derive(Debug)]
 pub enum Refusal {
-    /// The server said so; this is its error number.
+    /// The server reported this error number.
     Said(u32),
-    /// The connection is gone. What was asked for last may have happened or not.
+    /// The connection was closed. The last requests may have been executed or not.
     Gone(io::Error),
 }
 
-/// The error numbers that tests look for.
+/// Error numbers that tests check.
 pub const EIO: u32 = 5;
 /// See [`EIO`].
 pub const ENOSPC: u32 = 28;
@@ -23,15 +23,15 @@ const WRITE: u16 = 1;
 const FLUSH: u16 = 3;
 const TRIM: u16 = 4;
 
-/// Longer than any request may take; a test that runs into it has failed.
+/// The time limit of a request; a test that reaches it has failed.
 const ANSWER_LIMIT: Duration = Duration::from_secs(90);
 
-/// One connection to one export.
+/// A connection to one export.
 #[derive(Debug)]
 pub struct Client {
     stream: TcpStream,
     next_cookie: u64,
-    /// As the server says.
+    /// The size of the export.
     pub size: u64,
 }
 
@@ -41,7 +41,7 @@ impl Client {
         Client::try_open(uri).unwrap_or_else(|error| panic!("{uri}: {error}"))
     }
 
-    /// The same, where it may fail.
+    /// Like [`Client::open`], but may fail.
     pub fn try_open(uri: &str) -> io::Result<Client> {
         let (address, export) = parts(uri);
         let mut client = Client { stream: connect(address)?, next_cookie: 1, size: 0 };
@@ -68,25 +68,25 @@ impl Client {
         }
     }
 
-    /// Reads and waits.
+    /// Reads, and waits for the reply.
     pub fn read(&mut self, offset: u64, length: usize) -> Result<Vec<u8>, Refusal> {
         let cookie = self.send_read(offset, length).map_err(Refusal::Gone)?;
         self.finish(cookie, length)
     }
 
-    /// Writes and waits.
+    /// Writes, and waits for the reply.
     pub fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), Refusal> {
         let cookie = self.send_write(offset, data).map_err(Refusal::Gone)?;
         self.finish(cookie, 0).map(|_| ())
     }
 
-    /// Gives space back and waits.
+    /// Discards a range, and waits for the reply.
     pub fn trim(&mut self, offset: u64, length: u32) -> Result<(), Refusal> {
         let cookie = self.send(TRIM, offset, length, &[]).map_err(Refusal::Gone)?;
         self.finish(cookie, 0).map(|_| ())
     }
 
-    /// Flushes and waits.
+    /// Flushes, and waits for the reply.
     pub fn flush(&mut self) -> Result<(), Refusal> {
         let cookie = self.send(FLUSH, 0, 0, &[]).map_err(Refusal::Gone)?;
         self.finish(cookie, 0).map(|_| ())
@@ -102,13 +102,13 @@ impl Client {
         self.send(WRITE, offset, data.len() as u32, data)
     }
 
-    /// Sends the head of a write and only a part of its data, and hangs up.
+    /// Sends a write with only a part of its data, and closes the connection.
     pub fn vanish_in_mid_write(mut self, offset: u64, length: u32, data: &[u8]) {
         assert!(data.len() < length as usize, "a part, not all");
         self.send(WRITE, offset, length, data).expect("the server still listens");
     }
 
-    /// The cookie and error number of the next reply. For a read that worked, `take` its data next.
+    /// The cookie and error number of the next reply. The data of a successful read follow: get them with `take`.
     pub fn reply(&mut self) -> io::Result<(u64, u32)> {
         let head = self.take(16)?;
         assert_eq!(head[..4], [0x67, 0x44, 0x66, 0x98], "only simple replies were agreed on");
@@ -149,14 +149,14 @@ impl Client {
     }
 }
 
-/// Sends bytes that mean nothing, or half of something, and hangs up.
+/// Sends invalid or incomplete input, and closes the connection.
 pub fn send_garbage(address: &str, bytes: &[u8]) {
-    let mut stream = connect(address).expect("somebody listens");
-    // It may hang up on us before all is sent, and is right to do so.
+    let mut stream = connect(address).expect("a server listens");
+    // The server may close the connection before all is sent.
     let _ = stream.write_all(bytes);
 }
 
-/// `nbd://HOST:PORT/EXPORT` in parts: where, and what.
+/// Splits `nbd://HOST:PORT/EXPORT` into address and export.
 pub fn parts(uri: &str) -> (&str, &str) {
     let rest = uri.strip_prefix("nbd://").expect("TCP is what the tests use");
     rest.split_once('/').expect("an export is named")

@@ -1,7 +1,7 @@
-//! Networks of a test's own: name spaces with a link between them that can be cut, whole or in one direction.
+//! Network namespaces with a link between them that can be cut, in both directions or in one.
 //!
-//! A thread that has [entered](Namespace::enter) a name space takes along whatever it starts, threads and processes. A cut leaves the
-//! link up and drops what it carries: frames are sent to a neighbour that does not exist, so that nobody is told.
+//! Threads and processes started by a thread that has [entered](Namespace::enter) a namespace are in that namespace, too. A cut leaves the
+//! link up and drops its traffic: frames are sent to a neighbour that does not exist, so that no side is notified.
 
 use crate::program::run;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -9,16 +9,16 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Nobody's.
+/// An address that no interface has.
 const NO_NEIGHBOUR: &str = "02:00:00:00:0b:ad";
 
-/// A network name space with a loopback device; gone in the end.
+/// A network namespace with a loopback device, removed when dropped.
 #[derive(Debug)]
 pub struct Namespace {
     name: String,
 }
 
-/// Two name spaces, and a link between them.
+/// Two namespaces, and a link between them.
 #[derive(Debug)]
 pub struct Link {
     /// The end at [`Link::NEAR`].
@@ -27,14 +27,14 @@ pub struct Link {
     pub far: Namespace,
 }
 
-/// What a cut link carries no more.
+/// The directions in which a link is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// Anything.
+    /// Both directions.
     Whole,
-    /// What the near end sends.
+    /// Frames sent by the near end.
     ToFar,
-    /// What the far end sends.
+    /// Frames sent by the far end.
     ToNear,
 }
 
@@ -50,20 +50,20 @@ impl Namespace {
         Some(namespace)
     }
 
-    /// The rest of this thread, and all that it starts, is in this name space.
+    /// Moves this thread into the namespace, with all that it starts.
     pub fn enter(&self) {
         let file = File::open(format!("/run/netns/{}", self.name)).expect("it is there");
-        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may enter it");
+        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may enter a namespace");
     }
 
-    /// Does something in it, in a thread of its own.
+    /// Runs a closure in the namespace, in a new thread.
     pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
                 self.enter();
                 work()
             });
-            thread.join().expect("its own words are above")
+            thread.join().expect("the thread's message is above")
         })
     }
 
@@ -79,20 +79,20 @@ impl Drop for Namespace {
 }
 
 impl Link {
-    /// Where the near end can be reached.
+    /// The address of the near end.
     pub const NEAR: &str = "10.77.0.1";
-    /// Where the far end can be reached.
+    /// The address of the far end.
     pub const FAR: &str = "10.77.0.2";
 
-    /// A fresh one; none, with a word why, where the system does not permit it.
+    /// A new link; none, with a message, where the system does not permit it.
     pub fn new() -> Option<Link> {
         let (Some(near), Some(far)) = (Namespace::new(), Namespace::new()) else {
-            eprintln!("SKIPPED: no network name spaces can be made here (root is needed, and the kernel's leave)");
+            eprintln!("SKIPPED: network namespaces can't be created here (this needs root, and support in the kernel)");
             return None;
         };
         let pair = ["link", "add", "veth0", "netns", &near.name, "type", "veth", "peer", "name", "veth0", "netns"];
         if run("ip", &[&pair[..], &[&far.name]].concat()).status != Some(0) {
-            eprintln!("SKIPPED: no links between network name spaces can be made here");
+            eprintln!("SKIPPED: links between network namespaces can't be created here");
             return None;
         }
         for (end, address) in [(&near, Link::NEAR), (&far, Link::FAR)] {
@@ -102,7 +102,7 @@ impl Link {
         Some(Link { near, far })
     }
 
-    /// Carries that no more.
+    /// Cuts the link.
     pub fn cut(&self, cut: Cut) {
         let lose = |end: &Namespace, to: &str| {
             end.ip(&["neighbour", "replace", to, "lladdr", NO_NEIGHBOUR, "dev", "veth0", "nud", "permanent"]);
@@ -115,10 +115,10 @@ impl Link {
         }
     }
 
-    /// Carries everything again.
+    /// Restores the link in both directions.
     pub fn heal(&self) {
         for (end, to) in [(&self.near, Link::FAR), (&self.far, Link::NEAR)] {
-            // It may not have been cut in this direction.
+            // The link may not have been cut in this direction.
             run("ip", &["-n", &end.name, "neighbour", "del", to, "dev", "veth0"]);
         }
     }

@@ -1,10 +1,10 @@
-//! Running `braid` and the clients that people use, with a time limit and all they said.
+//! Runs `braid` and other programs, with a time limit, and captures their output.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// How a program ended, and what it said.
+/// The exit status and output of a program.
 #[derive(Debug)]
 pub struct Outcome {
     /// The command line, for messages.
@@ -17,12 +17,12 @@ pub struct Outcome {
     pub stderr: String,
 }
 
-/// No single command of a test may take longer.
+/// The time limit of a command, in seconds.
 const LIMIT_SECONDS: &str = "150";
-/// With which status `timeout` says that a command took longer.
+/// The exit status of `timeout` when the time limit was reached.
 const TIMED_OUT: i32 = 124;
 
-/// The program under test: `$BRAID_BIN`, or the build of this workspace that tests are for.
+/// The program under test: `$BRAID_BIN`, or the build of this workspace.
 pub fn braid_bin() -> PathBuf {
     let built = || {
         let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
@@ -32,22 +32,22 @@ pub fn braid_bin() -> PathBuf {
     let path = std::env::var_os("BRAID_BIN").map_or_else(built, PathBuf::from);
     assert!(
         path.exists(),
-        "{} is not there: `cargo xtask test` builds it and runs the tests; or `cargo build`",
+        "{} does not exist: `cargo xtask test` builds it and runs the tests; or use `cargo build`",
         path.display()
     );
     path
 }
 
-/// Runs `braid` to its end.
+/// Runs `braid` until it ends.
 pub fn braid(arguments: &[&str]) -> Outcome {
     run(braid_bin().to_str().expect("our paths are plain"), arguments)
 }
 
-/// Runs any program to its end.
+/// Runs any program until it ends.
 pub fn run(program: &str, arguments: &[&str]) -> Outcome {
     let mut command = Command::new("timeout");
     command.args(["--kill-after=5", LIMIT_SECONDS, program]).args(arguments).env_remove("BRAID_ARRAY");
-    // nbdsh starts python3, and only the system's own has libnbd.
+    // nbdsh starts python3, and only the system's own python3 has libnbd.
     let path = std::env::var("PATH").unwrap_or_default();
     command.env("PATH", format!("/usr/bin:{path}:/usr/sbin:/sbin"));
     let output = command.output().expect("timeout is part of every Debian");
@@ -63,21 +63,21 @@ pub fn run(program: &str, arguments: &[&str]) -> Outcome {
     outcome
 }
 
-/// Runs a client, which must be content, and returns all it said.
+/// Runs a program, which must succeed, and returns its output.
 pub fn tool(program: &str, arguments: &[&str]) -> String {
     let outcome = run(program, arguments).done();
     outcome.stdout + &outcome.stderr
 }
 
 impl Outcome {
-    /// It must have ended well.
+    /// Checks that the command succeeded.
     #[track_caller]
     pub fn done(self) -> Outcome {
         assert!(self.status == Some(0), "{self}");
         self
     }
 
-    /// What it printed with `--json`: one object, with a schema number.
+    /// The output with `--json`: one object, with a schema number.
     #[track_caller]
     pub fn json(&self) -> Value {
         let value: Value = match serde_json::from_str(self.stdout.trim()) {
@@ -88,8 +88,8 @@ impl Outcome {
         value
     }
 
-    /// It must have failed with this exit status, and with an error of this code, a message, and advice or null.
-    /// Returns message and hint.
+    /// Checks that the command failed with this exit status, and with an error that has this code, a message, and a hint or null. Returns
+    /// message and hint.
     #[track_caller]
     pub fn refused(&self, status: i32, code: &str) -> String {
         assert!(self.status == Some(status), "expected exit status {status}: {self}");

@@ -1,4 +1,4 @@
-//! Commands and programs that use structures on one device, and are killed, as it is.
+//! Commands and programs that use structures on one device and are killed, as is the device.
 
 use crate::array::Array;
 use crate::data::seed;
@@ -15,28 +15,28 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// On which device the structures lie.
+/// The device that holds the structures.
 pub const DEVICE: usize = 1;
 /// Longer than the device is unavailable.
 pub const LEASE: Duration = Duration::from_secs(4);
-/// Somebody comes after a lease, also on a busy machine.
+/// After a lease another process must get its turn, even on a busy machine.
 pub const PROGRESS_MAX: Duration = Duration::from_secs(60);
 
-/// An array, and who works on the object 1:1 there.
+/// An array, and the commands that work on the object 1:1.
 pub struct Scenario {
     dir: PathBuf,
-    /// What commands say when they begin and end, in the order in which they do.
+    /// Entries of commands when they begin and end, in order of time.
     log: PathBuf,
     rng: Mutex<Rng>,
     ends: AtomicBool,
-    /// Commands under way, by their processes.
+    /// Commands under way, by their PIDs.
     running: Mutex<BTreeSet<u32>>,
-    /// Those that were killed, or have lost what they held.
+    /// Commands that were killed, or lost what they held.
     lost: Mutex<BTreeSet<u32>>,
 }
 
 impl Scenario {
-    /// A fresh array with the objects 1:1 and 1:2, and nobody at work there.
+    /// A new array with the objects 1:1 and 1:2, and no command under way.
     pub fn new() -> (Array, Scenario) {
         let array = Array::small();
         array.braid(&["object", "create", "1:1"]).done();
@@ -48,7 +48,8 @@ impl Scenario {
         (array, Scenario { dir, log, rng, ends, running, lost })
     }
 
-    /// `braid recipe …`, in a process group with what it runs, until it ends. True if it ended well; else it was killed or has lost.
+    /// Runs `braid recipe …` in its own process group until it ends. Returns true if it succeeded; otherwise it was killed or has lost
+    /// its hold.
     pub fn command(&self, arguments: &[&str]) -> bool {
         let mut command = Command::new(braid_bin());
         command.arg("recipe").args(arguments).env("BRAID_ARRAY", &self.dir).env("LOG", &self.log);
@@ -67,20 +68,20 @@ impl Scenario {
         false
     }
 
-    /// `kill -9` of a command and what it runs.
+    /// `kill -9` of a command and the processes it has started.
     pub fn kill(&self, pid: u32) {
         println!("{pid} is killed");
         self.lost.lock().unwrap().insert(pid);
-        // It may just have ended.
+        // The command may just have ended.
         let _ = kill_process_group(Pid::from_raw(pid as i32).expect("it is a process"), Signal::KILL);
     }
 
-    /// Everybody should end when this is dropped, also by a test that fails.
+    /// Ends all commands and programs when the returned value is dropped, also if the test fails.
     pub fn until_dropped(&self) -> Ending<'_> {
         Ending(self)
     }
 
-    /// Everybody should end.
+    /// Tells all commands and programs to end.
     pub fn end(&self) {
         self.ends.store(true, Ordering::Relaxed);
     }
@@ -90,47 +91,47 @@ impl Scenario {
         self.running.lock().unwrap().clone()
     }
 
-    /// The commands that were killed, or have lost what they held.
+    /// The commands that were killed, or lost what they held.
     pub fn lost(&self) -> BTreeSet<u32> {
         self.lost.lock().unwrap().clone()
     }
 
-    /// The words of each line of the log.
+    /// The lines of the log, split into words.
     pub fn log(&self) -> Vec<Vec<String>> {
         let log = std::fs::read_to_string(&self.log).expect("it can be read");
         log.lines().map(|line| line.split(' ').map(str::to_string).collect()).collect()
     }
 
-    /// Waits for somebody else to begin, and kills it while it holds what it holds.
+    /// Waits until another command holds the structure, and kills it.
     pub fn kill_holder(&self) {
         self.progress(1);
         let holder =
             || self.log().last().filter(|words| words[0] == "in").map(|words| words[3].parse().expect("a pid"));
-        wait_until("one holds it", PROGRESS_MAX, || holder().is_some());
+        wait_until("a command holds it", PROGRESS_MAX, || holder().is_some());
         self.pause(30);
         if let Some(pid) = holder() {
             self.kill(pid);
         }
     }
 
-    /// Waits until so many more have begun and ended.
+    /// Waits until `count` more commands have begun and ended.
     pub fn progress(&self, count: usize) {
         let begun = self.log().len();
         wait_until("they go on", PROGRESS_MAX, || self.log().len() >= begun + 2 * count);
     }
 
-    /// Up to so many milliseconds.
+    /// Waits for a random time of up to `most` milliseconds.
     pub fn pause(&self, most: u64) {
         let chosen = self.rng.lock().unwrap().next_u64() % (most + 1);
         std::thread::sleep(Duration::from_millis(chosen));
     }
 
-    /// False: everybody should end.
+    /// False if all commands and programs should end.
     pub fn going(&self) -> bool {
         !self.ends.load(Ordering::Relaxed)
     }
 
-    /// A host of its own.
+    /// The object, with a host of its own.
     pub async fn object(&self, number: u64) -> Object {
         let options = ArrayOptions::at(&self.dir).name("recipes");
         let array = braid_client::Array::connect(options).await.expect("the array is up");

@@ -1,17 +1,17 @@
-//! Folders and mounts that go away by themselves, also when a test fails.
+//! Temporary folders and mounts, removed also when a test fails.
 
 use crate::program::run;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A folder of a test's own, removed in the end.
+/// A temporary folder, removed when dropped.
 #[derive(Debug)]
 pub struct Scratch {
     path: PathBuf,
 }
 
 impl Scratch {
-    /// A fresh one.
+    /// A new folder.
     pub fn new() -> Scratch {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -20,12 +20,12 @@ impl Scratch {
         Scratch { path }
     }
 
-    /// A path in it.
+    /// A path in the folder.
     pub fn path(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// The same, as clients take it.
+    /// A path in the folder, as text.
     pub fn text(&self, name: &str) -> String {
         self.path(name).to_str().expect("our paths are plain").to_string()
     }
@@ -43,7 +43,7 @@ impl Drop for Scratch {
     }
 }
 
-/// A mounted file system; unmounted in the end.
+/// A mounted file system, unmounted when dropped.
 #[derive(Debug)]
 pub struct Mount {
     place: PathBuf,
@@ -51,19 +51,19 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Mounts `what` at `place`, a folder that is made.
+    /// Mounts `what` at `place`, a folder that is created.
     pub fn new(arguments: &[&str], what: &str, place: &Path) -> Mount {
         std::fs::create_dir_all(place).expect("a place for the mount can be made");
         run("mount", &[arguments, &[what, path_text(place)]].concat()).done();
         Mount { place: place.to_path_buf(), mounted: true }
     }
 
-    /// Takes charge of what somebody else has mounted at `place`.
+    /// Takes over what another program has mounted at `place`.
     pub fn adopt(place: &Path) -> Mount {
         Mount { place: place.to_path_buf(), mounted: true }
     }
 
-    /// Unmounts it, which must work.
+    /// Unmounts it, which must succeed.
     pub fn unmount(mut self) {
         run("umount", &[path_text(&self.place)]).done();
         self.mounted = false;
@@ -73,13 +73,13 @@ impl Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         if self.mounted {
-            // Lazily: a test that failed may have left a client with open files.
+            // Lazily, because a failed test may have left a client with open files.
             run("umount", &["--lazy", path_text(&self.place)]);
         }
     }
 }
 
-/// A loop device; detached in the end.
+/// A loop device, detached when dropped.
 #[derive(Debug)]
 pub struct Loop {
     /// Such as `/dev/loop3`.
@@ -87,7 +87,7 @@ pub struct Loop {
 }
 
 impl Loop {
-    /// Makes a file a block device.
+    /// Attaches a loop device to a file.
     pub fn attach(file: &Path) -> Loop {
         let said = run("losetup", &["--find", "--show", path_text(file)]).done();
         Loop { device: said.stdout.trim().to_string() }
@@ -100,7 +100,7 @@ impl Drop for Loop {
     }
 }
 
-/// A path as clients take it.
+/// A path as text.
 pub fn path_text(path: &Path) -> &str {
     path.to_str().expect("our paths are plain")
 }

@@ -1,5 +1,5 @@
-//! The repository as its own tests see it: crates with their manifests, source files, and the modules of a crate with what they import and
-//! declare. Parsed with `syn`, so that comments and strings count for nothing.
+//! The repository as data for its own tests: crates with their manifests, source files, and the modules of a crate with what they import
+//! and declare. Sources are parsed with `syn`, so that comments and strings are ignored.
 
 pub mod modules;
 pub mod packages;
@@ -15,14 +15,14 @@ pub fn root() -> PathBuf {
 /// A crate of the workspace.
 #[derive(Debug)]
 pub struct Crate {
-    /// Its folder in the workspace: `core/host`.
+    /// Its folder in the workspace, such as `core/host`.
     pub folder: String,
     /// The text of its `Cargo.toml`.
     pub manifest: String,
 }
 
 impl Crate {
-    /// What is listed under `[dependencies]`.
+    /// The packages under `[dependencies]`.
     pub fn dependencies(&self) -> Vec<String> {
         let section = self.manifest.split("\n[dependencies]").nth(1).unwrap_or_default();
         let lines = section.lines().take_while(|line| !line.starts_with('['));
@@ -36,13 +36,13 @@ impl Crate {
         line.expect("a crate has a name").trim_matches('"')
     }
 
-    /// What it uses of Braid's own, without the prefix of their names.
+    /// The crates of this workspace that it uses, without the prefix of their names.
     pub fn uses(&self) -> Vec<String> {
         self.dependencies().iter().filter_map(|name| name.strip_prefix("braid-")).map(str::to_string).collect()
     }
 }
 
-/// The crates under `core/`, `sim/` and `real/`, the benches, and what measurements share.
+/// The crates under `core/`, `sim/` and `real/`, the benches, and the code shared by measurements.
 pub fn crates() -> Vec<Crate> {
     let mut folders = vec!["benches".to_string(), "benchkit".to_string()];
     for world in ["core", "sim", "real"] {
@@ -68,7 +68,7 @@ pub fn sources() -> Vec<PathBuf> {
         .collect()
 }
 
-/// The pages for people: those at the root, and all in `docs`, `bugs`, `benches` and `fuzz`.
+/// The pages for readers: those at the root, and all in `docs`, `bugs`, `benches` and `fuzz`.
 pub fn pages() -> Vec<PathBuf> {
     let mut pages: Vec<PathBuf> =
         ["docs", "bugs", "benches", "fuzz"].iter().flat_map(|folder| files_in(&root().join(folder), "md")).collect();
@@ -76,7 +76,7 @@ pub fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// The Rust sources in a folder and below.
+/// The Rust sources in a folder and its subfolders.
 pub fn sources_in(folder: &Path) -> Vec<PathBuf> {
     files_in(folder, "rs")
 }

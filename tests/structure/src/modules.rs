@@ -1,22 +1,22 @@
-//! The modules of a crate: what each imports of the others, and the structs and methods that it declares. Unit tests are left out.
+//! The modules of a crate: the modules that each imports, and the structs and methods that it declares. Unit tests are ignored.
 
 use crate::{root, sources_in};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use syn::visit::Visit;
 
-/// One module with a file of its own.
+/// A module with its own file.
 #[derive(Debug, Default)]
 pub struct Module {
-    /// Modules of the same crate that it names.
+    /// Modules of the same crate that it imports.
     pub imports: BTreeSet<String>,
-    /// Fields of each struct that it declares.
+    /// The number of fields of each struct that it declares.
     pub fields: BTreeMap<String, usize>,
-    /// Methods that it gives to each type of its crate, without those of traits.
+    /// The number of methods that it defines for each type of its crate, without those of traits.
     pub methods: BTreeMap<String, usize>,
 }
 
-/// The modules of the crate in a folder, by their paths: `link`, `client::turns`; the root is the empty path.
+/// The modules of the crate in a folder, by path, such as `link` or `client::turns`; the path of the root is empty.
 pub fn modules_of(folder: &str) -> BTreeMap<String, Module> {
     let source = root().join(folder).join("src");
     let files: Vec<_> = sources_in(&source).into_iter().filter(|file| !file.starts_with(source.join("bin"))).collect();
@@ -33,7 +33,7 @@ pub fn modules_of(folder: &str) -> BTreeMap<String, Module> {
     modules
 }
 
-/// The groups of modules that import each other, in a circle; the root, which only lists what is public, aside.
+/// The groups of modules that import each other in a circle. The root, which only lists what is public, is ignored.
 pub fn circles(modules: &BTreeMap<String, Module>) -> Vec<BTreeSet<String>> {
     let reaches: BTreeMap<&str, BTreeSet<&str>> =
         modules.keys().map(|from| (from.as_str(), reached(modules, from))).collect();
@@ -59,9 +59,9 @@ fn reached<'a>(modules: &'a BTreeMap<String, Module>, from: &str) -> BTreeSet<&'
     reached
 }
 
-/// `src/client/turns.rs` is the module `client::turns`.
+/// The module path of a file: `src/client/turns.rs` is the module `client::turns`.
 fn path_of(source: &Path, file: &Path) -> String {
-    let inner = file.strip_prefix(source).expect("it lies there").with_extension("");
+    let inner = file.strip_prefix(source).expect("the file is in the folder").with_extension("");
     let parts: Vec<_> = inner.iter().map(|part| part.to_string_lossy().into_owned()).collect();
     match parts.as_slice() {
         [only] if only == "lib" || only == "main" => String::new(),
@@ -77,7 +77,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// A path is named that begins with these words.
+    /// Records an import of the path that begins with these words.
     fn names(&mut self, words: &[String]) {
         let own: Vec<String> = self.path.split("::").filter(|word| !word.is_empty()).map(str::to_string).collect();
         let full: Vec<String> = match words {
@@ -89,10 +89,10 @@ impl Reader<'_> {
             }
             words => [own.as_slice(), words].concat(),
         };
-        // The longest beginning of it that is a module.
+        // The longest prefix of the path that is a module.
         let found =
             (1..=full.len()).rev().map(|length| full[..length].join("::")).find(|path| self.paths.contains(path));
-        // A module of the same crate that names itself, or what it lies in and declares, says nothing.
+        // References of a module to itself, or to its parent's declarations, are not imports.
         if let Some(found) = found.filter(|found| *found != self.path) {
             self.module.imports.insert(found);
         }
@@ -111,7 +111,7 @@ impl Reader<'_> {
 }
 
 impl<'ast> Visit<'ast> for Reader<'_> {
-    /// What is only passed on is not used here.
+    /// Re-exports are ignored.
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
         if matches!(item.vis, syn::Visibility::Inherited) {
             self.names_tree(&[], &item.tree);

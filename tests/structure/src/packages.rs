@@ -1,19 +1,20 @@
-//! The packages that the workspace uses, as `cargo metadata` lists them, and the rules of `deny.toml` for them. So CI needs no tool beside cargo.
+//! The packages that the workspace uses, as listed by `cargo metadata`, and the rules of `deny.toml`. Therefore CI needs no tool besides
+//! cargo.
 
 use crate::root;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-/// The part of `deny.toml` that is checked. A key that is not known here is an error: it would be a rule that nobody checks.
+/// The part of `deny.toml` that is checked. An unknown key is an error, because it would be a rule that is not enforced.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rules {
-    /// Which licences are allowed.
+    /// The permitted licences.
     pub licenses: Licenses,
-    /// Which packages are not.
+    /// The prohibited packages.
     pub bans: Bans,
-    /// Where packages may come from.
+    /// The permitted origins of packages.
     pub sources: Sources,
 }
 
@@ -29,13 +30,13 @@ pub struct Licenses {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Bans {
-    /// `deny`: no package in two versions, but for those in `skip`.
+    /// `deny`: no package in two versions, except those in `skip`.
     pub multiple_versions: String,
-    /// `deny`: no requirement of any version.
+    /// `deny`: no requirement of an arbitrary version.
     pub wildcards: String,
-    /// Versions that may be there beside another one.
+    /// Versions that are permitted in addition to another one.
     pub skip: Vec<Named>,
-    /// Packages that must not be used at all.
+    /// Packages that must not be used.
     pub deny: Vec<Named>,
 }
 
@@ -43,10 +44,8 @@ pub struct Bans {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Named {
-    /// Its name.
     #[serde(rename = "crate")]
     pub name: String,
-    /// Why.
     pub reason: String,
 }
 
@@ -58,35 +57,33 @@ pub struct Sources {
     pub unknown_registry: String,
     /// `deny`: only the repositories of `allow_git`.
     pub unknown_git: String,
-    /// Addresses of registries' indexes.
+    /// URLs of registry indexes.
     pub allow_registry: Vec<String>,
-    /// Addresses of repositories.
+    /// URLs of repositories.
     pub allow_git: Vec<String>,
 }
 
 /// A package of `cargo metadata`.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Package {
-    /// Its name.
     pub name: String,
-    /// Its version.
     pub version: String,
     /// The licence expression of its manifest.
     pub license: Option<String>,
-    /// Where it is from; none for the packages of the workspace.
+    /// Its origin; none for packages of the workspace.
     pub source: Option<String>,
-    /// What its manifest asks for.
+    /// The requirements in its manifest.
     pub dependencies: Vec<Dependency>,
 }
 
 /// A requirement of a package.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Dependency {
-    /// Of which package.
+    /// The required package.
     pub name: String,
-    /// Of which versions.
+    /// The required versions.
     pub req: String,
-    /// From where; none for packages of the workspace.
+    /// The required origin; none for packages of the workspace.
     pub source: Option<String>,
 }
 
@@ -96,7 +93,7 @@ pub fn rules() -> Rules {
     toml::from_str(&text).unwrap_or_else(|error| panic!("deny.toml: {error}"))
 }
 
-/// All packages that the workspace uses, on any platform. Cargo asks the network only for what is not on this machine yet.
+/// All packages that the workspace uses, on any platform. Cargo uses the network only for packages that are missing on this machine.
 pub fn packages() -> Vec<Package> {
     #[derive(Deserialize)]
     struct Metadata {
@@ -115,7 +112,7 @@ pub fn packages() -> Vec<Package> {
     serde_json::from_slice::<Metadata>(&said.stdout).expect("cargo's own format").packages
 }
 
-/// What breaks the rules.
+/// The violations of the rules.
 pub fn violations(rules: &Rules, packages: &[Package]) -> Vec<String> {
     let mut wrong = Vec::new();
     for rule in [
@@ -125,7 +122,7 @@ pub fn violations(rules: &Rules, packages: &[Package]) -> Vec<String> {
         &rules.sources.unknown_git,
     ] {
         if rule != "deny" {
-            wrong.push(format!("deny.toml: only `deny` is checked, not `{rule}`"));
+            wrong.push(format!("deny.toml: only `deny` is supported, not `{rule}`"));
         }
     }
     wrong.extend(licences(&rules.licenses, packages));
@@ -138,7 +135,7 @@ fn licences(rules: &Licenses, packages: &[Package]) -> Vec<String> {
     let (mut wrong, mut met) = (Vec::new(), BTreeSet::new());
     for Package { name, version, license, .. } in packages {
         let Some(expression) = license else {
-            wrong.push(format!("{name} {version} names no licence"));
+            wrong.push(format!("{name} {version} has no licence"));
             continue;
         };
         let mut allows = |licence: &str| {
@@ -161,7 +158,7 @@ fn bans(rules: &Bans, packages: &[Package]) -> Vec<String> {
             wrong.push(format!("{} {} is banned: {reason}", package.name, package.version));
         }
         let anything = package.dependencies.iter().filter(|of| of.req == "*" && of.source.is_some());
-        // What packages of others ask for is theirs to say.
+        // Requirements in packages of others are not checked.
         if package.source.is_none() {
             wrong.extend(anything.map(|of| format!("{} asks for any version of {}", package.name, of.name)));
         }
@@ -174,7 +171,7 @@ fn bans(rules: &Bans, packages: &[Package]) -> Vec<String> {
     wrong.extend(several.map(|(name, versions)| format!("{name} is there in several versions: {versions:?}")));
     for named in &rules.skip {
         if !packages.iter().any(|package| is_named(named, package)) {
-            wrong.push(format!("deny.toml: {} is skipped, and is not used", named.name));
+            wrong.push(format!("deny.toml: {} is skipped, but not used", named.name));
         }
     }
     wrong
@@ -197,7 +194,7 @@ fn unknown_source(rules: &Sources, package: &Package) -> Option<String> {
     (!known).then(|| format!("{} {} is from {source}", package.name, package.version))
 }
 
-/// Whether a licence expression (SPDX: `OR`, `AND`, `WITH`, parentheses; `/` is an old form of `OR`) can be satisfied with allowed licences.
+/// Whether allowed licences satisfy a licence expression (SPDX: `OR`, `AND`, `WITH`, parentheses; `/` is an old form of `OR`).
 pub fn is_satisfied(expression: &str, allows: &mut dyn FnMut(&str) -> bool) -> bool {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let words: Vec<&str> = spaced.split_whitespace().collect();

@@ -1,15 +1,15 @@
-//! A Rust source in two parts: code, and prose (comments and the words of strings).
+//! Splits a Rust source into code and prose (comments and the content of strings).
 
-/// The parts of a source, in their order.
+/// A part of a source; parts are in source order.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Part<'a> {
-    /// What the compiler reads.
+    /// Text for the compiler.
     Code(&'a str),
-    /// What people read.
+    /// Text for readers.
     Prose(&'a str),
 }
 
-/// Splits a source. A lexer for this purpose alone: what the compiler takes, it splits right.
+/// Splits a source. The lexer serves this purpose alone: it is correct for sources that compile.
 pub fn parts(source: &str) -> Vec<Part<'_>> {
     let mut parts = Vec::new();
     let (mut code_from, mut at) = (0, 0);
@@ -37,12 +37,12 @@ pub fn parts(source: &str) -> Vec<Part<'_>> {
     parts
 }
 
-/// The words of a text: runs of letters, digits and underscores.
+/// The words of a text: sequences of letters, digits and underscores.
 pub fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
 }
 
-/// True if the words of `phrase` stand in `text` one after the other, whatever their case.
+/// True if `text` contains the words of `phrase` in sequence, ignoring case.
 pub fn says(text: &str, phrase: &str) -> bool {
     let wanted: Vec<String> = words(phrase).map(str::to_lowercase).collect();
     let found: Vec<String> = words(text).map(str::to_lowercase).collect();
@@ -66,7 +66,7 @@ fn string_length(rest: &str) -> usize {
     rest.len()
 }
 
-/// How many `#` a raw string begins with, if this is one.
+/// The number of `#` of a raw string, if `rest` begins with one.
 fn raw_hashes(rest: &str) -> Option<usize> {
     let hashes = rest[1..].bytes().take_while(|byte| *byte == b'#').count();
     (rest.as_bytes().get(1 + hashes) == Some(&b'"')).then_some(hashes)
@@ -78,7 +78,7 @@ fn raw_length(rest: &str) -> usize {
     rest[begin..].find(&end).map_or(rest.len(), |at| begin + at + end.len())
 }
 
-/// Of a character or a lifetime.
+/// The length of a character literal; distinguishes it from a lifetime.
 fn char_length(rest: &str) -> usize {
     let mut chars = rest.char_indices().skip(1);
     match chars.next() {

@@ -1,13 +1,14 @@
-//! The direction of dependencies: pure, simulated, real. The table of crates in `ARCHITECTURE.md` says what each crate uses of Braid's own,
-//! outside its unit tests; it must be true, and its pure part must be pure.
+//! The direction of dependencies: pure, simulated, real. The table of crates in `ARCHITECTURE.md` must list the crates of this workspace
+//! that
+//! each crate uses outside its unit tests, and crates listed as pure must be pure.
 
 use braid_structure::{crates, root, sources_in};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Libraries that a pure crate may use: none of them reads a clock, a file, a socket or the system's random numbers.
+/// Libraries that a pure crate may use: none of them uses a clock, a file, a socket or the system's random numbers.
 const PURE_LIBRARIES: [&str; 3] = ["bytes", "crc-fast", "thiserror"];
 
-/// Crates that must never use each other, directly or by way of others: they speak the messages of the wire.
+/// Crates that must never use each other, directly or indirectly: they communicate by messages.
 const APART: [(&str, &str); 4] = [
     ("core/host", "core/device"),
     ("core/host", "core/store"),
@@ -25,7 +26,7 @@ fn the_table_of_crates_is_true() {
         assert_eq!(listed, &uses, "ARCHITECTURE.md (left) does not say what {folder} uses");
     }
     for folder in table.keys() {
-        assert!(root().join(folder).exists(), "the table of crates lists {folder}, which is not there");
+        assert!(root().join(folder).exists(), "the table of crates lists {folder}, which does not exist");
     }
 }
 
@@ -73,12 +74,15 @@ fn neither_programs_nor_daemons_contain_the_simulator() {
         let (mut reached, mut next) = (BTreeSet::new(), vec![program.to_string()]);
         while let Some(name) = next.pop() {
             let Some(found) = with_name(&name) else { continue };
-            assert!(!found.folder.starts_with("sim/"), "{program} must not contain {name}: it is of the simulator");
+            assert!(
+                !found.folder.starts_with("sim/"),
+                "{program} must not contain {name}: it belongs to the simulator"
+            );
             if reached.insert(name) {
                 next.extend(found.dependencies().into_iter().filter(|name| name.starts_with("braid")));
             }
         }
-        assert!(reached.contains("braid-session"), "{program}: what it uses was found");
+        assert!(reached.contains("braid-session"), "the dependencies of {program} were found");
     }
 }
 
@@ -87,22 +91,22 @@ fn pure_crates_do_not_reach_for_the_world() {
     let banned = [
         ("std::time::Instant", "time comes in as an argument"),
         ("SystemTime", "time comes in as an argument"),
-        ("std::thread", "a machine is one thread of nobody's"),
+        ("std::thread", "a machine does not know threads"),
         ("std::net", "messages are effects"),
         ("std::fs", "disk commands are effects"),
         ("std::env", "settings come in as arguments"),
-        ("HashMap", "its order is not the seed's: use BTreeMap"),
-        ("HashSet", "its order is not the seed's: use BTreeSet"),
-        ("async fn", "a step waits for nothing"),
+        ("HashMap", "its order does not depend on the seed alone: use BTreeMap"),
+        ("HashSet", "its order does not depend on the seed alone: use BTreeSet"),
+        ("async fn", "a step never waits"),
         ("unsafe ", "only real/ needs it"),
-        ("thread_local!", "state has an owner, and what a machine does depends on its inputs alone"),
+        ("thread_local!", "state has an owner, and a machine's behaviour depends on its inputs alone"),
         ("RefCell", "state has one owner"),
     ];
     for file in sources_in(&root().join("core")) {
         let text = std::fs::read_to_string(&file).expect("a source file can be read");
         for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
             for (word, why) in banned {
-                // A test may ask whether it is failing, to say how to see that again.
+                // A test may check whether it is failing, to print how to reproduce the failure.
                 let line = line.replace("std::thread::panicking()", "");
                 assert!(!line.contains(word), "{}: `{word}`: {why}\n  {line}", file.display());
             }
@@ -110,7 +114,7 @@ fn pure_crates_do_not_reach_for_the_world() {
     }
 }
 
-/// What `ARCHITECTURE.md` says that each crate uses.
+/// The table of crates in `ARCHITECTURE.md`: which crates each crate uses.
 fn table_of_crates() -> BTreeMap<String, BTreeSet<String>> {
     let page = std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the page is there");
     let rows =

@@ -1,4 +1,4 @@
-//! The packages of others keep to `deny.toml`: licences, names, sources.
+//! Third-party packages comply with `deny.toml`: licences, names, sources.
 
 use braid_structure::packages::{Dependency, Named, Package, is_satisfied, packages, rules, violations};
 
@@ -34,7 +34,7 @@ fn what_breaks_a_rule_is_found() {
     stale.licenses.allow.push("Zlib".to_string());
     stale.bans.skip.push(Named { name: "nowhere@1".to_string(), reason: String::new() });
     let wrong = violations(&stale, &used);
-    assert_eq!(wrong.len(), 2, "rules for nothing are found: {wrong:?}");
+    assert_eq!(wrong.len(), 2, "rules without effect are reported: {wrong:?}");
 }
 
 #[test]

@@ -1,7 +1,8 @@
-//! The shape of the pure crates: every piece of state has one owner. Structs have few fields, types few methods, modules don't import each other
-//! in circles, and the tables of modules are true.
+//! The shape of the pure crates: every piece of state has one owner. Structs have few fields, types have few methods, modules don't import
+//! each other in circles, and the tables of modules are correct.
 //!
-//! What is larger than its limit is listed with its reason. It may not grow, and goes from the list once it is within the limit.
+//! Exceptions from the limits are listed with their reasons. They must not grow, and must be removed from the list when they are within the
+//! limit.
 
 use braid_structure::modules::{circles, modules_of};
 use braid_structure::{crates, root};
@@ -9,10 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const FIELDS_MAX: usize = 12;
 const METHODS_MAX: usize = 60;
-/// Modules that import each other in a circle.
+/// The largest permitted circle of modules that import each other.
 const CIRCLE_MAX: usize = 3;
 
-/// Structs with more fields.
+/// Structs with more fields than permitted.
 const MANY_FIELDS: &[(&str, &str, usize, &str)] = &[
     ("core/base", "Settings", 22, "one flat list, as an operator sets them"),
     ("core/recipes", "Change", 16, "one procedure with all of its phases, as on its page"),
@@ -22,10 +23,10 @@ const MANY_FIELDS: &[(&str, &str, usize, &str)] = &[
     ("core/transactions", "Operation", 13, "what was asked for, and how its attempts have gone so far"),
 ];
 
-/// Types with more methods.
+/// Types with more methods than permitted.
 const MANY_METHODS: &[(&str, &str, usize, &str)] = &[];
 
-/// Larger circles: of so many modules, the named one among them.
+/// Larger circles: the name of one of the modules, and the number of modules.
 const LARGE_CIRCLES: &[(&str, &str, usize, &str)] = &[];
 
 #[test]
@@ -61,7 +62,7 @@ fn modules_import_each_other_in_small_circles_only() {
     hold("modules in a circle", CIRCLE_MAX, LARGE_CIRCLES, count);
 }
 
-/// Fails unless all that is counted in the pure crates is within the limit, but for what is listed, and that is as it is listed.
+/// Fails unless every count in the pure crates is within the limit, or exactly as listed.
 fn hold(what: &str, most: usize, listed: &[(&str, &str, usize, &str)], count: impl Fn(&str) -> Vec<(String, usize)>) {
     let mut wrong = Vec::new();
     let mut found_larger = BTreeSet::new();
@@ -71,7 +72,7 @@ fn hold(what: &str, most: usize, listed: &[(&str, &str, usize, &str)], count: im
             match listed {
                 None if size > most => wrong.push(format!("{} {name}: {size} {what}, of at most {most}", found.folder)),
                 Some((.., listed, _)) if size > *listed => {
-                    wrong.push(format!("{} {name}: {size} {what}, and listed with {listed}", found.folder));
+                    wrong.push(format!("{} {name}: {size} {what}, but listed with {listed}", found.folder));
                 }
                 _ => {}
             }
@@ -82,7 +83,7 @@ fn hold(what: &str, most: usize, listed: &[(&str, &str, usize, &str)], count: im
     }
     for (folder, name, ..) in listed {
         if !found_larger.contains(&(folder.to_string(), name.to_string())) {
-            wrong.push(format!("{folder} {name}: has not more {what} than {most}, and need not be listed"));
+            wrong.push(format!("{folder} {name}: has no more {what} than {most}: remove it from the list"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -97,7 +98,7 @@ fn the_tables_of_modules_are_true() {
         let text = library.or_else(|_| std::fs::read_to_string(source.join("main.rs"))).expect("a crate has a root");
         let head = |line: &&str| !line.starts_with("//! | module |") && !line.starts_with("//! | file |");
         let rows = text.lines().skip_while(head).skip(2).take_while(|line| line.starts_with("//! |"));
-        // `one`, `two`, or [`three`](Three), or [`mod@four`].
+        // Entries are `one`, `two`, or [`three`](Three), or [`mod@four`].
         let names = rows.filter_map(|line| line.split('|').nth(1)).flat_map(|cell| cell.split('`').skip(1).step_by(2));
         let listed: BTreeSet<&str> =
             names.map(|name| name.trim_start_matches("mod@").trim_end_matches(".rs")).collect();
@@ -109,7 +110,7 @@ fn the_tables_of_modules_are_true() {
             }
             continue;
         }
-        // In a table of its own, or beside others.
+        // The module is listed in a table, or mentioned elsewhere on the page.
         let page: Vec<&str> = text.lines().take_while(|line| line.starts_with("//!")).collect();
         let named = |module: &str| {
             page.iter().any(|line| line.contains(&format!("`{module}`")) || line.contains(&format!("`mod@{module}`")))
@@ -118,7 +119,7 @@ fn the_tables_of_modules_are_true() {
             wrong.push(format!("{}: the table of modules lacks `{module}`", found.folder));
         }
         for module in &listed - &declared {
-            wrong.push(format!("{}: the table of modules lists `{module}`, which is not there", found.folder));
+            wrong.push(format!("{}: the table of modules lists `{module}`, which does not exist", found.folder));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

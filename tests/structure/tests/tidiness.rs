@@ -1,8 +1,9 @@
-//! Each source file says what it is for, is not too long, and leaves nothing undone; pages name and link files that are there.
+//! Each source file begins with its purpose, has a bounded length, and contains no unfinished code; the files that pages name and link
+//! exist.
 
 use braid_structure::{pages, root, sources};
 
-/// Beyond this, a file is more than one room.
+/// The maximal number of lines of a file.
 const LINES_MAX: usize = 800;
 
 #[test]
@@ -11,10 +12,10 @@ fn every_file_says_what_it_is_for_and_is_one_room() {
     for file in sources() {
         let text = std::fs::read_to_string(&file).expect("a source file can be read");
         if !text.starts_with("//!") {
-            untidy.push(format!("{} does not open with what it is for", file.display()));
+            untidy.push(format!("{} does not begin with a comment on its purpose", file.display()));
         }
         if text.lines().count() > LINES_MAX {
-            untidy.push(format!("{} has over {LINES_MAX} lines: it is more than one room", file.display()));
+            untidy.push(format!("{} has over {LINES_MAX} lines: divide it", file.display()));
         }
         for word in ["todo!(", "unimplemented!(", "#[ignore", "dbg!("] {
             if text.contains(word) && !file.ends_with("tidiness.rs") {
@@ -32,11 +33,11 @@ fn pages_name_source_files_that_are_there() {
         let text = std::fs::read_to_string(&page).expect("a page can be read");
         let is_in_a_path = |letter: char| letter.is_ascii_alphanumeric() || "._-/".contains(letter);
         let words = text.split(|letter| !is_in_a_path(letter)).filter(|word| word.ends_with(".rs"));
-        // A bare name is of a folder that was named before.
+        // A file name without a folder refers to a folder named before.
         for path in words.filter(|word| word.contains('/') && !word.starts_with("//")) {
             let beside = page.parent().expect("a page lies in a folder").join(path);
             if !root().join(path).exists() && !beside.exists() {
-                wrong.push(format!("{} names {path}, which is not there", page.display()));
+                wrong.push(format!("{} names {path}, which does not exist", page.display()));
             }
         }
     }
@@ -57,14 +58,14 @@ fn pages_link_to_what_is_there() {
             let has_anchor = |text: String| anchor.is_empty() || headings(&text).any(|heading| heading == anchor);
             let is_there = linked.is_dir() || std::fs::read(&linked).is_ok_and(|_| anchor.is_empty());
             if !is_there && !std::fs::read_to_string(&linked).is_ok_and(has_anchor) {
-                wrong.push(format!("{} links to {target}, which is not there", page.display()));
+                wrong.push(format!("{} links to {target}, which does not exist", page.display()));
             }
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The anchors of a page's headings: lower case, spaces as hyphens, other signs left out.
+/// The anchors of a page's headings: lower case, with hyphens for spaces, and without other signs.
 fn headings(page: &str) -> impl Iterator<Item = String> {
     let heading = |line: &str| -> String {
         let kept =

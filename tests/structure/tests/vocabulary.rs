@@ -1,4 +1,4 @@
-//! One noun means one thing: what `vocabulary.toml` has replaced is not used again.
+//! One noun has one meaning: names and phrases that `vocabulary.toml` lists as replaced are not used again.
 
 use braid_structure::words::{Part, parts, says, words};
 use braid_structure::{pages, root, sources};
@@ -13,7 +13,7 @@ struct Vocabulary {
     phrase: Vec<Entry>,
 }
 
-/// A name or phrase, and where it is banned.
+/// A name or phrase, and the paths where it is banned.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
@@ -34,10 +34,11 @@ impl Entry {
 
 fn vocabulary() -> Vocabulary {
     let file = root().join("tests/structure/vocabulary.toml");
-    toml::from_str(&fs::read_to_string(file).expect("it can be read")).expect("it is a table of names and phrases")
+    toml::from_str(&fs::read_to_string(file).expect("the file can be read"))
+        .expect("it is a table of names and phrases")
 }
 
-/// What a file must not say, if it does.
+/// The banned names and phrases that a file contains.
 fn found(file: &str, text: &str, vocabulary: &Vocabulary) -> Vec<String> {
     let is_rust = file.ends_with(".rs");
     let phrases: Vec<&Entry> = vocabulary.phrase.iter().filter(|entry| entry.applies(file)).collect();

@@ -31,15 +31,16 @@ const PACKAGES: [Package; 1] = [("fio", "/usr/bin/fio")];
 ///            I/O and synced: the same amounts read and written, with the same number of requests in flight; and a copy
 ///   clients  4 KiB random reads, and 4 KiB random writes, 32 in flight, through NBD: without other activity, and while a
 ///            device is rebuilt with the default throttle
-///   away     under a thousand 4 KiB random writes a second, a device is suspended for ten seconds: the time from its resumption
+///   unavailable
+///            under a thousand 4 KiB random writes a second, a device is suspended for ten seconds: the time from its resumption
 ///            until it is in again, and the amount it was sent, relative to the amount written to it meanwhile
 ///
 /// Prints the medians of the figures, the median of the ratios of each round, and the 95 % confidence interval of that median.
 ///
 /// Examples:
-///   cargo xtask healing                          six rounds in ./braid-healing
-///   cargo xtask healing --quick                  a quick check that it works; its results mean little
-///   cargo xtask healing --only away --rounds 3   one part of it
+///   cargo xtask healing                                 six rounds in ./braid-healing
+///   cargo xtask healing --quick                         a quick check that it works; its results mean little
+///   cargo xtask healing --only unavailable --rounds 3   one part of it
 #[derive(Parser)]
 #[command(name = "cargo xtask healing", verbatim_doc_comment, max_term_width = 130)]
 struct Arguments {
@@ -76,7 +77,7 @@ enum Part {
     Idle,
     /// The speed of clients while a device is rebuilt
     Clients,
-    /// A device that was unavailable for ten seconds
+    /// A device that is suspended for ten seconds
     Unavailable,
 }
 

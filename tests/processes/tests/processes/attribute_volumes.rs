@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 const LOCK: AttributeName = AttributeName::new(1, 0);
-/// Longer than the others wait for a device that is gone.
+/// Longer than it takes until the others serve without a lost device.
 const LEASE: Duration = Duration::from_secs(10);
 const LOST: usize = 1;
 const NAMES: u64 = 30;
 
 #[test]
 fn a_lock_and_a_directory_on_a_mirror_outlive_a_device() {
-    // Both devices have all of it.
+    // Both devices hold the whole attribute volume.
     let array = Array::up(&["--devices", "2", "--layout", "raid1:2", "--size", "64MiB", "--volume", "vol0:16MiB"]);
     array
         .braid(&[
@@ -53,7 +53,7 @@ fn a_lock_and_a_directory_on_a_mirror_outlive_a_device() {
                 if now() >= grant.renew_at() {
                     let renewed = wait(locked.space().run(grant.renew())).expect("one device is enough");
                     grant = match renewed {
-                        // While the device is missed; then it tries again.
+                        // While the device counts as in, the outcome is unknown; the program tries again.
                         Err(LockError::Uncertain) => continue,
                         renewed => renewed.expect("it keeps its lock"),
                     };
@@ -64,7 +64,7 @@ fn a_lock_and_a_directory_on_a_mirror_outlive_a_device() {
                 .expect("it still has the lock");
             wait(locked.space().run(grant.release())).expect("it is given back").expect("it was its own");
         });
-        // The file is gone with the process: whoever starts it again finds nothing.
+        // The file is removed together with the process, so that a restart finds no device.
         let pid = array.device_pid(LOST);
         std::fs::remove_file(array.device_file(LOST)).expect("it can be removed");
         signal(pid, Signal::KILL);
@@ -110,6 +110,6 @@ fn a_mirror_is_no_volume_that_up_says_it_serves() {
     let served: Vec<_> =
         array.ready()["volumes"].as_array().expect("a list").iter().map(|v| text(&v["name"])).collect();
     assert_eq!(served, ["vol0"]);
-    // It is there all the same.
+    // The volume exists all the same.
     array.braid(&["volume", "info", "names"]).done();
 }

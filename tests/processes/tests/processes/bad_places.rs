@@ -1,4 +1,4 @@
-//! A disk that can't be written at some place: its users don't hear of it, and those who look do.
+//! A disk that can't be written at some place: its users see no error, and the status shows it.
 
 use braid_processes::array::{Array, number};
 use braid_processes::data::{noise, seed};
@@ -6,12 +6,12 @@ use braid_processes::program::braid;
 use braid_processes::scratch::path_text;
 use braid_processes::{Client, soak, tool};
 
-/// Has the writes of one process fail in a range of bytes.
+/// Makes the writes of one process fail in a range of bytes.
 const LIBRARY: &str = include_str!("bad_places.c");
 const UNIT: usize = 65_536;
-/// The device whose disk it is.
+/// The device with this disk.
 const DEVICE: usize = 1;
-/// The bytes of a slot, and which one is bad: early in what is used first.
+/// The bytes of a slot, and the bad slot: one of those that are used first.
 const SLOT: u64 = 73_728;
 const BAD: u64 = 40;
 /// Bytes of the volume.
@@ -61,7 +61,7 @@ fn a_slot_that_can_t_be_written_is_retired_and_no_write_fails() {
     assert!(events.contains("disk-errors"), "{events}");
     drop(client);
     array.down();
-    // It is on record.
+    // The bad slot is recorded durably.
     array.start(&[]);
     assert_eq!(bad(&array.status()), expected);
 }

@@ -1,6 +1,6 @@
-//! `braid bench`: whether its figures are so, and whether it leaves everything as it was.
+//! `braid bench`: its metrics are correct, and it removes what it has created.
 //!
-//! Runs are short: nothing here depends on how fast anything is.
+//! Runs are short: no assertion depends on speed.
 
 use braid_processes::array::{Array, gone, number, text};
 use braid_processes::daemon::{has_ended_within, signal};
@@ -12,7 +12,7 @@ use serde_json::Value;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Room for a volume of the bench beside the first.
+/// Arguments for an array with space for a volume of the bench in addition to the first volume.
 const ROOMY: [&str; 4] = ["--size", "128MiB", "--volume", "vol0:32MiB"];
 const SHORT: [&str; 10] = ["--size", "16MiB", "--seconds", "0.3", "--warm-up", "0.1", "--depth", "8", "--seed", "7"];
 const END_LIMIT: Duration = Duration::from_secs(60);
@@ -56,7 +56,7 @@ fn figures_are_what_the_protocol_costs_and_nothing_stays() {
             let (low, high) = (real(figure("latency_p50_us")), real(figure("latency_max_us")));
             assert!(low <= real(figure("latency_p99_us")) && real(figure("latency_p99_us")) <= high, "{run}");
             assert!(real(figure("device_resident_mib")) > 1.0, "{run}");
-            // A read asks one device. A small write asks two, twice. What hosts and the bench say beside is little.
+            // A read sends a request to one device. A small write sends requests to two devices, twice. Other messages are few.
             let said = real(figure("messages_per_operation"));
             assert!((messages..2.0 * messages).contains(&said), "{said} messages for what takes {messages}: {run}");
             if reads == "100" {
@@ -135,13 +135,13 @@ fn the_orderings_stand_beside_each_other_with_what_each_costs() {
             assert_eq!(ordering["runs"].as_array().expect("runs are listed").len(), 1);
         }
         assert_eq!(figure(0, "delayed_percent"), 0.0, "nobody waits for anybody: {said}");
-        // To lock and to unlock, each answered; heartbeats are few beside them.
+        // A request and an answer to lock and to unlock; heartbeats add few messages.
         assert!((3.9..8.0).contains(&figure(1, "lock_messages_per_operation")), "{said}");
-        // Two hosts that use everything evenly find half of the locks kept by the other.
+        // If two hosts access everything evenly, half of the locks are cached by the other host.
         assert!(figure(2, "lock_messages_per_operation") > 0.5 && figure(2, "delayed_percent") > 5.0, "{said}");
         for ordering in [1, 2, 3, 4] {
             let (here, none) = (figure(ordering, "messages_per_operation"), figure(0, "messages_per_operation"));
-            // Without a lock server it costs next to none, and the random source of so short a run weigh more.
+            // Without a lock server ordering costs next to nothing, and random differences between such short runs weigh more.
             let least = if ordering < 3 { none } else { 0.8 * none };
             assert!(here > least, "protection costs messages: {said}");
         }
@@ -169,7 +169,7 @@ fn locks_of_devices_stand_beside_those_of_a_lock_server() {
     {
         assert!(figure(series, 1, "throughput_ops") > 0.0 && figure(series, 20, "latency_p50_ms") > 0.0, "{said}");
     }
-    // Two requests for each lock, and more where others are in the way; nobody is in the way of a single request.
+    // Two requests for each lock, and more under contention; a single request that does all steps has no contention.
     assert!(figure("1 device", 1, "requests_per_lock") > 2.0, "{said}");
     assert_eq!(figure("1 device with one request", 1, "requests_per_lock"), 1.0);
     let drawn = std::fs::read_to_string(folder.path("plots/locks.svg")).expect("it was drawn");
@@ -262,7 +262,7 @@ fn one_that_is_killed_takes_its_processes_with_it() {
     gone(&pids);
 }
 
-/// A bench that goes on running. Killed when it is dropped.
+/// A bench that runs for a long time, killed when dropped.
 struct Endless(Child);
 
 impl Drop for Endless {
@@ -272,9 +272,9 @@ impl Drop for Endless {
     }
 }
 
-/// A bench in the middle of a long run, and the processes of its array.
+/// Starts a bench with a long run, and returns the processes of its array.
 fn endless(scratch: &Scratch) -> (Endless, Vec<u32>) {
-    // Much longer than the test, but not for ever, should the test itself be killed.
+    // Much longer than the test, but finite, in case the test itself is killed.
     let arguments = ["bench", "--json", "--scratch", &scratch.text(""), "--size", "16MiB", "--seconds", "150"];
     let mut command = Command::new(braid_bin());
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).env_remove("BRAID_ARRAY");

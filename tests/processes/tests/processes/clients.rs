@@ -1,10 +1,10 @@
-//! The clients that people use. A missing one fails its test.
+//! Common NBD clients. A missing client fails its test.
 
 use braid_processes::array::{Array, SMALL_BYTES};
 use braid_processes::data::{noise, seed};
 use braid_processes::{Scratch, run, tool};
 
-/// A file as long as the volume: noise, and a hole in the middle.
+/// A file of the volume's size: noise with a hole in the middle.
 fn image(scratch: &Scratch) -> String {
     let part = SMALL_BYTES as usize / 4;
     let noise = noise(seed(), 2 * part);

@@ -1,5 +1,5 @@
-//! A wall clock that was ahead for a while and is set right, as a machine has it whose time service comes up late: for all processes of an array
-//! alike.
+//! A wall clock that is ahead for a while and is then corrected, as on a machine whose time service starts late. It is the clock of all
+//! processes of an array.
 
 use braid_processes::array::Array;
 use braid_processes::nbd::Client;
@@ -8,7 +8,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-/// Puts the wall clock of a process ahead by the seconds in the file `$CLOCK_AHEAD`: eight bytes, which may change at any time.
+/// Sets the wall clock of a process ahead by the seconds in the file `$CLOCK_AHEAD`: eight bytes, which may change at any time.
 const LIBRARY: &str = r#"
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -34,14 +34,14 @@ int clock_gettime(clockid_t clock, struct timespec *time) {
 }
 "#;
 const BLOCK: usize = 4096;
-/// What is asked of an array whose clocks are right is done within this.
+/// The time limit for requests to an array whose clocks are right.
 const PROMPT: Duration = Duration::from_secs(5);
 const AN_HOUR: i64 = 3_600;
 
-/// A wall clock that the test sets.
+/// A wall clock set by the test.
 struct WallClock {
     ahead: File,
-    /// What gives a process this clock, and its children.
+    /// The launcher that gives this clock to a process and its children.
     launcher: [String; 3],
     _scratch: Scratch,
 }
@@ -59,7 +59,7 @@ impl WallClock {
         WallClock { ahead: file, launcher, _scratch: scratch }
     }
 
-    /// Brings an array up that lives by it.
+    /// Starts an array with this clock.
     fn start(&self, array: &mut Array) {
         let launcher: Vec<&str> = self.launcher.iter().map(String::as_str).collect();
         array.try_start_by(&launcher, &[]).unwrap_or_else(|outcome| panic!("{outcome}"));
@@ -70,7 +70,7 @@ impl WallClock {
     }
 }
 
-/// Reads and writes blocks that were touched while the clock was ahead, and others.
+/// Reads and writes blocks that were accessed while the clock was ahead, and others.
 fn goes_on_at_once(array: &Array, what: &str) {
     let mut client = Client::open(&array.nbd());
     for offset in [0, 8 << 20, 1 << 20, 16 << 20] {
@@ -97,7 +97,7 @@ fn an_array_goes_on_at_once_when_the_clock_was_an_hour_ahead_and_is_set_right() 
     drop(client);
     clock.set_ahead(0);
     goes_on_at_once(&array, "when the clock was set right");
-    // The monitor hears of it within a heartbeat, and shows it within another.
+    // The monitor hears of it within a heartbeat, and publishes it within another one.
     let begun = Instant::now();
     let ahead = loop {
         match array.status()["stamps_ahead_millis"].as_u64() {

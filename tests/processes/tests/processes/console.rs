@@ -1,11 +1,11 @@
-//! The commands in README and pages: all are understood by the programs, and those that are not marked `norun` do what the pages say.
+//! The commands in README and pages: all are valid, and those that are not marked `norun` do what the pages say.
 
 use braid_processes::console::{blocks, mistake, pages, root, run_page};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// Pages that run at the same time.
+/// Pages tested concurrently.
 const AT_ONCE: usize = 3;
 
 fn read(page: &str) -> String {

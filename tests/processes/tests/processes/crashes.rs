@@ -1,4 +1,4 @@
-//! `kill -9` of devices, servers, and everything, while writers that know what must be there are at work.
+//! `kill -9` of devices, servers, and all processes, under writers that know the expected content.
 
 use braid_processes::array::{Array, LEASE, SMALL, SMALL_BYTES, number};
 use braid_processes::data::seed;
@@ -7,12 +7,12 @@ use braid_processes::{Client, soak};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// A single failure may stop users for a lease, plus this.
+/// The longest pause that a single failure may cause.
 const PAUSE_MAX: Duration = LEASE.saturating_add(Duration::from_secs(1));
 
 fn plan(hosts: &[&str]) -> Plan {
     let hosts = hosts.iter().map(|uri| uri.to_string()).collect();
-    // Cells that share blocks and stripes: whatever a crash leaves undecided stands in somebody's way.
+    // Cells that share blocks and stripes, so that undecided writes left by a crash are in the way of other writers.
     Plan {
         hosts,
         workers: 4,
@@ -34,7 +34,7 @@ fn each_device_may_be_killed_under_load_and_nobody_sees_an_error() {
         load.go_on();
         load.take_longest();
         let unavailable = array.kill_device(device);
-        // It may have been unavailable for longer than its lease; the next one must not go while it lacks something.
+        // The device may have been silent for longer than its lease; the next one must not fail while it is being resynchronised.
         array.await_volume(0, "healthy");
         load.go_on();
         println!(
@@ -69,7 +69,7 @@ fn a_killed_host_stops_the_others_for_no_longer_than_its_lease() {
 #[test]
 fn everything_killed_at_once_comes_back_with_every_acknowledged_write() {
     let mut array = Array::small();
-    // Writes within a block, over two units, and over several stripes: each is there wholly, or not at all.
+    // Writes within a block, over two units, and over several stripes: each must be found entirely or not at all.
     for (cells, cell_bytes) in [(300, 3000), (100, 70_000), (40, 700_000)] {
         let (host, other) = array.host();
         let mut client = Client::open(&other);
@@ -83,7 +83,7 @@ fn everything_killed_at_once_comes_back_with_every_acknowledged_write() {
         array.start(&[]);
         record.verify(&array.nbd());
         array.assert_sound("vol0");
-        // Once more: what was seen stands.
+        // A second time: content that was read once must not change.
         record.verify(&array.nbd());
     }
 }
@@ -96,14 +96,14 @@ fn an_array_in_one_process_keeps_the_same_promises() {
     let load = Load::start(Plan { hosts_may_go: true, ..plan(&[&array.nbd(), &other]) });
     load.go_on();
     array.give_away_supervisor().kill();
-    // The second host lives on without its devices; it is told to end while requests wait.
+    // The second host outlives its devices; it is told to end while requests wait.
     host.kill();
     let mut record = load.ended();
     array.start(&["--in-process"]);
     record.verify(&array.nbd());
     array.assert_sound("vol0");
     array.down();
-    // The same array, in processes.
+    // The same array, with devices in processes.
     array.start(&[]);
     record.verify(&array.nbd());
 }
@@ -120,7 +120,7 @@ fn when_an_array_is_ready_all_its_devices_have_leases() {
         let has_lease = |device: &Value| device["member_state"] == "in" && device["heard_millis"].is_number();
         assert!(devices.len() == 5 && devices.iter().all(has_lease), "{shown:#}");
         assert_eq!(number(&shown["pid"]) as u32, array.monitor_pid(), "it is the one that runs");
-        // Longer than the monitor takes to believe that it has heard of all who are there.
+        // Longer than the monitor waits after its start for members to report.
         let (mut client, begun) = (Client::open(&array.nbd()), Instant::now());
         while begun.elapsed() < LEASE {
             client.write(0, &[1; 4096]).expect("no device is thought to be unavailable");

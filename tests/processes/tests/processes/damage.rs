@@ -1,4 +1,4 @@
-//! Devices that are swapped, damaged, too new, or full.
+//! Devices that are swapped, damaged, of a newer release, or full.
 
 use braid_base::checksum::crc32c;
 use braid_processes::array::{Array, number};
@@ -14,14 +14,14 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 const UNIT: usize = 65_536;
-/// Where the two copies of the superblock are, and where in each the checksum stands.
+/// The offsets of the two copies of the superblock.
 const COPIES: [u64; 2] = [0, 4096];
 const CHECKSUM_AT: usize = 508;
 
-/// An array that is down, and what was written at its beginning.
+/// An array that is down, and the content at the beginning of its volume.
 fn written() -> (Array, Vec<u8>) {
     let mut array = Array::small();
-    // Whole stripes: they go to their home on the devices at once.
+    // Whole stripes, which are written to their place on the devices at once.
     let content = noise(seed(), 16 * UNIT);
     Client::open(&array.nbd()).write(0, &content).expect("a write works");
     array.down();
@@ -52,7 +52,7 @@ fn a_device_of_another_array_is_refused_by_name() {
     std::fs::copy(other.device_file(2), &file).expect("it can be copied");
     let said = array.try_start(&[]).expect_err("it is another array's").refused(1, "wrong-array");
     assert!(said.contains("device-2.braid"), "{said}");
-    // Another device of the same array is not the right one either.
+    // Another device of the same array is refused, too.
     std::fs::copy(array.device_file(3), &file).expect("it can be copied");
     let said = array.try_start(&[]).expect_err("it is another device").refused(1, "wrong-device");
     assert!(said.contains("exchanged") && !said.contains("--degraded"), "{said}");
@@ -72,7 +72,7 @@ fn one_superblock_is_enough_and_without_both_a_device_is_refused() {
     let file = array.device_file(1);
     let damage = |copy| change(&file, copy, 512, |sector| sector[40] ^= 0xff);
     for copy in COPIES {
-        // A start and an end write both copies anew: one damaged copy does not wait for the other.
+        // A start and an end rewrite both copies, so that a damaged copy does not remain until the other one is damaged, too.
         damage(copy);
         array.start(&[]);
         assert_there(&array, &content);
@@ -83,7 +83,7 @@ fn one_superblock_is_enough_and_without_both_a_device_is_refused() {
     assert!(said.contains("device-1.braid"), "{said}");
     let said = braid(&["device", "inspect", path_text(&file), "--json"]).refused(4, "superblock-damaged");
     assert!(said.contains("device-1.braid"), "{said}");
-    // Nothing else was touched: with them, all is back.
+    // Nothing else was damaged: with the copies restored, everything is readable again.
     COPIES.into_iter().for_each(damage);
     array.start(&[]);
     assert_there(&array, &content);
@@ -127,7 +127,7 @@ fn a_device_in_use_is_left_alone() {
 fn a_truncated_device_is_refused_and_keeps_what_it_has() {
     let (mut array, content) = written();
     let file = array.device_file(0);
-    // Behind this, there are only the copies of array.json.
+    // After this offset there are only the copies of array.json.
     let inspected = braid(&["device", "inspect", path_text(&file), "--json"]).done().json();
     let whole = number(&inspected["size"]);
     let resize = |length| File::options().write(true).open(&file).and_then(|file| file.set_len(length));
@@ -141,7 +141,7 @@ fn a_truncated_device_is_refused_and_keeps_what_it_has() {
 #[test]
 fn a_rotten_block_is_worked_out_from_the_others_and_never_served() {
     let (mut array, content) = written();
-    // The second unit: its content is unlike any other, so it can be found on the device.
+    // The content of the second unit is unique, so that it can be found on the device.
     let ring = array.braid(&["volume", "info", "vol0"]).done().json()["volume"]["devices"].clone();
     let device = number(&ring[1]) as usize;
     let file = array.device_file(device);
@@ -159,9 +159,9 @@ fn a_rotten_block_is_worked_out_from_the_others_and_never_served() {
     assert_eq!((number(&found["damaged"]), number(&found["first_damaged"][0]["block"])), (1, 1), "{found}");
 
     array.start(&[]);
-    // Or it would soon be repaired.
+    // Otherwise it would soon be repaired.
     array.braid(&["rebuild", "pause"]).done();
-    // A host that starts now has heard of it before it reads anything.
+    // A host that starts now knows of the pause before it reads.
     let (_host, uri) = array.host();
     let mut client = Client::open(&uri);
     let begin = UNIT as u64 + 4096;
@@ -173,13 +173,13 @@ fn a_rotten_block_is_worked_out_from_the_others_and_never_served() {
     let checked = array.braid(&["volume", "check", "vol0"]);
     assert_eq!(checked.status, Some(4), "{checked}");
     assert_eq!((number(&checked.json()["bad"]), number(&checked.json()["unreadable"])), (0, 1), "{checked}");
-    // Together with the device that holds the parity it would be too much: of this block alone nothing could be told.
+    // If the device with the parity is lost as well, too much is missing: this block alone is unreadable.
     let parity = number(&ring[4]) as usize;
     signal(array.device_pid(parity), Signal::STOP);
     array.await_volume(0, "degraded");
     assert!(matches!(client.read(begin, 4096), Err(Refusal::Said(EIO))), "corruption is never served");
     assert!(client.read(begin - 4096, 4096).expect("its neighbours can be read") == content[UNIT..][..4096]);
-    // Nor could the other be resynchronised there, and it would not be whole again.
+    // The other device could not be resynchronised there, so that the stripe would stay incomplete.
     client.write(begin, &content[UNIT + 4096..][..4096]).expect("it can be written over, which repairs it");
     array.braid(&["rebuild", "resume"]).done();
     signal(array.device_pid(parity), Signal::CONT);
@@ -238,7 +238,7 @@ fn an_array_comes_up_without_a_device_if_it_is_told_to_and_brings_it_what_it_mis
     let newer = noise(seed(), 16 * UNIT);
     Client::open(&array.nbd()).write(5000, &newer).expect("a write works");
     array.down();
-    // Brought back while nobody runs the array.
+    // The device is brought back while the array is down.
     std::fs::rename(&aside, &file).expect("it can be moved back");
     array.start(&[]);
     array.await_volume(0, "healthy");
@@ -249,12 +249,12 @@ fn an_array_comes_up_without_a_device_if_it_is_told_to_and_brings_it_what_it_mis
 
 #[test]
 fn one_device_with_a_full_disk_refuses_what_is_new_there_and_nothing_else() {
-    // Larger than what devices set aside ahead of their needs.
+    // Larger than the space that devices allocate in advance.
     let mut array = Array::up(&["--size", "64MiB", "--volume", "vol0:128MiB"]);
     let content = noise(seed(), 16 * UNIT);
     Client::open(&array.nbd()).write(0, &content).expect("a write works");
     array.down();
-    // The third device on a small disk of its own, which others fill.
+    // The third device is on a small disk of its own, which other files fill.
     let image = array.scratch().path("disk");
     File::create(&image).and_then(|file| file.set_len(64 << 20)).expect("a sparse file can be made");
     let block = Loop::attach(&image);
@@ -311,7 +311,7 @@ fn a_full_disk_refuses_new_blocks_takes_overwrites_and_goes_on_once_there_is_roo
     let ballast = scratch.path("mnt/ballast");
     tool("fallocate", &["--length", "24MiB", path_text(&ballast)]);
     {
-        // Five devices of 64 MiB on what is left.
+        // Five devices of 64 MiB share the remaining space.
         let mut array = Array::up_in(&scratch.path("mnt/array"), &["--size", "64MiB", "--volume", "vol0:128MiB"]);
         let mut client = Client::open(&array.nbd());
         let piece = |number: usize, round: u64| noise(number as u64 ^ (round << 32), 1 << 20);

@@ -1,4 +1,4 @@
-//! Devices die for good: their process is killed, and their disk is gone. What the others hold is enough to go on, and to fill new disks from.
+//! Devices that fail for good: their process is killed, and their disk is lost. The others continue, and new disks are rebuilt from them.
 
 use braid_processes::Client;
 use braid_processes::array::Array;
@@ -10,7 +10,7 @@ use std::path::Path;
 
 const HALF: usize = 1 << 20;
 
-/// Takes the disk away under a device, and kills the process that had it open.
+/// Removes the disk of a device, and kills the process that had it open.
 fn die(array: &Array, device: usize, file: &Path) {
     let pid = array.device_pid(device);
     std::fs::rename(file, file.with_extension("gone")).expect("the disk can be taken away");
@@ -30,7 +30,7 @@ fn three_copies_survive_two_dead_disks_and_both_are_filled_again() {
     for device in [0, 1] {
         die(&array, device, &array.device_file(device));
         await_member_state(&array, device, "out");
-        // Each operation succeeds with what is left.
+        // Each operation succeeds in the degraded array.
         client.write(HALF as u64, &content[HALF..]).expect("a write works");
         assert!(client.read(0, content.len()).expect("a read works") == content);
     }
@@ -40,7 +40,7 @@ fn three_copies_survive_two_dead_disks_and_both_are_filled_again() {
     }
     array.await_volume(0, "healthy");
     array.assert_sound("vol0");
-    // Now each of the new ones is enough.
+    // Now the array survives the loss of any of the new disks.
     let last = array.device_file(2);
     die(&array, 2, &last);
     await_member_state(&array, 2, "out");

@@ -1,4 +1,4 @@
-//! Devices are added, taken out, replaced and removed while the array is in use, by an operator or by spares; and what an operator gets wrong.
+//! Adding, taking out, replacing and removing devices of an array in use, by an operator or by spares; and operators' mistakes.
 
 use braid_processes::array::{Array, SMALL, number, text};
 use braid_processes::daemon::signal;
@@ -9,7 +9,7 @@ use braid_processes::scratch::path_text;
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// Writers that know what must be there, through each of these hosts.
+/// Writers that know the expected content, through each of these hosts.
 fn load(hosts: &[&str]) -> Load {
     let hosts = hosts.iter().map(|uri| uri.to_string()).collect();
     let plan = Plan {
@@ -91,7 +91,7 @@ fn a_disk_is_replaced_under_load_though_its_process_is_killed_meanwhile() {
     record.verify(&other);
     record.verify(&array.nbd());
     array.assert_sound("vol0");
-    // What is on the old disk is past.
+    // The content of the old disk is obsolete.
     let old = array.device_file(2);
     let message = device(&array, &["replace", "3", path_text(&old)]).refused(1, "disk-used");
     assert!(message.contains("device 2"), "{message}");

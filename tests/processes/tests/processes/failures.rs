@@ -1,5 +1,5 @@
-//! One part of the array after the other dies or stands still, while writers that know what must be there are at work through two
-//! hosts: what users notice is a pause, and `braid status` tells what is the matter.
+//! Parts of the array are killed or suspended one after the other, under writers that know the expected content and use two hosts: users
+//! see a pause only, and `braid status` shows the cause.
 
 use braid_processes::array::{Array, LEASE, LEASE_DEFAULT, SMALL, number, text};
 use braid_processes::daemon::{Daemon, signal};
@@ -12,32 +12,32 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// A single failure may stop users for a lease, plus this.
+/// The longest pause that a single failure may cause.
 const PAUSE_MAX: Duration = LEASE.saturating_add(Duration::from_secs(1));
-/// A device that was taken out and comes back at once may stop users a second time: for two heartbeats and a resend
+/// The longest pause if a device is taken out and returns at once: its return may cause a second pause of two heartbeats and a resend
 /// (docs/fault-model.md, Availability).
 const PAUSE_AND_RETURN_MAX: Duration = PAUSE_MAX.saturating_add(Duration::from_millis(1_250));
 /// Longer than any lease.
 const LONG: Duration = Duration::from_secs(3);
 
-/// How long a device or a monitor may be suspended without a consequence.
+/// How long a device or a monitor may be suspended without being noticed.
 fn short(lease: Duration) -> Duration {
     lease / 2
 }
 
-/// Each worker through one host; cells that share blocks and stripes across workers.
+/// Each worker uses one host; cells of different workers share blocks and stripes.
 fn plan(hosts: &[&str]) -> Plan {
     let hosts = hosts.iter().map(|uri| uri.to_string()).collect();
     Plan { hosts, workers: 4, cells: 300, cell_bytes: 3000, begin: 100, hosts_may_go: false, apart: true, seed: seed() }
 }
 
-/// Some operations through each host. No pause since the last look was longer than one failure may cause.
+/// Waits for operations through each host. No pause since the last check may be longer than a single failure may cause.
 #[track_caller]
 fn assert_goes_on(load: &Load, what: &str) {
     assert_pauses(load, what, PAUSE_MAX);
 }
 
-/// The same where a pause may be so long.
+/// Like [`assert_goes_on`], with another limit of pauses.
 #[track_caller]
 fn assert_pauses(load: &Load, what: &str, most: Duration) {
     load.go_on();
@@ -73,7 +73,7 @@ fn a_device_that_stands_still_is_done_without_and_catches_up() {
         let status = array.await_volume(0, "degraded");
         assert_volume(&status, 0, "degraded", &[device]);
         assert_eq!(status["devices"][device]["member_state"], "out", "{status:#}");
-        // What takes every device is refused at once, and leaves nothing half done.
+        // A command that needs every device is refused at once, and leaves nothing behind.
         for command in [
             &["set-ordering", "vol0", "device-lock"][..],
             &["create", "v", "--size", "1MiB"],
@@ -142,7 +142,7 @@ fn the_monitor_may_die_or_stand_still_and_nobody_sees_an_error() {
     println!("the monitor stood still for {:?}: the longest pause of a writer was {pause:?}", short(LEASE_DEFAULT));
     assert!(pause < Duration::from_secs(1), "leases are longer than that: {pause:?}");
 
-    // Longer than all leases: the array stands still, too, and goes on as it was.
+    // Longer than all leases: the array stops, and then continues as before.
     signal(pid, Signal::STOP);
     array.await_status("the monitor's silence is seen", |status| status["monitor"]["state"] == "silent");
     let status = array.await_volume(0, "waiting");
@@ -177,7 +177,7 @@ fn a_host_that_stands_still_finds_its_work_again_and_others_go_on() {
         assert!(pause <= PAUSE_MAX, "{ordering}: {pause:?}");
         std::thread::sleep(LONG.saturating_sub(begun.elapsed()));
         signal(host.pid(), Signal::CONT);
-        // No writer sees an error: it would say so, and end.
+        // No writer sees an error: a writer with an error prints it and ends.
         load.go_on_through(1);
         load.go_on_through(0);
         println!("{ordering}: its own clients waited {:?}", load.take_longest_through(1));
@@ -214,7 +214,7 @@ fn a_lock_server_that_stands_still_is_waited_for() {
 fn when_up_itself_dies_the_other_hosts_wait_for_the_next_one() {
     let mut array = Array::small();
     let (_host, other) = array.host();
-    // Through the other host only: that of `up` has gone with it.
+    // Through the other host only: the host of `up` was killed with it.
     let load = Load::start(plan(&[&other]));
     load.go_on();
     signal(array.supervisor().pid(), Signal::STOP);
@@ -256,7 +256,7 @@ fn everything_killed_while_a_device_is_out_comes_back_with_every_acknowledged_wr
 
 #[test]
 fn of_two_devices_of_a_group_one_must_come_back_and_other_groups_go_on() {
-    // Three mirrors of two devices.
+    // Three mirrored pairs.
     let array = Array::up(&["--devices", "6", "--layout", "raid1:2", "--size", "64MiB", "--volume", "vol0:32MiB"]);
     let ring = array.braid(&["volume", "info", "vol0"]).done().json()["volume"]["devices"].clone();
     let group = [number(&ring[0]) as usize, number(&ring[1]) as usize];
@@ -275,7 +275,7 @@ fn of_two_devices_of_a_group_one_must_come_back_and_other_groups_go_on() {
     let unavailable = group.into_iter().find(|device| status["devices"][*device]["member_state"] == "unavailable");
     let unavailable = unavailable.unwrap_or_else(|| panic!("the second one is waited for: {status:#}"));
 
-    // What lies on the mirror fails at once, and by name; all else goes on.
+    // Requests for data on the lost pair fail at once, with a message that names it; all others succeed.
     let begun = Instant::now();
     assert!(matches!(client.read(0, 4096), Err(Refusal::Said(EIO))));
     assert!(matches!(client.write(0, &[9; 4096]), Err(Refusal::Said(EIO))));
@@ -315,7 +315,7 @@ fn the_monitor_may_be_run_by_hand_and_only_once() {
     assert_eq!(number(&status["monitor"]["pid"]) as u32, monitor.pid());
     assert_eq!(text(&status["monitor"]["address"]), text(&monitor.ready["address"]));
     Client::open(&array.nbd()).write(0, &[1; 4096]).expect("a write works");
-    // Ended well, it is replaced by that of `braid up`.
+    // After a graceful end, `braid up` replaces it with a monitor of its own.
     assert_eq!(monitor.end(Signal::TERM), Some(0));
     let pid = number(&status["monitor"]["pid"]);
     array.await_status("another monitor serves", |status| {
@@ -371,7 +371,7 @@ fn where_writes_take_effect_on_arrival_parity_is_right_again_after_a_device_or_a
         host.kill();
         load.go_on_through(0);
         load.go_on_through(0);
-        // What the dead host had begun may be there in part.
+        // Writes begun by the killed host may be present in part.
         drop(load.stop());
         wait_until("the parity of what was cut short is right again", Duration::from_secs(30), || {
             number(&array.braid(&["volume", "check", "v"]).json()["bad"]) == 0
@@ -387,7 +387,7 @@ fn when_everything_stands_still_together_nobody_is_shut_out() {
     let hosts: Vec<(Daemon, String)> = (0..3).map(|_| array.host()).collect();
     let mut clients: Vec<Client> = hosts.iter().map(|(_, uri)| Client::open(uri)).collect();
     clients.iter_mut().for_each(|client| client.write(0, &[1; 4096]).expect("a write works"));
-    // The supervisor first: it is the first to wake, and judges the others before they have had a chance to renew their leases.
+    // The supervisor is the first to resume, and judges the leases of the others before they can renew them.
     let mut pids = vec![array.supervisor().pid(), array.monitor_pid()];
     pids.extend(array.first_device_pids());
     pids.extend(hosts.iter().map(|(host, _)| host.pid()));
@@ -396,19 +396,19 @@ fn when_everything_stands_still_together_nobody_is_shut_out() {
     std::thread::sleep(Duration::from_secs(if soak() { 64 } else { 17 }));
     let (judges, judged) = pids.split_at(2);
     judges.iter().for_each(|pid| signal(*pid, Signal::CONT));
-    // It has looked at the leases, and at those who are still to wake.
+    // By now the supervisor has checked the leases, also of hosts that had not resumed yet.
     array.await_renewals(2);
     judged.iter().for_each(|pid| signal(*pid, Signal::CONT));
     array.await_volume(0, "healthy");
     for (client, (host, uri)) in clients.iter_mut().zip(&hosts) {
-        // The host may hear a moment later than others that the devices are back, and says until then that they are unavailable.
+        // The host may hear later than others that the devices are back, and until then reports them as unavailable.
         wait_until("a connection from before goes on", Duration::from_secs(30), || match client.write(0, &[2; 4096]) {
             Err(Refusal::Gone(error)) => panic!("{error}: {}", host.log()),
             written => written.is_ok(),
         });
         Client::open(uri).read(0, 4096).expect("and new ones do");
     }
-    // The supervisor looks whenever it renews its lease.
+    // The supervisor checks leases whenever it renews its own.
     array.await_renewals(4);
     for (client, (host, _)) in clients.iter_mut().zip(&hosts) {
         assert!(client.read(0, 4096).is_ok_and(|read| read == [2; 4096]), "nobody was shut out: {}", host.log());

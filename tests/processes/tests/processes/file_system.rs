@@ -1,4 +1,4 @@
-//! A file system on a volume, through nbdfuse and a loop device: what the README tells people to do.
+//! A file system on a volume, through nbdfuse and a loop device, with the commands of the README.
 
 use braid_processes::scratch::{Loop, Mount, path_text};
 use braid_processes::{Array, Scratch, run, tool, wait_until};
@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-/// A volume as a file; no longer when it is dropped.
+/// A volume as a file, until this is dropped.
 struct Fuse {
     child: Child,
     mount: Option<Mount>,

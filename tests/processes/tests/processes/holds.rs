@@ -1,4 +1,4 @@
-//! Locks, tickets and leaders, while their device is killed and comes back, and commands that hold them are killed for good.
+//! Locks, tickets and leaders, while their device is killed and restarted, and commands that hold them are killed for good.
 
 use braid_client::recipes::RequestFailure;
 use braid_client::recipes::counter::{CounterError, CounterOptions, DeliveryCounter, Turn};
@@ -44,7 +44,7 @@ fn a_leader_whose_device_stands_still_hears_when_its_lease_is_over() {
         signal(pid, Signal::CONT);
         assert_eq!(progress, Err(FailOverError::Uncertain));
         assert!(now() >= leader.sure_until() && late < LEASE / 2, "{late:?}");
-        // The host tries again now and then.
+        // The host retries from time to time.
         let again = loop {
             match object.space().run(leader.progress()).await.expect("the device does not refuse it") {
                 Err(FailOverError::Uncertain) if now().since(leader.sure_until()) < PROGRESS_MAX => {}
@@ -86,7 +86,7 @@ fn one_at_a_time(kind: Kind) {
         assert!(counted > 0, "something was done");
         refuses_the_late(kind, &scenario.object(2).await).await;
     });
-    // Each begins when the one before has ended, or is dead.
+    // Each must begin after the previous one has ended or was killed.
     let (log, lost) = (scenario.log(), scenario.lost());
     println!("{} lines, {counted} increments, without {lost:?}", log.len());
     let mut token = 0;
@@ -103,7 +103,7 @@ fn one_at_a_time(kind: Kind) {
     }
 }
 
-/// Reads a number and writes it, with nothing but the guard between programs. How often it has done so.
+/// Reads a number and writes it back incremented; only the guard excludes other programs. Returns how often it has done so.
 async fn count_under(kind: Kind, scenario: &Scenario) -> i64 {
     let object = scenario.object(1).await;
     let mut counted = 0;
@@ -116,14 +116,14 @@ async fn count_under(kind: Kind, scenario: &Scenario) -> i64 {
             Err(refused) => assert!(matches!(refused.error, Error::TooLate { .. }), "{refused}"),
         }
         held.give_back(&object).await;
-        // Others come in between.
+        // Other programs get their turn.
         scenario.pause(40);
     }
     object.space().array().close().await;
     counted
 }
 
-/// One stops, another one takes its place, and the first one comes back and believes that nothing has happened.
+/// The first holder is suspended, a second one replaces it, and the first one resumes as if nothing had happened.
 async fn refuses_the_late(kind: Kind, object: &Object) {
     let lease = Duration::from_millis(500);
     let first = kind.take(object, "first", lease).await.expect("it is free");
@@ -133,7 +133,7 @@ async fn refuses_the_late(kind: Kind, object: &Object) {
     assert!(matches!(late.error, Error::TooLate { .. }), "{late}");
     assert_eq!(object.get(COUNT).await.expect("it serves").as_i64(), Some(1), "nothing of it happens");
     object.request().set(COUNT, 2).guarded(&second).await.expect("it is the second one's");
-    // On another device as well, once the second one has been there.
+    // On another device as well, once the second holder has been there.
     let elsewhere = object.space().array().device(DEVICE as u16 + 1).create().await.expect("there is room");
     let fences = [&first, &second].map(|held| held.fence_at(&elsewhere));
     elsewhere.request().append("one, ").guarded(&fences[0]).await.expect_err("it was never raised");
@@ -170,7 +170,7 @@ impl Kind {
         }
     }
 
-    /// None: it has come too late for its own turn.
+    /// None if its turn was skipped because it came too late.
     async fn take(self, object: &Object, name: &str, lease: Duration) -> Option<Held> {
         let (space, id, patience, at) = (object.space(), object.id(), PROGRESS_MAX, AttributeName::new(9, 1));
         let failure = "the device does not refuse it";

@@ -1,4 +1,4 @@
-//! Several servers that write the same stripes, or the same blocks, at once.
+//! Several servers that write the same stripes, or the same blocks, concurrently.
 
 use braid_processes::Client;
 use braid_processes::array::{Array, LEASE, SMALL, number};
@@ -14,7 +14,7 @@ const BLOCK: usize = 4096;
 
 #[test]
 fn hosts_that_write_different_blocks_of_the_same_stripes_leave_parity_right() {
-    // Units of one block: neighbouring cells, of different writers, share their parity.
+    // Units of one block: adjacent cells, which belong to different writers, share their parity.
     let array = Array::up(&[&SMALL[..], &["--unit", "4KiB"]].concat());
     let ((_first, first), (_second, second)) = (array.host(), array.host());
     let hosts = vec![array.nbd(), first.clone(), second];
@@ -56,7 +56,7 @@ fn without_ordering_the_same_breaks_parity_and_the_check_finds_it() {
         seed: seed(),
     };
     let load = Load::start(plan);
-    // A collision is a matter of luck, but not for long.
+    // A collision depends on timing, but soon occurs.
     for _ in 0..20 {
         load.go_on();
     }
@@ -64,7 +64,7 @@ fn without_ordering_the_same_breaks_parity_and_the_check_finds_it() {
     let checked = array.braid(&["volume", "check", "loose"]);
     assert_eq!(checked.status, Some(4), "{checked}");
     assert!(number(&checked.json()["bad"]) > 0, "{checked}");
-    // Reading all and writing it again puts it right, as long as nobody else writes.
+    // Reading everything and writing it again corrects the parity if there are no other writers.
     let mut client = Client::open(&hosts[0]);
     let content = client.read(0, 8 << 20).expect("a read works");
     client.write(0, &content).expect("a write works");
@@ -98,17 +98,17 @@ fn hosts_that_write_different_bytes_of_the_same_blocks_lose_none() {
 
 #[test]
 fn hosts_that_write_the_same_blocks_leave_one_whole_write_in_each() {
-    // Across a stripe unit's border, so that each is a write of two devices and parity.
+    // Across the border of a stripe unit, so that each is a write of two devices and parity.
     hammer(65_536 - 2 * BLOCK as u64, 4 * BLOCK, 60);
 }
 
 #[test]
 fn hosts_that_write_the_same_stripes_leave_one_whole_write_in_all() {
-    // Over several stripes, with odd ends, and across a multiple of the longest transaction.
+    // Over several stripes, with unaligned ends, and across a multiple of the longest transaction.
     hammer((4 << 20) - 300_001, 600_000, 20);
 }
 
-/// Writes the same range again and again through two hosts, from two clients each: whoever looks sees one whole write.
+/// Writes the same range repeatedly through two hosts, from two clients each: every read returns one whole write.
 fn hammer(begin: u64, length: usize, rounds: u64) {
     const WRITERS: u64 = 4;
     const LOOK_EVERY: u64 = 8;
@@ -146,7 +146,7 @@ fn hosts_go_on_while_a_suspended_process_holds_the_lock_of_the_folder() {
     let array = Array::small();
     let (_host, other) = array.host();
     let mut clients = [Client::open(&array.nbd()), Client::open(&other)];
-    // As a process does that is suspended while it changes something in the folder.
+    // A process may be suspended while it holds the folder's lock.
     let lock = File::options().write(true).open(array.dir().join("lock")).expect("it is there");
     flock(&lock, FlockOperation::LockExclusive).expect("nobody holds it for long");
     let mut go_on = |leases: u32| {
@@ -162,7 +162,7 @@ fn hosts_go_on_while_a_suspended_process_holds_the_lock_of_the_folder() {
     std::thread::scope(|scope| {
         let create = ["volume", "create", "late", "--size", "1MiB", "--array", dir, "--json"];
         let changer = scope.spawn(move || braid(&create).refused(1, "locked"));
-        // A host may be silent for 15 leases; and whoever waits for the lock notices after 20 s that it does not get it.
+        // A host may be silent for 15 leases; and a process that waits for the lock gives up after 20 s.
         go_on(22);
         let said = changer.join().expect("it was refused");
         let holder = format!("process {} has held", std::process::id());
@@ -172,7 +172,7 @@ fn hosts_go_on_while_a_suspended_process_holds_the_lock_of_the_folder() {
     let status = array.status();
     let hosts = status["hosts"].as_array().expect("hosts are listed");
     assert!(hosts.len() >= 2 && hosts.iter().all(|host| host["live"] == true), "{status:#}");
-    // Who judges leases has its turn now.
+    // The judge of the leases can take the lock now.
     go_on(2);
     array.braid(&["volume", "create", "late", "--size", "1MiB"]).done();
 }

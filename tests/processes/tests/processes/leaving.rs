@@ -1,4 +1,4 @@
-//! Hosts that end in good order: nothing of them is left behind, and nobody waits for them.
+//! Graceful disconnect of hosts: they leave no state behind, and nothing waits for them.
 
 use braid_processes::array::{Array, number};
 use braid_processes::load::{Load, Plan};
@@ -6,10 +6,10 @@ use braid_processes::soak;
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// What the next host may take that wants what one before it had locked: process start and exit included.
+/// The time limit of a command that needs a lock of the previous one, including process start and exit.
 const SERVED_WITHIN: Duration = Duration::from_millis(200);
 
-/// Two devices with a replicated attribute volume of this ordering, and a volume for readers.
+/// Two devices with a replicated attribute volume of this ordering, and another volume.
 fn up(ordering: &str) -> Array {
     let array = Array::up(&["--devices", "2", "--layout", "raid1:2", "--size", "64MiB", "--volume", "vol0:16MiB"]);
     let create =
@@ -18,12 +18,12 @@ fn up(ordering: &str) -> Array {
     array
 }
 
-/// A host that makes one change, and ends.
+/// A host that makes one change and ends.
 fn change(array: &Array) {
     array.braid(&["attr", "add", "locks:7", "1.1", "1"]).done();
 }
 
-/// What the devices have counted by this name.
+/// The devices' counters of this name.
 fn counted(status: &Value, name: &str) -> Vec<u64> {
     let devices = status["devices"].as_array().expect("they are listed");
     devices.iter().map(|device| number(&device["counters"][name])).collect()

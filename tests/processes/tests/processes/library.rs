@@ -1,4 +1,4 @@
-//! The library `braid-client` as programs use it: its examples, its deadlines, and futures that nobody waits for any more.
+//! The library `braid-client`: its examples, its deadlines, and futures that are dropped.
 
 use braid_client::{Array as Client, ArrayOptions, AttributeName, Error, wait};
 use braid_processes::array::Array;
@@ -13,7 +13,7 @@ use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// On a busy machine, a call may end so much later than its deadline.
+/// On a busy machine, a call may return so much later than its deadline.
 const LATE_MAX: Duration = Duration::from_secs(3);
 
 #[test]
@@ -31,7 +31,7 @@ fn the_examples_run_and_do_what_they_say() {
     expect("volume", "it is what was written: true");
     expect("leader", "the first one is told: too late");
     expect("directory", "plum: \"all about the plum\"");
-    // Two programs, one lock, one number in a file that is read and written.
+    // Two programs use one lock, and read and write one number in a file.
     std::thread::scope(|scope| {
         scope.spawn(|| expect("lock", "counted to"));
         expect("lock", "counted to");
@@ -83,7 +83,7 @@ fn calls_end_with_a_typed_error_within_their_deadline() {
     wait(async {
         let library = connect(array.dir()).await;
         let object = library.device(1).create().await.expect("the device serves");
-        // Each part of it is quick, and all of them are not: it is one deadline for all.
+        // Each step is quick, but not all together: the deadline covers all steps.
         let short = object.within(SECOND / 3);
         object.truncate(1 << 30).await.expect("holes take no room");
         times_out(SECOND / 3, short.read(0, 1 << 30)).await;
@@ -102,7 +102,7 @@ fn calls_end_with_a_typed_error_within_their_deadline() {
         assert!(matches!(count, None | Some(0) | Some(1)), "what timed out has happened once or not: {count:?}");
         library.close().await;
 
-        // Somebody has the array's folder and does not give it back.
+        // Another process holds the lock of the array's folder.
         let lock = std::fs::File::open(array.dir().join("lock")).expect("arrays have a lock");
         flock(&lock, FlockOperation::LockExclusive).expect("nobody holds it for long");
         times_out(SECOND, Client::connect(ArrayOptions::at(array.dir()).deadline(SECOND))).await;
@@ -129,12 +129,12 @@ fn what_a_dropped_future_has_asked_happens_once_or_not_at_all() {
             let ask = object.request().fetch_and_add(AttributeName::new(2, round), 1).append("x").send();
             abandon(ask, Duration::from_micros(u64::from(round % 8) * 200));
             if round == ROUNDS / 2 {
-                // What is under way now comes again when the device is back.
+                // Requests under way are resent when the device is back.
                 array.kill_device(1);
             }
             object.fetch_and_add(COUNT, 1).await.expect("who goes on waiting is answered");
         }
-        // Whatever was asked before this has happened by now, or is on its way; this host's next request comes behind it.
+        // Earlier requests have been executed by now, or are in transit; this host's next request is behind them.
         object.within(10 * SECOND).set(OTHER, "x").await.expect("the array goes on");
         let mut done = 0;
         for (name, _) in object.attributes(Some(2)).await.expect("the device serves") {
@@ -151,7 +151,7 @@ fn what_a_dropped_future_has_asked_happens_once_or_not_at_all() {
     });
 }
 
-/// Asks, waits for a moment, and does not want to know any more.
+/// Polls a call for a while, and drops it.
 fn abandon(call: impl Future, after: Duration) {
     let mut call = pin!(call);
     let mut context = Context::from_waker(Waker::noop());
@@ -164,7 +164,7 @@ async fn connect(dir: &Path) -> Client {
     Client::connect(ArrayOptions::at(dir).name("library")).await.expect("the array is up")
 }
 
-/// A process that stands still, until this is dropped.
+/// A suspended process, resumed when dropped.
 struct Stopped(u32);
 
 impl Stopped {

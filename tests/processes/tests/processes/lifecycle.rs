@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::path::Path;
 
-/// The fields that `up` and `status` must say alike.
+/// The fields that `up` and `status` must report alike.
 fn entries(said: &Value) -> (Vec<Value>, Vec<Value>) {
     let pick = |entry: &Value, fields: &[&str]| fields.iter().map(|field| entry[field].clone()).collect::<Value>();
     let all = |list: &str, fields: &[&str]| {
@@ -135,7 +135,7 @@ fn volumes_come_and_go_while_servers_run() {
     array.braid(&["volume", "delete", "mirror", "--yes"]).done();
     assert!(Client::try_open(&other.replace("/vol0", "/mirror")).is_err(), "a deleted volume is not served");
     array.braid(&["volume", "info", "mirror"]).refused(3, "no-such-volume");
-    // A new one of that name does not show the old one's content.
+    // A new volume of that name does not have the old one's content.
     array.braid(&["volume", "create", "mirror", "--size", "8MiB", "--layout", "raid1:2"]).done();
     let there = Client::open(&other.replace("/vol0", "/mirror")).read(0, 1 << 20).expect("a read works");
     assert!(there.iter().all(|byte| *byte == 0));
@@ -207,7 +207,7 @@ fn a_second_up_says_so_and_disturbs_nothing() {
     let said = braid(&["up", "--dir", dir, "--port", "0", "--json"]).refused(1, "already-up");
     assert!(said.contains(&array.supervisor().pid().to_string()) && said.contains("braid status"), "{said}");
     Client::open(&array.nbd()).write(0, b"still there").expect("the first one serves");
-    // A frozen supervisor is no dead one.
+    // A suspended supervisor counts as running.
     signal(array.supervisor().pid(), Signal::STOP);
     braid(&["up", "--dir", dir, "--port", "0", "--json"]).refused(1, "already-up");
     signal(array.supervisor().pid(), Signal::CONT);
@@ -220,7 +220,7 @@ fn a_second_up_is_refused_though_the_lock_of_the_first_was_removed() {
     let dir = array.dir().to_str().expect("plain").to_string();
     let second = ["up", "--dir", &dir, "--port", "0", "--json"];
     for supervisor in [Signal::STOP, Signal::CONT] {
-        // One that is suspended can't make the file anew.
+        // A suspended supervisor can't write the file again.
         signal(array.supervisor().pid(), supervisor);
         std::fs::remove_file(array.dir().join("up.lock")).expect("it is there");
         let said = braid(&second).refused(1, "already-up");
@@ -238,7 +238,7 @@ fn a_new_volume_is_empty_though_its_number_was_another_s_before() {
     let of = |volume: &str| array.nbd().replace("/vol0", &format!("/{volume}"));
     array.braid(&["volume", "create", "old", "--size", "4MiB"]).done();
     Client::open(&of("old")).write(0, &noise(seed(), 1 << 20)).expect("a write works");
-    // As an older copy of the description has it, which knows nothing of the volume.
+    // As in an older copy of the description, which does not contain the volume.
     let path = array.dir().join("array.json");
     let text = std::fs::read(&path).expect("it can be read");
     let mut description: Value = serde_json::from_slice(&text).expect("it is JSON");

@@ -1,4 +1,4 @@
-//! A device on a network of its own, whose link to everybody else is cut and healed.
+//! A device on a network of its own, whose link to all others is cut and restored.
 
 use braid_processes::array::{Array, LEASE, number};
 use braid_processes::daemon::Daemon;
@@ -9,16 +9,16 @@ use braid_processes::scratch::path_text;
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// A cut link may stop users for a lease, plus this.
+/// The longest pause that a cut link may cause.
 const PAUSE_MAX: Duration = LEASE.saturating_add(Duration::from_secs(1));
-/// If a device hears nobody and is heard by the monitor, that must first notice; then the lease must run out.
+/// If a device receives nothing but the monitor hears it, the device must notice first; then its lease must expire.
 const HALF_CUT_PAUSE_MAX: Duration = LEASE.saturating_add(Duration::from_secs(2));
 /// The device at the far end.
 const DEVICE: usize = 2;
 
 /// An array whose third device is at the far end of a link.
 struct Apart {
-    // Dropped in this order.
+    // Fields are dropped in this order.
     array: Array,
     _device: Daemon,
     _monitor: Daemon,
@@ -26,7 +26,7 @@ struct Apart {
 }
 
 impl Apart {
-    /// None where the system does not permit it. From here on this thread is at the near end.
+    /// Starts the array; none where the system does not permit it. From here on this thread is at the near end.
     fn up(array: fn() -> Array) -> Option<Apart> {
         let link = Link::new()?;
         link.near.enter();
@@ -104,7 +104,7 @@ fn a_link_that_is_cut_for_a_moment_takes_nobody_out() {
         link.heal();
         load.go_on();
         println!("{cut:?} for a second: the longest pause of a writer was {:?}", load.take_longest());
-        // What TCP had under way is sent again in its own time, and the next cut must not come in the way of that.
+        // TCP retransmits in its own time; the next cut must not interfere with that.
         std::thread::sleep(Duration::from_secs(3));
     }
     assert_eq!(number(&array.status()["epoch"]), epoch);

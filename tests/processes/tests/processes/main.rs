@@ -1,32 +1,36 @@
-//! The whole program, as people and their programs use it.
+//! Tests of the whole program, with real processes.
 //!
 //! | module | what |
 //! | --- | --- |
-//! | `attended` | commands that run while something is held: how they end, and that nothing is left of them |
+//! | `supervised` | supervised commands: how they end, and that all their processes end with them |
 //! | `bad_places` | disks that can't be written at some place |
-//! | `bench` | `braid bench`: whether its figures are so, and whether it leaves everything as it was |
+//! | `bench` | `braid bench`: its metrics are correct, and it removes what it has created |
 //! | `clients` | nbdinfo, nbdcopy, qemu-img, qemu-io, fio, libnbd |
 //! | `file_system` | ext4 on a volume, through nbdfuse and a loop device |
-//! | `hosts` | several servers that write the same stripes, or the same blocks, at once |
-//! | `orderings` | volumes whose ordering is changed under load; lock servers that die |
+//! | `hosts` | several servers that write the same stripes, or the same blocks, concurrently |
+//! | `orderings` | changes of a volume's ordering under load; lock servers that are killed |
 //! | `console` | the commands in README and pages |
-//! | `clocks` | a wall clock that was ahead and is set right |
-//! | `crashes` | `kill -9` of devices, servers, and everything |
-//! | `devices` | devices that are added, taken out, replaced and removed; spares |
-//! | `failures` | one part after the other dies or stands still; what `status` tells of it |
-//! | `links` | a device whose link to the others is cut and healed |
-//! | `library` | the library for programs: its examples, its deadlines, futures that are dropped |
+//! | `clocks` | a wall clock that is ahead and is then corrected |
+//! | `crashes` | `kill -9` of devices, servers, and all processes |
+//! | `dead_devices` | devices that fail for good with their disks; rebuilding all of them |
+//! | `devices` | adding, taking out, replacing and removing devices; spares |
+//! | `failures` | parts of the array are killed or suspended; what `status` shows |
+//! | `links` | a device whose link to the others is cut and restored |
+//! | `leaving` | graceful disconnect of hosts |
+//! | `library` | the client library: its examples, its deadlines, futures that are dropped |
 //! | `lifecycle` | up, status, volumes, down, signals |
-//! | `attribute_volumes` | structures on an attribute volume, whose device is lost for good |
-//! | `mistakes` | what people get wrong, and what they are told |
+//! | `attribute_volumes` | structures on an attribute volume, while a device is lost for good |
+//! | `migration` | migration of volumes under load; the migrating process is killed |
+//! | `mistakes` | users' mistakes, and the messages about them |
 //! | `objects` | objects and attributes, from the shell and from programs; devices that are killed meanwhile |
-//! | `reconnects` | clients that lose their connection and come back while a device stands still |
-//! | `recipes` | queues, lists and directories, while their device and who changes them are killed |
-//! | `rebuilding` | a rebuild under load, while its host, another device and everybody is killed |
-//! | `strangers` | garbage on ports, clients that vanish, devices that stand still |
-//! | `damage` | devices that are swapped, damaged, too new, or full |
-//! | `holds` | locks, tickets and leaders, while their device and who holds them are killed |
-//! | `watching` | what is told of devices that go, come back and are rebuilt, and of scrubs: status, rebuild, events |
+//! | `reconnects` | clients that reconnect while a device is suspended |
+//! | `recipes` | queues, lists and directories, while their device and the processes that change them are killed |
+//! | `rebuilding` | a rebuild under load, while its host, another device and all processes are killed |
+//! | `recovery` | loss of the monitor's state or of the whole folder, and recovery from the devices |
+//! | `strangers` | garbage on ports, clients that vanish, devices that are suspended |
+//! | `damage` | devices that are swapped, damaged, of a newer release, or full |
+//! | `holds` | locks, tickets and leaders, while their device and their holders are killed |
+//! | `watching` | status, rebuild and events while devices fail, return and are rebuilt, and during scrubs |
 
 mod attribute_volumes;
 mod bad_places;

@@ -1,4 +1,4 @@
-//! Volumes that move to other layouts and devices while writers are at work; who moves them dies.
+//! Migration of volumes to other layouts and devices under writers; the migrating process is killed.
 
 use braid_processes::array::{Array, SMALL, number};
 use braid_processes::data::seed;
@@ -9,14 +9,14 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// What a user may notice of either pause: hosts look up what has changed twice a second.
+/// The longest pause that a user may see at the beginning or the end: hosts check for changes twice a second.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 fn up() -> Array {
     Array::up(&[&SMALL[..], &["--unit", "4KiB"]].concat())
 }
 
-/// Cells that meet within blocks.
+/// Cells that share blocks.
 fn plan(hosts: &[&str]) -> Plan {
     let hosts = hosts.iter().map(|uri| uri.to_string()).collect();
     Plan {
@@ -64,7 +64,7 @@ fn who_moves_a_volume_may_be_killed_and_the_next_one_goes_on_or_back() {
     load.go_on();
     let folder = array.dir().to_str().expect("a path of this test").to_string();
     let begin = |layout: &str| {
-        // So slowly that it is not done before it is killed.
+        // So slow that it is killed before it is done.
         let arguments = ["volume", "migrate", "vol0", "--layout", layout, "--rate", "4KiB", "--array", &folder];
         let mut command = Command::new(braid_bin());
         let mut moves = command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");

@@ -1,4 +1,4 @@
-//! What people get wrong, and what they are told: an exit status, a code, a sentence, and what to do.
+//! Users' mistakes: each gives an exit status, an error code, a message, and a hint.
 
 use braid_processes::array::{Array, SMALL};
 use braid_processes::data::noise;
@@ -49,14 +49,14 @@ fn a_volume_that_does_not_fit_is_refused_in_words() {
     assert!(message.contains("100.0 TiB asked for") && message.contains("MiB free"), "{message}");
     assert!(!scratch.path("array").exists(), "nothing of it stays");
     let mut array = Array::up_in(&scratch.path("array"), &["--size", "64MiB"]);
-    // The first volume leaves some room for objects, and no more.
+    // The first volume leaves some space for objects, but not enough for another volume.
     let message = array.braid(&["volume", "create", "more", "--size", "64MiB"]).refused(1, "device-full");
     assert!(message.contains("64 MiB asked for") && message.contains("--volume NAME:SIZE"), "{message}");
     array.down();
     let array = Array::small();
     let message = array.braid(&["volume", "create", "huge", "--size", "100GiB"]).refused(1, "device-full");
     assert!(message.contains("huge"), "{message}");
-    // More than a device can count.
+    // More than a device can address.
     let message = array.braid(&["volume", "create", "huge", "--size", "16383PiB"]).refused(2, "too-large");
     assert!(message.contains("at most"), "{message}");
     array.braid(&["volume", "info", "huge"]).refused(3, "no-such-volume");
@@ -83,7 +83,7 @@ fn volumes_that_are_not_there_or_can_not_be_are_refused() {
     array.braid(&["volume", "set-ordering", "nothing", "none"]).refused(3, "no-such-volume");
     array.braid(&["lockd", "--id", "1"]).refused(2, "no-such-lock-server");
     array.braid(&["volume", "create", "vol0", "--size", "4MiB"]).refused(1, "volume-exists");
-    // The array takes no harm: what is right works.
+    // The array is intact: a valid command succeeds.
     array.braid(&["volume", "create", "x", "--size", "4MiB"]).done();
 }
 
@@ -230,7 +230,7 @@ fn a_taken_port_leaves_no_new_folder_behind() {
     let start = ["up", "--dir", &dir, "--port", &port, "--json"];
     braid(&start).refused(1, "port-taken");
     assert!(!scratch.path("array").exists(), "it was not there before");
-    // What is somebody else's stays.
+    // Files of others stay.
     std::fs::create_dir(scratch.path("array")).expect("it can be made");
     std::fs::write(scratch.path("array/note"), "mine").expect("it can be written");
     braid(&start).refused(1, "port-taken");

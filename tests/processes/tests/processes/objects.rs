@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Values and answers of a device are in memory, and it is soon back: nobody waits for long.
+/// Values and answers of a device are in memory, and it restarts soon: requests do not wait for long.
 const PROGRESS_MAX: Duration = Duration::from_secs(30);
 
 #[test]
@@ -30,7 +30,7 @@ fn bytes_are_written_and_read(array: &Array) {
     assert_eq!(plain(array, &["object", "read", &object, "--offset", "7", "--length", "2"]), "ar");
     assert_eq!(plain(array, &["object", "append", &object, "int:1"]), "12\n");
     assert_eq!(plain(array, &["object", "read", &object, "--offset", "12", "--as", "int"]), "1\n");
-    // More than one request holds, with a hole before it.
+    // More than one request can carry, with a hole before it.
     let file = array.scratch().path("large");
     let large: Vec<u8> = (0..700_000_u32).map(|index| (index % 251) as u8).collect();
     std::fs::write(&file, &large).expect("a file can be written");
@@ -66,7 +66,7 @@ fn attributes_are_set_and_compared(array: &Array) {
     array.braid(&["attr", "set", "3:7", "1.1", ""]).done();
     array.braid(&["attr", "get", "3:7", "1.1"]).refused(3, "undefined");
 
-    // What is printed can be written.
+    // Printed values can be written.
     for value in ["hello", "int:42", "hex:00ff"] {
         array.braid(&["attr", "set", "3:7", "0x10.2", value]).done();
         assert_eq!(plain(array, &["attr", "get", "3:7", "16.2"]), format!("{value}\n"));
@@ -160,7 +160,7 @@ fn attributes_are_kept_on_a_mirror(array: &Array) {
     assert_eq!(plain(array, &["attr", "wait", "locks:8", "1.1", "--seen", "int:0"]), "int:3\n");
     array.braid(&["attr", "wait", "locks:8", "1.1", "--timeout", "0s"]).refused(1, "unchanged");
     array.braid(&["object", "create", "locks"]).refused(2, "not-in-attribute-volume");
-    // Neither is taken for the other: attributes would be written over blocks, or blocks over attributes.
+    // Numbers of volumes and attribute volumes are kept apart: otherwise attributes would overwrite blocks, or blocks attributes.
     array.braid(&["attr", "set", "vol0:7", "1.1", "mine"]).refused(1, "not-an-attribute-volume");
     array.braid(&["nbd", "--listen", "127.0.0.1:0", "--volume", "locks"]).refused(2, "is-an-attribute-volume");
     let running = array.braid(&["volume", "list"]).done().json();
@@ -219,7 +219,7 @@ fn every_increment_counts_once_though_the_device_is_killed() {
     assert_eq!(shown(&array), counted, "it is durable");
 }
 
-/// Counts with both, until it is told to end. What this has counted of each.
+/// Increments both counters until it is told to end. Returns how often it has incremented each.
 async fn count(dir: &Path, ends: &AtomicBool, done: &AtomicU64) -> Result<(i64, i64), Error> {
     let array = braid_client::Array::connect(ArrayOptions::at(dir).name("counts")).await?;
     let object = array.device(1).object(1);
@@ -238,7 +238,7 @@ async fn count(dir: &Path, ends: &AtomicBool, done: &AtomicU64) -> Result<(i64, 
     Ok((added, swapped))
 }
 
-/// What a command prints for people.
+/// The output of a command without `--json`.
 #[track_caller]
 fn plain(array: &Array, arguments: &[&str]) -> String {
     shell(array.dir(), arguments).stdout

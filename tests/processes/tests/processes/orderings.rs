@@ -1,4 +1,4 @@
-//! Volumes whose ordering is changed while writers are at work, and lock servers that die.
+//! Changes of a volume's ordering under writers, and lock servers that are killed.
 
 use braid_processes::Client;
 use braid_processes::array::{Array, LEASE, SMALL, SMALL_BYTES, number, text};
@@ -12,17 +12,17 @@ use serde_json::Value;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// What a user may notice of a change: hosts look up what has changed twice a second.
+/// The longest pause that a user may see during a change: hosts check for changes twice a second.
 const CHANGE_MAX: Duration = Duration::from_secs(5);
-/// A lock server that has restarted waits for its hosts for at most a lease; one more second for everything else.
+/// A restarted lock server waits for its hosts for at most a lease, plus one second for everything else.
 const RESTART_MAX: Duration = LEASE.saturating_add(Duration::from_secs(1));
 
-/// Units of one block, so that writers meet in parity.
+/// Units of one block, so that writers share parity.
 fn up(arguments: &[&str]) -> Array {
     Array::up(&[&SMALL[..], &["--unit", "4KiB"], arguments].concat())
 }
 
-/// Cells that meet within blocks.
+/// Cells that share blocks.
 fn plan(hosts: &[&str]) -> Plan {
     let hosts = hosts.iter().map(|uri| uri.to_string()).collect();
     Plan {
@@ -68,7 +68,7 @@ fn everything_in_one_process_locks_as_well() {
     go_round(&["callback-lock", "server-lock"], &["--in-process"]);
 }
 
-/// Takes one ordering after the other, under load.
+/// Changes to one ordering after the other, under load.
 fn go_round(orderings: &[&str], arguments: &[&str]) -> Array {
     let array = up(arguments);
     let (_host, other) = array.host();
@@ -112,7 +112,7 @@ fn a_lock_server_may_be_killed_under_load_and_nobody_sees_an_error() {
         load.stop().verify(&other);
         array.assert_sound("vol0");
     }
-    // With the array it ends, and with the array it begins.
+    // It ends with the array, and starts with the array.
     let pid = lock_server(&array).0;
     array.down();
     braid_processes::array::gone(&[pid]);
@@ -154,24 +154,24 @@ fn a_host_that_is_idle_while_its_lock_server_restarts_is_not_taken_for_dead() {
     let (mut idle, mut busy) = (Client::open(&other), Client::open(&array.nbd()));
     idle.write(0, &[1; 4096]).expect("a write works");
     signal(lock_server(&array).0, Signal::KILL);
-    // Answered once the server knows of every host what it holds.
+    // Answered once the server knows which locks each host holds.
     busy.write(4096, &[2; 4096]).expect("a write works");
     idle.write(8192, &[3; 4096]).expect("a write works");
     array.assert_sound("vol0");
 }
 
-/// Writers begin with a volume of zeros.
+/// Writers expect a volume of zeros.
 fn emptied(array: &Array) {
     Client::open(&array.nbd()).trim(0, SMALL_BYTES as u32).expect("space can be given back");
 }
 
-/// The process of the first lock server, and how often it was started again.
+/// The process of the first lock server, and how often it was restarted.
 fn lock_server(array: &Array) -> (u32, u64) {
     let server = array.status()["lock_servers"][0].clone();
     (server["pid"].as_u64().unwrap_or_default() as u32, number(&server["restarts"]))
 }
 
-/// A command that changes the ordering of the volume, from `timestamp` or else to it.
+/// Starts a command that changes the ordering of the volume: away from `timestamp`, or back to it.
 fn begin_change(array: &Array) -> Child {
     let now = text(&array.status()["volumes"][0]["ordering"]);
     let other = if now == "timestamp" { "device-lock" } else { "timestamp" };
@@ -186,7 +186,7 @@ fn is(array: &Array, wished: &str) -> bool {
     description["volumes"][0]["state"].get(wished).is_some()
 }
 
-/// True as soon as the change has come so far; false if it ends without having been seen there.
+/// Returns true as soon as the volume's state is `wished`; false if the change ends without that having been observed.
 fn comes_to(array: &Array, wished: &str, child: &mut Child) -> bool {
     while !is(array, wished) {
         if child.try_wait().expect("it can be asked").is_some() {
@@ -204,7 +204,7 @@ fn a_change_that_is_suspended_is_taken_over_and_what_it_says_on_waking_counts_no
         let mut child = begin_change(&array);
         if comes_to(&array, "reordering", &mut child) {
             signal(child.id(), Signal::STOP);
-            // It may have ended in between; and while it holds the folder's lock, nobody can take over.
+            // The command may have ended in between; and while it holds the folder's lock, no other process can take over.
             let locks = std::fs::read_to_string("/proc/locks").expect("the system lists locks");
             if is(&array, "reordering") && !locks.contains(&format!(" {} ", child.id())) {
                 break child;
@@ -237,7 +237,7 @@ fn a_change_that_is_killed_half_way_is_put_right_and_hosts_go_on() {
     for wished in ["draining", "reordering"].iter().cycle().take(6) {
         load.go_on();
         load.take_longest();
-        // Killed as soon as it has begun to drain, or to tell the devices.
+        // Killed as soon as it has begun to drain hosts, or to change devices.
         let mut child = begin_change(&array);
         let state = if comes_to(&array, wished, &mut child) { wished } else { &"done" };
         child.kill().expect("it can be killed");
@@ -251,7 +251,7 @@ fn a_change_that_is_killed_half_way_is_put_right_and_hosts_go_on() {
     let mut record = load.stop();
     record.verify(&other);
     array.assert_sound("vol0");
-    // Whatever it is now, it can be changed.
+    // Whatever the ordering is now, it can be changed.
     set_ordering(&array, "none");
     record.verify(&other);
 }
@@ -285,7 +285,7 @@ fn a_lock_server_may_be_run_by_hand_and_only_once() {
     assert_eq!(number(&shown["pid"]) as u32, server.pid(), "{shown}");
     assert_eq!(text(&shown["address"]), text(&server.ready["address"]));
     assert_eq!(shown["state"], "serving");
-    // Ended well, it is replaced by that of `braid up`.
+    // After a graceful end, `braid up` replaces it with a lock server of its own.
     assert_eq!(server.end(Signal::TERM), Some(0));
     load.go_on();
     load.stop().verify(&array.nbd());

@@ -1,5 +1,5 @@
-//! A device is rebuilt on an empty disk while writers that know what must be there are at work through two hosts: whoever is killed
-//! meanwhile, all is there in the end.
+//! The rebuild of a device on an empty disk, under writers that know the expected content and use two hosts: whichever process is killed
+//! meanwhile, no data is lost.
 
 use braid_processes::Client;
 use braid_processes::array::{Array, text};
@@ -10,24 +10,24 @@ use serde_json::Value;
 
 const VOLUME_BYTES: u64 = 96 << 20;
 const ARRAY: [&str; 4] = ["--size", "160MiB", "--volume", "vol0:96MiB"];
-/// The device whose disk is replaced, and one that is killed meanwhile.
+/// The device whose disk is replaced.
 const REBUILT: usize = 1;
 const KILLED: usize = 3;
 
-/// Writers that go on with the hosts that are left, in the volume's first megabyte.
+/// Writers in the volume's first megabyte that continue with the remaining hosts.
 fn plan(hosts: &[&str]) -> Plan {
     let hosts = hosts.iter().map(|uri| uri.to_string()).collect();
     Plan { hosts, workers: 4, cells: 300, cell_bytes: 3000, begin: 100, hosts_may_go: true, apart: false, seed: seed() }
 }
 
-/// Blocks of the device that are there already, while it is rebuilt.
+/// Bytes of the device that have been rebuilt so far.
 fn brought(status: &Value) -> u64 {
     status["devices"][REBUILT]["healing"]["done"].as_u64().unwrap_or(0)
 }
 
-/// The host that rebuilds.
+/// The host that coordinates the rebuild.
 fn recovery_coordinator(status: &Value) -> Option<u64> {
-    status["devices"][REBUILT]["recovery coordinator"].as_u64()
+    status["devices"][REBUILT]["recovery_coordinator"].as_u64()
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn a_rebuild_survives_the_death_of_its_host_of_another_device_and_of_everybody()
     array.braid(&["device", "replace", &REBUILT.to_string(), path_text(&file)]).done();
     let status = array.await_status("the rebuild goes on", |status| brought(status) > 0);
 
-    // The rebuilder. If it is the host of `up`, everything else goes with it.
+    // Kill the recovery coordinator. If it is the host of `up`, all other processes end with it.
     let generation = recovery_coordinator(&status).expect("somebody rebuilds");
     let mut hosts = status["hosts"].as_array().expect("hosts are listed").iter();
     let rebuilder = hosts.find(|host| host["generation"] == generation).expect("it is a host");
@@ -71,12 +71,12 @@ fn a_rebuild_survives_the_death_of_its_host_of_another_device_and_of_everybody()
     });
     assert_eq!(status["devices"][REBUILT]["member_state"], "returning", "{status:#}");
 
-    // A device that the rebuild reads from; it is back at once.
+    // Kill a device that the rebuild reads from; it restarts at once.
     let load = Load::start(Plan { begin: 2 << 20, ..plan(&[&uri]) });
     array.kill_device(KILLED);
     load.go_on();
 
-    // Everything.
+    // Kill all processes.
     array.kill();
     let mut record = load.ended();
     array.start(&[]);

@@ -1,4 +1,4 @@
-//! Queues, lists and directories, while their device is killed and comes back, and commands that change them are killed for good.
+//! Queues, lists and directories, while their device is killed and restarted, and commands that change them are killed for good.
 
 use braid_client::recipes::directory::{Changed, Directory, Expected};
 use braid_client::recipes::idempotency_record::IdempotencyRecord;
@@ -51,7 +51,7 @@ fn each_item_of_a_queue_is_done_once_or_again_after_its_consumer_died() {
         let left = || wait(object.attributes(Some(STATES_PAGE))).expect("it serves").len();
         wait_until("all is done", PROGRESS_MAX, || left() == 0);
         scenario.end();
-        // They wait for more.
+        // The consumers wait for more items.
         let running = scenario.running();
         running.into_iter().for_each(|pid| scenario.kill(pid));
     });
@@ -87,7 +87,7 @@ fn no_entry_of_a_directory_is_lost_or_doubled() {
 
 fn nothing_is_lost_or_doubled(kind: &str) {
     let (array, scenario) = Scenario::new();
-    // What is in, and what may be: its command was killed.
+    // Names that are in the directory, and names that may be, because their command was killed.
     let (inside, perhaps) = (Mutex::new(BTreeSet::new()), Mutex::new(BTreeSet::new()));
     let count = || inside.lock().unwrap().len();
     let insert = |worker: u64| {
@@ -160,7 +160,7 @@ fn nothing_is_lost_or_doubled(kind: &str) {
     );
 }
 
-/// In an order that is not that of insertion.
+/// A name whose order differs from the order of insertion.
 fn name(number: u64) -> String {
     format!("{:03}-{number}", number * 7919 % 1000)
 }

@@ -1,5 +1,5 @@
-//! Clients that lose their connection and come back: nothing that they had asked for before happens after what they are
-//! answered then.
+//! Clients that lose their connection and reconnect: no earlier request of a client takes effect after the answer to a request on its new
+//! connection.
 
 use braid_processes::daemon::signal;
 use braid_processes::{Array, Client, soak};
@@ -7,18 +7,18 @@ use rustix::process::Signal;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What each write of these tests covers.
+/// The size of each write.
 const BLOCK: usize = 4096;
-/// Writes that a client has in flight when its connection ends.
+/// Writes in flight when the connection ends.
 const IN_FLIGHT: usize = 16;
-/// How long a device stands still: shorter than its lease, so that nobody does without it.
+/// How long a device is suspended: shorter than its lease, so that it stays in.
 const STALL: Duration = Duration::from_millis(400);
-/// How long is looked for older content. A write that was refused is tried again sooner.
+/// How long the test looks for older content. A write that was refused is retried sooner.
 const LOOK: Duration = Duration::from_millis(700);
-/// A request may take so long, and no longer.
+/// The time limit of a request.
 const REQUEST_LIMIT: Duration = Duration::from_secs(30);
 
-/// Ends the processes' stop, whatever happens.
+/// Suspended processes, resumed when dropped.
 struct Stopped(u32);
 
 impl Stopped {
@@ -38,7 +38,7 @@ impl Drop for Stopped {
 fn a_client_that_reconnects_is_never_overtaken_by_its_own_older_writes() {
     let array = Array::small();
     let devices = array.first_device_pids();
-    // Its reads make writes lose, which are then tried again above its stamps.
+    // Reads of the other host make writes lose, so that they are retried with higher stamps.
     let (_other, other) = array.host();
     let ended = AtomicBool::new(false);
     let trials = if soak() { 60 } else { 10 };
@@ -94,7 +94,7 @@ fn a_client_that_reconnects_waits_no_longer_than_a_request_may_while_a_device_st
     let stopped = Stopped::new(array.first_device_pids()[0]);
     let mut client = Client::open(&array.nbd());
     let begun = Instant::now();
-    // Some of it lies on the device that stands still.
+    // A part of the range lies on the suspended device.
     client.send_write(0, &vec![1; 1 << 20]).expect("it can be sent");
     drop(client);
     let mut client = Client::open(&array.nbd());

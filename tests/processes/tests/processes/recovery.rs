@@ -1,4 +1,4 @@
-//! The monitor's state, or the whole folder, is lost, and made anew from what the devices know.
+//! Loss of the monitor's state, or of the whole folder, and its recovery from the devices.
 
 use braid_processes::Client;
 use braid_processes::array::{Array, SMALL_BYTES, number};
@@ -13,13 +13,13 @@ use std::time::Duration;
 
 const HALF: usize = SMALL_BYTES as usize / 2;
 
-/// An array that is up, with content all over its volume, and an epoch above the first.
+/// An array that is running, with content in the whole volume, and an epoch above the first.
 fn written() -> (Array, Vec<u8>) {
     let array = Array::small();
     let content = noise(seed(), 2 * HALF);
     Client::open(&array.nbd()).write(0, &content[..HALF]).expect("a write works");
     array.braid(&["device", "fail", "1"]).done();
-    // Device 1 misses this, and is brought it.
+    // Device 1 misses this write, and is resynchronised.
     Client::open(&array.nbd()).write(HALF as u64, &content[HALF..]).expect("a write works");
     array.braid(&["device", "readmit", "1", "--wait"]).done();
     assert!(number(&array.status()["epoch"]) > 1);
@@ -48,7 +48,7 @@ fn a_lost_state_is_reported_and_made_anew() {
     std::fs::remove_file(state(&array)).expect("it can be removed");
     let said = array.try_start(&[]).expect_err("it is not known who is in").refused(4, "monitor-state-lost");
     assert!(said.contains("braid monitor recover"), "{said}");
-    // The monitor makes no new one either, whoever starts it.
+    // No monitor creates a new state, whichever process starts it.
     let said = array.braid(&["monitord"]).refused(4, "monitor-state-lost");
     assert!(said.contains("braid monitor recover"), "{said}");
     let shown = array.braid(&["monitor", "recover", "--dry-run"]).done().json();
@@ -60,7 +60,7 @@ fn a_lost_state_is_reported_and_made_anew() {
     array.braid(&["monitor", "recover"]).refused(1, "nothing-to-recover");
     array.start(&[]);
     assert_all_there(&array, &content);
-    // It goes on like any array.
+    // The array works normally.
     array.braid(&["device", "fail", "2"]).done();
     Client::open(&array.nbd()).write(0, &content[HALF..]).expect("a write works");
     array.braid(&["device", "readmit", "2", "--wait"]).done();
@@ -79,7 +79,7 @@ fn an_old_copy_of_the_state_is_not_served_from() {
     array.braid(&["device", "fail", "3"]).done();
     Client::open(&array.nbd()).write(0, &content).expect("a write works");
     array.down();
-    // By this one device 3 is in, which lacks all that was written.
+    // According to this state device 3 is in, but it lacks all that was written.
     std::fs::copy(&aside, state(&array)).expect("it can be copied");
     let said = array.try_start(&[]).expect_err("it is an old one").refused(4, "monitor-state-old");
     assert!(said.contains("braid monitor recover"), "{said}");
@@ -98,11 +98,11 @@ fn an_older_description_is_not_served_from() {
     await_copies(&array);
     array.down();
     let newer = std::fs::read(&path).expect("it is there");
-    // By this one there is no such volume, and its number is given out again.
+    // According to this description the volume does not exist, so that its number would be used again.
     std::fs::write(&path, &older).expect("it can be replaced");
     let said = array.try_start(&[]).expect_err("it is an older one").refused(4, "description-old");
     assert!(said.contains("braid monitor recover"), "{said}");
-    // The copies are as they were.
+    // The copies are unchanged.
     std::fs::remove_file(&path).expect("it can be removed");
     let files: Vec<String> = (0..5).map(|device| path_text(&array.device_file(device)).to_string()).collect();
     let recover: Vec<&str> =
@@ -151,14 +151,14 @@ fn a_folder_that_is_lost_is_made_anew_from_the_files_of_devices() {
     let recover: Vec<&str> = ["monitor", "recover", "--from"].into_iter().chain(files).collect();
     let shown = array.braid(&[&recover[..], &["--dry-run"]].concat()).done().json();
     assert!(shown["recovered"] == false && !array.dir().join("array.json").exists(), "{shown}");
-    // Copies of before the volume was made: the devices have more than they say.
+    // Copies from before the volume was created: the devices hold more than the copies describe.
     let kept: Vec<Vec<u8>> = (0..5).map(|device| set_copies(&array.device_file(device), &copies_of(&early))).collect();
     let said = array.braid(&recover).refused(4, "copy-outdated");
     assert!(!array.dir().join("array.json").exists(), "{said}");
     for (device, kept) in kept.iter().enumerate().skip(3) {
         set_copies(&array.device_file(device), kept);
     }
-    // The newest one counts.
+    // The newest copy counts.
     let made = array.braid(&recover).done().json();
     assert!(made["restored_description"] == true && made["restored_generations"] == true, "{made}");
     assert!(number(&made["generations"]) > generation, "no generation is used again: {made}");
@@ -166,20 +166,20 @@ fn a_folder_that_is_lost_is_made_anew_from_the_files_of_devices() {
     assert_eq!((&before["devices"], &before["volumes"]), (&after["devices"], &after["volumes"]));
     array.start(&[]);
     assert_all_there(&array, &content);
-    // It goes on like any array.
+    // The array works normally.
     array.braid(&["volume", "delete", "late", "--yes"]).done();
     array.braid(&["volume", "create", "later", "--size", "1MiB"]).done();
     array.assert_sound("later");
 }
 
-/// Where a small array's devices end, and copies begin.
+/// Where a small array's devices end, and the copies begin.
 const STORE_BYTES: u64 = 64 << 20;
 
 fn copies_of(file: &Path) -> Vec<u8> {
     std::fs::read(file).expect("it can be read").split_off(STORE_BYTES as usize)
 }
 
-/// Puts other copies into a device's file. Returns those that were there.
+/// Replaces the copies in a device's file. Returns the previous ones.
 fn set_copies(file: &Path, copies: &[u8]) -> Vec<u8> {
     let before = copies_of(file);
     let file = File::options().write(true).open(file).expect("it can be opened");
@@ -198,7 +198,7 @@ fn await_copies(array: &Array) {
     });
 }
 
-/// All but the files of devices.
+/// Removes all files except those of devices.
 fn lose_folder(array: &Array) {
     for entry in std::fs::read_dir(array.dir()).expect("it is there") {
         let path = entry.expect("it can be listed").path();
@@ -231,7 +231,7 @@ fn a_device_that_is_missing_is_needed_unless_the_operator_does_without_it() {
     assert!(!state(&array).exists());
     let made = array.braid(&["monitor", "recover", "--without", "d3"]).done().json();
     assert_eq!(made["devices"][3]["member_state"], "left-out", "{made}");
-    // It turns up again: but nobody knows what was written there alone.
+    // The lost disk returns, but what was written there alone is unknown.
     std::fs::rename(&aside, &file).expect("it can be moved back");
     array.start(&[]);
     array.await_status("device 3 is out, and refused", |status| {

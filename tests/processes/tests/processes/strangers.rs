@@ -1,4 +1,4 @@
-//! Garbage on ports, clients that vanish, devices that stand still.
+//! Garbage on ports, clients that vanish, devices that are suspended.
 
 use braid_processes::array::{Array, LEASE, number, text};
 use braid_processes::daemon::signal;
@@ -9,9 +9,9 @@ use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
 const UNIT: u64 = 65_536;
-/// How long a request waits for a device at most.
+/// The time limit of a request that waits for a device.
 const REQUEST_LIMIT: Duration = Duration::from_secs(30);
-/// A device that says nothing is taken out when its lease has run out; one more second for everything else.
+/// A silent device is taken out when its lease has expired, plus one second for everything else.
 const OUT_LIMIT: Duration = LEASE.saturating_add(Duration::from_secs(1));
 
 #[test]
@@ -51,7 +51,7 @@ fn a_client_that_vanishes_in_mid_request_leaves_no_trace() {
         Client::open(&array.nbd()).vanish_in_mid_write(1 << 20, 2 << 20, &vec![0xee; part]);
     }
     assert!(client.read(0, before.len()).expect("a read works") == before, "half a write is none");
-    // One that asks much and does not stay for the answers.
+    // A client that sends many requests and does not wait for the answers.
     for _ in 0..5 {
         let mut hasty = Client::open(&array.nbd());
         for piece in 0..16 {
@@ -69,7 +69,7 @@ fn what_needs_a_frozen_device_waits_until_the_others_do_without_it_and_all_else_
     let content = noise(seed(), 8 * UNIT as usize);
     let mut client = Client::open(&array.nbd());
     client.write(0, &content).expect("a write works");
-    // The first stripe unit lies on the first device of the ring, the second on the second.
+    // The first stripe unit lies on the first device of the ring, the second unit on the second.
     let device = first_device(&array);
     let pid = array.device_pid(device);
     signal(pid, Signal::STOP);
@@ -116,7 +116,7 @@ fn without_redundancy_a_device_that_stays_away_is_an_error_in_the_end_and_no_los
     assert_eq!(status["devices"][device]["member_state"], "unavailable", "{status:#}");
     signal(pid, Signal::CONT);
     array.await_volume(0, "healthy");
-    // The host hears of it a moment after the monitor that says so.
+    // The host learns of it slightly later than the monitor shows it.
     let mut there = None;
     wait_until("the host serves it", REQUEST_LIMIT, || {
         there = client.read(0, content.len()).ok();

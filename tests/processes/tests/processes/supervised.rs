@@ -1,4 +1,4 @@
-//! Commands that run while something is held: how they end, and that nothing is left of them.
+//! Supervised commands, which run while something is held: how they end, and that all their processes end with them.
 
 use braid_processes::array::Array;
 use braid_processes::daemon::signal;
@@ -12,9 +12,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(20);
-/// It works in the background, in a session of its own, and heeds nobody.
+/// A script that works in the background, in a session of its own, and ignores SIGTERM.
 const TICKS: &str = r#"setsid sh -c 'trap "" TERM; while :; do echo tick >> $LOG; sleep 0.02; done' & wait"#;
-/// It is long gone when what it has started works on.
+/// A script that has ended when the processes that it has started are still running.
 const TICKS_ABANDONED: &str = r#"sh -c 'setsid sh -c "while :; do echo tick >> $LOG; sleep 0.02; done" &'; sleep 60"#;
 
 #[test]
@@ -48,7 +48,7 @@ fn what_a_command_has_started_ends_with_the_program_that_runs_it() {
             let (log, status) = running.ended();
             assert_eq!(status, code, "{what}");
             if how == Signal::KILL {
-                // By its supervisor, which hears of that from the system.
+                // The supervisor ends them; the system notifies it of the death of its parent.
                 wait_until("its supervisor ends all", SOON, || left_of(&log).is_empty());
             }
             assert_eq!(left_of(&log), [0; 0], "{what}");
@@ -73,7 +73,7 @@ fn a_command_ends_when_its_attendant_is_killed() {
 #[test]
 fn an_interrupt_from_the_terminal_ends_what_the_command_has_in_the_background() {
     let array = array();
-    // What a shell starts in the background ignores interrupts.
+    // Background processes of a shell ignore interrupts.
     let script = "while :; do echo tick >> $LOG; sleep 0.02; done & wait";
     let mut running = Running::start(&array, script, true);
     running.goes_on();
@@ -89,7 +89,7 @@ fn array() -> Array {
     array
 }
 
-/// A script that runs under a lock, whose lease is short.
+/// A script that runs under a lock with a short lease.
 struct Running {
     child: Child,
     log: PathBuf,
@@ -127,13 +127,13 @@ impl Running {
         said.trim().parse().expect("a pid")
     }
 
-    /// The supervisor's parent.
+    /// The parent of the supervisor.
     fn braid(&self) -> u32 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.supervisor())).expect("it runs");
         stat.split(' ').nth(3).expect("it has a parent").parse().expect("a pid")
     }
 
-    /// Its log, and its status as a shell has it.
+    /// Its log, and its exit status as a shell reports it.
     fn ended(mut self) -> (PathBuf, i32) {
         let status = self.child.wait().expect("it can be waited for");
         let status = status.code().or(status.signal().map(|signal| 128 + signal));
@@ -141,13 +141,13 @@ impl Running {
     }
 }
 
-/// Processes that have this log in their environment: the command, and all that it has started.
+/// Processes with this log in their environment: the command, and all that it has started.
 fn left_of(log: &Path) -> Vec<u32> {
     let variable = format!("LOG={}", log.display()).into_bytes();
     let processes = std::fs::read_dir("/proc").expect("the system shows its processes");
     let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let has_it = |pid: &u32| {
-        // One that is gone by now, or is waited for, has none.
+        // A process that has ended has no environment.
         let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         environment.split(|byte| *byte == 0).any(|found| found == variable)
     };

@@ -1,4 +1,5 @@
-//! What is told while a device is unavailable, back, and rebuilt: by the status, once and live, by `braid rebuild`, and by the log of events.
+//! Reports on a device that is unavailable, returns, and is rebuilt: by the status, once and live, by `braid rebuild`, and by the event
+//! log.
 
 use braid_processes::array::{Array, number, text};
 use braid_processes::daemon::signal;
@@ -9,7 +10,7 @@ use braid_processes::{Client, Outcome};
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// What has happened to a device, in order.
+/// The events about a device, in order.
 fn happened(array: &Array, device: u64) -> Vec<String> {
     let events = array.braid(&["events"]).done().json();
     let events = events["events"].as_array().expect("events are listed");
@@ -43,7 +44,7 @@ fn a_device_is_told_of_while_it_is_out_catches_up_and_is_rebuilt() {
     array.braid(&["rebuild"]).refused(1, "nothing-to-rebuild");
     client.write(0, &content[1 << 20..]).expect("a write works");
 
-    // It is back, and told to wait.
+    // The device is back, but its resynchronisation is paused.
     let paused = array.braid(&["rebuild", "pause"]).done().json();
     assert_eq!((&paused["throttle"]["paused"], &paused["before"]["paused"]), (&Value::from(true), &Value::from(false)));
     signal(pid, Signal::CONT);
@@ -61,14 +62,14 @@ fn a_device_is_told_of_while_it_is_out_catches_up_and_is_rebuilt() {
     array.await_volume(0, "healthy");
     assert_eq!(happened(&array, 2), ["device-out", "device-returning", "device-in"]);
 
-    // Another disk takes its place, not too fast to be watched.
+    // Another disk fills its slot, and is rebuilt slowly enough to be observed.
     array.braid(&["rebuild", "--rate", "4MiB/s", "--share", "100%"]).done();
     array.braid(&["device", "replace", "3"]).done();
     let status = array.await_status("it is rebuilt", |status| status["devices"][3]["condition"] == "rebuilding");
     assert!(text(&status["volumes"][0]["words"]).contains("d3 is being rebuilt"), "{status:#}");
     array.braid(&["rebuild", "--rate", "none", "--share", "usual"]).done();
     let followed = array.braid(&["rebuild", "3"]);
-    // It may have been in before anybody could follow.
+    // The device may have been in before the command could follow it.
     if followed.status == Some(0) {
         let device = &followed.json()["devices"][0];
         assert_eq!((number(&device["id"]), &device["rebuild"], number(&device["lost_blocks"])), (3, &true.into(), 0));
