@@ -208,7 +208,7 @@ impl Status {
     pub fn of(look: &ArraySnapshot) -> Status {
         let running = look.running.as_ref();
         Status {
-            schema: 1,
+            schema: 2,
             dir: look.folder.absolute(),
             array: look.description.array.to_string(),
             up: running.is_some(),

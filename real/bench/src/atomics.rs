@@ -368,7 +368,7 @@ fn as_json(arguments: &Arguments, runs: &[Run]) -> Value {
             })
         })
         .collect();
-    json!({ "schema": 1, "clients": arguments.clients, "bytes": arguments.bytes, "seconds": arguments.seconds, "runs": runs })
+    json!({ "schema": 2, "clients": arguments.clients, "bytes": arguments.bytes, "seconds": arguments.seconds, "runs": runs })
 }
 
 fn as_text(arguments: &Arguments, runs: &[Run]) -> String {

@@ -209,7 +209,7 @@ impl Comparison {
             })
         });
         json!({
-            "schema": 1,
+            "schema": 2,
             "version": env!("CARGO_PKG_VERSION"),
             "seed": self.seed,
             "seconds": self.span.counted.as_secs_f64(),

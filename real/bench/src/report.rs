@@ -78,7 +78,7 @@ impl Report {
             })
         });
         json!({
-            "schema": 1,
+            "schema": 2,
             "version": env!("CARGO_PKG_VERSION"),
             "seed": self.seed,
             "seconds": self.seconds,

@@ -20,7 +20,7 @@ pub fn announce(as_json: bool, name: &str, address: &Address, more: serde_json::
         as_json,
         || {
             let mut said =
-                json!({"schema": 1, "ready": true, "address": address.to_string(), "pid": std::process::id()});
+                json!({"schema": 2, "ready": true, "address": address.to_string(), "pid": std::process::id()});
             let more = more.as_object().cloned().unwrap_or_default();
             said.as_object_mut().expect("it is one").extend(more);
             said

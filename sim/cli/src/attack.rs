@@ -135,7 +135,7 @@ fn to_json(attack: &Attack, outcome: &Outcome, took: Duration) -> Value {
                "at_seconds": failure.at.0 as f64 / 1e9, "event": failure.event, "details": failure.details,
                "reproduce": reproduce, "replay": replay})
     };
-    json!({"schema": 1, "seed": attack.seed, "took_seconds": took.as_secs_f64(), "sum": report_json(&outcome.sum),
+    json!({"schema": 2, "seed": attack.seed, "took_seconds": took.as_secs_f64(), "sum": report_json(&outcome.sum),
            "failures": outcome.failures.iter().map(failure).collect::<Vec<_>>()})
 }
 

@@ -63,7 +63,7 @@ pub fn list(arguments: &List, common: &Common) -> Result<ExitCode, Failure> {
             json!({"name": experiment.name, "title": experiment.title, "about": experiment.about, "x": experiment.x.name,
                    "parameters": experiment.base.file()})
         };
-        json!({"schema": 1, "experiments": EXPERIMENTS.iter().map(one).collect::<Vec<_>>()})
+        json!({"schema": 2, "experiments": EXPERIMENTS.iter().map(one).collect::<Vec<_>>()})
     };
     let rows = || EXPERIMENTS.iter().map(|one| vec![one.name.to_string(), one.title.to_string()]).collect::<Vec<_>>();
     output::print(common.json, json, || output::table(&rows()));
@@ -84,7 +84,7 @@ fn list_parameters(common: &Common) -> Result<ExitCode, Failure> {
     }
     let json = || {
         let one = |(file, name, value, allowed): &(&str, String, String, String)| json!({"allowed": allowed, "file": file, "name": name, "value": value});
-        json!({"schema": 1, "parameters": listed.iter().map(one).collect::<Vec<_>>()})
+        json!({"schema": 2, "parameters": listed.iter().map(one).collect::<Vec<_>>()})
     };
     let rows = || {
         let one = |(file, name, value, allowed): &(&str, String, String, String)| {
@@ -138,7 +138,7 @@ pub fn execute_run(arguments: &Run, common: &Common) -> Result<ExitCode, Failure
         records.push(record);
     }
     progress.finish_and_clear();
-    let json = || json!({"schema": 1, "dir": dir, "results": records});
+    let json = || json!({"schema": 2, "dir": dir, "results": records});
     output::print(common.json, json, || format!("The results are in {}\n", dir.display()));
     Ok(ExitCode::SUCCESS)
 }
@@ -180,7 +180,7 @@ pub fn execute_report(arguments: &Report, common: &Common) -> Result<ExitCode, F
         ReportError::Empty { .. } => Failure::unreachable("no-results", error.to_string()),
         ReportError::File { .. } | ReportError::NotOurs { .. } => Failure::failed("report", error.to_string()),
     })?;
-    output::print(common.json, || json!({"schema": 1, "report": path}), || format!("{}\n", path.display()));
+    output::print(common.json, || json!({"schema": 2, "report": path}), || format!("{}\n", path.display()));
     Ok(ExitCode::SUCCESS)
 }
 

@@ -69,7 +69,7 @@ const END: &str = "<!-- end of the crash matrix -->";
 pub fn execute(arguments: &Arguments, common: &Common) -> Result<ExitCode, Failure> {
     if arguments.list {
         let rows = || ARRAYS.iter().enumerate().map(|(number, array)| array_row(number, array)).collect::<Vec<_>>();
-        output::print(common.json, || json!({"schema": 1, "arrays": rows()}), || output::table(&rows()));
+        output::print(common.json, || json!({"schema": 2, "arrays": rows()}), || output::table(&rows()));
         return Ok(ExitCode::SUCCESS);
     }
     let cases = cases(arguments)?;
@@ -132,7 +132,7 @@ fn show(case: &Case, point: Point, lines: usize, common: &Common) -> Result<Exit
         Ok(_) => {
             output::print(
                 common.json,
-                || json!({"schema": 1, "broken": null}),
+                || json!({"schema": 2, "broken": null}),
                 || "no error found after this crash\n".into(),
             );
             Ok(ExitCode::SUCCESS)
@@ -159,12 +159,12 @@ fn to_json(results: &[CaseResult], broken: &[&Broken]) -> Value {
         json!({"array": result.case.array, "ordering": result.case.ordering.name(), "writes": [a.name(), b.name()],
                "without": result.case.without.map(|device| device.0), "nodes": nodes.collect::<Vec<_>>()})
     };
-    json!({"schema": 1, "tried": tried(results), "cases": results.iter().map(row).collect::<Vec<_>>(),
+    json!({"schema": 2, "tried": tried(results), "cases": results.iter().map(row).collect::<Vec<_>>(),
            "failures": broken.iter().map(|broken| broken_json(broken)).collect::<Vec<_>>()})
 }
 
 fn broken_json(broken: &Broken) -> Value {
-    json!({"schema": 1, "check": broken.failed.check, "details": broken.failed.details, "replay": broken.command(),
+    json!({"schema": 2, "check": broken.failed.check, "details": broken.failed.details, "replay": broken.command(),
            "crash": broken.crash.map(|point| point.to_string()), "trace": broken.trace})
 }
 

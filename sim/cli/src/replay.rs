@@ -56,7 +56,7 @@ pub fn execute(arguments: &Arguments, common: &Common) -> Result<ExitCode, Failu
         Ok(report) => {
             let trace = chosen(&report.trace);
             let json = || {
-                json!({"schema": 1, "options": options.to_string(), "report": report_json(&report),
+                json!({"schema": 2, "options": options.to_string(), "report": report_json(&report),
                        "trace": trace})
             };
             output::print(common.json, json, || format!("{options}\n{}{report}\n", lines(&trace)));
@@ -65,7 +65,7 @@ pub fn execute(arguments: &Arguments, common: &Common) -> Result<ExitCode, Failu
         Err(failure) => {
             let trace = chosen(&failure.trace);
             let json = || {
-                json!({"schema": 1, "options": options.to_string(), "check": failure.check, "details": failure.details,
+                json!({"schema": 2, "options": options.to_string(), "check": failure.check, "details": failure.details,
                        "at_seconds": failure.at.0 as f64 / 1e9, "event": failure.event, "trace": trace})
             };
             output::print(common.json, json, || format!("{options}\n{}{failure}\n", lines(&trace)));

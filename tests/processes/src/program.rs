@@ -84,7 +84,7 @@ impl Outcome {
             Ok(value) => value,
             Err(error) => panic!("not one JSON object ({error}): {self}"),
         };
-        assert!(value["schema"] == 1 || value.get("error").is_some(), "no schema number: {self}");
+        assert!(value["schema"] == 2 || value.get("error").is_some(), "no schema number: {self}");
         value
     }
 

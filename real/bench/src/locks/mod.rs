@@ -172,7 +172,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     test_bed.tidy().await;
     let rows = outcome?;
     let figure = if arguments.contention { &BY_PROCESSES } else { &BY_OBJECTS };
-    let json = json!({"schema": 1, "name": figure.name, "devices": array.devices, "in_process": array.in_process,
+    let json = json!({"schema": 2, "name": figure.name, "devices": array.devices, "in_process": array.in_process,
         "locks_per_process": arguments.locks, "rounds": arguments.rounds, "seed": seed, "rows": rows});
     if let Some(out) = &arguments.out {
         write(out, figure, &rows, &json).map_err(|error| Failure::from(error).of(out.display()))?;

@@ -211,16 +211,16 @@ async fn execute(command: &Command, object: &Object, as_json: bool) -> Result<Ex
             if value.is_undefined() {
                 return Err(Failure::unreachable("undefined", "the attribute is undefined"));
             }
-            showing.print(&value, as_json, || json!({"schema": 1, "value": to_json(&value)}))?;
+            showing.print(&value, as_json, || json!({"schema": 2, "value": to_json(&value)}))?;
         }
         Command::Set(Set { of, value, guarding, .. }) => {
             let value = value.value()?;
             guarding.send(object, |request| request.set(of.name, &value)).await?;
-            output::print(as_json, || json!({"schema": 1, "value": to_json(&value)}), String::new);
+            output::print(as_json, || json!({"schema": 2, "value": to_json(&value)}), String::new);
         }
         Command::Delete(Delete { of, .. }) => {
             object.delete(of.name).await?;
-            output::print(as_json, || json!({"schema": 1, "deleted": name(of.name)}), String::new);
+            output::print(as_json, || json!({"schema": 2, "deleted": name(of.name)}), String::new);
         }
         Command::List(arguments) => list(arguments, object, as_json).await?,
         Command::Cas(Cas { of, compare, swap, exact, set, showing, .. }) => {
@@ -234,13 +234,13 @@ async fn execute(command: &Command, object: &Object, as_json: bool) -> Result<Ex
             }
             let answers = request.send().await.map_err(|RequestError { error, .. }| error)?;
             let swapped = answers.swapped(0).ok_or(ClientError::ProtocolError)?;
-            let json = || json!({"schema": 1, "swapped": swapped.swapped, "original": to_json(&swapped.original)});
+            let json = || json!({"schema": 2, "swapped": swapped.swapped, "original": to_json(&swapped.original)});
             showing.print(&swapped.original, as_json, json)?;
             return Ok(if swapped.swapped { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         Command::Add(Add { of, add, .. }) => {
             let original = object.fetch_and_add(of.name, *add).await?;
-            output::print(as_json, || json!({"schema": 1, "original": original}), || format!("{original}\n"));
+            output::print(as_json, || json!({"schema": 2, "original": original}), || format!("{original}\n"));
         }
         Command::Wait(Wait { of, seen, timeout, showing }) => {
             let begun = Instant::now();
@@ -255,7 +255,7 @@ async fn execute(command: &Command, object: &Object, as_json: bool) -> Result<Ex
             let Some(value) = object.wait_for_change(of.name, seen, left).await? else {
                 return Err(Failure::failed("unchanged", format!("the value is what it was after {timeout:?}")));
             };
-            showing.print(&value, as_json, || json!({"schema": 1, "value": to_json(&value)}))?;
+            showing.print(&value, as_json, || json!({"schema": 2, "value": to_json(&value)}))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -294,7 +294,7 @@ async fn list(arguments: &List, object: &Object, as_json: bool) -> Result<(), Fa
         as_json,
         || {
             let attributes = all.iter().map(|(attribute, length)| json!({"name": name(*attribute), "length": length}));
-            json!({"schema": 1, "attributes": attributes.collect::<Vec<_>>(), "more": more})
+            json!({"schema": 2, "attributes": attributes.collect::<Vec<_>>(), "more": more})
         },
         || {
             let rows = all.iter().map(|(attribute, length)| vec![name(*attribute), format!("{length} bytes")]);

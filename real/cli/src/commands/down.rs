@@ -23,7 +23,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let id = array.down(Duration::from_secs(arguments.wait)).await?;
     output::print(
         common.json,
-        || json!({"schema": 1, "array": id.to_string(), "down": true}),
+        || json!({"schema": 2, "array": id.to_string(), "down": true}),
         || format!("the array in {} is down\n", array.folder().dir().display()),
     );
     Ok(ExitCode::SUCCESS)

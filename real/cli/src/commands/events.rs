@@ -39,7 +39,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     if !arguments.follow {
         output::print(
             common.json,
-            || json!({"schema": 1, "events": events}),
+            || json!({"schema": 2, "events": events}),
             || events.iter().map(line).collect::<String>(),
         );
         return Ok(ExitCode::SUCCESS);

@@ -65,7 +65,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
             let volumes =
                 served.iter().map(|(volume, uri)| json!({"name": volume.name, "size": volume.bytes, "nbd": uri}));
             json!({
-                "schema": 1,
+                "schema": 2,
                 "ready": true,
                 "address": address.to_string(),
                 "generation": front.session().generation().0,

@@ -228,14 +228,14 @@ async fn execute(command: Command, array: &Array, as_json: bool) -> Result<(), F
             };
             let number = created.map_err(|error| Failure::from(error).of(&place))?.number();
             let name = ObjectName { place, number };
-            output::print(as_json, || json!({"schema": 1, "object": name.to_string()}), || format!("{name}\n"));
+            output::print(as_json, || json!({"schema": 2, "object": name.to_string()}), || format!("{name}\n"));
         }
         Command::Remove(Remove { objects, .. }) => {
             for name in &objects {
                 name.find(array).await?.remove().await.map_err(|error| Failure::from(error).of(name))?;
             }
             let names: Vec<String> = objects.iter().map(ObjectName::to_string).collect();
-            output::print(as_json, || json!({"schema": 1, "removed": names}), String::new);
+            output::print(as_json, || json!({"schema": 2, "removed": names}), String::new);
         }
         Command::List(arguments) => list(arguments, array, as_json).await?,
         Command::Read(arguments) => {
@@ -256,7 +256,7 @@ async fn execute(command: Command, array: &Array, as_json: bool) -> Result<(), F
                 }
             }
             let written = offset - begun;
-            let json = || json!({"schema": 1, "object": name.to_string(), "offset": begun, "written": written});
+            let json = || json!({"schema": 2, "object": name.to_string(), "offset": begun, "written": written});
             output::print(as_json, json, String::new);
         }
         Command::Append(Append { object: name, value, guarding, .. }) => {
@@ -281,13 +281,13 @@ async fn execute(command: Command, array: &Array, as_json: bool) -> Result<(), F
                 }
             }
             let begun = begun.unwrap_or(0);
-            let json = || json!({"schema": 1, "object": name.to_string(), "offset": begun, "written": written});
+            let json = || json!({"schema": 2, "object": name.to_string(), "offset": begun, "written": written});
             output::print(as_json, json, || format!("{begun}\n"));
         }
         Command::Truncate(Truncate { object: name, length, .. }) => {
             let object = name.find(array).await?;
             object.truncate(length).await.map_err(|error| Failure::from(error).of(&name))?;
-            output::print(as_json, || json!({"schema": 1, "object": name.to_string(), "length": length}), String::new);
+            output::print(as_json, || json!({"schema": 2, "object": name.to_string(), "length": length}), String::new);
         }
         Command::Stat(Stat { objects, .. }) => {
             let mut found = Vec::new();
@@ -301,7 +301,7 @@ async fn execute(command: Command, array: &Array, as_json: bool) -> Result<(), F
                     let objects = found.iter().map(
                         |(name, stat)| json!({"object": name.to_string(), "length": stat.length, "incarnation": stat.incarnation}),
                     );
-                    json!({"schema": 1, "objects": objects.collect::<Vec<_>>()})
+                    json!({"schema": 2, "objects": objects.collect::<Vec<_>>()})
                 },
                 || {
                     let row = |(name, stat): &(&ObjectName, braid_client::Stat)| {
@@ -313,7 +313,7 @@ async fn execute(command: Command, array: &Array, as_json: bool) -> Result<(), F
         }
         Command::Flush(Flush { object: name, .. }) => {
             name.find(array).await?.flush().await.map_err(|error| Failure::from(error).of(&name))?;
-            output::print(as_json, || json!({"schema": 1, "object": name.to_string()}), String::new);
+            output::print(as_json, || json!({"schema": 2, "object": name.to_string()}), String::new);
         }
     }
     Ok(())
@@ -343,7 +343,7 @@ async fn list(arguments: List, array: &Array, as_json: bool) -> Result<(), Failu
     let names: Vec<String> = all.iter().map(|number| format!("{place}:{number}")).collect();
     output::print(
         as_json,
-        || json!({"schema": 1, "objects": names, "more": more}),
+        || json!({"schema": 2, "objects": names, "more": more}),
         || names.iter().map(|name| format!("{name}\n")).collect(),
     );
     Ok(())
@@ -377,7 +377,7 @@ async fn read(object: &Object, arguments: &Read, as_json: bool) -> Result<(), Fa
     }
     let value = Value::from(data);
     let shown = if as_json { String::new() } else { text(&value, Some(shown))? };
-    output::print(as_json, || json!({"schema": 1, "offset": offset, "data": to_json(&value)}), || format!("{shown}\n"));
+    output::print(as_json, || json!({"schema": 2, "offset": offset, "data": to_json(&value)}), || format!("{shown}\n"));
     Ok(())
 }
 

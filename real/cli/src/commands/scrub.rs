@@ -57,7 +57,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     if outcome.is_ok() || !common.json {
         output::print(
             common.json,
-            || json!({"schema": 1, "volumes": scrubbed.iter().map(json).collect::<Vec<_>>()}),
+            || json!({"schema": 2, "volumes": scrubbed.iter().map(json).collect::<Vec<_>>()}),
             || scrubbed.iter().map(text).collect(),
         );
     }

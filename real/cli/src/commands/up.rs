@@ -137,7 +137,7 @@ fn json_of(ready: &Ready) -> serde_json::Value {
         json!({"id": device.id, "address": device.address, "pid": device.pid, "file": file})
     });
     json!({
-        "schema": 1,
+        "schema": 2,
         "ready": true,
         "dir": ready.folder.absolute(),
         "volumes": volumes.collect::<Vec<_>>(),

@@ -21,7 +21,7 @@ fn entries(said: &Value) -> (Vec<Value>, Vec<Value>) {
 #[test]
 fn status_tells_what_is_before_while_and_after_it_is_up() {
     let mut array = Array::small();
-    assert_eq!(array.ready()["schema"], 1);
+    assert_eq!(array.ready()["schema"], 2);
     assert_eq!(Path::new(&text(&array.ready()["dir"])), array.dir());
     let status = array.status();
     assert_eq!(entries(&status), entries(array.ready()));

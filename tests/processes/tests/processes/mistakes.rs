@@ -150,13 +150,13 @@ fn device_files_without_their_description_are_not_written_over() {
     let (there, aside) = (array.dir().join("array.json"), array.scratch().path("array.json"));
     std::fs::rename(&there, &aside).expect("it can be moved");
     array.try_start(&SMALL).expect_err("the files may be all that is left of it").refused(1, "left-overs");
-    let damaged = "{\"schema\": 1, ";
+    let damaged = "{\"schema\": 2, ";
     std::fs::write(&there, damaged).expect("it can be written");
     let message = array.try_start(&[]).expect_err("it can't be understood").refused(1, "description-damaged");
     assert!(message.contains("braid monitor recover") && message.contains("--from"), "{message}");
     assert_eq!(std::fs::read_to_string(&there).expect("it is there"), damaged, "it was left as it is");
-    let newer = std::fs::read_to_string(&aside).expect("it is there").replacen("\"schema\": 1", "\"schema\": 2", 1);
-    std::fs::write(&there, newer.replacen("\"schema\":1", "\"schema\":2", 1)).expect("it can be written");
+    let newer = std::fs::read_to_string(&aside).expect("it is there").replacen("\"schema\": 2", "\"schema\": 99", 1);
+    std::fs::write(&there, newer.replacen("\"schema\":2", "\"schema\":99", 1)).expect("it can be written");
     array.try_start(&[]).expect_err("a later release wrote it").refused(1, "newer-format");
     std::fs::rename(&aside, &there).expect("it can be moved back");
     array.start(&[]);

@@ -35,7 +35,7 @@ pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
         common.json,
         || {
             json!({
-                "schema": 1,
+                "schema": 2,
                 "file": arguments.file,
                 "objects": found.objects,
                 "blocks": found.blocks,

@@ -50,5 +50,5 @@ pub async fn readmit(arguments: ReadmitArguments, common: &Common) -> Result<Exi
 }
 
 fn say(common: &Common, id: u16, member_state: ReportedState, text: String) {
-    output::print(common.json, || json!({"schema": 1, "device": id, "member_state": member_state.name()}), || text);
+    output::print(common.json, || json!({"schema": 2, "device": id, "member_state": member_state.name()}), || text);
 }

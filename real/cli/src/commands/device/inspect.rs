@@ -27,7 +27,7 @@ pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
         common.json,
         || {
             json!({
-                "schema": 1,
+                "schema": 2,
                 "file": arguments.file,
                 "format": braid_store::FORMAT,
                 "array": superblock.array.to_string(),

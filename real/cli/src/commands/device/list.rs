@@ -52,7 +52,7 @@ pub fn run(_: Arguments, common: &Common) -> Result<ExitCode, Failure> {
                 |spare| json!({"disk": spare.disk.to_string(), "file": spare.path(&absolute), "size": spare.size}),
             );
             json!({
-                "schema": 1,
+                "schema": 2,
                 "devices": description.devices.iter().map(device).collect::<Vec<_>>(),
                 "spares": spares.collect::<Vec<_>>(),
             })

@@ -72,7 +72,7 @@ fn device(id: u16, description: &ArrayDescription, common: &Common) -> Result<()
         common.json,
         || {
             json!({
-                "schema": 1,
+                "schema": 2,
                 "device": id,
                 "state": entry.state,
                 "member_state": report.as_ref().map(|report| report.member_state),
@@ -194,7 +194,7 @@ fn bytes(name: &str, offset: u64, description: &ArrayDescription, common: &Commo
         || {
             let other = |(device, at, what): &(DeviceId, u64, &str)| json!({"device": device.0, "what": what, "component_offset": at * block});
             json!({
-                "schema": 1,
+                "schema": 2,
                 "volume": name,
                 "offset": offset,
                 "device": device.0,

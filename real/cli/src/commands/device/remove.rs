@@ -24,7 +24,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let path = Array::of(common.folder()).remove_device(&which).await?;
     output::print(
         common.json,
-        || json!({"schema": 1, "removed": which, "file": path}),
+        || json!({"schema": 2, "removed": which, "file": path}),
         || format!("{which} is gone from the array; its file stays: {}\n", path.display()),
     );
     Ok(ExitCode::SUCCESS)

@@ -88,7 +88,7 @@ impl View<'_> {
             })
         };
         json!({
-            "schema": 1,
+            "schema": 2,
             "dir": self.folder.absolute(),
             "array": self.description.array.to_string(),
             "recovered": !self.dry_run,

@@ -82,7 +82,7 @@ pub async fn run(mut reader: SnapshotReader, only: Option<DeviceId>, as_json: bo
         look.description.volumes.iter().map(|volume| (volume.id, volume.name.as_str())).collect();
     output::print(
         as_json,
-        || json!({"schema": 1, "devices": followed.iter().map(|(id, one)| one.json(*id, &names)).collect::<Vec<_>>()}),
+        || json!({"schema": 2, "devices": followed.iter().map(|(id, one)| one.json(*id, &names)).collect::<Vec<_>>()}),
         || followed.iter().map(|(id, one)| one.text(*id, &names)).collect(),
     );
     let lost = followed.values().any(|one| one.last.lost > 0);

@@ -83,7 +83,7 @@ async fn set_pace(common: &Common, change: impl FnOnce(&mut ThrottleReport)) -> 
     let PaceChange { before, throttle } = Array::of(common.folder()).set_pace(change).await?;
     output::print(
         common.json,
-        || json!({"schema": 1, "throttle": throttle, "before": before}),
+        || json!({"schema": 2, "throttle": throttle, "before": before}),
         || format!("devices are healed, and volumes scrubbed: {}\n", throttle_words(&throttle)),
     );
     Ok(ExitCode::SUCCESS)
@@ -98,7 +98,7 @@ fn json(look: &ArraySnapshot) -> serde_json::Value {
             "healing": condition.healing().map(HealingStatus::of),
         })
     });
-    json!({"schema": 1, "up": look.running.is_some(), "throttle": look.throttle(), "devices": devices.collect::<Vec<_>>()})
+    json!({"schema": 2, "up": look.running.is_some(), "throttle": look.throttle(), "devices": devices.collect::<Vec<_>>()})
 }
 
 fn text(look: &ArraySnapshot) -> String {

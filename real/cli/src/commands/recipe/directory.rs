@@ -79,7 +79,7 @@ impl Command {
                 let insert = directory.insert(name.clone().into(), ObjectId(*target));
                 match space.run(insert).await?.map_err(failure)? {
                     Changed::Inserted => {
-                        output::print(as_json, || json!({"schema": 1, "inserted": name}), String::new);
+                        output::print(as_json, || json!({"schema": 2, "inserted": name}), String::new);
                         Ok(ExitCode::SUCCESS)
                     }
                     Changed::Exists(ObjectId(other)) => {
@@ -94,7 +94,7 @@ impl Command {
                 let expected = expect.map_or(Expected::Anything, |target| Expected::Object(ObjectId(target)));
                 match space.run(directory.remove(name.clone().into(), expected)).await?.map_err(failure)? {
                     Changed::Removed(ObjectId(target)) => {
-                        output::print(as_json, || json!({"schema": 1, "removed": name, "target": target}), String::new);
+                        output::print(as_json, || json!({"schema": 2, "removed": name, "target": target}), String::new);
                         Ok(ExitCode::SUCCESS)
                     }
                     Changed::Absent => Err(absent(name)),
@@ -107,7 +107,7 @@ impl Command {
             Command::LookUp(LookUp { name, .. }) => {
                 let entry = space.run(directory.look_up(name.clone().into())).await?.map_err(failure)?;
                 let ObjectId(target) = entry.ok_or_else(|| absent(name))?.object;
-                output::print(as_json, || json!({"schema": 1, "target": target}), || format!("{target}\n"));
+                output::print(as_json, || json!({"schema": 2, "target": target}), || format!("{target}\n"));
                 Ok(ExitCode::SUCCESS)
             }
             Command::Names(_) => {
@@ -129,7 +129,7 @@ impl Command {
                     as_json,
                     || {
                         let names = names.iter().map(|(name, target)| json!({"name": name, "target": target}));
-                        json!({"schema": 1, "names": names.collect::<Vec<_>>()})
+                        json!({"schema": 2, "names": names.collect::<Vec<_>>()})
                     },
                     || {
                         let rows = names.iter().map(|(name, target)| vec![name.clone(), target.to_string()]);

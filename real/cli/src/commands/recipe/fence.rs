@@ -46,7 +46,7 @@ impl Command {
             }
             RaiseError::NoFence => Failure::usage("other-use", error.to_string()),
         })?;
-        output::print(as_json, || json!({"schema": 1, "token": token}), String::new);
+        output::print(as_json, || json!({"schema": 2, "token": token}), String::new);
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -161,7 +161,7 @@ impl Lock {
                     as_json,
                     || {
                         let (mode, token) = (mode, status.token);
-                        json!({"schema": 1, "mode": mode, "holders": holders, "waiting": waiting, "token": token})
+                        json!({"schema": 2, "mode": mode, "holders": holders, "waiting": waiting, "token": token})
                     },
                     || format!("{mode}{space}{}{of_waiting}; last token {}\n", holders.join(", "), status.token),
                 );
@@ -216,7 +216,7 @@ impl Leader {
                     as_json,
                     || {
                         let (name, progress) = leader.clone().unzip();
-                        json!({"schema": 1, "term": status.term, "leader": name, "progress": progress})
+                        json!({"schema": 2, "term": status.term, "leader": name, "progress": progress})
                     },
                     || match &leader {
                         Some((name, progress)) => {

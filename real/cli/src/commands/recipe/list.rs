@@ -68,7 +68,7 @@ impl Command {
                 };
                 match space.run(list.insert(place, bytes(item)?)).await?.map_err(failure)? {
                     Inserted::Inserted(Node(node)) => {
-                        output::print(as_json, || json!({"schema": 1, "node": node}), || format!("{node}\n"));
+                        output::print(as_json, || json!({"schema": 2, "node": node}), || format!("{node}\n"));
                         Ok(ExitCode::SUCCESS)
                     }
                     Inserted::PlaceGone => Err(Failure::failed("no-such-node", "that node is not in the list")),
@@ -77,7 +77,7 @@ impl Command {
             Command::Remove(Remove { node, .. }) => {
                 match space.run(list.remove(Node(*node), None)).await?.map_err(failure)? {
                     Removed::Removed => {
-                        output::print(as_json, || json!({"schema": 1, "removed": node}), String::new);
+                        output::print(as_json, || json!({"schema": 2, "removed": node}), String::new);
                         Ok(ExitCode::SUCCESS)
                     }
                     Removed::Gone => Err(Failure::failed("no-such-node", "that node is not in the list")),
@@ -96,7 +96,7 @@ impl Command {
                     as_json,
                     || {
                         let items = items.iter().map(|(node, item)| json!({"node": node, "item": to_json(item)}));
-                        json!({"schema": 1, "items": items.collect::<Vec<_>>()})
+                        json!({"schema": 2, "items": items.collect::<Vec<_>>()})
                     },
                     || output::table(&rows),
                 );

@@ -87,13 +87,13 @@ impl Command {
             Command::Put(Put { item, .. }) => {
                 let queue = Queue::new(id(object), Duration::ZERO);
                 let item = object.space().run(queue.put(bytes(item)?)).await?.map_err(failure)?.0;
-                output::print(as_json, || json!({"schema": 1, "item": item}), || format!("{item}\n"));
+                output::print(as_json, || json!({"schema": 2, "item": item}), || format!("{item}\n"));
                 Ok(ExitCode::SUCCESS)
             }
             Command::Work(work) => work.work(object, as_json).await,
             Command::Count(_) => {
                 let count = object.attributes(Some(STATES_PAGE)).await?.len();
-                output::print(as_json, || json!({"schema": 1, "items": count}), || format!("{count}\n"));
+                output::print(as_json, || json!({"schema": 2, "items": count}), || format!("{count}\n"));
                 Ok(ExitCode::SUCCESS)
             }
         }
@@ -141,7 +141,7 @@ impl Work {
         }
         output::print(
             as_json,
-            || json!({"schema": 1, "finished": finished, "given_back": failed, "lost": lost}),
+            || json!({"schema": 2, "finished": finished, "given_back": failed, "lost": lost}),
             || format!("{finished} finished, {failed} given back, {lost} lost to others\n"),
         );
         Ok(match asked {

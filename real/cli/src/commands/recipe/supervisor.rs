@@ -49,7 +49,7 @@ pub struct Become {
 
 /// The supervisor of a command.
 pub fn supervise(words: &[OsString], grouped: bool) -> Command {
-    let mut command = ourselves("attend");
+    let mut command = ourselves("supervise");
     command.args(grouped.then_some("--grouped")).arg("--").args(words);
     command
 }

@@ -41,7 +41,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         common.json,
         || {
             json!({
-                "schema": 1,
+                "schema": 2,
                 "volume": arguments.name,
                 "stripes": found.stripes,
                 "bad": found.bad.len(),

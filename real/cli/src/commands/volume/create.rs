@@ -59,7 +59,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let uri = array.nbd_uri(&volume.name)?.filter(|_| !volume.attribute_volume);
     output::print(
         common.json,
-        || json!({"schema": 1, "volume": super::json(&volume), "nbd": uri}),
+        || json!({"schema": 2, "volume": super::json(&volume), "nbd": uri}),
         || {
             let size = format_size(volume.bytes);
             let (name, layout) = (&volume.name, &volume.layout);

@@ -28,7 +28,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         return Err(Failure::failed("not-confirmed", format!("volume '{name}' was not deleted")));
     }
     array.delete_volume(name).await?;
-    output::print(common.json, || json!({"schema": 1, "deleted": name}), || format!("volume {name} is deleted\n"));
+    output::print(common.json, || json!({"schema": 2, "deleted": name}), || format!("volume {name} is deleted\n"));
     Ok(ExitCode::SUCCESS)
 }
 

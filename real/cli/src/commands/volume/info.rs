@@ -26,7 +26,7 @@ pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
         common.json,
         || {
             json!({
-                "schema": 1,
+                "schema": 2,
                 "volume": super::json(entry),
                 "stripes": volume.stripes(),
                 "bytes_per_device": component,

@@ -17,7 +17,7 @@ pub fn run(_: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let description = common.folder().describe()?;
     output::print(
         common.json,
-        || json!({"schema": 1, "volumes": description.volumes.iter().map(super::json).collect::<Vec<_>>()}),
+        || json!({"schema": 2, "volumes": description.volumes.iter().map(super::json).collect::<Vec<_>>()}),
         || {
             let rows: Vec<Vec<String>> = description
                 .volumes
