@@ -129,8 +129,8 @@ impl Terms {
             lease,
             // The monitor waits a tenth longer than the lease.
             death_pause: lease + lease / 10,
-            // Hosts report a silent device to the monitor after two heartbeats, and again after a third; the device had renewed its
-            // lease until then.
+            // Hosts consider a device silent after two heartbeats, and report it to the monitor after a third; the device may have
+            // renewed its lease until then.
             cut_pause: lease + lease / 10 + 4 * heartbeat,
             return_pause: 2 * heartbeat + resend,
             epoch_pause: 2 * heartbeat,

@@ -177,7 +177,7 @@ impl Run {
         let lock_servers = options.lock_servers;
         self.cluster.on_volume(last, |cluster| cluster.check_volume(by, &[]))?;
         self.cluster.remove_volume(by, last).map_err(refused)?;
-        // As before, this run either may take devices out, and all volumes have redundancy, or not.
+        // If all volumes had redundancy, the new one has it, too: faults of this run may depend on it.
         let mut more = MoreVolume::draw(rng, self.cluster.devices().len(), redundant);
         if more.ordering.needs_lock_server() && lock_servers == 0 {
             more.ordering = Ordering::Timestamp;
