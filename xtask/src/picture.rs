@@ -1,6 +1,5 @@
 //! `cargo xtask picture`: draws the README's picture of hosts, devices, and their connections. The picture has its own background, so
-//! that it
-//! is readable on light and dark pages.
+//! that it is readable on light and dark pages.
 
 use crate::root;
 use anyhow::{Context, Result};

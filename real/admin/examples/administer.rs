@@ -1,7 +1,7 @@
-//! Administering an array: makes a volume, reads the status, follows events, and deletes the volume.
+//! Administering an array: creates a volume, reads the status, follows events, and deletes the volume.
 //!
 //! ```console
-//! $ braid up                                      # in another terminal; this uses ./braid-data, or what BRAID_ARRAY names
+//! $ braid up                                      # in another terminal; this example uses ./braid-data, or the folder in BRAID_ARRAY
 //! $ cargo run --release -p braid-admin --example administer
 //! ```
 
@@ -15,16 +15,16 @@ async fn run() -> Result<(), Failure> {
     let array = Array::at(std::env::var_os("BRAID_ARRAY").unwrap_or_else(|| "braid-data".into()));
 
     let volume = array.create_volume(&NewVolume::new("example", 1 << 20)).await?;
-    println!("made volume {}: {} bytes, {}", volume.name, volume.bytes, volume.layout);
+    println!("created volume {}: {} bytes, {}", volume.name, volume.bytes, volume.layout);
 
     let status = array.status().await?;
     for device in &status.devices {
         println!("device {}: {}", device.id, device.words);
     }
-    let of_volume = status.volume("example").expect("it was just made");
+    let of_volume = status.volume("example").expect("the volume exists");
     println!("volume {}: {}, {}", of_volume.name, of_volume.state, of_volume.nbd.as_deref().unwrap_or("not served"));
 
-    // What the monitor does is told as an event.
+    // Changes made by the monitor are reported as events.
     let mut events = array.events_from_now()?;
     let change = array.set_pace(|throttle| throttle.paused = !throttle.paused).await?;
     let changed = loop {

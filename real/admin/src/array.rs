@@ -1,4 +1,4 @@
-//! An array, as programs administer it: by its folder.
+//! An array as programs administer it, identified by its folder.
 
 use crate::creation::{self, CreateOptions};
 use crate::events::Events;
@@ -13,35 +13,35 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::task::LocalSet;
 
-/// An array that is administered, by its folder. It holds nothing open: each operation is a host of its own, for as long as it takes.
-/// Operations must be awaited on a tokio `LocalSet`, such as [`wait`](crate::wait) makes.
+/// An array that is administered, identified by its folder. It keeps nothing open: each operation runs a host of its own for as long as it
+/// takes. Operations must be awaited on a tokio `LocalSet`, such as the one made by [`wait`](crate::wait).
 #[derive(Clone, Debug)]
 pub struct Array {
     folder: ArrayFolder,
 }
 
-/// What hosts that administer an array are called in its status.
+/// The role of hosts that administer an array, as its status shows it.
 const WHAT: &str = "admin";
-/// The wait before another look whether the supervisor has ended.
+/// The interval of the check whether the supervisor has ended.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
 impl Array {
-    /// The array whose folder (or `array.json` in it) this is. Whether there is one is found out by the operations.
+    /// The array with this folder (or with the `array.json` in it). Nothing is read: the operations report it if there is no array.
     pub fn at(path: impl AsRef<Path>) -> Array {
         Array::of(ArrayFolder::at(path.as_ref()))
     }
 
-    /// The array of a folder.
+    /// The array in a folder.
     pub fn of(folder: ArrayFolder) -> Array {
         Array { folder }
     }
 
-    /// Makes an array: its folder and the files of its devices, as `asked`. Nothing runs yet: `braid up --dir PATH` runs it, and makes its first
-    /// volumes. If the folder holds an array already that differs from `asked`, that is the error `arguments-differ`.
+    /// Creates an array: its folder and the files of its devices, as `asked`. Nothing is started: `braid up --dir PATH` runs the array, and
+    /// creates its first volumes. If the folder contains an array that differs from `asked`, the error is `arguments-differ`.
     pub fn create(path: impl AsRef<Path>, asked: &CreateOptions) -> Result<Array, Failure> {
         asked.creation()?;
         let folder = ArrayFolder::at(path.as_ref());
-        // Held until the array is made: no other may make or run it meanwhile.
+        // Held until the array has been created, so that no other process creates or runs it meanwhile.
         let _supervision = folder.supervise()?;
         creation::open_or_create(&folder, asked)?;
         Ok(Array { folder })
@@ -52,7 +52,7 @@ impl Array {
         &self.folder
     }
 
-    /// The array's status. Devices that don't answer within three seconds count as silent. It is no error if the array is not up.
+    /// The array's status. Devices that don't answer within three seconds count as silent. An array that is not up is no error.
     pub async fn status(&self) -> Result<Status, Failure> {
         let mut reader = SnapshotReader::new(self.folder.clone(), WHAT);
         let look = reader.look().await;
@@ -60,31 +60,30 @@ impl Array {
         Ok(Status::of(&look?))
     }
 
-    /// What has happened to the array, from the oldest event that is known to the latest, and then what happens from now on.
+    /// The events of the array: those in the log, oldest first, followed by new ones.
     pub fn events(&self) -> Result<Events, Failure> {
         self.folder.describe()?;
         let (events, cursor) = self.folder.events()?;
         Ok(Events::after(self.folder.clone(), cursor, events))
     }
 
-    /// What happens to the array from now on.
+    /// The events of the array from now on.
     pub fn events_from_now(&self) -> Result<Events, Failure> {
         self.folder.describe()?;
         let (_, cursor) = self.folder.events()?;
         Ok(Events::after(self.folder.clone(), cursor, Vec::new()))
     }
 
-    /// Ends what runs the array (`braid up`): its NBD server, then its devices. Acknowledged writes are durable anyway. Waits for at most
-    /// `patience`; then that is the error `still-up`. `not-up` if nothing runs it. The array's id.
+    /// Stops the process that runs the array (`braid up`): its NBD server, then its devices. Acknowledged writes are durable in any case.
+    /// Waits for at most `patience`; then the error is `still-up`. If the array is not up, it is `not-up`. Returns the array's id.
     pub async fn down(&self, patience: Duration) -> Result<ArrayId, Failure> {
         let folder = &self.folder;
         let description = folder.describe()?;
         let not_up = || Failure::not_up(folder);
         let running = folder.running()?.ok_or_else(not_up)?;
         let pid = Pid::from_raw(running.supervisor as i32).filter(|_| running.supervisor > 1);
-        let starting = || Failure::failed("starting", "the array is just being started").hint("try again in a moment");
-        // The process is named by a descriptor, and only then asked whether it is still the one: a number may be
-        // given to another process in between.
+        let starting = || Failure::failed("starting", "the array is being started").hint("try again in a moment");
+        // The process is opened by a descriptor first, and then checked, because its PID could be reused in between.
         let process = pidfd_open(pid.ok_or_else(starting)?, PidfdFlags::empty()).map_err(|_| not_up())?;
         if folder.running()?.map(|running| running.supervisor) != Some(running.supervisor) {
             return Err(not_up());
@@ -94,7 +93,7 @@ impl Array {
         while folder.running()?.is_some_and(|now| now.supervisor == running.supervisor) {
             if begun.elapsed() > patience {
                 let hint =
-                    format!("its devices are crash-safe: if it hangs, `kill -9 {}` loses nothing", running.supervisor);
+                    format!("its devices are crash-safe: if it hangs, `kill -9 {}` loses no data", running.supervisor);
                 let message = format!("process {} has not ended yet", running.supervisor);
                 return Err(Failure::failed("still-up", message).hint(hint));
             }
@@ -103,7 +102,8 @@ impl Array {
         Ok(description.array)
     }
 
-    /// Does something by way of a host of its own, called `what` in the array's status. `not-up` if nothing runs the array.
+    /// Runs an operation with a host of its own, which has the role `what` in the array's status. If the array is not up, the error is
+    /// `not-up`.
     pub async fn with_host<T>(
         &self,
         what: &str,
@@ -117,10 +117,10 @@ impl Array {
     }
 }
 
-/// What an operation of a host has come to; or that the host was fenced, if that is why nothing has answered.
+/// The outcome of a host's operation; if the operation timed out because the host was fenced, that is the error instead.
 pub async fn outcome_of<T>(session: &Session, outcome: Result<T, Failure>) -> Result<T, Failure> {
     match &outcome {
-        // It looks at its lease twice a second.
+        // The host checks its lease twice a second.
         Err(failure) if failure.exit == Exit::Unreachable => {
             let lost = tokio::time::timeout(HEARTBEAT * 2, session.lost()).await;
             lost.map_or(outcome, |loss| Err(loss.into()))
@@ -129,11 +129,11 @@ pub async fn outcome_of<T>(session: &Session, outcome: Result<T, Failure>) -> Re
     }
 }
 
-/// Runs operations to their end in this thread, on a runtime and a `LocalSet` of their own.
+/// Runs operations in this thread until they complete, on a new runtime and `LocalSet`.
 pub fn wait<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let outcome = LocalSet::new().block_on(&runtime, work);
-    // Nothing that is still running may keep a program from ending.
+    // Background work must not keep the program from ending.
     runtime.shutdown_background();
     outcome
 }

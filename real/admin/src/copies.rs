@@ -1,6 +1,6 @@
-//! Copies of what the array's folder says, in the file of each device: behind the store, which never touches more of the file than it was
-//! made with. So older arrays get copies at their next start, and older releases open files that have them. A raw disk has no room behind its
-//! store, and no copy.
+//! Copies of the array's folder in the file of each device. They lie behind the store, which never accesses more of the file than its
+//! original size. Therefore older arrays get copies at their next start, and older releases can open files with copies. A raw disk has no
+//! space behind its store, and no copy.
 //!
 //! ```text
 //!   0                       the store's size, rounded up to 4096
@@ -10,8 +10,8 @@
 //!   a copy: magic 8, format 4, length 4, sequence 8, checksum 4 of all the rest, JSON
 //! ```
 //!
-//! The whole one with the higher sequence counts; the other one is written next. `braid up` writes them whenever the description or the
-//! epochs that devices live by have changed, and after every so many starts of hosts.
+//! Of the two copies, the intact one with the higher sequence counts; the other one is written next. `braid up` writes copies whenever the
+//! description or the epochs reported by devices have changed, and after every 1,000 starts of hosts.
 
 use crate::failure::Failure;
 use braid_base::checksum::crc32c;
@@ -32,24 +32,23 @@ const FORMAT: u32 = 1;
 const HEADER_BYTES: usize = 28;
 const CHECKSUM_AT: usize = 24;
 const SLOT_BYTES: u64 = 256 << 10;
-/// Both copies of the superblock.
+/// The size of both copies of the superblock.
 const SUPERBLOCK_BYTES: usize = 8192;
-/// After so many starts of hosts the copies are written anew.
+/// The copies are written again after this many starts of hosts.
 const GENERATIONS_PER_COPY: u32 = 1_000;
 
-/// What the folder says.
+/// The content of a copy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FolderCopy {
-    /// The description.
     pub description: ArrayDescription,
-    /// The last generation that had been given out.
+    /// The last generation that was taken.
     pub generation: u32,
-    /// The epoch that each device had been heard to live by, and the disk that said so.
+    /// The epoch reported last by each device, and the disk that reported it.
     pub lived_by: BTreeMap<u16, (u32, Option<String>)>,
 }
 
 impl FolderCopy {
-    /// As the folder is now.
+    /// The current content of the folder.
     pub fn of(folder: &ArrayFolder) -> Result<FolderCopy, Failure> {
         let shown = folder.monitor(&Moment::now())?.into_iter().flat_map(|entry| entry.report.devices);
         let lived_by = shown.filter_map(|report| Some((report.id, (report.lives_by?, report.disk))));
@@ -60,7 +59,7 @@ impl FolderCopy {
         })
     }
 
-    /// True if another copy of this says nothing that counts.
+    /// True if the folder has not changed enough since to require a new copy.
     fn is_good_for(&self, now: &FolderCopy) -> bool {
         let few = now.generation < self.generation.saturating_add(GENERATIONS_PER_COPY);
         few && self.description == now.description && self.lived_by == now.lived_by
@@ -94,14 +93,14 @@ impl FolderCopy {
     }
 }
 
-/// A device's file, and the copies behind its store.
+/// A device's file, with the copies behind its store.
 struct CopyFile {
     file: File,
     superblock: Superblock,
 }
 
 impl CopyFile {
-    /// None if there is no room for copies.
+    /// None if there is no space for copies.
     fn open(path: &Path, write: bool) -> Result<Option<CopyFile>, Failure> {
         let file = File::options().read(true).write(write).open(path)?;
         if !file.metadata()?.is_file() {
@@ -121,7 +120,7 @@ impl CopyFile {
         let copies = (0..2).filter_map(|slot| {
             let mut bytes = Vec::new();
             let mut at = self.offset(slot);
-            // The second one may end before its slot does.
+            // The second copy may be shorter than its slot.
             while (bytes.len() as u64) < SLOT_BYTES {
                 let mut part = vec![0; 64 << 10];
                 let read = self.file.read_at(&mut part, at).ok().filter(|read| *read > 0);
@@ -145,7 +144,7 @@ impl CopyFile {
             let (known, ours) = (known.description.revision, copy.description.revision);
             return Err(Failure::failed(
                 "description-old",
-                format!("its copy is of revision {known}, and not replaced by {ours}"),
+                format!("its copy has revision {known}, and was not replaced by revision {ours}"),
             ));
         }
         let sequence = newest.map_or(0, |(sequence, _)| sequence) + 1;
@@ -158,25 +157,24 @@ impl CopyFile {
     }
 }
 
-/// A device's file that is there, and what it says of the folder.
+/// A device's file, and what it says of the folder.
 pub struct Source {
-    /// The array that the file belongs to.
+    /// The array that it belongs to.
     pub array: ArrayId,
-    /// The device that it is.
+    /// The device's number.
     pub device: DeviceId,
-    /// The name of its disk.
     pub disk: DiskId,
     /// Its newest copy of the folder, if it has one.
     pub copy: Option<FolderCopy>,
 }
 
-/// Reads what a device's file says of the folder.
+/// Reads the superblock and the copy in a device's file.
 pub fn read(path: &Path) -> Result<Source, Failure> {
     let file = CopyFile::open(path, false).map_err(|failure| failure.of(path.display()))?;
     let Some(file) = file else {
         return Err(Failure::failed(
             "no-copy",
-            format!("{} is no file, and has no copy of the folder", path.display()),
+            format!("{} is not a regular file, and has no copy of the folder", path.display()),
         ));
     };
     let Superblock { array, device, disk, .. } = file.superblock;
@@ -184,11 +182,11 @@ pub fn read(path: &Path) -> Result<Source, Failure> {
     Ok(Source { array, device, disk, copy })
 }
 
-/// Refuses a description that is older than a copy in one of its devices' files: by it, volumes would be looked for where they are not any
-/// more, and numbers be given out again.
+/// Refuses a description that is older than a copy in one of its devices' files: with such a description, volumes would be looked for in
+/// the wrong places, and numbers be reused.
 pub fn require_newest(folder: &ArrayFolder, description: &ArrayDescription) -> Result<(), Failure> {
     let files = description.devices.iter().map(|entry| entry.path(folder.dir())).filter(|path| path.is_file());
-    // A file that can't be read is looked at by whoever needs it.
+    // Errors of a file are left to those that need the file.
     let copies = files.filter_map(|path| Some((read(&path).ok()?.copy?, path)));
     let ours = copies.filter(|(copy, _)| copy.description.array == description.array);
     let Some((newest, path)) = ours.max_by_key(|(copy, _)| copy.description.revision) else { return Ok(()) };
@@ -203,11 +201,11 @@ pub fn require_newest(folder: &ArrayFolder, description: &ArrayDescription) -> R
         newest.description.revision
     );
     Err(Failure::data_lost("description-old", message).hint(
-        "bring the newer file back; or move this one away, and have `braid monitor recover --from FILE...` make it anew from the devices' files",
+        "restore the newer file; or move this one away, and recreate it from the devices' files with `braid monitor recover --from FILE...`",
     ))
 }
 
-/// Writes a copy to a device, if it is one of this array on a file here.
+/// Writes a copy to a device, if its file is here and belongs to this array.
 fn write(path: &Path, copy: &FolderCopy) -> Result<(), Failure> {
     match CopyFile::open(path, true)? {
         Some(file) if file.superblock.array == copy.description.array => file.write(copy),
@@ -215,14 +213,14 @@ fn write(path: &Path, copy: &FolderCopy) -> Result<(), Failure> {
     }
 }
 
-/// Comes when a copy was written, or could not be.
+/// Receives the result of writing a copy.
 type Outcome = Receiver<Result<(), Failure>>;
 
-/// What of the folder was copied to one device.
+/// The copies written to one device.
 #[derive(Default)]
 struct Kept {
     copied: Option<Arc<FolderCopy>>,
-    /// A thread that writes, and what: a disk that does not answer holds up nobody else.
+    /// The thread that writes a copy, and its content. Threads are used so that a disk that does not answer delays no other one.
     writing: Option<(Arc<FolderCopy>, Outcome)>,
     said: Option<String>,
 }
@@ -234,7 +232,7 @@ impl Kept {
                 Err(TryRecvError::Empty) => return,
                 Ok(Ok(())) => self.copied = Some(copy.clone()),
                 Ok(Err(failure)) if self.said.as_ref() != Some(&failure.message) => {
-                    tracing::warn!("{} has no copy of what array.json says now: {failure}", path.display());
+                    tracing::warn!("{} has no copy of the current array.json: {failure}", path.display());
                     self.said = Some(failure.message);
                 }
                 Ok(Err(_)) | Err(TryRecvError::Closed) => {}
@@ -251,7 +249,7 @@ impl Kept {
     }
 }
 
-/// Runs until dropped: sees to it that each device has a copy of what the folder says.
+/// Runs until dropped: keeps the copies in the devices' files up to date.
 pub async fn keep_copied(folder: ArrayFolder) {
     let mut devices: BTreeMap<PathBuf, Kept> = BTreeMap::new();
     let mut said = None;
@@ -259,7 +257,7 @@ pub async fn keep_copied(folder: ArrayFolder) {
         match blocking(&folder, |folder| Ok(FolderCopy::of(folder))).await {
             Ok(Ok(now)) => {
                 let now = Arc::new(now);
-                // One that runs elsewhere has its file there.
+                // The file of a device with an address is elsewhere.
                 let ours = now.description.devices.iter().map(|entry| (entry, entry.path(folder.dir())));
                 let ours = ours.filter(|(entry, path)| entry.address.is_none() || path.exists());
                 let ours: BTreeSet<PathBuf> = ours.map(|(_, path)| path).collect();
@@ -269,7 +267,7 @@ pub async fn keep_copied(folder: ArrayFolder) {
                 }
             }
             Ok(Err(failure)) if said.as_ref() != Some(&failure.message) => {
-                tracing::warn!("can't copy what the folder says to the devices: {failure}");
+                tracing::warn!("can't copy the folder to the devices: {failure}");
                 said = Some(failure.message);
             }
             _ => {}

@@ -1,4 +1,4 @@
-//! Creating an array: the defaults, its folder and its devices' files; and how what is asked for later differs from it.
+//! Creating an array: the defaults, its folder and its devices' files; and how later arguments differ from those of the creation.
 
 use crate::device_file;
 use crate::failure::Failure;
@@ -14,42 +14,40 @@ use braid_store::{SIZE_MIN, StoreConfig, StoreError};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What a new array is to be; none where the default will do.
+/// The parameters of a new array; none for the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CreateOptions {
-    /// How many devices.
+    /// The number of devices.
     pub devices: Option<u16>,
-    /// Bytes of each.
+    /// The size of each device in bytes.
     pub size: Option<u64>,
-    /// The layout of the volumes.
     pub layout: Option<Scheme>,
-    /// Bytes of a stripe unit.
+    /// Bytes in a stripe unit.
     pub unit: Option<u64>,
     /// Name and usable size of each volume.
     pub volumes: Vec<(String, u64)>,
-    /// How many lock servers share the work.
+    /// The number of lock servers.
     pub lock_servers: Option<u16>,
-    /// How hosts get locks at several of them.
+    /// How hosts acquire locks from several lock servers.
     pub lock_acquisition: Option<LockAcquisition>,
-    /// How long a node may be silent until the others go on without it.
+    /// The lease: a node that is silent for longer is presumed dead.
     pub lease: Option<Duration>,
 }
 
-/// How hosts get locks at several lock servers without deadlock.
+/// How hosts acquire locks from several lock servers without deadlock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LockAcquisition {
-    /// One server after the other.
+    /// From one server after the other.
     #[default]
     Ordered,
-    /// All at once; who can't have all in time gives them back and tries again.
+    /// From all servers at once; if some locks are not granted in time, all are released and requested again.
     Timeout,
 }
 
 impl LockAcquisition {
-    /// All of them.
     pub const ALL: [LockAcquisition; 2] = [LockAcquisition::Ordered, LockAcquisition::Timeout];
 
-    /// As it is written.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             LockAcquisition::Ordered => "ordered",
@@ -58,15 +56,15 @@ impl LockAcquisition {
     }
 }
 
-/// The name of the volume that fills an array for which no volumes were asked.
+/// The name of the volume that fills an array for which no volumes were requested.
 pub const DEFAULT_VOLUME: &str = "vol0";
-/// Devices of an array unless told otherwise.
+/// The default number of devices.
 const DEFAULT_DEVICES: u16 = 5;
-/// Raw size of a device unless told otherwise: files are sparse, so it costs nothing until it is written.
+/// The default raw size of a device: files are sparse, so it costs nothing until it is written.
 const DEFAULT_SIZE: u64 = 8 << 30;
 
 impl CreateOptions {
-    /// With the defaults where nothing was asked for; or why no array can be made like that.
+    /// Completes the parameters with defaults. Fails if no array can be created with them.
     pub fn creation(&self) -> Result<Creation, Failure> {
         let devices = self.devices.unwrap_or(DEFAULT_DEVICES);
         if devices == 0 || usize::from(devices) > braid_base::limits::DEVICES_MAX {
@@ -99,7 +97,7 @@ impl CreateOptions {
         if !(LEASE_MILLIS_MIN..=LEASE_MILLIS_MAX).contains(&lease_millis) {
             let (least, most) = (LEASE_MILLIS_MIN / 1000, LEASE_MILLIS_MAX / 1000);
             let message = format!("a lease is {least}s to {most}s, not {}", in_seconds(lease));
-            return Err(Failure::usage("bad-lease", message).hint("4s, for instance, which is the default"));
+            return Err(Failure::usage("bad-lease", message).hint("the default is 4s"));
         }
         Ok(Creation {
             devices,
@@ -113,7 +111,7 @@ impl CreateOptions {
         })
     }
 
-    /// What was asked for and is not so, each in words.
+    /// The arguments that differ from those of the creation, each in words.
     pub fn differences(&self, created: &Creation) -> Vec<String> {
         let differs = |asked: Option<String>, option: &str, created: String| {
             let asked = asked.filter(|asked| *asked != created)?;
@@ -171,10 +169,10 @@ pub fn device_entries(creation: &Creation) -> Vec<DeviceEntry> {
         .collect()
 }
 
-/// The array in `folder` as it was created; or a new one as `asked` for.
+/// Opens the array in `folder`, or creates it as `asked` if there is none.
 pub fn open_or_create(folder: &ArrayFolder, asked: &CreateOptions) -> Result<ArrayDescription, Failure> {
     let description = match folder.describe() {
-        // A creation that failed (for want of space, say) may be tried again otherwise: nothing was served from it.
+        // If the creation failed, for want of space for example, it may be retried with other arguments: no data has been served.
         Ok(description) if !description.populated && !asked.differences(&description.creation).is_empty() => {
             let creation = asked.creation()?;
             folder.update(|description| {
@@ -185,7 +183,7 @@ pub fn open_or_create(folder: &ArrayFolder, asked: &CreateOptions) -> Result<Arr
                 Ok::<_, Failure>(())
             })?;
             for entry in &description.devices {
-                // Those of the new creation are made anew anyhow.
+                // The files of the new creation are made again in any case.
                 let _ = std::fs::remove_file(entry.path(folder.dir()));
             }
             folder.describe()?
@@ -206,7 +204,7 @@ pub fn open_or_create(folder: &ArrayFolder, asked: &CreateOptions) -> Result<Arr
     if description.created {
         return Ok(description);
     }
-    // What an earlier attempt left of it knows other devices, or the same ones otherwise.
+    // The state left by an earlier attempt describes other devices.
     let _ = std::fs::remove_file(folder.dir().join(monitor_file()));
     let mut disks = BTreeMap::new();
     for entry in &description.devices {
@@ -232,60 +230,60 @@ fn refuse_differences(
         return Ok(());
     }
     Err(Failure::usage("arguments-differ", differences.join("; ")).hint(format!(
-        "`braid up --dir {}` without them opens the array as it is; `braid volume` adds and removes volumes; another --dir makes another array",
+        "without these options, `braid up --dir {}` opens the array as it is; `braid volume` adds and removes volumes; another --dir creates another array",
         folder.dir().display()
     )))
 }
 
-/// Device files without a description may be all that is left of an array: they are not written over.
+/// Device files without a description may be the remains of an array: they are not overwritten.
 fn refuse_left_overs(folder: &ArrayFolder, description: &ArrayDescription) -> Result<(), Failure> {
     let paths = description.devices.iter().map(|entry| entry.path(folder.dir()));
     match paths.into_iter().find(|path| path.exists()) {
         None => Ok(()),
         Some(path) => {
-            let message = format!("{} is there, but no array.json that says what it belongs to", path.display());
+            let message = format!("{} exists, but there is no array.json that describes its array", path.display());
             Err(Failure::failed("left-overs", message)
-                .hint("`braid monitor recover --from FILE...` makes array.json anew from the copies that device files have; or bring it back; or, if the files may go, remove them; or take another --dir"))
+                .hint("recreate array.json from the copies in device files with `braid monitor recover --from FILE...`, or restore it; or remove the files if their content is not needed; or choose another --dir"))
         }
     }
 }
 
-/// A layout of `scheme` on so many devices with units of so many bytes.
+/// The layout of `scheme` on this many devices, with units of `unit` bytes.
 pub fn layout(scheme: Scheme, devices: usize, unit: u64) -> Result<Layout, Failure> {
     Ok(braid_session::layout(scheme, devices, unit)?)
 }
 
-/// Refuses a size that is not whole blocks.
+/// Refuses a size that is not a multiple of the block size.
 pub fn check_multiple(what: &str, bytes: u64) -> Result<(), Failure> {
     let block = braid_base::BLOCK_BYTES as u64;
     if bytes != 0 && bytes.is_multiple_of(block) {
         return Ok(());
     }
     let nearest = (bytes / block).max(1) * block;
-    Err(Failure::usage("bad-size", format!("{what}: {bytes} bytes is not a multiple of 4 KiB, or is zero"))
-        .hint(format!("take {nearest}, for instance")))
+    Err(Failure::usage("bad-size", format!("{what}: {bytes} bytes is zero or not a multiple of 4 KiB"))
+        .hint(format!("use {nearest}, for example")))
 }
 
-/// Refuses names that could not stand in an address.
+/// Refuses names that can't be used in a URI.
 pub fn check_name(name: &str) -> Result<(), Failure> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if !name.is_empty() && name.len() <= 64 && name.chars().all(fits) && !name.starts_with(['-', '.']) {
         return Ok(());
     }
-    Err(Failure::usage("bad-name", format!("'{name}' can't be the name of a volume"))
-        .hint("take up to 64 letters, digits, '-', '_' and '.', beginning with a letter or digit"))
+    Err(Failure::usage("bad-name", format!("'{name}' is not a valid name of a volume"))
+        .hint("use up to 64 letters, digits, '-', '_' and '.', beginning with a letter or digit"))
 }
 
 fn default_scheme(devices: u16) -> Scheme {
     match devices {
         0 | 1 => Scheme::Raid0 { data: 1 },
         2 => Scheme::Raid1 { copies: 2 },
-        // A stripe as wide as all devices, up to a width beyond which a second failure gets likely.
+        // A stripe over all devices, up to the width beyond which a second failure becomes likely.
         n => Scheme::Raid5 { data: usize::from(n.min(9)) - 1 },
     }
 }
 
-/// A lease for people: `4s`, `100ms`.
+/// Formats a lease: `4s`, `100ms`.
 fn in_seconds(lease: Duration) -> String {
     match lease.subsec_nanos() {
         0 => format!("{}s", lease.as_secs()),
@@ -293,7 +291,7 @@ fn in_seconds(lease: Duration) -> String {
     }
 }
 
-/// A size for people that also tells near sizes apart.
+/// Formats a size such that different sizes look different.
 fn exact_size(bytes: u64) -> String {
     let short = format_size(bytes);
     if braid_base::units::parse_size(&short) == Ok(bytes) { short } else { format!("{bytes} bytes") }

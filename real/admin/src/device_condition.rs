@@ -1,90 +1,90 @@
-//! How each device is, in one word for programs and some more for people: from what the monitor says of it, what it says itself, and
-//! how far its recovery coordinator is.
+//! The condition of each device, as a word for programs and as text for display: derived from the monitor's report, from the device's own
+//! answer, and from the progress of its recovery coordinator.
 
 use crate::health::DeviceHealth;
 use braid_base::units::format_size;
 use braid_control::{DeviceReport, ReportedState, ThrottleReport};
 use std::time::Duration;
 
-/// How a device is.
+/// The condition of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceCondition {
-    /// It has everything, and serves.
+    /// It is up to date, and serves.
     Healthy,
-    /// It is in, and does not answer, or has no lease: it is waited for, or soon taken out.
+    /// It is in, but does not answer, or has no lease: requests wait for it until it answers or is taken out.
     Silent,
     /// It is in and serves, but some slots of its disk can't be written.
     DiskErrors {
-        /// How many.
+        /// The number of bad slots.
         bad_slots: u32,
-        /// So many that it is done without as soon as the others can.
+        /// True if there are so many that the device is taken out as soon as the others can serve without it.
         failing: bool,
     },
-    /// It is in and serves, until the others can do without it: another disk takes its place then.
+    /// It is in and serves until the others can serve without it; then another disk fills its slot.
     Leaving,
-    /// It does not answer, and the others can't do without it.
+    /// It does not answer, and the others can't serve without it.
     Unavailable,
-    /// The others do without it.
+    /// The others serve without it.
     Out {
-        /// An operator wants it so.
+        /// True if an operator has taken it out.
         held: bool,
-        /// For how long, if that is known.
+        /// For how long, if known.
         since: Option<Duration>,
     },
     /// It is back, and is resynchronised.
     CatchingUp(Healing),
-    /// Its disk is a new one, and it is brought all that lies there.
+    /// Its disk is new, and it is being rebuilt.
     Rebuilding(Healing),
-    /// It is out, and another disk is to fill its slot.
+    /// It is out, and another disk will fill its slot.
     AwaitingDisk {
-        /// Which.
+        /// The name of that disk.
         disk: String,
-        /// Why what is there may not serve.
+        /// Why the disk that is connected now is refused.
         refused: Option<String>,
     },
-    /// What is there may not serve; why.
+    /// The disk that is connected is refused, for this reason.
     Refused(String),
-    /// No monitor has said anything of it.
+    /// No monitor has reported on it.
     Unknown,
 }
 
-/// How far a returning device is, in bytes of its own.
+/// The progress of a returning device, in bytes of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Healing {
-    /// What it has of that which it is to be brought.
+    /// Bytes that are up to date.
     pub done: u64,
-    /// What it lacks; none while that is being found out.
+    /// Bytes that are still missing; none while that is being determined.
     pub left: Option<u64>,
-    /// Blocks that can't be worked out.
+    /// Blocks that can't be reconstructed.
     pub lost: u64,
-    /// How fast it goes.
+    /// The current speed.
     pub bytes_per_second: Option<u64>,
-    /// An operator has it wait.
+    /// True if an operator has paused it.
     pub paused: bool,
-    /// No host helps it.
+    /// True if no host coordinates it.
     pub alone: bool,
 }
 
-/// What is known of a device from elsewhere than its report.
+/// What is known of a device besides the monitor's report.
 #[derive(Clone, Copy, Debug)]
 pub struct Known<'a> {
     /// Whether it answers.
     pub health: &'a DeviceHealth,
-    /// Bytes that it says are absent there.
+    /// Bytes that are absent according to the device.
     pub absent: Option<u64>,
-    /// Bytes of redundant volumes that lie on it.
+    /// Bytes of redundant volumes on it.
     pub total: u64,
-    /// How fast it is to go.
+    /// The recovery throttle.
     pub throttle: ThrottleReport,
-    /// Milliseconds since 1970.
+    /// The current time in milliseconds since 1970.
     pub now: u64,
 }
 
 impl DeviceCondition {
-    /// Of a device of which the monitor says this, if it says anything.
+    /// The condition of a device with this report, or without a report.
     pub fn of(report: Option<&DeviceReport>, known: Known) -> DeviceCondition {
         let Some(report) = report else { return DeviceCondition::Unknown };
-        // Until that one comes, the disk before may still be there.
+        // Until the new disk is heard from, the previous one may still answer.
         if let Some(disk) = &report.awaits {
             return DeviceCondition::AwaitingDisk { disk: disk.clone(), refused: report.refusal() };
         }
@@ -98,7 +98,7 @@ impl DeviceCondition {
                 DeviceCondition::DiskErrors { bad_slots: report.bad_slots, failing: report.failing }
             }
             ReportedState::In => DeviceCondition::Healthy,
-            // No redundant volume lies there: no device needs it.
+            // No redundant volume lies on it, so that no device needs it.
             ReportedState::Unavailable if known.total == 0 => DeviceCondition::Silent,
             ReportedState::Unavailable => DeviceCondition::Unavailable,
             ReportedState::Out => {
@@ -117,7 +117,7 @@ impl DeviceCondition {
         }
     }
 
-    /// In a word, for programs.
+    /// The name for programs.
     pub fn name(&self) -> &'static str {
         match self {
             DeviceCondition::Healthy => "healthy",
@@ -135,7 +135,7 @@ impl DeviceCondition {
         }
     }
 
-    /// What it is being brought, if it is.
+    /// The progress of its resynchronisation, if it is returning.
     pub fn healing(&self) -> Option<&Healing> {
         match self {
             DeviceCondition::CatchingUp(healing) | DeviceCondition::Rebuilding(healing) => Some(healing),
@@ -143,7 +143,7 @@ impl DeviceCondition {
         }
     }
 
-    /// In words.
+    /// The condition as text.
     pub fn words(&self) -> String {
         match self {
             DeviceCondition::DiskErrors { bad_slots, failing: false } => {
@@ -151,21 +151,21 @@ impl DeviceCondition {
             }
             DeviceCondition::DiskErrors { bad_slots, failing: true } => {
                 format!(
-                    "its disk is failing: {bad_slots} slots can't be written, and the others can't do without it yet"
+                    "its disk is failing: {bad_slots} slots can't be written, and the others can't serve without it yet"
                 )
             }
-            DeviceCondition::Leaving => "healthy, and leaves when the others can do without it".to_string(),
-            DeviceCondition::Unavailable => "away: the others can't do without it".to_string(),
+            DeviceCondition::Leaving => "healthy, leaves as soon as the others can serve without it".to_string(),
+            DeviceCondition::Unavailable => "unavailable: the others can't serve without it".to_string(),
             DeviceCondition::Out { held, since } => {
                 let since = since.map(|since| format!(" for {}", span(since))).unwrap_or_default();
-                let why = if *held { ", as an operator asked" } else { "" };
+                let why = if *held { ", taken out by an operator" } else { "" };
                 format!("out{since}{why}")
             }
             DeviceCondition::CatchingUp(healing) => format!("catching up: {}", healing.words()),
             DeviceCondition::Rebuilding(healing) => format!("rebuilding: {}", healing.words()),
             DeviceCondition::AwaitingDisk { disk, refused: None } => format!("out, awaiting disk {disk}"),
             DeviceCondition::AwaitingDisk { disk, refused: Some(why) } => {
-                format!("out, awaiting disk {disk} (what is there is refused: {why})")
+                format!("out, awaiting disk {disk} (the connected disk is refused: {why})")
             }
             DeviceCondition::Refused(why) => format!("refused: {why}"),
             DeviceCondition::Healthy | DeviceCondition::Silent | DeviceCondition::Unknown => self.name().to_string(),
@@ -176,7 +176,7 @@ impl DeviceCondition {
 impl Healing {
     fn of(report: &DeviceReport, absent: Option<u64>, known: Known) -> Healing {
         let said = report.healing.clone().unwrap_or_default();
-        // What the device says is absent is all that it lacks, but for what it missed; its recovery coordinator looks at a part at a time.
+        // A new disk reports all blocks that are absent; the recovery coordinator examines a part at a time.
         let (done, left) = match absent {
             Some(absent) => (known.total.saturating_sub(absent), Some(absent)),
             None if (said.done, said.left) == (0, 0) => (0, None),
@@ -188,29 +188,29 @@ impl Healing {
         Healing { done, left, lost, bytes_per_second, paused, alone }
     }
 
-    /// How much of it is done, in hundredths; 100 only when nothing is left.
+    /// The part that is done, in per cent; 100 only if nothing is left.
     pub fn percent(&self) -> Option<u64> {
         let left = self.left?;
         let all = u128::from(self.done) + u128::from(left);
         Some((u128::from(self.done) * 100).checked_div(all).unwrap_or(100) as u64)
     }
 
-    /// How long it will take, if it goes on like this.
+    /// The remaining time at the current speed.
     pub fn time_left(&self) -> Option<Duration> {
         let rate = self.bytes_per_second.filter(|rate| *rate > 0 && !self.paused)?;
         self.left.map(|left| Duration::from_secs(left.div_ceil(rate)))
     }
 
-    /// In words.
+    /// The progress as text.
     pub fn words(&self) -> String {
         let mut parts = Vec::new();
         match (self.percent(), self.left) {
             (Some(percent), Some(left)) => parts.push(format!("{percent} %, {} to go", format_size(left))),
-            _ => parts.push("finding out what it lacks".to_string()),
+            _ => parts.push("determining what is missing".to_string()),
         }
         match self.time_left() {
             _ if self.paused => parts.push("paused".to_string()),
-            _ if self.alone => parts.push("no host helps".to_string()),
+            _ if self.alone => parts.push("no host coordinates it".to_string()),
             Some(time) => parts.push(format!("{} left", span(time))),
             None => {}
         }
@@ -221,21 +221,21 @@ impl Healing {
     }
 }
 
-/// A pace in words.
+/// The recovery throttle as text.
 pub fn throttle_words(throttle: &ThrottleReport) -> String {
     let rate = format!("at most {}/s", format_size(throttle.bytes_per_second));
     let limit = match (throttle.share, throttle.bytes_per_second) {
-        (0, 0) => "as fast as users leave room for".to_string(),
+        (0, 0) => "unlimited while users are idle".to_string(),
         (0, _) => rate,
-        (100.., 0) => "as fast as it goes, whatever users feel".to_string(),
-        (100.., _) => format!("as fast as it goes, whatever users feel, {rate}"),
-        (share, 0) => format!("with {share} % of the time while users are at work"),
-        (share, _) => format!("with {share} % of the time while users are at work, {rate}"),
+        (100.., 0) => "unlimited, also while users are active".to_string(),
+        (100.., _) => format!("also while users are active, {rate}"),
+        (share, 0) => format!("{share} % of the time while users are active"),
+        (share, _) => format!("{share} % of the time while users are active, {rate}"),
     };
-    if throttle.paused { format!("paused ({limit} when it goes on)") } else { limit }
+    if throttle.paused { format!("paused (when resumed: {limit})") } else { limit }
 }
 
-/// A span of time as people say it.
+/// Formats a duration.
 pub fn span(time: Duration) -> String {
     match time.as_secs() {
         seconds @ 0..120 => format!("{seconds} s"),
@@ -269,17 +269,17 @@ mod tests {
             words(DeviceReport { leaves_to: Some("x".into()), ..stands(In) }).split(',').next(),
             Some("healthy")
         );
-        assert_eq!(words(stands(Unavailable)), "away: the others can't do without it");
+        assert_eq!(words(stands(Unavailable)), "unavailable: the others can't serve without it");
         let empty = Known { total: 0, ..known(&DeviceHealth::NoLease, 0) };
         assert_eq!(
             DeviceCondition::of(Some(&stands(Unavailable)), empty),
             DeviceCondition::Silent,
-            "no redundant volume lies there"
+            "no redundant volume lies on it"
         );
         assert_eq!(words(stands(Out)), "out");
         assert_eq!(words(DeviceReport { changed: Some(60_000), ..stands(Out) }), "out for 4 min");
         let held = DeviceReport { held: true, changed: Some(290_000), ..stands(Out) };
-        assert_eq!(words(held), "out for 10 s, as an operator asked");
+        assert_eq!(words(held), "out for 10 s, taken out by an operator");
         assert_eq!(words(DeviceReport { awaits: Some("7f".into()), ..stands(Out) }), "out, awaiting disk 7f");
         assert!(words(DeviceReport { outdated: Some(0), ..stands(Out) }).starts_with("refused: its disk is empty"));
     }
@@ -291,9 +291,9 @@ mod tests {
             DeviceReport { member_state: Returning, recovery_coordinator: Some(3), ..DeviceReport::default() };
         let helped = DeviceReport { healing: Some(healing), ..returning.clone() };
         assert_eq!(words(helped.clone()), "catching up: 75 %, 10 MiB to go, 10 s left");
-        assert_eq!(words(returning.clone()), "catching up: finding out what it lacks");
-        assert_eq!(words(DeviceReport { blank: true, ..returning.clone() }), "rebuilding: finding out what it lacks");
-        // The device knows best what is absent there.
+        assert_eq!(words(returning.clone()), "catching up: determining what is missing");
+        assert_eq!(words(DeviceReport { blank: true, ..returning.clone() }), "rebuilding: determining what is missing");
+        // The device's own report of absent blocks takes precedence.
         let serving = DeviceHealth::Serving;
         let rebuilt = DeviceCondition::of(Some(&helped), known(&serving, 250 << 20));
         assert_eq!(rebuilt.words(), "rebuilding: 75 %, 250 MiB to go, 4 min left");
@@ -303,7 +303,7 @@ mod tests {
         };
         assert_eq!(DeviceCondition::of(Some(&helped), paused).words(), "rebuilding: 75 %, 250 MiB to go, paused");
         let alone = DeviceReport { recovery_coordinator: None, ..helped };
-        assert_eq!(words(alone), "catching up: 75 %, 10 MiB to go, no host helps");
+        assert_eq!(words(alone), "catching up: 75 %, 10 MiB to go, no host coordinates it");
         let nearly = Healing { done: 999, left: Some(1), lost: 2, ..Healing::default() };
         assert_eq!(nearly.words(), "99 %, 1 B to go, 2 blocks are lost");
         assert_eq!(Healing { left: Some(0), ..Healing::default() }.percent(), Some(100));

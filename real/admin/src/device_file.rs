@@ -1,4 +1,4 @@
-//! The file or disk of a device: making it, opening it, checking it.
+//! The file or disk of a device: creating, opening and checking it.
 
 use crate::failure::Failure;
 use braid_base::{ArrayId, BlockRange, DeviceId, DiskId, ObjectId};
@@ -11,38 +11,39 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-/// A device's file or disk, locked, and what its superblock says.
+/// A locked device file or disk, with its superblock.
 pub struct DeviceFile {
     disk: Disk,
     superblock: Superblock,
 }
 
-/// The number in the superblock of a store that was made for whichever slot takes it: it gets that slot's when it is first opened to be served.
+/// The device number in the superblock of a disk that was made for any slot. It is replaced by the slot's number when the disk is first
+/// served.
 pub const UNASSIGNED: DeviceId = DeviceId(u16::MAX);
 
-/// Which device a file is to be; what is not said may be anything.
+/// The device that a file must contain; none for any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
-    /// Of which array.
+    /// The array that it must belong to.
     pub array: Option<ArrayId>,
-    /// Which of its devices.
+    /// Its device number.
     pub id: Option<DeviceId>,
 }
 
-/// Makes a device of `config`'s size at `path`: a sparse file that is not there yet, or, with `overwrite`, whatever is
-/// there.
+/// Creates a device of `config`'s size at `path`: a sparse file that must not exist, or, with `overwrite`, in place of an existing file or
+/// disk.
 pub fn create(path: &Path, config: &StoreConfig, overwrite: bool) -> Result<DiskId, Failure> {
-    // The store knows what is too small before there is a file.
+    // The store checks the size before a file is created.
     let (nonce, _) = Uuid::new_v4().as_u64_pair();
     let (name, _) = Uuid::new_v4().as_u64_pair();
     let name = DiskId(name);
     let parts = Store::format(config, name, nonce)?;
     if path.exists() && !overwrite {
-        return Err(Failure::failed("file-exists", format!("{} is there already", path.display()))
-            .hint("name another file, or say --overwrite if its content may go"));
+        return Err(Failure::failed("file-exists", format!("{} already exists", path.display()))
+            .hint("choose another file, or use --overwrite if its content is not needed"));
     }
     if path.is_file() {
-        // Locked while it goes, so that nobody is using it.
+        // Locked during its removal, so that no process is using it.
         let _old = Disk::open(path, &DiskOptions::default()).map_err(open_failure)?;
         std::fs::remove_file(path)?;
     }
@@ -50,7 +51,7 @@ pub fn create(path: &Path, config: &StoreConfig, overwrite: bool) -> Result<Disk
     let disk = Disk::open(path, &DiskOptions { create, ..DiskOptions::default() }).map_err(open_failure)?;
     if disk.size() < config.size {
         let message = format!("{} has {} bytes, fewer than {}", path.display(), disk.size(), config.size);
-        return Err(Failure::usage("bad-size", message).hint("choose a --size that it can hold"));
+        return Err(Failure::usage("bad-size", message).hint("choose a smaller --size"));
     }
     write_and_sync(&disk, parts).map_err(|failure| failure.of(path.display()))?;
     Ok(name)
@@ -64,7 +65,7 @@ fn write_and_sync(disk: &Disk, parts: Vec<(u64, Bytes)>) -> Result<(), Failure> 
 }
 
 impl DeviceFile {
-    /// Opens and locks a device, if it is the one expected.
+    /// Opens and locks a device. Fails unless it is the expected one.
     pub fn open(path: &Path, expected: Expected) -> Result<DeviceFile, Failure> {
         let disk = open_once_free(path)?;
         let mut device = DeviceFile::identify(disk, path)?;
@@ -83,14 +84,14 @@ impl DeviceFile {
         Ok(device)
     }
 
-    /// Opens a device without any wish to change it.
+    /// Opens a device for reading.
     pub fn open_to_look(path: &Path) -> Result<DeviceFile, Failure> {
         let disk = Disk::open(path, &DiskOptions { write: false, ..DiskOptions::default() }).map_err(open_failure)?;
         DeviceFile::identify(disk, path)
     }
 
-    /// Gives a store that was made for any slot the number of the one that it takes. It has never been served, so nothing is on it; it is made
-    /// anew, with the same name. The superblocks come last: whenever this is cut short, it is one or the other.
+    /// Gives a disk that was made for any slot the number of its slot. The disk has never been served, so it is empty; its store is created
+    /// again, with the same disk name. The superblocks are written last: an interruption leaves either the old or the new store.
     fn assign(&mut self, id: DeviceId) -> Result<(), Failure> {
         let Superblock { array, disk, geometry, .. } = self.superblock;
         let (nonce, _) = Uuid::new_v4().as_u64_pair();
@@ -103,7 +104,7 @@ impl DeviceFile {
         Ok(())
     }
 
-    /// What its store has to know of the disk.
+    /// Properties of the disk that the store needs.
     pub fn medium(&self) -> Medium {
         Medium { physical_sector: self.disk.physical_sector(), cached: !self.disk.is_direct() }
     }
@@ -113,17 +114,16 @@ impl DeviceFile {
         self.superblock.device == UNASSIGNED
     }
 
-    /// What its superblock says.
     pub fn superblock(&self) -> &Superblock {
         &self.superblock
     }
 
-    /// Its disk, still locked, to be served.
+    /// The disk, still locked, to be served.
     pub fn into_disk(self) -> Disk {
         self.disk
     }
 
-    /// Reads what its journal says of the array, and changes nothing.
+    /// Reads what the journal says of the array, without changing anything.
     pub fn look(&self) -> Result<JournalView, Failure> {
         let Geometry { journal_offset, journal_length, .. } = self.superblock.geometry;
         let mut journal = Vec::with_capacity(journal_length as usize);
@@ -138,7 +138,7 @@ impl DeviceFile {
         view.map_err(|error| Failure::from(error).of(self.disk.path().display()))
     }
 
-    /// Recovers the device, and reads every block that it holds. `progress` is told how many are done, and of how many.
+    /// Recovers the store, and reads every block that it holds. `progress` is called with the number of blocks read and their total.
     pub fn check(self, mut progress: impl FnMut(u64, u64)) -> Result<Findings, Failure> {
         let mut store = Store::new(self.store_config()).on(self.medium());
         let mut effects = Effects::new();
@@ -162,7 +162,7 @@ impl DeviceFile {
             Findings { objects: objects.len(), blocks: 0, damaged: Vec::new(), undecided: recovered.intents.len() };
         for (object, range) in held {
             for part in parts(range, BLOCKS_AT_ONCE) {
-                // A failure names one block only: then each is looked at by itself.
+                // A failed read names one block only: read each block separately.
                 if self.read(&mut store, &mut effects, object, part)?.is_err() {
                     for block in parts(part, 1) {
                         if self.read(&mut store, &mut effects, object, block)?.is_err() {
@@ -192,14 +192,14 @@ impl DeviceFile {
         }
     }
 
-    /// The store's next event, after as many disk commands as it takes.
+    /// The store's next event; performs disk commands until there is one.
     fn await_event(&self, store: &mut Store, effects: &mut Effects) -> Result<StoreEvent, Failure> {
         loop {
             if let Some(event) = store.pop_event() {
                 return Ok(event);
             }
             if effects.is_empty() {
-                return Err(Failure::failed("internal", "the store has stopped without saying why"));
+                return Err(Failure::failed("internal", "the store has stopped without an event"));
             }
             blocking::perform_all(&self.disk, effects, |now, tag, result, out| {
                 store.on_disk_done(now, tag, result, out)
@@ -220,35 +220,35 @@ impl DeviceFile {
         Superblock::read(&start)
     }
 
-    /// What its store has to know of the device.
+    /// Properties of the device that the store needs.
     pub fn store_config(&self) -> StoreConfig {
         StoreConfig { array: self.superblock.array, device: self.superblock.device, size: self.disk.size() }
     }
 }
 
-/// What a check of a device found.
+/// The result of checking a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Findings {
-    /// Objects on it.
+    /// The number of objects.
     pub objects: usize,
-    /// Blocks that hold something; all were read.
+    /// The number of blocks with content; all were read.
     pub blocks: u64,
-    /// Those whose content is lost.
+    /// Blocks whose content is lost.
     pub damaged: Vec<(ObjectId, u64)>,
-    /// Durable writes that nobody has decided yet; normal after a crash.
+    /// Intents that are not decided yet; normal after a crash.
     pub undecided: usize,
 }
 
-/// Blocks that a check reads at once.
+/// Blocks that a check reads at a time.
 const BLOCKS_AT_ONCE: u64 = 256;
 
 /// How long a disk may stay locked after the process that used it has ended.
 const RELEASE_WAIT: Duration = Duration::from_secs(2);
 
-/// Bytes of the journal that are read at once.
+/// Bytes of the journal read at a time.
 const LOOK_BYTES: usize = 1 << 20;
 
-/// Both copies of the superblock.
+/// The size of both copies of the superblock.
 const SUPERBLOCK_BYTES: usize = 8192;
 
 fn parts(range: BlockRange, length: u64) -> impl Iterator<Item = BlockRange> {
@@ -256,7 +256,7 @@ fn parts(range: BlockRange, length: u64) -> impl Iterator<Item = BlockRange> {
     starts.map(move |start| BlockRange::new(start, length.min(range.end() - start)))
 }
 
-/// Opens and locks a disk. One whose process was killed is held a little longer, until the kernel has ended its I/O.
+/// Opens and locks a disk. The disk of a killed process stays locked until the kernel has completed its I/O, so this retries for a while.
 pub fn open_once_free(path: &Path) -> Result<Disk, Failure> {
     let begun = Instant::now();
     loop {
@@ -269,7 +269,7 @@ pub fn open_once_free(path: &Path) -> Result<Disk, Failure> {
     }
 }
 
-/// As people and programs see it.
+/// The failure reported for an error of opening a disk.
 pub fn open_failure(error: DiskOpenError) -> Failure {
     let message = error.to_string();
     match error {

@@ -22,8 +22,8 @@ pub struct NewDevice {
 }
 
 impl Array {
-    /// Adds a device, and waits until it is in. No two units of a stripe are on devices of one `domain`; none: it is its own. Its number and
-    /// its disk. Errors: `bad-size`, `file-exists`, `disk-in-use`, `not-yet`, `not-up`.
+    /// Adds a device, and waits until it is in. No two units of a stripe are on devices of one `domain`; none: it is its own. Its number
+    /// and its disk. Errors: `bad-size`, `file-exists`, `disk-in-use`, `not-yet`, `not-up`.
     pub async fn add_device(&self, new: NewDevice, domain: Option<String>) -> Result<(u16, DiskEntry), Failure> {
         check_size(&new)?;
         self.with_host("device add", async |session| {
@@ -48,8 +48,8 @@ impl Array {
         .await
     }
 
-    /// Takes a device out, and keeps it out. Ends when it is. Errors: `no-such-device`, `needs-others` (the others can't do without it), `not-yet`,
-    /// `not-up`.
+    /// Takes a device out, and keeps it out. Ends when it is. Errors: `no-such-device`, `needs-others` (the others can't do without it),
+    /// `not-yet`, `not-up`.
     pub async fn fail_device(&self, id: u16) -> Result<(), Failure> {
         self.with_host("device fail", async |session| {
             slots::find(&session.folder().describe()?, id)?;
@@ -79,8 +79,8 @@ impl Array {
         .await
     }
 
-    /// Removes a device, by its number, or a spare, by the name of its disk or its file. No volume may lie there. Its file, which stays. Errors:
-    /// `no-such-device`, `no-such-spare`, `holds-volumes`, `not-up`.
+    /// Removes a device, by its number, or a spare, by the name of its disk or its file. No volume may lie there. Its file, which stays.
+    /// Errors: `no-such-device`, `no-such-spare`, `holds-volumes`, `not-up`.
     pub async fn remove_device(&self, which: &str) -> Result<PathBuf, Failure> {
         self.with_host("device remove", async |session| {
             let folder = session.folder();

@@ -1,4 +1,4 @@
-//! The events of an array, as a stream: what `braid events --follow` prints.
+//! The events of an array as a stream, as printed by `braid events --follow`.
 
 use crate::failure::Failure;
 use braid_control::{ArrayFolder, EventCursor};
@@ -8,11 +8,11 @@ use std::time::Duration;
 
 pub use braid_control::{Event, EventKind};
 
-/// How often the log is read for new events.
+/// The interval at which the log is read.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// The events of an array, one after the other, in the order of its log. The log is bounded: a stream that is not read for long may miss
-/// events that were dropped from it.
+/// The events of an array in the order of its log. The log is bounded: a stream that is not read for a long time may miss events that the
+/// log no longer contains.
 #[derive(Debug)]
 pub struct Events {
     folder: ArrayFolder,
@@ -21,12 +21,12 @@ pub struct Events {
 }
 
 impl Events {
-    /// First the events that were `read` already, then those behind `cursor`.
+    /// First the events in `read`, then those after `cursor`.
     pub fn after(folder: ArrayFolder, cursor: EventCursor, read: Vec<Event>) -> Events {
         Events { folder, cursor, read: read.into() }
     }
 
-    /// The next event; waits for it if need be, without a limit. Dropping this future loses no event.
+    /// The next event, for which it waits without a limit. Dropping the future loses no event.
     pub async fn next(&mut self) -> Result<Event, Failure> {
         loop {
             if let Some(event) = self.read.pop_front() {
@@ -39,7 +39,7 @@ impl Events {
         }
     }
 
-    /// The events that are on the log already and were not returned yet; none if there are none now.
+    /// The events in the log that were not returned yet; none if there are none now.
     pub async fn pending(&mut self) -> Result<Vec<Event>, Failure> {
         self.read_on().await?;
         Ok(self.read.drain(..).collect())

@@ -1,4 +1,4 @@
-//! Errors as people and programs see them: a code that stays the same, a sentence, a hint, an exit status.
+//! Failures as reported to users and programs: a code that never changes its meaning, a message, a hint, and an exit status.
 
 use braid_client::Error as ClientError;
 use braid_control::{ArrayFolder, ControlError};
@@ -13,72 +13,72 @@ use std::path::Path;
 /// Why a command failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// For programs; never changes its meaning.
+    /// For programs; it never changes its meaning.
     pub code: String,
-    /// What is wrong, in a sentence.
+    /// What happened, in a sentence.
     pub message: String,
     /// What to do about it.
     pub hint: Option<String>,
-    /// With which status the command ends.
+    /// The exit status of the command.
     pub exit: Exit,
 }
 
-/// How a command ends.
+/// Exit statuses of commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// It could not be done.
+    /// The command failed.
     Failed = 1,
-    /// It was asked for in a way that can't be.
+    /// The arguments are invalid.
     Usage = 2,
-    /// Something is not there, or can't be reached.
+    /// Something does not exist, or is unreachable.
     Unreachable = 3,
-    /// Data is lost, or a check found something wrong.
+    /// Data is lost, or a check found an error.
     DataLost = 4,
-    /// A guard found another token than the one that was named: nothing was done.
+    /// The guard's token has changed: nothing was done.
     TooLate = 5,
-    /// What a command was to run under was not to be had in time: the command was not started.
+    /// The lock, ticket or leadership was not acquired in time: the command was not started.
     NotInTime = 124,
-    /// What a command ran under was lost: the command was ended.
+    /// The lock, ticket or leadership was lost: the command was ended.
     LostMeanwhile = 125,
 }
 
 impl Failure {
-    /// It could not be done.
+    /// The command failed.
     pub fn failed(code: &str, message: impl Into<String>) -> Failure {
         Failure { code: code.to_string(), message: message.into(), hint: None, exit: Exit::Failed }
     }
 
-    /// It was asked for in a way that can't be.
+    /// The arguments are invalid.
     pub fn usage(code: &str, message: impl Into<String>) -> Failure {
         Failure { exit: Exit::Usage, ..Failure::failed(code, message) }
     }
 
-    /// Something is not there, or can't be reached.
+    /// Something does not exist, or is unreachable.
     pub fn unreachable(code: &str, message: impl Into<String>) -> Failure {
         Failure { exit: Exit::Unreachable, ..Failure::failed(code, message) }
     }
 
-    /// Data is lost, or a check found something wrong.
+    /// Data is lost, or a check found an error.
     pub fn data_lost(code: &str, message: impl Into<String>) -> Failure {
         Failure { exit: Exit::DataLost, ..Failure::failed(code, message) }
     }
 
-    /// Nobody runs the array.
+    /// The array is not up.
     pub fn not_up(folder: &ArrayFolder) -> Failure {
         Failure::unreachable("not-up", format!("the array in {} is not up", folder.dir().display()))
     }
 
-    /// The same, with advice.
+    /// The same failure with a hint.
     pub fn hint(self, hint: impl Into<String>) -> Failure {
         Failure { hint: Some(hint.into()), ..self }
     }
 
-    /// The same, said of something in particular.
+    /// The same failure, with its subject before the message.
     pub fn of(self, what: impl std::fmt::Display) -> Failure {
         Failure { message: format!("{what}: {}", self.message), ..self }
     }
 
-    /// For programs.
+    /// The failure for programs.
     pub fn to_json(&self) -> serde_json::Value {
         json!({"error": {"code": self.code, "message": self.message, "hint": self.hint}})
     }
@@ -104,7 +104,7 @@ impl From<&ControlError> for Failure {
         let message = error.to_string();
         match error {
             ControlError::NoArray { dir } => Failure::unreachable("no-array", message).hint(format!(
-                "`braid up --dir {}` makes one; --array or BRAID_ARRAY says where another is",
+                "create one with `braid up --dir {}`; or name another array with --array or BRAID_ARRAY",
                 dir.display()
             )),
             ControlError::ArrayExists { .. } => Failure::failed("array-exists", message),
@@ -117,9 +117,12 @@ impl From<&ControlError> for Failure {
             }
             ControlError::Locked { file, holder, .. } => {
                 let hint = match holder {
-                    Some(pid) => format!("it is suspended, perhaps: `kill -CONT {pid}` lets it go on; or end it"),
+                    Some(pid) => format!("if it is suspended, resume it with `kill -CONT {pid}`; otherwise end it"),
                     None => {
-                        format!("`fuser -v {}` shows which: let it go on if it is suspended, or end it", file.display())
+                        format!(
+                            "find the process with `fuser -v {}`: resume it if it is suspended, or end it",
+                            file.display()
+                        )
                     }
                 };
                 Failure::failed("locked", message).hint(hint)
@@ -148,16 +151,16 @@ impl From<&SessionError> for Failure {
                 .hint(format!("start it with `braid up --dir {}`", dir.display())),
             SessionError::NoSuchVolume { others, .. } => {
                 let hint = match others.as_slice() {
-                    [] => "there are none: `braid volume create` makes one".to_string(),
+                    [] => "there are none: create one with `braid volume create`".to_string(),
                     names => format!("there are: {}", names.join(", ")),
                 };
                 Failure::unreachable("no-such-volume", message).hint(hint)
             }
             SessionError::VolumeCreating { name } => Failure::failed("volume-creating", message).hint(format!(
-                "`braid volume delete {name} --yes` removes it; or create it again with the same arguments"
+                "remove it with `braid volume delete {name} --yes`; or create it again with the same arguments"
             )),
             SessionError::VolumeDeleting { name } => Failure::failed("volume-deleting", message)
-                .hint(format!("`braid volume delete {name} --yes` ends what was begun")),
+                .hint(format!("`braid volume delete {name} --yes` completes the deletion")),
             SessionError::Unit { .. } => Failure::usage("bad-unit", message),
             SessionError::Scheme(_) | SessionError::Layout(_) => Failure::usage("bad-layout", message),
             SessionError::Volume(_) => Failure::usage("bad-volume", message),
@@ -179,15 +182,15 @@ impl From<ClientError> for Failure {
         let message = error.to_string();
         match error {
             ClientError::NoSuchObject => {
-                Failure::unreachable("no-such-object", message).hint("`braid object list` shows those that there are")
+                Failure::unreachable("no-such-object", message).hint("`braid object list` lists the objects")
             }
             ClientError::ObjectExists => Failure::failed("object-exists", message),
             ClientError::NotANumber { .. } => {
-                Failure::failed("not-a-number", message).hint("`braid attr set` with int:0 makes it one")
+                Failure::failed("not-a-number", message).hint("set it to a number first: `braid attr set` with int:0")
             }
             ClientError::Overflow => Failure::failed("overflow", message),
             ClientError::ValueTooLong { .. } => {
-                Failure::usage("value-too-long", message).hint("an object's bytes have room for more")
+                Failure::usage("value-too-long", message).hint("store long values in an object's bytes")
             }
             ClientError::ReservedPage { .. } => Failure::usage("reserved-page", message),
             ClientError::NumberTooHigh | ClientError::TooLong | ClientError::OutOfRange => {
@@ -197,24 +200,25 @@ impl From<ClientError> for Failure {
                 Failure::usage("malformed", message)
             }
             ClientError::NotInAttributeVolume => Failure::usage("not-in-attribute-volume", message)
-                .hint("docs/attribute-volumes.md says what an attribute volume can do"),
-            ClientError::NotAnAttributeVolume => Failure::failed("not-an-attribute-volume", message)
-                .hint("`braid volume create NAME --attributes --size 64MiB --layout raid1:2 --unit 128KiB` makes one"),
+                .hint("docs/attribute-volumes.md lists what an attribute volume supports"),
+            ClientError::NotAnAttributeVolume => Failure::failed("not-an-attribute-volume", message).hint(
+                "create one: `braid volume create NAME --attributes --size 64MiB --layout raid1:2 --unit 128KiB`",
+            ),
             ClientError::IsAnAttributeVolume => Failure::usage("is-an-attribute-volume", message),
             ClientError::NoSpace => Failure::failed("device-full", message).hint("remove objects, or delete a volume"),
             ClientError::Lost => Failure::data_lost("object-lost", message),
             ClientError::Busy => Failure::failed("busy", message),
             ClientError::TimedOut { .. } => Failure::unreachable("timed-out", message)
-                .hint("`braid status` shows which devices serve; --timeout has more patience"),
+                .hint("`braid status` shows which devices serve; --timeout sets a longer time limit"),
             ClientError::Fenced => Failure::failed("fenced", message).hint(SHUT_OUT),
             ClientError::NoSuchDevice { .. } => {
-                Failure::unreachable("no-such-device", message).hint("`braid device list` shows those that there are")
+                Failure::unreachable("no-such-device", message).hint("`braid device list` lists the devices")
             }
             ClientError::NoSuchVolume => {
-                Failure::unreachable("no-such-volume", message).hint("`braid volume list` shows those that there are")
+                Failure::unreachable("no-such-volume", message).hint("`braid volume list` lists the volumes")
             }
             ClientError::Unavailable { .. } => Failure::unreachable("volume-unavailable", message)
-                .hint("`braid status` shows which devices are out, and why; nothing is lost"),
+                .hint("no data is lost; `braid status` shows which devices are out, and why"),
             ClientError::Array(error) => Failure::from(&*error),
             ClientError::Host(error) => Failure::from(error),
             _ => Failure::failed("client", message),
@@ -239,16 +243,16 @@ impl From<StoreError> for Failure {
         let message = error.to_string();
         match error {
             StoreError::NotBraid => Failure::failed("not-a-device", message)
-                .hint("if there was one, its beginning was written over: bring it back from a copy"),
+                .hint("if it was one, its beginning was overwritten: restore it from a copy"),
             StoreError::NewerFormat { .. } => Failure::failed("newer-format", message),
             StoreError::OlderFormat { .. } => Failure::failed("older-format", message),
             StoreError::OtherArray { .. } => Failure::failed("wrong-array", message)
-                .hint("serve it with the folder of its own array, or give this array a file of its own"),
+                .hint("serve it with the folder of its own array, or give this array another file"),
             StoreError::OtherDevice { .. } => Failure::failed("wrong-device", message).hint(EXCHANGED),
             StoreError::TooSmall { .. } => Failure::usage("device-too-small", message),
             StoreError::SuperblockDamaged => Failure::data_lost("superblock-damaged", message),
             StoreError::Truncated { .. } => Failure::data_lost("device-truncated", message)
-                .hint("bring the file back to its full length; do not recreate it over the old content"),
+                .hint("restore the file's full length; do not create a device over the old content"),
             StoreError::Damaged { .. } => Failure::data_lost("device-damaged", message),
             StoreError::Disk(error @ braid_machine::DiskError::NoSpace) => disk_full(error.to_string()),
             StoreError::Disk(braid_machine::DiskError::Failed) => Failure::data_lost("disk-failed", message),
@@ -264,22 +268,22 @@ impl From<HostError> for Failure {
             HostError::TimedOut { .. } => Failure::unreachable("device-unreachable", message)
                 .hint("`braid status` shows which devices serve; `braid up` starts them"),
             HostError::Device { failure: braid_wire::Failure::NoSpace, .. } => {
-                Failure::failed("device-full", message).hint("delete a volume, or make this one smaller")
+                Failure::failed("device-full", message).hint("delete a volume, or choose a smaller size")
             }
             HostError::Device { failure: braid_wire::Failure::Lost { .. }, .. } => {
                 Failure::data_lost("block-lost", message)
             }
             HostError::LockServerRejected { .. } => Failure::failed("lock-server-rejects", message),
             HostError::LockServerSilent { .. } => Failure::unreachable("lock-server-unreachable", message)
-                .hint("`braid status` shows whether it serves; `braid up` starts it, and so does `braid lockd`"),
+                .hint("`braid status` shows whether it serves; `braid up` or `braid lockd` starts it"),
             HostError::NoLockServer => Failure::failed("no-lock-server", message)
-                .hint("`braid volume set-ordering` takes another ordering, such as timestamp"),
+                .hint("choose another ordering, such as timestamp, with `braid volume set-ordering`"),
             HostError::Device { failure: braid_wire::Failure::WrongOrdering, .. } => {
                 Failure::failed("wrong-ordering", message)
-                    .hint("the volume's ordering was changed: try again; `braid volume info` shows what it is")
+                    .hint("the volume's ordering was changed: try again; `braid volume info` shows the current one")
             }
             HostError::Unavailable { .. } => Failure::unreachable("volume-unavailable", message)
-                .hint("`braid status` shows which devices are out, and why; nothing is lost"),
+                .hint("no data is lost; `braid status` shows which devices are out, and why"),
             HostError::AdminError(admin_error) => refused(&admin_error, message),
             HostError::Fenced => Failure::failed("fenced", message).hint(SHUT_OUT),
             HostError::Rejected { .. } => Failure::failed("rejected", message),
@@ -289,52 +293,52 @@ impl From<HostError> for Failure {
     }
 }
 
-/// What to do after a host was shut out.
-const SHUT_OUT: &str = "run it again: it starts as a new host. A host is shut out if it was suspended, or could not be heard, for too long";
+/// The hint after a host was fenced.
+const SHUT_OUT: &str =
+    "run it again: it starts as a new host. A host is fenced if it was suspended or unreachable for too long";
 
-/// What to do where one device's file is in another's place.
-pub const EXCHANGED: &str = "put each file back where it was: the names of two devices' files were exchanged, perhaps; `braid device inspect FILE` says which device a \
-                             file is";
+/// The hint if the file of one device is in another one's place.
+pub const EXCHANGED: &str = "the names of two devices' files may have been exchanged: put each file back in its place; `braid device inspect FILE` shows which device a \
+                             file contains";
 
-/// What to do about a file of the array's folder that can't be understood.
+/// The hint for a file of the array's folder that can't be parsed.
 fn after_damage(file: &Path) -> String {
     let dir = file.parent().unwrap_or(Path::new(".")).display();
-    let aside = "bring back a copy; or move it away, and";
+    let aside = "restore a copy; or move it away, and run";
     match file.file_name().and_then(|name| name.to_str()) {
         Some("array.json") => format!(
-            "{aside} `braid monitor recover --array {dir} --from {dir}/device-*.braid` makes it anew from the copies that device files have"
+            "{aside} `braid monitor recover --array {dir} --from {dir}/device-*.braid`, which recreates it from the copies in device files"
         ),
         Some("generations") => {
-            format!("{aside} `braid monitor recover --array {dir}` makes it anew from what the devices know")
+            format!("{aside} `braid monitor recover --array {dir}`, which recreates it from the state of the devices")
         }
-        _ => "move it away: it is made anew".to_string(),
+        _ => "move it away: it will be created again".to_string(),
     }
 }
 
-/// What the monitor has refused.
+/// The failure for a request that the monitor has refused.
 fn refused(admin_error: &AdminError, message: String) -> Failure {
-    let free = "take a disk that is not in use";
+    let free = "choose a disk that is not in use";
     match admin_error {
         AdminError::NoSuchDevice => Failure::unreachable("no-such-device", message),
         AdminError::NeedsOthers { .. } => Failure::failed("needs-others", message)
-            .hint("nothing has changed: try again when `braid status` shows them as in"),
+            .hint("nothing was changed: try again when `braid status` shows them as in"),
         AdminError::NothingGained => Failure::failed("nothing-gained", message),
         AdminError::DiskInUse { .. } => Failure::failed("disk-in-use", message).hint(free),
         AdminError::TooSmall { .. } => {
-            Failure::failed("disk-too-small", message).hint("take one of the size of the device's disk, or larger")
+            Failure::failed("disk-too-small", message).hint("choose one at least as large as the device's disk")
         }
         AdminError::WouldLose { .. } => Failure::failed("would-lose", message)
-            .hint("--lose says that it may go; or delete the volume, or move it away, first"),
+            .hint("use --lose if that data is not needed; otherwise delete or migrate the volume first"),
         AdminError::TooManyChanges | AdminError::TooManySpares | AdminError::TooManyDevices => {
             Failure::failed("too-many", message)
         }
         AdminError::NoSuchSpare => {
-            Failure::unreachable("no-such-spare", message).hint("`braid device list` shows which disks stand by")
+            Failure::unreachable("no-such-spare", message).hint("`braid device list` lists the spares")
         }
         AdminError::DeviceExists { .. } => Failure::failed("device-exists", message),
-        AdminError::HoldsVolume { .. } => {
-            Failure::failed("holds-volumes", message).hint("`braid volume migrate` moves a volume to other devices")
-        }
+        AdminError::HoldsVolume { .. } => Failure::failed("holds-volumes", message)
+            .hint("migrate the volumes to other devices with `braid volume migrate`"),
     }
 }
 
@@ -362,7 +366,7 @@ fn system(source: &std::io::Error, message: String) -> Failure {
         ErrorKind::PermissionDenied => Failure::failed("permission-denied", message),
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => disk_full(message),
         ErrorKind::AddrInUse => Failure::failed("port-taken", message)
-            .hint("another program listens there: choose another port, or 0 for any free one"),
+            .hint("another program listens there: choose another port, or 0 for any free port"),
         ErrorKind::ConnectionRefused | ErrorKind::TimedOut => Failure::unreachable("unreachable", message),
         _ => Failure::failed("system", message),
     }

@@ -1,8 +1,8 @@
-//! Keeps dead hosts out: whose lease has run out is served by no device from then on.
+//! Fencing of dead hosts: a host whose lease has expired is fenced, so that no device serves it from then on.
 //!
-//! Hosts that end in good order leave nothing behind. For those that could not tell every device so, and since hosts that lock servers had
-//! fenced are listed one by one, all generations that have ended are fenced together now and then. Each fence makes a new epoch, so that is
-//! done seldom ([`Sweep`]).
+//! Hosts that disconnect gracefully leave nothing behind. Some of them could not tell every device, and hosts fenced by lock servers are
+//! listed individually. Therefore all generations that have ended are fenced together from time to time. Each fence makes a new epoch, so
+//! this is done rarely ([`Sweep`]).
 
 use crate::failure::Failure;
 use braid_base::{FenceTable, Generation};
@@ -12,20 +12,20 @@ use braid_session::{HostView, blocking};
 use braid_shell::HostClient;
 use std::time::{Duration, Instant};
 
-/// So many generations that have ended are fenced at once,
+/// This many generations that have ended are fenced together,
 const ENDED_MAX: usize = 1024;
-/// or fewer after so long.
+/// or fewer after this time.
 const ENDED_WAIT: Duration = Duration::from_secs(600);
-/// So many hosts that are fenced one by one are fenced by one number instead.
+/// This many individually fenced hosts are replaced by one bound.
 const LISTED_MAX: usize = 64;
 
-/// When generations that have ended are next to be fenced.
+/// Decides when to fence the generations that have ended.
 struct Sweep {
     last: Instant,
 }
 
 impl Sweep {
-    /// True if it is time to, by what the array keeps out so far and by those who live.
+    /// True if they should be fenced now, given the current fence and the live hosts.
     fn is_due(&self, kept_out: &FenceTable, now: Instant, Fence { below, except }: &Fence) -> bool {
         let newer = below.0.saturating_sub(kept_out.below.0.max(1)) as usize;
         let newer_that_live = except.iter().filter(|host| **host >= kept_out.below).count();
@@ -36,7 +36,7 @@ impl Sweep {
     }
 }
 
-/// Runs until dropped, through the host `own`.
+/// Runs until dropped, with the host `own`.
 pub async fn keep_fenced(folder: ArrayFolder, leases: Leases, own: Generation, client: HostClient, view: HostView) {
     let mut ticks = tokio::time::interval(leases.heartbeat());
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -44,31 +44,31 @@ pub async fn keep_fenced(folder: ArrayFolder, leases: Leases, own: Generation, c
     let mut sweep = Sweep { last: Instant::now() };
     loop {
         ticks.tick().await;
-        // Read before anything is decided: should this process stop in between, hosts are judged by what was then.
+        // The time is read before the decision: if this process is suspended in between, hosts are judged by the state at this time.
         let now = Moment::now();
         let allowed = judge.allowed(&now, leases.host());
         let expired = match blocking(&folder, move |folder| folder.expire(own, &now, allowed)).await {
             Ok(expired) => expired,
-            // Its session tells so, too, and this one is ended.
+            // This host itself has lost its lease; its session reports that, and ends this task.
             Err(ControlError::LeaseLost { .. }) => continue,
             Err(error) => {
-                tracing::warn!("can't see which hosts are dead: {error}");
+                tracing::warn!("can't determine which hosts are dead: {error}");
                 continue;
             }
         };
         let is_due = view.fence().is_some_and(|kept_out| sweep.is_due(&kept_out, Instant::now(), &expired.fence));
-        // Each time makes a new epoch: not for nothing.
+        // Each fence makes a new epoch, so none is made without need.
         if expired.gone.is_empty() && !is_due {
             continue;
         }
         match shut_out(&folder, &client, expired).await {
             Ok(()) => sweep.last = Instant::now(),
-            Err(failure) => tracing::info!("the monitor was not told which hosts are dead, and will be: {failure}"),
+            Err(failure) => tracing::info!("could not tell the monitor which hosts are dead; trying again: {failure}"),
         }
     }
 }
 
-/// Has hosts kept out whose leases have ended. When this is done, nothing of theirs can arrive any more.
+/// Fences hosts whose leases have ended. When this returns, no request of theirs can take effect any more.
 pub async fn shut_out(folder: &ArrayFolder, client: &HostClient, expired: Expired) -> Result<(), Failure> {
     let Expired { gone, fence: Fence { below, except } } = expired;
     client.call(HostRequest::Fence { below, except }).await?;
@@ -95,14 +95,14 @@ mod tests {
             let fence = Fence { below: Generation(below), except: hosts(except) };
             sweep.is_due(kept_out, sweep.last + Duration::from_secs(waited), &fence)
         };
-        assert!(!due(&kept_out, 102, &[3, 50, 100, 101], 10_000), "all live");
+        assert!(!due(&kept_out, 102, &[3, 50, 100, 101], 10_000), "all are live");
         assert!(!due(&kept_out, 102, &[3, 50, 100], 10), "one has ended");
         assert!(due(&kept_out, 102, &[3, 50, 100], 600));
-        assert!(due(&kept_out, 102, &[3, 100, 101], 600), "one that was spared has ended since");
+        assert!(due(&kept_out, 102, &[3, 100, 101], 600), "an exempt host has ended since");
         assert!(!due(&kept_out, 1_124, &[3, 50, 1_123], 10));
         assert!(due(&kept_out, 1_124, &[3, 50], 10));
         let listed = FenceTable { also: (200..264).map(Generation).collect(), ..kept_out.clone() };
-        assert!(due(&listed, 102, &[3, 50, 100, 101], 10), "the list is to become short again");
+        assert!(due(&listed, 102, &[3, 50, 100, 101], 10), "the list is to be shortened");
         assert!(!due(&FenceTable::default(), 2, &[1], 600), "a new array");
     }
 }

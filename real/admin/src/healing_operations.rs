@@ -1,4 +1,4 @@
-//! How fast devices are resynchronised and volumes scrubbed, and what there is to resynchronise.
+//! The recovery throttle, and the devices that must be resynchronised.
 
 use crate::array::Array;
 use crate::device_condition::DeviceCondition;
@@ -14,26 +14,26 @@ use std::time::{Duration, Instant};
 
 pub use braid_control::ThrottleReport;
 
-/// How long a monitor that has just been started may take to say how things are.
+/// How long a monitor that has just been started may take to publish its report.
 const MONITOR_WAIT: Duration = Duration::from_secs(3);
-/// The wait before another look.
+/// The interval of the check for it.
 const LOOK_PAUSE: Duration = Duration::from_millis(50);
-/// The monitor shows within half a second what is so.
+/// The monitor publishes a change within half a second.
 const SHOWN_WITHIN: Duration = Duration::from_secs(3);
-/// The wait before another look whether it does.
+/// The interval of the check for it.
 const SHOWN_PAUSE: Duration = Duration::from_millis(20);
 
 /// The throttle before and after a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PaceChange {
-    /// What it was.
+    /// The previous throttle.
     pub before: ThrottleReport,
-    /// What it is.
+    /// The new throttle.
     pub throttle: ThrottleReport,
 }
 
 impl Array {
-    /// Changes how fast devices are resynchronised and volumes scrubbed, from what it is. Ends when the status shows it. Errors: `not-up`,
+    /// Changes the recovery throttle from its current value. Returns when the status shows the new value. Errors: `not-up`,
     /// `no-monitor`.
     pub async fn set_pace(&self, change: impl FnOnce(&mut ThrottleReport)) -> Result<PaceChange, Failure> {
         let folder = self.folder();
@@ -47,7 +47,7 @@ impl Array {
         let outcome = session.client().call(HostRequest::Administer { request }).await;
         session.leave();
         outcome?;
-        // The next change goes by what is shown.
+        // Wait until the new value is shown, because the next change starts from it.
         let begun = Instant::now();
         let is_shown =
             || Ok::<_, Failure>(folder.monitor(&Moment::now())?.is_none_or(|it| it.report.throttle == throttle));
@@ -64,8 +64,8 @@ impl Array {
                 return Ok(monitor);
             }
             if begun.elapsed() > MONITOR_WAIT {
-                let message = "the array's monitor is not running, which alone knows the pace";
-                let hint = "`braid status` shows why; `braid up` starts it";
+                let message = "the recovery throttle is unknown, because the array's monitor is not running";
+                let hint = "`braid status` shows why; start it with `braid up`";
                 return Err(Failure::unreachable("no-monitor", message).hint(hint));
             }
             tokio::time::sleep(LOOK_PAUSE).await;
@@ -74,18 +74,20 @@ impl Array {
 }
 
 impl ArraySnapshot {
-    /// Fails unless the monitor serves: how devices are is not known otherwise.
+    /// Fails unless the monitor serves, because otherwise the state of devices is unknown.
     pub fn require_monitor(&self) -> Result<(), Failure> {
         match self.monitor_health() {
             MonitorHealth::Serving => Ok(()),
             other => {
-                let message = format!("how devices are is not known: the array's monitor is {}", other.words());
-                Err(Failure::unreachable("no-monitor", message).hint("`braid status` shows it; `braid up` starts it"))
+                let message =
+                    format!("the state of devices is unknown, because the array's monitor is {}", other.words());
+                Err(Failure::unreachable("no-monitor", message)
+                    .hint("`braid status` shows its state; start it with `braid up`"))
             }
         }
     }
 
-    /// Each device that lacks something, and how it is.
+    /// The devices that are being resynchronised or must be, with their conditions.
     pub fn lacking(&self) -> impl Iterator<Item = (DeviceId, DeviceCondition)> {
         let all = self.description.devices.iter().map(|entry| (DeviceId(entry.id), self.condition(DeviceId(entry.id))));
         all.filter(|(_, condition)| {

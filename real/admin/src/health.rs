@@ -1,7 +1,7 @@
-//! How the monitor, devices and volumes are, from what the monitor says and who answers.
+//! The health of the monitor, devices and volumes, derived from the monitor's report and from the devices' answers.
 //!
-//! The monitor says which devices have everything; only a device itself can show that it serves. What is told of a volume is
-//! what its users see: it is served in full, or with less redundancy, or not everywhere.
+//! The monitor reports which devices are up to date; only a device itself can show that it serves. The health of a volume is what its users
+//! see: it is served with full redundancy, with less, or only in part.
 
 use braid_base::DeviceId;
 use braid_control::{DeviceReport, Leases, MonitorEntry, ReportedState, RunningDaemon};
@@ -10,45 +10,45 @@ use rustix::process::{Pid, test_kill_process};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How the monitor is.
+/// The health of the monitor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MonitorHealth {
-    /// It says so twice a second.
+    /// It publishes a report twice a second.
     Serving,
-    /// It has said nothing for so long: it stands still, or nobody can write to the array's folder.
+    /// It has published no report for this long: it is suspended, or the array's folder can't be written.
     Silent(Duration),
-    /// It is not there; why, if that is known.
+    /// It is not running, for this reason if known.
     Down(Option<String>),
 }
 
-/// How a device is, as far as somebody who looks can tell.
+/// Whether a device serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceHealth {
     /// It serves.
     Serving,
-    /// It answers, but may not serve: its lease has run out, and the monitor has given it none.
+    /// It answers but does not serve: its lease has expired, and the monitor has not granted another one.
     NoLease,
-    /// It does not answer; why, in words.
+    /// It does not answer, for this reason.
     Silent(String),
 }
 
-/// How a volume is.
+/// The health of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VolumeHealth {
     /// All of its devices are in and serve.
     Healthy,
-    /// All is there, but one failure more would stop some of it: these devices are out, or have yet to catch up.
+    /// All of it is served, but another failure may stop a part of it: these devices are out, or being resynchronised.
     Degraded(Vec<DeviceId>),
-    /// Nobody can tell: the monitor has ended. Devices serve for the rest of their leases.
+    /// Unknown, because the monitor has ended. Devices serve until their leases expire.
     Unknown,
-    /// Requests that need these devices wait: they come back in a moment, or are taken out.
+    /// Requests that need these devices wait until the devices return or are taken out.
     Waiting(Vec<DeviceId>),
-    /// Requests that need these devices end in errors until some of them come back.
+    /// Requests that need these devices fail until some of them return.
     Unavailable(Vec<DeviceId>),
 }
 
 impl MonitorHealth {
-    /// From what it last said, and what `braid up` says of it.
+    /// Derived from the monitor's last report, and from what `braid up` publishes about it.
     pub fn of(entry: Option<&MonitorEntry>, running: Option<&RunningDaemon>, leases: Leases) -> MonitorHealth {
         match (entry, running) {
             (Some(MonitorEntry { pid, age: Some(age), .. }), _) if is_there(*pid) => match *age <= leases.lease() {
@@ -59,7 +59,7 @@ impl MonitorHealth {
         }
     }
 
-    /// In a word, for programs.
+    /// The name for programs.
     pub fn name(&self) -> &'static str {
         match self {
             MonitorHealth::Serving => "serving",
@@ -68,7 +68,7 @@ impl MonitorHealth {
         }
     }
 
-    /// In words.
+    /// The health as text.
     pub fn words(&self) -> String {
         match self {
             MonitorHealth::Silent(age) => format!("silent for {} s", age.as_secs()),
@@ -79,7 +79,7 @@ impl MonitorHealth {
 }
 
 impl DeviceHealth {
-    /// In words.
+    /// The health as text.
     pub fn words(&self) -> String {
         match self {
             DeviceHealth::Serving => "serving".to_string(),
@@ -90,7 +90,7 @@ impl DeviceHealth {
 }
 
 impl VolumeHealth {
-    /// From how the monitor sees its devices, and which of them serve.
+    /// Derived from the monitor's report on devices, and from which of them serve.
     pub fn of(
         volume: &VolumeDescription,
         monitor: Option<&MonitorEntry>,
@@ -109,7 +109,7 @@ impl VolumeHealth {
         let out = those(&|member_state, _| member_state == ReportedState::Out);
         let incomplete =
             those(&|member_state, _| matches!(member_state, ReportedState::Out | ReportedState::Returning));
-        // One that comes back to a volume without redundancy has missed nothing of it: nothing was written there meanwhile.
+        // A device that returns to a volume without redundancy has missed no write to it: none was possible meanwhile.
         let redundant = volume.layout.redundancy_units() > 0;
         let too_many = if redundant { breaks_a_stripe(volume, &incomplete) } else { !out.is_empty() };
         if !unavailable.is_empty() || too_many {
@@ -130,7 +130,7 @@ impl VolumeHealth {
         }
     }
 
-    /// In a word, for programs.
+    /// The name for programs.
     pub fn name(&self) -> &'static str {
         match self {
             VolumeHealth::Healthy => "healthy",
@@ -141,7 +141,7 @@ impl VolumeHealth {
         }
     }
 
-    /// The devices that it lacks.
+    /// The devices that it is served without, or that it waits for.
     pub fn lacks(&self) -> &[DeviceId] {
         match self {
             VolumeHealth::Healthy | VolumeHealth::Unknown => &[],
@@ -151,20 +151,20 @@ impl VolumeHealth {
         }
     }
 
-    /// The devices whose failure would stop some of it, besides those that it lacks.
+    /// The further devices whose failure would stop a part of it.
     pub fn needs(&self, volume: &VolumeDescription) -> Vec<DeviceId> {
         let lacks = self.lacks();
         let is_needed = |device: &&DeviceId| breaks_a_stripe(volume, &[lacks, &[**device]].concat());
         volume.devices.iter().filter(|device| !lacks.contains(device)).filter(is_needed).copied().collect()
     }
 
-    /// In words.
+    /// The health as text.
     pub fn words(&self) -> String {
         let devices: Vec<String> = self.lacks().iter().map(|device| device.to_string()).collect();
         let devices = devices.join(", ");
         match self {
             VolumeHealth::Healthy => self.name().to_string(),
-            VolumeHealth::Unknown => "unknown: no monitor runs".to_string(),
+            VolumeHealth::Unknown => "unknown: no monitor is running".to_string(),
             VolumeHealth::Degraded(_) => format!("degraded: without {devices}"),
             VolumeHealth::Waiting(_) => format!("waiting for {devices}"),
             VolumeHealth::Unavailable(_) => format!("unavailable: needs {devices}"),
@@ -172,7 +172,7 @@ impl VolumeHealth {
     }
 }
 
-/// True if some stripe has units on more of these than it has redundancy units.
+/// True if some stripe has units on more of these devices than it has redundancy units.
 fn breaks_a_stripe(volume: &VolumeDescription, devices: &[DeviceId]) -> bool {
     volume.placements().any(|(layout, ring)| {
         let missing = |place: &usize| devices.contains(&ring[*place]);
@@ -180,7 +180,7 @@ fn breaks_a_stripe(volume: &VolumeDescription, devices: &[DeviceId]) -> bool {
     })
 }
 
-/// True if there is such a process on this machine.
+/// True if this process exists on this machine.
 pub fn is_there(pid: u32) -> bool {
     Pid::from_raw(pid as i32).is_some_and(|pid| test_kill_process(pid).is_ok())
 }
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(health(&five, &[(1, Out), (3, Unavailable)], &[1, 3]), "unavailable: needs d1, d3");
         assert_eq!(health(&five, &[(1, Returning), (3, Out)], &[3]), "unavailable: needs d1, d3");
         assert_eq!(health(&five, &[(9, Out)], &[9]), "healthy", "of another volume");
-        // Two mirrors: one device of each may be out.
+        // Two mirrored pairs: one device of each may be out.
         let mirrors = volume("raid1:2".parse().unwrap(), 4);
         assert_eq!(health(&mirrors, &[(0, Out), (2, Out)], &[]), "degraded: without d0, d2");
         assert_eq!(VolumeHealth::Degraded(vec![DeviceId(2)]).needs(&mirrors), [DeviceId(3)]);
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(health(&stripes, &[(0, Unavailable)], &[]), "unavailable: needs d0");
         assert_eq!(health(&stripes, &[(0, Out)], &[]), "unavailable: needs d0");
         assert_eq!(health(&stripes, &[(0, Returning)], &[]), "healthy");
-        assert_eq!(VolumeHealth::of(&five, None, |_| true), VolumeHealth::Unknown, "nobody says that nobody is out");
+        assert_eq!(VolumeHealth::of(&five, None, |_| true), VolumeHealth::Unknown, "without a monitor");
         assert_eq!(VolumeHealth::of(&five, None, |device| device.0 != 2).words(), "waiting for d2");
     }
 }

@@ -1,31 +1,31 @@
-//! Administration of arrays, for programs: operations, status as data, events as a stream. It prints nothing and parses no arguments.
+//! Administration of arrays for programs: operations, status as data, events as a stream. It prints nothing and parses no arguments.
 //!
-//! [`Array`] is where to begin; `examples/administer.rs` makes a volume, reads the status and follows the events. Sizes are in bytes. Each error
-//! is a [`Failure`], whose `code` never changes its meaning. Progress is told to a function that the caller gives.
+//! Start with [`Array`]; `examples/administer.rs` creates a volume, reads the status and follows the events. Sizes are in bytes. Each error
+//! is a [`Failure`], whose `code` never changes its meaning. Progress is reported to a function given by the caller.
 //! Operations must be awaited on a tokio `LocalSet`; [`wait`] makes one for programs that have none.
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`array`] | an array: status, events, ending it |
+//! | [`array`] | an array: status, events, stopping it |
 //! | [`volume_operations`] | operations on volumes |
 //! | [`device_operations`], [`replacement`] | operations on devices |
 //! | [`scrub`], [`check`] | finding checksum errors, and parity that does not match |
-//! | [`recover`] | recovering an array whose folder is lost, or the monitor's state |
-//! | [`healing_operations`] | how fast devices are resynchronised, and which lack something |
+//! | [`recover`] | recovering an array that has lost its folder or the monitor's state |
+//! | [`healing_operations`] | the recovery throttle, and the devices that must be resynchronised |
 //! | [`status`] | status as data |
 //! | [`events`] | events as a stream |
-//! | [`creation`] | what an array is created with, and how that may differ from what is asked for later |
-//! | [`volumes`] | volumes that are made and deleted with their components |
-//! | [`ordering`] | changing a volume's ordering while hosts use it |
-//! | [`migration`] | moving a volume to other devices |
-//! | [`slots`] | devices and spares that come, go, and get other disks |
-//! | [`device_file`] | the file or disk of a device: making it, opening it, checking it |
-//! | [`fence`] | keeping dead hosts out |
-//! | [`copies`] | the copies of the array's folder that lie on its devices |
-//! | [`recovery`] | what devices know of the monitor's state and the folder |
-//! | [`snapshot`] | one look at an array |
-//! | [`device_condition`], [`health`] | how devices, volumes and the monitor are |
-//! | [`failure`] | errors: a code that stays the same, a sentence, a hint, an exit status |
+//! | [`creation`] | the parameters of an array's creation, and how later arguments differ from them |
+//! | [`volumes`] | creating and deleting volumes with their components |
+//! | [`ordering`] | changing a volume's ordering or placement while hosts use it |
+//! | [`migration`] | migrating a volume to other devices |
+//! | [`slots`] | adding, removing and replacing devices and spares: description and membership |
+//! | [`device_file`] | the file or disk of a device: creating, opening and checking it |
+//! | [`fence`] | fencing dead hosts |
+//! | [`copies`] | copies of the array's folder in its devices' files |
+//! | [`recovery`] | what the devices know of the monitor's state and the folder |
+//! | [`snapshot`] | reads the state of an array once |
+//! | [`device_condition`], [`health`] | the state of devices, volumes and the monitor |
+//! | [`failure`] | failures: a code, a message, a hint, an exit status |
 
 pub mod array;
 pub mod check;

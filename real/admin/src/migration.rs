@@ -1,11 +1,12 @@
-//! Moving a volume to other devices or another layout, while hosts use it (`docs/healing.md`).
+//! Migration of a volume to other devices or another layout, while hosts use it (`docs/healing.md`).
 //!
 //! ```text
-//!   Ready ─► on hold: devices make room ─► moving: hosts write on both sides, one copies the rest ─► on hold: devices give back ─► Ready
+//!   Ready ─► on hold: devices reserve space ─► moving: hosts write on both sides, one copies the rest
+//!         ─► on hold: devices free space ─► Ready
 //! ```
 //!
-//! What is on hold is seen to by [`crate::ordering`], whoever dies. A volume that moves is as good as any other; whoever asks for the same
-//! again goes on with it, from about where the one before was.
+//! If the migrating process dies while the volume is on hold, [`crate::ordering`] completes or reverts the change. A volume that is
+//! moving is fully usable; the same command again continues the migration from about where the previous one stopped.
 
 use crate::array::Array;
 use crate::creation;
@@ -21,35 +22,35 @@ use braid_session::{Session, require_up};
 use braid_wire::Ordering;
 use std::time::{Duration, Instant};
 
-/// How often it is looked how far it is, and how often that is written down.
+/// The interval at which progress is reported, and recorded in the description.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 const NOTE_EVERY: Duration = Duration::from_secs(3);
 /// How long to wait for devices that must be in at the end.
 const IN_WAIT: Duration = Duration::from_secs(60);
 
-/// Where to, as far as it is said.
+/// The target of a migration, as far as specified.
 #[derive(Clone, Debug, Default)]
 pub struct MigrationTarget {
-    /// To which layout; as it is, unless said otherwise.
+    /// The layout; none for the current one.
     pub scheme: Option<Scheme>,
-    /// To units of so many bytes; as they are, unless said otherwise.
+    /// The stripe unit in bytes; none for the current one.
     pub unit: Option<u64>,
-    /// To which devices; all of the array, unless said otherwise.
+    /// The devices; none for all devices of the array.
     pub devices: Option<Vec<u16>>,
 }
 
 impl MigrationTarget {
-    /// True if nothing is said.
+    /// True if nothing is specified.
     pub fn is_none(&self) -> bool {
         self.scheme.is_none() && self.unit.is_none() && self.devices.is_none()
     }
 }
 
-/// What there is to say while a volume moves.
+/// Receives the progress of a migration.
 pub trait Watcher {
-    /// This is being done.
+    /// A step has begun.
     fn stage(&self, what: &str);
-    /// So many bytes of the volume's `bytes` were looked through, and so many copied.
+    /// So many of the volume's `bytes` were examined, and so many copied.
     fn progress(&self, bytes: u64, looked: u64, copied: u64);
 }
 
@@ -63,9 +64,10 @@ pub struct Migrated {
 }
 
 impl Array {
-    /// Moves a volume to other devices or another layout while it is used, or goes on with a migration that was cut short (then nothing may be
-    /// wished). At most `bytes_per_second` are copied a second; zero: as a rebuild. Ends when the volume lies there alone. Errors: `no-target`,
-    /// `cannot-move`, `same-place`, `already-moving`, `volume-degraded`, `device-full`, `block-lost` (some of it can't be read), `not-up`.
+    /// Moves a volume to other devices or another layout while it is used, or goes on with a migration that was cut short (then nothing
+    /// may be wished). At most `bytes_per_second` are copied a second; zero: as a rebuild. Ends when the volume lies there alone. Errors:
+    /// `no-target`, `cannot-move`, `same-place`, `already-moving`, `volume-degraded`, `device-full`, `block-lost` (some of it can't be
+    /// read), `not-up`.
     pub async fn migrate_volume(
         &self,
         name: &str,
@@ -160,7 +162,7 @@ fn runs(blocks: &[u64]) -> Vec<BlockRange> {
     runs
 }
 
-/// The place of a volume that is to lie as wished; refused where it can't move there.
+/// The placement of a volume at the target. Fails if the volume can't be migrated there.
 pub fn target(
     description: &ArrayDescription,
     entry: &VolumeEntry,
@@ -170,22 +172,24 @@ pub fn target(
     let name = &entry.name;
     if volume.atomicity != Atomicity::Implied {
         let message = format!(
-            "volume '{name}' has the atomicity {}, and only those with {} can move",
+            "volume '{name}' has atomicity {}, and only volumes with atomicity {} can be migrated",
             volume.atomicity,
             Atomicity::Implied
         );
-        return Err(Failure::failed("cannot-move", message).hint("make another volume, and copy what is in it"));
+        return Err(Failure::failed("cannot-move", message).hint("create another volume, and copy the content"));
     }
     if volume.ordering == Ordering::None {
-        let message = format!("volume '{name}' has the ordering none: nothing would keep the copy and its users apart");
-        let hint = format!("`braid volume set-ordering {name} timestamp`, and none again afterwards");
+        let message = format!("volume '{name}' has ordering none, which can't protect the copy from concurrent writes");
+        let hint = format!("change it first: `braid volume set-ordering {name} timestamp`; change it back afterwards");
         return Err(Failure::failed("cannot-move", message).hint(hint));
     }
     if volume.ordering.needs_lock_server() && description.lock_servers().count() > 1 {
-        // Which server has which locks follows from where stripes lie.
+        // Locks are distributed over the lock servers by the placement of stripes.
         let message =
-            format!("the locks of volume '{name}' are shared out over several lock servers, by where it lies");
-        let hint = format!("`braid volume set-ordering {name} timestamp`, and back afterwards");
+            format!("volume '{name}' uses several lock servers, and its locks are distributed by its placement");
+        let hint = format!(
+            "change its ordering first: `braid volume set-ordering {name} timestamp`; change it back afterwards"
+        );
         return Err(Failure::failed("cannot-move", message).hint(hint));
     }
     let scheme = wish.scheme.unwrap_or(volume.layout.scheme());
@@ -201,29 +205,29 @@ pub fn target(
         .filter(|device| chosen(device.id))
         .map(|device| (device.id, device.domain.clone()))
         .collect();
-    // Too few devices, or domains, is found out here.
+    // This fails if there are too few devices, or failure domains.
     let mut devices = volumes::ring(&domains, scheme)?;
     let layout = creation::layout(scheme, devices.len(), unit)?;
     if !volume.can_move_to(&layout) {
         let message = format!(
-            "volume '{name}' can't move from {} to {scheme}: one can do without a device, and the other can't",
+            "volume '{name}' can't be migrated from {} to {scheme}: only one of them is redundant",
             volume.layout.scheme()
         );
-        return Err(Failure::failed("cannot-move", message).hint("make another volume, and copy what is in it"));
+        return Err(Failure::failed("cannot-move", message).hint("create another volume, and copy the content"));
     }
     let mut same = entry.devices.clone();
     same.sort_unstable();
     devices.sort_unstable();
     if scheme == volume.layout.scheme() && unit == entry.unit && devices == same {
-        return Err(Failure::usage("same-place", format!("volume '{name}' lies so already"))
-            .hint("say where to with --layout, --unit or --devices"));
+        return Err(Failure::usage("same-place", format!("volume '{name}' already lies there"))
+            .hint("choose another place with --layout, --unit or --devices"));
     }
     let devices = volumes::ring(&domains, scheme)?;
     let first_block = volume.place_for(&layout);
     Ok(PlacementEntry { layout: scheme.to_string(), unit, devices, first_block, copied_to: 0 })
 }
 
-/// Begins to move a volume; afterwards it is written on both sides.
+/// Begins a migration; afterwards the volume is written on both sides.
 pub async fn begin(
     session: &Session,
     entry: &VolumeEntry,
@@ -232,7 +236,11 @@ pub async fn begin(
 ) -> Result<(), Failure> {
     let to = Change::Move(to);
     let (before, after) = (volumes::describe(entry)?, volumes::describe(&entry.changed(&to))?);
-    volumes::require_in(session.folder(), &after.holders(), &format!("volume '{}' can't begin to move", entry.name))?;
+    volumes::require_in(
+        session.folder(),
+        &after.holders(),
+        &format!("migration of volume '{}' can't begin", entry.name),
+    )?;
     for device in after.holders() {
         let blocks = |volume: &braid_layout::VolumeDescription| {
             volume.object_on(device).map_or(0, |range| range.count.next_multiple_of(volumes::CHUNK_BLOCKS))
@@ -245,7 +253,7 @@ pub async fn begin(
     ordering::apply(session, &entry.name, to, |what| watcher.stage(what)).await
 }
 
-/// Copies all that is not copied yet. What could not be read is in the report.
+/// Copies all that is not copied yet. The report lists what could not be read.
 pub async fn copy(
     session: &Session,
     name: &str,
@@ -263,11 +271,11 @@ pub async fn copy(
         tokio::select! {
             outcome = &mut asked => {
                 let HostSuccess::Migrated(report) = outcome? else {
-                    return Err(Failure::failed("internal", "a host answered something else than what was asked"));
+                    return Err(Failure::failed("internal", "a host gave an unexpected answer"));
                 };
                 if report.copied_to < volume.blocks() {
-                    let message = format!("the move of volume '{name}' was given up, or ended, by somebody else");
-                    return Err(Failure::failed("volume-moving", message).hint("`braid volume info` shows how it is"));
+                    let message = format!("the migration of volume '{name}' was ended or abandoned by another command");
+                    return Err(Failure::failed("volume-moving", message).hint("`braid volume info` shows its state"));
                 }
                 return Ok(report);
             }
@@ -284,18 +292,18 @@ pub async fn copy(
     }
 }
 
-/// Gives up the place that a volume has moved from.
+/// Ends a migration: frees the source.
 pub async fn end(session: &Session, name: &str, watcher: &impl Watcher) -> Result<(), Failure> {
     let begun = Instant::now();
     loop {
         match ordering::apply(session, name, Change::EndMove, |what| watcher.stage(what)).await {
             Err(failure) if failure.code == volumes::DEGRADED && begun.elapsed() < IN_WAIT => {
-                watcher.stage("all is copied: waiting until every device is in");
+                watcher.stage("everything is copied: waiting until every device is in");
                 tokio::time::sleep(Duration::from_millis(500)).await;
             }
             Err(failure) if failure.code == volumes::DEGRADED => {
                 let hint = format!(
-                    "all is copied, and users go on: `braid volume migrate {name}` ends it when every device is in"
+                    "everything is copied, and the volume is usable: `braid volume migrate {name}` ends the migration when every device is in"
                 );
                 return Err(failure.hint(hint));
             }
@@ -304,12 +312,12 @@ pub async fn end(session: &Session, name: &str, watcher: &impl Watcher) -> Resul
     }
 }
 
-/// Gives up the place that a volume moves to.
+/// Abandons a migration: frees the target.
 pub async fn give_up(session: &Session, name: &str, watcher: &impl Watcher) -> Result<(), Failure> {
     ordering::apply(session, name, Change::GiveUpMove, |what| watcher.stage(what)).await
 }
 
-/// Writes down how far it is, for whoever has to go on.
+/// Records the progress in the description, for a later process that continues the migration.
 fn note_progress(
     session: &Session,
     name: &str,
@@ -328,6 +336,6 @@ fn note_progress(
 fn no_room(device: DeviceId, needed: u64, room: u64) -> Failure {
     let size = |blocks: u64| braid_base::units::format_size(blocks * BLOCK_BYTES as u64);
     let message =
-        format!("device {device} has room for {}, and the move needs {} more there", size(room), size(needed));
+        format!("device {device} has {} free, but the migration needs {} more there", size(room), size(needed));
     Failure::failed("device-full", message).hint("delete a volume, or choose other devices with --devices")
 }

@@ -1,19 +1,19 @@
-//! Changing how a volume's requests are ordered, or where it lies, while hosts use it.
+//! Changing a volume's ordering, or its placement, while hosts use it.
 //!
 //! ```text
-//!   volume is    who        does
-//!   Draining     hosts      begin nothing on it, end what they have begun, and say so with their leases
-//!   Reordering   devices    are told to order it in the new way, or which blocks it has there: nothing is under way, so that nothing
-//!                           mixes
-//!   Ready        hosts      take it in as it is now, and go on
+//!   state        who        does
+//!   Draining     hosts      begin no operation on it, end those under way, and report that with their leases
+//!   Reordering   devices    are told the new ordering, or the blocks of the new placement: nothing is under way, so that old and new
+//!                           do not mix
+//!   Ready        hosts      adopt the new description, and continue
 //! ```
 //!
-//! A host that is silent is shut out rather than waited for: what it sends when it goes on would be in the old ordering.
+//! A host that is silent is fenced instead of waited for, because its later requests would use the old ordering.
 //!
-//! Whoever dies in between leaves either a volume that is draining, which goes on as it was; or one that is being reordered,
-//! and hosts wait until that is brought to its end. [`keep_settled`] sees to both.
+//! If the changing process dies, the volume is either draining, and the change is reverted; or it is being reordered, and hosts wait
+//! until the change is completed. [`keep_settled`] does both.
 //!
-//! While a device is out, nothing is begun: it could not be told, and hosts would wait until it is back.
+//! While a device is out, no change begins: the device could not be told, and hosts would wait until it is back.
 
 use crate::failure::Failure;
 use crate::fence::shut_out;
@@ -29,20 +29,20 @@ use braid_wire::{Ordering, Task};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// The code of the failure of a device that has no room for more.
+/// The failure code if a device has no space.
 const NO_ROOM: &str = "device-full";
 
-/// The code of the failure when another host changes the volume.
+/// The failure code if another host is changing the volume.
 const CHANGING: &str = "volume-reordering";
 
-/// How long hosts may take to end what they have begun.
+/// How long hosts may take to end their operations.
 const DRAIN_WAIT: Duration = Duration::from_secs(30);
 /// How long lock servers may take to start.
 const LOCK_SERVER_WAIT: Duration = Duration::from_secs(10);
-/// The wait before another look at what others do.
+/// The interval of checks while waiting for other processes.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
-/// Orders a volume as `to` from now on. `progress` is told what is being done. False if it was so already.
+/// Changes a volume's ordering to `to`. `progress` is called with each step. Returns false if the volume has that ordering already.
 pub async fn change(session: &Session, name: &str, to: Ordering, progress: impl Fn(&str)) -> Result<bool, Failure> {
     settle(session.folder(), session.client(), session.generation(), &mut LeaseJudge::new(HEARTBEAT)).await?;
     let entry = volumes::find(&session.folder().describe()?, name)?.clone();
@@ -50,13 +50,14 @@ pub async fn change(session: &Session, name: &str, to: Ordering, progress: impl 
         return Ok(false);
     }
     if entry.moving.is_some() {
-        let message = format!("volume '{name}' moves, and its ordering can't be changed before that is over");
-        return Err(Failure::failed("volume-moving", message).hint(format!("`braid volume migrate {name}` goes on")));
+        let message = format!("volume '{name}' is being migrated, and its ordering can't be changed meanwhile");
+        return Err(Failure::failed("volume-moving", message)
+            .hint(format!("complete the migration with `braid volume migrate {name}`")));
     }
     apply(session, name, Change::Ordering(to.name().to_string()), progress).await.map(|()| true)
 }
 
-/// Puts a volume on hold, changes it, and lets hosts go on.
+/// Puts a volume on hold, applies a change, and ends the hold.
 pub async fn apply(session: &Session, name: &str, to: Change, progress: impl Fn(&str)) -> Result<(), Failure> {
     let (folder, by) = (session.folder(), session.generation());
     settle(folder, session.client(), by, &mut LeaseJudge::new(HEARTBEAT)).await?;
@@ -64,10 +65,10 @@ pub async fn apply(session: &Session, name: &str, to: Change, progress: impl Fn(
     let revision = begin(folder, name, &to, by)?;
     let ready = async {
         if let Change::Move(_) = to {
-            // From now on it counts on the devices where the volume is to lie.
+            // From now on the monitor takes the devices of the target into account.
             volumes::await_monitor(folder, revision).await?;
         }
-        progress("waiting for hosts to end what they have begun");
+        progress("waiting for hosts to end their operations");
         await_drained(folder, session.client(), by, revision).await?;
         if let Change::Ordering(to) = &to
             && to.parse().is_ok_and(Ordering::needs_lock_server)
@@ -75,24 +76,25 @@ pub async fn apply(session: &Session, name: &str, to: Change, progress: impl Fn(
             progress("waiting for the lock server");
             await_lock_servers(folder).await?;
         }
-        // One may have gone meanwhile.
+        // A device may have gone out meanwhile.
         all_in(folder, name, &to)
     };
     if let Err(failure) = ready.await {
-        // Nothing has changed yet: hosts go on as before.
+        // Nothing has changed yet: hosts continue as before.
         give_up(folder, name, by)?;
         return Err(failure);
     }
     progress("telling the devices");
     let entry = go_on(folder, name, by)?;
     finish(folder, session.client(), &entry).await.map_err(|failure| {
-        let hint = "hosts wait until it is done: `braid up` ends what was begun, once all devices of the volume serve";
+        let hint =
+            "hosts wait until the change is complete: `braid up` completes it once all devices of the volume serve";
         let hint = if failure.code == NO_ROOM { failure.hint.clone() } else { Some(hint.to_string()) };
         Failure { hint, ..failure }.of(format!("volume {name}"))
     })
 }
 
-/// True if hosts need a lock server for this volume, now or soon.
+/// True if hosts need a lock server for this volume, now or after the change.
 pub fn needs_lock_server(entry: &VolumeEntry) -> bool {
     let next = match &entry.state {
         VolumeState::Draining { to: Change::Ordering(to), .. }
@@ -112,27 +114,28 @@ pub async fn await_lock_servers(folder: &ArrayFolder) -> Result<(), Failure> {
             return Ok(());
         };
         if begun.elapsed() > LOCK_SERVER_WAIT {
-            let message = format!("the ordering needs lock server {unavailable}, which does not serve");
-            let hint = format!("`braid up` starts it; or do it yourself: `braid lockd --id {}`", unavailable.0);
+            let message = format!("the ordering needs lock server {unavailable}, which is not running");
+            let hint = format!("start it with `braid up`, or with `braid lockd --id {}`", unavailable.0);
             return Err(Failure::unreachable("no-lock-server", message).hint(hint));
         }
         tokio::time::sleep(LOOK_PAUSE).await;
     }
 }
 
-/// Runs until dropped, through the host `own`: ends what somebody has begun who lives no more.
+/// Runs until dropped, with the host `own`: completes or reverts changes begun by hosts that have died.
 pub async fn keep_settled(folder: ArrayFolder, client: HostClient, own: Generation) {
     let mut judge = LeaseJudge::new(HEARTBEAT);
     loop {
         if let Err(failure) = settle(&folder, &client, own, &mut judge).await {
-            tracing::warn!("can't end the change of a volume, and will try again: {failure}");
+            tracing::warn!("can't complete a change of a volume; trying again: {failure}");
         }
         tokio::time::sleep(HEARTBEAT).await;
     }
 }
 
-/// Ends what hosts have begun that live no more; and what this one has taken over and could not end. A host that may have told devices
-/// something is fenced first: it may only stand still, and what it says when it goes on would be of a change that is long over.
+/// Completes or reverts the changes begun by hosts that have died, and those that this host has taken over and could not complete. A host
+/// that may have told devices something is fenced first: it may only be suspended, and its later requests would belong to a change that
+/// is over.
 async fn settle(
     folder: &ArrayFolder,
     client: &HostClient,
@@ -153,7 +156,7 @@ async fn settle(
             continue;
         }
         if let VolumeState::Draining { .. } = entry.state {
-            // Nobody has been told anything.
+            // No device has been told anything.
             give_up(folder, &entry.name, by)?;
             continue;
         }
@@ -164,7 +167,7 @@ async fn settle(
         }
         match take_over(folder, &entry.name, by, own) {
             Ok(entry) => finish(folder, client, &entry).await?,
-            // Another was faster.
+            // Another host took it over first.
             Err(failure) if failure.code == CHANGING => {}
             Err(failure) => return Err(failure),
         }
@@ -172,7 +175,7 @@ async fn settle(
     Ok(())
 }
 
-/// Refuses if a device that the volume has to do with, or comes to have, is not in.
+/// Fails if a device that holds the volume now or after the change is not in.
 fn all_in(folder: &ArrayFolder, name: &str, to: &Change) -> Result<(), Failure> {
     let description = folder.describe()?;
     let entry = volumes::find(&description, name)?;
@@ -180,45 +183,45 @@ fn all_in(folder: &ArrayFolder, name: &str, to: &Change) -> Result<(), Failure> 
     devices.extend(volumes::describe(&entry.changed(to))?.holders());
     let what = match to {
         Change::Ordering(_) => format!("the ordering of volume '{name}' can't be changed"),
-        Change::Move(_) => format!("volume '{name}' can't begin to move"),
-        Change::EndMove => format!("volume '{name}' can't give up the place that it has moved from"),
-        Change::GiveUpMove => format!("volume '{name}' can't give up the place that it moves to"),
+        Change::Move(_) => format!("migration of volume '{name}' can't begin"),
+        Change::EndMove => format!("migration of volume '{name}' can't end"),
+        Change::GiveUpMove => format!("migration of volume '{name}' can't be abandoned"),
     };
     volumes::require_in(folder, &devices, &what)
 }
 
-/// Puts the volume on hold. The revision that says so.
+/// Puts the volume on hold. Returns the revision of the description with the hold.
 fn begin(folder: &ArrayFolder, name: &str, to: &Change, by: Generation) -> Result<u64, Failure> {
     folder.update(|description| {
         let revision = description.revision + 1;
         volumes::find(description, name)?;
-        let entry = description.volume_mut(name).expect("just found");
+        let entry = description.volume_mut(name).expect("the volume exists");
         if let Some(other) = changed_by(entry) {
-            let message = format!("host {other} is changing volume '{name}' just now");
+            let message = format!("host {other} is changing volume '{name}'");
             return Err(Failure::failed(CHANGING, message).hint("try again when it is done"));
         }
         if let Change::Move(target) = to
             && let Some(gone) =
                 target.devices.iter().find(|id| description.ready_devices().all(|device| device.id != **id))
         {
-            let message = format!("device {gone} has just been removed, or is going to be");
+            let message = format!("device {gone} has just been removed, or is being removed");
             return Err(Failure::unreachable("no-such-device", message));
         }
-        let entry = description.volume_mut(name).expect("just found");
+        let entry = description.volume_mut(name).expect("the volume exists");
         let fits = match to {
             Change::Ordering(_) | Change::Move(_) => entry.moving.is_none(),
             Change::EndMove | Change::GiveUpMove => entry.moving.is_some(),
         };
         if !fits {
-            let message = format!("volume '{name}' has begun to move, or ended that, just now");
-            return Err(Failure::failed("volume-moving", message).hint("`braid volume info` shows how it is"));
+            let message = format!("a migration of volume '{name}' has begun or ended meanwhile");
+            return Err(Failure::failed("volume-moving", message).hint("`braid volume info` shows its state"));
         }
         entry.state = VolumeState::Draining { to: to.clone(), by: by.0 };
         Ok(revision)
     })
 }
 
-/// Waits until no host but `own` has anything under way that began before `revision`.
+/// Waits until no host except `own` has an operation under way that began before `revision`.
 async fn await_drained(
     folder: &ArrayFolder,
     client: &HostClient,
@@ -240,7 +243,7 @@ async fn await_drained(
             return Ok(());
         }
         if late.iter().all(|host| !host.live) {
-            // All of them have been silent for long enough: nobody waits any longer. Others that are silent are in nobody's way.
+            // All of them have been silent for longer than their leases, so they are fenced. Other silent hosts do not delay the change.
             for host in late {
                 if let Ending::Expired(expired) = folder.expire_one(host.generation, &now, allowed)? {
                     shut_out(folder, client, expired).await?;
@@ -250,16 +253,16 @@ async fn await_drained(
         }
         let late: Vec<String> = late.into_iter().map(name_of).collect();
         if begun.elapsed() > DRAIN_WAIT {
-            let message = format!("{} did not end what they have begun within {DRAIN_WAIT:?}", late.join(", "));
+            let message = format!("{} did not end their operations within {DRAIN_WAIT:?}", late.join(", "));
             return Err(
-                Failure::unreachable("not-drained", message).hint("end them, or try again: nothing has changed")
+                Failure::unreachable("not-drained", message).hint("nothing was changed: end these hosts, or try again")
             );
         }
         tokio::time::sleep(LOOK_PAUSE).await;
     }
 }
 
-/// All have drained: from here on there is no way back.
+/// All hosts have drained: from here on the change must be completed.
 fn go_on(folder: &ArrayFolder, name: &str, by: Generation) -> Result<VolumeEntry, Failure> {
     folder.update(|description| {
         let entry = mine(description, name, by)?;
@@ -270,7 +273,7 @@ fn go_on(folder: &ArrayFolder, name: &str, by: Generation) -> Result<VolumeEntry
     })
 }
 
-/// Another host changes the volume from now on: one, if several try, and it is fenced in its turn if it does not end it.
+/// Makes this host the one that changes the volume. If several try, one succeeds; it is fenced in turn if it does not complete the change.
 fn take_over(folder: &ArrayFolder, name: &str, by: Generation, own: Generation) -> Result<VolumeEntry, Failure> {
     folder.update(|description| {
         let entry = mine(description, name, by)?;
@@ -281,7 +284,7 @@ fn take_over(folder: &ArrayFolder, name: &str, by: Generation, own: Generation) 
     })
 }
 
-/// Nothing has changed: the volume goes on as it was.
+/// Reverts the change: the volume is ready, as it was before.
 fn give_up(folder: &ArrayFolder, name: &str, by: Generation) -> Result<(), Failure> {
     folder.update(|description| {
         let entry = mine(description, name, by)?;
@@ -292,7 +295,7 @@ fn give_up(folder: &ArrayFolder, name: &str, by: Generation) -> Result<(), Failu
     })
 }
 
-/// Tells the devices, and then that it is done.
+/// Applies the change on the devices, and then marks the volume ready.
 async fn finish(folder: &ArrayFolder, client: &HostClient, entry: &VolumeEntry) -> Result<(), Failure> {
     let (VolumeState::Reordering { to, .. }, Some(by)) = (&entry.state, changed_by(entry)) else { return Ok(()) };
     let (before, after) = (volumes::describe(entry)?, volumes::describe(&entry.changed(to))?);
@@ -303,7 +306,7 @@ async fn finish(folder: &ArrayFolder, client: &HostClient, entry: &VolumeEntry) 
         if failure.code != NO_ROOM {
             return Err(failure);
         }
-        // There is less room than there was: what was made is removed again.
+        // The devices have less space than expected: what was reserved is freed again.
         rearrange(client, &after, &before).await?;
         settle_as(folder, entry, by, entry.clone())?;
         return Err(failure);
@@ -311,7 +314,7 @@ async fn finish(folder: &ArrayFolder, client: &HostClient, entry: &VolumeEntry) 
     settle_as(folder, entry, by, entry.changed(to))
 }
 
-/// The volume is so, and ready.
+/// Records the changed volume, in state ready.
 fn settle_as(folder: &ArrayFolder, entry: &VolumeEntry, by: Generation, to: VolumeEntry) -> Result<(), Failure> {
     folder.update(|description| {
         *mine(description, &entry.name, by)? = VolumeEntry { state: VolumeState::Ready, ..to };
@@ -319,7 +322,7 @@ fn settle_as(folder: &ArrayFolder, entry: &VolumeEntry, by: Generation, to: Volu
     })
 }
 
-/// Has every device hold what a volume has there after a change.
+/// Has every device hold the blocks of the volume's placement after a change.
 async fn rearrange(client: &HostClient, before: &VolumeDescription, after: &VolumeDescription) -> Result<(), Failure> {
     let object = after.id.object();
     let task = |device| match (before.object_on(device), after.object_on(device)) {
@@ -336,11 +339,11 @@ async fn rearrange(client: &HostClient, before: &VolumeDescription, after: &Volu
     volumes::on_devices(client, &devices.into_iter().collect::<Vec<_>>(), task).await
 }
 
-/// The volume, if it is still this host that changes it.
+/// The volume, if this host is still the one that changes it.
 fn mine<'a>(description: &'a mut ArrayDescription, name: &str, by: Generation) -> Result<&'a mut VolumeEntry, Failure> {
     description.volume_mut(name).filter(|entry| changed_by(entry) == Some(by)).ok_or_else(|| {
         let message = format!("volume '{name}' was taken over or deleted while it was being changed");
-        Failure::failed(CHANGING, message).hint("`braid volume info` shows how it is")
+        Failure::failed(CHANGING, message).hint("`braid volume info` shows its state")
     })
 }
 

@@ -34,9 +34,9 @@ pub struct Recovery {
 const MONITOR_ALIVE: Duration = Duration::from_secs(10);
 
 impl Array {
-    /// Makes the monitor's state anew from what the devices know; and the folder's description and generations, if these are lost. The array
-    /// must be down, and every device is read. Errors: `nothing-to-recover`, `devices-missing`, `device-outdated`, `devices-disagree`, `other-disk`,
-    /// `copy-outdated`, `monitor-in-use`, `already-up`, `array-exists`.
+    /// Makes the monitor's state anew from what the devices know; and the folder's description and generations, if these are lost. The
+    /// array must be down, and every device is read. Errors: `nothing-to-recover`, `devices-missing`, `device-outdated`,
+    /// `devices-disagree`, `other-disk`, `copy-outdated`, `monitor-in-use`, `already-up`, `array-exists`.
     pub fn recover(&self, options: &RecoverOptions) -> Result<Recovery, Failure> {
         let (folder, from) = (self.folder(), &options.description_from);
         let described = match folder.describe() {

@@ -1,7 +1,7 @@
-//! The array's folder made whole from what its devices know (`docs/membership.md`): whether the monitor's state is the right one, and
-//! making it anew.
+//! Recovery of the array's folder from its devices (`docs/membership.md`): checks whether the monitor's state is current, and recreates
+//! it.
 //!
-//! The devices are read and not served: so the array is down, and no lease of the lost monitor's runs on any disk that was read.
+//! Devices are read without serving them, so the array is down, and no disk that was read has a lease of the lost monitor.
 
 use crate::copies::{self, FolderCopy};
 use crate::device_file::{DeviceFile, UNASSIGNED};
@@ -15,28 +15,26 @@ use braid_store::{JournalView, Superblock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Where the file that counts generations is lost, the next one is so far above the highest that any device knows of. Hosts that only
-/// read leave no trace there.
+/// If the counter of generations is lost, the new counter is this far above the highest generation known to any device. Hosts that only
+/// read leave no trace on devices.
 const GENERATION_MARGIN: u32 = 1 << 20;
 
-/// Revisions, and numbers of volumes, that are not used again after a description was made anew from a copy.
+/// Revisions, and numbers of volumes, that are skipped after a description was recreated from a copy.
 const NUMBERS_LEFT_OUT: u64 = 1 << 20;
 
-/// What one disk says.
+/// What was read from a disk.
 pub struct DiskFacts {
-    /// Its superblock.
     pub superblock: Superblock,
     /// What its journal says of the array.
     pub view: JournalView,
 }
 
-/// A device's disk, read or not.
+/// A device, and the result of reading its disk.
 pub struct DeviceFacts {
-    /// The device.
     pub id: DeviceId,
     /// Its file or disk.
     pub path: PathBuf,
-    /// What it says, or why it can't be read.
+    /// What was read, or why it could not be read.
     pub facts: Result<DiskFacts, Failure>,
 }
 
@@ -50,25 +48,25 @@ impl DeviceFacts {
         })
     }
 
-    /// The epoch that it lives by; none if it could not be read.
+    /// The epoch of the disk; none if it could not be read.
     pub fn lives_by(&self) -> Option<Epoch> {
         self.testimony().map(|testimony| testimony.epoch())
     }
 }
 
-/// What is to be made anew.
+/// What is to be recreated.
 pub struct Plan {
     /// The monitor's state.
     pub record: RecoveredRecord,
     /// The last generation; all hosts up to it are fenced.
     pub last_generation: u32,
-    /// The file that counts generations is made anew, too.
+    /// True if the counter of generations is recreated, too.
     pub restores_generations: bool,
-    /// What each device said.
+    /// What was read from each device.
     pub devices: Vec<DeviceFacts>,
 }
 
-/// Reads the disks of all devices of the array, side by side.
+/// Reads the disks of all devices of the array concurrently.
 pub fn read_devices(folder: &ArrayFolder, description: &ArrayDescription) -> Vec<DeviceFacts> {
     std::thread::scope(|scope| {
         let read = |entry: &DeviceEntry| {
@@ -83,7 +81,7 @@ pub fn read_devices(folder: &ArrayFolder, description: &ArrayDescription) -> Vec
     })
 }
 
-/// Reads a disk that is to be this device of this array.
+/// Reads a disk that must contain this device of this array.
 fn read_disk(path: &Path, array: ArrayId, id: DeviceId) -> Result<DiskFacts, Failure> {
     let device = DeviceFile::open_to_look(path)?;
     let superblock = *device.superblock();
@@ -98,17 +96,17 @@ fn read_disk(path: &Path, array: ArrayId, id: DeviceId) -> Result<DiskFacts, Fai
     Ok(DiskFacts { superblock, view: device.look()? })
 }
 
-/// How the monitor's state is, compared with what the devices say.
+/// The monitor's state, compared with what the devices say.
 pub enum StateFile {
-    /// It is the right one, as far as the devices that were read know.
+    /// It is current, as far as the devices that were read know.
     Good(RecordSummary),
-    /// There is none, and no device has ever lived by any: the monitor makes it.
+    /// There is none, and no device has ever served: the monitor will create it.
     New,
-    /// It is not to be used.
+    /// It must not be used.
     Bad(Failure),
 }
 
-/// Looks at the monitor's state. Devices that can't be read have no say.
+/// Checks the monitor's state. Devices that can't be read are ignored.
 pub fn look_at_state(
     folder: &ArrayFolder,
     description: &ArrayDescription,
@@ -127,20 +125,20 @@ pub fn look_at_state(
         if lived.is_none() && !description.populated {
             return StateFile::New;
         }
-        let what = format!("{what}, so it is not known which devices have everything that was written");
+        let what = format!("{what}, so it is unknown which devices are up to date");
         bad("monitor-state-lost", what)
     };
     Ok(match summary {
         None => lost("the monitor's state is missing"),
         Some(Ok(summary)) if summary.membership.epoch == Epoch(0) => lost("the monitor's state is empty"),
         Some(Ok(summary)) if summary.array != description.array => {
-            bad("monitor-state-damaged", format!("it is the state of array {}", summary.array))
+            bad("monitor-state-damaged", format!("it is the state of another array, {}", summary.array))
         }
         Some(Ok(summary)) if !summary.is_up_to_date(&heard) => {
-            let newest = newest.expect("one is newer");
+            let newest = newest.expect("a newer epoch was found");
             let (device, theirs, ours) = (newest.device, newest.epoch(), summary.membership.epoch);
             let what = format!(
-                "an old copy of the monitor's state: it ends with epoch {ours}, and device {device} lives by epoch {theirs}"
+                "an old copy of the monitor's state: its epoch is {ours}, but that of device {device} is {theirs}"
             );
             bad("monitor-state-old", what)
         }
@@ -152,7 +150,7 @@ pub fn look_at_state(
     })
 }
 
-/// Refuses to start an array whose monitor could not serve, or would not know who is in.
+/// Refuses to start an array whose monitor could not serve, or whose monitor's state is not current.
 pub fn require_state(folder: &ArrayFolder, description: &ArrayDescription) -> Result<(), Failure> {
     match look_at_state(folder, description, &read_devices(folder, description))? {
         StateFile::Good(_) | StateFile::New => Ok(()),
@@ -160,15 +158,15 @@ pub fn require_state(folder: &ArrayFolder, description: &ArrayDescription) -> Re
     }
 }
 
-/// What to do about a monitor's state that is not the right one.
+/// The hint for a monitor's state that must not be used.
 pub fn advice(folder: &ArrayFolder) -> String {
     format!(
-        "`braid monitor recover --array {}` makes it anew from what the devices know; --dry-run shows what that comes to",
+        "recreate it from the devices with `braid monitor recover --array {}`; --dry-run shows the result without changing anything",
         folder.dir().display()
     )
 }
 
-/// Finds out what the monitor's state is to be. With `anyway`, even if it is the right one.
+/// Computes the monitor's new state. With `anyway`, even if the state is current.
 pub fn plan(
     folder: &ArrayFolder,
     description: &ArrayDescription,
@@ -187,17 +185,17 @@ pub fn plan(
                 "nothing-to-recover",
                 "no device has ever been served: there is nothing to recover",
             )
-            .hint("`braid up` starts the array"));
+            .hint("start the array with `braid up`"));
         }
         StateFile::Good(summary) if folder.known_generation()?.is_some() && !anyway => {
             let message =
-                format!("the monitor's state is there and right: it ends with epoch {}", summary.membership.epoch);
-            return Err(Failure::failed("nothing-to-recover", message).hint("`braid up` starts the array"));
+                format!("the monitor's state exists and is current: its epoch is {}", summary.membership.epoch);
+            return Err(Failure::failed("nothing-to-recover", message).hint("start the array with `braid up`"));
         }
         StateFile::Good(_) => {}
     }
     let known_generation = folder.known_generation()?;
-    // Whoever has lost the record may have brought back an older folder: then hosts were started of which it says nothing.
+    // If the monitor's state was lost, an older folder may have been restored, which lacks hosts that were started since.
     let seen = devices.iter().filter_map(|device| device.facts.as_ref().ok()).map(|facts| facts.view.generation);
     let copied = copies.iter().map(|copy| Generation(copy.generation));
     let highest = seen.chain(copied).chain(known_generation.map(Generation)).max().unwrap_or_default();
@@ -217,26 +215,26 @@ pub fn plan(
     Ok(Plan { record, last_generation, restores_generations: known_generation.is_none(), devices })
 }
 
-/// The copies that the files of devices have of what the folder says; those that can't be read have none.
+/// The copies of the folder in the devices' files; files that can't be read are skipped.
 pub fn read_copies(devices: &[DeviceFacts]) -> Vec<FolderCopy> {
     devices.iter().filter_map(|facts| copies::read(&facts.path).ok()?.copy).collect()
 }
 
-/// The description of an array whose folder has none, by the newest copy that these files of devices have; and with the files where
-/// they are now.
+/// The description of an array whose folder has none: from the newest copy in these devices' files, with the files' current
+/// paths.
 pub fn description_from(folder: &ArrayFolder, files: &[PathBuf]) -> Result<ArrayDescription, Failure> {
     let mut sources = Vec::new();
     for file in files {
         sources.push((std::path::absolute(file)?, copies::read(file)?));
     }
     if let Some((file, _)) = sources.iter().find(|(_, source)| source.array != sources[0].1.array) {
-        let message = format!("{} is of another array than {}", file.display(), sources[0].0.display());
+        let message = format!("{} belongs to another array than {}", file.display(), sources[0].0.display());
         return Err(Failure::usage("wrong-array", message).hint("name the files of one array"));
     }
     let copies = sources.iter().filter_map(|(_, source)| source.copy.as_ref());
     let newest = copies.max_by_key(|copy| copy.description.revision).ok_or_else(|| {
-        Failure::data_lost("no-copy", "none of these files has a copy of what the array's folder said")
-            .hint("`braid up` puts copies there while it runs: name all files of the array's devices")
+        Failure::data_lost("no-copy", "none of these files has a copy of the array's folder")
+            .hint("`braid up` writes copies while it runs: name all files of the array's devices")
     })?;
     let mut description = newest.description.clone();
     for (path, source) in &sources {
@@ -258,22 +256,22 @@ pub fn description_from(folder: &ArrayFolder, files: &[PathBuf]) -> Result<Array
         }
         if !known {
             let message = format!(
-                "{} is disk {} of device {}, which the newest copy of array.json (revision {}) does not know",
+                "{} is disk {} of device {}, which is unknown to the newest copy of array.json (revision {})",
                 path.display(),
                 source.disk,
                 source.device,
                 description.revision
             );
-            return Err(Failure::failed("unknown-disk", message).hint("leave it out if it was removed from the array"));
+            return Err(Failure::failed("unknown-disk", message).hint("omit it if it was removed from the array"));
         }
     }
-    // What came after that copy must not be taken for this: neither numbers of volumes, nor copies of the time.
+    // Numbers used after that copy must not be used again, neither for volumes nor for revisions.
     description.next_volume += NUMBERS_LEFT_OUT;
     description.revision += NUMBERS_LEFT_OUT;
     Ok(description)
 }
 
-/// Refuses a description by a copy if the devices that are in have other volumes than it says: then it is from before a change.
+/// Refuses a description from a copy if the devices hold other volumes than it describes: then it is older than a change.
 pub fn require_current(description: &ArrayDescription, plan: &Plan) -> Result<(), Failure> {
     let membership = plan.record.membership();
     let is_in =
@@ -282,15 +280,15 @@ pub fn require_current(description: &ArrayDescription, plan: &Plan) -> Result<()
         let Ok(there) = &facts.facts else { continue };
         if let Some(what) = difference(description, facts.id, &there.view)? {
             let revision = description.revision - NUMBERS_LEFT_OUT;
-            let message = format!("the newest copy of array.json (revision {revision}) is not the last one: {what}");
+            let message = format!("the newest copy of array.json (revision {revision}) is outdated: {what}");
             return Err(Failure::data_lost("copy-outdated", message)
-                .hint("bring array.json itself back, or name a device's file that has a newer copy"));
+                .hint("restore array.json itself, or name a device's file that has a newer copy"));
         }
     }
     Ok(())
 }
 
-/// How what a device has differs from what it should have, if it does.
+/// How the objects on a device differ from those that it should have; none if they do not.
 fn difference(description: &ArrayDescription, device: DeviceId, view: &JournalView) -> Result<Option<String>, Failure> {
     let mut strangers = view.objects.clone();
     for entry in &description.volumes {
@@ -299,7 +297,7 @@ fn difference(description: &ArrayDescription, device: DeviceId, view: &JournalVi
             Ok::<_, Failure>((volume.id.object(), volume.object_on(device).map(|range| (range, volume.ordering))))
         };
         let (object, is) = as_described(entry)?;
-        // What was under way is ended, or taken back, at the next start.
+        // A change under way is completed or reverted at the next start.
         let also = match &entry.state {
             VolumeState::Ready | VolumeState::Draining { .. } => is,
             VolumeState::Reordering { to, .. } => as_described(&entry.changed(to))?.1,
@@ -307,15 +305,15 @@ fn difference(description: &ArrayDescription, device: DeviceId, view: &JournalVi
         };
         let there = strangers.remove(&object).map(|object| (object.range(), object.ordering));
         if there != is && there != also {
-            return Ok(Some(format!("device {device} has volume '{}' otherwise", entry.name)));
+            return Ok(Some(format!("device {device} has another placement of volume '{}'", entry.name)));
         }
     }
     let stranger = strangers.keys().next();
-    Ok(stranger.map(|object| format!("device {device} has object {object}, which is of no volume")))
+    Ok(stranger.map(|object| format!("device {device} has object {object}, which belongs to no volume")))
 }
 
-/// What devices were once heard to live by, as far as that is still known: an older copy of the monitor's state, what the monitor
-/// showed last, and the copies on devices say nothing that was not so.
+/// The epochs once reported by devices, as far as known: older states of the monitor, its last report, and copies on devices contain only
+/// epochs that were reported.
 fn lived_by(
     folder: &ArrayFolder,
     description: &ArrayDescription,
@@ -328,7 +326,7 @@ fn lived_by(
     let shown = shown.filter_map(|report| Some((report.id, report.lives_by?, report.disk)));
     let copied = copies.iter().flat_map(|copy| &copy.lived_by);
     let copied = copied.map(|(device, (epoch, disk))| (*device, *epoch, disk.clone()));
-    // Of another disk than the one that is there they say nothing.
+    // Reports of other disks than the connected ones say nothing.
     let shown = shown.chain(copied).filter(|(device, _, disk)| {
         let entry = description.device(*device);
         entry.is_some_and(|entry| entry.disk.map(|disk: DiskId| disk.to_string()) == *disk)
@@ -341,7 +339,7 @@ fn lived_by(
     Ok(lived_by)
 }
 
-/// Why there is no plan, and what the operator can do.
+/// The failure if there is no plan, with what the operator can do.
 fn explain(refused: &RecoveryRefused, devices: &[DeviceFacts], folder: &ArrayFolder) -> Failure {
     let message = refused.to_string();
     let command = format!("braid monitor recover --array {}", folder.dir().display());
@@ -354,19 +352,19 @@ fn explain(refused: &RecoveryRefused, devices: &[DeviceFacts], folder: &ArrayFol
             let why: Vec<String> = missing.iter().map(why).collect();
             let flags: Vec<String> = missing.iter().map(|device| format!("--without {device}")).collect();
             Failure::unreachable("devices-missing", format!("{message} ({})", why.join("; "))).hint(format!(
-                "bring their disks back and try again. If they are lost: `{command} {}`; what they alone held is lost then, and their \
-                 disks are not let in again, but have to be replaced",
+                "reconnect their disks and try again. If they are lost: `{command} {}`; data that they alone hold is lost then, and their \
+                 disks are refused later and must be replaced",
                 flags.join(" ")
             ))
         }
         RecoveryRefused::Outdated { device, .. } => Failure::data_lost("device-outdated", message).hint(format!(
-            "bring the right disk of device {device} back; or do without it: `{command} --without {device}`, and replace it afterwards"
+            "reconnect the right disk of device {device}; or leave the device out with `{command} --without {device}`, and replace it afterwards"
         )),
         RecoveryRefused::OtherDisk { device, .. } => Failure::failed("other-disk", message).hint(format!(
-            "bring that disk back; or do without the device: `{command} --without {device}`"
+            "reconnect that disk; or leave the device out with `{command} --without {device}`"
         )),
         RecoveryRefused::Disagreement { .. } => Failure::data_lost("devices-disagree", message)
-            .hint("one of these disks was served apart from the others: find out which, and name it with --without"),
+            .hint("one of these disks was served separately from the others: find out which, and name it with --without"),
         RecoveryRefused::NothingAdopted | RecoveryRefused::Twice { .. } | RecoveryRefused::NoEpochs { .. } => {
             Failure::data_lost("cannot-recover", message)
         }

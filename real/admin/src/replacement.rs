@@ -28,9 +28,9 @@ pub struct Replacement {
 }
 
 impl Array {
-    /// Gives a device another disk, which is brought all that lies there while the volumes stay in use. Ends when the device runs on that disk; or,
-    /// with `wait`, when it has everything. The disk, and how the device stands then. Errors: `no-such-device`, `no-such-spare`,
-    /// `disk-too-small`, `would-lose`, `needs-others`, `disk-in-use`, `not-yet`, `not-up`.
+    /// Gives a device another disk, which is brought all that lies there while the volumes stay in use. Ends when the device runs on that
+    /// disk; or, with `wait`, when it has everything. The disk, and how the device stands then. Errors: `no-such-device`,
+    /// `no-such-spare`, `disk-too-small`, `would-lose`, `needs-others`, `disk-in-use`, `not-yet`, `not-up`.
     pub async fn replace_device(
         &self,
         id: u16,

@@ -79,8 +79,8 @@ pub struct Scrubbed {
 
 impl Array {
     /// Scrubs a volume, or all that have redundancy, one after the other, each from where its last scrub was interrupted. Ends early when
-    /// `stop` does. `progress` is told how far it is. What became of each volume, and why the one after these failed, if one did. Errors before
-    /// anything was looked at: `no-such-volume`, `no-redundancy`, `nothing-to-scrub`, `not-up`.
+    /// `stop` does. `progress` is told how far it is. What became of each volume, and why the one after these failed, if one did. Errors
+    /// before anything was looked at: `no-such-volume`, `no-redundancy`, `nothing-to-scrub`, `not-up`.
     pub async fn scrub(
         &self,
         volume: Option<&str>,

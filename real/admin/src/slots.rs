@@ -1,16 +1,16 @@
-//! Devices that come to the array, go from it, or get another disk: what is in the description, what the monitor is asked, and how both
-//! are brought together whoever dies in between.
+//! Devices and spares: adding, removing and replacing them. Each operation changes the description and the monitor's membership; if the
+//! process dies in between, another one brings both into agreement.
 //!
 //! ```text
-//!   add       disk is made ─► entry, Adding ─► monitor: AddDevice    ─► Ready ─► `braid up` runs it ─► it is in
-//!   remove    entry, Removing               ─► monitor: RemoveDevice ─► no entry: `braid up` stops it
-//!   replace   disk is made ─► among the entry's others ─► monitor: Replace ─► out ─► the monitor has the disk on record:
+//!   add       create disk ─► entry, Adding ─► monitor: AddDevice    ─► Ready ─► `braid up` runs it ─► it is in
+//!   remove    entry, Removing              ─► monitor: RemoveDevice ─► no entry: `braid up` stops it
+//!   replace   create disk ─► among the entry's others ─► monitor: Replace ─► out ─► the membership contains the disk:
 //!             `braid up` starts the device on it
-//!   spare     disk is made ─► entry among the spares ─► monitor: AddSpare
+//!   spare     create disk ─► entry among the spares ─► monitor: AddSpare
 //! ```
 //!
-//! A disk is made for any slot, and gets the number of the one that it takes when it is first served there. It is named in the description before
-//! the monitor hears of it: so wherever the monitor says which disk fills a slot, it is known which file that is.
+//! A disk is created for any slot, and gets the number of its slot when it is first served. The description contains the disk before the
+//! monitor is told of it: therefore the file of every disk that the membership names is known.
 
 use crate::device_file::{self, DeviceFile, Expected, UNASSIGNED};
 use crate::failure::Failure;
@@ -30,29 +30,29 @@ use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long the monitor may take to act on what it was asked, where nothing has to be brought to a device first.
+/// How long the monitor may take to execute a request that requires no resynchronisation first.
 pub const ACT_WAIT: Duration = Duration::from_secs(60);
-/// How long devices that are just back may take to be relied on.
+/// How long devices that have just returned may take to count as in.
 const STEADY_WAIT: Duration = Duration::from_secs(3);
-/// The wait before another look.
+/// The interval of checks while waiting.
 const LOOK_PAUSE: Duration = Duration::from_millis(50);
 
-/// What a new disk is to be.
+/// The parameters of a new disk.
 #[derive(Clone, Debug)]
 pub struct NewDisk {
-    /// Its file; none: one of the array's folder.
+    /// Its file; none for a new file in the array's folder.
     pub path: Option<PathBuf>,
-    /// What that file is called, without a number and an ending.
+    /// The name of that new file, without number and extension.
     pub stem: String,
-    /// Its raw size; none: what is there already has, or else `default_size`.
+    /// Its raw size; none for the size of the existing file or disk, or else `default_size`.
     pub size: Option<u64>,
-    /// See there.
+    /// The size if nothing else determines it.
     pub default_size: u64,
-    /// Whether a file or disk that is there may be written over.
+    /// True if an existing file or disk may be overwritten.
     pub overwrite: bool,
 }
 
-/// The same as [`administer`], for what needs other devices: those that are in have to be so for a moment before they are relied on.
+/// Like [`administer`], for requests that need other devices: these must have been in for a moment, so it retries for a while.
 pub async fn administer_soon(session: &Session, request: Administration) -> Result<(), HostError> {
     let begun = Instant::now();
     loop {
@@ -69,7 +69,7 @@ pub async fn administer_soon(session: &Session, request: Administration) -> Resu
     }
 }
 
-/// The same failure as people and programs see it: what is to be done first, and with the names of volumes.
+/// The failure for an error of the monitor, with the names of volumes, and what to do first.
 pub fn explain(folder: &ArrayFolder, error: HostError) -> Failure {
     let failure = Failure::from(error.clone());
     let HostError::AdminError(admin_error) = error else { return failure };
@@ -90,22 +90,21 @@ pub fn explain(folder: &ArrayFolder, error: HostError) -> Failure {
     }
 }
 
-/// What is to be done first if an operator has taken out one of these devices.
+/// What to do first if an operator has taken out one of these devices.
 pub fn readmit_first(folder: &ArrayFolder, devices: &[DeviceId]) -> Option<String> {
     let is_held = |device: &&DeviceId| report_of(folder, device.0).ok().flatten().is_some_and(|report| report.held);
     let held = devices.iter().find(is_held)?;
     Some(format!(
-        "an operator has taken out device {0}: `braid device readmit {0}` lets it come back; try again when `braid status` shows it as in",
+        "device {0} was taken out by an operator: allow it to return with `braid device readmit {0}`; try again when `braid status` shows it as in",
         held.0
     ))
 }
 
-/// Asks the monitor for something, by way of this host.
+/// Sends the monitor a request, through this host.
 pub async fn administer(client: &HostClient, request: Administration) -> Result<(), HostError> {
     client.call(HostRequest::Administer { request }).await.map(drop)
 }
 
-/// The device of this number.
 pub fn find(description: &ArrayDescription, id: u16) -> Result<&DeviceEntry, Failure> {
     description.device(id).ok_or_else(|| {
         let all: Vec<String> = description.devices.iter().map(|device| device.id.to_string()).collect();
@@ -114,18 +113,18 @@ pub fn find(description: &ArrayDescription, id: u16) -> Result<&DeviceEntry, Fai
     })
 }
 
-/// The volumes that lie on a device, or move there.
+/// The volumes that lie on a device, or are migrating to it.
 pub fn volumes_on(description: &ArrayDescription, id: u16) -> impl Iterator<Item = &VolumeEntry> {
     description.volumes.iter().filter(move |volume| volume.has_to_do_with(id))
 }
 
-/// What the monitor says of a device.
+/// The monitor's report on a device.
 pub fn report_of(folder: &ArrayFolder, id: u16) -> Result<Option<DeviceReport>, Failure> {
     let monitor = folder.monitor(&Moment::now())?;
     Ok(monitor.and_then(|monitor| monitor.report.devices.into_iter().find(|device| device.id == id)))
 }
 
-/// Waits until what the monitor says of a device is as wished; none is said of one that it does not know.
+/// Waits until the monitor's report on a device is as wished; there is none for a device unknown to the monitor.
 pub async fn await_report(
     folder: &ArrayFolder,
     id: u16,
@@ -139,16 +138,16 @@ pub async fn await_report(
             return Ok(());
         }
         if let Some(limit) = limit.filter(|limit| begun.elapsed() > *limit) {
-            let member_state = report.map_or("not known to the monitor", |report| report.member_state.name());
-            let message = format!("it is on record, but after {limit:?} device {id} is still {member_state}");
+            let member_state = report.map_or("unknown to the monitor", |report| report.member_state.name());
+            let message = format!("the request is recorded, but after {limit:?} device {id} is still {member_state}");
             return Err(Failure::unreachable("not-yet", message)
-                .hint("`braid status` shows what it waits for; it goes on without this command"));
+                .hint("it continues without this command; `braid status` shows what it waits for"));
         }
         tokio::time::sleep(LOOK_PAUSE).await;
     }
 }
 
-/// Makes a disk for any slot of the array. One that was made so before, and has never been served, will do.
+/// Creates a disk for any slot of the array. A disk that was created before and has never been served is used again.
 pub fn prepare(folder: &ArrayFolder, description: &ArrayDescription, wanted: &NewDisk) -> Result<DiskEntry, Failure> {
     let path = match &wanted.path {
         Some(path) => std::path::absolute(path)?,
@@ -164,15 +163,15 @@ pub fn prepare(folder: &ArrayFolder, description: &ArrayDescription, wanted: &Ne
         let (size, disk) = (superblock.geometry.size, superblock.disk);
         if let Some(asked) = wanted.size.filter(|asked| *asked != size) {
             let (size, asked) = (format_size(size), format_size(asked));
-            let message = format!("{} was made with {size}, not with {asked}", path.display());
-            return Err(Failure::usage("bad-size", message).hint("--overwrite makes it anew"));
+            let message = format!("{} was created with {size}, not with {asked}", path.display());
+            return Err(Failure::usage("bad-size", message).hint("use --overwrite to create it again"));
         }
         return Ok(DiskEntry { file, size, disk });
     }
     let whole = || Ok::<_, Failure>(std::fs::File::open(&path)?.seek(SeekFrom::End(0))?);
     let size = match wanted.size {
         Some(size) => size,
-        // A raw disk is taken as it is.
+        // A raw disk is used with its whole size.
         None if path.exists() && !path.is_file() => whole()?,
         None => wanted.default_size,
     };
@@ -184,12 +183,12 @@ pub fn prepare(folder: &ArrayFolder, description: &ArrayDescription, wanted: &Ne
     Ok(DiskEntry { file, size, disk })
 }
 
-/// Blocks that objects may have together on a disk of that size.
+/// The number of blocks that objects can have together on a disk of that size.
 pub fn room(size: u64) -> Result<u64, Failure> {
     Ok(Geometry::room(size)?)
 }
 
-/// Enters a disk that was made as a device of its own, and sees to it that the monitor knows it.
+/// Adds a disk that was created as a device of its own, to the description and to the membership.
 pub async fn add(session: &Session, disk: DiskEntry, domain: Option<String>) -> Result<u16, Failure> {
     let name = disk.disk;
     let id = session.folder().update(|description| {
@@ -197,7 +196,7 @@ pub async fn add(session: &Session, disk: DiskEntry, domain: Option<String>) -> 
             return Ok::<_, Failure>(device.id);
         }
         let id = description.unused_device();
-        // The last number stands for none.
+        // The highest number means that none was assigned.
         if id == UNASSIGNED.0 {
             return Err(Failure::failed("no-number", "all numbers of devices have been used"));
         }
@@ -227,7 +226,7 @@ pub async fn add(session: &Session, disk: DiskEntry, domain: Option<String>) -> 
     Ok(id)
 }
 
-/// Takes a device out of the array for good. No volume may lie there.
+/// Removes a device from the array. No volume may lie on it.
 pub async fn remove(session: &Session, id: u16) -> Result<(), Failure> {
     session.folder().update(|description| {
         find(description, id)?;
@@ -236,9 +235,9 @@ pub async fn remove(session: &Session, id: u16) -> Result<(), Failure> {
             let (noun, verb) = if held.len() == 1 { ("volume", "lies") } else { ("volumes", "lie") };
             let message = format!("{noun} {} {verb} on device {id}", held.join(", "));
             return Err(Failure::failed("holds-volumes", message)
-                .hint("`braid volume migrate` moves a volume to other devices; to give the device another disk, `braid device replace`"));
+                .hint("migrate them to other devices with `braid volume migrate`; to give the device another disk, use `braid device replace`"));
         }
-        description.device_mut(id).expect("just found").state = DeviceState::Removing;
+        description.device_mut(id).expect("the device exists").state = DeviceState::Removing;
         Ok(())
     })?;
     finish_removal(session.folder(), session.client(), id).await
@@ -257,7 +256,7 @@ async fn finish_removal(folder: &ArrayFolder, client: &HostClient, id: u16) -> R
     })
 }
 
-/// Has a disk take a device's slot: one that was just made, or a spare. What the monitor refuses leaves no trace.
+/// Has a disk fill a device's slot: one that was just created, or a spare. A request that the monitor refuses changes nothing.
 pub async fn replace(session: &Session, id: u16, disk: &DiskEntry, lose: bool) -> Result<(), Failure> {
     let folder = session.folder();
     folder.update(|description| {
@@ -265,7 +264,7 @@ pub async fn replace(session: &Session, id: u16, disk: &DiskEntry, lose: bool) -
         if !description.spares.contains(disk)
             && description.device(id).is_some_and(|device| device.disk != Some(disk.disk))
         {
-            description.device_mut(id).expect("just found").remember(disk.clone());
+            description.device_mut(id).expect("the device exists").remember(disk.clone());
         }
         Ok::<_, Failure>(())
     })?;
@@ -281,7 +280,7 @@ pub async fn replace(session: &Session, id: u16, disk: &DiskEntry, lose: bool) -
     asked.map_err(|error| explain(folder, error))
 }
 
-/// Has a disk that was made stand by.
+/// Adds a disk that was created as a spare.
 pub async fn add_spare(session: &Session, disk: DiskEntry) -> Result<(), Failure> {
     let (name, blocks) = (disk.disk, room(disk.size)?);
     session.folder().update(|description| {
@@ -297,17 +296,17 @@ pub async fn add_spare(session: &Session, disk: DiskEntry) -> Result<(), Failure
     Ok(asked?)
 }
 
-/// A disk stands by no longer.
+/// Removes a spare.
 pub async fn remove_spare(session: &Session, spare: &DiskEntry) -> Result<(), Failure> {
     forget_spare(session.folder(), spare.disk)?;
     match administer(session.client(), Administration::RemoveSpare { disk: spare.disk }).await {
-        // It may never have got as far as the monitor.
+        // The monitor may never have been told of it.
         Err(HostError::AdminError(AdminError::NoSuchSpare)) => Ok(()),
         asked => Ok(asked?),
     }
 }
 
-/// Puts the disk into each entry of which the monitor says that it fills the slot. The description as it is then.
+/// Updates the description with the disks that fill slots according to the monitor. Returns the new description.
 pub fn fill(folder: &ArrayFolder, description: ArrayDescription) -> Result<ArrayDescription, ControlError> {
     let Some(monitor) = folder.monitor(&Moment::now())? else { return Ok(description) };
     let filled = |description: &mut ArrayDescription| {
@@ -330,12 +329,12 @@ pub fn fill(folder: &ArrayFolder, description: ArrayDescription) -> Result<Array
     folder.describe()
 }
 
-/// Runs until dropped: ends what somebody has begun with devices and spares, and did not live to end.
+/// Runs until dropped: completes operations on devices and spares whose process has died.
 pub async fn keep_settled(folder: ArrayFolder, client: HostClient) {
     loop {
         tokio::time::sleep(HEARTBEAT).await;
         if let Err(failure) = settle(&folder, &client).await {
-            tracing::warn!("can't end what was begun with a device, and will try again: {failure}");
+            tracing::warn!("can't complete an operation on a device; trying again: {failure}");
         }
     }
 }
@@ -356,7 +355,7 @@ async fn settle(folder: &ArrayFolder, client: &HostClient) -> Result<(), Failure
     let Some(monitor) = monitor else { return Ok(()) };
     for request in spares_to_settle(&description, &monitor.report)? {
         match administer(client, request).await {
-            // What the monitor said of itself may be half a second old.
+            // The monitor's report may be half a second old.
             Ok(()) | Err(HostError::AdminError(AdminError::DiskInUse { .. } | AdminError::NoSuchSpare)) => {}
             Err(error) => return Err(error.into()),
         }
@@ -364,7 +363,7 @@ async fn settle(folder: &ArrayFolder, client: &HostClient) -> Result<(), Failure
     Ok(())
 }
 
-/// What the monitor is to be told of spares, so that it knows those of the description and no others.
+/// The requests that make the monitor's spares equal to those of the description.
 fn spares_to_settle(description: &ArrayDescription, report: &MonitorReport) -> Result<Vec<Administration>, Failure> {
     let mut requests = Vec::new();
     let names = |device: &DeviceReport| [device.disk.clone(), device.leaves_to.clone(), device.awaits.clone()];
@@ -383,7 +382,7 @@ fn spares_to_settle(description: &ArrayDescription, report: &MonitorReport) -> R
     Ok(requests)
 }
 
-/// Where a block of a volume lies: its device, and those that its content could be worked out from, or that have copies.
+/// The location of a volume's block: its device, and the blocks from which it can be reconstructed, or that are copies of it.
 pub fn devices_of_block(volume: &VolumeDescription, block: u64) -> (DeviceId, u64, Vec<(DeviceId, u64, &'static str)>) {
     let layout = &volume.layout;
     let place = layout.locate(block);
@@ -398,7 +397,7 @@ pub fn devices_of_block(volume: &VolumeDescription, block: u64) -> (DeviceId, u6
     (volume.device_at(place.position), first + place.block, others.collect())
 }
 
-/// True if the monitor has said no: it will not happen later.
+/// True if the monitor has refused the request, so that retrying is useless.
 fn is_refused(error: &HostError) -> bool {
     matches!(error, HostError::AdminError(_))
 }
@@ -417,7 +416,7 @@ fn forget_spare(folder: &ArrayFolder, disk: DiskId) -> Result<(), Failure> {
     })
 }
 
-/// The disk at `path`, if it is a spare, or is just being added. That of a device is refused.
+/// The disk at `path`, if it is a spare, or is being added. The disk of a device is refused.
 fn known_at(folder: &ArrayFolder, description: &ArrayDescription, path: &Path) -> Result<Option<DiskEntry>, Failure> {
     let same = |other: PathBuf| {
         let canonical = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
@@ -434,17 +433,17 @@ fn known_at(folder: &ArrayFolder, description: &ArrayDescription, path: &Path) -
         }
         Some(device) => {
             let message = format!("{} is the disk of device {}", path.display(), device.id);
-            Err(Failure::failed("disk-in-use", message).hint("take a file or disk that is not in use"))
+            Err(Failure::failed("disk-in-use", message).hint("choose a file or disk that is not in use"))
         }
     }
 }
 
-/// What is there is a disk of this array that has never been served; or it is refused.
+/// Opens a disk of this array that has never been served; anything else is refused.
 fn look_at(path: &Path, array: ArrayId) -> Result<DeviceFile, Failure> {
-    let may_go = "--overwrite makes it anew, if its content may go; or name another file";
+    let may_go = "use --overwrite to create it again if its content is not needed; or choose another file";
     let found = match DeviceFile::open(path, Expected::default()) {
         Err(failure) if failure.code == "not-a-device" => {
-            let message = format!("{} is there already, and is no disk of an array", path.display());
+            let message = format!("{} already exists, and is not a disk of an array", path.display());
             return Err(Failure::failed("file-exists", message).hint(may_go));
         }
         found => found?,
@@ -461,7 +460,7 @@ fn look_at(path: &Path, array: ArrayId) -> Result<DeviceFile, Failure> {
     Ok(found)
 }
 
-/// A file of the folder that is not there yet; or one that was made, and that nothing came of.
+/// A file of the folder that does not exist, or that was created and never used.
 fn unused_file(folder: &Path, description: &ArrayDescription, stem: &str) -> PathBuf {
     let is_unused = |path: &PathBuf| {
         let relative = path.strip_prefix(folder).unwrap_or(path);
@@ -474,7 +473,7 @@ fn unused_file(folder: &Path, description: &ArrayDescription, stem: &str) -> Pat
         0 => folder.join(format!("{stem}.braid")),
         number => folder.join(format!("{stem}.{number}.braid")),
     });
-    names.into_iter().find(is_unused).expect("there are numbers enough")
+    names.into_iter().find(is_unused).expect("some number is unused")
 }
 
 #[cfg(test)]
@@ -508,10 +507,10 @@ mod tests {
         let code = |wanted: &NewDisk| prepare(&folder, &array, wanted).unwrap_err().code;
         let made = prepare(&folder, &array, &new_disk(None)).unwrap();
         assert_eq!((made.file.as_path(), made.size), (Path::new("device-9.braid"), 16 << 20));
-        assert_eq!(prepare(&folder, &array, &new_disk(None)).unwrap(), made, "a command that was cut short goes on");
+        assert_eq!(prepare(&folder, &array, &new_disk(None)).unwrap(), made, "an interrupted command is continued");
         let path = dir.join("device-9.braid");
         assert_eq!(code(&NewDisk { size: Some(32 << 20), ..new_disk(Some(path.clone())) }), "bad-size");
-        // It is served, as device 9.
+        // It is served as device 9.
         let expected = Expected { array: Some(array.array), id: Some(DeviceId(9)) };
         let opened = DeviceFile::open(&path, expected).unwrap();
         assert_eq!((opened.superblock().device, opened.superblock().disk), (DeviceId(9), made.disk));

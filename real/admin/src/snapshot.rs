@@ -1,4 +1,4 @@
-//! One look at an array: what its folder tells, and what each device says when it is asked.
+//! A snapshot of an array: the content of its folder, and the answers of its devices.
 
 use crate::device_condition::{DeviceCondition, Known};
 use crate::failure::Failure;
@@ -16,60 +16,58 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// How long a device may take to say how it is.
+/// How long a device may take to answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(3);
-/// The same where somebody looks again and again.
+/// The same for repeated snapshots.
 const ANSWER_WAIT_AGAIN: Duration = Duration::from_secs(1);
-/// What a device tells of itself besides its counts: 1 if it may serve.
+/// An additional counter of devices: 1 if the device has a lease.
 pub const LEASE_COUNTER: &str = "has_lease";
-/// What a device counts of the blocks that it has yet to be brought.
+/// A device's counter of absent blocks.
 const ABSENT_COUNTER: &str = "blocks_absent";
 
-/// An array, as it was found.
+/// The state of an array at one time.
 pub struct ArraySnapshot {
-    /// Its folder.
     pub folder: ArrayFolder,
-    /// What it is.
     pub description: ArrayDescription,
-    /// What `braid up` runs; none if nobody does.
+    /// The processes of `braid up`; none if it is not running.
     pub running: Option<RunningSet>,
-    /// What each device said.
+    /// The answer of each device.
     pub states: BTreeMap<DeviceId, DeviceState>,
-    /// All hosts, but the one that looked.
+    /// All hosts, except the one that took the snapshot.
     pub hosts: Vec<HostEntry>,
-    /// What the monitor says.
+    /// The monitor's last report.
     pub monitor: Option<MonitorEntry>,
-    /// What is known of the last scrub of each volume.
+    /// The last scrub of each volume, as far as known.
     pub scrubs: BTreeMap<u64, ScrubRecord>,
-    /// When that was, in milliseconds since 1970.
+    /// The time of the snapshot, in milliseconds since 1970.
     pub now: u64,
 }
 
-/// What a device said.
+/// The answer of a device.
 pub struct DeviceState {
     /// Whether it serves.
     pub health: DeviceHealth,
-    /// What it has counted.
+    /// Its metrics.
     pub counters: Vec<(String, u64)>,
 }
 
-/// Looks at an array, once or again and again.
+/// Takes snapshots of an array, once or repeatedly.
 pub struct SnapshotReader {
     folder: ArrayFolder,
-    /// What for, as others see it.
+    /// The role of its host.
     what: &'static str,
-    /// The host that asks the devices.
+    /// The host that sends requests to the devices.
     session: Option<Session>,
     has_looked: bool,
 }
 
 impl SnapshotReader {
-    /// One that has not looked yet.
+    /// A reader that has not taken a snapshot yet.
     pub fn new(folder: ArrayFolder, what: &'static str) -> SnapshotReader {
         SnapshotReader { folder, what, session: None, has_looked: false }
     }
 
-    /// Asks, and reads what there is.
+    /// Takes a snapshot.
     pub async fn look(&mut self) -> Result<ArraySnapshot, Failure> {
         let folder = self.folder.clone();
         let description = folder.describe()?;
@@ -83,13 +81,13 @@ impl SnapshotReader {
                 self.session = Some(Session::start(&folder, self.what).await?);
             }
             let wait = if self.has_looked { ANSWER_WAIT_AGAIN } else { ANSWER_WAIT };
-            states = ask(self.session.as_ref().expect("just made"), &description, wait).await;
+            states = ask(self.session.as_ref().expect("it was started above"), &description, wait).await;
             self.has_looked = true;
         }
         let own = self.session.as_ref().map(|session| session.generation());
         let hosts = folder.hosts(&Moment::now(), description.leases().lease())?;
         let hosts = hosts.into_iter().filter(|host| Some(host.generation) != own).collect();
-        // After the devices were asked: what it says is the later word.
+        // Read after the devices' answers, because the monitor's report takes precedence.
         let monitor = folder.monitor(&Moment::now())?;
         let scrub = |volume: &VolumeEntry| Some((volume.id, folder.scrub(volume.id).ok()??));
         let scrubs = description.volumes.iter().filter_map(scrub).collect();
@@ -97,7 +95,7 @@ impl SnapshotReader {
         Ok(ArraySnapshot { folder, description, running, states, hosts, monitor, scrubs, now })
     }
 
-    /// Asks no more.
+    /// Ends the host.
     pub fn leave(&mut self) {
         if let Some(session) = self.session.take() {
             session.leave();
@@ -112,12 +110,12 @@ impl Drop for SnapshotReader {
 }
 
 impl ArraySnapshot {
-    /// How the monitor sees a device.
+    /// The monitor's report on a device.
     pub fn member_state(&self, id: DeviceId) -> Option<&DeviceReport> {
         self.monitor.as_ref()?.report.devices.iter().find(|device| device.id == id.0)
     }
 
-    /// How a device is.
+    /// The condition of a device.
     pub fn condition(&self, id: DeviceId) -> DeviceCondition {
         let counters = self.states.get(&id).map(|state| &state.counters);
         let absent = counters.and_then(|counters| counters.iter().find(|(name, _)| name == ABSENT_COUNTER));
@@ -131,22 +129,22 @@ impl ArraySnapshot {
         DeviceCondition::of(self.member_state(id), known)
     }
 
-    /// How fast devices are resynchronised.
+    /// The recovery throttle.
     pub fn throttle(&self) -> ThrottleReport {
         self.monitor.as_ref().map(|monitor| monitor.report.throttle).unwrap_or_default()
     }
 
-    /// How the monitor is.
+    /// The health of the monitor.
     pub fn monitor_health(&self) -> MonitorHealth {
         let running = self.running.as_ref().and_then(|running| running.monitor.as_ref());
         MonitorHealth::of(self.monitor.as_ref(), running, self.description.leases())
     }
 
-    /// Whether a device answers.
+    /// Whether a device serves.
     pub fn device_health(&self, id: DeviceId) -> DeviceHealth {
         match (self.states.get(&id), self.running.as_ref().and_then(|running| running.device(id))) {
             (_, Some(running)) if running.pid.is_none() => {
-                let why = running.down.as_deref().unwrap_or("being started again");
+                let why = running.down.as_deref().unwrap_or("being restarted");
                 DeviceHealth::Silent(format!("down: {why}"))
             }
             (Some(state), _) => state.health.clone(),
@@ -154,19 +152,19 @@ impl ArraySnapshot {
         }
     }
 
-    /// How a volume is; none if its description is not understood.
+    /// The health of a volume; none if its entry is invalid.
     pub fn volume_health(&self, volume: &VolumeEntry) -> Option<VolumeHealth> {
         let volume = volumes::describe(volume).ok()?;
         let serves = |device| self.device_health(device) == DeviceHealth::Serving;
         Some(VolumeHealth::of(&volume, self.monitor.as_ref(), serves))
     }
 
-    /// What of a volume is known to be lost.
+    /// The ranges of a volume that are known to be lost.
     pub fn lost(&self, volume: &VolumeEntry) -> &[ByteRange] {
         self.scrubs.get(&volume.id).map_or(&[], |scrub| &scrub.lost)
     }
 
-    /// Bytes of volumes that can be brought to a device.
+    /// Bytes of redundant volumes on a device.
     fn bytes_on(&self, id: DeviceId) -> u64 {
         let described = self.description.volumes.iter().filter_map(|entry| volumes::describe(entry).ok());
         let of = |volume: braid_layout::VolumeDescription| {
@@ -184,7 +182,7 @@ impl DeviceState {
     }
 }
 
-/// What each device says.
+/// Asks each device for its state.
 async fn ask(session: &Session, description: &ArrayDescription, wait: Duration) -> BTreeMap<DeviceId, DeviceState> {
     let mut asked = JoinSet::new();
     for entry in &description.devices {
@@ -193,7 +191,7 @@ async fn ask(session: &Session, description: &ArrayDescription, wait: Duration) 
             let inspect = client.call(HostRequest::Manage { device: id, task: Task::Inspect });
             let state = match tokio::time::timeout(wait, inspect).await {
                 Ok(Ok(HostSuccess::Managed(Managed::Inspected(inspection)))) => {
-                    // One of an earlier release does not say: it answers.
+                    // A device of an earlier release does not have this counter; it answers, so it counts as serving.
                     let lease = inspection.counters.iter().find(|(name, _)| name == LEASE_COUNTER);
                     let health = match lease {
                         Some((_, 0)) => DeviceHealth::NoLease,
@@ -201,9 +199,9 @@ async fn ask(session: &Session, description: &ArrayDescription, wait: Duration) 
                     };
                     DeviceState { health, counters: inspection.counters }
                 }
-                Ok(Ok(_)) => DeviceState::silent("not understood"),
+                Ok(Ok(_)) => DeviceState::silent("unexpected answer"),
                 Ok(Err(error)) => DeviceState::silent(&error.to_string()),
-                Err(_) => DeviceState::silent("not reachable"),
+                Err(_) => DeviceState::silent("unreachable"),
             };
             (id, state)
         });

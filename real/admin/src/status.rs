@@ -1,4 +1,4 @@
-//! The status of an array, as data: what `braid status --json` prints.
+//! The status of an array as data, as printed by `braid status --json`.
 
 use crate::device_condition::{DeviceCondition, Healing};
 use crate::health::{MonitorHealth, VolumeHealth, is_there};
@@ -14,12 +14,11 @@ use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// The status of an array. Its JSON form is that of `braid status --json`; fields are only ever added to it.
+/// The status of an array. Its JSON form is that of `braid status --json`; later releases only add fields.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Status {
-    /// Of this form.
+    /// The version of this format.
     pub schema: u32,
-    /// The array's folder.
     pub dir: PathBuf,
     /// The array's UUID.
     pub array: String,
@@ -29,48 +28,46 @@ pub struct Status {
     pub ready: bool,
     /// The supervisor's process.
     pub pid: Option<u32>,
-    /// The epoch of the membership, as the monitor last said.
+    /// The current epoch, according to the monitor's last report.
     pub epoch: Option<u32>,
-    /// The monitor.
     pub monitor: MonitorStatus,
-    /// By how many milliseconds stamps are ahead of the clock, if that is unusually much.
+    /// By how many milliseconds stamps are ahead of the clock; none if it is not unusually much.
     pub stamps_ahead_millis: Option<u64>,
-    /// How fast devices are resynchronised, and volumes scrubbed.
+    /// The recovery throttle.
     pub throttle: ThrottleReport,
-    /// Disks that stand by.
+    /// The spares.
     pub spares: Vec<SpareReport>,
     /// All volumes.
     pub volumes: Vec<VolumeStatus>,
     /// All devices.
     pub devices: Vec<DeviceStatus>,
-    /// The lock servers that are needed or run.
+    /// The lock servers that are needed or running.
     pub lock_servers: Vec<LockServerStatus>,
-    /// The hosts that have leases, but for the one that asked.
+    /// The hosts with leases, except the one that took the status.
     pub hosts: Vec<HostStatus>,
 }
 
 /// The status of the monitor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MonitorStatus {
-    /// How it is.
+    /// Its health.
     #[serde(rename = "state", serialize_with = "monitor_name")]
     pub health: MonitorHealth,
-    /// Where it listens.
+    /// Its address.
     pub address: Option<String>,
     /// Its process.
     pub pid: Option<u32>,
-    /// How often it was started again.
+    /// How often it was restarted.
     pub restarts: Option<u64>,
-    /// What it has counted since it started.
+    /// Its metrics since its start.
     pub counters: Option<BTreeMap<String, u64>>,
 }
 
 /// The status of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceStatus {
-    /// Its number.
     pub id: u16,
-    /// Where it listens.
+    /// Its address.
     pub address: Option<String>,
     /// Its process.
     pub pid: Option<u32>,
@@ -78,90 +75,87 @@ pub struct DeviceStatus {
     pub file: PathBuf,
     /// Its raw size, in bytes.
     pub size: u64,
-    /// Whether it answers, in words.
+    /// Whether it answers, as text.
     pub state: String,
-    /// Whether it is in the array, as the monitor sees it.
+    /// Its membership state, according to the monitor.
     pub member_state: Option<ReportedState>,
-    /// Since which epoch.
+    /// The epoch in which that state began.
     pub since: Option<u32>,
-    /// Why what is there may not serve, in words.
+    /// Why its disk is refused, as text.
     pub refused: Option<String>,
-    /// How it is.
+    /// Its condition.
     #[serde(serialize_with = "condition_name")]
     pub condition: DeviceCondition,
-    /// The same in words.
+    /// Its condition as text.
     pub words: String,
-    /// When that last changed, in milliseconds since 1970.
+    /// When `member_state` last changed, in milliseconds since 1970.
     pub changed: Option<u64>,
-    /// How far its resynchronisation is.
+    /// The progress of its resynchronisation.
     pub healing: Option<HealingStatus>,
-    /// Bytes that it lacks.
+    /// Bytes that are still to be resynchronised.
     pub left: Option<u64>,
-    /// The host that resynchronises it, by its generation.
+    /// The generation of the host that resynchronises it.
     pub recovery_coordinator: Option<u32>,
     /// The name of its disk.
     pub disk: Option<String>,
-    /// The name of the disk that is to fill its slot.
+    /// The name of the disk that will fill its slot.
     pub awaits: Option<String>,
-    /// The name of the disk that takes its place once the others can do without it.
+    /// The name of the disk that fills its slot once the others can serve without the device.
     pub leaves_to: Option<String>,
-    /// An operator has taken it out.
+    /// True if an operator has taken it out.
     pub held: bool,
-    /// How often it was started again.
+    /// How often it was restarted.
     pub restarts: Option<u64>,
-    /// What it has counted since it started.
+    /// Its metrics since its start.
     pub counters: Option<BTreeMap<String, u64>>,
 }
 
-/// How far the resynchronisation of a device is.
+/// The progress of the resynchronisation of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HealingStatus {
-    /// Bytes that it has of those that it was to be brought.
+    /// Bytes that have been restored.
     pub done: u64,
-    /// Bytes that it lacks; none while that is being found out.
+    /// Bytes that are still missing; none while that is being determined.
     pub left: Option<u64>,
-    /// How much is done, in hundredths; 100 only when nothing is left.
+    /// The part that is done, in per cent; 100 only if nothing is left.
     pub percent: Option<u64>,
-    /// Blocks that can't be worked out.
+    /// Blocks that can't be reconstructed.
     pub lost_blocks: u64,
-    /// How fast it goes.
+    /// The current speed.
     pub bytes_per_second: Option<u64>,
-    /// How long it will take, if it goes on like this.
+    /// The remaining time at the current speed.
     pub seconds_left: Option<u64>,
-    /// An operator has it wait.
+    /// True if an operator has paused it.
     pub paused: bool,
 }
 
 /// The status of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct VolumeStatus {
-    /// Its name.
     pub name: String,
     /// Its usable size, in bytes.
     pub size: u64,
-    /// Where the supervisor's NBD server serves it, as a URI.
+    /// Its URI on the supervisor's NBD server.
     pub nbd: Option<String>,
-    /// Its layout: `raid5:4+1`.
+    /// Its layout, such as `raid5:4+1`.
     pub layout: String,
-    /// Bytes of a stripe unit.
+    /// Bytes in a stripe unit.
     pub unit: u64,
-    /// How its hosts are kept apart.
     pub ordering: String,
-    /// What a failure may leave of a write.
     pub atomicity: String,
-    /// How it is, in a word: `healthy`, `degraded`, `waiting`, `unavailable`, `unknown`, `not up`, or what is done with it.
+    /// Its state: `healthy`, `degraded`, `waiting`, `unavailable`, `unknown`, `not up`, or the operation under way.
     pub state: String,
-    /// The devices that it lacks.
+    /// The devices that it is served without, or waits for.
     pub lacks: Vec<u16>,
-    /// The devices whose failure would stop some of it, if it is degraded.
+    /// If it is degraded: the devices whose failure would stop a part of it.
     pub needs: Vec<u16>,
-    /// How it is, in words.
+    /// Its state as text.
     pub words: String,
-    /// What of it is known to be lost.
+    /// The ranges known to be lost.
     pub lost: Vec<ByteRange>,
-    /// When it was last scrubbed to its end, in milliseconds since 1970.
+    /// When its last scrub was completed, in milliseconds since 1970.
     pub scrubbed: Option<u64>,
-    /// True if it can be used, so that an address makes sense.
+    /// True if it can be used, so that its URI is useful.
     #[serde(skip)]
     pub usable: bool,
 }
@@ -169,42 +163,41 @@ pub struct VolumeStatus {
 /// The status of a lock server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LockServerStatus {
-    /// Its number.
     pub id: u16,
-    /// Where it listens.
+    /// Its address.
     pub address: Option<String>,
     /// Its process.
     pub pid: Option<u32>,
-    /// How it is, in words; `serving` if it serves.
+    /// Its state as text; `serving` if it serves.
     pub state: String,
-    /// How often it was started again.
+    /// How often it was restarted.
     pub restarts: Option<u64>,
-    /// What it has counted since it started.
+    /// Its metrics since its start.
     pub counters: Option<BTreeMap<String, u64>>,
 }
 
 /// The status of a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HostStatus {
-    /// Its generation: each start of a host has its own.
+    /// Its generation; each start of a host has another one.
     pub generation: u32,
     /// Its process.
     pub pid: u32,
-    /// What it is for.
+    /// Its role.
     pub what: String,
-    /// Its lease has not run out.
+    /// True if its lease is valid.
     pub live: bool,
-    /// For how long it has not renewed its lease; none if that is not known.
+    /// Seconds since it last renewed its lease; none if unknown.
     pub silent_seconds: Option<u64>,
-    /// What it has counted since it started.
+    /// Its metrics since its start.
     pub counters: BTreeMap<String, u64>,
 }
 
-/// A lock server that serves says so with this word.
+/// The state of a lock server that serves.
 const SERVING: &str = "serving";
 
 impl Status {
-    /// From one look at the array.
+    /// Derived from a snapshot of the array.
     pub fn of(look: &ArraySnapshot) -> Status {
         let running = look.running.as_ref();
         Status {
@@ -284,7 +277,7 @@ impl DeviceStatus {
 }
 
 impl HealingStatus {
-    /// Of what is known.
+    /// Derived from the progress of a device.
     pub fn of(healing: &Healing) -> HealingStatus {
         HealingStatus {
             done: healing.done,
@@ -333,7 +326,7 @@ impl HostStatus {
     }
 }
 
-/// Where the supervisor's NBD server serves a volume.
+/// The URI of a volume on the supervisor's NBD server.
 pub fn nbd_uri(running: &RunningSet, name: &str) -> Option<String> {
     let address = running.nbd.as_ref()?.0.parse().ok()?;
     Some(braid_nbd::uri(&address, name))
@@ -344,7 +337,7 @@ fn hosts(look: &ArraySnapshot) -> impl Iterator<Item = &HostEntry> {
     look.hosts.iter().filter(|host| host.report.lock_server.is_none())
 }
 
-/// The lock servers that are needed or run, by the lease of the latest start of each.
+/// The lock servers that are needed or running, with the lease of the latest start of each.
 fn lock_servers(look: &ArraySnapshot) -> Vec<LockServerStatus> {
     let needed = look.description.volumes.iter().any(ordering::needs_lock_server);
     let status = |id: LockServerId| {
@@ -352,12 +345,12 @@ fn lock_servers(look: &ArraySnapshot) -> Vec<LockServerStatus> {
         let lease = look.hosts.iter().rev().find(serves);
         let running = look.running.as_ref().and_then(|running| running.lock_server(id));
         let state = match (lease, running) {
-            // The supervisor or somebody else runs it; one that was killed may still have its lease.
+            // It runs, under this supervisor or elsewhere. A killed one may still have a lease, so the process is checked.
             (Some(lease), _) if lease.live && is_there(lease.pid) => SERVING.to_string(),
             (_, Some(running)) if running.pid.is_none() => {
-                format!("down: {}", running.down.as_deref().unwrap_or("being started again"))
+                format!("down: {}", running.down.as_deref().unwrap_or("being restarted"))
             }
-            (Some(_), _) | (None, Some(_)) => "silent: its lease has run out".to_string(),
+            (Some(_), _) | (None, Some(_)) => "silent: its lease has expired".to_string(),
             (None, None) => "not running".to_string(),
         };
         let address = lease.and_then(|lease| Some(lease.report.lock_server.as_ref()?.address.clone()));
@@ -374,7 +367,7 @@ fn lock_servers(look: &ArraySnapshot) -> Vec<LockServerStatus> {
     look.description.lock_servers().filter_map(status).collect()
 }
 
-/// In a word, and the devices that the volume lacks.
+/// The state of a volume, and the devices that it is served without.
 fn volume_state(look: &ArraySnapshot, volume: &VolumeEntry) -> (String, Vec<u16>) {
     let state = match &volume.state {
         VolumeState::Creating => "being created".to_string(),
@@ -386,7 +379,7 @@ fn volume_state(look: &ArraySnapshot, volume: &VolumeEntry) -> (String, Vec<u16>
                 let lacks = health.lacks().iter().map(|device| device.0).collect();
                 return (health.name().to_string(), lacks);
             }
-            None => "not understood".to_string(),
+            None => "its description is invalid".to_string(),
         },
     };
     (state, Vec::new())
@@ -409,12 +402,12 @@ fn volume_words(look: &ArraySnapshot, volume: &VolumeEntry) -> String {
     };
     let lost: u64 = look.lost(volume).iter().map(|range| range.length).sum();
     if lost > 0 {
-        words += &format!("; {} are lost (`braid scrub {}` says where)", format_size(lost), volume.name);
+        words += &format!("; {} are lost (`braid scrub {}` lists them)", format_size(lost), volume.name);
     }
     words
 }
 
-/// The devices whose failure would stop some of a degraded volume.
+/// The devices whose failure would stop a part of a degraded volume.
 fn needs(look: &ArraySnapshot, volume: &VolumeEntry) -> Vec<DeviceId> {
     match (volumes::describe(volume), look.volume_health(volume)) {
         (Ok(described), Some(health @ VolumeHealth::Degraded(_))) => health.needs(&described),
@@ -422,7 +415,7 @@ fn needs(look: &ArraySnapshot, volume: &VolumeEntry) -> Vec<DeviceId> {
     }
 }
 
-/// What one more failure would do to a degraded volume.
+/// The effect of another failure on a degraded volume.
 fn risk(look: &ArraySnapshot, volume: &VolumeEntry) -> String {
     let needs = needs(look, volume);
     let lacks = volume_state(look, volume).1.len();

@@ -1,4 +1,4 @@
-//! Volumes of a running array, made, changed and deleted.
+//! Creating, changing and deleting volumes of a running array.
 
 use crate::array::Array;
 use crate::creation;
@@ -13,27 +13,27 @@ use braid_layout::{Atomicity, Scheme};
 use braid_session::require_up;
 use braid_wire::Ordering;
 
-/// What a new volume is to be.
+/// The parameters of a new volume.
 #[derive(Clone, Debug)]
 pub struct NewVolume {
     /// Its name: up to 64 letters, digits, `-`, `_` and `.`.
     pub name: String,
     /// Its usable size in bytes, a multiple of 4 KiB.
     pub bytes: u64,
-    /// Its layout; none: that with which the array was created.
+    /// Its layout; none for that of the array's creation.
     pub scheme: Option<Scheme>,
-    /// Bytes of a stripe unit, from 4 KiB to 1 MiB; none: as the array was created.
+    /// Bytes in a stripe unit, from 4 KiB to 1 MiB; none for that of the array's creation.
     pub unit: Option<u64>,
-    /// How its hosts are kept apart.
+    /// The ordering of its requests.
     pub ordering: Ordering,
-    /// What a failure may leave of a write.
+    /// The atomicity of its writes.
     pub atomicity: Atomicity,
-    /// Whether it keeps attributes of objects instead of blocks.
+    /// True for an attribute volume, which holds attributes of objects instead of blocks.
     pub attribute_volume: bool,
 }
 
 impl NewVolume {
-    /// A volume of blocks with what is usual: the array's layout, ordering `timestamp`, atomicity `implied`.
+    /// A volume of blocks with the defaults: the array's layout, ordering `timestamp`, atomicity `implied`.
     pub fn new(name: impl Into<String>, bytes: u64) -> NewVolume {
         NewVolume {
             name: name.into(),
@@ -47,19 +47,19 @@ impl NewVolume {
     }
 }
 
-/// What became of a volume's ordering.
+/// The result of changing a volume's ordering.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderingChange {
-    /// What it was.
+    /// The previous ordering.
     pub before: String,
-    /// False if it was already as asked.
+    /// False if the volume had the requested ordering already.
     pub changed: bool,
 }
 
 impl Array {
-    /// Makes a volume on all devices of the array. Its space is reserved and reads as zeros; NBD servers that run serve it at once. If it
-    /// can't be made, nothing of it stays. Errors: `volume-exists`, `device-full`, `volume-degraded` (a device is not in), `not-up`, and
-    /// `bad-name`, `bad-size`, `bad-layout` for what can't be.
+    /// Creates a volume on all devices of the array. Its space is reserved and reads as zeros; running NBD servers serve it at once. If the
+    /// creation fails, nothing of it remains. Errors: `volume-exists`, `device-full`, `volume-degraded` (a device is not in), `not-up`, and
+    /// `bad-name`, `bad-size`, `bad-layout` for invalid parameters.
     pub async fn create_volume(&self, new: &NewVolume) -> Result<VolumeEntry, Failure> {
         let description = self.folder().describe()?;
         creation::check_name(&new.name)?;
@@ -77,13 +77,13 @@ impl Array {
             attribute_volume: new.attribute_volume,
         };
         if plan.attribute_volume && (plan.ordering == Ordering::None || plan.atomicity != Atomicity::Implied) {
-            let message = "an attribute volume's requests are done once, whole or not at all: that needs an ordering, and atomicity implied";
+            let message = "requests on an attribute volume are atomic and executed once: this requires an ordering other than none, and atomicity implied";
             return Err(Failure::usage("not-an-attribute-volume", message));
         }
         creation::layout(plan.scheme, description.ready_devices().count(), plan.unit)?;
         require_up(self.folder())?;
         let devices: Vec<DeviceId> = description.ready_devices().map(|device| DeviceId(device.id)).collect();
-        volumes::require_in(self.folder(), &devices, "a volume can't be made")?;
+        volumes::require_in(self.folder(), &devices, "a volume can't be created")?;
         self.with_host("volume create", async |session| {
             let mut outcome = volumes::create(session, &plan).await;
             if let Err(failure) = &mut outcome
@@ -92,9 +92,9 @@ impl Array {
             {
                 let (name, asked, free) = (&plan.name, format_size(plan.bytes), format_size(free));
                 failure.message =
-                    format!("volume {name}: {asked} asked for, {free} free: the volumes that are there have the rest");
+                    format!("volume {name}: {asked} asked for, but only {free} free beside the existing volumes");
                 let hint =
-                    "`braid volume delete` frees space; or give sizes at creation: `braid up --volume NAME:SIZE`";
+                    "free space with `braid volume delete`; or set sizes at creation: `braid up --volume NAME:SIZE`";
                 failure.hint = Some(hint.to_string());
             }
             outcome
@@ -102,12 +102,12 @@ impl Array {
         .await
     }
 
-    /// Where the NBD server of `braid up` serves a volume, as a URI; none if the array is not up.
+    /// The URI of a volume on the NBD server of `braid up`; none if the array is not up.
     pub fn nbd_uri(&self, name: &str) -> Result<Option<String>, Failure> {
         Ok(self.folder().running()?.and_then(|running| nbd_uri(&running, name)))
     }
 
-    /// Finds out whether a volume could be deleted now: it is there, the array is up, and all of the volume's devices are in.
+    /// Fails if a volume can't be deleted now: it must exist, the array must be up, and all of the volume's devices must be in.
     pub fn check_deletable(&self, name: &str) -> Result<(), Failure> {
         let description = self.folder().describe()?;
         let volume = match description.volume(name) {
@@ -118,14 +118,14 @@ impl Array {
         volumes::require_in(self.folder(), &volume.devices, &format!("volume '{name}' can't be deleted"))
     }
 
-    /// Deletes a volume and all that it holds. Clients that have it open get errors from then on.
+    /// Deletes a volume with its content. Clients that have it open get errors from then on.
     pub async fn delete_volume(&self, name: &str) -> Result<(), Failure> {
         self.check_deletable(name)?;
         self.with_host("volume delete", async |session| volumes::delete(session, name).await).await
     }
 
-    /// Changes how a volume's hosts are kept apart, while they use it: they pause for about a second. `progress` is told what is being done, in
-    /// words. If it is cut short, whoever runs the array completes it or takes it back.
+    /// Changes a volume's ordering while hosts use it; they pause for about a second. `progress` is called with each step, in words. If
+    /// it is interrupted, the process that runs the array completes or reverts the change.
     pub async fn set_ordering(
         &self,
         name: &str,

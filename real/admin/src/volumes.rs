@@ -1,4 +1,4 @@
-//! Volumes: made and deleted with their components on the devices.
+//! Volumes: creating and deleting them with their components on the devices.
 
 use crate::creation::{self, DEFAULT_VOLUME};
 use crate::failure::Failure;
@@ -16,49 +16,48 @@ use tokio::task::JoinSet;
 
 pub use braid_session::{describe, describe_widest, find};
 
-/// How long transactions of others may keep an object from being removed.
+/// How long other hosts' transactions may delay the removal of an object.
 const IN_USE_WAIT: Duration = Duration::from_secs(10);
-/// The wait before another try to remove it.
+/// The wait before the removal is retried.
 const IN_USE_PAUSE: Duration = Duration::from_millis(50);
 
-/// How long the monitor may take to take note of a volume.
+/// How long the monitor may take to adopt a volume.
 const MONITOR_WAIT: Duration = Duration::from_secs(10);
-/// The wait before another look whether it has.
+/// The interval of the check for it.
 const MONITOR_PAUSE: Duration = Duration::from_millis(10);
 
-/// The code of the failure of an array whose first volumes are more than its devices hold.
+/// The failure code if the initial volumes of an array do not fit on its devices.
 pub const NO_ROOM: &str = "no-room";
-/// Of the room on a new array, this part is left to objects when nobody has said how large its volume is to be.
+/// This fraction of the space on a new array is left to objects if no size was given for its volume.
 const FOR_OBJECTS: u64 = 16;
-/// The code of the failure of what takes all devices, while one is not in.
+/// The failure code of an operation that needs all devices while one is not in.
 pub const DEGRADED: &str = "volume-degraded";
-/// Devices set space aside in pieces of so many blocks.
+/// Devices allocate space in chunks of this many blocks.
 pub const CHUNK_BLOCKS: u64 = 16;
-/// Which they tell by 32 bits.
+/// Devices address chunks with 32 bits.
 const COMPONENT_BLOCKS_MAX: u64 = u32::MAX as u64 * CHUNK_BLOCKS;
 
-/// What a volume is to be.
+/// The parameters of a volume.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Its name.
     pub name: String,
-    /// Its usable size.
+    /// Its usable size in bytes.
     pub bytes: u64,
     /// Its layout over all devices of the array.
     pub scheme: Scheme,
-    /// Bytes of a stripe unit.
+    /// Bytes in a stripe unit.
     pub unit: u64,
-    /// How its requests are kept apart.
+    /// The ordering of its requests.
     pub ordering: Ordering,
-    /// What a failure may leave of a write.
+    /// The atomicity of its writes.
     pub atomicity: Atomicity,
-    /// Whether it is to keep attributes, instead of blocks.
+    /// True for an attribute volume.
     pub attribute_volume: bool,
 }
 
-/// Refuses what every one of these devices has to do, if one is not in.
+/// Fails if one of the devices that an operation needs is not in.
 pub fn require_in(folder: &ArrayFolder, devices: &[DeviceId], what: &str) -> Result<(), Failure> {
-    // Without a monitor devices have no leases, which whoever asks them finds out.
+    // Without a monitor devices have no leases; the requests to the devices will fail.
     let Some(monitor) = folder.monitor(&Moment::now())? else { return Ok(()) };
     let there = monitor.report.devices.iter().filter(|device| devices.contains(&DeviceId(device.id)));
     let missing = there.filter(|device| device.member_state != ReportedState::In);
@@ -67,11 +66,11 @@ pub fn require_in(folder: &ArrayFolder, devices: &[DeviceId], what: &str) -> Res
     if missing.is_empty() {
         return Ok(());
     }
-    let hint = "nothing has changed: try again when `braid status` shows all devices as in";
+    let hint = "nothing was changed: try again when `braid status` shows all devices as in";
     Err(Failure::unreachable(DEGRADED, format!("{what} while {}", missing.join(" and "))).hint(hint))
 }
 
-/// Makes a volume: its entry, then its components, then it is ready. If the devices can't hold it, nothing of it stays.
+/// Creates a volume: its entry, then its components; then it is ready. If the devices have too little space, nothing of it remains.
 pub async fn create(session: &Session, plan: &Plan) -> Result<VolumeEntry, Failure> {
     creation::check_name(&plan.name)?;
     creation::check_multiple("--size", plan.bytes)?;
@@ -83,12 +82,12 @@ pub async fn create(session: &Session, plan: &Plan) -> Result<VolumeEntry, Failu
     let made = async {
         create_components(session.client(), &volume).await?;
         await_monitor(session.folder(), revision).await?;
-        // Whoever runs the array starts them when it sees the entry.
+        // The process that runs the array starts them when it sees the entry.
         if volume.ordering.needs_lock_server() { ordering::await_lock_servers(session.folder()).await } else { Ok(()) }
     };
     if let Err(failure) = made.await {
-        // What can't be removed now is removed by `volume delete`, which the entry then still allows. If another command, asked for the
-        // same, has finished it meanwhile, it is that one's.
+        // If the removal fails now, `volume delete` can complete it, because the entry remains. If another command with the same
+        // parameters has completed the creation meanwhile, the volume stays.
         if let Ok(true) = change_state(session.folder(), entry.id, is_being_made, VolumeState::Deleting) {
             let _ = remove(session, &entry).await;
         }
@@ -96,15 +95,15 @@ pub async fn create(session: &Session, plan: &Plan) -> Result<VolumeEntry, Failu
     }
     let is_ready = |state: &VolumeState| is_being_made(state) || matches!(state, VolumeState::Ready);
     if !change_state(session.folder(), entry.id, is_ready, VolumeState::Ready)? {
-        // Components that were made after the other command had removed them are of no volume: no other gets this number.
+        // Components that were created after the other command had removed them belong to no volume: the number is not used again.
         let _ = remove(session, &entry).await;
-        let message = format!("volume {} was given up by another command that was making it, or deleted", plan.name);
+        let message = format!("volume {} was deleted, or its creation abandoned, by another command", plan.name);
         return Err(Failure::failed("volume-gone", message).hint("create it again"));
     }
     Ok(VolumeEntry { state: VolumeState::Ready, ..entry })
 }
 
-/// Makes the volumes that the array was created for, when it comes up for the first time.
+/// Creates the initial volumes of the array, at its first start.
 pub async fn create_initial(session: &Session) -> Result<(), Failure> {
     let description = session.folder().describe()?;
     if description.populated {
@@ -128,18 +127,18 @@ pub async fn create_initial(session: &Session) -> Result<(), Failure> {
         let most = layout.usable_blocks(room - room / FOR_OBJECTS) * BLOCK_BYTES as u64;
         plans.push(plan(DEFAULT_VOLUME, most)?);
     } else if description.volumes.is_empty() {
-        // All or none: an array with some of its volumes is not what was asked for.
+        // All or none: an array with some of its volumes is not what was requested.
         let component = |plan: &Plan| layout.component_blocks(plan.bytes / BLOCK_BYTES as u64);
         let needed = plans.iter().map(|plan| component(plan).next_multiple_of(CHUNK_BLOCKS));
         if needed.fold(0, u64::saturating_add) > room {
             let asked = plans.iter().map(|plan| plan.bytes).fold(0, u64::saturating_add);
             let (asked, free) = (format_size(asked), format_size(usable));
             return Err(Failure::usage(NO_ROOM, format!("volumes of {asked} asked for, {free} free"))
-                .hint("ask for smaller volumes, or for more or larger devices with --devices and --size"));
+                .hint("request smaller volumes, or more or larger devices with --devices and --size"));
         }
     }
     for plan in plans {
-        // One may have been made before the first start was cut short.
+        // A volume may have been created before the first start was interrupted.
         if description.volume(&plan.name).is_none() {
             create(session, &plan).await?;
         }
@@ -150,8 +149,8 @@ pub async fn create_initial(session: &Session) -> Result<(), Failure> {
     })
 }
 
-/// Ends what a crash cut short: half-made volumes are made, half-deleted ones deleted. For those whose ordering was being
-/// changed see [`crate::ordering::keep_settled`].
+/// Completes operations interrupted by a crash: creates half-created volumes, deletes half-deleted ones. Changes of volumes are completed
+/// by [`crate::ordering::keep_settled`].
 pub async fn settle(session: &Session) -> Result<(), Failure> {
     for entry in session.folder().describe()?.volumes {
         match entry.state {
@@ -161,7 +160,7 @@ pub async fn settle(session: &Session) -> Result<(), Failure> {
                 let volume = describe(&entry)?;
                 create_components(session.client(), &volume).await?;
                 await_monitor(session.folder(), session.folder().describe()?.revision).await?;
-                // If not, whoever was making it has ended that.
+                // If that fails, the creating command has completed the creation itself.
                 change_state(session.folder(), entry.id, is_being_made, VolumeState::Ready)?;
             }
         }
@@ -169,12 +168,12 @@ pub async fn settle(session: &Session) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Removes a volume and all it holds.
+/// Deletes a volume with its content.
 pub async fn delete(session: &Session, name: &str) -> Result<(), Failure> {
     let description = session.folder().describe()?;
     let entry = match description.volume(name) {
         Some(entry) => entry.clone(),
-        // This says which there are.
+        // The error lists the volumes.
         None => find(&description, name)?.clone(),
     };
     if !change_state(session.folder(), entry.id, |_| true, VolumeState::Deleting)? {
@@ -183,14 +182,14 @@ pub async fn delete(session: &Session, name: &str) -> Result<(), Failure> {
     remove(session, &entry).await.map_err(|failure| failure.of(format!("volume {name}")))
 }
 
-/// The usable bytes that one more volume of this kind can have.
+/// The usable bytes that another volume with this layout can have.
 pub async fn free(session: &Session, scheme: Scheme, unit: u64) -> Result<u64, Failure> {
     let devices = session.folder().describe()?.ready_devices().count();
     let layout = creation::layout(scheme, devices, unit)?;
     Ok(layout.usable_blocks(room(session).await?) * BLOCK_BYTES as u64)
 }
 
-/// Blocks that one more object can have on every device of the array.
+/// The number of blocks that another object can have on every device of the array.
 async fn room(session: &Session) -> Result<u64, Failure> {
     let mut least = u64::MAX;
     for device in session.folder().describe()?.ready_devices() {
@@ -199,32 +198,32 @@ async fn room(session: &Session) -> Result<u64, Failure> {
     Ok(least)
 }
 
-/// Blocks that objects can have on a device, besides those that they have.
+/// The number of blocks that objects can have on a device in addition to the existing ones.
 pub async fn room_on(session: &Session, device: DeviceId) -> Result<u64, Failure> {
     let inspect = HostRequest::Manage { device, task: Task::Inspect };
     let HostSuccess::Managed(Managed::Inspected(inspection)) = session.client().call(inspect).await? else {
-        return Err(Failure::failed("internal", "a device answered something else than what was asked"));
+        return Err(Failure::failed("internal", "a device gave an unexpected answer"));
     };
     let unclaimed = inspection.counters.iter().find(|(name, _)| name == "blocks_unclaimed");
     Ok(unclaimed.map_or(0, |(_, blocks)| *blocks))
 }
 
-/// A number above those of all objects that the devices of a new volume hold. The description counts volumes, too; but it may be an older
-/// copy that was brought back, which knows nothing of volumes that were made since. With a number of theirs, the new volume would have their
-/// content: devices take an object that is there already for one that an earlier try has made.
+/// A number above those of all objects on the devices of a new volume. The description counts volumes, too, but it may be an older copy
+/// that was restored, and lack volumes that were created since. With the number of such a volume, the new volume would have its content,
+/// because devices consider an existing object to be the result of an earlier attempt.
 async fn unused_number(session: &Session) -> Result<u64, Failure> {
     let mut highest = 0;
     for device in session.folder().describe()?.ready_devices() {
         let list = HostRequest::Manage { device: DeviceId(device.id), task: Task::ListObjects };
         let HostSuccess::Managed(Managed::Objects(objects)) = session.client().call(list).await? else {
-            return Err(Failure::failed("internal", "a device answered something else than what was asked"));
+            return Err(Failure::failed("internal", "a device gave an unexpected answer"));
         };
         highest = objects.into_iter().map(|held| held.object.0).fold(highest, u64::max);
     }
     highest.checked_add(1).ok_or_else(|| Failure::failed("no-number", "all numbers of volumes have been used"))
 }
 
-/// Refuses a volume whose components have more blocks than a device can count.
+/// Refuses a volume whose components have more blocks than a device can address.
 fn check_size(volume: &VolumeDescription) -> Result<(), Failure> {
     let BlockRange { start, count } = volume.component();
     if start.checked_add(count).is_some_and(|end| end <= COMPONENT_BLOCKS_MAX) {
@@ -233,11 +232,11 @@ fn check_size(volume: &VolumeDescription) -> Result<(), Failure> {
     let most = volume.layout.usable_blocks(COMPONENT_BLOCKS_MAX).saturating_mul(BLOCK_BYTES as u64);
     let (size, most) = (format_size(volume.bytes), format_size(most));
     let message = format!("a volume of {size} is too large: on these devices it has at most {most}");
-    Err(Failure::usage("too-large", message).hint("make it smaller, or make several volumes"))
+    Err(Failure::usage("too-large", message).hint("choose a smaller size, or create several volumes"))
 }
 
-/// Puts a new volume into the description; or finds the one of a creation that was cut short. A new one has the number `unused`, or a
-/// higher one.
+/// Adds a new volume to the description, or finds the entry of an interrupted creation with the same parameters. A new volume has the
+/// number `unused` or a higher one.
 fn enter(description: &mut ArrayDescription, plan: &Plan, unused: u64) -> Result<VolumeEntry, Failure> {
     let domains: Vec<(u16, String)> = description.ready_devices().map(|d| (d.id, d.domain.clone())).collect();
     let devices = ring(&domains, plan.scheme)?;
@@ -264,7 +263,7 @@ fn enter(description: &mut ArrayDescription, plan: &Plan, unused: u64) -> Result
             return Ok(begun.clone());
         }
         Some(_) => {
-            return Err(Failure::failed("volume-exists", format!("there is a volume '{}' already", plan.name)));
+            return Err(Failure::failed("volume-exists", format!("there is already a volume '{}'", plan.name)));
         }
     }
     check_size(&describe(&entry)?)?;
@@ -289,8 +288,8 @@ async fn remove(session: &Session, entry: &VolumeEntry) -> Result<(), Failure> {
     })
 }
 
-/// Changes the state of a volume, if it is still there and in a state to be changed from; else nothing, and false. A volume is named by
-/// its number: another may have its name by now.
+/// Changes the state of a volume if it exists and its state permits the change; otherwise changes nothing and returns false. The volume is
+/// identified by its number, because another volume may have its name by now.
 fn change_state(
     folder: &ArrayFolder,
     id: u64,
@@ -308,7 +307,7 @@ fn is_being_made(state: &VolumeState) -> bool {
     matches!(state, VolumeState::Creating)
 }
 
-/// Waits until the monitor knows the volumes of this revision: it must not take a device out that a new one can't do without.
+/// Waits until the monitor knows the volumes of this revision: it must not take a device out without which a new volume can't be served.
 pub async fn await_monitor(folder: &ArrayFolder, revision: u64) -> Result<(), Failure> {
     let begun = Instant::now();
     loop {
@@ -317,9 +316,9 @@ pub async fn await_monitor(folder: &ArrayFolder, revision: u64) -> Result<(), Fa
             return Ok(());
         }
         if begun.elapsed() > MONITOR_WAIT {
-            let message = format!("the array's monitor has not taken note of the volume within {MONITOR_WAIT:?}");
+            let message = format!("the array's monitor has not adopted the volume within {MONITOR_WAIT:?}");
             return Err(Failure::unreachable("monitor-silent", message)
-                .hint("`braid status` shows whether it runs; `braid up` starts it, and so does `braid monitord`"));
+                .hint("`braid status` shows whether it runs; `braid up` or `braid monitord` starts it"));
         }
         tokio::time::sleep(MONITOR_PAUSE).await;
     }
@@ -338,7 +337,7 @@ async fn create_components(client: &HostClient, volume: &VolumeDescription) -> R
     on_devices(client, &volume.devices, |_| Some(task.clone())).await
 }
 
-/// Gives each of these devices its task at once, if it has one. The first failure is the answer.
+/// Sends each of these devices its task, if it has one, concurrently. Returns the first failure.
 pub async fn on_devices(
     client: &HostClient,
     devices: &[DeviceId],
@@ -362,7 +361,7 @@ pub async fn on_devices(
     let mut outcome = Ok(());
     while let Some(done) = tasks.join_next().await {
         let done = done.map_err(|error| Failure::failed("internal", error.to_string()))?;
-        // An object that is not there is removed already.
+        // An object that does not exist has been removed already.
         let gone = matches!(done, Err(HostError::Device { failure: braid_wire::Failure::NoSuchObject, .. }));
         if let (Err(error), false, Ok(())) = (done, gone, &outcome) {
             outcome = Err(error.into());
@@ -396,13 +395,13 @@ mod tests {
         };
         let entered = || folder.update(|description| enter(description, &plan, 7)).unwrap();
         let state = || folder.describe().unwrap().volume("one").map(|entry| entry.state.clone());
-        // Two commands that are asked for the same make one volume.
+        // Two commands with the same parameters create one volume.
         let (first, second) = (entered(), entered());
-        assert_eq!((first.id, second.id), (7, 7), "devices hold objects up to 6");
+        assert_eq!((first.id, second.id), (7, 7), "devices have objects up to 6");
         assert!(change_state(&folder, second.id, is_being_made, VolumeState::Ready).unwrap());
         assert!(!change_state(&folder, first.id, is_being_made, VolumeState::Deleting).unwrap());
         assert_eq!(state(), Some(VolumeState::Ready));
-        // Nor is one of the same name that came later.
+        // A volume of the same name that was created later is not the same either.
         let clear = |description: &mut ArrayDescription| {
             description.volumes.clear();
             Ok::<_, Failure>(())

@@ -225,8 +225,7 @@ struct Driven {
 
 impl Driven {
     /// Runs from `from` until `until`. Returns the latencies in nanoseconds of the operations that completed in that interval, and the
-    /// round
-    /// trips they took.
+    /// round trips they took.
     async fn drive(self, kind: Kind, from: Instant, until: Instant) -> Result<(Histogram<u64>, u64), Failure> {
         let mut latencies = histogram();
         let mut round_trips = 0;

@@ -160,9 +160,8 @@ impl ArrayFolder {
         Ok(Generation(generation))
     }
 
-    /// Renews a lease, unless it has expired, and publishes the host's report. This needs no lock, because only the host itself calls
-    /// it, and
-    /// never twice concurrently.
+    /// Renews a lease, unless it has expired, and publishes the host's report. This needs no lock, because only the host itself calls it,
+    /// and never twice concurrently.
     pub fn renew(&self, generation: Generation, now: &Moment, report: LeaseReport) -> Result<(), ControlError> {
         self.require_lease(generation)?;
         self.write_heartbeat(generation, now, report)?;
@@ -241,10 +240,8 @@ impl ArrayFolder {
     }
 
     /// Ends the leases that have expired, durably, and returns the generations that the devices must refuse. Expired hosts are returned
-    /// again
-    /// by every call until the caller has fenced them and [forgets](ArrayFolder::forget) them. The calling host `by` counts as live,
-    /// even if
-    /// it was suspended and could not renew its lease. If its own lease has been ended, the call fails.
+    /// again by every call until the caller has fenced them and [forgets](ArrayFolder::forget) them. The calling host `by` counts as
+    /// live, even if it was suspended and could not renew its lease. If its own lease has been ended, the call fails.
     pub fn expire(&self, by: Generation, now: &Moment, length: Duration) -> Result<Expired, ControlError> {
         let _lock = self.lock()?;
         self.require_lease(by)?;

@@ -25,8 +25,7 @@ impl DeviceDaemon {
     }
 
     /// Serves the device at `listen`, whenever it has the monitor's lease, until `stop` completes. Calls `serving` with the address once
-    /// the
-    /// store has recovered. `own_process` says that the process runs nothing else; otherwise hosts in the process bypass the network.
+    /// the store has recovered. `own_process` says that the process runs nothing else; otherwise hosts in the process bypass the network.
     pub async fn serve(
         self,
         listen: &Address,

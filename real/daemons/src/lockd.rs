@@ -49,8 +49,7 @@ impl LockDaemon {
     }
 
     /// Serves at `listen` until `stop` completes. Calls `serving` with the address once it accepts requests of hosts. `own_process` says
-    /// that
-    /// the process runs nothing else; otherwise hosts in the process bypass the network.
+    /// that the process runs nothing else; otherwise hosts in the process bypass the network.
     pub async fn serve(
         self,
         listen: &Address,
@@ -97,10 +96,9 @@ impl LockDaemon {
     }
 }
 
-/// The hosts that may hold locks of a lock server whose state was lost: all hosts with leases, except those that have renewed them
-/// since, and
-/// reported that they had never sent a lock server a request. No locks are granted meanwhile, because this process has locked the state
-/// file.
+/// The hosts that may hold locks of a lock server whose state was lost: all hosts with leases, except those that have renewed them since,
+/// and reported that they had never sent a lock server a request. No locks are granted meanwhile, because this process has locked the
+/// state file.
 async fn may_hold(folder: &ArrayFolder, start: Generation, leases: Leases) -> Result<BTreeSet<Generation>, Failure> {
     let begun = Moment::now();
     loop {

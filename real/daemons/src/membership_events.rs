@@ -319,9 +319,7 @@ mod tests {
         let events = membership_events.take(&mut next, Instant::now());
         assert_eq!(events[0].kind, EventKind::ThrottleChanged);
         assert!(
-            events[0]
-                .words
-                .contains("paused (as fast as it goes, whatever users feel, at most 1 MiB/s when it goes on)"),
+            events[0].words.contains("paused (when resumed: also while users are active, at most 1 MiB/s)"),
             "{}",
             events[0].words
         );

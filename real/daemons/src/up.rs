@@ -53,9 +53,8 @@ pub struct Ready<'a> {
 }
 
 /// Opens the array in `folder`, which is created as `asked` if it does not exist, and runs it until `stop` completes. Calls `ready` once
-/// its
-/// volumes are served. Must be awaited in a `LocalSet`. Invalid requests, and an array that is already running, are refused before anything
-/// is created.
+/// its volumes are served. Must be awaited in a `LocalSet`. Invalid requests, and an array that is already running, are refused before
+/// anything is created.
 pub async fn run(
     folder: ArrayFolder,
     asked: &CreateOptions,

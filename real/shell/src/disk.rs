@@ -118,8 +118,8 @@ impl Disk {
     }
 
     /// The size in bytes of the unit that the storage below writes at once, as far as known: a power loss during a write may damage the
-    /// other
-    /// sectors of that unit. For a file it is the page size of the file system; the disk below may write smaller units, which is harmless.
+    /// other sectors of that unit. For a file it is the page size of the file system; the disk below may write smaller units, which is
+    /// harmless.
     pub fn physical_sector(&self) -> u32 {
         let of_disk = || rustix::fs::ioctl_blkpbszget(&self.file).ok().filter(|bytes| bytes.is_power_of_two());
         let bytes = if self.whole_disk { of_disk() } else { None };

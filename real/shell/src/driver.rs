@@ -33,8 +33,7 @@ const ROUNDS_MAX: usize = 8;
 /// than polling, and no other part of the array needs this processor.
 const LOOK_AGAIN: Duration = Duration::from_micros(200);
 /// The longest sleep. The clock of the runtime's timers stops while the computer sleeps; the machine's clock does not. After waking, a
-/// deadline
-/// is noticed this late at most.
+/// deadline is noticed this late at most.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// Inputs between two checks of the invariants: every input in unoptimized and test builds, otherwise one in 4096.
 const INVARIANTS_EVERY: u64 = if cfg!(debug_assertions) { 1 } else { 4096 };
@@ -159,8 +158,7 @@ impl<M: Machine> Driver<M> {
         let mut received = std::mem::take(&mut self.received);
         let mut more = self.transport.poll_receive(cx, &mut received);
         // One clock reading serves all input of a wake-up. It is taken after receiving: if the process is suspended in between, a lease
-        // must
-        // not seem valid when a message is processed that was sent after the lease expired.
+        // must not seem valid when a message is processed that was sent after the lease expired.
         let now = clock::now();
         for (from, message) in received.drain(..) {
             if !self.deaf {

@@ -157,9 +157,8 @@ impl Transport {
         self.bury();
     }
 
-    /// Appends received messages to `received`, from each connection those of one read. Returns true if there may be more; otherwise
-    /// `cx` is
-    /// woken when there are more.
+    /// Appends received messages to `received`, from each connection those of one read. Returns true if there may be more; otherwise `cx`
+    /// is woken when there are more.
     pub fn poll_receive(&mut self, cx: &mut Context<'_>, received: &mut Vec<(NodeId, Message)>) -> bool {
         let now = Instant::now();
         let mut more = false;

@@ -1,6 +1,5 @@
 //! The direction of dependencies: pure, simulated, real. The table of crates in `ARCHITECTURE.md` must list the crates of this workspace
-//! that
-//! each crate uses outside its unit tests, and crates listed as pure must be pure.
+//! that each crate uses outside its unit tests, and crates listed as pure must be pure.
 
 use braid_structure::{crates, root, sources_in};
 use std::collections::{BTreeMap, BTreeSet};

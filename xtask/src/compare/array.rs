@@ -48,8 +48,7 @@ struct Running {
 }
 
 /// The size of each device for a volume of `size` bytes: the device's share with parity and headers is 0.29 of the volume's size, and
-/// there is
-/// space to write elsewhere.
+/// there is space to write elsewhere.
 pub fn device_bytes(size: u64) -> u64 {
     (size / 100 * 36 + (1 << 30)).next_multiple_of(1 << 20)
 }

@@ -10,8 +10,7 @@ pub fn median(figures: &[f64]) -> Option<f64> {
 /// An interval between two of the values that contains the true median with 95 % confidence or more. It requires six values.
 ///
 /// The interval from the k-th smallest to the k-th greatest of n values misses the median only if fewer than k values lie on one side of
-/// it;
-/// each value lies on either side with probability one half.
+/// it; each value lies on either side with probability one half.
 pub fn interval(figures: &[f64]) -> Option<(f64, f64)> {
     let (sorted, n) = (sorted(figures), figures.len() as i32);
     let (mut outside, mut term, mut k) = (0.0, 0.5f64.powi(n), 0);

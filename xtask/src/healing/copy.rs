@@ -16,8 +16,7 @@ const PIECE: usize = 1 << 20;
 const ALIGNMENT: usize = 4096;
 
 /// Reads `parts` parts of a file, of `bytes` each, and writes as much as one of them, with direct I/O; then makes the result durable.
-/// This is
-/// what a rebuild does: it reads what the other devices of a stripe hold, and writes what one device holds. With one part it is a
+/// This is what a rebuild does: it reads what the other devices of a stripe hold, and writes what one device holds. With one part it is a
 /// copy. Returns the time taken.
 pub fn copy(from: &Path, parts: u64, to: &Path, bytes: u64) -> Result<Duration> {
     let open = |path: &Path, flags| {

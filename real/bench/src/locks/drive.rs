@@ -94,8 +94,7 @@ impl Locking {
     }
 
     /// Acquires this many locks, one after the other. Returns the latencies in nanoseconds, and the counts of requests; with a lock
-    /// server, only
-    /// the number of locks.
+    /// server, only the number of locks.
     pub async fn run(&self, spot: &Spot, locks: u64, seed: u64) -> Result<(Histogram<u64>, Counts), Failure> {
         let rng = Rng::new(seed);
         match spot.devices {

@@ -135,8 +135,7 @@ impl Ring {
             let Some(completion) = self.ring.completion().next() else {
                 // One system call processes a limited number of completions. The kernel sets the flag that there are more after it has
                 // posted them, so that we may have taken them already; the flag then stays set until the next ones. Every completion
-                // signals
-                // the event descriptor.
+                // signals the event descriptor.
                 if asked || !self.ring.submission().taskrun() {
                     break;
                 }

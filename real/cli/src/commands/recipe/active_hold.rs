@@ -43,7 +43,7 @@ pub enum Ended {
     /// By itself.
     Itself(ExitStatus),
     /// This program was asked to end by this signal, and has ended it.
-    CreateOptions(Signal),
+    AskedToEnd(Signal),
     /// What was held could not be renewed; it was ended.
     Lost(Failure),
 }
@@ -66,7 +66,7 @@ impl ActiveHold {
         };
         let status = match self.supervise(space, &mut running, &mut signals).await? {
             Ended::Itself(status) => status_of(status),
-            Ended::CreateOptions(signal) => status_of_signal(signal),
+            Ended::AskedToEnd(signal) => status_of_signal(signal),
             Ended::Lost(failure) => return Err(failure),
         };
         self.give_back(space, &mut signals).await?;
@@ -85,7 +85,7 @@ impl ActiveHold {
                 status = running.wait() => return Ok(Ended::Itself(status?)),
                 signal = signals.which() => {
                     running.end(self.end_wait()).await?;
-                    return Ok(Ended::CreateOptions(signal));
+                    return Ok(Ended::AskedToEnd(signal));
                 }
                 renewed = self.renew_in_time(space) => renewed,
             };

@@ -70,7 +70,7 @@ enum Worked {
     GivenBack(ExitStatus),
     Lost,
     /// It was given back, since this program was asked to end.
-    CreateOptions(Signal),
+    AskedToEnd(Signal),
 }
 
 impl Command {
@@ -132,7 +132,7 @@ impl Work {
                     }
                 }
                 Worked::Lost => lost += 1,
-                Worked::CreateOptions(signal) => {
+                Worked::AskedToEnd(signal) => {
                     failed += 1;
                     asked = Some(signal);
                     break;
@@ -181,9 +181,9 @@ impl Work {
         given.abort();
         let status = match ended? {
             Ended::Itself(status) => status,
-            Ended::CreateOptions(signal) => {
+            Ended::AskedToEnd(signal) => {
                 active_hold.give_back(space, signals).await?;
-                return Ok(Worked::CreateOptions(signal));
+                return Ok(Worked::AskedToEnd(signal));
             }
             Ended::Lost(failure) if failure.exit == Exit::LostMeanwhile => {
                 tracing::warn!("{failure}");
