@@ -131,7 +131,7 @@ impl TestBed {
         };
         // Recorded before the wait, so that it is removed in any case.
         self.arrays.push(Array { settings: side.clone(), program, folder, up, volumes: Vec::new() });
-        match &mut self.arrays.last_mut().expect("an array was added") {
+        match &mut self.arrays.last_mut().expect("an array was added").up {
             Some(up) => timeout(UP_WAIT, ready(up)).await.unwrap_or_else(|_| {
                 let message = format!("an array for the measurement did not start within {UP_WAIT:?}");
                 Err(Failure::unreachable("device-slow", message))
