@@ -1,4 +1,4 @@
-//! Checking a volume: comparing parity with data, stripe by stripe.
+//! Checking a volume: compares the parity of each stripe with its data.
 
 use crate::array::Array;
 use crate::failure::Failure;
@@ -11,37 +11,37 @@ use braid_shell::HostClient;
 use std::collections::BTreeSet;
 use tokio::task::JoinSet;
 
-/// Stripes that are checked at the same time.
+/// Stripes checked concurrently.
 const IN_FLIGHT: u64 = 32;
-/// A unit that differs from what its stripe says may have been written in between the two looks.
+/// Attempts per unit: a unit that differs from its stripe may have been written between the two reads.
 const LOOKS: u32 = 5;
 
-/// What a check of a volume found.
+/// The result of checking a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Findings {
-    /// Stripes of the volume.
+    /// The number of stripes of the volume.
     pub stripes: u64,
-    /// Those whose parity and data differ.
+    /// Stripes whose parity and data differ.
     pub bad: Vec<u64>,
-    /// Those of which a block is damaged.
+    /// Stripes with a damaged block.
     pub unreadable: Vec<u64>,
-    /// How many could not be checked, since a device is not in.
+    /// The number of stripes that could not be checked because a device is not in.
     pub unchecked: u64,
-    /// The devices that are missing for that.
+    /// The devices that were missing for them.
     pub lacks: BTreeSet<DeviceId>,
 }
 
 impl Findings {
-    /// True if nothing is wrong with what was checked.
+    /// True if every stripe that was checked is correct.
     pub fn is_sound(&self) -> bool {
         self.bad.is_empty() && self.unreadable.is_empty()
     }
 }
 
 impl Array {
-    /// Compares the parity of every stripe of a volume with its data, while it is used. With `reconstruct`, each unit is also rebuilt from
-    /// the others of its stripe, and compared. `progress` is told how many stripes are done, and of how many. Errors: `no-such-volume`,
-    /// `no-redundancy`, `not-up`.
+    /// Compares the parity of every stripe of a volume with its data, while the volume is in use. With `reconstruct`, each unit is also
+    /// reconstructed from the others of its stripe, and compared. `progress` is called with the number of stripes checked and their total.
+    /// Errors: `no-such-volume`, `no-redundancy`, `not-up`.
     pub async fn check_volume(
         &self,
         name: &str,
@@ -66,7 +66,7 @@ enum Finding {
     Good,
     Bad,
     Unreadable,
-    /// These devices are out, or have yet to catch up.
+    /// These devices are out, or being resynchronised.
     Unchecked(Vec<DeviceId>),
 }
 

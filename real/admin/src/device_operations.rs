@@ -1,4 +1,4 @@
-//! Devices and spares of a running array: added, taken out, let back, removed.
+//! Devices and spares of a running array: adding, taking out, readmitting and removing them.
 
 use crate::array::Array;
 use crate::creation;
@@ -10,20 +10,20 @@ use braid_session::Session;
 use braid_wire::Administration;
 use std::path::PathBuf;
 
-/// What a new device or spare is to be.
+/// The parameters of a new device or spare.
 #[derive(Clone, Debug, Default)]
 pub struct NewDevice {
-    /// Its file or disk; none: a new file in the array's folder.
+    /// Its file or disk; none for a new file in the array's folder.
     pub path: Option<PathBuf>,
-    /// Its raw size in bytes; none: of a raw disk, all; of a file, as the array was created.
+    /// Its raw size in bytes; none for the whole of a raw disk, or for the size of the array's creation.
     pub size: Option<u64>,
-    /// Use a file or disk that is there already, whatever it holds.
+    /// True if an existing file or disk may be overwritten.
     pub overwrite: bool,
 }
 
 impl Array {
-    /// Adds a device, and waits until it is in. No two units of a stripe are on devices of one `domain`; none: it is its own. Its number
-    /// and its disk. Errors: `bad-size`, `file-exists`, `disk-in-use`, `not-yet`, `not-up`.
+    /// Adds a device, and waits until it is in. No two units of a stripe lie on devices of the same failure `domain`; none for a domain of
+    /// its own. Returns its number and its disk. Errors: `bad-size`, `file-exists`, `disk-in-use`, `not-yet`, `not-up`.
     pub async fn add_device(&self, new: NewDevice, domain: Option<String>) -> Result<(u16, DiskEntry), Failure> {
         check_size(&new)?;
         self.with_host("device add", async |session| {
@@ -37,7 +37,7 @@ impl Array {
         .await
     }
 
-    /// Adds a spare: a disk that takes the slot of the first device that stays out for long.
+    /// Adds a spare: a disk that fills the slot of the first device that stays out for long.
     pub async fn add_spare(&self, new: NewDevice) -> Result<DiskEntry, Failure> {
         check_size(&new)?;
         self.with_host("device add", async |session| {
@@ -48,8 +48,8 @@ impl Array {
         .await
     }
 
-    /// Takes a device out, and keeps it out. Ends when it is. Errors: `no-such-device`, `needs-others` (the others can't do without it),
-    /// `not-yet`, `not-up`.
+    /// Takes a device out, and keeps it out. Returns when it is out. Errors: `no-such-device`, `needs-others` (the others can't serve
+    /// without it), `not-yet`, `not-up`.
     pub async fn fail_device(&self, id: u16) -> Result<(), Failure> {
         self.with_host("device fail", async |session| {
             slots::find(&session.folder().describe()?, id)?;
@@ -61,7 +61,8 @@ impl Array {
         .await
     }
 
-    /// Lets a device come back that was taken out. Ends when it is back; or, with `wait`, when it has everything. How it stands then.
+    /// Allows a device that was taken out to return. Waits until it returns; with `wait`, until it is resynchronised. Returns its state
+    /// then.
     pub async fn readmit_device(&self, id: u16, wait: bool) -> Result<ReportedState, Failure> {
         self.with_host("device readmit", async |session| {
             let folder = session.folder();
@@ -79,8 +80,8 @@ impl Array {
         .await
     }
 
-    /// Removes a device, by its number, or a spare, by the name of its disk or its file. No volume may lie there. Its file, which stays.
-    /// Errors: `no-such-device`, `no-such-spare`, `holds-volumes`, `not-up`.
+    /// Removes a device, named by its number, or a spare, named by its disk or its file. No volume may lie on it. Returns its file, which
+    /// is not removed. Errors: `no-such-device`, `no-such-spare`, `holds-volumes`, `not-up`.
     pub async fn remove_device(&self, which: &str) -> Result<PathBuf, Failure> {
         self.with_host("device remove", async |session| {
             let folder = session.folder();
@@ -97,9 +98,9 @@ impl Array {
             let mut spares = description.spares.iter();
             let spare = spares.find(|spare| spare.disk.to_string() == which || named(spare.path(&absolute)));
             let Some(spare) = spare else {
-                let message = format!("'{which}' is no device's number, and no spare");
+                let message = format!("'{which}' is neither the number of a device nor a spare");
                 return Err(
-                    Failure::unreachable("no-such-spare", message).hint("`braid device list` shows what there is")
+                    Failure::unreachable("no-such-spare", message).hint("`braid device list` lists devices and spares")
                 );
             };
             slots::remove_spare(session, spare).await?;

@@ -54,20 +54,20 @@ pub trait Watcher {
     fn progress(&self, bytes: u64, looked: u64, copied: u64);
 }
 
-/// What became of a migration.
+/// The result of a migration.
 #[derive(Clone, Debug)]
 pub struct Migrated {
-    /// The volume as it is now.
+    /// The volume after it.
     pub volume: VolumeEntry,
-    /// Bytes that this operation has copied; none if it went back.
+    /// Bytes copied by this operation; none if it was aborted.
     pub copied: Option<u64>,
 }
 
 impl Array {
-    /// Moves a volume to other devices or another layout while it is used, or goes on with a migration that was cut short (then nothing
-    /// may be wished). At most `bytes_per_second` are copied a second; zero: as a rebuild. Ends when the volume lies there alone. Errors:
-    /// `no-target`, `cannot-move`, `same-place`, `already-moving`, `volume-degraded`, `device-full`, `block-lost` (some of it can't be
-    /// read), `not-up`.
+    /// Migrates a volume to other devices or another layout while it is in use, or continues an interrupted migration (then `wish` must
+    /// be empty). Copies at most `bytes_per_second`; zero means as fast as a rebuild. Returns when the volume lies at the target alone.
+    /// Errors: `no-target`, `cannot-move`, `same-place`, `already-moving`, `volume-degraded`, `device-full`, `block-lost` (some blocks
+    /// can't be read), `not-up`.
     pub async fn migrate_volume(
         &self,
         name: &str,
@@ -79,14 +79,15 @@ impl Array {
         let entry = volumes::find(&description, name)?.clone();
         let to = match &entry.moving {
             Some(target) if !wish.is_none() => {
-                let message = format!("volume '{name}' moves already, to {}", target.layout);
-                let hint =
-                    format!("`braid volume migrate {name}` goes on, `braid volume migrate {name} --abort` goes back");
+                let message = format!("volume '{name}' is already being migrated, to {}", target.layout);
+                let hint = format!(
+                    "continue with `braid volume migrate {name}`, or go back with `braid volume migrate {name} --abort`"
+                );
                 return Err(Failure::failed("already-moving", message).hint(hint));
             }
             Some(_) => None,
             None if wish.is_none() => {
-                return Err(Failure::usage("no-target", "say where to with --layout, --unit or --devices"));
+                return Err(Failure::usage("no-target", "no target was given: use --layout, --unit or --devices"));
             }
             None => Some(target(&description, &entry, wish)?),
         };
@@ -97,10 +98,10 @@ impl Array {
         Ok(Migrated { volume: volumes::find(&self.folder().describe()?, name)?.clone(), copied })
     }
 
-    /// Has a volume that moves stay where it lies, and gives up what was copied. Errors: `not-moving`, `not-up`.
+    /// Aborts a migration: the volume stays where it was, and what was copied is discarded. Errors: `not-moving`, `not-up`.
     pub async fn abort_migration(&self, name: &str, watcher: &impl Watcher) -> Result<Migrated, Failure> {
         if volumes::find(&self.folder().describe()?, name)?.moving.is_none() {
-            return Err(Failure::usage("not-moving", format!("volume '{name}' does not move")));
+            return Err(Failure::usage("not-moving", format!("volume '{name}' is not being migrated")));
         }
         let session = self.migrating().await?;
         let outcome = give_up(&session, name, watcher).await;
@@ -140,7 +141,7 @@ async fn migrate(
             places.join(", ")
         );
         let hint = format!(
-            "overwrite them, or bring their devices back, and go on with `braid volume migrate {0}`; --abort goes back",
+            "overwrite them, or bring their devices back, and continue with `braid volume migrate {0}`; or go back with --abort",
             entry.name
         );
         return Err(Failure::data_lost("block-lost", message).hint(hint));
@@ -148,7 +149,7 @@ async fn migrate(
     end(session, &entry.name, watcher).await.map(|()| report)
 }
 
-/// Neighbouring blocks together.
+/// Adjacent blocks combined into ranges.
 fn runs(blocks: &[u64]) -> Vec<BlockRange> {
     let mut sorted = blocks.to_vec();
     sorted.sort_unstable();

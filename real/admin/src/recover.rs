@@ -1,4 +1,4 @@
-//! Recovering an array whose monitor's state, or whose folder, is lost.
+//! Recovery of an array that has lost the monitor's state, or its folder.
 
 use crate::array::Array;
 use crate::failure::Failure;
@@ -9,14 +9,14 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How to recover an array.
+/// The parameters of a recovery.
 #[derive(Clone, Debug, Default)]
 pub struct RecoverOptions {
-    /// Find out what would be done, and change nothing.
+    /// Only determine what would be done, without changing anything.
     pub dry_run: bool,
-    /// Devices whose disks are lost: what they alone held is lost then.
+    /// Devices whose disks are lost: data that they alone hold is lost, too.
     pub without: BTreeSet<DeviceId>,
-    /// The files of all devices, if `array.json` is lost, too: it is made from the newest copy that they have.
+    /// The files of all devices, if `array.json` is lost, too: it is recreated from their newest copy.
     pub description_from: Vec<PathBuf>,
 }
 
@@ -24,26 +24,26 @@ pub struct RecoverOptions {
 pub struct Recovery {
     /// The array's description.
     pub description: ArrayDescription,
-    /// What each device said, and what follows.
+    /// What each device said, and the resulting state.
     pub plan: Plan,
-    /// `array.json` was lost, and is made anew.
+    /// True if `array.json` was lost, and is recreated.
     pub restores_description: bool,
 }
 
-/// How long ago a monitor has said something that may still run.
+/// A monitor whose last report is more recent may still be running.
 const MONITOR_ALIVE: Duration = Duration::from_secs(10);
 
 impl Array {
-    /// Makes the monitor's state anew from what the devices know; and the folder's description and generations, if these are lost. The
-    /// array must be down, and every device is read. Errors: `nothing-to-recover`, `devices-missing`, `device-outdated`,
-    /// `devices-disagree`, `other-disk`, `copy-outdated`, `monitor-in-use`, `already-up`, `array-exists`.
+    /// Recreates the monitor's state from the devices, and the folder's description and generations if they are lost. The array must be
+    /// down, and every device is read. Errors: `nothing-to-recover`, `devices-missing`, `device-outdated`, `devices-disagree`,
+    /// `other-disk`, `copy-outdated`, `monitor-in-use`, `already-up`, `array-exists`.
     pub fn recover(&self, options: &RecoverOptions) -> Result<Recovery, Failure> {
         let (folder, from) = (self.folder(), &options.description_from);
         let described = match folder.describe() {
             Err(ControlError::NoArray { .. }) if !from.is_empty() => None,
             Ok(_) if !from.is_empty() => {
                 let message = format!("{} has an array.json", folder.dir().display());
-                let hint = "leave --from out: the array is as that file says";
+                let hint = "omit --from: the existing file describes the array";
                 return Err(Failure::usage("array-exists", message).hint(hint));
             }
             described => Some(described?),
@@ -67,30 +67,30 @@ impl Array {
                 supervision.restore_description(&description)?;
             }
             supervision.restore_generations(plan.last_generation)?;
-            // Last: with it the array can be started again.
+            // Written last, because the array can be started as soon as it exists.
             supervision.restore_monitor_state(&plan.record.disk_image())?;
         }
         Ok(Recovery { description, plan, restores_description })
     }
 }
 
-/// A monitor that runs by itself has its state open, though it may have been removed.
+/// A monitor that runs separately has its state file open, even if the file was removed.
 fn refuse_running_monitor(folder: &ArrayFolder) -> Result<(), Failure> {
     let monitor = folder.monitor(&Moment::now())?;
     let alive = monitor.filter(|monitor| monitor.age.is_some_and(|age| age < MONITOR_ALIVE) && is_there(monitor.pid));
     match alive {
         None => Ok(()),
         Some(monitor) => {
-            let message = format!("the array's monitor runs (process {})", monitor.pid);
-            Err(Failure::failed("monitor-in-use", message).hint("end it first"))
+            let message = format!("the array's monitor is running (process {})", monitor.pid);
+            Err(Failure::failed("monitor-in-use", message).hint("stop it first"))
         }
     }
 }
 
-/// True if the process runs; one that has ended and was not waited for yet does not.
+/// True if the process is running; a zombie is not.
 fn is_there(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // Behind the name, which may hold anything.
+    // The state follows the name, which may contain any characters.
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
     state.is_some_and(|state| !['Z', 'X'].contains(&state))
 }

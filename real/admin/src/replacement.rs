@@ -1,4 +1,4 @@
-//! Giving a device another disk, and what would be lost by that.
+//! Replacing a device's disk, and determining what would be lost by that.
 
 use crate::array::Array;
 use crate::failure::Failure;
@@ -10,27 +10,27 @@ use braid_control::{ArrayDescription, ArrayFolder, DeviceReport, DiskEntry, Repo
 use braid_layout::VolumeDescription;
 use std::path::PathBuf;
 
-/// Which disk a device is to get, and how.
+/// The parameters of a replacement.
 #[derive(Clone, Debug, Default)]
 pub struct Replacement {
-    /// The file or disk; none: a new file in the array's folder.
+    /// The new file or disk; none for a new file in the array's folder.
     pub path: Option<PathBuf>,
-    /// Take the smallest spare that is large enough, instead.
+    /// Use the smallest spare that is large enough instead.
     pub with_spare: bool,
-    /// Its raw size in bytes; none: of a raw disk, all; of a file, that of the disk before.
+    /// Its raw size in bytes; none for the whole of a raw disk, or for the size of the previous disk.
     pub size: Option<u64>,
-    /// Use a file or disk that is there already, whatever it holds.
+    /// True if an existing file or disk may be overwritten.
     pub overwrite: bool,
-    /// What lies there may be lost, where nothing makes up for it.
+    /// True if data on the device that can't be reconstructed may be lost.
     pub lose: bool,
-    /// Wait until it has everything.
+    /// Wait until the device is rebuilt.
     pub wait: bool,
 }
 
 impl Array {
-    /// Gives a device another disk, which is brought all that lies there while the volumes stay in use. Ends when the device runs on that
-    /// disk; or, with `wait`, when it has everything. The disk, and how the device stands then. Errors: `no-such-device`,
-    /// `no-such-spare`, `disk-too-small`, `would-lose`, `needs-others`, `disk-in-use`, `not-yet`, `not-up`.
+    /// Gives a device another disk, which is rebuilt while the volumes stay in use. Returns when the device runs on that disk; with `wait`,
+    /// when it is rebuilt. Returns the disk, and the device's state. Errors: `no-such-device`, `no-such-spare`, `disk-too-small`,
+    /// `would-lose`, `needs-others`, `disk-in-use`, `not-yet`, `not-up`.
     pub async fn replace_device(
         &self,
         id: u16,
@@ -52,17 +52,17 @@ impl Array {
                 let fits = rooms.into_iter().filter(|(room, _)| *room >= needed).min_by_key(|(room, _)| *room);
                 let Some((_, disk)) = fits else {
                     let message = match description.spares.len() {
-                        0 => "no disk stands by".to_string(),
-                        count => format!("none of {count} spares is large enough for what lies on device {id}"),
+                        0 => "there are no spares".to_string(),
+                        count => format!("none of {count} spares is large enough for the content of device {id}"),
                     };
                     return Err(
-                        Failure::unreachable("no-such-spare", message).hint("`braid device add --spare` makes one")
+                        Failure::unreachable("no-such-spare", message).hint("add one with `braid device add --spare`")
                     );
                 };
                 disk
             } else {
                 let default_size = entry.size;
-                // Nothing is made, or written over, that would be refused then.
+                // Checked before anything is created or overwritten.
                 if slots::room(size.unwrap_or(default_size))? < needed {
                     return Err(too_small(id, size.unwrap_or(default_size)));
                 }
@@ -95,7 +95,7 @@ impl Array {
     }
 }
 
-/// Blocks that what lies on a device takes.
+/// The number of blocks in use on a device.
 fn needed_blocks(description: &ArrayDescription, id: u16) -> Result<u64, Failure> {
     let blocks = |volume| {
         let there = volumes::describe(volume)?.object_on(DeviceId(id)).map_or(0, |range| range.count);
@@ -107,18 +107,16 @@ fn needed_blocks(description: &ArrayDescription, id: u16) -> Result<u64, Failure
 fn refuse_to_lose(description: &ArrayDescription, id: u16) -> Result<(), Failure> {
     for volume in slots::volumes_on(description, id) {
         if volumes::describe(volume)?.layout.redundancy_units() == 0 {
-            let message = format!(
-                "volume '{}' has no redundancy: what of it lies on device {id} would be lost, for good",
-                volume.name
-            );
+            let message =
+                format!("volume '{}' has no redundancy: its data on device {id} would be lost for good", volume.name);
             return Err(Failure::failed("would-lose", message)
-                .hint("--lose says that it may go; or delete the volume, or move it away, first"));
+                .hint("use --lose if that data is not needed; otherwise delete or migrate the volume first"));
         }
     }
     Ok(())
 }
 
-/// The device can't be done without. If it is dead, that is for what it has in common with other dead devices: says what would be lost.
+/// Completes the failure if the others can't serve without the device. If the device and others are dead, it says what would be lost.
 fn with_losses(folder: &ArrayFolder, id: u16, failure: Failure) -> Result<Failure, Failure> {
     let is_dead = slots::report_of(folder, id)?.is_some_and(|report| report.member_state == ReportedState::Unavailable);
     if failure.code != "needs-others" || !is_dead {
@@ -145,23 +143,24 @@ fn with_losses(folder: &ArrayFolder, id: u16, failure: Failure) -> Result<Failur
         return Ok(failure);
     }
     let message =
-        format!("{}: nothing else can make up for what {} have on device {id}", failure.message, losses.join(", "));
+        format!("{}: the data of {} on device {id} can't be reconstructed", failure.message, losses.join(", "));
     let first = slots::readmit_first(folder, &missing);
     let first = first.unwrap_or_else(|| "bring another one of these devices back".to_string());
     Ok(Failure::failed("would-lose", message).hint(format!(
-        "{first}; or, if they are gone for good, --lose gives these stripes up: what lies on dead devices only is lost, and its \
-         blocks are named; the rest heals"
+        "{first}; or, if they are lost for good, use --lose to give these stripes up: data on dead devices only is lost, and its \
+         blocks are listed; everything else is rebuilt"
     )))
 }
 
-/// How many stripes with a unit on a device have units on more of these than they do without; and how many stripes there are.
+/// The number of stripes with a unit on a device and more units on `gone` devices than they have redundancy units; and the number of
+/// stripes.
 fn stripes_lost(volume: &VolumeDescription, device: DeviceId, gone: &[DeviceId]) -> (u64, u64) {
     let (layout, all) = (volume.layout, volume.stripes());
     let is_lost = |stripe: Vec<DeviceId>| {
         let missing = stripe.iter().filter(|held| gone.contains(held)).count();
         stripe.contains(&device) && layout.redundancy_units() > 0 && missing > layout.redundancy_units()
     };
-    // They begin in turns at each place of the ring where one begins.
+    // Stripes begin in turn at each of the ring's starting positions.
     let turns = layout.stripes_of_the_ring().count() as u64;
     let width = layout.scheme().width();
     let lost = (0..turns).filter(|turn| {
@@ -172,8 +171,8 @@ fn stripes_lost(volume: &VolumeDescription, device: DeviceId, gone: &[DeviceId])
 }
 
 fn too_small(id: u16, size: u64) -> Failure {
-    let message = format!("a disk of {} is too small for what lies on device {id}", format_size(size));
-    Failure::failed("disk-too-small", message).hint("take one of the size of the device's disk, or larger")
+    let message = format!("a disk of {} is too small for the content of device {id}", format_size(size));
+    Failure::failed("disk-too-small", message).hint("choose one at least as large as the device's disk")
 }
 
 #[cfg(test)]
@@ -186,8 +185,8 @@ mod tests {
     #[test]
     fn stripes_are_lost_that_lie_on_more_dead_devices_than_they_do_without() {
         let lost = |scheme: &str, devices: u16, stripes: u64, gone: &[u16]| {
-            let scheme: Scheme = scheme.parse().expect("a scheme that there is");
-            let layout = Layout::new(scheme, devices.into(), 16).expect("a ring that is wide enough");
+            let scheme: Scheme = scheme.parse().expect("the scheme is valid");
+            let layout = Layout::new(scheme, devices.into(), 16).expect("the ring is wide enough");
             let volume = VolumeDescription {
                 id: VolumeId(1),
                 bytes: stripes * layout.stripe_blocks() * 4096,

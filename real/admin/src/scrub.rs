@@ -1,4 +1,4 @@
-//! Scrubbing volumes: reading every block, to find checksum errors before a block is needed.
+//! Scrubbing volumes: a scrub reads every block, to find checksum errors before the block is needed.
 
 use crate::array::Array;
 use crate::failure::Failure;
@@ -11,38 +11,37 @@ use braid_session::{SCRUB, Session, require_up};
 use std::pin::{Pin, pin};
 use std::time::{Duration, Instant};
 
-/// How to scrub.
+/// The parameters of a scrub.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScrubOptions {
-    /// Write again what is lost, where the rest of its stripe has it.
+    /// Repair blocks with checksum errors from the rest of their stripe.
     pub repair: bool,
-    /// Compute redundancy anew that does not match its data.
+    /// Compute redundancy anew where it does not match its data.
     pub recompute: bool,
-    /// Begin anew, though the last scrub was interrupted.
+    /// Start from the beginning, even if the last scrub was interrupted.
     pub again: bool,
-    /// Look at so many bytes of the volume a second at most, besides the throttle of the array; none or zero: no limit.
+    /// The most bytes of the volume to examine a second, in addition to the array's throttle; none or zero for no limit.
     pub bytes_per_second: Option<u64>,
 }
 
-/// How far a scrub is.
+/// The progress of a scrub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScrubProgress<'a> {
-    /// The volume.
     pub volume: &'a str,
-    /// Bytes of it that were looked at, from its beginning on.
+    /// Bytes examined so far, from the beginning of the volume.
     pub done: u64,
-    /// All of its bytes.
+    /// Bytes of the volume.
     pub total: u64,
 }
 
-/// Being asked to stop.
+/// A request to stop.
 struct Stop<'a> {
     future: Pin<&'a mut dyn Future<Output = ()>>,
     asked: bool,
 }
 
 impl Stop<'_> {
-    /// Ends when it is, or was.
+    /// Returns when the stop is requested, or was.
     async fn asked(&mut self) {
         if !self.asked {
             (&mut self.future).await;
@@ -51,36 +50,35 @@ impl Stop<'_> {
     }
 }
 
-/// Bytes of a volume that are asked for at once. In between, the volume may be on hold, and it is remembered how far it is.
+/// Bytes of a volume per request. Between two requests the volume may be put on hold, and the progress is recorded.
 const AT_ONCE_BYTES: u64 = 8 << 20;
-/// How often progress is told.
+/// The interval at which progress is reported.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How often it is remembered how far it is.
+/// The interval at which progress is recorded.
 const NOTE_EVERY: Duration = Duration::from_millis(500);
-/// Ranges that are put on the log.
+/// Ranges for which an event is recorded.
 const NAMED: usize = 16;
 
-/// What became of one volume.
+/// The result for one volume.
 #[derive(Clone, Debug)]
 pub struct Scrubbed {
     /// Its name.
     pub name: String,
-    /// The volume.
     pub volume: VolumeDescription,
-    /// What is known of it now.
+    /// The record after the scrub.
     pub record: ScrubRecord,
-    /// The first stripe that was looked at.
+    /// The first stripe that was examined.
     pub from: u64,
-    /// How long it took.
+    /// The duration of the scrub.
     pub took: Duration,
-    /// It was asked to stop before the end.
+    /// True if it was stopped before the end.
     pub interrupted: bool,
 }
 
 impl Array {
-    /// Scrubs a volume, or all that have redundancy, one after the other, each from where its last scrub was interrupted. Ends early when
-    /// `stop` does. `progress` is told how far it is. What became of each volume, and why the one after these failed, if one did. Errors
-    /// before anything was looked at: `no-such-volume`, `no-redundancy`, `nothing-to-scrub`, `not-up`.
+    /// Scrubs a volume, or all redundant volumes one after the other, each from where its last scrub was interrupted. Ends early when
+    /// `stop` completes. `progress` is called repeatedly. Returns the result for each volume, and the failure after these, if there was
+    /// one. Errors before anything was examined: `no-such-volume`, `no-redundancy`, `nothing-to-scrub`, `not-up`.
     pub async fn scrub(
         &self,
         volume: Option<&str>,
@@ -113,8 +111,7 @@ impl Array {
             Some(name) => {
                 let volume = volumes::describe(volumes::find(&description, name)?)?;
                 if volume.layout.redundancy_units() == 0 {
-                    let message =
-                        format!("volume '{name}' has no redundancy that could be compared, or repair anything");
+                    let message = format!("volume '{name}' has no redundancy to check or to repair from");
                     return Err(Failure::usage("no-redundancy", message));
                 }
                 vec![name.to_string()]
@@ -128,13 +125,13 @@ impl Array {
         };
         if names.is_empty() {
             return Err(Failure::failed("nothing-to-scrub", "the array has no volume with redundancy")
-                .hint("`braid volume create --help` tells of layouts"));
+                .hint("`braid volume create --help` lists layouts"));
         }
         Ok(names)
     }
 }
 
-/// Goes through one volume, from where it was left.
+/// Scrubs one volume, from where the last scrub was interrupted.
 async fn scrub(
     session: &Session,
     name: &str,
@@ -160,7 +157,7 @@ async fn scrub(
     let event = |kind, words: String| Event::now(kind, words).of_volume(name);
     let words = match from {
         0 => "a scrub begins".to_string(),
-        from => format!("a scrub goes on with stripe {from} of {stripes}"),
+        from => format!("a scrub continues with stripe {from} of {stripes}"),
     };
     note(folder.record_event(&event(EventKind::ScrubBegun, words)));
     let stripe_bytes = volume.layout.stripe_blocks() * BLOCK_BYTES as u64;
@@ -177,7 +174,7 @@ async fn scrub(
         let answer = tokio::select! {
             answer = session.client().call(asked) => answer,
             loss = session.lost() => return Err(loss.into()),
-            () = tell_progress(session, id, &told) => unreachable!("it never ends"),
+            () = tell_progress(session, id, &told) => unreachable!("it never returns"),
             () = stop.asked() => {
                 interrupted = true;
                 continue;
@@ -185,10 +182,10 @@ async fn scrub(
         };
         match answer {
             Ok(HostSuccess::Scrubbed(report)) => take(&mut record, &volume, some.clone(), report),
-            Ok(_) => return Err(Failure::failed("internal", "the host answered something else")),
+            Ok(_) => return Err(Failure::failed("internal", "the host gave an unexpected answer")),
             Err(error) => {
                 note(folder.note_scrub(id.0, &record));
-                return Err(Failure::from(error).hint("what was found so far is remembered: ask again to go on"));
+                return Err(Failure::from(error).hint("the findings so far are recorded: run it again to continue"));
             }
         }
         record.next_stripe = some.end;
@@ -208,9 +205,9 @@ async fn scrub(
     }
     let now = session.take_in(name).await?;
     if (now.layout, &now.devices) != (volume.layout, &volume.devices) {
-        // Its stripes are others now.
+        // The volume has other stripes now.
         note(folder.note_scrub(id.0, &ScrubRecord { next_stripe: 0, ..record }));
-        return Err(Failure::failed("volume-moved", "the volume was moved meanwhile").hint("scrub it again"));
+        return Err(Failure::failed("volume-moved", "the volume was migrated meanwhile").hint("scrub it again"));
     }
     let ended = event(EventKind::ScrubEnded, String::new());
     if !interrupted {
@@ -223,7 +220,7 @@ async fn scrub(
     Ok(scrubbed)
 }
 
-/// Tells how far the host is. Never ends.
+/// Reports the host's progress. Never returns.
 async fn tell_progress(session: &Session, volume: VolumeId, told: &impl Fn(u64)) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
@@ -233,7 +230,7 @@ async fn tell_progress(session: &Session, volume: VolumeId, told: &impl Fn(u64))
     }
 }
 
-/// Adds what was found in some stripes. What was known to be lost there before is known anew now.
+/// Adds the findings in some stripes to the record. Ranges known to be lost there are replaced by the new findings.
 fn take(record: &mut ScrubRecord, volume: &VolumeDescription, stripes: std::ops::Range<u64>, report: ScrubReport) {
     let found = &mut record.found;
     found.rows += report.rows;
@@ -246,7 +243,7 @@ fn take(record: &mut ScrubRecord, volume: &VolumeDescription, stripes: std::ops:
     let bytes = volume.layout.stripe_blocks() * BLOCK_BYTES as u64;
     let (first, end) = (stripes.start * bytes, stripes.end * bytes);
     let elsewhere = |range: &ByteRange| range.offset + range.length <= first || range.offset >= end;
-    // What could not be looked at, or was not to be repaired, may still be lost.
+    // Blocks that were skipped, or not to be repaired, may still be lost.
     let is_sure = record.repair && report.skipped == 0;
     let before = std::mem::take(&mut record.lost);
     let (mut lost, mut mismatches) = (Vec::new(), std::mem::take(&mut found.mismatches));
@@ -263,21 +260,21 @@ fn take(record: &mut ScrubRecord, volume: &VolumeDescription, stripes: std::ops:
     record.found.mismatches = merged(mismatches.into_iter());
 }
 
-/// What can't be written down is no reason to stop.
+/// Logs a failure to write the record, which is no reason to stop.
 fn note(written: Result<(), braid_control::ControlError>) {
     if let Err(error) = written {
-        tracing::warn!("can't remember it: {error}");
+        tracing::warn!("can't record the scrub's progress: {error}");
     }
 }
 
 impl Scrubbed {
-    /// True if nothing is amiss any more, as far as it has come.
+    /// True if no problem is left in the part that was scrubbed.
     pub fn is_sound(&self) -> bool {
         let ScrubFindings { lost, repaired, mismatched, recomputed, .. } = self.record.found;
         lost == repaired && mismatched == recomputed && self.record.lost.is_empty()
     }
 
-    /// What was found, in words.
+    /// The findings as text.
     pub fn words(&self) -> String {
         let found = &self.record.found;
         let mut parts = Vec::new();
@@ -286,16 +283,15 @@ impl Scrubbed {
         }
         if found.mismatched > 0 {
             let (mismatched, recomputed) = (found.mismatched, found.recomputed);
-            parts
-                .push(format!("redundancy did not match {mismatched} times, and was computed anew {recomputed} times"));
+            parts.push(format!("redundancy did not match {mismatched} times, and was recomputed {recomputed} times"));
         }
         if found.skipped > 0 {
-            parts.push(format!("{} parts could not be checked, since devices are not in", found.skipped));
+            parts.push(format!("{} parts could not be checked, because devices are not in", found.skipped));
         }
-        if parts.is_empty() { "nothing amiss".to_string() } else { parts.join("; ") }
+        if parts.is_empty() { "no problems found".to_string() } else { parts.join("; ") }
     }
 
-    /// Puts it on the log.
+    /// Records the findings in the event log.
     fn tell(&self, mut record: impl FnMut(Event)) {
         let found = &self.record.found;
         let event = |kind, words: String| Event::now(kind, words).of_volume(&self.name);
@@ -304,7 +300,7 @@ impl Scrubbed {
             record(event(EventKind::ChecksumErrorFound, words).with("blocks", found.lost));
         }
         if found.repaired > 0 {
-            let words = format!("a scrub wrote {} blocks again that had checksum errors", found.repaired);
+            let words = format!("a scrub repaired {} blocks with checksum errors", found.repaired);
             record(event(EventKind::ChecksumErrorRepaired, words).with("blocks", found.repaired));
         }
         for range in self.record.lost.iter().take(NAMED) {
@@ -360,9 +356,9 @@ mod tests {
         assert_eq!(record.lost, [range(0), range(STRIPE), range(5 * STRIPE)]);
         assert_eq!((record.found.lost, record.found.mismatches.len()), (3, 1));
         take(&mut record, &volume(), 1..3, ScrubReport { skipped: 1, ..ScrubReport::default() });
-        assert_eq!(record.lost.len(), 3, "what could not be looked at may still be lost");
+        assert_eq!(record.lost.len(), 3, "blocks that were skipped may still be lost");
         let mut looking = ScrubRecord { lost: before, ..ScrubRecord::default() };
         take(&mut looking, &volume(), 0..10, ScrubReport::default());
-        assert_eq!(looking.lost.len(), 3, "nor did it find out without repairing");
+        assert_eq!(looking.lost.len(), 3, "without repairing it can't tell whether they can be reconstructed");
     }
 }

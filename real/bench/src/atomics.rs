@@ -26,10 +26,11 @@ use tokio::task::JoinSet;
 
 /// Measure atomic operations on the attributes of a device's objects
 ///
-/// One host in this process sends requests to one device, with one request in flight per client; each client has its own
-/// attribute, so that clients never conflict. Every operation is durable when it is answered, and every answer is checked. The
-/// bench creates a scratch array and removes it; with --array it measures device 0 of your running array instead, on an object
-/// that it creates and removes.
+/// One host in this process sends requests to one device, with one request in flight per client; each
+/// client has its own attribute, so that clients never conflict. Every operation is durable when it
+/// is answered, and every answer is checked. The bench creates a scratch array and removes it; with
+/// --array it measures device 0 of your running array instead, on an object that it creates and
+/// removes.
 ///
 /// Examples:
 ///   braid bench atomics                             all kinds, 32 in flight

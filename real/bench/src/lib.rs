@@ -48,15 +48,16 @@ use test_bed::{ArrayChoice, Site, TestBed};
 
 /// Measure an array: operations per second, latency, and what each operation costs
 ///
-/// Creates a scratch array, runs operations on a volume of it, and removes everything afterwards, also after Ctrl-C. With
-/// --array it measures your running array instead (the variable BRAID_ARRAY alone is ignored), on a volume that it creates and
-/// deletes; existing volumes are not touched. `direct` uses a host in this process, `nbd` the NBD server of `braid up`. Every
-/// read is compared with what was written.
+/// Creates a scratch array, runs operations on a volume of it, and removes everything afterwards,
+/// also after Ctrl-C. With --array it measures your running array instead (the variable BRAID_ARRAY
+/// alone is ignored), on a volume that it creates and deletes; existing volumes are not touched.
+/// `direct` uses a host in this process, `nbd` the NBD server of `braid up`. Every read is compared
+/// with what was written.
 ///
-/// With --versus it compares two sides: A is given by the other options, B differs from A as --versus says. The sides alternate
-/// (A B, B A, …), so that other activity on the machine affects both; each pair gives one ratio. A comparison of equal
-/// settings, such as --versus ordering=timestamp, shows the size of random differences. The metrics are explained in
-/// docs/benchmarking.md.
+/// With --versus it compares two sides: A is given by the other options, B differs from A as --versus
+/// says. The sides alternate (A B, B A, …), so that other activity on the machine affects both; each
+/// pair gives one ratio. A comparison of equal settings, such as --versus ordering=timestamp, shows
+/// the size of random differences. The metrics are explained in docs/benchmarking.md.
 ///
 /// Examples:
 ///   braid bench                                         4 KiB random reads, 32 in flight, directly and through NBD

@@ -19,16 +19,18 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Compare the orderings: latency, throughput, messages and delays of each, and their ratios to `none`
+/// Compare the orderings: latency, throughput, messages and delays of each, and their ratios to
+/// `none`
 ///
-/// Creates a volume for each ordering on one array, and runs operations on them in turn (none, server-lock, …; each round
-/// begins with another ordering), from several hosts, each in its own process. Every host reads and writes the whole volume,
-/// evenly distributed. Every read is checked, also with `none`: what `none` gets wrong when hosts conflict is parity, which is
-/// needed only when a device fails.
+/// Creates a volume for each ordering on one array, and runs operations on them in turn (none,
+/// server-lock, …; each round begins with another ordering), from several hosts, each in its own
+/// process. Every host reads and writes the whole volume, evenly distributed. Every read is checked,
+/// also with `none`: what `none` gets wrong when hosts conflict is parity, which is needed only when
+/// a device fails.
 ///
-/// Each round gives one ratio to `none` for each ordering; the medians of the ratios are reported, with the interval that
-/// contains the true median with 95 % confidence. The metrics are explained in docs/benchmarking.md, the orderings in
-/// docs/orderings.md.
+/// Each round gives one ratio to `none` for each ordering; the medians of the ratios are reported,
+/// with the interval that contains the true median with 95 % confidence. The metrics are explained in
+/// docs/benchmarking.md, the orderings in docs/orderings.md.
 ///
 /// Examples:
 ///   braid bench orderings                                four hosts, 70 % reads of 4 KiB

@@ -1,13 +1,14 @@
-//! The command `braid`: makes arrays, runs their devices and front ends, and looks at them.
+//! The command `braid`: creates arrays, runs their devices and front ends, and administers them.
 //!
 //! | module | what |
 //! | --- | --- |
 //! | `commands` | one file for each command: its arguments, its help, what it prints |
-//! | `metrics` | what counters say of one operation |
-//! | `report` | what is said of failures, and of servers that this program runs |
-//! | `values` | objects, attributes and values as they are written on the command line |
+//! | `metrics` | text about the cost of one operation |
+//! | `report` | output of failures, and announcements of servers |
+//! | `values` | syntax of objects, attributes and values on the command line |
 //!
-//! What commands do is in `braid-admin`, what daemons run in `braid-daemons`, `braid bench` in `braid-bench`. `braid sim` starts another program.
+//! The operations are in `braid-admin`, the daemons in `braid-daemons`, and `braid bench` in `braid-bench`. `braid sim` starts another
+//! program.
 
 mod commands;
 mod metrics;
@@ -17,7 +18,7 @@ mod values;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-/// Large requests come and go by the thousand: it keeps their memory at hand where the system's allocator asks for fresh
+/// Large requests are allocated and freed at a high rate: this allocator keeps their memory, where the system's allocator requests fresh
 /// pages each time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

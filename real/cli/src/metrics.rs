@@ -1,8 +1,8 @@
-//! What counters say of one operation, in words.
+//! Text about the cost of one operation, computed from counters.
 
 use braid_session::Metrics;
 
-/// What a device's counters mean, in lines for people.
+/// Text about a device's counters, in lines.
 pub fn of_device(counts: &Metrics) -> Vec<String> {
     let requests = counts.total(&["reads", "writes"]);
     let mut lines = Vec::new();
@@ -21,7 +21,7 @@ pub fn of_device(counts: &Metrics) -> Vec<String> {
     lines
 }
 
-/// What a host's counters mean, in lines for people.
+/// Text about a host's counters, in lines.
 pub fn of_host(counts: &Metrics) -> Vec<String> {
     let each = [
         ("messages", &["requests_sent", "answers"][..]),
@@ -36,13 +36,13 @@ pub fn of_host(counts: &Metrics) -> Vec<String> {
         && met + repaired > 0
     {
         lines.push(format!(
-            "{met} attempts met blocks with checksum errors, and did without them; {repaired} blocks were written again"
+            "{met} attempts found blocks with checksum errors, and reconstructed them; {repaired} blocks were repaired"
         ));
     }
     lines
 }
 
-/// What a lock server's counters mean, in lines for people.
+/// Text about a lock server's counters, in lines.
 pub fn of_lock_server(counts: &Metrics) -> Vec<String> {
     let each = [
         ("messages", &["messages_received", "messages_sent"][..]),
@@ -51,7 +51,7 @@ pub fn of_lock_server(counts: &Metrics) -> Vec<String> {
         ("time-outs", &["timeouts"]),
         ("µs of CPU", &["cpu_micros"]),
     ];
-    sentence("each claim took", counts, counts.get("locks"), &each).into_iter().collect()
+    sentence("each lock request took", counts, counts.get("locks"), &each).into_iter().collect()
 }
 
 fn sentence(begin: &str, counts: &Metrics, whole: Option<u64>, each: &[(&str, &[&str])]) -> Option<String> {
@@ -89,13 +89,13 @@ mod tests {
         assert_eq!(
             of_device(&counts(&[("reads", 0), ("writes", 0), ("disk_reads", 4)])),
             [""; 0],
-            "of nothing, nothing"
+            "without counters, no text"
         );
         assert_eq!(of_host(&counts(&[("operations", 4), ("retries", 1)])), ["each operation took 0.25 retries"]);
         let corrupt = of_host(&counts(&[("damaged", 3), ("corruption_repaired", 1)]));
         assert_eq!(
             corrupt,
-            ["3 attempts met blocks with checksum errors, and did without them; 1 blocks were written again"]
+            ["3 attempts found blocks with checksum errors, and reconstructed them; 1 blocks were repaired"]
         );
     }
 }

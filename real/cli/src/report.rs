@@ -1,4 +1,4 @@
-//! What the command line says of failures and of servers that it runs.
+//! Output about failures, and announcements of servers that this program runs.
 
 use braid_admin::failure::Failure;
 use braid_shell::Address;
@@ -8,13 +8,13 @@ use rustix::process::Signal;
 use serde_json::json;
 use std::process::ExitCode;
 
-/// Reports why a command failed: to people on standard error, to programs on standard output. The exit status.
+/// Reports a failure: as text on standard error, or as JSON on standard output. Returns the exit status.
 pub fn failure(failure: &Failure, as_json: bool) -> ExitCode {
     let Failure { code, message, hint, exit } = failure;
     ErrorReport { code, message, hint: hint.as_deref(), status: *exit as u8 }.print(as_json)
 }
 
-/// Says that a server serves: to whoever started it, or to people.
+/// Announces that a server serves, to the program that started it, or to the user.
 pub fn announce(as_json: bool, name: &str, address: &Address, more: serde_json::Value) {
     output::print(
         as_json,
@@ -22,21 +22,21 @@ pub fn announce(as_json: bool, name: &str, address: &Address, more: serde_json::
             let mut said =
                 json!({"schema": 2, "ready": true, "address": address.to_string(), "pid": std::process::id()});
             let more = more.as_object().cloned().unwrap_or_default();
-            said.as_object_mut().expect("it is one").extend(more);
+            said.as_object_mut().expect("it is an object").extend(more);
             said
         },
         || format!("{name} serves at {address}\n"),
     );
 }
-/// The system kills this process when its parent dies, however that happens.
+/// Has the system kill this process when its parent dies.
 pub fn die_with(parent: u32) -> Result<(), Failure> {
     heed_death_of(parent, Signal::KILL)
 }
 
-/// The system sends this process a signal when its parent dies.
+/// Has the system send this process a signal when its parent dies.
 pub fn heed_death_of(parent: u32, signal: Signal) -> Result<(), Failure> {
     match signals::heed_death_of(parent, signal)? {
         true => Ok(()),
-        false => Err(Failure::failed("orphaned", "the process that started this one is gone")),
+        false => Err(Failure::failed("orphaned", "the process that started this one has ended")),
     }
 }

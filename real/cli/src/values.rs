@@ -1,4 +1,4 @@
-//! Objects, attributes and values as they are written on the command line, and values as they are shown.
+//! The syntax of objects, attributes and values on the command line, and the output of values.
 
 use braid_admin::failure::Failure;
 use braid_client::{Array, AttributeName, Bytes, Object, Space, Value};
@@ -8,50 +8,48 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Where objects lie.
+/// Where an object lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ObjectSpace {
-    /// On the device of this number.
+    /// The device of this number.
     Device(u16),
-    /// On the attribute volume of this name.
+    /// The attribute volume of this name.
     AttributeVolume(String),
 }
 
-/// An object, as it is written.
+/// An object as written on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectName {
-    /// Where it lies.
     pub place: ObjectSpace,
-    /// Its number there.
     pub number: u64,
 }
 
-/// A value, as it is written: what stands there, or where it is to be read.
+/// A value as written on the command line: the value itself, or where to read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Written {
     /// These bytes.
     Bytes(Vec<u8>),
-    /// What is in this file.
+    /// The content of this file.
     File(PathBuf),
-    /// What comes on standard input.
+    /// Standard input.
     Input,
 }
 
-/// How a value is shown.
+/// The form in which a value is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum As {
     /// As a text
     Text,
-    /// As a number: eight bytes, the highest first, signed
+    /// As a signed number of eight bytes, most significant byte first
     Int,
     /// In hexadecimal digits
     Hex,
-    /// As it is, without a line's end
+    /// The bytes themselves, without a newline
     Raw,
 }
 
 impl ObjectSpace {
-    /// The objects there.
+    /// The handle for the objects there.
     pub async fn find(&self, array: &Array) -> Result<Space, Failure> {
         match self {
             ObjectSpace::Device(device) => Ok(array.device(*device)),
@@ -63,7 +61,7 @@ impl ObjectSpace {
 }
 
 impl ObjectName {
-    /// The object.
+    /// The handle of the object.
     pub async fn find(&self, array: &Array) -> Result<Object, Failure> {
         Ok(self.place.find(array).await?.object(self.number))
     }
@@ -87,7 +85,7 @@ impl FromStr for ObjectName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<ObjectName, String> {
-        let wrong = || format!("'{text}' is no object: write DEVICE:NUMBER, such as 2:17, or MIRROR:NUMBER");
+        let wrong = || format!("'{text}' is not an object: write DEVICE:NUMBER, such as 2:17, or VOLUME:NUMBER");
         let (place, number) = text.split_once(':').ok_or_else(wrong)?;
         let number = number.parse().ok().filter(|number| *number > 0).ok_or_else(wrong)?;
         Ok(ObjectName { place: place.parse()?, number })
@@ -109,29 +107,29 @@ impl fmt::Display for ObjectName {
     }
 }
 
-/// Reads an attribute's name.
+/// Parses an attribute's name.
 pub fn attribute(text: &str) -> Result<AttributeName, String> {
     let both = text.split_once('.').and_then(|(page, within)| Some((number(page)?, number(within)?)));
     let (page, within) =
-        both.ok_or_else(|| format!("'{text}' is no attribute: write PAGE.NUMBER, such as 1.1 or 0x10.7"))?;
+        both.ok_or_else(|| format!("'{text}' is not an attribute: write PAGE.NUMBER, such as 1.1 or 0x10.7"))?;
     Ok(AttributeName::new(page, within))
 }
 
-/// Reads a page.
+/// Parses a page.
 pub fn page(text: &str) -> Result<u32, String> {
-    number(text).ok_or_else(|| format!("'{text}' is no page: write a number, such as 1 or 0xf0000001"))
+    number(text).ok_or_else(|| format!("'{text}' is not a page: write a number, such as 1 or 0xf0000001"))
 }
 
 fn number(text: &str) -> Option<u32> {
     match text.strip_prefix("0x") {
-        // `from_str_radix` takes a sign, too.
+        // `from_str_radix` accepts a sign, which is not allowed here.
         Some(digits) if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) => u32::from_str_radix(digits, 16).ok(),
         Some(_) => None,
         None => text.parse().ok().filter(|_| !text.starts_with('+')),
     }
 }
 
-/// An attribute's name as it is shown: pages of devices in hexadecimal.
+/// Formats an attribute's name; pages of devices are in hexadecimal.
 pub fn name(attribute: AttributeName) -> String {
     if attribute.is_reserved() {
         format!("{:#x}.{}", attribute.page, attribute.number)
@@ -151,10 +149,10 @@ impl FromStr for Written {
             Some(("text", rest)) => Ok(Written::Bytes(rest.into())),
             Some(("int", rest)) => match rest.parse::<i64>() {
                 Ok(number) => Ok(Written::Bytes(number.to_be_bytes().into())),
-                Err(_) => Err(format!("'{rest}' is no signed number of 64 bits")),
+                Err(_) => Err(format!("'{rest}' is not a signed 64-bit number")),
             },
             Some(("hex", rest)) => bytes(rest).map(Written::Bytes).ok_or_else(|| {
-                format!("'{rest}' is not in hexadecimal digits, two for each byte; for a text of it write text:{text}")
+                format!("'{rest}' does not consist of hexadecimal digits, two for each byte; to set this text, write text:{text}")
             }),
             Some(("file", rest)) => Ok(Written::File(rest.into())),
             _ => Ok(Written::Bytes(text.into())),
@@ -163,7 +161,7 @@ impl FromStr for Written {
 }
 
 impl Written {
-    /// What is to be written: as it stands, or from where it is read.
+    /// A reader of the value.
     pub fn open(&self) -> Result<Box<dyn Read>, Failure> {
         match self {
             Written::Bytes(bytes) => Ok(Box::new(std::io::Cursor::new(bytes.clone()))),
@@ -175,7 +173,7 @@ impl Written {
         }
     }
 
-    /// All of it, for an attribute: of a longer one so much that it is refused.
+    /// The whole value of an attribute; of a longer one only so much that it is refused for its length.
     pub fn value(&self) -> Result<Value, Failure> {
         let most = braid_base::limits::ATTRIBUTE_BYTES_MAX as u64 + 1;
         let mut bytes = Vec::new();
@@ -184,18 +182,18 @@ impl Written {
     }
 }
 
-/// Up to `most` bytes of what is read; fewer only at its end.
+/// Reads up to `most` bytes; fewer only at the end of the input.
 pub fn next_part(from: &mut dyn Read, most: usize) -> Result<Bytes, Failure> {
     let mut part = Vec::new();
     from.take(most as u64).read_to_end(&mut part)?;
     Ok(part.into())
 }
 
-/// A value for people: as it could be written on the command line, or as they wish it.
+/// Formats a value as text: as it could be written on the command line, or in the requested form.
 pub fn text(value: &Value, wanted: Option<As>) -> Result<String, Failure> {
     let unfit = |what: &str| {
-        let message = format!("the value, {} bytes, is no {what}", value.len());
-        Err(Failure::failed("other-kind", message).hint("--as hex shows it, whatever it is"))
+        let message = format!("the value has {} bytes, and is not a {what}", value.len());
+        Err(Failure::failed("other-kind", message).hint("--as hex prints any value"))
     };
     match wanted {
         None => Ok(written(value)),
@@ -205,7 +203,7 @@ pub fn text(value: &Value, wanted: Option<As>) -> Result<String, Failure> {
     }
 }
 
-/// A value for programs.
+/// A value as JSON.
 pub fn to_json(value: &Value) -> serde_json::Value {
     json!({
         "length": value.len(),

@@ -1,4 +1,4 @@
-//! `braid attr`: attributes of objects, and what is done to them atomically.
+//! `braid attr`: attributes of objects, and atomic operations on them.
 
 use crate::commands::guard::Guarding;
 use crate::commands::object::Trying;
@@ -15,14 +15,17 @@ use std::time::{Duration, Instant};
 
 /// Get, set and change attributes of objects atomically, and wait for them to change
 ///
-/// The object is one on a device, such as 2:17 (`braid object create`), or one on an attribute volume, such as locks:17: an attribute volume is a volume of its own that
-/// keeps attributes on several devices (`braid volume create locks --attributes --size 64MiB --layout raid1:2 --unit 128KiB`), and all its objects are there.
+/// The object lies on a device, such as 2:17 (`braid object create`), or on an attribute volume, such as locks:17. An attribute volume
+/// stores attributes on several devices (`braid volume create locks --attributes --size 64MiB --layout raid1:2 --unit 128KiB`); all its
+/// objects exist from the beginning.
 ///
-/// An attribute is named PAGE.NUMBER, such as 1.1 or 0x10.7, and has a value of up to 64 KiB. One that has none is undefined. Pages from
-/// 0xf0000000 on belong to the device: 0xf0000001.1 is the object's length, 0xf0000001.2 its number among all that the device ever had.
+/// An attribute is named PAGE.NUMBER, such as 1.1 or 0x10.7, and has a value of up to 64 KiB. An attribute without a value is undefined.
+/// Pages from 0xf0000000 on belong to the device: 0xf0000001.1 is the object's length, 0xf0000001.2 its incarnation, a number that no
+/// other object of the device has or had.
 ///
-/// A VALUE is text, unless it begins with `int:` (a number, in eight bytes), `hex:`, `file:` (what is in that file), or is `-` (standard
-/// input). `text:` in front keeps a text that begins like one of these. Values are printed in the same way, unless --as says how.
+/// A VALUE is text, unless it begins with `int:` (a number, in eight bytes), `hex:`, `file:` (the content of that file), or is `-`
+/// (standard input). `text:` in front marks the rest as text, whatever it begins with. Values are printed in the same syntax, unless --as
+/// is given.
 #[derive(clap::Subcommand)]
 #[command(after_long_help = EXAMPLES)]
 pub enum Command {
@@ -30,25 +33,26 @@ pub enum Command {
     ///
     /// Ends with status 3 if it is undefined.
     Get(Get),
-    /// Give an attribute a value
+    /// Set an attribute to a value
     Set(Set),
     /// Make an attribute undefined
     Delete(Delete),
     /// List the attributes of an object that have values
     List(List),
-    /// Compare and swap: give an attribute a value, if it has the one that you think
+    /// Compare and swap: set an attribute to a value if it has an expected value
     ///
-    /// Prints the value that it had. Ends with status 1 if that was another one; then nothing has changed. An undefined attribute equals
-    /// everything, so that nobody needs to set it first, unless --exact is said. What --set says happens in the same moment, and only if it
-    /// has swapped.
+    /// Prints the original value. Ends with status 1 if it was not the expected value; then nothing was changed. An undefined attribute is
+    /// equal to every value, so that it need not be set first, unless --exact is given. Attributes given with --set are set in the same
+    /// atomic operation, and only if the swap succeeds.
     Cas(Cas),
-    /// Fetch and add: add to a number of eight bytes, and print what it was before
+    /// Fetch and add: add to a number of eight bytes, and print the original value
     ///
-    /// An undefined attribute counts as zero. However often the command's messages are lost and sent again, it adds once.
+    /// An undefined attribute counts as zero. The addition is executed exactly once, even if messages are lost and resent.
     Add(Add),
     /// Wait until an attribute has another value, and print it
     ///
-    /// Ends with status 1 if that does not happen in time, and with 3 if the device was silent in the end, so that nobody knows.
+    /// Ends with status 1 if that does not happen within the time limit, and with 3 if the device was silent at the end, so that the
+    /// outcome is unknown.
     Wait(Wait),
 }
 
@@ -57,23 +61,23 @@ Examples:
   braid attr set 2:1 1.1 hello
   braid attr get 2:1 1.1
   braid attr add 2:1 1.2 5                   prints 0; then 1.2 is 5
-  braid attr cas 2:1 1.3 '' me --exact       take a lock that nobody has
-  braid attr cas 2:1 1.3 me ''               give it back
-  braid attr cas 2:1 1.4 red green --set 1.5=why --set 1.6=int:7      all three, or nothing
+  braid attr cas 2:1 1.3 '' me --exact       take a free lock
+  braid attr cas 2:1 1.3 me ''               release it
+  braid attr cas 2:1 1.4 red green --set 1.5=why --set 1.6=int:7      all three, or none
   braid attr set 2:11 5.1 done --guard 2.1=$BRAID_TOKEN               in a command that `braid recipe lock run 2:11 1.1` runs
   braid attr wait 2:1 1.2 --seen int:5 --timeout 1m
   braid attr list 2:1 --page 1
-  braid attr cas locks:7 1.1 '' me --exact   the same on an attribute volume, which outlives a device
+  braid attr cas locks:7 1.1 '' me --exact   the same on an attribute volume, which survives a device failure
 
-Exit status: 1 if `cas` did not swap, or nothing changed while `wait` waited; 3 if object, attribute or device is not there;
-5 if the attribute of a --guard holds another token, so that nothing was done.";
+Exit status: 1 if `cas` did not swap, or the value did not change during `wait`; 3 if object, attribute or device does not exist;
+5 if the attribute of a --guard holds another token: then nothing was done.";
 
 /// An attribute of an object.
 #[derive(clap::Args)]
 pub struct Of {
-    /// Which object: DEVICE:NUMBER or MIRROR:NUMBER
+    /// The object: DEVICE:NUMBER or VOLUME:NUMBER
     object: ObjectName,
-    /// Which attribute: PAGE.NUMBER
+    /// The attribute: PAGE.NUMBER
     #[arg(value_name = "ATTRIBUTE", value_parser = attribute)]
     name: AttributeName,
 }
@@ -88,10 +92,10 @@ pub struct Get {
     trying: Trying,
 }
 
-/// How values are shown.
+/// How to print values.
 #[derive(clap::Args)]
 pub struct Showing {
-    /// How to show it [default: as it could be written]
+    /// The form of output [default: as on the command line]
     #[arg(long = "as", value_name = "KIND")]
     shown: Option<As>,
 }
@@ -118,15 +122,15 @@ pub struct Delete {
 
 #[derive(clap::Args)]
 pub struct List {
-    /// Of which object: DEVICE:NUMBER or MIRROR:NUMBER
+    /// The object: DEVICE:NUMBER or VOLUME:NUMBER
     object: ObjectName,
-    /// Only those of this page
+    /// Only attributes of this page
     #[arg(long, value_parser = page)]
     page: Option<u32>,
-    /// Only those behind this one
+    /// Only attributes after this one
     #[arg(long, value_name = "ATTRIBUTE", value_parser = attribute)]
     after: Option<AttributeName>,
-    /// So many at most
+    /// The maximal number of attributes
     #[arg(long, value_name = "COUNT")]
     limit: Option<u32>,
     #[command(flatten)]
@@ -137,14 +141,14 @@ pub struct List {
 pub struct Cas {
     #[command(flatten)]
     of: Of,
-    /// What it is to have: text, int:N, hex:DIGITS, file:PATH; '' for no value
+    /// The expected value: text, int:N, hex:DIGITS, file:PATH; '' for undefined
     compare: Written,
-    /// What it is to get; '' for no value
+    /// The new value; '' for undefined
     swap: Written,
-    /// An undefined attribute equals only ''
+    /// An undefined attribute is equal only to ''
     #[arg(long)]
     exact: bool,
-    /// Also give this attribute of the object a value, if it has swapped; may be repeated
+    /// Also set this attribute of the object if the swap succeeds; may be repeated
     #[arg(long, value_name = "ATTRIBUTE=VALUE", value_parser = assignment)]
     set: Vec<(AttributeName, Written)>,
     #[command(flatten)]
@@ -157,7 +161,7 @@ pub struct Cas {
 pub struct Add {
     #[command(flatten)]
     of: Of,
-    /// So much; may be negative
+    /// The number to add; may be negative
     #[arg(allow_negative_numbers = true, default_value_t = 1)]
     add: i64,
     #[command(flatten)]
@@ -168,17 +172,17 @@ pub struct Add {
 pub struct Wait {
     #[command(flatten)]
     of: Of,
-    /// The value that you know [default: what it has now]
+    /// The known value [default: the current one]
     #[arg(long, value_name = "VALUE")]
     seen: Option<Written>,
-    /// How long to wait: 90s, 5m; 0s: only look
+    /// How long to wait: 90s, 5m; 0s: check once
     #[arg(long, value_name = "SPAN", value_parser = span, default_value = "30s")]
     timeout: Duration,
     #[command(flatten)]
     showing: Showing,
 }
 
-/// Runs one of them.
+/// Runs one of the commands.
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
     let waiting = Trying::default();
     let (trying, object, attribute) = match &command {
@@ -244,7 +248,7 @@ async fn execute(command: &Command, object: &Object, as_json: bool) -> Result<Ex
         }
         Command::Wait(Wait { of, seen, timeout, showing }) => {
             let begun = Instant::now();
-            // Who does not want to wait has a look, which may take its time.
+            // A single check may take the usual time limit.
             let most = Trying::default().timeout;
             let object = object.within(if timeout.is_zero() { most } else { most.min(*timeout) });
             let seen = match seen {
@@ -253,7 +257,7 @@ async fn execute(command: &Command, object: &Object, as_json: bool) -> Result<Ex
             };
             let left = timeout.saturating_sub(begun.elapsed());
             let Some(value) = object.wait_for_change(of.name, seen, left).await? else {
-                return Err(Failure::failed("unchanged", format!("the value is what it was after {timeout:?}")));
+                return Err(Failure::failed("unchanged", format!("the value did not change within {timeout:?}")));
             };
             showing.print(&value, as_json, || json!({"schema": 2, "value": to_json(&value)}))?;
         }
@@ -265,11 +269,11 @@ impl Showing {
     fn print(&self, value: &Value, as_json: bool, json: impl FnOnce() -> serde_json::Value) -> Result<(), Failure> {
         if self.shown == Some(As::Raw) && !as_json {
             let mut out = std::io::stdout().lock();
-            // A reader that has gone away is no failure.
+            // It is no failure if the reader has closed the pipe.
             let _ = out.write_all(value).and_then(|()| out.flush());
             return Ok(());
         }
-        // What is not shown need not be what it would be shown as.
+        // With JSON, the value need not be valid in the requested form.
         let text = if as_json { String::new() } else { text(value, self.shown)? };
         output::print(as_json, json, || format!("{text}\n"));
         Ok(())
@@ -304,10 +308,10 @@ async fn list(arguments: &List, object: &Object, as_json: bool) -> Result<(), Fa
     Ok(())
 }
 
-/// Reads an attribute and its value.
+/// Parses an assignment to an attribute.
 fn assignment(text: &str) -> Result<(AttributeName, Written), String> {
     let (name, value) = text
         .split_once('=')
-        .ok_or_else(|| format!("'{text}' gives nothing a value: write ATTRIBUTE=VALUE, such as 1.2=int:5"))?;
+        .ok_or_else(|| format!("'{text}' is not an assignment: write ATTRIBUTE=VALUE, such as 1.2=int:5"))?;
     Ok((attribute(name)?, value.parse()?))
 }

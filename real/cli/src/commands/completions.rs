@@ -1,4 +1,4 @@
-//! `braid completions`: scripts that let a shell complete the command line.
+//! `braid completions`: scripts for completion of the command line in shells.
 
 use braid_admin::failure::Failure;
 use clap_complete::Shell;
@@ -10,11 +10,11 @@ use std::process::ExitCode;
 /// For zsh, a file `_braid` in a folder of $fpath; for fish, ~/.config/fish/completions/braid.fish.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Which shell
+    /// The shell
     shell: Shell,
 }
 
-/// Prints it.
+/// Prints the script.
 pub fn run(arguments: Arguments, mut command: clap::Command) -> Result<ExitCode, Failure> {
     clap_complete::generate(arguments.shell, &mut command, "braid", &mut std::io::stdout());
     Ok(ExitCode::SUCCESS)

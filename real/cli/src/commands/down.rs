@@ -1,4 +1,4 @@
-//! `braid down`: ends what `braid up` runs.
+//! `braid down`: stops what `braid up` runs.
 
 use braid_admin::{Array, Failure};
 use braid_terminal::Common;
@@ -7,12 +7,12 @@ use serde_json::json;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// End the array that `braid up` runs: its servers, then its devices
+/// Stop the array that `braid up` runs: its servers, then its devices
 ///
-/// Every write that was acknowledged is on the devices already; `braid up` opens the array again.
+/// All acknowledged writes are durable on the devices already; `braid up` starts the array again.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// How many seconds to wait for it to end
+    /// How many seconds to wait until it has ended
     #[arg(long, default_value_t = 30, value_name = "SECONDS")]
     wait: u64,
 }

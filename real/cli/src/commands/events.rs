@@ -1,4 +1,4 @@
-//! `braid events`: what has happened to the array.
+//! `braid events`: the event log of the array.
 
 use braid_admin::{Array, Event, EventKind, Failure};
 use braid_terminal::{Common, Signals, output};
@@ -7,26 +7,27 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Show what has happened to the array: devices that went out and came back, rebuilds, scrubs, corruption
+/// Show the event log: devices that went out or returned, rebuilds, scrubs, checksum errors
 ///
-/// Oldest first. The log is in the array's folder (events.jsonl, one JSON object a line) and is bounded: the oldest events go when it
-/// has grown to two megabytes. With --json one object with all events; with --json --follow one object a line, as they come.
+/// Events are printed oldest first. The log is in the array's folder (events.jsonl, one JSON object a line) and is bounded: the oldest
+/// events are dropped when it exceeds two megabytes. With --json, one object with all events; with --json --follow, one object a line as
+/// events occur.
 ///
 /// Examples: `braid events --since 1h`, `braid events --follow --json`
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Go on with what happens from now on, until Ctrl-C
+    /// Continue with new events, until Ctrl-C
     #[arg(long, short)]
     follow: bool,
-    /// Only what is not older than this: 90s, 15m, 2h, 7d
+    /// Only events not older than this: 90s, 15m, 2h, 7d
     #[arg(long, value_parser = age, value_name = "AGE")]
     since: Option<Duration>,
-    /// No more than so many, the latest
+    /// The maximal number of events; the latest are shown
     #[arg(long, short = 'n', default_value_t = 100)]
     lines: usize,
 }
 
-/// Shows them.
+/// Prints the events.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let mut stream = Array::of(common.folder()).events()?;
     let mut events = stream.pending().await?;
@@ -62,13 +63,13 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     }
 }
 
-/// An event for people.
+/// Formats an event.
 fn line(event: &Event) -> String {
     let volume = event.volume.as_ref().map(|volume| format!("{volume}: ")).unwrap_or_default();
     format!("{}  {:<16}  {volume}{}\n", event.time, event.kind.name(), event.words)
 }
 
-/// An age as people write it.
+/// Parses an age.
 fn age(text: &str) -> Result<Duration, String> {
     let wrong = || format!("'{text}' is not an age: write a number and a unit, such as 90s, 15m, 2h or 7d");
     let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

@@ -1,4 +1,4 @@
-//! `--guard`: requests that are done only while a token is in an attribute.
+//! `--guard`: requests that are executed only while an attribute holds a fencing token.
 
 use crate::values::{attribute, name};
 use braid_admin::failure::{Exit, Failure};
@@ -11,21 +11,21 @@ pub struct Guard {
     token: u64,
 }
 
-/// What a request may be guarded by.
+/// The option of guarded requests.
 #[derive(clap::Args)]
 pub struct Guarding {
-    /// Only if this attribute of the same object holds this fencing token: 2.1=17. Else nothing is done, and the status is 5
+    /// Only if this attribute of the same object holds this fencing token: 2.1=17. Otherwise nothing is done, and the status is 5
     #[arg(long, value_name = "ATTRIBUTE=TOKEN", value_parser = guard)]
     guard: Option<Guard>,
 }
 
 impl Guarding {
-    /// Whether there is a guard.
+    /// True if a guard is given.
     pub fn any(&self) -> bool {
         self.guard.is_some()
     }
 
-    /// Has a request done of one command, if the guard lets it. Its answer is [`Done::command`] of the answers.
+    /// Sends a request with one command, and the guard if there is one. The answer of the command is at [`Done::command`].
     pub async fn send(&self, object: &Object, command: impl FnOnce(Request) -> Request) -> Result<Done, Failure> {
         let Some(Guard { name, token }) = self.guard else {
             return Ok(Done { answers: command(object.request()).send().await.map_err(of)?, command: 0 });
@@ -40,35 +40,35 @@ impl Guarding {
     }
 
     fn too_late(&self, found: &Value) -> Failure {
-        let Some(Guard { name: attribute, token }) = self.guard else { unreachable!("it is guarded") };
+        let Some(Guard { name: attribute, token }) = self.guard else { unreachable!("there is a guard") };
         let holds = match found.as_i64() {
             Some(other) => format!("{}", other as u64),
-            None if found.is_undefined() => "no token: nobody holds it".to_string(),
-            None => "something else than a token".to_string(),
+            None if found.is_undefined() => "no token: it is not held".to_string(),
+            None => "a value that is not a token".to_string(),
         };
         let message = format!("too late, nothing was done: attribute {} holds {holds}, not {token}", name(attribute));
         Failure { exit: Exit::TooLate, ..Failure::failed("too-late", message) }
     }
 }
 
-/// What a guarded request brought.
+/// The result of a guarded request.
 pub struct Done {
     /// All answers.
     pub answers: Answers,
-    /// Which is the command's own.
+    /// The index of the command's answer.
     pub command: usize,
 }
 
-/// It was one command that was asked for: it needs no number.
+/// The error without the number of the command, because there is only one.
 fn of(RequestError { error, .. }: RequestError) -> Failure {
     error.into()
 }
 
-/// Reads a guard.
+/// Parses a guard.
 fn guard(text: &str) -> Result<Guard, String> {
-    let wrong = || format!("'{text}' is no guard: write ATTRIBUTE=TOKEN, such as 2.1=17");
+    let wrong = || format!("'{text}' is not a guard: write ATTRIBUTE=TOKEN, such as 2.1=17");
     let (name, token) = text.split_once('=').ok_or_else(wrong)?;
-    // As values are written, too.
+    // The syntax of values is accepted, too.
     let token = token.strip_prefix("int:").unwrap_or(token);
     Ok(Guard { name: attribute(name)?, token: token.parse().map_err(|_| wrong())? })
 }

@@ -12,20 +12,20 @@ use std::process::ExitCode;
 
 /// Serve locks to the hosts of an array
 ///
-/// Volumes with the ordering server-lock or callback-lock need it: hosts ask it before they use a volume's blocks. `braid up` starts
-/// it by itself, and again when it dies; hosts find it by the array's folder. Its state, the file lockd0.state in that folder, is
-/// small: which hosts may hold locks. After it died, it waits for those to say what they hold, or has the monitor shut them out, and
-/// only then grants new locks.
+/// Volumes with ordering server-lock or callback-lock need it: hosts request locks from it before they access the volume's blocks. `braid
+/// up` starts it automatically, and restarts it if it dies; hosts find it by the array's folder. Its state, the file lockd0.state in that
+/// folder, is small: the hosts that may hold locks. After a crash it waits until those hosts have reported their locks, or has the
+/// monitor fence them, and only then grants new locks.
 ///
-/// Ends with Ctrl-C or SIGTERM. Whoever can reach the address can take locks: keep it to networks that you trust.
+/// Ends with Ctrl-C or SIGTERM. Every program that can reach the address can take locks: restrict it to trusted networks.
 ///
 /// Example: `braid lockd --array /srv/a --listen 10.0.0.5:7100`
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Which of the array's lock servers; see `braid up --lock-servers`
+    /// The number of the lock server; see `braid up --lock-servers`
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     id: u16,
-    /// Where to listen: HOST:PORT, port 0 for any free one, or unix:PATH
+    /// The address to listen on: HOST:PORT, with port 0 for any free port, or unix:PATH
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: Address,
     /// Die with this process, which must be the parent

@@ -1,4 +1,4 @@
-//! One file for each command: its arguments, its help, what it does.
+//! The commands, one file for each: its arguments, its help, and its output.
 
 mod attr;
 mod completions;
@@ -29,9 +29,9 @@ use std::process::ExitCode;
 
 /// A shared storage array without a controller.
 ///
-/// Storage devices sit on the network, and every host that uses them is its own RAID controller; the devices keep
-/// concurrent hosts apart. `braid up` brings up a whole array on this machine, with a volume that any NBD client
-/// (nbdcopy, qemu, fio, nbdfuse) can use, through as many servers at once as you like.
+/// Storage devices are on the network, and every host that uses them is its own RAID controller; the devices provide concurrency control
+/// between hosts. `braid up` starts a whole array on this machine, with a volume that any NBD client (nbdcopy, qemu, fio, nbdfuse) can use,
+/// through any number of servers at once.
 #[derive(Parser)]
 #[command(name = "braid", version, max_term_width = 100, after_long_help = TOUR)]
 struct Cli {
@@ -71,27 +71,27 @@ enum Command {
 
 const TOUR: &str = "\
 A first tour:
-  braid up                                   five devices, RAID 5, one volume; Ctrl-C ends it
-  nbdinfo nbd://127.0.0.1:10809/vol0         in another terminal: look at the volume
+  braid up                                   five devices, RAID 5, one volume; stop it with Ctrl-C
+  nbdinfo nbd://127.0.0.1:10809/vol0         in another terminal: show the volume
   nbdcopy some.img nbd://127.0.0.1:10809/vol0
-  braid status                               what runs, and how it is
-  braid events --follow                      what happens to it: devices that go and come, rebuilds, corruption
-  braid scrub vol0 --repair                  look for what has checksum errors, and repair it
-  braid object create 2                      an object on device 2, with bytes and attributes that change atomically
-  braid attr add 2:1 1.1 5                   `braid object --help` and `braid attr --help` say more
-  braid recipe lock run 2:1 2.1 -- ./one-at-a-time.sh   locks, queues, directories … : `braid recipe --help`
-  braid down                                 end it; `braid up` opens it again
+  braid status                               show its state
+  braid events --follow                      follow events: devices that go out and return, rebuilds, checksum errors
+  braid scrub vol0 --repair                  find checksum errors, and repair them
+  braid object create 2                      create an object on device 2, with bytes and atomic attributes
+  braid attr add 2:1 1.1 5                   see `braid object --help` and `braid attr --help`
+  braid recipe lock run 2:1 2.1 -- ./one-at-a-time.sh   locks, queues, directories … : see `braid recipe --help`
+  braid down                                 stop it; `braid up` starts it again
 
-Exit status: 0 done, 1 failed, 2 wrong usage, 3 not there or not reachable, 4 data lost or check failed.
+Exit status: 0 done, 1 failed, 2 wrong usage, 3 not found or unreachable, 4 data lost or check failed.
 Logs go to standard error; RUST_LOG=info or debug shows more.";
 
-/// Runs the command that `arguments` ask for.
+/// Runs the command in `arguments`.
 pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.collect();
     let cli = match parse(&arguments) {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() && asks_for_json(&arguments) => {
-            let failure = Failure::usage("usage", sentence(&error)).hint("`--help` after any command explains it");
+            let failure = Failure::usage("usage", sentence(&error)).hint("see `--help` after the command");
             return report::failure(&failure, true);
         }
         Err(error) => {

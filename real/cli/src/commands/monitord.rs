@@ -12,20 +12,20 @@ use std::time::Duration;
 
 /// Decide which devices are in the array
 ///
-/// Every array has one monitor. Devices serve only while it says that they may, so that all agree on which of them have everything
-/// that was written. It may be unavailable for some seconds and nobody notices; then the devices stop. `braid up` starts it by itself,
-/// and again when it dies; all others find it by the array's folder. Its state is the file monitor.state in that folder: keep it
-/// with the array, and never bring back an old copy.
+/// Every array has one monitor. Devices serve only while they have a lease from it, so that all agree on which of them are up to date. A
+/// monitor that is unavailable for a few seconds goes unnoticed; after that the devices stop serving. `braid up` starts it automatically,
+/// and restarts it if it dies; all others find it by the array's folder. Its state is the file monitor.state in that folder: keep it with
+/// the array, and never restore an old copy.
 ///
-/// Ends with Ctrl-C or SIGTERM. Whoever can reach the address can take part in the array: keep it to networks that you trust.
+/// Ends with Ctrl-C or SIGTERM. Every program that can reach the address can take part in the array: restrict it to trusted networks.
 ///
 /// Example: `braid monitord --array /srv/a --listen 10.0.0.5:7200`
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Where to listen: HOST:PORT, port 0 for any free one, or unix:PATH
+    /// The address to listen on: HOST:PORT, with port 0 for any free port, or unix:PATH
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: Address,
-    /// How long a device stays out until a spare takes its place [default: 10m]
+    /// How long a device must be out before a spare fills its slot [default: 10m]
     #[arg(long, value_name = "TIME", value_parser = braid_terminal::arguments::span)]
     spare_after: Option<Duration>,
     /// Die with this process, which must be the parent

@@ -1,4 +1,4 @@
-//! `braid nbd`: one more NBD server for a running array.
+//! `braid nbd`: an additional NBD server for a running array.
 
 use crate::report;
 use braid_admin::failure::Failure;
@@ -15,8 +15,8 @@ use std::process::ExitCode;
 
 /// Serve volumes of a running array to NBD clients
 ///
-/// A host of its own: it talks to the devices directly, and any number of servers may serve the same volumes at the same time.
-/// Volumes that are made later are served as well, unless --volume says which. Ends with Ctrl-C or SIGTERM, after the requests in
+/// The server is a host of its own: it talks to the devices directly, and any number of servers may serve the same volumes at the same
+/// time. Volumes that are created later are served as well, unless --volume is given. Ends with Ctrl-C or SIGTERM, after the requests in
 /// flight.
 ///
 /// Examples: `braid nbd --listen 127.0.0.1:10810`, `braid nbd --volume vol0 --listen unix:/tmp/vol0.sock`
@@ -25,7 +25,7 @@ pub struct Arguments {
     /// Serve this volume only; may be given more than once [default: all]
     #[arg(long = "volume", value_name = "NAME")]
     volumes: Vec<String>,
-    /// Where to listen: HOST:PORT, port 0 for any free one, or unix:PATH
+    /// The address to listen on: HOST:PORT, with port 0 for any free port, or unix:PATH
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: Address,
     /// Die with this process, which must be the parent
@@ -43,8 +43,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let description = folder.describe()?;
     for name in &arguments.volumes {
         if volumes::find(&description, name)?.attribute_volume {
-            let message =
-                format!("{name} is an attribute volume: it keeps attributes of objects, and no blocks to be served");
+            let message = format!("{name} is an attribute volume: it has no blocks that NBD could serve");
             return Err(Failure::usage("is-an-attribute-volume", message));
         }
     }
@@ -72,7 +71,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
                 "volumes": volumes.collect::<Vec<_>>(),
             })
         },
-        || served.iter().map(|(_, uri)| format!("{uri}\n")).collect::<String>() + "Ctrl-C ends it.\n",
+        || served.iter().map(|(_, uri)| format!("{uri}\n")).collect::<String>() + "Stop with Ctrl-C.\n",
     );
     tokio::select! {
         () = signals.asked_to_end() => {

@@ -1,4 +1,4 @@
-//! `braid object`: objects that hold bytes.
+//! `braid object`: objects with bytes and attributes.
 
 use crate::commands::guard::Guarding;
 use crate::values::{As, ObjectName, ObjectSpace, Written, next_part, text, to_json};
@@ -14,43 +14,43 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Make, list, read, write and remove objects that hold bytes and attributes
+/// Create, list, read, write and remove objects with bytes and attributes
 ///
-/// An object lies on one device, and has a number there: `2:17` is object 17 on device 2. It holds bytes, and attributes that change
-/// atomically (`braid attr`). Attribute volumes keep attributes only, of objects that are all there from the first.
+/// An object lies on one device, and has a number there: `2:17` is object 17 on device 2. It holds bytes, and attributes that are changed
+/// atomically (`braid attr`). Attribute volumes hold attributes only, and all their objects exist from the beginning.
 ///
-/// A VALUE is text, unless it begins with `int:` (a number, in eight bytes), `hex:`, `file:` (what is in that file), or is `-` (standard
-/// input). `text:` in front keeps a text that begins like one of these.
+/// A VALUE is text, unless it begins with `int:` (a number, in eight bytes), `hex:`, `file:` (the content of that file), or is `-`
+/// (standard input). `text:` in front marks the rest as text, whatever it begins with.
 #[derive(clap::Subcommand)]
 #[command(after_long_help = EXAMPLES)]
 pub enum Command {
-    /// Make an object, empty, and print its name
+    /// Create an empty object, and print its name
     Create(Create),
-    /// Remove objects, with all that they hold
+    /// Remove objects with their content
     Remove(Remove),
     /// List the objects of a device
     List(List),
     /// Read an object's bytes
     ///
-    /// To standard output, as they are, up to the object's end; `--as` and `--json` show them otherwise, up to 4 MiB.
+    /// Writes them to standard output, up to the object's end; `--as` and `--json` print them in another form, up to 4 MiB.
     Read(Read),
     /// Write bytes into an object
     ///
-    /// The object grows if need be; in between are zeros. Up to 256 KiB are written wholly or not at all, more in such parts, each of
-    /// which is guarded.
+    /// The object grows if necessary, with zeros in between. Up to 256 KiB are written atomically; longer values are written in parts of
+    /// that size, each of which is atomic and guarded.
     Write(Overwrite),
-    /// Write bytes at an object's end, and print where they begin
+    /// Write bytes at an object's end, and print their offset
     ///
-    /// Up to 512 KiB are written wholly or not at all, wherever the end is at that moment; more in such parts, between which others may
-    /// append, too. With --guard it is 256 KiB.
+    /// Up to 512 KiB are appended atomically, at the end of the object at that moment; longer values in parts of that size, between which
+    /// other programs may append, too. With --guard a part has 256 KiB.
     Append(Append),
-    /// Cut an object off, or have it grow by zeros that take no room
+    /// Truncate an object, or extend it with zeros that take no space
     Truncate(Truncate),
-    /// Show how long objects are
+    /// Show the lengths of objects
     Stat(Stat),
-    /// Wait until all that was answered is durable, which it is anyhow
+    /// Do nothing: acknowledged writes are already durable
     ///
-    /// For programs that are written for other stores. It fails if the object is not there, or its device does not answer.
+    /// For compatibility with other object stores. It fails if the object does not exist, or its device does not answer.
     Flush(Flush),
 }
 
@@ -58,19 +58,19 @@ const EXAMPLES: &str = "\
 Examples:
   braid object create 2                      prints 2:1, the new object
   braid object write 2:1 'hello, array'
-  braid object append 2:1 file:more.txt      prints where the bytes begin
+  braid object append 2:1 file:more.txt      prints the offset of the new bytes
   braid object read 2:1
   braid object list 2
   braid object append 2:11 'copied' --guard 2.1=$BRAID_TOKEN      in a command that `braid recipe lock run 2:11 1.1` runs
   braid object remove 2:1
 
-Exit status: 3 if the object or the device is not there, or the device does not answer; 4 if what it holds is damaged; 5 if the
-attribute of a --guard holds another token, so that nothing was done.";
+Exit status: 3 if the object or the device does not exist, or the device does not answer; 4 if the content is damaged; 5 if the
+attribute of a --guard holds another token: then nothing was done.";
 
-/// How long to try.
+/// The time limit of a command.
 #[derive(clap::Args)]
 pub struct Trying {
-    /// How long to try until a device answers: 5s, 1m
+    /// How long to wait for an answer of the device: 5s, 1m
     #[arg(long, value_name = "SPAN", value_parser = span, default_value = "30s")]
     pub timeout: Duration,
 }
@@ -83,7 +83,7 @@ impl Default for Trying {
 
 #[derive(clap::Args)]
 pub struct Create {
-    /// On which device, such as 2; or with which number there, such as 2:17
+    /// The device, such as 2; or the device and the object's number, such as 2:17
     #[arg(value_name = "PLACE[:NUMBER]", value_parser = new_object)]
     new: (ObjectSpace, Option<u64>),
     #[command(flatten)]
@@ -92,7 +92,7 @@ pub struct Create {
 
 #[derive(clap::Args)]
 pub struct Remove {
-    /// Which: DEVICE:NUMBER
+    /// The objects: DEVICE:NUMBER
     #[arg(value_name = "OBJECT", required = true)]
     objects: Vec<ObjectName>,
     #[command(flatten)]
@@ -101,12 +101,12 @@ pub struct Remove {
 
 #[derive(clap::Args)]
 pub struct List {
-    /// Of which device, such as 2
+    /// The device, such as 2
     place: ObjectSpace,
-    /// Only those behind this number
+    /// Only objects after this number
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     after: u64,
-    /// So many at most
+    /// The maximal number of objects
     #[arg(long, value_name = "COUNT")]
     limit: Option<u32>,
     #[command(flatten)]
@@ -115,15 +115,15 @@ pub struct List {
 
 #[derive(clap::Args)]
 pub struct Read {
-    /// Which: DEVICE:NUMBER
+    /// The object: DEVICE:NUMBER
     object: ObjectName,
-    /// From this byte on
+    /// The offset of the first byte
     #[arg(long, value_name = "BYTES", value_parser = size, default_value = "0")]
     offset: u64,
-    /// So many bytes at most [default: all]
+    /// The maximal number of bytes [default: all]
     #[arg(long, value_name = "BYTES", value_parser = size)]
     length: Option<u64>,
-    /// How to show them
+    /// The form of output
     #[arg(long = "as", value_name = "KIND", default_value = "raw")]
     shown: As,
     #[command(flatten)]
@@ -132,11 +132,11 @@ pub struct Read {
 
 #[derive(clap::Args)]
 pub struct Overwrite {
-    /// Which: DEVICE:NUMBER
+    /// The object: DEVICE:NUMBER
     object: ObjectName,
-    /// What: text, int:N, hex:DIGITS, file:PATH, or - for standard input
+    /// The bytes: text, int:N, hex:DIGITS, file:PATH, or - for standard input
     value: Written,
-    /// At this byte
+    /// The offset of the first byte
     #[arg(long, value_name = "BYTES", value_parser = size, default_value = "0")]
     offset: u64,
     #[command(flatten)]
@@ -147,9 +147,9 @@ pub struct Overwrite {
 
 #[derive(clap::Args)]
 pub struct Append {
-    /// Which: DEVICE:NUMBER
+    /// The object: DEVICE:NUMBER
     object: ObjectName,
-    /// What: text, int:N, hex:DIGITS, file:PATH, or - for standard input
+    /// The bytes: text, int:N, hex:DIGITS, file:PATH, or - for standard input
     value: Written,
     #[command(flatten)]
     guarding: Guarding,
@@ -159,9 +159,9 @@ pub struct Append {
 
 #[derive(clap::Args)]
 pub struct Truncate {
-    /// Which: DEVICE:NUMBER
+    /// The object: DEVICE:NUMBER
     object: ObjectName,
-    /// Its length from now on, such as 0 or 64KiB
+    /// The new length, such as 0 or 64KiB
     #[arg(value_parser = size)]
     length: u64,
     #[command(flatten)]
@@ -170,7 +170,7 @@ pub struct Truncate {
 
 #[derive(clap::Args)]
 pub struct Stat {
-    /// Which: DEVICE:NUMBER
+    /// The objects: DEVICE:NUMBER
     #[arg(value_name = "OBJECT", required = true)]
     objects: Vec<ObjectName>,
     #[command(flatten)]
@@ -179,20 +179,20 @@ pub struct Stat {
 
 #[derive(clap::Args)]
 pub struct Flush {
-    /// Which: DEVICE:NUMBER
+    /// The object: DEVICE:NUMBER
     object: ObjectName,
     #[command(flatten)]
     trying: Trying,
 }
 
-/// What is shown of an object otherwise than as it is.
+/// The most bytes that are printed in another form than raw.
 const SHOWN_MAX: u64 = 4 << 20;
-/// Bytes of one read, and of one write that is whole.
+/// Bytes of one read, and of one atomic write.
 const PART: usize = limits::OBJECT_IO_BYTES_MAX;
-/// Bytes of one append that is whole, if there is no guard, which takes a little room.
+/// Bytes of one atomic append without a guard, which takes some of the space.
 const APPEND: usize = limits::OBJECT_REQUEST_BYTES_MAX;
 
-/// Runs one of them.
+/// Runs one of the commands.
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
     let trying = match &command {
         Command::Create(Create { trying, .. })
@@ -212,7 +212,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
 }
 
 impl Trying {
-    /// A host for this one command.
+    /// A host for this command.
     pub async fn connect(&self, what: &str, common: &Common) -> Result<Array, Failure> {
         Ok(Array::connect(ArrayOptions::at(&common.array).name(what).deadline(self.timeout)).await?)
     }
@@ -319,7 +319,7 @@ async fn execute(command: Command, array: &Array, as_json: bool) -> Result<(), F
     Ok(())
 }
 
-/// An object to which something could not be written, behind so many bytes that were.
+/// The subject of a failure to write to an object, after `written` bytes were written.
 fn beyond(name: &ObjectName, written: u64) -> String {
     if written == 0 { name.to_string() } else { format!("{name}, after {written} bytes were written") }
 }
@@ -358,7 +358,7 @@ async fn read(object: &Object, arguments: &Read, as_json: bool) -> Result<(), Fa
             let part = left.min(PART as u64);
             let data = object.read(offset, part).await?;
             if out.write_all(&data).is_err() {
-                // A reader that has gone away is no failure.
+                // It is no failure if the reader has closed the pipe.
                 return Ok(());
             }
             (offset, left) = (offset.saturating_add(data.len() as u64), left - data.len() as u64);
@@ -370,10 +370,9 @@ async fn read(object: &Object, arguments: &Read, as_json: bool) -> Result<(), Fa
     }
     let data = object.read(offset, left.min(SHOWN_MAX + 1)).await?;
     if data.len() as u64 > SHOWN_MAX {
-        let message = "that are more than 4 MiB";
-        return Err(
-            Failure::usage("too-much", message).hint("--length takes a part; without --as and --json it is all")
-        );
+        let message = "more than 4 MiB can't be printed in this form";
+        return Err(Failure::usage("too-much", message)
+            .hint("read a part with --length; without --as and --json there is no limit"));
     }
     let value = Value::from(data);
     let shown = if as_json { String::new() } else { text(&value, Some(shown))? };

@@ -1,4 +1,4 @@
-//! `braid scrub`: goes through volumes, to find checksum errors before a block is needed.
+//! `braid scrub`: reads whole volumes, to find checksum errors before a block is needed.
 
 use braid_admin::device_condition::span;
 use braid_admin::scrub::{ScrubOptions, ScrubProgress, Scrubbed};
@@ -12,39 +12,39 @@ use serde_json::json;
 use std::cell::RefCell;
 use std::process::ExitCode;
 
-/// Go through volumes: are all blocks there, and does all redundancy match?
+/// Scrub volumes: read all blocks, and check checksums and redundancy
 ///
-/// Reads every block of every device, while the volumes are in use. What has checksum errors is found by its checksum; with --repair it is worked
-/// out from the rest of its stripe and written again. What can't be is named (volume, byte range), and stays readable around.
-/// Redundancy that does not match its data is named, and with --recompute computed anew from the data: which of the two was wrong,
-/// nobody can know. Without a volume: all that have redundancy, one after the other.
+/// Reads every block of every device, while the volumes are in use. With --repair, blocks with checksum errors are reconstructed from the
+/// rest of their stripe and rewritten. Blocks that can't be reconstructed are listed (volume, byte range); blocks around them stay
+/// readable. Redundancy that does not match its data is listed, and with --recompute computed anew from the data, because it is unknown
+/// which of the two was wrong. Without a volume, all redundant volumes are scrubbed, one after the other.
 ///
-/// A scrub that was interrupted goes on where it was when it is asked for again with the same options; --again begins anew. It keeps to
-/// the pace of `braid rebuild --rate`. Ends with status 4 if anything is amiss that was not repaired.
+/// An interrupted scrub continues where it was if it is started again with the same options; --again starts from the beginning. It
+/// observes the throttle of `braid rebuild --rate`. Ends with status 4 if a problem was found and not repaired.
 ///
 /// Examples: `braid scrub`, `braid scrub vol0 --repair`
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Which volume; all of them if none is named
+    /// The volume [default: all redundant volumes]
     volume: Option<String>,
-    /// Write again what is lost
+    /// Repair blocks with checksum errors
     #[arg(long)]
     repair: bool,
-    /// Compute redundancy anew that does not match
+    /// Compute redundancy anew where it does not match
     #[arg(long)]
     recompute: bool,
-    /// Begin anew, though the last scrub was interrupted
+    /// Start from the beginning, even if the last scrub was interrupted
     #[arg(long)]
     again: bool,
-    /// Look at so much at most, such as 50MiB/s of the volume; besides what `braid rebuild --rate` says
+    /// The maximal rate, such as 50MiB/s of the volume; in addition to that of `braid rebuild --rate`
     #[arg(long, value_parser = braid_terminal::arguments::rate)]
     rate: Option<u64>,
 }
 
-/// Ranges that are named to people.
+/// Ranges that are listed in text output.
 const NAMED: usize = 16;
 
-/// Goes through them, and says what was found.
+/// Scrubs the volumes, and prints the findings.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let Arguments { volume, repair, recompute, again, rate: bytes_per_second } = arguments;
     let options = ScrubOptions { repair, recompute, again, bytes_per_second };
@@ -71,7 +71,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     }))
 }
 
-/// A progress bar for each volume, one after the other.
+/// Shows a progress bar for each volume, one after the other.
 #[derive(Default)]
 struct Bars(RefCell<Option<(String, ProgressBar)>>);
 
@@ -118,7 +118,7 @@ fn text(one: &Scrubbed) -> String {
     let rate = format_size((bytes as f64 / one.took.as_secs_f64().max(0.001)) as u64);
     let took = span(one.took);
     let from = if one.from > 0 { format!(", from stripe {} on", one.from) } else { String::new() };
-    let mut text = format!("{name}: {} looked at in {took} ({rate}/s){from}: ", format_size(bytes));
+    let mut text = format!("{name}: {} read in {took} ({rate}/s){from}: ", format_size(bytes));
     text += &format!("{}\n", one.words());
     let ranges = |ranges: &[ByteRange]| {
         let named = ranges
@@ -129,20 +129,20 @@ fn text(one: &Scrubbed) -> String {
         named.collect::<String>() + &if more > 0 { format!("  and {more} more\n") } else { String::new() }
     };
     if !record.lost.is_empty() {
-        text += &format!("{name}: lost for good, until they are written anew:\n{}", ranges(&record.lost));
+        text += &format!("{name}: lost for good, until they are overwritten:\n{}", ranges(&record.lost));
     }
     if !found.mismatches.is_empty() {
         text += &format!(
-            "{name}: redundancy does not match (--recompute computes it anew from the data):\n{}",
+            "{name}: redundancy does not match (use --recompute to compute it anew from the data):\n{}",
             ranges(&found.mismatches)
         );
     }
     if found.lost > found.repaired && !record.repair {
-        text += &format!("{name}: `braid scrub {name} --repair` writes again what can be worked out\n");
+        text += &format!("{name}: run `braid scrub {name} --repair` to repair the blocks that can be reconstructed\n");
     }
     if one.interrupted {
         text += &format!(
-            "{name}: interrupted after stripe {} of {}; the same command goes on from there\n",
+            "{name}: interrupted after stripe {} of {}; the same command continues from there\n",
             record.next_stripe, record.stripes
         );
     }
@@ -176,14 +176,14 @@ mod tests {
         let record = ScrubRecord { next_stripe: 10, stripes: 10, ..ScrubRecord::default() };
         let sound = scrubbed(record.clone(), false);
         assert!(sound.is_sound());
-        assert_eq!(text(&sound), "vol0: 1.2 MiB looked at in 2 s (640 KiB/s): nothing amiss\n");
+        assert_eq!(text(&sound), "vol0: 1.2 MiB read in 2 s (640 KiB/s): no problems found\n");
         let range = |offset| ByteRange { offset, length: 4096 };
         let found = ScrubFindings { lost: 2, mismatched: 1, mismatches: vec![range(0)], ..record.found.clone() };
         let amiss = scrubbed(ScrubRecord { lost: vec![range(4096)], found, ..record }, true);
         let text = super::text(&amiss);
         assert!(!amiss.is_sound());
         for words in
-            ["2 blocks had checksum errors", "bytes 4096 to 8191", "--repair", "--recompute", "goes on from there"]
+            ["2 blocks had checksum errors", "bytes 4096 to 8191", "--repair", "--recompute", "continues from there"]
         {
             assert!(text.contains(words), "{words}: {text}");
         }

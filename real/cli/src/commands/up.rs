@@ -1,4 +1,4 @@
-//! `braid up`: brings up a whole array on this machine, and keeps it up.
+//! `braid up`: starts a whole array on this machine, and keeps it running.
 
 use crate::report;
 use braid_admin::creation::{CreateOptions, LockAcquisition};
@@ -19,62 +19,63 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Bring up an array on this machine: make or reopen it, run its monitor and devices, serve its volumes
+/// Start an array on this machine: create or open it, run its monitor and devices, serve its volumes
 ///
-/// The first time it makes the array: sparse files in a folder, and a volume on them. Later it opens what is there; then
-/// options need not be given again, and must not differ. Devices that die are started again, and so is the monitor. Ctrl-C, SIGTERM or `braid down` ends it.
+/// The first invocation creates the array: sparse files in a folder, with a volume. Later invocations
+/// open it; then options need not be repeated, and must not differ. The monitor and devices are
+/// restarted if they die. Stop it with Ctrl-C, SIGTERM or `braid down`.
 ///
 /// Examples:
 ///   braid up                                       5 devices of 8 GiB, RAID 5, volume vol0
 ///   braid up --dir /srv/a --devices 3 --size 100G  3 devices, RAID 5 2+1
 ///   braid up --layout raid1:2 --devices 2 --volume db:4GiB --volume logs:1GiB
-///   braid up --port 0 --json                       free ports, one line for programs once it is ready
+///   braid up --port 0 --json                       any free port, one line of JSON once it is ready
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Arguments {
     /// The array's folder [default: --array]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// How many devices [default: 5]
+    /// The number of devices [default: 5]
     #[arg(long, value_name = "N")]
     devices: Option<u16>,
     /// Raw size of each device; files are sparse [default: 8GiB]
     #[arg(long, value_parser = size)]
     size: Option<u64>,
-    /// raid5:4+1, raid1:2, raid0:5, … [default: RAID 5 over all devices]
+    /// The layout of volumes: raid5:4+1, raid1:2, raid0:5, … [default: RAID 5 over all devices]
     #[arg(long)]
     layout: Option<Scheme>,
     /// Stripe unit, 4KiB to 1MiB [default: 64KiB]
     #[arg(long, value_parser = size, value_name = "SIZE")]
     unit: Option<u64>,
-    /// A volume and its usable size; may be given more than once [default: vol0, which takes all but a sixteenth]
+    /// A volume and its usable size; may be given more than once [default: vol0, with all space except a sixteenth]
     #[arg(long = "volume", value_name = "NAME:SIZE", value_parser = named_size)]
     volumes: Vec<(String, u64)>,
-    /// Lock servers that share the work, where a volume's ordering needs any [default: 1]
+    /// The number of lock servers, for volumes whose ordering needs them [default: 1]
     #[arg(long, value_name = "N")]
     lock_servers: Option<u16>,
-    /// How hosts get locks at several of them: one after the other, or all at once with a time-out [default: ordered]
+    /// How hosts acquire locks from several lock servers: one after the other, or all at once with a time-out [default: ordered]
     #[arg(long, value_parser = lock_acquisition(), value_name = "HOW")]
     lock_acquisition: Option<LockAcquisition>,
-    /// How long a device or host may be silent until the others go on without it, 1s to 60s [default: 4s]
+    /// The lease: how long a device or host may be silent before the others continue without it, 1s to 60s [default: 4s]
     #[arg(long, value_name = "TIME", value_parser = lease)]
     lease: Option<Duration>,
-    /// Port for NBD clients on 127.0.0.1; 0 takes any free one
+    /// The port for NBD clients on 127.0.0.1; 0 for any free port
     #[arg(long, default_value_t = 10809)]
     port: u16,
-    /// Come up though devices can't be served, as far as the others can do without them
+    /// Start without devices that can't be served, as far as the others can serve without them
     #[arg(long)]
     degraded: bool,
-    /// How long a device stays out until a spare takes its place: 30s, 10m [default: 10m]
+    /// How long a device must be out before a spare fills its slot: 30s, 10m [default: 10m]
     #[arg(long, value_name = "TIME", value_parser = braid_terminal::arguments::span)]
     spare_after: Option<Duration>,
-    /// Memory in which each device keeps what its objects hold, 64MiB or more; what is beyond is read when it is asked for [default: 128MiB]
+    /// Memory in which each device caches objects' content, 64MiB or more; the rest is read from disk on demand [default: 128MiB]
     #[arg(long, value_name = "SIZE", value_parser = super::device::object_memory)]
     object_memory: Option<u64>,
     /// Run the monitor and each device in a process of its own (the default)
     #[arg(long, conflicts_with = "in_process")]
     processes: bool,
-    /// Run them in this process, in one thread with the host: less to pay for each request, one core for all
+    /// Run them in this process, in one thread with the host: less overhead per request, but one core for all
     #[arg(long)]
     in_process: bool,
     /// Die with this process, which must be the parent
@@ -90,8 +91,8 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let mut signals = Signals::catch()?;
     let folder = match &arguments.dir {
         Some(_) if common.array_named => {
-            let message = "--dir and --array are two names for the same: the array's folder";
-            return Err(Failure::usage("usage", message).hint("give one of them"));
+            let message = "--dir and --array both name the array's folder";
+            return Err(Failure::usage("usage", message).hint("use one of them"));
         }
         Some(dir) => ArrayFolder::at(dir),
         None => common.folder(),
@@ -117,9 +118,9 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     Ok(ExitCode::SUCCESS)
 }
 
-/// The volumes that NBD clients can use, and where.
+/// The volumes that NBD clients can use, with their URIs.
 fn served<'a>(ready: &'a Ready) -> impl Iterator<Item = (&'a VolumeEntry, String)> {
-    // An attribute volume is served to programs, not over NBD.
+    // Attribute volumes have no blocks that NBD could serve.
     let volumes = ready
         .description
         .volumes
@@ -128,7 +129,7 @@ fn served<'a>(ready: &'a Ready) -> impl Iterator<Item = (&'a VolumeEntry, String
     volumes.map(|volume| (volume, uri(ready.address, &volume.name)))
 }
 
-/// What `braid up` says once it is ready.
+/// The announcement as JSON.
 fn json_of(ready: &Ready) -> serde_json::Value {
     let volumes = served(ready).map(|(volume, nbd)| json!({"name": volume.name, "size": volume.bytes, "nbd": nbd}));
     let devices = ready.running.devices.iter().map(|device| {
@@ -145,7 +146,7 @@ fn json_of(ready: &Ready) -> serde_json::Value {
     })
 }
 
-/// The same for people.
+/// The announcement as text.
 fn text_of(ready: &Ready) -> String {
     let dir = ready.folder.dir().display();
     let layout = &ready.description.creation.layout;
@@ -160,7 +161,7 @@ fn text_of(ready: &Ready) -> String {
     if let Some((volume, nbd)) = served(ready).next() {
         text += &what_to_try(&volume.name, &nbd, &dir.to_string());
     }
-    text += "\nCtrl-C ends it; `braid up` opens it again.\n";
+    text += "\nStop it with Ctrl-C; `braid up` starts it again.\n";
     text
 }
 
@@ -184,12 +185,14 @@ A file system on it, without kernel modules (as root):
     )
 }
 
-/// Reads how locks are got; shells complete it.
+/// Parses how locks are acquired, with completion in shells.
 fn lock_acquisition() -> impl TypedValueParser<Value = LockAcquisition> {
     let value = |how: LockAcquisition| {
         let help = match how {
             LockAcquisition::Ordered => "One server after the other",
-            LockAcquisition::Timeout => "All at once; who can't have all in time gives them back and tries again",
+            LockAcquisition::Timeout => {
+                "All at once; if some are not granted in time, all are released and requested again"
+            }
         };
         PossibleValue::new(how.name()).help(help)
     };
@@ -200,12 +203,13 @@ fn lock_acquisition() -> impl TypedValueParser<Value = LockAcquisition> {
     })
 }
 
-/// Which leases there can be is said where the array is made.
+/// Parses a lease; its limits are checked when the array is created.
 fn lease(text: &str) -> Result<Duration, String> {
     match text.strip_suffix("ms").map(str::parse) {
         Some(Ok(millis)) => Ok(Duration::from_millis(millis)),
-        _ => braid_terminal::arguments::span(text)
-            .map_err(|_| "a lease is 1s to 60s: write 4s, for instance".to_string()),
+        _ => {
+            braid_terminal::arguments::span(text).map_err(|_| "a lease is 1s to 60s: write 4s, for example".to_string())
+        }
     }
 }
 

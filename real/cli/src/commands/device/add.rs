@@ -11,34 +11,35 @@ use std::process::ExitCode;
 
 /// Add a device to a running array, or a spare
 ///
-/// Makes a disk (a sparse file, or a raw disk that is overwritten), and enters it. `braid up` starts it at once, and again whenever it starts. No
-/// volume changes: new ones lie on it, too, and `braid volume migrate` moves others there. A spare holds nothing: it takes the slot
-/// of the first device that stays out for so long that it will hardly come back (`braid up --spare-after`).
+/// Creates a disk (a sparse file, or a raw disk that is overwritten), and adds it. `braid up` runs it
+/// from then on. Existing volumes do not change: new ones lie on it, too, and `braid volume migrate`
+/// moves existing ones to it. A spare holds no data: it fills the slot of the first device that stays
+/// out for so long that it will hardly return (`braid up --spare-after`).
 ///
 /// Examples:
 ///   braid device add                                  a file in the array's folder, as large as the other devices
-///   braid device add /dev/sdx --domain shelf-2        a raw disk that fails together with those of shelf-2
+///   braid device add /dev/sdx --domain shelf-2        a raw disk in the failure domain shelf-2
 ///   braid device add --spare --size 16GiB
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Arguments {
     /// The file or disk [default: a new file in the array's folder]
     path: Option<PathBuf>,
-    /// Its raw size [default: of a raw disk, all; of a file, as the array was created]
+    /// Its raw size [default: the whole of a raw disk; for a file, the size of the array's creation]
     #[arg(long, value_parser = size)]
     size: Option<u64>,
-    /// What fails together with it: no two units of a stripe are on devices of one domain [default: itself]
+    /// Its failure domain: no two units of a stripe lie on devices of one domain [default: a domain of its own]
     #[arg(long, conflicts_with = "spare")]
     domain: Option<String>,
-    /// Let it stand by for a device that stays out
+    /// Add it as a spare, for a device that stays out
     #[arg(long)]
     spare: bool,
-    /// Use a file or disk that is there already, whatever it holds
+    /// Overwrite an existing file or disk
     #[arg(long)]
     overwrite: bool,
 }
 
-/// Adds it.
+/// Adds the device.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let Arguments { path, size, domain, spare, overwrite } = arguments;
     let array = Array::of(common.folder());
@@ -58,7 +59,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
             let (path, size) = (path.display(), format_size(disk.size));
             match id {
                 Some(id) => format!("device {id} is in: {path}, {size}\n"),
-                None => format!("spare {} stands by: {path}, {size}\n", disk.disk),
+                None => format!("spare {} is ready: {path}, {size}\n", disk.disk),
             }
         },
     );

@@ -10,18 +10,18 @@ use std::process::ExitCode;
 
 /// Read every block that a device holds, and verify its checksum
 ///
-/// Opens the device as a start would (recovering it if it was killed), so it must not be in use. Damaged blocks are named by
-/// object and block; `braid volume check` tells what that means for a volume. Ends with status 4 if any is damaged.
+/// Opens the device as a start would (with recovery if it was killed), so it must not be in use. Damaged blocks are listed by object and
+/// block; `braid volume check` shows their effect on a volume. Ends with status 4 if any block is damaged.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The file or disk
     file: PathBuf,
 }
 
-/// Damaged blocks that are named.
+/// Damaged blocks that are listed.
 const NAMED: usize = 16;
 
-/// Reads all, and says what was found.
+/// Reads all blocks, and prints the result.
 pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let device = DeviceFile::open(&arguments.file, Default::default())?;
     let bar = output::progress(0, "blocks");

@@ -14,28 +14,28 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Make a device: a sparse file, or a raw disk that is overwritten
+/// Create a device: a sparse file, or a raw disk that is overwritten
 ///
 /// Example: `braid device create /srv/d5.braid --size 100GiB --array-id $(uuidgen) --id 5`
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The file or disk
     file: PathBuf,
-    /// Its raw size; of this, some is for its journal and headers
+    /// Its raw size, including journal and headers
     #[arg(long, value_parser = size)]
     size: u64,
-    /// The array that it is to belong to
+    /// The array that it will belong to
     #[arg(long, value_parser = array_id, value_name = "UUID")]
     array_id: ArrayId,
     /// Its number in that array
     #[arg(long, value_name = "NUMBER")]
     id: u16,
-    /// Use a file or disk that is there already, whatever it holds
+    /// Overwrite an existing file or disk
     #[arg(long)]
     overwrite: bool,
 }
 
-/// Makes it.
+/// Creates the device.
 pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let Arguments { file, size, array_id: array, id, overwrite } = arguments;
     creation::check_multiple("--size", size)?;

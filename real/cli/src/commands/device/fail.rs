@@ -8,42 +8,47 @@ use std::process::ExitCode;
 
 /// Take a device out, and keep it out
 ///
-/// The others do without it, and remember what it misses. Refused if they can't: while a volume lacks another device already, or has no redundancy.
-/// Nothing that lies on it is touched: `braid device readmit` lets it come back, and it is resynchronised.
+/// The others serve without it, and record what it misses. Refused if they can't: while a volume lacks another device already, or has no
+/// redundancy. Data on it is not touched: `braid device readmit` allows it to return, and it is resynchronised.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Its number
+    /// The number of the device
     device: u16,
 }
 
-/// Let a device come back that was taken out
+/// Allow a device that was taken out to return
 ///
-/// It is resynchronised, and is in again then. If its disk was to be replaced, and the other one has not come yet, it comes back with the
-/// disk that it had.
+/// It is resynchronised, and then it is in. If its disk was to be replaced, and the new disk has not been connected yet, it returns with
+/// its previous disk.
 #[derive(clap::Args)]
 pub struct ReadmitArguments {
-    /// Its number
+    /// The number of the device
     device: u16,
-    /// Wait until it has everything
+    /// Wait until it is resynchronised
     #[arg(long)]
     wait: bool,
 }
 
-/// Takes it out.
+/// Takes the device out.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let id = arguments.device;
     Array::of(common.folder()).fail_device(id).await?;
-    say(common, id, ReportedState::Out, format!("device {id} is out: `braid device readmit {id}` lets it come back\n"));
+    say(
+        common,
+        id,
+        ReportedState::Out,
+        format!("device {id} is out: allow it to return with `braid device readmit {id}`\n"),
+    );
     Ok(ExitCode::SUCCESS)
 }
 
-/// Lets it come back.
+/// Allows the device to return.
 pub async fn readmit(arguments: ReadmitArguments, common: &Common) -> Result<ExitCode, Failure> {
     let ReadmitArguments { device: id, wait } = arguments;
     let member_state = Array::of(common.folder()).readmit_device(id, wait).await?;
     let text = match member_state {
         ReportedState::In => format!("device {id} is in\n"),
-        _ => format!("device {id} is back, and is being resynchronised: `braid status` shows how far\n"),
+        _ => format!("device {id} is back, and is being resynchronised: `braid status` shows the progress\n"),
     };
     say(common, id, member_state, text);
     Ok(ExitCode::SUCCESS)

@@ -9,16 +9,16 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Show what a device says of itself: its array, number, and how it is laid out
+/// Show the metadata of a device: its array, its number, and the structure of its store
 ///
-/// Reads only; the device must not be in use.
+/// Only reads; the device must not be in use.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The file or disk
     file: PathBuf,
 }
 
-/// Shows it.
+/// Prints the metadata.
 pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let device = DeviceFile::open_to_look(&arguments.file)?;
     let superblock = device.superblock();

@@ -10,15 +10,15 @@ use braid_terminal::output::{self, table};
 use serde_json::json;
 use std::process::ExitCode;
 
-/// List the devices of an array and its spares: how they stand, their disks and files, which volumes lie there
+/// List the devices of an array and its spares: their states, disks, files and volumes
 #[derive(clap::Args)]
 pub struct Arguments {}
 
-/// Lists them.
+/// Prints the list.
 pub fn run(_: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let folder = common.folder();
     let (description, running) = (folder.describe()?, folder.running()?);
-    // What a monitor said that runs no more is past.
+    // The report of a monitor that no longer runs is obsolete.
     let monitor = folder.monitor(&Moment::now())?.filter(|_| running.is_some());
     let reports = monitor.map(|monitor| monitor.report.devices).unwrap_or_default();
     let report = |entry: &DeviceEntry| reports.iter().find(|report| report.id == entry.id);
@@ -69,7 +69,7 @@ pub fn run(_: Arguments, common: &Common) -> Result<ExitCode, Failure> {
             for spare in &description.spares {
                 let (size, disk, file) =
                     (format_size(spare.size), spare.disk.to_string(), spare.file.display().to_string());
-                rows.push(words(["spare", "stands by", &size, &disk, "", &file]));
+                rows.push(words(["spare", "ready", &size, &disk, "", &file]));
             }
             table(&rows)
         },
@@ -77,7 +77,7 @@ pub fn run(_: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// How a device stands, in words.
+/// The state of a device as text.
 pub fn member_state(entry: &DeviceEntry, report: Option<&DeviceReport>) -> String {
     match (entry.state, report) {
         (DeviceState::Adding, _) => "being added".to_string(),
@@ -88,7 +88,7 @@ pub fn member_state(entry: &DeviceEntry, report: Option<&DeviceReport>) -> Strin
                 DeviceReport { awaits: Some(_), .. } => ", awaits its new disk",
                 DeviceReport { leaves_to: Some(_), .. } => ", to be replaced",
                 DeviceReport { held: true, .. } => ", taken out",
-                DeviceReport { join_refused: Some(_), .. } => ", not let in",
+                DeviceReport { join_refused: Some(_), .. } => ", refused",
                 _ => "",
             };
             format!("{}{more}", report.member_state.name())

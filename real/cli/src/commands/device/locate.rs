@@ -15,9 +15,10 @@ use std::process::ExitCode;
 
 /// Show what lies on a device, or on which devices bytes of a volume lie
 ///
-/// A volume lies on its devices in units, one row of units after the other; a stripe is one row over neighbours of the volume's ring. Of each volume
-/// that lies on the device this tells the device's place on the ring, how much of the device it takes, and the first bytes of the volume that it
-/// holds: the rest follows in the same way, and `--volume V --offset B` tells it of any byte.
+/// A volume lies on its devices in rows of units; a stripe is a row over adjacent devices of the
+/// volume's ring. For each volume on the device, this shows the device's position on the ring, the
+/// space used on the device, and the first bytes of the volume that lie on it: the rest follows the
+/// same pattern, and `--volume V --offset B` locates any byte.
 ///
 /// Examples:
 ///   braid device locate 3
@@ -25,27 +26,27 @@ use std::process::ExitCode;
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Arguments {
-    /// The device's number
+    /// The number of the device
     #[arg(required_unless_present = "volume", conflicts_with_all = ["volume", "offset"])]
     device: Option<u16>,
-    /// A volume
+    /// The volume
     #[arg(long, requires = "offset")]
     volume: Option<String>,
-    /// A byte of the volume: 0, 1GiB, 4096
+    /// An offset in the volume: 0, 1GiB, 4096
     #[arg(long, requires = "volume", value_parser = size)]
     offset: Option<u64>,
 }
 
-/// Stripes whose units are named.
+/// Stripes whose units are listed.
 const STRIPES_NAMED: u64 = 3;
 
-/// Shows it.
+/// Prints the locations.
 pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let description = common.folder().describe()?;
     match (arguments.device, arguments.volume, arguments.offset) {
         (Some(id), ..) => device(id, &description, common)?,
         (None, Some(name), Some(offset)) => bytes(&name, offset, &description, common)?,
-        _ => unreachable!("the parser wants one or the other"),
+        _ => unreachable!("the parser demands one or the other"),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -95,7 +96,7 @@ fn device(id: u16, description: &ArrayDescription, common: &Common) -> Result<()
                 line("process", format!("{pid}, at {}", address.unwrap_or("no address"))),
             ]);
             if lies.is_empty() {
-                text += "\nno volume lies there\n";
+                text += "\nno volume lies on it\n";
             }
             lies.iter().for_each(|lie| text += &lie.text());
             text
@@ -104,15 +105,15 @@ fn device(id: u16, description: &ArrayDescription, common: &Common) -> Result<()
     Ok(())
 }
 
-/// What of a volume lies on a device.
+/// The part of a volume on a device.
 struct Located<'a> {
     name: &'a str,
     volume: VolumeDescription,
-    /// It moves there, and may not all have been copied.
+    /// True if the volume is migrating to the device, so that the copy may be incomplete.
     moving: bool,
     position: usize,
     bytes: u64,
-    /// Of the first stripes: the first byte of the volume, how many, and what they are.
+    /// For the first stripes: the first byte of the volume, the length, and the kind of unit.
     units: Vec<(u64, u64, &'static str)>,
 }
 
@@ -169,10 +170,11 @@ impl<'a> Located<'a> {
 
     fn text(&self) -> String {
         let Located { name, volume, moving, position, bytes, units } = self;
-        let (of, moving) = (volume.devices.len(), if *moving { ", where it moves to" } else { "" });
+        let (of, moving) = (volume.devices.len(), if *moving { ", as target of a migration" } else { "" });
         let (scheme, bytes) = (volume.layout.scheme(), format_size(*bytes));
-        let mut text =
-            format!("\nvolume {name}: {scheme}, place {position} of {of} on its ring{moving}, {bytes} of the device\n");
+        let mut text = format!(
+            "\nvolume {name}: {scheme}, position {position} of {of} on its ring{moving}, {bytes} of the device\n"
+        );
         for (offset, length, what) in units {
             text += &format!("  {what} bytes {offset} to {}\n", offset + length - 1);
         }
@@ -183,7 +185,7 @@ impl<'a> Located<'a> {
 fn bytes(name: &str, offset: u64, description: &ArrayDescription, common: &Common) -> Result<(), Failure> {
     let volume = volumes::describe(volumes::find(description, name)?)?;
     if offset >= volume.bytes {
-        let message = format!("volume '{name}' has {} bytes: there is no byte {offset}", volume.bytes);
+        let message = format!("volume '{name}' has {} bytes, so offset {offset} is beyond its end", volume.bytes);
         return Err(Failure::usage("bad-offset", message));
     }
     let block = BLOCK_BYTES as u64;

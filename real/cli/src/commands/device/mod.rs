@@ -1,4 +1,4 @@
-//! `braid device`: the devices of an array come, go, and get other disks; and single devices are made, served, shown and checked.
+//! `braid device`: adding, removing and replacing devices of an array; creating, serving, inspecting and checking single devices.
 
 mod add;
 mod check;
@@ -17,16 +17,19 @@ use braid_base::units::format_size;
 use braid_terminal::Common;
 use std::process::ExitCode;
 
-/// Add, replace and remove devices of an array, see what lies on them; make, serve and check single devices
+/// Add, replace and remove devices of an array, show what lies on them; create, serve and check
+/// single devices
 ///
-/// A device is a slot of the array, with a number, that a disk fills: a file or a raw disk. Volumes lie on slots. When a disk dies, another one
-/// takes its slot, and the others bring it what it has to have, while the volumes stay in use:
+/// A device is a slot of the array, with a number; a disk fills the slot: a file or a raw disk.
+/// Volumes lie on slots. When a disk fails, another one fills its slot, and is rebuilt from the
+/// others while the volumes stay in use:
 ///
-///   braid device replace 3                  a new file of the array's folder takes the place of device 3's disk
-///   braid device add --spare                a disk that will do so by itself, next time
-///   braid device locate 3                   what lies on device 3
+///   braid device replace 3                  replace device 3's disk by a new file in the array's folder
+///   braid device add --spare                add a disk that will replace the next failed one automatically
+///   braid device locate 3                   show what lies on device 3
 ///
-/// `braid up` makes and serves the devices of an array by itself: `create` and `serve` are for devices on other machines.
+/// `braid up` creates and serves the devices of an array itself: `create` and `serve` are for devices
+/// on other machines.
 #[derive(clap::Subcommand)]
 #[command(verbatim_doc_comment)]
 pub enum Command {
@@ -43,7 +46,7 @@ pub enum Command {
     Check(check::Arguments),
 }
 
-/// Runs one of them.
+/// Runs one of the commands.
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
     match command {
         Command::Add(arguments) => add::run(arguments, common).await,
@@ -62,12 +65,12 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
 
 fn array_id(text: &str) -> Result<ArrayId, String> {
     braid_control::parse_array_id(text)
-        .ok_or_else(|| format!("'{text}' is not a UUID; `braid status` shows the array's"))
+        .ok_or_else(|| format!("'{text}' is not a UUID; `braid status` shows that of the array"))
 }
 
-/// Reads how much memory a device has for what its objects hold: enough for what one request may need at once, but for the most scattered.
+/// Parses the size of a device's cache for objects' content: at least what one request may need, except for the most scattered requests.
 pub fn object_memory(text: &str) -> Result<u64, String> {
     const LEAST: u64 = 64 << 20;
     let bytes = braid_terminal::arguments::size(text)?;
-    if bytes < LEAST { Err(format!("a device needs {} at least", format_size(LEAST))) } else { Ok(bytes) }
+    if bytes < LEAST { Err(format!("a device needs at least {}", format_size(LEAST))) } else { Ok(bytes) }
 }

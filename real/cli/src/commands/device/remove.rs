@@ -7,25 +7,25 @@ use std::process::ExitCode;
 
 /// Remove a device, or a spare, from a running array
 ///
-/// Refused while a volume lies there: `braid volume migrate` moves it away first. Its file stays, and can be removed then. The number is not used
-/// again.
+/// Refused while a volume lies on it: move the volume with `braid volume migrate` first. The file of the device is not deleted. The
+/// number is not used again.
 ///
-/// Examples: `braid device remove 5`, or with the name of a spare's disk or its file: `braid device remove spare.braid`
+/// Examples: `braid device remove 5`, or with a spare's disk or file: `braid device remove spare.braid`
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// A device's number; or a spare: its file, or the name of its disk
+    /// The number of a device; or a spare, by its file or the name of its disk
     #[arg(value_name = "DEVICE-or-SPARE")]
     which: String,
 }
 
-/// Removes it.
+/// Removes the device.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let which = arguments.which;
     let path = Array::of(common.folder()).remove_device(&which).await?;
     output::print(
         common.json,
         || json!({"schema": 2, "removed": which, "file": path}),
-        || format!("{which} is gone from the array; its file stays: {}\n", path.display()),
+        || format!("{which} was removed from the array; its file was not deleted: {}\n", path.display()),
     );
     Ok(ExitCode::SUCCESS)
 }

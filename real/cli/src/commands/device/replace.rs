@@ -10,42 +10,45 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Give a device another disk, and have it brought everything
+/// Replace the disk of a device, and rebuild it
 ///
-/// The new disk is an empty one: a sparse file that is made, a raw disk that is overwritten, or a spare. The old disk, if it still serves, goes on
-/// until the array can do without it. Then the device is started on the new one, and hosts bring it what lies on the device, while all volumes stay in
-/// use. `braid status` shows how far that is; it goes on without this command. The old file stays as it is.
+/// The new disk is empty: a sparse file that is created, a raw disk that is overwritten, or a spare.
+/// The old disk, if it still serves, stays in use until the others can serve without it. Then the
+/// device is started on the new disk, and hosts rebuild its content, while all volumes stay in use.
+/// The rebuild continues without this command; `braid status` shows its progress. The old file is not
+/// changed.
 ///
 /// Examples:
-///   braid device replace 3                            by a new file in the array's folder
-///   braid device replace 3 /dev/sdx --overwrite       by a raw disk, whatever it holds
-///   braid device replace 3 --with-spare --wait        by a spare, and wait until it has everything
+///   braid device replace 3                            with a new file in the array's folder
+///   braid device replace 3 /dev/sdx --overwrite       with a raw disk, which is overwritten
+///   braid device replace 3 --with-spare --wait        with a spare, and wait until it is rebuilt
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Arguments {
-    /// The device's number
+    /// The number of the device
     device: u16,
-    /// The file or disk [default: a new file in the array's folder]
+    /// The new file or disk [default: a new file in the array's folder]
     #[arg(conflicts_with = "with_spare")]
     path: Option<PathBuf>,
-    /// Take the smallest spare that is large enough
+    /// Use the smallest spare that is large enough
     #[arg(long)]
     with_spare: bool,
-    /// Its raw size [default: of a raw disk, all; of a file, that of the disk before]
+    /// Its raw size [default: the whole of a raw disk; for a file, the size of the previous disk]
     #[arg(long, value_parser = size, conflicts_with = "with_spare")]
     size: Option<u64>,
-    /// Use a file or disk that is there already, whatever it holds
+    /// Overwrite an existing file or disk
     #[arg(long, conflicts_with = "with_spare")]
     overwrite: bool,
-    /// What lies there may be lost, where nothing makes up for it: of volumes without redundancy, and, if the device is dead, of stripes that lie on other dead devices, too
+    /// Accept the loss of data that can't be reconstructed: of volumes without redundancy, and, if the device is dead, of stripes that
+    /// also lie on other dead devices
     #[arg(long)]
     lose: bool,
-    /// Wait until it has everything
+    /// Wait until it is rebuilt
     #[arg(long)]
     wait: bool,
 }
 
-/// Replaces it.
+/// Replaces the disk.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let Arguments { device: id, path, with_spare, size, overwrite, lose, wait } = arguments;
     let array = Array::of(common.folder());
@@ -61,9 +64,9 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         || {
             let (path, size) = (path.display(), format_size(disk.size));
             match member_state {
-                ReportedState::In => format!("device {id} is in, with all it had: {path}, {size}\n"),
+                ReportedState::In => format!("device {id} is in, and rebuilt: {path}, {size}\n"),
                 _ => format!(
-                    "device {id} has another disk: {path}, {size}\nit is being brought what lies there: `braid status` shows how far\n"
+                    "device {id} has another disk: {path}, {size}\nit is being rebuilt: `braid status` shows the progress\n"
                 ),
             }
         },

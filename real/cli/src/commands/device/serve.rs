@@ -1,4 +1,4 @@
-//! `braid device serve`: the daemon of one device.
+//! `braid device serve`: the device daemon.
 
 use super::array_id;
 use crate::report;
@@ -17,28 +17,28 @@ use std::process::ExitCode;
 
 /// Serve a device to the hosts of its array
 ///
-/// It serves while the array's monitor says that it may: `braid monitord`.
-/// Prints where it listens once it serves. Ends with Ctrl-C or SIGTERM; being killed loses nothing that was acknowledged.
-/// Whoever can reach the address can read and write the device: keep it to networks that you trust.
+/// The device serves while it has a lease from the array's monitor (`braid monitord`).
+/// Prints its address once it serves. Ends with Ctrl-C or SIGTERM; no acknowledged write is lost if it is killed.
+/// Every program that can reach the address can read and write the device: restrict it to trusted networks.
 ///
 /// Example: `braid device serve /srv/d5.braid --listen 10.0.0.5:7005 --monitor 10.0.0.5:7200`
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The file or disk
     file: PathBuf,
-    /// Where to listen: HOST:PORT, port 0 for any free one, or unix:PATH
+    /// The address to listen on: HOST:PORT, with port 0 for any free port, or unix:PATH
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: Address,
-    /// Refuse it unless it belongs to this array
+    /// Fail unless it belongs to this array
     #[arg(long, value_parser = array_id, value_name = "UUID")]
     array_id: Option<ArrayId>,
-    /// Refuse it unless it is this device of its array
+    /// Fail unless it is this device of its array
     #[arg(long, value_name = "NUMBER")]
     id: Option<u16>,
-    /// Where the array's monitor listens [default: as the folder of --array says]
+    /// The address of the array's monitor [default: from the array's folder]
     #[arg(long, value_name = "ADDR")]
     monitor: Option<Address>,
-    /// Memory in which it keeps what its objects hold, 64MiB or more; what is beyond is read when it is asked for [default: 128MiB]
+    /// Memory in which it caches objects' content, 64MiB or more; the rest is read from disk on demand [default: 128MiB]
     #[arg(long, value_name = "SIZE", value_parser = super::object_memory)]
     object_memory: Option<u64>,
     /// Die with this process, which must be the parent
@@ -55,11 +55,8 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let expected = Expected { array: arguments.array_id, id: arguments.id.map(DeviceId) };
     let device = DeviceFile::open(&arguments.file, expected)?;
     if device.is_unassigned() {
-        return Err(Failure::usage(
-            "no-id",
-            "the file was made for any slot that takes it, and has not been served yet",
-        )
-        .hint("say which device it is to be with --id"));
+        return Err(Failure::usage("no-id", "the file was created for any slot, and has not been served yet")
+            .hint("choose its device number with --id"));
     }
     let superblock = *device.superblock();
     let serving = |address: &Address| {
@@ -76,18 +73,23 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     Ok(ExitCode::SUCCESS)
 }
 
-/// The folder that says where the monitor is.
+/// The folder with the monitor's address.
 fn monitor_folder(common: &Common, array: ArrayId) -> Result<ArrayFolder, Failure> {
     let folder = common.folder();
     let found = folder.describe().map_err(|error| {
         Failure::from(error)
-            .of("the device must know where the array's monitor is")
-            .hint("say it with --monitor HOST:PORT, or name the array's folder with --array")
+            .of("the address of the array's monitor is unknown")
+            .hint("give it with --monitor HOST:PORT, or name the array's folder with --array")
     })?;
     if found.array != array {
-        let message =
-            format!("the device belongs to array {array}, not to {} in {}", found.array, folder.dir().display());
-        return Err(Failure::failed("wrong-array", message).hint("--array names the array's folder; or give --monitor"));
+        let message = format!(
+            "the device belongs to array {array}, but the array in {1} is {0}",
+            found.array,
+            folder.dir().display()
+        );
+        return Err(
+            Failure::failed("wrong-array", message).hint("name its array's folder with --array; or use --monitor")
+        );
     }
     Ok(folder)
 }

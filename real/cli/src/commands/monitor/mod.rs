@@ -1,4 +1,4 @@
-//! `braid monitor`: what an operator does about the array's monitor.
+//! `braid monitor`: operations on the array's monitor.
 
 mod recover;
 
@@ -6,13 +6,13 @@ use super::Common;
 use braid_admin::failure::Failure;
 use std::process::ExitCode;
 
-/// Look after the array's monitor, which decides which devices are in
+/// Recover the state of the array's monitor, which decides which devices are in
 #[derive(clap::Subcommand)]
 pub enum Command {
     Recover(recover::Arguments),
 }
 
-/// Runs one of them.
+/// Runs one of the commands.
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
     match command {
         Command::Recover(arguments) => recover::run(arguments, common),

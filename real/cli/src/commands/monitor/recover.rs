@@ -11,40 +11,42 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Make the monitor's state anew from what the devices know, if it is lost or is an old copy
+/// Recreate the monitor's state from the devices, if it is lost or outdated
 ///
-/// The state (monitor.state in the array's folder) says which devices have everything that was written. Each device keeps the last
-/// membership that it adopted; the newest of these is the one to go on from, once every device has been read. So the array must be down, and
-/// all devices are needed: one that is missing may have been written to after the others. All hosts that were there before are fenced:
-/// start `braid nbd` and the like again. The file `generations` is made anew, too, if it is missing.
+/// The state (monitor.state in the array's folder) records which devices are up to date. Each device
+/// stores the last membership that it adopted; recovery continues from the newest of these, after
+/// every device has been read. Therefore the array must be down, and all devices are needed: a
+/// missing device may have been written to after the others. All existing hosts are fenced: restart
+/// `braid nbd` and other programs. The file `generations` is recreated, too, if it is missing.
 ///
-/// --without does without a device whose disk is lost. What that device alone held is lost then, and its disk is not let in again, not
-/// even if it turns up: `braid device replace` gives the device another one, which is rebuilt.
+/// --without recovers without a device whose disk is lost. Data that this device alone holds is lost
+/// then, and its disk is refused from then on, even if it is found again: give the device another
+/// disk with `braid device replace`.
 ///
-/// If the whole folder is lost: device files have a copy of array.json, which `braid up` keeps up to date. --from takes the newest copy of the
-/// files that are named, and makes array.json and generations anew, too. A copy is refused if the devices have other volumes than it says. Raw
-/// disks have no copy.
+/// If the whole folder is lost: device files contain a copy of array.json, which `braid up` keeps up
+/// to date. --from uses the newest copy in the named files, and recreates array.json and generations.
+/// A copy is refused if the devices hold other volumes than it describes. Raw disks have no copy.
 ///
 /// Examples:
-///   braid monitor recover --dry-run        what the devices say, and what would be done
-///   braid monitor recover                  do it; then `braid up`
-///   braid monitor recover --without d3     the disk of device 3 is gone for good
-///   braid monitor recover --array /srv/new --from /disks/*.braid    the array's folder is gone
+///   braid monitor recover --dry-run        show what the devices say, and what would be done
+///   braid monitor recover                  recover; then run `braid up`
+///   braid monitor recover --without d3     recover without device 3, whose disk is lost for good
+///   braid monitor recover --array /srv/new --from /disks/*.braid    the array's folder is lost
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Arguments {
-    /// Show what would be done, and change nothing
+    /// Show what would be done, without changing anything
     #[arg(long)]
     dry_run: bool,
-    /// Do without this device; may be given more than once
+    /// Recover without this device; may be given more than once
     #[arg(long, value_name = "DEVICE", value_parser = device)]
     without: Vec<u16>,
-    /// Make array.json anew, too, from the copies that these device files have: name the files of all devices
+    /// Also recreate array.json from the copies in these device files: name the files of all devices
     #[arg(long, value_name = "FILE", num_args = 1..)]
     from: Vec<PathBuf>,
 }
 
-/// Makes it anew.
+/// Recreates the state.
 pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let Arguments { dry_run, without, from } = arguments;
     let options =
@@ -56,7 +58,7 @@ pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What was found, and done.
+/// The output of a recovery.
 struct View<'a> {
     folder: &'a ArrayFolder,
     description: &'a ArrayDescription,
@@ -105,42 +107,42 @@ impl View<'_> {
         let row = |facts: &DeviceFacts| {
             let said = match (&facts.facts, facts.lives_by()) {
                 (Err(failure), _) => failure.message.clone(),
-                (Ok(_), Some(epoch)) if epoch.0 > 0 => format!("lives by epoch {}", epoch.0),
-                _ => "has never been in use".to_string(),
+                (Ok(_), Some(epoch)) if epoch.0 > 0 => format!("is at epoch {}", epoch.0),
+                _ => "has never served".to_string(),
             };
             vec![format!("device {}", facts.id), self.member_state(facts.id).to_string(), said]
         };
         let mut text = table(&self.plan.devices.iter().map(row).collect::<Vec<_>>());
         let (newest, epoch) = (self.plan.record.newest, self.plan.record.membership().epoch);
         let dir = self.folder.dir().display();
-        text += &format!(
-            "\nThe newest membership is that of epoch {}. The monitor goes on from it with epoch {}.\n",
-            newest.0, epoch.0
-        );
+        text +=
+            &format!("\nThe newest membership has epoch {}. The monitor continues with epoch {}.\n", newest.0, epoch.0);
         text += &format!("All hosts up to {} are fenced.\n", self.plan.last_generation);
         if self.restores_description {
             let volumes: Vec<&str> = self.description.volumes.iter().map(|volume| volume.name.as_str()).collect();
-            text +=
-                &format!("array.json is lost: by its newest copy the array has the volumes {}.\n", volumes.join(", "));
+            text += &format!(
+                "array.json is lost: according to its newest copy the array has the volumes {}.\n",
+                volumes.join(", ")
+            );
         }
         for device in &self.plan.record.left_out {
             text += &format!(
-                "Device {device} is done without: `braid device replace {}` once the array is up.\n",
+                "Device {device} is left out: replace it with `braid device replace {}` once the array is up.\n",
                 device.0
             );
         }
         text += &match self.dry_run {
             true => "Nothing was changed.\n".to_string(),
-            false => format!("The monitor's state has been made anew: `braid up --dir {dir}` starts the array.\n"),
+            false => format!("The monitor's state was recreated: start the array with `braid up --dir {dir}`.\n"),
         };
         text
     }
 }
 
-/// Reads a device's number, with or without its letter.
+/// Parses the number of a device, with or without `d`.
 fn device(text: &str) -> Result<u16, String> {
     let digits = text.strip_prefix('d').unwrap_or(text);
-    digits.parse().map_err(|_| format!("'{text}' is no device: write its number, such as 3 or d3"))
+    digits.parse().map_err(|_| format!("'{text}' is not a device: write its number, such as 3 or d3"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Following devices until they are in.
+//! Follows the resynchronisation of devices until they are in.
 
 use braid_admin::device_condition::{DeviceCondition, Healing, span};
 use braid_admin::failure::{Exit, Failure};
@@ -14,31 +14,31 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// How often is looked.
+/// The interval of snapshots.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// A device that goes out while it is followed may take so long to come back.
+/// How long a followed device may be out before it is given up.
 const OUT_MAX: Duration = Duration::from_secs(60);
-/// Ranges that are named to people.
+/// Ranges that are listed in text output.
 const NAMED: usize = 16;
 
 /// A device that is followed.
 struct Followed {
     bar: ProgressBar,
     begun: Instant,
-    /// It has another disk than before.
+    /// True if its disk is new.
     rebuild: bool,
-    /// How far it was at the first look that could tell.
+    /// Its progress when it was first known.
     first: Option<Healing>,
     last: Healing,
-    /// Since when nothing is brought to it, since it is out.
+    /// Since when it is out, so that it is not being resynchronised.
     out: Option<Instant>,
     /// When it was in.
     ended: Option<Instant>,
-    /// By volume.
+    /// Lost ranges by volume.
     lost: BTreeMap<u64, Vec<ByteRange>>,
 }
 
-/// Follows one device, or all that lack something.
+/// Follows one device, or all that are being resynchronised.
 pub async fn run(mut reader: SnapshotReader, only: Option<DeviceId>, as_json: bool) -> Result<ExitCode, Failure> {
     let mut signals = Signals::catch()?;
     let bars = MultiProgress::new();
@@ -51,10 +51,9 @@ pub async fn run(mut reader: SnapshotReader, only: Option<DeviceId>, as_json: bo
             one.take(*id, &look);
         }
         if let Some(id) = followed.iter().find(|(_, one)| one.has_gone()).map(|(id, _)| *id) {
-            let message = format!("device {id} has gone out, and did not come back for {}", span(OUT_MAX));
-            break Err(
-                Failure::unreachable("device-out", message).hint("`braid status` shows why; what it has, it keeps")
-            );
+            let message = format!("device {id} went out, and did not return within {}", span(OUT_MAX));
+            break Err(Failure::unreachable("device-out", message)
+                .hint("its progress is kept; `braid status` shows why it is out"));
         }
         if followed.values().all(|one| one.ended.is_some()) {
             break Ok(());
@@ -62,13 +61,13 @@ pub async fn run(mut reader: SnapshotReader, only: Option<DeviceId>, as_json: bo
         tokio::select! {
             () = tokio::time::sleep(LOOK_EVERY) => {}
             () = signals.asked_to_end() => {
-                let message = "not followed any longer: the rebuild goes on without this command";
-                break Err(Failure::failed("interrupted", message).hint("`braid rebuild` follows it again"));
+                let message = "interrupted: the rebuild continues without this command";
+                break Err(Failure::failed("interrupted", message).hint("follow it again with `braid rebuild`"));
             }
         }
         look = reader.look().await?;
         if only.is_none() {
-            // Others may have come.
+            // Other devices may have returned meanwhile.
             for (id, condition) in look.lacking().filter(|(_, condition)| condition.healing().is_some()) {
                 let rebuild = matches!(condition, DeviceCondition::Rebuilding(_));
                 followed.entry(id).or_insert_with(|| Followed::new(&bars, rebuild)).ended = None;
@@ -89,7 +88,7 @@ pub async fn run(mut reader: SnapshotReader, only: Option<DeviceId>, as_json: bo
     Ok(if lost { ExitCode::from(Exit::DataLost as u8) } else { ExitCode::SUCCESS })
 }
 
-/// Takes up what is to be followed; refuses if there is nothing.
+/// Determines the devices to follow; fails if there are none.
 fn begin(
     look: &ArraySnapshot,
     only: Option<DeviceId>,
@@ -118,10 +117,10 @@ fn begin(
     }
     let nothing = |message: String| Failure::failed("nothing-to-rebuild", message);
     Err(match (only, idle.is_empty()) {
-        (Some(id), true) => nothing(format!("nothing to rebuild: device {id} lacks nothing")),
-        (None, true) => nothing("nothing to rebuild: no device lacks anything".to_string()),
+        (Some(id), true) => nothing(format!("nothing to rebuild: device {id} is up to date")),
+        (None, true) => nothing("nothing to rebuild: all devices are up to date".to_string()),
         (_, false) => nothing(format!("nothing to rebuild now: {}", idle.join("; "))).hint(
-            "a device that is out catches up by itself when it is back; `braid device replace` gives it another disk",
+            "a device that is out is resynchronised when it returns; `braid device replace` gives it another disk",
         ),
     })
 }
@@ -140,7 +139,7 @@ impl Followed {
         }
     }
 
-    /// Takes in what was found.
+    /// Takes the device's state from a snapshot.
     fn take(&mut self, id: DeviceId, look: &ArraySnapshot) {
         let condition = look.condition(id);
         for help in look
@@ -169,7 +168,7 @@ impl Followed {
             DeviceCondition::Healthy | DeviceCondition::DiskErrors { .. } | DeviceCondition::Silent => {
                 self.ended.get_or_insert_with(Instant::now);
                 if self.first.is_none() {
-                    // It was in before anybody could tell how far it was.
+                    // It was in before its progress was known.
                     let healed = look.member_state(id).and_then(|report| report.healing.as_ref());
                     let done = healed.map_or(0, |healed| healed.done);
                     self.first = Some(Healing { left: Some(done), ..Healing::default() });
@@ -187,7 +186,7 @@ impl Followed {
         self.out.is_some_and(|since| since.elapsed() > OUT_MAX)
     }
 
-    /// Bytes that were brought while it was followed.
+    /// Bytes restored while it was followed.
     fn brought(&self) -> u64 {
         self.first.as_ref().and_then(|first| first.left).unwrap_or(0)
     }
@@ -214,12 +213,12 @@ impl Followed {
 
     fn text(&self, id: DeviceId, names: &BTreeMap<u64, &str>) -> String {
         let rate = (self.brought() as f64 / self.took().as_secs_f64().max(0.001)) as u64;
-        let what = if self.rebuild { "is rebuilt, and in" } else { "has caught up, and is in" };
+        let what = if self.rebuild { "is rebuilt, and in" } else { "is resynchronised, and in" };
         let (brought, took, rate) = (format_size(self.brought()), span(self.took()), format_size(rate));
         let mut text = format!("device {id} {what}: {brought} in {took} while it was followed ({rate}/s)\n");
         if self.last.lost > 0 {
             text += &format!(
-                "{} blocks could not be worked out, since others of their rows had checksum errors:\n",
+                "{} blocks could not be reconstructed, because other blocks of their rows had checksum errors:\n",
                 self.last.lost
             );
             for (volume, ranges) in &self.lost {
@@ -228,7 +227,7 @@ impl Followed {
                     text += &format!("  {name}: bytes {} to {}\n", range.offset, range.offset + range.length - 1);
                 }
             }
-            text += "they can't be read until they are written anew; all else can\n";
+            text += "they can't be read until they are overwritten; all other blocks can\n";
         }
         text
     }

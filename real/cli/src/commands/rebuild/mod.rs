@@ -1,4 +1,4 @@
-//! `braid rebuild`: follows devices that are resynchronised, and says how fast that is to go.
+//! `braid rebuild`: follows the resynchronisation of devices, and sets the recovery throttle.
 
 mod follow;
 
@@ -14,12 +14,12 @@ use braid_terminal::output;
 use serde_json::json;
 use std::process::ExitCode;
 
-/// Follow devices that are being rebuilt or catch up, or say how fast that is to go
+/// Follow devices that are being rebuilt or resynchronised, or set the recovery throttle
 ///
-/// Rebuilding begins by itself when a device has another disk (`braid device replace`, or a spare), and catching up when one comes
-/// back; hosts do it, while users go on. This command shows how far it is until all devices are in, and then says what was
-/// brought, how long it took, and what is lost, if anything is. Ending it does not end the rebuild. Status 4 if something is lost;
-/// 1 (nothing-to-rebuild) if there is nothing to follow.
+/// A rebuild begins automatically when a device has another disk (`braid device replace`, or a spare), and a resynchronisation when a
+/// device returns; hosts do the work while volumes stay in use. This command shows the progress until all devices are in, and then the
+/// amount restored, the time taken, and lost ranges, if any. Interrupting it does not interrupt the rebuild. Status 4 if data is lost; 1
+/// (nothing-to-rebuild) if there is nothing to follow.
 ///
 /// Examples: `braid rebuild`, `braid rebuild --rate 50MiB/s`, `braid rebuild --share 10%`, `braid rebuild pause`, `braid rebuild status --json`
 #[derive(clap::Args)]
@@ -27,29 +27,29 @@ use std::process::ExitCode;
 pub struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Follow this one only: its number
+    /// Follow only the device of this number
     #[arg(value_parser = device)]
     device: Option<DeviceId>,
-    /// Don't follow, but have each device be brought this much at most, such as 50MiB/s; none: no limit
+    /// Instead of following, limit the rate per device, such as 50MiB/s; none: no limit
     #[arg(long, value_parser = braid_terminal::arguments::rate, conflicts_with = "device")]
     rate: Option<u64>,
-    /// Don't follow, but have hosts heal for such a part of the time while users would feel it, such as 30%; 100%: give way to nobody;
-    /// usual: what is usual
+    /// Instead of following, set the share of the time for recovery while users are active, such as 30%; 100%: do not yield to users;
+    /// usual: the default
     #[arg(long, value_parser = share, conflicts_with = "device")]
     share: Option<u8>,
 }
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Show how far it is, once
+    /// Show the progress once
     Status,
-    /// Have it wait; scrubs, too
+    /// Pause it, and scrubs
     Pause,
-    /// Have it go on
+    /// Resume it
     Resume,
 }
 
-/// Does what was asked for.
+/// Runs the command.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let folder = common.folder();
     let limit = |throttle: &mut ThrottleReport| {
@@ -78,13 +78,13 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     }
 }
 
-/// Changes the pace, from what it is.
+/// Changes the recovery throttle.
 async fn set_pace(common: &Common, change: impl FnOnce(&mut ThrottleReport)) -> Result<ExitCode, Failure> {
     let PaceChange { before, throttle } = Array::of(common.folder()).set_pace(change).await?;
     output::print(
         common.json,
         || json!({"schema": 2, "throttle": throttle, "before": before}),
-        || format!("devices are healed, and volumes scrubbed: {}\n", throttle_words(&throttle)),
+        || format!("recovery throttle: {}\n", throttle_words(&throttle)),
     );
     Ok(ExitCode::SUCCESS)
 }
@@ -105,12 +105,12 @@ fn text(look: &ArraySnapshot) -> String {
     let mut text: String =
         look.lacking().map(|(id, condition)| format!("device {id}: {}\n", condition.words())).collect();
     if text.is_empty() {
-        text += "nothing to rebuild: no device lacks anything\n";
+        text += "nothing to rebuild: all devices are up to date\n";
     }
     text + &format!("pace: {}\n", throttle_words(&look.throttle()))
 }
 
-/// A share in per cent; zero is what is usual.
+/// Parses a share in per cent; zero stands for the default.
 fn share(text: &str) -> Result<u8, String> {
     let number = text.strip_suffix('%').unwrap_or(text).trim();
     match (text, number.parse()) {

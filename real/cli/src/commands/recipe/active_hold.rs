@@ -1,5 +1,5 @@
-//! Running a command while something is held, which is renewed in time. The command is ended when that can't be, before anybody else can have it; and
-//! when this program is asked to end, before it is given back.
+//! An active hold: runs a command while something is held, and renews the hold in time. If it can't be renewed, the command is ended before
+//! another process can take over; if this program is asked to end, the command is ended before the hold is released.
 
 use super::failure;
 use super::running::{Running, status_of, status_of_signal};
@@ -22,39 +22,38 @@ pub enum ActiveHold {
     Lock(Grant),
     /// The turn of a ticket.
     Turn(Turn),
-    /// The lead.
+    /// The leadership.
     Lead(Leadership),
     /// An item of a queue.
     Item(Item),
 }
 
-/// An item of a queue, claimed.
+/// A claimed item of a queue.
 pub struct Item {
-    /// Which queue. Its lease is that of the claim.
+    /// The queue, whose lease is that of the claim.
     pub queue: Queue,
-    /// The claim.
     pub claimed: Claimed,
-    /// When it was asked for.
+    /// When the claim was requested.
     pub sent: Time,
 }
 
-/// How a command came to its end.
+/// How a command has ended.
 pub enum Ended {
     /// By itself.
     Itself(ExitStatus),
-    /// This program was asked to end by this signal, and has ended it.
+    /// This program was asked to end by this signal, and has ended the command.
     AskedToEnd(Signal),
-    /// What was held could not be renewed; it was ended.
+    /// The hold could not be renewed, and the command was ended.
     Lost(Failure),
 }
 
-/// How long a command may take to end when it is asked to, before it is made to.
+/// How long a command may take to end after it was asked to, before it is killed.
 const END_WAIT: Duration = Duration::from_secs(5);
-/// How long to wait before a renewal that had no answer, or found no room, is tried again.
+/// The wait before a renewal without an answer is retried.
 const RENEW_PAUSE: Duration = Duration::from_millis(50);
 
 impl ActiveHold {
-    /// Runs a command as long as this is held, then gives it back. The command finds the fencing token in `BRAID_TOKEN`.
+    /// Runs a command while this is held, then releases it. The command finds the fencing token in `BRAID_TOKEN`.
     pub async fn run(mut self, space: &Space, words: &[OsString]) -> Result<ExitCode, Failure> {
         let mut signals = Signals::catch()?;
         let mut running = match Running::start(words, &[("BRAID_TOKEN", self.token().to_string())], false) {
@@ -73,7 +72,7 @@ impl ActiveHold {
         Ok(status)
     }
 
-    /// Keeps it until the command has ended, by itself or because it had to.
+    /// Renews the hold until the command has ended.
     pub async fn supervise(
         &mut self,
         space: &Space,
@@ -99,12 +98,12 @@ impl ActiveHold {
         }
     }
 
-    /// How long the command may take to end. It is to be killed, and what was held given back, before that is others'.
+    /// How long the command may take to end: it must be killed, and the hold released, before the lease expires.
     fn end_wait(&self) -> Duration {
         END_WAIT.min(self.sure_for() * 9 / 10)
     }
 
-    /// Gives it back, if the device answers before it is others' anyhow.
+    /// Releases the hold, if the device answers before the lease expires anyhow.
     pub async fn give_back(self, space: &Space, signals: &mut Signals) -> Result<(), Failure> {
         let most = self.sure_for();
         let outcome = tokio::select! {
@@ -112,9 +111,9 @@ impl ActiveHold {
             _ = signals.which() => Err(silent()),
         };
         match outcome {
-            // The command has ended as it has, whoever hears of that.
+            // The command's status is reported, whether or not the release succeeded.
             Err(failure) if failure.exit == Exit::Unreachable => {
-                tracing::warn!("it could not be given back, and is free after its lease: {failure}");
+                tracing::warn!("it could not be released, and is free when its lease expires: {failure}");
                 Ok(())
             }
             outcome => outcome,
@@ -144,7 +143,7 @@ impl ActiveHold {
             ActiveHold::Lock(grant) => grant.sure_until(),
             ActiveHold::Turn(turn) => turn.sure_until(),
             ActiveHold::Lead(leadership) => leadership.sure_until(),
-            // Clocks may run that much faster than this one.
+            // Other processes' clocks may run faster by this much.
             ActiveHold::Item(item) => item.sent.after(item.queue.lease - item.queue.lease / 16),
         }
     }
@@ -153,14 +152,14 @@ impl ActiveHold {
         self.sure_until().since(now())
     }
 
-    /// Until when it must be renewed, so that there is time to end the command before anybody else can have it.
+    /// The deadline of the renewal, which leaves time to end the command before another process can take over.
     fn renew_by(&self) -> Time {
         let (from, until) = (self.renew_at(), self.sure_until());
         let to_end = END_WAIT.min(until.since(from) / 3);
         from.after(until.since(from).saturating_sub(to_end))
     }
 
-    /// Renews it when it is time.
+    /// Renews the hold when it is due.
     async fn renew_in_time(&self, space: &Space) -> Result<ActiveHold, Failure> {
         tokio::time::sleep(self.renew_at().since(now())).await;
         let renewed = async {
@@ -175,12 +174,13 @@ impl ActiveHold {
         };
         let outcome = tokio::time::timeout(self.renew_by().since(now()), renewed).await;
         outcome.unwrap_or_else(|_| {
-            let message = "it could not be renewed in time, and others can have it soon: the command was ended";
-            Err(lost(message).hint("`braid status` shows which devices serve; a longer --lease has more patience"))
+            let message = "it could not be renewed in time, and others may soon acquire it: the command was ended";
+            Err(lost(message)
+                .hint("`braid status` shows which devices serve; a longer --lease tolerates longer interruptions"))
         })
     }
 
-    /// Keeps it for another lease.
+    /// Renews the hold for another lease.
     pub async fn renew(&self, space: &Space) -> Result<ActiveHold, Failure> {
         match self {
             ActiveHold::Lock(grant) => space.run(grant.renew()).await?.map(ActiveHold::Lock).map_err(of_lock),
@@ -210,7 +210,7 @@ impl ActiveHold {
     }
 }
 
-/// What a lock's error is to whoever typed the command.
+/// The failure for an error of a lock.
 pub fn of_lock(error: LockError) -> Failure {
     match error {
         LockError::RequestFailure(inner) => failure(inner),
@@ -220,7 +220,7 @@ pub fn of_lock(error: LockError) -> Failure {
     }
 }
 
-/// The same of a counter.
+/// The failure for an error of a counter.
 pub fn of_counter(error: CounterError) -> Failure {
     match error {
         CounterError::RequestFailure(inner) => failure(inner),
@@ -230,7 +230,7 @@ pub fn of_counter(error: CounterError) -> Failure {
     }
 }
 
-/// The same of the lead.
+/// The failure for an error of a leadership.
 pub fn of_lead(error: FailOverError) -> Failure {
     match error {
         FailOverError::RequestFailure(inner) => failure(inner),
@@ -250,14 +250,14 @@ fn lost(message: impl Into<String>) -> Failure {
 
 fn other_use(message: String) -> Failure {
     Failure::usage("other-use", message)
-        .hint("give each structure an object of its own; docs/recipes/README.md says which pages each uses")
+        .hint("give each structure an object of its own; docs/recipes/README.md lists the pages that each uses")
 }
 
 fn silent() -> Failure {
-    Failure::unreachable("timed-out", "the device has not answered yet")
+    Failure::unreachable("timed-out", "the device has not answered in time")
 }
 
-/// This moment, by the clock of leases.
+/// The current time, by the clock of leases.
 pub fn now() -> Time {
     braid_shell::now().time
 }

@@ -11,19 +11,19 @@ use std::process::ExitCode;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Give an object a name, if nothing has it
+    /// Insert a name for an object
     ///
-    /// Ends with status 1 if the name is there already.
+    /// Ends with status 1 if the name exists already.
     Insert(Insert),
-    /// Take a name away
+    /// Remove a name
     ///
-    /// Ends with status 3 if it is not there.
+    /// Ends with status 3 if the name does not exist.
     Remove(Remove),
-    /// Print what a name stands for
+    /// Look up a name
     ///
-    /// Ends with status 3 if it is not there.
+    /// Ends with status 3 if the name does not exist.
     LookUp(LookUp),
-    /// Print all names, and what they stand for
+    /// Print all names and their objects
     Names(In),
 }
 
@@ -33,7 +33,7 @@ pub struct Insert {
     place: In,
     /// The name: up to 255 bytes
     name: String,
-    /// The number that it is to stand for
+    /// The number of its object
     target: u64,
 }
 
@@ -43,7 +43,7 @@ pub struct Remove {
     place: In,
     /// The name
     name: String,
-    /// Only if it stands for this
+    /// Only if this is its object
     #[arg(long, value_name = "TARGET")]
     expect: Option<u64>,
 }
@@ -56,11 +56,11 @@ pub struct LookUp {
     name: String,
 }
 
-/// Names asked for at a time.
+/// Names per request.
 const PART: u32 = 256;
 
 impl Command {
-    /// Where it lies.
+    /// The object that holds the directory.
     pub fn place(&self) -> &In {
         match self {
             Command::Insert(Insert { place, .. })
@@ -70,7 +70,7 @@ impl Command {
         }
     }
 
-    /// Does it.
+    /// Runs the command.
     pub async fn execute(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
         let (space, directory) = (object.space(), Directory::new(id(object)));
         let absent = |name: &str| Failure::unreachable("no-such-name", format!("there is no name '{name}'"));
@@ -83,11 +83,11 @@ impl Command {
                         Ok(ExitCode::SUCCESS)
                     }
                     Changed::Exists(ObjectId(other)) => {
-                        let message = format!("the name '{name}' is there, and stands for {other}");
+                        let message = format!("the name '{name}' exists, with object {other}");
                         Err(Failure::failed("name-exists", message))
                     }
                     Changed::Full => Err(Failure::failed("directory-full", "too many names have the same hash")),
-                    other => unreachable!("an insertion ends otherwise than with {other:?}"),
+                    other => unreachable!("an insertion does not end with {other:?}"),
                 }
             }
             Command::Remove(Remove { name, expect, .. }) => {
@@ -99,9 +99,9 @@ impl Command {
                     }
                     Changed::Absent => Err(absent(name)),
                     Changed::Other(ObjectId(other)) => {
-                        Err(Failure::failed("other-target", format!("the name '{name}' stands for {other}")))
+                        Err(Failure::failed("other-target", format!("the name '{name}' has object {other}")))
                     }
-                    other => unreachable!("a removal ends otherwise than with {other:?}"),
+                    other => unreachable!("a removal does not end with {other:?}"),
                 }
             }
             Command::LookUp(LookUp { name, .. }) => {

@@ -10,10 +10,11 @@ use std::process::ExitCode;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Put a token into an attribute, unless a higher one is there
+    /// Store a fencing token in an attribute, unless a higher one is stored
     ///
-    /// Whoever holds a lock, a turn or the lead does so in each object elsewhere before it reads or writes there; from then on, what is guarded by a lower
-    /// token is refused (`--guard` of `braid object` and `braid attr`). Ends with status 5 if a higher one is there.
+    /// The holder of a lock, a turn or the leadership does this in each other object before it reads or writes there; from then on,
+    /// requests guarded by a lower token are refused (`--guard` of `braid object` and `braid attr`). Ends with status 5 if a higher token
+    /// is stored.
     Raise(Raise),
 }
 
@@ -21,7 +22,7 @@ pub enum Command {
 pub struct Raise {
     #[command(flatten)]
     place: In,
-    /// In which attribute: PAGE.NUMBER
+    /// The attribute: PAGE.NUMBER
     #[arg(value_parser = attribute_of_user)]
     attribute: AttributeName,
     /// The token, such as $BRAID_TOKEN
@@ -29,13 +30,13 @@ pub struct Raise {
 }
 
 impl Command {
-    /// Where it lies.
+    /// The object that holds the fence.
     pub fn place(&self) -> &In {
         let Command::Raise(Raise { place, .. }) = self;
         place
     }
 
-    /// Does it.
+    /// Runs the command.
     pub async fn execute(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
         let Command::Raise(Raise { attribute, token, .. }) = self;
         let fence = Fence { object: id(object), name: *attribute, token: *token };

@@ -18,41 +18,42 @@ use std::time::Duration;
 pub enum Lock {
     /// Run a command while holding the lock
     ///
-    /// The command finds the fencing token in BRAID_TOKEN: a number that grows with each holder. The attribute on the next page has that token as long as
-    /// the lock is held: `--guard` of `braid object` and `braid attr` compares it. If this program can't renew the lock in time, the command is
-    /// ended before others can have the lock.
+    /// The command finds the fencing token in BRAID_TOKEN: a number that increases with each holder. The attribute on the next page holds
+    /// that token while the lock is held: `--guard` of `braid object` and `braid attr` compares it. If this program can't renew the lock
+    /// in time, the command is ended before others can acquire the lock.
     #[command(after_long_help = STATUS)]
     Run(RunLock),
-    /// Show who holds the lock
+    /// Show the holders of the lock
     Show(Show),
 }
 
 #[derive(clap::Subcommand)]
 pub enum Counter {
-    /// Draw a ticket, and run a command when it is served
+    /// Draw a ticket, and run a command when its turn comes
     ///
-    /// The command finds its ticket in BRAID_TOKEN; the attribute two pages on has it as long as it is served. Who does not come when called, or dies while
-    /// it is served, is skipped after the lease. If this program can't renew the turn in time, the command is ended before that.
+    /// The command finds its ticket in BRAID_TOKEN; the attribute two pages on holds it during the turn. A ticket whose holder does not
+    /// appear, or dies during its turn, is skipped after the lease. If this program can't renew the turn in time, the command is ended
+    /// before that.
     #[command(after_long_help = STATUS)]
     Run(RunCounter),
 }
 
 #[derive(clap::Subcommand)]
 pub enum Leader {
-    /// Wait until this one can lead, and run a command as long as it does
+    /// Wait until this process can lead, and run a command while it leads
     ///
-    /// Start it on each machine: all but one stand by, and one of them takes over when the leader stands still. The command finds the term in BRAID_TOKEN; the
-    /// attribute on the next page has it as long as this one leads. If this program can't show progress in time, the command is ended before
-    /// others can take over.
+    /// Start it on each machine: one leads, the others stand by, and one of them takes over when the leader makes no progress. The
+    /// command finds the term in BRAID_TOKEN; the attribute on the next page holds it while this process leads. If this program can't
+    /// show progress in time, the command is ended before others can take over.
     #[command(after_long_help = STATUS)]
     Run(RunLeader),
-    /// Show who leads
+    /// Show the leader
     Show(Show),
 }
 
 #[derive(clap::Args)]
 pub struct RunLock {
-    /// Share the lock with others that read
+    /// Take the lock in shared mode, together with other readers
     #[arg(long)]
     shared: bool,
     #[command(flatten)]
@@ -71,7 +72,7 @@ pub struct RunCounter {
 
 #[derive(clap::Args)]
 pub struct RunLeader {
-    /// How long to stand by, if not for ever
+    /// How long to stand by [default: without limit]
     #[arg(long, value_name = "SPAN", value_parser = span)]
     patience: Option<Duration>,
     #[command(flatten)]
@@ -89,13 +90,14 @@ pub struct Waiting {
 pub struct Run {
     #[command(flatten)]
     of: Of,
-    /// What others see as the holder's name [default: machine and process]
+    /// The holder's name as shown to others [default: machine and process]
     #[arg(long)]
     name: Option<String>,
-    /// Who is not heard of for so long has lost it: 10s, 500ms at least. Long, against pauses; short, so that others wait less
+    /// The lease: a holder that is silent for longer loses its hold: 10s, at least 500ms. Long leases tolerate pauses; with short ones
+    /// others wait less
     #[arg(long, value_name = "SPAN", value_parser = lease, default_value = "10s")]
     lease: Duration,
-    /// The command to run, behind `--`
+    /// The command to run, after `--`
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
 }
@@ -106,26 +108,26 @@ pub struct Show {
     of: Of,
 }
 
-/// A structure that lies in an attribute.
+/// A structure in an attribute.
 #[derive(clap::Args)]
 pub struct Of {
     #[command(flatten)]
     place: In,
-    /// In which attribute: PAGE.NUMBER. Those of the same number on the next pages belong to it
+    /// The attribute: PAGE.NUMBER. Attributes of the same number on the following pages belong to the structure, too
     #[arg(value_parser = attribute_of_user)]
     attribute: AttributeName,
 }
 
 const STATUS: &str = "\
-Exit status: that of the command, or 128 and the signal that ended it; 126 if it can't be run, 127 if there is none. Braid's own: 124 if it could not be had
-in time, and 125 if it was lost meanwhile, so that the command was ended; 1 to 3 if it could not be tried at all, or something of the
-command may go on, with an error that says why. When this
-program is asked to end (Ctrl-C, SIGTERM), it ends the command, gives back what it holds, and ends with 130 or 143. A command has five seconds to
-end, but no longer than the lease lasts; then it is killed. When this program is killed, so is the command. Either goes for all that the command has
-started, too; but what it leaves in the background when it ends by itself goes on.";
+Exit status: that of the command, or 128 plus the signal that ended it; 126 if it can't be executed, 127 if it is not found.
+Braid's own: 124 if the hold was not acquired in time; 125 if it was lost, so that the command was ended; 1 to 3, with an error
+message, if it could not be attempted, or if processes of the command may still run. When this program is asked to end (Ctrl-C,
+SIGTERM), it ends the command, releases the hold, and ends with 130 or 143. A command has five seconds to end, but no longer than
+the lease; then it is killed. When this program is killed, so is the command. Both apply to all processes that the command has
+started; but background processes of a command that ended by itself continue.";
 
 impl Lock {
-    /// Where it lies.
+    /// The object that holds the structure.
     pub fn place(&self) -> &In {
         match self {
             Lock::Run(RunLock { run, .. }) => &run.of.place,
@@ -133,7 +135,7 @@ impl Lock {
         }
     }
 
-    /// Does it.
+    /// Runs the command.
     pub async fn execute(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
         match self {
             Lock::Run(RunLock { shared, waiting, run }) => {
@@ -152,7 +154,7 @@ impl Lock {
                     Some(Mode::Exclusive) => "exclusive",
                     Some(Mode::Shared) => "shared",
                 };
-                // Before the names.
+                // A space before the names, if there are any.
                 let space = if status.holders.is_empty() { "" } else { " " };
                 let holders: Vec<String> = status.holders.iter().map(ToString::to_string).collect();
                 let waiting = status.waiting.map(|name| name.to_string());
@@ -172,13 +174,13 @@ impl Lock {
 }
 
 impl Counter {
-    /// Where it lies.
+    /// The object that holds the structure.
     pub fn place(&self) -> &In {
         let Counter::Run(RunCounter { run, .. }) = self;
         &run.of.place
     }
 
-    /// Does it.
+    /// Runs the command.
     pub async fn execute(&self, object: &Object, _as_json: bool) -> Result<ExitCode, Failure> {
         let Counter::Run(RunCounter { waiting, run }) = self;
         let options = CounterOptions { lease: run.lease, patience: waiting.patience, ..CounterOptions::default() };
@@ -189,7 +191,7 @@ impl Counter {
 }
 
 impl Leader {
-    /// Where it lies.
+    /// The object that holds the structure.
     pub fn place(&self) -> &In {
         match self {
             Leader::Run(RunLeader { run, .. }) => &run.of.place,
@@ -197,7 +199,7 @@ impl Leader {
         }
     }
 
-    /// Does it.
+    /// Runs the command.
     pub async fn execute(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
         match self {
             Leader::Run(RunLeader { patience, run }) => {
@@ -222,7 +224,7 @@ impl Leader {
                         Some((name, progress)) => {
                             format!("{name} leads in term {}; it has shown progress {progress} times\n", status.term)
                         }
-                        None => format!("nobody leads; the last term was {}\n", status.term),
+                        None => format!("there is no leader; the last term was {}\n", status.term),
                     },
                 );
                 Ok(ExitCode::SUCCESS)

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Insert an item, and print its node's number
+    /// Insert an item, and print the number of its node
     Insert(Insert),
     /// Remove a node
     ///
@@ -27,10 +27,10 @@ pub struct Insert {
     place: In,
     /// text, int:N, hex:DIGITS, file:PATH, or - for standard input
     item: Written,
-    /// Before the first item that is greater [default: before all others]
+    /// Before the first greater item [default: at the beginning]
     #[arg(long, conflicts_with = "behind")]
     in_order: bool,
-    /// Right behind this node
+    /// Directly after this node
     #[arg(long, value_name = "NODE")]
     behind: Option<u64>,
 }
@@ -39,15 +39,15 @@ pub struct Insert {
 pub struct Remove {
     #[command(flatten)]
     place: In,
-    /// Its number, as `show` and `insert` print it
+    /// The number of the node, as printed by `show` and `insert`
     node: u64,
 }
 
-/// Items asked for at a time.
+/// Items per request.
 const PART: usize = 256;
 
 impl Command {
-    /// Where it lies.
+    /// The object that holds the list.
     pub fn place(&self) -> &In {
         match self {
             Command::Insert(Insert { place, .. }) | Command::Remove(Remove { place, .. }) | Command::Show(place) => {
@@ -56,7 +56,7 @@ impl Command {
         }
     }
 
-    /// Does it.
+    /// Runs the command.
     pub async fn execute(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
         let (space, list) = (object.space(), List::new(id(object)));
         match self {

@@ -20,17 +20,17 @@ use tokio::io::AsyncWriteExt;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Put an item in, and print its number
+    /// Put an item into the queue, and print its number
     Put(Put),
     /// Take items one after the other, and run a command for each
     ///
-    /// The item comes on the command's standard input, its number in BRAID_ITEM, and in BRAID_TOKEN how many have claimed it so far. If the command ends
-    /// with status 0, the item is finished; if not, it is left to others. While the command runs, the claim is renewed; if that is not possible in
-    /// time, the command is ended before others can have the item. If this program is killed, so is the command, and others take the item
-    /// over after the lease.
+    /// The item is the command's standard input, its number is in BRAID_ITEM, and the number of claims so far in BRAID_TOKEN. If the
+    /// command ends with status 0, the item is finished; otherwise it is returned to the queue. While the command runs, the claim is
+    /// renewed; if that fails, the command is ended before others can claim the item. If this program is killed, so is the command, and
+    /// others claim the item after the lease.
     #[command(after_long_help = STATUS)]
     Work(Work),
-    /// Print how many items there are
+    /// Print the number of items
     Count(In),
 }
 
@@ -46,42 +46,42 @@ pub struct Put {
 pub struct Work {
     #[command(flatten)]
     place: In,
-    /// A consumer that is not heard of for so long has lost its item; the same for all: 30s, 500ms at least
+    /// The lease: a consumer that is silent for longer loses its item; the same for all consumers: 30s, at least 500ms
     #[arg(long, value_name = "SPAN", value_parser = lease, default_value = "30s")]
     lease: Duration,
-    /// So many items, then no more [default: until none comes for --patience]
+    /// The number of items to work on [default: until none comes for --patience]
     #[arg(long, value_name = "COUNT")]
     items: Option<u64>,
     /// How long to wait for an item
     #[arg(long, value_name = "SPAN", value_parser = span, default_value = "1m")]
     patience: Duration,
-    /// The command to run for each, behind `--`
+    /// The command to run for each item, after `--`
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
 }
 
 const STATUS: &str = "\
-Exit status: 0 if all items were finished, 1 if some were given back or lost to others; 2 or 3 if the queue can't be used, with an error that says why.
-When this program is asked to end (Ctrl-C, SIGTERM), it ends the command, gives the item back, and ends with 130 or 143.";
+Exit status: 0 if all items were finished, 1 if some were returned or lost to others; 2 or 3, with an error message, if the queue
+can't be used. When this program is asked to end (Ctrl-C, SIGTERM), it ends the command, returns the item, and ends with 130 or 143.";
 
-/// What came of an item.
+/// The result of working on an item.
 enum Worked {
     Finished,
     GivenBack(ExitStatus),
     Lost,
-    /// It was given back, since this program was asked to end.
+    /// It was returned, because this program was asked to end.
     AskedToEnd(Signal),
 }
 
 impl Command {
-    /// Where it lies.
+    /// The object that holds the queue.
     pub fn place(&self) -> &In {
         match self {
             Command::Put(Put { place, .. }) | Command::Work(Work { place, .. }) | Command::Count(place) => place,
         }
     }
 
-    /// Does it.
+    /// Runs the command.
     pub async fn execute(&self, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
         match self {
             Command::Put(Put { item, .. }) => {
@@ -121,8 +121,8 @@ impl Work {
                 Worked::Finished => finished += 1,
                 Worked::GivenBack(status) => {
                     failed += 1;
-                    tracing::warn!("the command ended with {status}: the item is left to others");
-                    // Not at once the same again.
+                    tracing::warn!("the command ended with {status}: the item is returned to the queue");
+                    // A pause, because the next item may be the same one.
                     tokio::select! {
                         () = tokio::time::sleep(Duration::from_secs(1)) => {}
                         signal = signals.which() => {
@@ -142,7 +142,7 @@ impl Work {
         output::print(
             as_json,
             || json!({"schema": 2, "finished": finished, "given_back": failed, "lost": lost}),
-            || format!("{finished} finished, {failed} given back, {lost} lost to others\n"),
+            || format!("{finished} finished, {failed} returned, {lost} lost to others\n"),
         );
         Ok(match asked {
             Some(signal) => status_of_signal(signal),
@@ -152,11 +152,11 @@ impl Work {
     }
 
     async fn work_on(&self, space: &Space, mut item: Item, signals: &mut Signals) -> Result<Worked, Failure> {
-        // When it was claimed is not known, if it had to be waited for.
+        // If the item had to be waited for, the time of the claim is unknown: renew it.
         if now().since(item.sent) >= self.lease / 3 {
             match ActiveHold::Item(item).renew(space).await {
                 Ok(ActiveHold::Item(renewed)) => item = renewed,
-                Ok(_) => unreachable!("an item stays one"),
+                Ok(_) => unreachable!("the hold is an item"),
                 Err(failure) if failure.exit == Exit::LostMeanwhile => return Ok(Worked::Lost),
                 Err(failure) => return Err(failure),
             }
@@ -172,9 +172,9 @@ impl Work {
                 return Err(failure);
             }
         };
-        let mut input = running.input().expect("it is given");
+        let mut input = running.input().expect("its input is a pipe");
         let given = tokio::task::spawn_local(async move {
-            // A command that does not read it all is none of our business.
+            // The command need not read all of its input.
             let _ = input.write_all(&work).await;
         });
         let ended = active_hold.supervise(space, &mut running, signals).await;
@@ -194,11 +194,14 @@ impl Work {
         if !status.success() {
             active_hold.give_back(space, signals).await?;
             if let Some(NOT_RUN | NOT_FOUND) = status.code() {
-                return Err(Failure::failed("no-command", "the command can't be run, and the item is left to others"));
+                return Err(Failure::failed(
+                    "no-command",
+                    "the command can't be executed, and the item was returned to the queue",
+                ));
             }
             return Ok(Worked::GivenBack(status));
         }
-        let ActiveHold::Item(Item { queue, claimed, .. }) = active_hold else { unreachable!("an item stays one") };
+        let ActiveHold::Item(Item { queue, claimed, .. }) = active_hold else { unreachable!("the hold is an item") };
         match space.run(queue.finish(claimed, Vec::new())).await?.map_err(failure)? {
             Finished::Finished => Ok(Worked::Finished),
             Finished::Lost => Ok(Worked::Lost),

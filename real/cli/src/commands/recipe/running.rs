@@ -1,9 +1,9 @@
-//! A command that runs for as long as something is held. Neither it nor what it starts outlives this program, however that ends: where this program is
-//! asked to end, it ends the command first; where it is killed, the command's supervisor (`supervisor`) ends all. Only what a command leaves in
-//! the background when it ends by itself goes on.
+//! A command that runs while something is held. Neither the command nor the processes that it starts outlive this program, however it
+//! ends: if this program is asked to end, it ends the command first; if it is killed, the command's supervisor (`supervisor`) ends all of
+//! them. Only background processes left by a command that ended by itself continue.
 //!
 //! ```text
-//!   braid recipe … run ─┬─▶ supervisor ─┬─▶ command ─▶ what it starts, and leaves behind
+//!   braid recipe … run ─┬─▶ supervisor ─┬─▶ command ─▶ its processes, also in the background
 //!         killed: ······└···▶ ends all ┘      ▲
 //!                             killed: ········┘ killed by the system
 //! ```
@@ -17,18 +17,18 @@ use std::process::{ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 use tokio::process::{Child, ChildStdin, Command};
 
-/// A command under way, with its supervisor.
+/// A running command, with its supervisor.
 pub struct Running {
     supervisor: Child,
 }
 
-/// How long the supervisor may take to end all, before it is killed itself.
+/// How long the supervisor may take to end all processes, before it is killed itself.
 const ENDING_WAIT: Duration = Duration::from_secs(1);
 
 impl Running {
-    /// Starts it, with these variables in its environment. Where its input is `given`, [`Running::input`] takes it.
+    /// Starts the command with these environment variables. If `given`, its input is written through [`Running::input`].
     pub fn start(words: &[OsString], variables: &[(&str, String)], given: bool) -> Result<Running, Failure> {
-        // Who reads from a terminal must be in the group that the terminal belongs to.
+        // A command that reads from the terminal must be in the terminal's foreground process group.
         let grouped = given || !std::io::stdin().is_terminal();
         let mut command = Command::from(supervisor::supervise(words, grouped));
         command.envs(variables.iter().map(|(name, value)| (name, value)));
@@ -41,18 +41,18 @@ impl Running {
         Ok(Running { supervisor: command.spawn()? })
     }
 
-    /// Where its standard input is written, once.
+    /// Its standard input; can be taken once.
     pub fn input(&mut self) -> Option<ChildStdin> {
         self.supervisor.stdin.take()
     }
 
-    /// Waits until it has ended by itself. If its supervisor was killed, nobody knows what is left of what the command had started.
+    /// Waits until it has ended by itself. If its supervisor was killed, it is unknown which of its processes are left.
     pub async fn wait(&mut self) -> Result<ExitStatus, Failure> {
         let status = self.supervisor.wait().await?;
         if status.code().is_some() { Ok(status) } else { Err(unattended()) }
     }
 
-    /// Asks it to end, with what it has started, and after so long makes it.
+    /// Asks the command and its processes to end, and kills them after `wait`.
     pub async fn end(&mut self, wait: Duration) -> Result<(), Failure> {
         self.signal(supervisor::ASK);
         if let Ok(ended) = tokio::time::timeout(wait, self.wait()).await {
@@ -68,12 +68,12 @@ impl Running {
 
     fn end_all(&self) {
         self.signal(supervisor::END_ALL);
-        // It may have been made to stand still.
+        // It may be suspended.
         self.signal(Signal::CONT);
     }
 
     fn signal(&self, signal: Signal) {
-        // It is ours until it is waited for; one that is gone already needs no signal.
+        // The PID is not reused until it is waited for; a process that has ended needs no signal.
         if let Some(pid) = self.supervisor.id().and_then(|pid| Pid::from_raw(pid as i32)) {
             let _ = kill_process(pid, signal);
         }
@@ -87,16 +87,17 @@ impl Drop for Running {
 }
 
 fn unattended() -> Failure {
-    let message = "the command's supervisor was killed, and what the command had started may go on: what is held is not given back";
-    Failure::failed("unattended", message).hint("others can have it after its lease")
+    let message =
+        "the command's supervisor was killed, and processes of the command may still run: the hold was not released";
+    Failure::failed("unattended", message).hint("others can acquire it when its lease expires")
 }
 
-/// The status that says how a command has ended: as its supervisor has it.
+/// The exit status for a command's status, as reported by its supervisor.
 pub fn status_of(status: ExitStatus) -> ExitCode {
     ExitCode::from(status.code().unwrap_or(1) as u8)
 }
 
-/// The status of a program that ends because it was asked to by this signal.
+/// The exit status of a program that ends because of this signal.
 pub fn status_of_signal(signal: Signal) -> ExitCode {
     ExitCode::from(128 + signal.as_raw() as u8)
 }

@@ -1,6 +1,6 @@
-//! The process between this program and a command that it runs. It waits for the command; and where it is asked to, or this program dies, it ends
-//! the command with all that this has started, also what runs in the background and in groups of its own: the system makes it the parent of
-//! whatever loses its own.
+//! The supervisor: a process between this program and a command that it runs. It waits for the command; if it is asked to, or if this
+//! program dies, it ends the command with all processes that the command has started, including those in the background and in process
+//! groups of their own: it is a subreaper, so that the system makes it the parent of orphaned processes.
 
 use crate::report;
 use braid_admin::failure::Failure;
@@ -12,49 +12,49 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Has the supervisor ask the command to end. It ends itself when nothing is left of it.
+/// Tells the supervisor to ask the command to end. The supervisor ends when no process is left.
 pub const ASK: Signal = Signal::TERM;
-/// Has the supervisor end the command and all that it has started, at once.
+/// Tells the supervisor to kill the command and all its processes.
 pub const END_ALL: Signal = Signal::USR1;
 
-/// A command can't be run.
+/// The exit status if a command can't be executed.
 pub const NOT_RUN: i32 = 126;
-/// There is no such command.
+/// The exit status if a command is not found.
 pub const NOT_FOUND: i32 = 127;
 
-/// Runs a command for the program that started it, and ends it with that
+/// Runs a command for the program that started this process, and ends the command with that program
 #[derive(clap::Args)]
 pub struct Supervise {
-    /// That program
+    /// The PID of that program
     #[arg(long)]
     parent: u32,
-    /// The command is the head of a process group
+    /// Run the command in a process group of its own
     #[arg(long)]
     grouped: bool,
-    /// The command, behind `--`
+    /// The command, after `--`
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
 }
 
-/// Becomes a command that dies with the program that started it
+/// Executes a command that dies with the program that started it
 #[derive(clap::Args)]
 pub struct Become {
-    /// That program
+    /// The PID of that program
     #[arg(long)]
     parent: u32,
-    /// The command, behind `--`
+    /// The command, after `--`
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
 }
 
-/// The supervisor of a command.
+/// The command line of a supervisor.
 pub fn supervise(words: &[OsString], grouped: bool) -> Command {
     let mut command = ourselves("supervise");
     command.args(grouped.then_some("--grouped")).arg("--").args(words);
     command
 }
 
-/// This program, to be started anew by this process. Not by its path: that may be another release's by now.
+/// This program as a command, opened through /proc: the file at its path may be of another release by now.
 fn ourselves(what: &str) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("braid").args(["recipe", what, "--parent", &std::process::id().to_string()]);
@@ -79,7 +79,7 @@ impl Supervise {
             command.process_group(0);
         }
         let command = Pid::from_child(&command.spawn()?);
-        // Who writes to the command is to notice that it reads no more.
+        // The writer of the command's input must notice when the command has closed it.
         rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?).map_err(std::io::Error::from)?;
 
         let (mut status, mut asked, mut ending) = (None, false, false);
@@ -96,21 +96,21 @@ impl Supervise {
                 return Ok(ExitCode::from(code(status)));
             }
             if ending {
-                // Those whose parents this ends are this process's children next.
+                // Orphans of these processes become children of this process.
                 for child in children()? {
                     let _ = kill_process(child, Signal::KILL);
                 }
             }
             tokio::select! {
-                // A command that dies of what everybody was asked has not ended by itself.
+                // Requests to end come first: a command that dies of the same signal has not ended by itself.
                 biased;
                 _ = end_all.recv() => (asked, ending) = (true, true),
                 _ = ask.recv() => {
                     asked = true;
-                    // One that is gone already needs no signal.
+                    // A process that has ended needs no signal.
                     let _ = if self.grouped { kill_process_group(command, ASK) } else { kill_process(command, ASK) };
                 }
-                // From a terminal these come to the command as well.
+                // The terminal sends these signals to the command as well.
                 _ = interrupt.recv() => asked = true,
                 _ = quit.recv() => asked = true,
                 _ = hangup.recv() => asked = true,
@@ -121,10 +121,10 @@ impl Supervise {
 }
 
 impl Become {
-    /// Becomes the command. What comes back is why not.
+    /// Executes the command. Returns only if that fails.
     pub fn run(&self) -> Result<ExitCode, Failure> {
         report::heed_death_of(self.parent, Signal::KILL)?;
-        let (program, arguments) = self.command.split_first().expect("the command line asks for a command");
+        let (program, arguments) = self.command.split_first().expect("the command line demands a command");
         let error = Command::new(program).args(arguments).exec();
         let found = error.kind() != std::io::ErrorKind::NotFound;
         eprintln!("error: {}: {error}", program.to_string_lossy());
@@ -142,7 +142,7 @@ fn children() -> std::io::Result<Vec<Pid>> {
     Ok(children)
 }
 
-/// A command's status; or, as shells have it, 128 and the signal that ended it.
+/// The exit status for a command's status: its own, or 128 plus the signal that ended it, as in shells.
 fn code(status: WaitStatus) -> u8 {
     let signal = status.terminating_signal().map(|signal| 128 + signal);
     status.exit_status().or(signal).unwrap_or(1) as u8

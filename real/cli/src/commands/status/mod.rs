@@ -1,4 +1,4 @@
-//! `braid status`: what runs, and how it is; once, or live.
+//! `braid status`: the state of the array, once or live.
 
 mod view;
 mod watch;
@@ -10,40 +10,41 @@ use braid_terminal::output;
 use std::process::ExitCode;
 use view::View;
 
-/// Show the array: its monitor, devices, lock servers, volumes and hosts, and how they are
+/// Show the state of the array: its monitor, devices, lock servers, volumes and hosts
 ///
-/// Asks each device, and says what is so now. A device is
+/// Asks each device for its current state. A device is
 ///
-///   healthy          it has everything, and serves
-///   silent           it does not answer; it is waited for some seconds
-///   away             the same for longer, and the others can't do without it
-///   out              the others do without it; since when, and whether an operator wants that
-///   catching up      it is back, and is resynchronised: how far, how long
-///   rebuilding       its disk is a new one, and it is brought all that lies there: how far, how long
-///   awaiting disk    it is out, and this disk is to take its place
-///   refused          what is there may not serve; why
+///   healthy          up to date, and serving
+///   silent           not answering; requests wait for it for a few seconds
+///   unavailable      not answering for longer, and the others can't serve without it
+///   out              not a member: the others serve without it; since when, and whether an operator took it out
+///   catching up      back, and being resynchronised: progress, and time left
+///   rebuilding       being rebuilt on a new disk: progress, and time left
+///   awaiting disk    out, until this disk fills its slot
+///   refused          connected with a disk that is refused; why
 ///
-/// A volume is healthy; or degraded: all of it is served, with less redundancy, and it is said what one more failure would do; or
-/// waiting for devices that just fell silent; or unavailable: what needs the devices named there ends in errors. What of it is known
-/// to be lost (by a scrub or a rebuild) is said, too. Ends with status 0 if the array is up, however its devices are, and with 3
-/// if it is not up; of --watch, which ends with Ctrl-C, with 0.
+/// A volume is healthy; or degraded: all of it is served, with less redundancy, and the effect of one
+/// more failure is shown; or waiting for devices that have just become silent; or unavailable:
+/// requests that need the named devices fail. Ranges known to be lost (from a scrub or a rebuild) are
+/// shown, too. Ends with status 0 if the array is up, whatever the state of its devices, and with 3
+/// if it is not up; --watch ends with Ctrl-C, and with status 0.
 ///
 /// Examples: `braid status --watch`, `braid status --json --watch --interval 5`
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Arguments {
-    /// Show what each device, lock server and host has counted since it started, and what that means for one operation
+    /// Also show the counters of each device, lock server and host since its start, and the resulting cost of one operation
     #[arg(long, short)]
     verbose: bool,
-    /// Show it live: on a terminal, the same page again and again; otherwise a line for each change; with --json an object a line
+    /// Show it live: on a terminal, the page is refreshed; otherwise a line for each change; with --json one object a line
     #[arg(long, short)]
     watch: bool,
-    /// Seconds between two looks
+    /// The interval of refreshes in seconds
     #[arg(long, default_value_t = 1.0, value_parser = interval, value_name = "SECONDS", requires = "watch")]
     interval: f64,
 }
 
-/// Asks, and shows.
+/// Takes the status, and prints it.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let mut reader = SnapshotReader::new(common.folder(), "status");
     if arguments.watch {
@@ -58,5 +59,5 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
 
 fn interval(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?;
-    if (0.1..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("it is from 0.1 to 3600 seconds".to_string()) }
+    if (0.1..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("the interval is 0.1 to 3600 seconds".to_string()) }
 }

@@ -1,4 +1,4 @@
-//! What is shown of an array.
+//! The output of the status.
 
 use crate::metrics;
 use braid_admin::device_condition::Healing;
@@ -12,33 +12,33 @@ use braid_wire::Atomicity;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What people and programs are shown of a look.
+/// A snapshot of the array, as text and as JSON.
 pub struct View<'a> {
-    /// What was found.
+    /// The snapshot.
     look: &'a ArraySnapshot,
-    /// The same as data.
+    /// The snapshot as data.
     status: Status,
 }
 
 impl<'a> View<'a> {
-    /// Of a look.
+    /// The view of a snapshot.
     pub fn of(look: &'a ArraySnapshot) -> View<'a> {
         View { look, status: Status::of(look) }
     }
 
-    /// For programs.
+    /// The status as JSON.
     pub fn json(&self) -> serde_json::Value {
         serde_json::to_value(&self.status).expect("our own types have a JSON form")
     }
 
-    /// For people.
+    /// The status as text.
     pub fn text(&self, verbose: bool) -> String {
         let View { look, status } = self;
         let dir = look.folder.dir().display();
         let up = match status.pid {
             Some(pid) if status.ready => format!("up, process {pid}"),
             Some(_) => "starting".to_string(),
-            None => format!("not up: `braid up --dir {dir}` starts it"),
+            None => format!("not up: start it with `braid up --dir {dir}`"),
         };
         let mut text = format!("array {} in {dir}: {up}\n", status.array);
         if status.up || look.monitor.is_some() {
@@ -47,7 +47,7 @@ impl<'a> View<'a> {
             if let Some(ahead) = status.stamps_ahead_millis {
                 let ahead = braid_machine::rough(Duration::from_millis(ahead));
                 text += &format!(
-                    "clocks: the array's stamps are {ahead} ahead of the clock, which was set back or was wrong somewhere; nothing need be done\n"
+                    "clocks: the array's stamps are {ahead} ahead of the clock, because some clock was wrong or was set back; no action is needed\n"
                 );
             }
         }
@@ -81,7 +81,7 @@ impl<'a> View<'a> {
                     Some(silent) if Duration::from_secs(silent) <= look.description.leases().host() => {
                         format!("silent for {silent} s")
                     }
-                    _ => "run out".to_string(),
+                    _ => "expired".to_string(),
                 };
                 let generation = Generation(host.generation).to_string();
                 rows.push(row([&generation, &lease, &host.pid.to_string(), &host.what]));
@@ -94,7 +94,7 @@ impl<'a> View<'a> {
         text
     }
 
-    /// Each thing of the array: what it is, its state in a word, and in words.
+    /// Each part of the array: its name, its state as a word, and its state as text.
     pub fn parts(&self) -> Vec<(String, String, String)> {
         let status = &self.status;
         let state = match (status.up, status.ready) {
@@ -148,7 +148,7 @@ fn device_table(look: &ArraySnapshot, status: &Status) -> String {
     table(&rows)
 }
 
-/// What all have counted since they started, and what that means for one operation.
+/// The counters of all nodes since their start, and the resulting cost of one operation.
 fn all_counted(look: &ArraySnapshot, status: &Status) -> String {
     let mut text = String::new();
     if let Some(counters) = &status.monitor.counters {
@@ -176,7 +176,7 @@ fn listed(counters: &BTreeMap<String, u64>) -> Vec<(String, u64)> {
     counters.clone().into_iter().collect()
 }
 
-/// What somebody has counted, under its name, with what that means first.
+/// The counters of a node under its name, after text about them.
 fn counted(who: &str, meaning: Vec<String>, counters: &[(String, u64)]) -> String {
     let mut text = format!("\n{who}\n");
     for line in meaning {

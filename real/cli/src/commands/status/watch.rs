@@ -1,4 +1,4 @@
-//! The status, live.
+//! The live status.
 
 use super::Arguments;
 use super::view::View;
@@ -10,10 +10,10 @@ use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Goes to the upper left corner, and clears all that follows.
+/// The terminal's control sequence that moves to the upper left corner, and clears all that follows.
 const HOME: &str = "\x1b[H\x1b[J";
 
-/// Looks again and again, until it is told to end, or nobody reads any more.
+/// Refreshes the status until it is told to end, or its output is closed.
 pub async fn run(mut reader: SnapshotReader, arguments: &Arguments, as_json: bool) -> Result<ExitCode, Failure> {
     let mut signals = Signals::catch()?;
     let terminal = std::io::stdout().is_terminal();
@@ -45,7 +45,7 @@ pub async fn run(mut reader: SnapshotReader, arguments: &Arguments, as_json: boo
     Ok(ExitCode::SUCCESS)
 }
 
-/// A line for each part that is in another state than before: what it is, its state in a word, and in words.
+/// A line for each part whose state has changed: its name, its state as a word, and its state as text.
 fn changes(before: &mut BTreeMap<String, String>, parts: Vec<(String, String, String)>) -> String {
     let mut text = String::new();
     let time = braid_control::Event::now(braid_control::EventKind::Other, "").time;
@@ -78,7 +78,7 @@ mod tests {
         assert_eq!(lines(vec![part("device d1", "healthy", "healthy")]), ["device d1: healthy"]);
         assert_eq!(lines(vec![part("device d1", "healthy", "healthy")]), [""; 0]);
         assert_eq!(lines(vec![part("device d1", "out", "out for 1 s")]), ["device d1: out for 1 s"]);
-        assert_eq!(lines(vec![part("device d1", "out", "out for 2 s")]), [""; 0], "that is no news");
+        assert_eq!(lines(vec![part("device d1", "out", "out for 2 s")]), [""; 0], "the state has not changed");
         assert_eq!(lines(Vec::new()), ["device d1: gone"]);
     }
 }

@@ -1,4 +1,4 @@
-//! `braid volume check`: compares parity with data, stripe by stripe.
+//! `braid volume check`: compares the parity of each stripe with its data.
 
 use braid_admin::{Array, Exit, Failure};
 use braid_terminal::{Common, output};
@@ -7,25 +7,25 @@ use std::process::ExitCode;
 
 /// Compare the parity of every stripe with its data
 ///
-/// Works while the volume is in use. Prints how many stripes were checked, how many are bad (parity and data differ), how many could
-/// not be read because a block of them is damaged, and how many could not be checked because a device is out or has yet to catch
-/// up: those are served, but there is nothing to compare. Ends with status 4 if any stripe is bad or unreadable. Of a volume that
-/// moves, the stripes are checked where it lies, not yet where it moves to.
+/// Works while the volume is in use. Prints the number of stripes checked, bad (parity and data differ), unreadable (a block is damaged),
+/// and not checked because a device is out or being resynchronised: these are served, but their redundancy can't be compared. Ends with
+/// status 4 if any stripe is bad or unreadable. If the volume is being migrated, the stripes at the source are checked, and not yet those
+/// at the target.
 ///
 /// Example: `braid volume check vol0 --reconstruct`
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Which
+    /// The name of the volume
     name: String,
-    /// Also rebuild each unit from the others of its stripe, and compare it with what is there
+    /// Also reconstruct each unit from the others of its stripe, and compare it
     #[arg(long)]
     reconstruct: bool,
 }
 
-/// Bad stripes that are named.
+/// Bad stripes that are listed.
 const NAMED: usize = 16;
 
-/// Checks all, and says what was found.
+/// Checks all stripes, and prints the result.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let bar = output::progress(0, "stripes");
     let progress = |checked, stripes| {
@@ -59,7 +59,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
             if found.unchecked > 0 {
                 let devices: Vec<String> = found.lacks.iter().map(|device| device.to_string()).collect();
                 let devices = devices.join(", ");
-                text += &format!("{} stripes not checked: {devices} must be in, and is not\n", found.unchecked);
+                text += &format!("{} stripes not checked, because devices are not in: {devices}\n", found.unchecked);
             }
             if bad > 0 {
                 text +=

@@ -10,10 +10,11 @@ use braid_wire::Ordering;
 use serde_json::json;
 use std::process::ExitCode;
 
-/// Make a volume on all devices of a running array
+/// Create a volume on all devices of a running array
 ///
-/// Its space is set aside on the devices, but not written: it reads as zeros. Servers that run already (`braid up`, `braid nbd`)
-/// serve it at once. An array that was made without --volume has little room for it: its first volume, vol0, takes all but a sixteenth.
+/// Its space is reserved on the devices, but not written: it reads as zeros. Running servers (`braid
+/// up`, `braid nbd`) serve it at once. An array that was created without --volume has little space
+/// left: its first volume, vol0, takes all but a sixteenth.
 ///
 /// Examples: `braid up --volume db:4GiB`, and later
 ///   braid volume create scratch --size 2GiB --layout raid1:2
@@ -21,29 +22,30 @@ use std::process::ExitCode;
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Arguments {
-    /// What to call it
+    /// The name of the volume
     name: String,
     /// Its usable size, a multiple of 4 KiB: 512MiB, 10G
     #[arg(long, value_parser = size)]
     size: u64,
-    /// raid5:4+1, raid1:2, raid0:5, … [default: as the array was created]
+    /// raid5:4+1, raid1:2, raid0:5, … [default: that of the array's creation]
     #[arg(long, value_name = "LAYOUT")]
     layout: Option<Scheme>,
-    /// Stripe unit, 4KiB to 1MiB [default: as the array was created]
+    /// Stripe unit, 4KiB to 1MiB [default: that of the array's creation]
     #[arg(long, value_parser = size, value_name = "SIZE")]
     unit: Option<u64>,
-    /// How hosts are kept apart: docs/orderings.md; with none, one host at a time, or parity breaks
+    /// The concurrency control: docs/orderings.md; with none, use one host at a time, otherwise parity becomes inconsistent
     #[arg(long, value_parser = ordering(), default_value = "timestamp")]
     ordering: Ordering,
-    /// What a failure may leave of a write: all of it or nothing, or anything of it, with parity put right later
+    /// What a failure may leave of a write: all or nothing (implied), or any part of it, with a parity resync afterwards (consistent)
     #[arg(long, value_parser = atomicity(), default_value = "implied", value_name = "KIND")]
     atomicity: Atomicity,
-    /// It keeps attributes of objects (`braid attr`), each on several devices, and no blocks: docs/attribute-volumes.md
+    /// Create an attribute volume: it holds attributes of objects (`braid attr`), each on several devices, and no blocks:
+    /// docs/attribute-volumes.md
     #[arg(long = "attributes", alias = "mirror")]
     attribute_volume: bool,
 }
 
-/// Makes it.
+/// Creates the volume.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let array = Array::of(common.folder());
     let new = NewVolume {
@@ -65,10 +67,10 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
             let (name, layout) = (&volume.name, &volume.layout);
             if volume.attribute_volume {
                 return format!(
-                    "attribute volume {name}: {size}, {layout}\n`braid attr set {name}:1 1.1 hello` keeps something there\n"
+                    "attribute volume {name}: {size}, {layout}\nset an attribute with `braid attr set {name}:1 1.1 hello`\n"
                 );
             }
-            let place = uri.as_deref().unwrap_or("`braid nbd` serves it");
+            let place = uri.as_deref().unwrap_or("serve it with `braid nbd`");
             format!("volume {name}: {size}, {layout}\n{place}\n")
         },
     );

@@ -7,19 +7,19 @@ use serde_json::json;
 use std::io::{BufRead, IsTerminal};
 use std::process::ExitCode;
 
-/// Delete a volume and all it holds
+/// Delete a volume with its content
 ///
-/// Clients that still have it open get errors from then on. There is no way back.
+/// Clients that still have it open get errors from then on. This can't be undone.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Which
+    /// The name of the volume
     name: String,
-    /// Don't ask
+    /// Don't ask for confirmation
     #[arg(long)]
     yes: bool,
 }
 
-/// Deletes it, if that is meant.
+/// Deletes the volume after confirmation.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let array = Array::of(common.folder());
     let name = &arguments.name;
@@ -34,10 +34,10 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
 
 fn confirmed(name: &str) -> Result<bool, Failure> {
     if !std::io::stdin().is_terminal() {
-        return Err(Failure::usage("not-confirmed", format!("this would delete volume '{name}' and all it holds"))
-            .hint("say --yes if that is meant"));
+        return Err(Failure::usage("not-confirmed", format!("this would delete volume '{name}' with its content"))
+            .hint("confirm with --yes"));
     }
-    eprint!("Delete volume '{name}' and all it holds? Write its name to confirm: ");
+    eprint!("Delete volume '{name}' with its content? Type its name to confirm: ");
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line)?;
     Ok(line.trim() == name)

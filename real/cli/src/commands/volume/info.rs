@@ -9,14 +9,14 @@ use braid_terminal::output::{self, table};
 use serde_json::json;
 use std::process::ExitCode;
 
-/// Show one volume: its size, layout, and where it lies
+/// Show a volume: its size, layout and location
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Which
+    /// The name of the volume
     name: String,
 }
 
-/// Shows it.
+/// Prints the properties of the volume.
 pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let description = common.folder().describe()?;
     let entry = volumes::find(&description, &arguments.name)?;
@@ -57,7 +57,7 @@ pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
                 lines.extend([
                     line("moving to", format!("{}, stripe unit {}", target.layout, format_size(target.unit))),
                     line("on devices", devices.join(" ")),
-                    line("looked through", format!("at least {} of {}", format_size(copied), format_size(entry.bytes))),
+                    line("copied", format!("at least {} of {}", format_size(copied), format_size(entry.bytes))),
                 ]);
             }
             table(&lines)

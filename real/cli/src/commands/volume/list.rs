@@ -12,7 +12,7 @@ use std::process::ExitCode;
 #[derive(clap::Args)]
 pub struct Arguments {}
 
-/// Lists them.
+/// Prints the list.
 pub fn run(_: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let description = common.folder().describe()?;
     output::print(

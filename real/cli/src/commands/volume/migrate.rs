@@ -13,36 +13,36 @@ use std::cell::RefCell;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Move a volume to other devices or another layout, while it is used
+/// Migrate a volume to other devices or another layout, while it is in use
 ///
-/// While it moves, everything is written both where it lies and where it is to lie, in one transaction, and the rest is copied. Clients
-/// see two pauses of about a second, and no error. If this is cut short, the volume stays as good as it was; the same command
-/// goes on, and --abort goes back. What is not said stays as it is; but without --devices, a volume comes to lie on all
-/// devices of the array. Atomicity `consistent`, ordering `none`, and locks of several lock servers can't move.
+/// During the migration, every write goes to both source and target, in one transaction, and the rest is copied. Clients see two pauses
+/// of about a second, and no error. If the command is interrupted, the volume stays fully usable; the same command continues the
+/// migration, and --abort goes back. Properties that are not given stay the same, except that without --devices the target is all devices
+/// of the array. Volumes with atomicity `consistent`, with ordering `none`, or with locks on several lock servers can't be migrated.
 ///
 /// Example: `braid volume migrate vol0 --layout raid5:4+1 --devices 0,1,2,5,6`
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Which volume
+    /// The name of the volume
     name: String,
-    /// To raid5:4+1, raid1:2, …
+    /// The new layout: raid5:4+1, raid1:2, …
     #[arg(long, value_name = "LAYOUT")]
     layout: Option<Scheme>,
-    /// To stripe units of 4KiB to 1MiB
+    /// The new stripe unit, 4KiB to 1MiB
     #[arg(long, value_parser = size, value_name = "SIZE")]
     unit: Option<u64>,
-    /// To these devices
+    /// The new devices
     #[arg(long, value_delimiter = ',', value_name = "IDS")]
     devices: Option<Vec<u16>>,
-    /// Copy so many bytes a second at most [default: as a rebuild]
+    /// The maximal copy rate [default: as fast as a rebuild]
     #[arg(long, value_parser = size, value_name = "BYTES")]
     rate: Option<u64>,
-    /// Go back to where it lies, and give up what was copied
+    /// Go back to the source, and discard what was copied
     #[arg(long, conflicts_with_all = ["layout", "unit", "devices", "rate"])]
     abort: bool,
 }
 
-/// What lasts: a line that says what is being done, or a bar of what is copied.
+/// The progress shown: a line with the current step, or a bar of the bytes copied.
 struct Bars(RefCell<Shown>);
 
 enum Shown {
@@ -71,7 +71,7 @@ impl Watcher for Bars {
     fn progress(&self, bytes: u64, looked: u64, _: u64) {
         if matches!(&*self.0.borrow(), Shown::Stage(_)) {
             self.clear();
-            self.0.replace(Shown::Copying(output::bytes(bytes, "looked through")));
+            self.0.replace(Shown::Copying(output::bytes(bytes, "examined")));
         }
         if let Shown::Copying(bar) = &*self.0.borrow() {
             bar.set_position(looked);
@@ -79,7 +79,7 @@ impl Watcher for Bars {
     }
 }
 
-/// Moves it.
+/// Migrates the volume.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let array = Array::of(common.folder());
     let Arguments { name, layout: scheme, unit, devices, rate, abort } = arguments;

@@ -1,4 +1,4 @@
-//! `braid volume`: makes, shows, changes, checks and deletes volumes.
+//! `braid volume`: creates, shows, changes, checks and deletes volumes.
 
 mod check;
 mod create;
@@ -14,7 +14,7 @@ use braid_terminal::Common;
 use serde_json::json;
 use std::process::ExitCode;
 
-/// Make, show, change, check and delete volumes
+/// Create, show, change, check and delete volumes
 #[derive(clap::Subcommand)]
 pub enum Command {
     Create(create::Arguments),
@@ -26,7 +26,7 @@ pub enum Command {
     Check(check::Arguments),
 }
 
-/// Runs one of them.
+/// Runs one of the commands.
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
     match command {
         Command::Create(arguments) => create::run(arguments, common).await,

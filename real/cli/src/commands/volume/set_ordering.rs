@@ -8,22 +8,22 @@ use braid_wire::Ordering;
 use serde_json::json;
 use std::process::ExitCode;
 
-/// Change how hosts that use a volume are kept apart, while they use it
+/// Change the concurrency control of a volume, while hosts use it
 ///
-/// All hosts end what they have begun, the devices are told, and the hosts go on: clients see a pause of about a second, and no
-/// error. If this is cut short, `braid up` puts it right. What each ordering is good for: docs/orderings.md.
+/// All hosts end their operations, the devices are told, and the hosts continue: clients see a pause of about a second, and no error.
+/// If the command is interrupted, `braid up` completes or reverts the change. The orderings are compared in docs/orderings.md.
 ///
 /// Example: `braid volume set-ordering vol0 device-lock`
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Which volume
+    /// The name of the volume
     name: String,
-    /// How hosts are to be kept apart
+    /// The new ordering
     #[arg(value_parser = braid_terminal::arguments::ordering())]
     ordering: Ordering,
 }
 
-/// Changes it.
+/// Changes the ordering.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let Arguments { name, ordering } = arguments;
     let bar = output::waiting();
@@ -36,7 +36,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         || json!({"schema": 2, "volume": name, "ordering": ordering.name(), "before": before, "changed": changed}),
         || match changed {
             true => format!("volume {name}: {ordering} instead of {before}\n"),
-            false => format!("volume {name} has the ordering {ordering} already\n"),
+            false => format!("volume {name} already has the ordering {ordering}\n"),
         },
     );
     Ok(ExitCode::SUCCESS)
