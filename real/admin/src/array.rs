@@ -47,7 +47,6 @@ impl Array {
         Ok(Array { folder })
     }
 
-    /// The array's folder.
     pub fn folder(&self) -> &ArrayFolder {
         &self.folder
     }

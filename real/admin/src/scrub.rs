@@ -62,7 +62,6 @@ const NAMED: usize = 16;
 /// The result for one volume.
 #[derive(Clone, Debug)]
 pub struct Scrubbed {
-    /// Its name.
     pub name: String,
     pub volume: VolumeDescription,
     /// The record after the scrub.

@@ -37,9 +37,7 @@ pub struct Status {
     pub throttle: ThrottleReport,
     /// The spares.
     pub spares: Vec<SpareReport>,
-    /// All volumes.
     pub volumes: Vec<VolumeStatus>,
-    /// All devices.
     pub devices: Vec<DeviceStatus>,
     /// The lock servers that are needed or running.
     pub lock_servers: Vec<LockServerStatus>,
@@ -47,7 +45,6 @@ pub struct Status {
     pub hosts: Vec<HostStatus>,
 }
 
-/// The status of the monitor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MonitorStatus {
     /// Its health.
@@ -63,7 +60,6 @@ pub struct MonitorStatus {
     pub counters: Option<BTreeMap<String, u64>>,
 }
 
-/// The status of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceStatus {
     pub id: u16,
@@ -129,7 +125,6 @@ pub struct HealingStatus {
     pub paused: bool,
 }
 
-/// The status of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct VolumeStatus {
     pub name: String,
@@ -160,7 +155,6 @@ pub struct VolumeStatus {
     pub usable: bool,
 }
 
-/// The status of a lock server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LockServerStatus {
     pub id: u16,
@@ -176,7 +170,6 @@ pub struct LockServerStatus {
     pub counters: Option<BTreeMap<String, u64>>,
 }
 
-/// The status of a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HostStatus {
     /// Its generation; each start of a host has another one.

@@ -82,7 +82,6 @@ enum Course {
     Fill { bytes: u64, cursor: u64 },
 }
 
-/// One operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Operation {
     reads: bool,

@@ -28,7 +28,6 @@ pub struct Series {
     pub runs: Vec<Run>,
 }
 
-/// One run.
 pub struct Run {
     /// The index of the side.
     pub side: usize,

@@ -18,7 +18,7 @@ pub fn perform_all(
             return;
         }
         for effect in batch {
-            let Effect::Disk { tag, command } = effect else { panic!("a tool has a disk and nobody to talk to") };
+            let Effect::Disk { tag, command } = effect else { panic!("a tool has a disk, and no peers") };
             let result = disk.perform(command);
             on_done(clock::now(), tag, result, effects);
         }

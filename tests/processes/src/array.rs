@@ -83,7 +83,6 @@ impl Array {
         Ok(())
     }
 
-    /// The array's folder.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -154,7 +153,6 @@ impl Array {
         devices.iter().filter_map(|device| device["pid"].as_u64()).map(|pid| pid as u32).collect()
     }
 
-    /// The file of a device.
     pub fn device_file(&self, device: usize) -> PathBuf {
         self.dir.join(format!("device-{device}.braid"))
     }

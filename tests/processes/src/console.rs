@@ -26,7 +26,6 @@ pub struct Block {
 pub struct Command {
     /// The line in the page.
     pub line: usize,
-    /// The command line.
     pub text: String,
     /// The comment after it.
     pub comment: String,
@@ -50,7 +49,7 @@ impl Command {
 
 /// The folder of the repository.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace is there")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace exists")
 }
 
 /// The pages for readers, by their paths in the repository.

@@ -98,7 +98,6 @@ impl Daemon {
         self.end_within(END_LIMIT)
     }
 
-    /// `kill -9`.
     pub fn kill(mut self) {
         self.child.kill().expect("it can be killed");
         self.child.wait().expect("it can be waited for");

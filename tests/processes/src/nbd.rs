@@ -15,7 +15,6 @@ pub enum Refusal {
 
 /// Error numbers that tests check.
 pub const EIO: u32 = 5;
-/// See [`EIO`].
 pub const ENOSPC: u32 = 28;
 
 const READ: u16 = 0;
@@ -116,7 +115,6 @@ impl Client {
         Ok((u64::from_be_bytes(head[8..].try_into().expect("eight bytes")), error))
     }
 
-    /// The next bytes.
     pub fn take(&mut self, length: usize) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; length];
         self.stream.read_exact(&mut bytes)?;

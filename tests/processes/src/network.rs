@@ -52,7 +52,7 @@ impl Namespace {
 
     /// Moves this thread into the namespace, with all that it starts.
     pub fn enter(&self) {
-        let file = File::open(format!("/run/netns/{}", self.name)).expect("it is there");
+        let file = File::open(format!("/run/netns/{}", self.name)).expect("it exists");
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may enter a namespace");
     }
 

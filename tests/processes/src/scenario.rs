@@ -117,7 +117,7 @@ impl Scenario {
     /// Waits until `count` more commands have begun and ended.
     pub fn progress(&self, count: usize) {
         let begun = self.log().len();
-        wait_until("they go on", PROGRESS_MAX, || self.log().len() >= begun + 2 * count);
+        wait_until("operations continue", PROGRESS_MAX, || self.log().len() >= begun + 2 * count);
     }
 
     /// Waits for a random time of up to `most` milliseconds.
@@ -139,7 +139,6 @@ impl Scenario {
     }
 }
 
-/// See [`Scenario::until_dropped`].
 pub struct Ending<'a>(&'a Scenario);
 
 impl Drop for Ending<'_> {

@@ -9,15 +9,13 @@ use std::path::{Path, PathBuf};
 
 /// The folder of the workspace.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace is there")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace exists")
 }
 
-/// A crate of the workspace.
 #[derive(Debug)]
 pub struct Crate {
     /// Its folder in the workspace, such as `core/host`.
     pub folder: String,
-    /// The text of its `Cargo.toml`.
     pub manifest: String,
 }
 
@@ -30,7 +28,6 @@ impl Crate {
         names.filter(|name| !name.is_empty() && !name.starts_with('#')).map(str::to_string).collect()
     }
 
-    /// Its name.
     pub fn name(&self) -> &str {
         let line = self.manifest.lines().find_map(|line| line.strip_prefix("name = "));
         line.expect("a crate has a name").trim_matches('"')

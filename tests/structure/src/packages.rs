@@ -18,7 +18,6 @@ pub struct Rules {
     pub sources: Sources,
 }
 
-/// See [`Rules::licenses`].
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Licenses {
@@ -26,7 +25,6 @@ pub struct Licenses {
     pub allow: Vec<String>,
 }
 
-/// See [`Rules::bans`].
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Bans {
@@ -49,7 +47,6 @@ pub struct Named {
     pub reason: String,
 }
 
-/// See [`Rules::sources`].
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Sources {
@@ -168,7 +165,7 @@ fn bans(rules: &Bans, packages: &[Package]) -> Vec<String> {
         versions.entry(&package.name).or_default().insert(&package.version);
     }
     let several = versions.iter().filter(|(_, versions)| versions.len() > 1);
-    wrong.extend(several.map(|(name, versions)| format!("{name} is there in several versions: {versions:?}")));
+    wrong.extend(several.map(|(name, versions)| format!("{name} is used in several versions: {versions:?}")));
     for named in &rules.skip {
         if !packages.iter().any(|package| is_named(named, package)) {
             wrong.push(format!("deny.toml: {} is skipped, but not used", named.name));

@@ -115,7 +115,7 @@ fn pure_crates_do_not_reach_for_the_world() {
 
 /// The table of crates in `ARCHITECTURE.md`: which crates each crate uses.
 fn table_of_crates() -> BTreeMap<String, BTreeSet<String>> {
-    let page = std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the page is there");
+    let page = std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the page exists");
     let rows =
         page.lines().skip_while(|line| !line.starts_with("| crate |")).skip(2).take_while(|line| line.starts_with('|'));
     let row = |line: &str| {

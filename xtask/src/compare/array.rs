@@ -92,12 +92,10 @@ impl<'a> Array<'a> {
         Ok(self.running()?.uri.clone())
     }
 
-    /// The processes of the devices.
     pub fn devices(&self) -> Result<&BTreeSet<u32>> {
         Ok(&self.running()?.devices)
     }
 
-    /// All processes.
     pub fn processes(&self) -> Result<BTreeSet<u32>> {
         let running = self.running()?;
         Ok(running.devices.iter().copied().chain([running.process.id()]).collect())
@@ -149,7 +147,6 @@ impl<'a> Array<'a> {
         command
     }
 
-    /// Its folder.
     pub fn folder(&self) -> PathBuf {
         self.folder.join("array")
     }

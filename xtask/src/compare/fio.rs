@@ -37,7 +37,6 @@ pub struct Measured {
     pub p50_us: f64,
     /// 99th percentile of the latency in microseconds.
     pub p99_us: f64,
-    /// The command line.
     pub command: String,
 }
 

@@ -49,7 +49,6 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Where it lies.
     pub fn path(&self) -> &Path {
         &self.path
     }

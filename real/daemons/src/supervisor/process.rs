@@ -8,7 +8,6 @@ use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
 
-/// The process.
 pub struct ServerProcess {
     child: Child,
     /// Its standard output: after the announcement that it serves, the reason for its end, if it reports one.

@@ -62,7 +62,7 @@ fn a_lock_and_a_directory_on_a_mirror_outlive_a_device() {
             }
             wait(locked.request().set(AttributeName::new(9, 0), "kept").guarded(&grant))
                 .expect("it still has the lock");
-            wait(locked.space().run(grant.release())).expect("it is given back").expect("it was its own");
+            wait(locked.space().run(grant.release())).expect("it is released").expect("it was its own");
         });
         // The file is removed together with the process, so that a restart finds no device.
         let pid = array.device_pid(LOST);
@@ -77,7 +77,7 @@ fn a_lock_and_a_directory_on_a_mirror_outlive_a_device() {
         ends.store(true, Ordering::Relaxed);
         holder.join().expect("it does not panic");
     });
-    let next = acquire("other", LEASE).expect("it was given back");
+    let next = acquire("other", LEASE).expect("it was released");
     assert!(next.token() > token, "tokens grow: {} after {token}", next.token());
 
     let shown = array.braid(&["recipe", "directory", "names", "names:1"]).done().json();
@@ -90,7 +90,7 @@ fn a_lock_and_a_directory_on_a_mirror_outlive_a_device() {
 async fn object(array: &Array, number: u64) -> Object {
     let options = ArrayOptions::at(array.dir()).name("attribute-volumes");
     let library = braid_client::Array::connect(options).await.expect("the array is up");
-    library.attribute_volume("names").await.expect("it is there").object(number)
+    library.attribute_volume("names").await.expect("it exists").object(number)
 }
 
 fn insert(object: &Object, number: u64) {

@@ -42,7 +42,7 @@ fn a_slot_that_can_t_be_written_is_retired_and_no_write_fails() {
     for place in 0..places.min(writes) {
         let last = (writes - 1 - place) / places * places + place;
         let there = client.read((place * 2 * UNIT) as u64, 2 * UNIT).expect("a read works");
-        assert!(there == pieces[last % pieces.len()], "what was written last is there, at {place}");
+        assert!(there == pieces[last % pieces.len()], "the last write is readable, at {place}");
     }
     array.assert_sound("vol0");
 

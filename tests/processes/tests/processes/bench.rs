@@ -134,7 +134,7 @@ fn the_orderings_stand_beside_each_other_with_what_each_costs() {
             assert!(if index == 0 { ratio == 1.0 } else { ratio > 0.0 }, "{ordering}");
             assert_eq!(ordering["runs"].as_array().expect("runs are listed").len(), 1);
         }
-        assert_eq!(figure(0, "delayed_percent"), 0.0, "nobody waits for anybody: {said}");
+        assert_eq!(figure(0, "delayed_percent"), 0.0, "no operation is delayed: {said}");
         // A request and an answer to lock and to unlock; heartbeats add few messages.
         assert!((3.9..8.0).contains(&figure(1, "lock_messages_per_operation")), "{said}");
         // If two hosts access everything evenly, half of the locks are cached by the other host.

@@ -73,7 +73,7 @@ fn everything_killed_at_once_comes_back_with_every_acknowledged_write() {
     for (cells, cell_bytes) in [(300, 3000), (100, 70_000), (40, 700_000)] {
         let (host, other) = array.host();
         let mut client = Client::open(&other);
-        client.trim(0, SMALL_BYTES as u32).expect("space can be given back");
+        client.trim(0, SMALL_BYTES as u32).expect("space can be discarded");
         let plan = plan(&[&array.nbd(), &other]);
         let load = Load::start(Plan { hosts_may_go: true, cells, cell_bytes, ..plan });
         load.go_on();

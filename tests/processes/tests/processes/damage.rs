@@ -31,12 +31,12 @@ fn written() -> (Array, Vec<u8>) {
 #[track_caller]
 fn assert_there(array: &Array, content: &[u8]) {
     let there = Client::open(&array.nbd()).read(0, content.len()).expect("a read works");
-    assert!(there == content, "what was written is there");
+    assert!(there == content, "the written data is readable");
 }
 
 /// Changes bytes of a file.
 fn change(file: &Path, at: u64, length: usize, change: impl FnOnce(&mut [u8])) {
-    let file = File::options().read(true).write(true).open(file).expect("it is there");
+    let file = File::options().read(true).write(true).open(file).expect("it exists");
     let mut bytes = vec![0; length];
     file.read_exact_at(&mut bytes, at).expect("it is long enough");
     change(&mut bytes);
@@ -59,7 +59,7 @@ fn a_device_of_another_array_is_refused_by_name() {
     std::fs::remove_file(&file).expect("it can be removed");
     let said = array.try_start(&[]).expect_err("it is not there").refused(3, "no-such-file");
     assert!(said.contains("device-2.braid"), "{said}");
-    assert!(!file.exists(), "a device that is missing is not made anew");
+    assert!(!file.exists(), "a missing device is not created again");
     std::fs::rename(&aside, &file).expect("it can be moved back");
     array.start(&[]);
     assert_there(&array, &content);
@@ -120,7 +120,7 @@ fn a_device_in_use_is_left_alone() {
     for command in ["check", "serve"] {
         braid(&["device", command, path_text(&array.device_file(0)), "--json"]).refused(1, "device-in-use");
     }
-    Client::open(&array.nbd()).write(0, b"x").expect("the array goes on");
+    Client::open(&array.nbd()).write(0, b"x").expect("the array continues");
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn a_rotten_block_is_worked_out_from_the_others_and_never_served() {
     let mut client = Client::open(&uri);
     let begin = UNIT as u64 + 4096;
     assert!(client.read(begin, 4096).expect("the others know it") == content[UNIT + 4096..][..4096]);
-    assert!(client.read(0, content.len()).expect("a read works") == content, "what was written is there");
+    assert!(client.read(0, content.len()).expect("a read works") == content, "the written data is readable");
     array.await_status("it is counted", |status| number(&status["hosts"][1]["counters"]["damaged"]) >= 2);
     assert!(client.read(begin - 4096, 4096).expect("its neighbours can be read") == content[UNIT..][..4096]);
     assert!(client.read(begin + 4096, 4096).expect("on both sides") == content[UNIT + 8192..][..4096]);
@@ -243,7 +243,7 @@ fn an_array_comes_up_without_a_device_if_it_is_told_to_and_brings_it_what_it_mis
     array.start(&[]);
     array.await_volume(0, "healthy");
     let there = Client::open(&array.nbd()).read(5000, newer.len()).expect("a read works");
-    assert!(there == newer, "what was written meanwhile is there");
+    assert!(there == newer, "the data written meanwhile is readable");
     array.assert_sound("vol0");
 }
 
@@ -288,7 +288,7 @@ fn one_device_with_a_full_disk_refuses_what_is_new_there_and_nothing_else() {
     }
     assert_there(&array, &content);
     let status = array.await_volume(0, "healthy");
-    assert_eq!(number(&status["epoch"]), 1, "nobody was taken out for that: {status:#}");
+    assert_eq!(number(&status["epoch"]), 1, "no device was taken out: {status:#}");
     std::fs::remove_file(&ballast).expect("it can be removed");
     client.write((pieces as u64) << 20, &piece(pieces, 2)).expect("there is room again");
     for number in 2..pieces {

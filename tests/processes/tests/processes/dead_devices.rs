@@ -56,7 +56,7 @@ fn a_dead_device_that_holds_nothing_keeps_no_other_from_coming_back() {
     array.braid(&["device", "add"]).done();
     await_member_state(&array, 5, "in");
     die(&array, 5, &array.device_file(5));
-    array.await_status("it is done without", |status| status["devices"][5]["member_state"] != "in");
+    array.await_status("the others serve without it", |status| status["devices"][5]["member_state"] != "in");
 
     let pid = array.device_pid(1);
     signal(pid, Signal::STOP);

@@ -61,10 +61,10 @@ fn devices_come_and_go_and_no_volume_changes() {
     assert!(message.contains("'new'") && message.contains("braid volume migrate"), "{message}");
     array.kill();
     array.start(&[]);
-    assert_eq!(array.status()["devices"][5]["id"], 5, "it is there again");
+    assert_eq!(array.status()["devices"][5]["id"], 5, "it is back");
     array.braid(&["volume", "delete", "new", "--yes"]).done();
     let removed = device(&array, &["remove", "5"]).done().json();
-    assert!(std::path::Path::new(&text(&removed["file"])).exists(), "files are nobody's but the user's");
+    assert!(std::path::Path::new(&text(&removed["file"])).exists(), "the file was not deleted");
     assert_eq!(ids(&listed(&array)), [0, 1, 2, 3, 4]);
     device(&array, &["locate", "5"]).refused(3, "no-such-device");
     let located = device(&array, &["locate", "--volume", "vol0", "--offset", "1MiB"]).done().json();
@@ -81,7 +81,7 @@ fn a_disk_is_replaced_under_load_though_its_process_is_killed_meanwhile() {
     let before = text(&listed(&array)["devices"][2]["disk"]);
     let replaced = device(&array, &["replace", "2"]).done().json();
     let file = array.dir().join("device-2.1.braid");
-    assert_eq!(replaced["file"], path_text(&file.canonicalize().expect("it is there")));
+    assert_eq!(replaced["file"], path_text(&file.canonicalize().expect("it exists")));
     array.kill_device(2);
     array.await_status("it has everything", |status| status["devices"][2]["member_state"] == "in");
     let list = listed(&array);

@@ -65,8 +65,8 @@ fn a_device_that_stands_still_is_done_without_and_catches_up() {
         signal(pid, Signal::STOP);
         std::thread::sleep(short(LEASE));
         signal(pid, Signal::CONT);
-        assert_goes_on(&load, &format!("device {device} stood still for {:?}", short(LEASE)));
-        assert_eq!(array.member_state(device), "in", "nobody was taken out for that");
+        assert_goes_on(&load, &format!("device {device} was suspended for {:?}", short(LEASE)));
+        assert_eq!(array.member_state(device), "in", "no device was taken out");
 
         signal(pid, Signal::STOP);
         let begun = Instant::now();
@@ -81,12 +81,12 @@ fn a_device_that_stands_still_is_done_without_and_catches_up() {
         ] {
             array.braid(&[&["volume"], command].concat()).refused(3, "volume-degraded");
         }
-        assert_goes_on(&load, &format!("device {device} stands still"));
+        assert_goes_on(&load, &format!("device {device} is suspended"));
         let checked = array.braid(&["volume", "check", "vol0"]).done().json();
         assert_eq!((number(&checked["bad"]), &checked["lacks"]), (0, &Value::from(vec![device])), "{checked}");
         assert_eq!(number(&checked["unchecked"]), number(&checked["stripes"]), "{checked}");
         std::thread::sleep(LONG.saturating_sub(begun.elapsed()));
-        assert_eq!(array.device_pid(device), pid, "who stands still is not killed");
+        assert_eq!(array.device_pid(device), pid, "a suspended process is not killed");
         signal(pid, Signal::CONT);
         let begun = Instant::now();
         array.await_volume(0, "healthy");
@@ -139,7 +139,7 @@ fn the_monitor_may_die_or_stand_still_and_nobody_sees_an_error() {
     signal(pid, Signal::CONT);
     load.go_on();
     let pause = load.take_longest();
-    println!("the monitor stood still for {:?}: the longest pause of a writer was {pause:?}", short(LEASE_DEFAULT));
+    println!("the monitor was suspended for {:?}: the longest pause of a writer was {pause:?}", short(LEASE_DEFAULT));
     assert!(pause < Duration::from_secs(1), "leases are longer than that: {pause:?}");
 
     // Longer than all leases: the array stops, and then continues as before.
@@ -148,12 +148,12 @@ fn the_monitor_may_die_or_stand_still_and_nobody_sees_an_error() {
     let status = array.await_volume(0, "waiting");
     assert_eq!(status["devices"][0]["state"], "waiting for the monitor", "{status:#}");
     std::thread::sleep(short(LEASE_DEFAULT));
-    assert_eq!(array.monitor_pid(), pid, "who stands still is not killed");
+    assert_eq!(array.monitor_pid(), pid, "a suspended process is not killed");
     signal(pid, Signal::CONT);
     array.await_volume(0, "healthy");
     load.go_on();
-    println!("the monitor stood still for longer: the longest pause of a writer was {:?}", load.take_longest());
-    assert_eq!(number(&array.status()["epoch"]), 1, "nobody was taken out for the monitor's absence");
+    println!("the monitor was suspended for longer: the longest pause of a writer was {:?}", load.take_longest());
+    assert_eq!(number(&array.status()["epoch"]), 1, "no device was taken out while the monitor was suspended");
     load.stop().verify(&other);
     array.assert_sound("vol0");
 }
@@ -173,7 +173,7 @@ fn a_host_that_stands_still_finds_its_work_again_and_others_go_on() {
         load.go_on_through(0);
         load.go_on_through(0);
         let pause = load.take_longest_through(0);
-        println!("{ordering}: a host stands still: the longest pause through the other was {pause:?}");
+        println!("{ordering}: a host is suspended: the longest pause through the other was {pause:?}");
         assert!(pause <= PAUSE_MAX, "{ordering}: {pause:?}");
         std::thread::sleep(LONG.saturating_sub(begun.elapsed()));
         signal(host.pid(), Signal::CONT);
@@ -203,8 +203,8 @@ fn a_lock_server_that_stands_still_is_waited_for() {
         array.await_status("its silence is seen", |status| status["lock_servers"][0]["state"] != "serving");
         signal(pid, Signal::CONT);
         load.go_on();
-        println!("{ordering}: the lock server stood still: the longest pause was {:?}", load.take_longest());
-        assert_eq!(number(&array.status()["lock_servers"][0]["pid"]) as u32, pid, "who stands still is not killed");
+        println!("{ordering}: the lock server was suspended: the longest pause was {:?}", load.take_longest());
+        assert_eq!(number(&array.status()["lock_servers"][0]["pid"]) as u32, pid, "a suspended process is not killed");
         load.stop().verify(&array.nbd());
         array.assert_sound("vol0");
     }
@@ -221,7 +221,7 @@ fn when_up_itself_dies_the_other_hosts_wait_for_the_next_one() {
     load.take_longest();
     load.go_on();
     std::thread::sleep(PAUSE_MAX);
-    assert_goes_on(&load, "up stood still");
+    assert_goes_on(&load, "`braid up` was suspended");
     signal(array.supervisor().pid(), Signal::CONT);
     let pids = array.first_device_pids();
     array.give_away_supervisor().kill();
@@ -283,7 +283,7 @@ fn of_two_devices_of_a_group_one_must_come_back_and_other_groups_go_on() {
     let log = array.supervisor().log();
     assert!(log.contains(&format!("d{unavailable}")), "the log names whom to wait for: {log}");
     for stripe in [1, 2, 4, 5] {
-        client.write(stripe * UNIT, &[stripe as u8 + 10; 4096]).expect("another mirror is written");
+        client.write(stripe * UNIT, &[stripe as u8 + 10; 4096]).expect("another pair accepts writes");
         assert!(client.read(stripe * UNIT, 4096).expect("and read") == [stripe as u8 + 10; 4096]);
     }
     let checked = array.braid(&["volume", "check", "vol0"]).done().json();
@@ -292,7 +292,7 @@ fn of_two_devices_of_a_group_one_must_come_back_and_other_groups_go_on() {
 
     signal(array.device_pid(unavailable), Signal::CONT);
     array.await_volume(0, "degraded");
-    assert!(client.read(0, 4096).expect("one of the mirror is enough") == [1; 4096]);
+    assert!(client.read(0, 4096).expect("one device of the pair is enough") == [1; 4096]);
     client.write(0, &[9; 4096]).expect("a write works");
     for pid in pids.into_iter().filter(|pid| *pid != array.device_pid(unavailable)) {
         signal(pid, Signal::CONT);
@@ -340,7 +340,7 @@ fn a_volume_without_redundancy_waits_for_each_of_its_devices() {
     signal(array.device_pid(3), Signal::CONT);
     array.await_volume(0, "healthy");
     array.await_volume(1, "healthy");
-    assert!(client.read(0, content.len()).expect("nothing of it was lost") == content);
+    assert!(client.read(0, content.len()).expect("no data was lost") == content);
 }
 
 #[test]
@@ -356,7 +356,7 @@ fn where_writes_take_effect_on_arrival_parity_is_right_again_after_a_device_or_a
         load.take_longest();
         signal(array.device_pid(2), Signal::STOP);
         array.await_volume(1, "degraded");
-        assert_goes_on(&load, &format!("{ordering}: device 2 stands still"));
+        assert_goes_on(&load, &format!("{ordering}: device 2 is suspended"));
         signal(array.device_pid(2), Signal::CONT);
         array.await_volume(1, "healthy");
         array.kill_device(3);
@@ -365,7 +365,7 @@ fn where_writes_take_effect_on_arrival_parity_is_right_again_after_a_device_or_a
         record.verify(&other);
         array.assert_sound("v");
 
-        Client::open(&own).trim(0, 8 << 20).expect("space can be given back");
+        Client::open(&own).trim(0, 8 << 20).expect("space can be discarded");
         let load = Load::start(Plan { hosts_may_go: true, ..plan(&[&own, &other]) });
         load.go_on();
         host.kill();
@@ -402,7 +402,7 @@ fn when_everything_stands_still_together_nobody_is_shut_out() {
     array.await_volume(0, "healthy");
     for (client, (host, uri)) in clients.iter_mut().zip(&hosts) {
         // The host may hear later than others that the devices are back, and until then reports them as unavailable.
-        wait_until("a connection from before goes on", Duration::from_secs(30), || match client.write(0, &[2; 4096]) {
+        wait_until("an existing connection continues", Duration::from_secs(30), || match client.write(0, &[2; 4096]) {
             Err(Refusal::Gone(error)) => panic!("{error}: {}", host.log()),
             written => written.is_ok(),
         });
@@ -411,7 +411,7 @@ fn when_everything_stands_still_together_nobody_is_shut_out() {
     // The supervisor checks leases whenever it renews its own.
     array.await_renewals(4);
     for (client, (host, _)) in clients.iter_mut().zip(&hosts) {
-        assert!(client.read(0, 4096).is_ok_and(|read| read == [2; 4096]), "nobody was shut out: {}", host.log());
+        assert!(client.read(0, 4096).is_ok_and(|read| read == [2; 4096]), "no host was fenced: {}", host.log());
     }
     array.assert_sound("vol0");
 }

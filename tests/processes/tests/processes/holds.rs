@@ -34,7 +34,8 @@ fn a_leader_whose_device_stands_still_hears_when_its_lease_is_over() {
     let (array, scenario) = Scenario::new();
     wait(async {
         let object = scenario.object(1).await;
-        let Held::Lead(leader) = Kind::Leader.take(&object, "leader", LEASE).await.expect("nobody else leads") else {
+        let Held::Lead(leader) = Kind::Leader.take(&object, "leader", LEASE).await.expect("there is no other leader")
+        else {
             panic!("it was to lead")
         };
         let pid = array.device_pid(DEVICE);
@@ -48,7 +49,7 @@ fn a_leader_whose_device_stands_still_hears_when_its_lease_is_over() {
         let again = loop {
             match object.space().run(leader.progress()).await.expect("the device does not refuse it") {
                 Err(FailOverError::Uncertain) if now().since(leader.sure_until()) < PROGRESS_MAX => {}
-                progress => break progress.expect("nobody has taken over"),
+                progress => break progress.expect("no other process has taken over"),
             }
         };
         assert_eq!(again.term(), leader.term());
@@ -131,7 +132,7 @@ async fn refuses_the_late(kind: Kind, object: &Object) {
     let second = kind.take(object, "second", lease).await.expect("the first one is silent");
     let late = object.request().set(COUNT, 9).guarded(&first).await.expect_err("it is the second one's");
     assert!(matches!(late.error, Error::TooLate { .. }), "{late}");
-    assert_eq!(object.get(COUNT).await.expect("it serves").as_i64(), Some(1), "nothing of it happens");
+    assert_eq!(object.get(COUNT).await.expect("it serves").as_i64(), Some(1), "nothing was changed");
     object.request().set(COUNT, 2).guarded(&second).await.expect("it is the second one's");
     // On another device as well, once the second holder has been there.
     let elsewhere = object.space().array().device(DEVICE as u16 + 1).create().await.expect("there is room");
@@ -226,7 +227,7 @@ impl Held {
                 )
             }
         };
-        assert!(is_fine, "it is given back, or was lost, or the device was unavailable for a lease");
+        assert!(is_fine, "it is released, or was lost, or the device was unavailable for a lease");
     }
 }
 

@@ -147,13 +147,13 @@ fn hosts_go_on_while_a_suspended_process_holds_the_lock_of_the_folder() {
     let (_host, other) = array.host();
     let mut clients = [Client::open(&array.nbd()), Client::open(&other)];
     // A process may be suspended while it holds the folder's lock.
-    let lock = File::options().write(true).open(array.dir().join("lock")).expect("it is there");
-    flock(&lock, FlockOperation::LockExclusive).expect("nobody holds it for long");
+    let lock = File::options().write(true).open(array.dir().join("lock")).expect("it exists");
+    flock(&lock, FlockOperation::LockExclusive).expect("the lock is held briefly");
     let mut go_on = |leases: u32| {
         let begun = Instant::now();
         for round in (1..=250).cycle().take_while(|_| begun.elapsed() < LEASE * leases) {
             for client in &mut clients {
-                client.write(0, &[round; BLOCK]).expect("writes go on");
+                client.write(0, &[round; BLOCK]).expect("writes continue");
                 assert!(client.read(0, BLOCK).is_ok_and(|read| read == [round; BLOCK]), "and reads");
             }
         }

@@ -104,7 +104,7 @@ fn calls_end_with_a_typed_error_within_their_deadline() {
 
         // Another process holds the lock of the array's folder.
         let lock = std::fs::File::open(array.dir().join("lock")).expect("arrays have a lock");
-        flock(&lock, FlockOperation::LockExclusive).expect("nobody holds it for long");
+        flock(&lock, FlockOperation::LockExclusive).expect("the lock is held briefly");
         times_out(SECOND, Client::connect(ArrayOptions::at(array.dir()).deadline(SECOND))).await;
     });
 }
@@ -132,21 +132,21 @@ fn what_a_dropped_future_has_asked_happens_once_or_not_at_all() {
                 // Requests under way are resent when the device is back.
                 array.kill_device(1);
             }
-            object.fetch_and_add(COUNT, 1).await.expect("who goes on waiting is answered");
+            object.fetch_and_add(COUNT, 1).await.expect("a waiting call is answered");
         }
         // Earlier requests have been executed by now, or are in transit; this host's next request is behind them.
-        object.within(10 * SECOND).set(OTHER, "x").await.expect("the array goes on");
+        object.within(10 * SECOND).set(OTHER, "x").await.expect("the array continues");
         let mut done = 0;
         for (name, _) in object.attributes(Some(2)).await.expect("the device serves") {
-            assert_eq!(object.get(name).await.expect("it is there").as_i64(), Some(1), "{name:?}: once");
+            assert_eq!(object.get(name).await.expect("it exists").as_i64(), Some(1), "{name:?}: once");
             done += 1;
         }
-        let appended = object.stat().await.expect("it is there").length;
+        let appended = object.stat().await.expect("it exists").length;
         println!("{done} of {ROUNDS} have happened");
         assert_eq!(appended, done, "each of them wholly");
         assert!(done > 0, "some were asked in time");
-        let counted = object.get(COUNT).await.expect("it is there").as_i64();
-        assert_eq!(counted, Some(i64::from(ROUNDS)), "nobody else is disturbed");
+        let counted = object.get(COUNT).await.expect("it exists").as_i64();
+        assert_eq!(counted, Some(i64::from(ROUNDS)), "other operations are not affected");
         library.close().await;
     });
 }

@@ -97,7 +97,7 @@ fn an_interrupt_or_sigterm_ends_it_well_and_leaves_no_process() {
         gone(&pids);
         array.start(&[placement]);
         let there = Client::open(&array.nbd()).read(12_345, content.len()).expect("a read works");
-        assert!(there == content, "what was written is there after {how:?}");
+        assert!(there == content, "the written data is readable after {how:?}");
     }
 }
 
@@ -222,7 +222,7 @@ fn a_second_up_is_refused_though_the_lock_of_the_first_was_removed() {
     for supervisor in [Signal::STOP, Signal::CONT] {
         // A suspended supervisor can't write the file again.
         signal(array.supervisor().pid(), supervisor);
-        std::fs::remove_file(array.dir().join("up.lock")).expect("it is there");
+        std::fs::remove_file(array.dir().join("up.lock")).expect("it exists");
         let said = braid(&second).refused(1, "already-up");
         assert!(said.contains(&array.supervisor().pid().to_string()), "{said}");
         assert!(array.dir().join("run.json").exists(), "what the first one has published stays");

@@ -34,7 +34,7 @@ impl Apart {
         array.down();
         let (dir, scratch) = (path_text(array.dir()).to_string(), array.scratch());
         let description = array.dir().join("array.json");
-        let mut said: Value = serde_json::from_slice(&std::fs::read(&description).expect("it is there")).expect("JSON");
+        let mut said: Value = serde_json::from_slice(&std::fs::read(&description).expect("it exists")).expect("JSON");
         let address = format!("{}:7002", Link::FAR);
         said["devices"][DEVICE]["address"] = address.clone().into();
         std::fs::write(&description, said.to_string()).expect("it can be written");

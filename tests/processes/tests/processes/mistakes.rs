@@ -47,7 +47,7 @@ fn a_volume_that_does_not_fit_is_refused_in_words() {
     let said = up(&scratch, &["--size", "64MiB", "--volume", "a:4MiB", "--volume", "huge:100TiB"]);
     let message = said.refused(2, "no-room");
     assert!(message.contains("100.0 TiB asked for") && message.contains("MiB free"), "{message}");
-    assert!(!scratch.path("array").exists(), "nothing of it stays");
+    assert!(!scratch.path("array").exists(), "nothing of it remains");
     let mut array = Array::up_in(&scratch.path("array"), &["--size", "64MiB"]);
     // The first volume leaves some space for objects, but not enough for another volume.
     let message = array.braid(&["volume", "create", "more", "--size", "64MiB"]).refused(1, "device-full");
@@ -60,7 +60,7 @@ fn a_volume_that_does_not_fit_is_refused_in_words() {
     let message = array.braid(&["volume", "create", "huge", "--size", "16383PiB"]).refused(2, "too-large");
     assert!(message.contains("at most"), "{message}");
     array.braid(&["volume", "info", "huge"]).refused(3, "no-such-volume");
-    Client::open(&array.nbd()).write(0, b"x").expect("the array goes on");
+    Client::open(&array.nbd()).write(0, b"x").expect("the array continues");
 }
 
 #[test]
@@ -154,8 +154,8 @@ fn device_files_without_their_description_are_not_written_over() {
     std::fs::write(&there, damaged).expect("it can be written");
     let message = array.try_start(&[]).expect_err("it can't be understood").refused(1, "description-damaged");
     assert!(message.contains("braid monitor recover") && message.contains("--from"), "{message}");
-    assert_eq!(std::fs::read_to_string(&there).expect("it is there"), damaged, "it was left as it is");
-    let newer = std::fs::read_to_string(&aside).expect("it is there").replacen("\"schema\": 2", "\"schema\": 99", 1);
+    assert_eq!(std::fs::read_to_string(&there).expect("it exists"), damaged, "it was left unchanged");
+    let newer = std::fs::read_to_string(&aside).expect("it exists").replacen("\"schema\": 2", "\"schema\": 99", 1);
     std::fs::write(&there, newer.replacen("\"schema\":2", "\"schema\":99", 1)).expect("it can be written");
     array.try_start(&[]).expect_err("a later release wrote it").refused(1, "newer-format");
     std::fs::rename(&aside, &there).expect("it can be moved back");

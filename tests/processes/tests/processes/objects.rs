@@ -193,7 +193,7 @@ fn every_increment_counts_once_though_the_device_is_killed() {
         });
         let progress = || {
             let before = done.load(Ordering::Relaxed);
-            wait_until("they go on", PROGRESS_MAX, || done.load(Ordering::Relaxed) >= before + 100);
+            wait_until("operations continue", PROGRESS_MAX, || done.load(Ordering::Relaxed) >= before + 100);
         };
         for _ in 0..3 {
             progress();

@@ -131,7 +131,7 @@ fn a_lock_server_that_has_lost_its_file_hears_from_all_hosts_before_it_grants_an
     let load = Load::start(plan(&[&array.nbd(), &other]));
     load.go_on();
     let before = lock_server(&array);
-    std::fs::remove_file(array.dir().join("lockd0.state")).expect("it is there");
+    std::fs::remove_file(array.dir().join("lockd0.state")).expect("it exists");
     signal(before.0, Signal::KILL);
     let status = array.await_status("the lock server serves again", |status| {
         let server = &status["lock_servers"][0];
@@ -162,7 +162,7 @@ fn a_host_that_is_idle_while_its_lock_server_restarts_is_not_taken_for_dead() {
 
 /// Writers expect a volume of zeros.
 fn emptied(array: &Array) {
-    Client::open(&array.nbd()).trim(0, SMALL_BYTES as u32).expect("space can be given back");
+    Client::open(&array.nbd()).trim(0, SMALL_BYTES as u32).expect("space can be discarded");
 }
 
 /// The process of the first lock server, and how often it was restarted.
@@ -221,7 +221,7 @@ fn a_change_that_is_suspended_is_taken_over_and_what_it_says_on_waking_counts_no
     load.go_on();
     signal(suspended.id(), Signal::CONT);
     let ended = suspended.wait().expect("it can be waited for");
-    assert!(!ended.success(), "it finds that it was taken for dead: {ended}");
+    assert!(!ended.success(), "it learns that it was fenced: {ended}");
     assert_eq!(text(&array.status()["volumes"][0]["ordering"]), next);
     load.go_on();
     load.stop().verify(&array.nbd());
@@ -266,7 +266,7 @@ fn a_host_that_stands_still_is_waited_for_no_longer_than_its_lease() {
     set_ordering(&array, "device-lock");
     load.go_on();
     signal(host.pid(), Signal::CONT);
-    assert_eq!(host.ended(), Some(1), "it finds that it was taken for dead");
+    assert_eq!(host.ended(), Some(1), "it learns that it was fenced");
     load.stop().verify(&array.nbd());
     array.assert_sound("vol0");
 }

@@ -48,10 +48,10 @@ fn a_rebuild_survives_the_death_of_its_host_of_another_device_and_of_everybody()
     array.braid(&["rebuild", "--rate", "1MiB/s", "--share", "100%"]).done();
     let file = array.scratch().path("new.braid");
     array.braid(&["device", "replace", &REBUILT.to_string(), path_text(&file)]).done();
-    let status = array.await_status("the rebuild goes on", |status| brought(status) > 0);
+    let status = array.await_status("the rebuild makes progress", |status| brought(status) > 0);
 
     // Kill the recovery coordinator. If it is the host of `up`, all other processes end with it.
-    let generation = recovery_coordinator(&status).expect("somebody rebuilds");
+    let generation = recovery_coordinator(&status).expect("a host coordinates the rebuild");
     let mut hosts = status["hosts"].as_array().expect("hosts are listed").iter();
     let rebuilder = hosts.find(|host| host["generation"] == generation).expect("it is a host");
     let mut record = if rebuilder["pid"] == host.pid() {
@@ -66,7 +66,7 @@ fn a_rebuild_survives_the_death_of_its_host_of_another_device_and_of_everybody()
     };
     let uri = array.nbd();
     record.verify(&uri);
-    let status = array.await_status("another host goes on with it", |status| {
+    let status = array.await_status("another host continues it", |status| {
         brought(status) > 0 && recovery_coordinator(status).is_some_and(|now| now != generation)
     });
     assert_eq!(status["devices"][REBUILT]["member_state"], "returning", "{status:#}");
@@ -81,7 +81,7 @@ fn a_rebuild_survives_the_death_of_its_host_of_another_device_and_of_everybody()
     let mut record = load.ended();
     array.start(&[]);
     record.verify(&array.nbd());
-    array.await_status("it goes on where it was", |status| brought(status) > 0);
+    array.await_status("it continues where it was", |status| brought(status) > 0);
     array.braid(&["rebuild", "--rate", "none", "--share", "100%"]).done();
     array.await_volume(0, "healthy");
     record.verify(&array.nbd());
@@ -89,7 +89,7 @@ fn a_rebuild_survives_the_death_of_its_host_of_another_device_and_of_everybody()
     let mut client = Client::open(&array.nbd());
     for (at, piece) in content.chunks(4 << 20).enumerate() {
         let there = client.read((4 << 20) + at as u64 * (4 << 20), piece.len()).expect("everything can be read");
-        assert!(there == piece, "what lay there before is there, at {at}");
+        assert!(there == piece, "the earlier content is readable, at {at}");
     }
     assert_eq!(text(&array.status()["devices"][REBUILT]["file"]), path_text(&file));
 }

@@ -118,7 +118,7 @@ fn nothing_is_lost_or_doubled(kind: &str) {
         let _ending = scenario.until_dropped();
         let progress = |more: usize| {
             let wished = count() + more;
-            wait_until("they go on", PROGRESS_MAX, || count() >= wished);
+            wait_until("operations continue", PROGRESS_MAX, || count() >= wished);
         };
         let (insert, change) = (&insert, &change);
         (0..2).for_each(|worker| drop(scope.spawn(move || insert(worker))));
@@ -150,7 +150,7 @@ fn nothing_is_lost_or_doubled(kind: &str) {
             })
             .collect(),
     };
-    println!("{} are in, of {} nobody knows", names.len(), perhaps.len());
+    println!("{} names are in, {} names may be in", names.len(), perhaps.len());
     assert!(names.is_sorted_by(|one, other| one < other), "in order, and none twice: {names:?}");
     let found: BTreeSet<String> = names.into_iter().collect();
     assert_eq!(inside.difference(&found).next(), None, "what is in is found");

@@ -76,12 +76,12 @@ fn a_client_that_reconnects_is_never_overtaken_by_its_own_older_writes() {
                 while seen == newer && answered.elapsed() < LOOK {
                     seen = second.read(offset, BLOCK).expect("a read works");
                 }
-                assert!(seen == newer || seen == older, "one of the two is there, whole");
+                assert!(seen == newer || seen == older, "the content is one of the two writes, complete");
                 seen == older
             })
             .collect();
         ended.store(true, Ordering::Relaxed);
-        reader.join().expect("the reader goes on");
+        reader.join().expect("the reader continues");
         overtaken
     });
     assert_eq!(overtaken, [0usize; 0], "of {trials} trials, in these the older write came last");

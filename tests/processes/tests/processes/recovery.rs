@@ -34,7 +34,7 @@ fn state(array: &Array) -> PathBuf {
 fn assert_all_there(array: &Array, content: &[u8]) {
     array.await_volume(0, "healthy");
     let there = Client::open(&array.nbd()).read(0, content.len()).expect("a read works");
-    assert!(there == content, "all that was written is there");
+    assert!(there == content, "all written data is readable");
     array.assert_sound("vol0");
 }
 
@@ -46,7 +46,7 @@ fn a_lost_state_is_reported_and_made_anew() {
     array.down();
     array.braid(&["monitor", "recover"]).refused(1, "nothing-to-recover");
     std::fs::remove_file(state(&array)).expect("it can be removed");
-    let said = array.try_start(&[]).expect_err("it is not known who is in").refused(4, "monitor-state-lost");
+    let said = array.try_start(&[]).expect_err("the membership is unknown").refused(4, "monitor-state-lost");
     assert!(said.contains("braid monitor recover"), "{said}");
     // No monitor creates a new state, whichever process starts it.
     let said = array.braid(&["monitord"]).refused(4, "monitor-state-lost");
@@ -93,11 +93,11 @@ fn an_old_copy_of_the_state_is_not_served_from() {
 fn an_older_description_is_not_served_from() {
     let (mut array, content) = written();
     let path = array.dir().join("array.json");
-    let older = std::fs::read(&path).expect("it is there");
+    let older = std::fs::read(&path).expect("it exists");
     array.braid(&["volume", "create", "late", "--size", "1MiB"]).done();
     await_copies(&array);
     array.down();
-    let newer = std::fs::read(&path).expect("it is there");
+    let newer = std::fs::read(&path).expect("it exists");
     // According to this description the volume does not exist, so that its number would be used again.
     std::fs::write(&path, &older).expect("it can be replaced");
     let said = array.try_start(&[]).expect_err("it is an older one").refused(4, "description-old");
@@ -144,7 +144,7 @@ fn a_folder_that_is_lost_is_made_anew_from_the_files_of_devices() {
     let generation = generation(&array);
     array.down();
     lose_folder(&array);
-    let said = array.try_start(&[]).expect_err("nobody knows what lies where").refused(1, "left-overs");
+    let said = array.try_start(&[]).expect_err("the layout is unknown").refused(1, "left-overs");
     assert!(said.contains("braid monitor recover --from"), "{said}");
     let files: Vec<String> = (0..5).map(|device| path_text(&array.device_file(device)).to_string()).collect();
     let files = files.iter().map(String::as_str);
@@ -200,7 +200,7 @@ fn await_copies(array: &Array) {
 
 /// Removes all files except those of devices.
 fn lose_folder(array: &Array) {
-    for entry in std::fs::read_dir(array.dir()).expect("it is there") {
+    for entry in std::fs::read_dir(array.dir()).expect("it exists") {
         let path = entry.expect("it can be listed").path();
         if path.extension().is_none_or(|extension| extension != "braid") {
             let gone = if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
@@ -210,12 +210,12 @@ fn lose_folder(array: &Array) {
 }
 
 fn description(array: &Array) -> Value {
-    let text = std::fs::read(array.dir().join("array.json")).expect("it is there");
+    let text = std::fs::read(array.dir().join("array.json")).expect("it exists");
     serde_json::from_slice(&text).expect("it is replaced as a whole")
 }
 
 fn generation(array: &Array) -> u64 {
-    let text = std::fs::read(array.dir().join("generations")).expect("it is there");
+    let text = std::fs::read(array.dir().join("generations")).expect("it exists");
     number(&serde_json::from_slice::<Value>(&text).expect("it is replaced as a whole")["last"])
 }
 
@@ -238,7 +238,7 @@ fn a_device_that_is_missing_is_needed_unless_the_operator_does_without_it() {
         status["devices"][3]["member_state"] == "out" && !status["devices"][3]["refused"].is_null()
     });
     let there = Client::open(&array.nbd()).read(0, content.len()).expect("a read works");
-    assert!(there == content, "the others do without it");
+    assert!(there == content, "the others serve without it");
     array.braid(&["device", "replace", "3", "--wait"]).done();
     assert_all_there(&array, &content);
 }

@@ -59,7 +59,7 @@ fn a_client_that_vanishes_in_mid_request_leaves_no_trace() {
             hasty.send_write((4 << 20) + (piece << 12), &[7; 4096]).expect("it can be sent");
         }
     }
-    client.flush().expect("the server goes on");
+    client.flush().expect("the server continues");
     array.assert_sound("vol0");
 }
 
@@ -81,9 +81,9 @@ fn what_needs_a_frozen_device_waits_until_the_others_do_without_it_and_all_else_
     assert!(client.take(4096).expect("its data comes") == content[UNIT as usize..][..4096]);
     let mut other = Client::open(&array.nbd());
     for unit in [1, 2, 3] {
-        other.read(unit * UNIT, UNIT as usize).expect("other connections go on, too");
+        other.read(unit * UNIT, UNIT as usize).expect("other connections continue");
     }
-    assert!(begun.elapsed() < Duration::from_secs(1), "nobody waited: {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(1), "no request waited: {:?}", begun.elapsed());
     assert_eq!(client.reply().expect("an answer comes"), (waits, 0), "worked out from the others");
     assert!(client.take(4096).expect("its data comes") == content[..4096]);
     println!("what needs a frozen device waited {:?}", begun.elapsed());

@@ -67,7 +67,7 @@ fn a_command_ends_when_its_attendant_is_killed() {
     assert_eq!(status, 1, "what is left of it is not known");
     wait_until("the system ends the command", SOON, || left_of(&log).is_empty());
     let shown = array.braid(&["recipe", "lock", "show", "1:1", "9.1"]).done().json();
-    assert_eq!(shown["mode"], "exclusive", "so the lock is not given back: {shown}");
+    assert_eq!(shown["mode"], "exclusive", "therefore the lock is not released: {shown}");
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn an_interrupt_from_the_terminal_ends_what_the_command_has_in_the_background() 
     let script = "while :; do echo tick >> $LOG; sleep 0.02; done & wait";
     let mut running = Running::start(&array, script, true);
     running.goes_on();
-    running.child.stdin.as_mut().expect("it is given").write_all(b"\x03").expect("the terminal is there");
+    running.child.stdin.as_mut().expect("standard input is a pipe").write_all(b"\x03").expect("the terminal is open");
     let (log, status) = running.ended();
     assert_eq!(status, 130);
     assert_eq!(left_of(&log), [0; 0]);
