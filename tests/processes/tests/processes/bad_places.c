@@ -1,6 +1,6 @@
-/* Preloaded into all processes of an array: in the one that has the file $BAD_FILE as an argument, writes that begin at $BAD_START or
-   later, and before $BAD_END, fail with EIO. It gets no io_uring: its disk is written by pwritev2, which a filter of system calls can
-   look at. */
+/* Preloaded into all processes of an array. In the process that has the file $BAD_FILE as an argument, writes that begin at $BAD_START or
+   later, and before $BAD_END, fail with EIO. io_uring is disabled there: then the disk is written with pwritev2, which a seccomp filter
+   can examine. */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -37,7 +37,7 @@ __attribute__((constructor)) static void begin(void) {
         IF(BPF_JEQ, SYS_pwritev2, 2, 0),
         IF(BPF_JEQ, SYS_pwrite64, 1, 0),
         RETURN(SECCOMP_RET_ALLOW),
-        /* The position: its upper half, then its lower one. */
+        /* The offset: its upper half, then its lower half. */
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[3]) + 4),
         IF(BPF_JEQ, 0, 0, 3),
         LOAD(args[3]),

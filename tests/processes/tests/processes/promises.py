@@ -1,4 +1,4 @@
-# What NBD promises, asked through libnbd. `address` is that of a volume of 32 MiB that was never written.
+# Guarantees of NBD, tested through libnbd. `address` is that of an unwritten volume of 32 MiB.
 import random
 
 h.add_meta_context(nbd.CONTEXT_BASE_ALLOCATION)
@@ -20,16 +20,16 @@ def allocation(offset, length):
     return found
 
 
-# The longest request there may be, in one piece.
+# The longest possible request, in one piece.
 whole = chance.randbytes(size)
 h.pwrite(whole, 0)
 assert h.pread(size, 0) == whole
 
-# Forced unit access, at an odd place.
+# Forced unit access, at an unaligned offset.
 h.pwrite(b"forced", 12345, nbd.CMD_FLAG_FUA)
 assert h.pread(6, 12345) == b"forced"
 
-# Zeros, with and without the space kept; then what is allocated.
+# Zeros, with and without keeping the space; then the block status.
 h.zero(MIB, 0)
 h.zero(MIB, MIB, nbd.CMD_FLAG_NO_HOLE)
 h.trim(MIB, 2 * MIB)
@@ -39,7 +39,7 @@ assert runs[0] == (MIB, nbd.STATE_HOLE | nbd.STATE_ZERO), runs
 assert not runs[1][1] & nbd.STATE_HOLE, runs
 assert sum(length for length, flags in runs if flags & nbd.STATE_HOLE) == 2 * MIB, runs
 
-# The cache command, beyond the end, and requests that can't be.
+# The cache command, beyond the end, and invalid requests.
 h.cache(MIB, 0)
 h.set_strict_mode(0)
 for wrong in [lambda: h.pread(4096, size), lambda: h.pwrite(b"x", size), lambda: h.zero(4096, size - 1)]:
@@ -50,7 +50,7 @@ for wrong in [lambda: h.pread(4096, size), lambda: h.pwrite(b"x", size), lambda:
     raise AssertionError("a request beyond the end was served")
 h.set_strict_mode(nbd.STRICT_MASK)
 
-# Many in flight, to different places, in any order of completion.
+# Many requests in flight, at different offsets, completed in any order.
 pieces = {}
 cookies = []
 for number in range(512):
