@@ -1,7 +1,7 @@
 //! Host leases: each start of a host takes a fresh generation, with a lease that the host renews while it is alive.
 //!
 //! A lease ends when it is released, when it was not renewed for its length, or at the next boot of the machine. A generation
-//! without a live lease may be fenced: [`ArrayFolder::expire`] first ends the lease durably, so that its host can no longer renew
+//! without a live lease may be fenced: [`ArrayFolder::expire`] first ends the lease for good, so that its host can no longer renew
 //! it, and then returns the generations that the devices must refuse.
 //!
 //! A lease consists of two files. `17.json` says that host 17 has a lease, and whether the lease has expired; it is changed only under
@@ -239,7 +239,7 @@ impl ArrayFolder {
         }
     }
 
-    /// Ends the leases that have expired, durably, and returns the generations that the devices must refuse. Expired hosts are returned
+    /// Ends the leases that have expired, for good, and returns the generations that the devices must refuse. Expired hosts are returned
     /// again by every call until the caller has fenced them and [forgets](ArrayFolder::forget) them. The calling host `by` counts as
     /// live, even if it was suspended and could not renew its lease. If its own lease has been ended, the call fails.
     pub fn expire(&self, by: Generation, now: &Moment, length: Duration) -> Result<Expired, ControlError> {
@@ -270,7 +270,7 @@ impl ArrayFolder {
         Ok(())
     }
 
-    /// Ends the lease of one host durably if it was not renewed for `length`, and returns the generations that the devices must refuse.
+    /// Ends the lease of one host for good if it was not renewed for `length`, and returns the generations that the devices must refuse.
     pub fn expire_one(&self, host: Generation, now: &Moment, length: Duration) -> Result<Ending, ControlError> {
         let _lock = self.lock()?;
         let hosts = self.hosts(now, length)?;
