@@ -26,7 +26,7 @@ async fn run() -> Result<(), Failure> {
 
     // Changes made by the monitor are reported as events.
     let mut events = array.events_from_now()?;
-    let change = array.set_pace(|throttle| throttle.paused = !throttle.paused).await?;
+    let change = array.set_throttle(|throttle| throttle.paused = !throttle.paused).await?;
     let changed = loop {
         let event = events.next().await?;
         if event.kind == EventKind::ThrottleChanged {
@@ -34,7 +34,7 @@ async fn run() -> Result<(), Failure> {
         }
     };
     println!("event {}: {}", changed.kind.name(), changed.words);
-    array.set_pace(|throttle| *throttle = change.before).await?;
+    array.set_throttle(|throttle| *throttle = change.before).await?;
 
     array.delete_volume("example").await?;
     println!("deleted volume example");

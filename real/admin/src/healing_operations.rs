@@ -25,7 +25,7 @@ const SHOWN_PAUSE: Duration = Duration::from_millis(20);
 
 /// The throttle before and after a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PaceChange {
+pub struct ThrottleChange {
     /// The previous throttle.
     pub before: ThrottleReport,
     /// The new throttle.
@@ -35,7 +35,7 @@ pub struct PaceChange {
 impl Array {
     /// Changes the recovery throttle from its current value. Returns when the status shows the new value. Errors: `not-up`,
     /// `no-monitor`.
-    pub async fn set_pace(&self, change: impl FnOnce(&mut ThrottleReport)) -> Result<PaceChange, Failure> {
+    pub async fn set_throttle(&self, change: impl FnOnce(&mut ThrottleReport)) -> Result<ThrottleChange, Failure> {
         let folder = self.folder();
         require_up(folder)?;
         let before = self.await_monitor().await?.report.throttle;
@@ -54,7 +54,7 @@ impl Array {
         while begun.elapsed() < SHOWN_WITHIN && !is_shown()? {
             tokio::time::sleep(SHOWN_PAUSE).await;
         }
-        Ok(PaceChange { before, throttle })
+        Ok(ThrottleChange { before, throttle })
     }
 
     async fn await_monitor(&self) -> Result<MonitorEntry, Failure> {

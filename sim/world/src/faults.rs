@@ -399,7 +399,7 @@ impl Fault {
             Fault::Replace { .. } => "replaced disk",
             Fault::Scrub { .. } => "scrub",
             Fault::Fence { .. } => "fence",
-            Fault::RecoveryThrottle { .. } => "another pace",
+            Fault::RecoveryThrottle { .. } => "throttle changed",
         }
     }
 }

@@ -104,7 +104,7 @@ fn with_attributes(slots: u64) -> Bench {
         assert!(set(&mut bench, 1 + index, index, vec![1; 1000]).is_ok());
     }
     for sequence in 1000.. {
-        if bench.counter("index_leaves") > 0 && bench.counter("catalogue_changes") <= 1 {
+        if bench.counter("index_leaves") > 0 && bench.counter("index_changes") <= 1 {
             break;
         }
         assert!(set(&mut bench, sequence, 0, vec![1; 10_000]).is_ok());
@@ -121,7 +121,7 @@ fn what_was_overwritten_in_the_catalogue_takes_no_room_from_volumes_after_a_star
     }
     // No leaf is in memory: each of these changes might be one that splits its leaf.
     let (mut bench, _) = bench.restart().expect("nothing is wrong");
-    assert!(bench.counter("catalogue_changes") >= 60);
+    assert!(bench.counter("index_changes") >= 60);
     bench.store.prepare(bench.now, intent(1, vec![data(0, 16, 1)]), &mut bench.out);
     bench.settle();
     let prepared = StoreEvent::Prepared { transaction: transaction(1), result: Ok(()) };

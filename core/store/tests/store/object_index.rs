@@ -19,7 +19,7 @@ fn value(index: u64, length: usize) -> Vec<u8> {
 fn checkpoint(bench: &mut Bench, from: u64) {
     let before = bench.counter("checkpoints");
     for sequence in from..from + 200 {
-        if bench.counter("checkpoints") > before && bench.counter("catalogue_changes") <= 1 {
+        if bench.counter("checkpoints") > before && bench.counter("index_changes") <= 1 {
             return;
         }
         set(bench, sequence, 0, value(sequence, 10_000)).expect("there is room");
@@ -221,7 +221,7 @@ fn a_full_catalogue_refuses_to_grow_and_takes_overwrites_and_removals() {
     let created = command(ObjectId(1), Action::Create, Vec::new(), Vec::new());
     assert!(ask(&mut bench, 400_001, created).is_ok());
     checkpoint(&mut bench, 500_000);
-    assert!(bench.counter("keys_swept") >= count, "{}", bench.counter("keys_swept"));
+    assert!(bench.counter("keys_collected") >= count, "{}", bench.counter("keys_collected"));
     let free = bench.store.free_blocks();
     assert!(free + 30 * 16 > before, "{free} of {before}");
     assert_eq!(create(&mut bench, volume(8, free)), Ok(()));
@@ -272,7 +272,7 @@ fn what_a_removed_object_leaves_goes_bit_by_bit_whatever_happens_in_between() {
     while bench.events.is_empty() {
         bench.end_one();
     }
-    assert!(bench.counter("keys_swept") < 400, "not all at once: {}", bench.counter("keys_swept"));
+    assert!(bench.counter("keys_collected") < 400, "not all at once: {}", bench.counter("keys_collected"));
     // It ends even if the power fails early every time.
     for _ in 0..60 {
         bench = bench.restart().expect("nothing is wrong").0;
@@ -370,7 +370,7 @@ fn a_rotten_leaf_of_a_removed_object_keeps_nothing_else_from_going() {
         bench.settle();
     }
     assert_eq!(bench.counter("leaves_damaged"), 1);
-    let collected = bench.counter("keys_swept");
+    let collected = bench.counter("keys_collected");
     assert!((300..400).contains(&collected), "all but those of one leaf: {collected}");
     // After a restart, collection tries that leaf again, and continues all the same.
     let (mut bench, _) = bench.restart().expect("nothing is wrong");
@@ -378,10 +378,10 @@ fn a_rotten_leaf_of_a_removed_object_keeps_nothing_else_from_going() {
     assert!(ask(&mut bench, 3000, make).is_ok());
     let sets = (0..50).map(|index| SetAttribute { name: AttributeName::new(1, index), value: value(1, 50).into() });
     assert!(ask(&mut bench, 3001, command(ObjectId(3), Action::Nothing, sets.collect(), Vec::new())).is_ok());
-    let before = bench.counter("keys_swept");
+    let before = bench.counter("keys_collected");
     remove(&mut bench, 3002, 3);
     bench.settle();
-    assert_eq!(bench.counter("keys_swept") - before, 51);
+    assert_eq!(bench.counter("keys_collected") - before, 51);
 }
 
 #[test]
@@ -389,10 +389,10 @@ fn what_a_removed_object_left_goes_though_there_is_always_something_else_to_do()
     let mut bench = two_at_rest();
     assert_eq!(get(&mut bench, 1999, 1), Ok(value(1, 1000).into()));
     for sequence in 2000.. {
-        if bench.counter("keys_swept") >= 200 {
+        if bench.counter("keys_collected") >= 200 {
             return;
         }
-        assert!(sequence < 3000, "nothing is collected: {}", bench.counter("keys_swept"));
+        assert!(sequence < 3000, "nothing is collected: {}", bench.counter("keys_collected"));
         let set = SetAttribute { name: AttributeName::new(1, 1), value: value(sequence, 10).into() };
         let command = match sequence {
             2000 => command(ObjectId(2), Action::Remove, Vec::new(), Vec::new()),

@@ -38,7 +38,7 @@ pub fn run(_: Arguments, common: &Common) -> Result<ExitCode, Failure> {
                     "held": report(entry).is_some_and(|report| report.held),
                     "leaves_to": report(entry).and_then(|report| report.leaves_to.as_ref()),
                     "awaits": report(entry).and_then(|report| report.awaits.as_ref()),
-                    "unwelcome": report(entry).and_then(|report| report.join_refused.as_ref()),
+                    "join_refused": report(entry).and_then(|report| report.join_refused.as_ref()),
                     "file": entry.path(&absolute),
                     "size": entry.size,
                     "disk": entry.disk.map(|disk| disk.to_string()),

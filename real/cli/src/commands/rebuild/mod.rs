@@ -3,7 +3,7 @@
 mod follow;
 
 use braid_admin::device_condition::throttle_words;
-use braid_admin::healing_operations::{PaceChange, ThrottleReport};
+use braid_admin::healing_operations::{ThrottleChange, ThrottleReport};
 use braid_admin::snapshot::{ArraySnapshot, SnapshotReader};
 use braid_admin::status::HealingStatus;
 use braid_admin::{Array, Failure};
@@ -68,9 +68,9 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
             output::print(common.json, || json(&look), || text(&look));
             Ok(ExitCode::SUCCESS)
         }
-        (Some(Command::Pause), _) => set_pace(common, |throttle| throttle.paused = true).await,
-        (Some(Command::Resume), _) => set_pace(common, |throttle| throttle.paused = false).await,
-        (None, true) => set_pace(common, limit).await,
+        (Some(Command::Pause), _) => set_throttle(common, |throttle| throttle.paused = true).await,
+        (Some(Command::Resume), _) => set_throttle(common, |throttle| throttle.paused = false).await,
+        (None, true) => set_throttle(common, limit).await,
         (None, false) => {
             require_up(&folder)?;
             follow::run(SnapshotReader::new(folder, "rebuild"), arguments.device, common.json).await
@@ -79,8 +79,8 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
 }
 
 /// Changes the recovery throttle.
-async fn set_pace(common: &Common, change: impl FnOnce(&mut ThrottleReport)) -> Result<ExitCode, Failure> {
-    let PaceChange { before, throttle } = Array::of(common.folder()).set_pace(change).await?;
+async fn set_throttle(common: &Common, change: impl FnOnce(&mut ThrottleReport)) -> Result<ExitCode, Failure> {
+    let ThrottleChange { before, throttle } = Array::of(common.folder()).set_throttle(change).await?;
     output::print(
         common.json,
         || json!({"schema": 2, "throttle": throttle, "before": before}),
