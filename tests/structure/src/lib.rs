@@ -4,6 +4,7 @@
 pub mod modules;
 pub mod packages;
 pub mod words;
+pub mod world;
 
 use std::path::{Path, PathBuf};
 

@@ -247,7 +247,7 @@ fn calls_on_self(tokens: &str) -> Vec<String> {
     found
 }
 
-fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
+pub(crate) fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     let is_test = |attribute: &syn::Attribute| {
         attribute.path().is_ident("cfg") && attribute.parse_args::<syn::Path>().is_ok_and(|path| path.is_ident("test"))
     };

@@ -1,6 +1,7 @@
 //! The direction of dependencies: pure, simulated, real. The table of crates in `ARCHITECTURE.md` must list the crates of this workspace
 //! that each crate uses outside its unit tests, and crates listed as pure must be pure.
 
+use braid_structure::world::found_in;
 use braid_structure::{crates, root, sources_in};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -102,29 +103,73 @@ fn neither_programs_nor_daemons_contain_the_simulator() {
 #[test]
 fn pure_crates_do_not_reach_for_the_world() {
     let banned = [
-        ("std::time::Instant", "time comes in as an argument"),
-        ("SystemTime", "time comes in as an argument"),
-        ("std::thread", "a machine does not know threads"),
-        ("std::net", "messages are effects"),
-        ("std::fs", "disk commands are effects"),
-        ("std::env", "settings come in as arguments"),
         ("HashMap", "its order does not depend on the seed alone: use BTreeMap"),
         ("HashSet", "its order does not depend on the seed alone: use BTreeSet"),
         ("async fn", "a step never waits"),
         ("unsafe ", "only real/ needs it"),
-        ("thread_local!", "state has an owner, and a machine's behaviour depends on its inputs alone"),
-        ("RefCell", "state has one owner"),
     ];
+    let mut wrong = Vec::new();
     for file in sources_in(&root().join("core")) {
         let text = std::fs::read_to_string(&file).expect("a source file can be read");
         for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
             for (word, why) in banned {
-                // A test may check whether it is failing, to print how to reproduce the failure.
-                let line = line.replace("std::thread::panicking()", "");
                 assert!(!line.contains(word), "{}: `{word}`: {why}\n  {line}", file.display());
             }
         }
+        let own = file.strip_prefix(root()).expect("it lies in the workspace");
+        let is_for_tests = own.iter().any(|folder| folder == "tests") || own.ends_with("tests.rs");
+        for found in found_in(&text, is_for_tests) {
+            wrong.push(format!("{}: {found}", file.display()));
+        }
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_world_is_found_under_any_name() {
+    for text in [
+        "use std::time::{Duration, Instant};",
+        "use std::{fs, fmt};",
+        "use std::{fmt, thread as workers};",
+        "use std::time::*;",
+        "use std::*;",
+        "pub use std::time;",
+        "use std as system; fn now() { system::time::SystemTime::now(); }",
+        "use std::time; fn now() -> time::Instant { todo() }",
+        "fn now() { let at = ::std::time::Instant::now(); }",
+        "fn name() { assert!(std::env::args().count() > 1); }",
+        "use std::time; fn now() { assert!(early < time::Instant::now()); }",
+        "mod inner { fn read() { use core::net::IpAddr; } }",
+        "use std::{io, process::exit};",
+    ] {
+        assert!(!found_in(text, false).is_empty(), "{text}");
+        assert!(!found_in(text, true).is_empty(), "tests are no exception: {text}");
+    }
+    for text in [
+        "use std::sync::Mutex;",
+        "use std::sync::{Arc, OnceLock};",
+        "use std::cell::{Cell, RefCell};",
+        "use std::sync::atomic::{AtomicU64, Ordering};",
+        "static COUNT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);",
+        "static mut COUNT: u64 = 0;",
+        "thread_local! { static COUNT: u64 = 0; }",
+        "fn count() { std::thread_local!(static COUNT: u64 = 0); }",
+    ] {
+        assert!(!found_in(text, false).is_empty(), "{text}");
+        assert_eq!(found_in(text, true), Vec::<String>::new(), "a test may have global state: {text}");
+        let unit_test = format!("#[cfg(test)] mod tests {{ {text} }}");
+        assert_eq!(found_in(&unit_test, false), Vec::<String>::new(), "a test may have global state: {text}");
+    }
+    for text in [
+        "use std::time::Duration; use std::{collections::BTreeMap, fmt, rc::Rc};",
+        "use std::sync::Arc; fn fs(thread: u8) -> Arc<u8> { env::of(thread) }",
+        "static ZEROS: [u8; 4] = [0; 4]; // std::fs, std::cell::Cell",
+        "const TEXT: &str = \"std::fs\"; fn fails() { assert!(text == \"std::env\"); }",
+        "use crate::time; fn now() -> time::Instant { todo() }",
+    ] {
+        assert_eq!(found_in(text, false), Vec::<String>::new(), "{text}");
+    }
+    assert!(found_in("fn is_failing() -> bool { std::thread::panicking() }", true).is_empty());
 }
 
 /// The table of crates in `ARCHITECTURE.md`: which crates each crate uses.
