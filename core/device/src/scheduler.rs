@@ -1,6 +1,7 @@
 //! The scheduler of a device decides what happens to the transactions of hosts. Its inputs are requests and the reports
-//! of store and monitor. Its outputs are [`decision::Decision`]s, which the device carries out in order. It knows
-//! neither the store nor the network.
+//! of store and monitor. Its outputs are [`decision::Decision`]s, which the device carries out in order. It
+//! sends no messages and starts no operations of the store. It uses types of the store (`Intent`, `Recovered`), of the
+//! monitor's client and of `braid_locks`.
 //!
 //! | module | what |
 //! | --- | --- |
