@@ -33,7 +33,6 @@ fn pages_name_source_files_that_are_there() {
         let text = std::fs::read_to_string(&page).expect("a page can be read");
         let is_in_a_path = |letter: char| letter.is_ascii_alphanumeric() || "._-/".contains(letter);
         let words = text.split(|letter| !is_in_a_path(letter)).filter(|word| word.ends_with(".rs"));
-        // A file name without a folder refers to a folder named before.
         for path in words.filter(|word| word.contains('/') && !word.starts_with("//")) {
             let beside = page.parent().expect("a page lies in a folder").join(path);
             if !root().join(path).exists() && !beside.exists() {
@@ -42,6 +41,46 @@ fn pages_name_source_files_that_are_there() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A file name without a folder: in a row of a table, it refers to the folder named before it; elsewhere, to any folder.
+#[test]
+fn file_names_without_a_folder_are_those_of_files() {
+    let all = sources();
+    let page = std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the page can be read");
+    let wrong = unknown_names(&page, |folder, name| match folder {
+        Some(folder) => root().join(folder).join(name).is_file(),
+        None => all.iter().any(|file| file.ends_with(name)),
+    });
+    assert!(wrong.is_empty(), "ARCHITECTURE.md names files that do not exist: {wrong:?}");
+}
+
+#[test]
+fn a_file_name_that_is_not_there_is_found() {
+    let is_known = |folder: Option<&str>, name: &str| match folder {
+        Some(folder) => folder == "core/a/src" && ["one.rs", "two.rs"].contains(&name),
+        None => name == "three.rs",
+    };
+    let page = "| 1 | `core/a/src/one.rs`, `two.rs` | `one.rs` |\nThen `three.rs`.\n";
+    assert_eq!(unknown_names(page, is_known), Vec::<String>::new());
+    let page = "| 1 | `core/a/src/one.rs`, `three.rs` | text |\n| 2 | `core/b`, `two.rs` |\nThen `one.rs`.\n";
+    assert_eq!(unknown_names(page, is_known), ["three.rs", "two.rs", "one.rs"]);
+}
+
+/// The file names without a folder on a page that are not known. In a row of a table, the path before a name gives its folder.
+fn unknown_names(page: &str, is_known: impl Fn(Option<&str>, &str) -> bool) -> Vec<String> {
+    let mut unknown = Vec::new();
+    for line in page.lines() {
+        let mut before = None;
+        for word in line.split('`').skip(1).step_by(2).filter(|word| word.ends_with(".rs")) {
+            match word.rsplit_once('/') {
+                Some((folder, _)) => before = Some(folder).filter(|_| line.starts_with('|')),
+                None if is_known(before, word) => {}
+                None => unknown.push(word.to_string()),
+            }
+        }
+    }
+    unknown
 }
 
 #[test]
