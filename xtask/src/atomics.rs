@@ -177,7 +177,7 @@ fn of_braid(run: &Value) -> Result<Figures> {
 /// Builds the load generator for etcd, separately from the workspace, in its own folder.
 fn build_peer() -> Result<PathBuf> {
     let manifest = crate::root().join("peers/etcd/Cargo.toml");
-    let target = crate::release_folder().join("../peers");
+    let target = crate::target_folder().join("peers");
     let mut build = crate::cargo(&["build", "--release", "--locked", "--manifest-path"]);
     build.arg(manifest).arg("--target-dir").arg(&target);
     crate::run(build)?;

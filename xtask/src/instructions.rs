@@ -114,15 +114,16 @@ pub fn instructions(arguments: &[String]) -> Result<()> {
     conclude(&verdicts, &gone.cloned().collect::<Vec<_>>())
 }
 
-/// Builds the program that runs workloads, with the release profile, and returns its path.
+/// Builds the program that runs workloads, with the profile of published figures, and returns its path.
 fn build() -> Result<PathBuf> {
-    let mut build = cargo(&["build", "--release", "--locked", "--package", "braid-benches", "--bin", "counted"]);
+    let mut build =
+        cargo(&["build", "--profile", "dist", "--locked", "--package", "braid-benches", "--bin", "counted"]);
     build.env_remove("RUSTFLAGS");
     run(build)?;
     // This program is in target/debug/.
     let own = std::env::current_exe().context("this program can't determine its own path")?;
     let target = own.ancestors().nth(2).context("this program is not in a target folder")?;
-    Ok(target.join("release/counted"))
+    Ok(target.join("dist/counted"))
 }
 
 /// Counts the instructions of a round. The folder, the name of the program and the environment are always the same, because they are at the
@@ -191,7 +192,7 @@ fn conclude(verdicts: &BTreeMap<String, Verdict>, gone: &[String]) -> Result<()>
     if let Some(first) = slower.first() {
         bail!(
             "slower: {}.\n\
-             callgrind_annotate target/release/{} shows where the instructions go.\n\
+             callgrind_annotate target/dist/{} shows where the instructions go.\n\
              If they are the price of something, renew the figures with {renew}, and say in the commit what they buy.",
             slower.join(", "),
             profile_of(first),

@@ -112,8 +112,8 @@ fn release_build(named: Option<&Path>) -> Result<PathBuf> {
     let program = match named {
         Some(program) => std::path::absolute(program)?,
         None => {
-            run(cargo(&["build", "--release", "--locked", "--package", "braid"]))?;
-            release_folder().join("braid")
+            run(cargo(&["build", "--profile", "dist", "--locked", "--package", "braid"]))?;
+            target_folder().join("dist/braid")
         }
     };
     if !program.exists() {
@@ -145,11 +145,6 @@ fn run(mut command: Command) -> Result<()> {
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package lies in the workspace").to_path_buf()
-}
-
-/// The folder of release builds of this tree.
-fn release_folder() -> PathBuf {
-    target_folder().join("release")
 }
 
 fn target_folder() -> PathBuf {

@@ -69,7 +69,7 @@ impl ArrayOptions {
 /// A connection to an array, through a host that runs on its own thread. Clones share the host.
 ///
 /// The host ends when [`Array::close`] is called, or in the background when the last handle is dropped. If the process ends immediately
-/// after that, the array considers the host dead after a minute. Acknowledged writes are not lost by that.
+/// after that, the array considers the host dead 15 leases after the last renewal. Acknowledged writes are not lost by that.
 #[derive(Clone, Debug)]
 pub struct Array {
     inner: Arc<Inner>,

@@ -12,3 +12,6 @@ pub mod signals;
 
 pub use arguments::Common;
 pub use signals::Signals;
+
+/// What `--version` prints behind the name of the program: the release, and the cargo profile that it was built with.
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (profile ", env!("BRAID_PROFILE"), ")");

@@ -44,7 +44,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 ///   braid sim run shared-array-fig10-left --set workload.read_fraction=0.5 --out half-reads
 ///   braid sim run --all --quick --out first-look && braid sim report first-look
 #[derive(Parser)]
-#[command(name = "braid-sim", bin_name = "braid sim", version, max_term_width = 100, verbatim_doc_comment)]
+#[command(name = "braid-sim", bin_name = "braid sim", version = braid_terminal::VERSION, max_term_width = 100, verbatim_doc_comment)]
 struct Cli {
     #[command(flatten)]
     common: Common,

@@ -33,7 +33,7 @@ use std::process::ExitCode;
 /// between hosts. `braid up` starts a whole array on this machine, with a volume that any NBD client (nbdcopy, qemu, fio, nbdfuse) can use,
 /// through any number of servers at once.
 #[derive(Parser)]
-#[command(name = "braid", version, max_term_width = 100, after_long_help = TOUR)]
+#[command(name = "braid", version = braid_terminal::VERSION, max_term_width = 100, after_long_help = TOUR)]
 struct Cli {
     #[command(flatten)]
     common: Common,
