@@ -63,38 +63,9 @@ fn test() -> Result<()> {
     packages::install(&packages::CLIENTS, "the tests need")?;
     // The tests with real processes start these programs.
     run(cargo(&["build", "--locked", "--package", "braid", "--package", "braid-sim"]))?;
-    run(cargo(&["test", "--workspace", "--locked", "--no-run"]))?;
-    let waiting = ProcessTests::start()?;
-    let computing = run(cargo(&["test", "--workspace", "--exclude", "braid-processes", "--locked"]));
-    waiting.finish().and(computing)
-}
-
-/// The tests with real processes. They wait most of the time (for leases, restarts and rebuilds), so they run beside the tests that
-/// compute, four at a time. Their output is printed when they have ended.
-struct ProcessTests {
-    tests: std::process::Child,
-    output: PathBuf,
-}
-
-impl ProcessTests {
-    fn start() -> Result<ProcessTests> {
-        let output = target_folder().join("process-tests.log");
-        let log = std::fs::File::create(&output).with_context(|| format!("{} can't be written", output.display()))?;
-        let mut command = cargo(&["test", "--locked", "--package", "braid-processes", "--", "--test-threads", "4"]);
-        command.stdout(log.try_clone()?).stderr(log);
-        println!("the tests with real processes run beside the others; their output: {}", output.display());
-        let tests = command.spawn().with_context(|| format!("{command:?} could not be started"))?;
-        Ok(ProcessTests { tests, output })
-    }
-
-    fn finish(mut self) -> Result<()> {
-        let status = self.tests.wait()?;
-        print!("{}", String::from_utf8_lossy(&std::fs::read(&self.output)?));
-        if !status.success() {
-            bail!("the tests with real processes ended with {status}");
-        }
-        Ok(())
-    }
+    run(cargo(&["test", "--workspace", "--exclude", "braid-processes", "--locked"]))?;
+    // These wait most of the time, for leases, restarts and rebuilds: so more of them run at once than there are processors.
+    run(cargo(&["test", "--package", "braid-processes", "--locked", "--", "--test-threads", "4"]))
 }
 
 /// Tests that take too long for every change.

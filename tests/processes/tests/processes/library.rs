@@ -48,7 +48,7 @@ fn a_program_administers_an_array_through_the_library() {
     let said = run("env", &[&variable, example.to_str().expect("our paths are plain")]).done().stdout;
     let lines: Vec<&str> = said.lines().collect();
     for line in [
-        "made volume example: 1048576 bytes",
+        "created volume example: 1048576 bytes",
         "device 0: healthy",
         "volume example: healthy, nbd://",
         "event throttle-changed: ",
