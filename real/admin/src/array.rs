@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::task::LocalSet;
 
 /// An array that is administered, identified by its folder. It keeps nothing open: each operation runs a host of its own for as long as it
-/// takes. Operations must be awaited on a tokio `LocalSet`, such as the one made by [`wait`](crate::wait).
+/// takes. Operations must be awaited on a tokio `LocalSet`, such as the one made by [`wait`].
 #[derive(Clone, Debug)]
 pub struct Array {
     folder: ArrayFolder,

@@ -2,7 +2,7 @@
 //!
 //! Hosts that disconnect gracefully leave nothing behind. Some of them could not tell every device, and hosts fenced by lock servers are
 //! listed individually. Therefore all generations that have ended are fenced together from time to time. Each fence makes a new epoch, so
-//! this is done rarely ([`Sweep`]).
+//! this is done rarely (`Sweep`).
 
 use crate::failure::Failure;
 use braid_base::{FenceTable, Generation};

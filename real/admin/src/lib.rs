@@ -6,7 +6,7 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`array`] | an array: status, events, stopping it |
+//! | `array` | an array: status, events, stopping it |
 //! | [`volume_operations`] | operations on volumes |
 //! | [`device_operations`], [`replacement`] | operations on devices |
 //! | [`scrub`], [`check`] | finding checksum errors, and parity that does not match |
