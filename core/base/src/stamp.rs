@@ -47,7 +47,7 @@ pub struct StampSource {
 const CLOCK_AHEAD_MAX: u64 = 5_000_000_000;
 
 /// How long a host uses what it learned about other clocks, in nanoseconds of its own clock; the correction decreases linearly to zero.
-/// Hosts learn from one another, so that without this bound a single jump of one clock would keep all stamps ahead for ever.
+/// Hosts learn from one another, so that without this bound a single jump of one clock would keep all stamps ahead permanently.
 const LEARNED_FOR: u64 = 10_000_000_000;
 
 impl StampSource {

@@ -48,7 +48,7 @@
 //! # Not guaranteed
 //!
 //! A walk is no snapshot: it may return an item that was inserted after another returned item was removed. Progress is lock-free, not
-//! wait-free: some operation always succeeds, but a single one may retry forever. Finding a position takes one round trip for every few
+//! wait-free: some operation always succeeds, but a single one may retry without bound. Finding a position takes one round trip for every few
 //! nodes.
 
 mod insert;

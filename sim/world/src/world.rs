@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 /// The resources that a run may use. A run that exceeds them counts as one that does not terminate, and panics. Machines that send each
-/// other messages for ever let time pass, so that no other check detects them.
+/// other messages endlessly let time pass, so that no other check detects them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
     pub events: u64,

@@ -266,7 +266,7 @@ fn of_a_host_that_is_gone_what_is_prepared_is_an_orphan_and_what_was_announced_o
 }
 
 proptest! {
-    /// The intents of a block are made in the order of their stamps, and no write waits for ever, in whatever order
+    /// The intents of a block are made in the order of their stamps, and no write waits indefinitely, in whatever order
     /// writes arrive and disk operations end.
     #[test]
     fn intents_of_a_block_are_made_in_the_order_of_their_stamps(

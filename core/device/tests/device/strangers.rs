@@ -1,5 +1,5 @@
 //! Hosts that break the protocol, copies that come late, and tables that fill up: no message may stop a device, fill it
-//! up, or block other hosts for ever.
+//! up, or block other hosts indefinitely.
 
 use crate::bench::{Actor, Bench, OBJECT, fills};
 use braid_base::{BlockRange, Clock, DeviceId, Generation, Stamp, limits};

@@ -1,4 +1,4 @@
-//! Scenarios in which disks fail to write: a few times, or at some places for ever. Users of a volume with redundancy don't notice.
+//! Scenarios in which disks fail to write: a few times, or at some places permanently. Users of a volume with redundancy don't notice.
 
 use crate::healing::renew;
 use crate::story::*;
