@@ -15,7 +15,6 @@ mod metrics;
 mod report;
 mod values;
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 /// Large requests are allocated and freed at a high rate: this allocator keeps their memory, where the system's allocator requests fresh
@@ -24,14 +23,6 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_default_env()
-                .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn")),
-        )
-        .with_target(false)
-        .init();
+    braid_terminal::log_to_stderr();
     commands::run(std::env::args_os())
 }

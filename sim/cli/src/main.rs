@@ -19,7 +19,6 @@ use braid_terminal::arguments::{asks_for_json, sentence};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use failure::{Exit, Failure};
 use std::ffi::OsString;
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
 /// Simulation allocates millions of times: with this allocator it takes a fifth less time than with the system's.
@@ -66,15 +65,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_default_env()
-                .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn")),
-        )
-        .with_target(false)
-        .init();
+    braid_terminal::log_to_stderr();
     run(&std::env::args_os().collect::<Vec<_>>())
 }
 

@@ -150,7 +150,10 @@ impl<M: Machine, E> EventLoop<M, E> {
     pub fn next(&mut self, until: Time) -> Option<Due<E>> {
         while let Some((time, event)) = self.queue.pop_until(until) {
             self.events_at_once = if time > self.now { 0 } else { self.events_at_once + 1 };
-            assert!(self.events_at_once < EVENTS_AT_ONCE_MAX, "time does not advance: a machine wakes itself without end");
+            assert!(
+                self.events_at_once < EVENTS_AT_ONCE_MAX,
+                "time does not advance: a machine wakes itself without end"
+            );
             self.now = time;
             if let Some(due) = self.due(event) {
                 return Some(due);

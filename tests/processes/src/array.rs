@@ -102,6 +102,13 @@ impl Array {
         &self.supervisor().ready
     }
 
+    /// Makes a small attribute volume with two copies.
+    pub fn create_attribute_volume(&self, name: &str, ordering: &str) -> Outcome {
+        let create =
+            ["volume", "create", name, "--attributes", "--layout", "raid1:2", "--size", "1MiB", "--unit", "128KiB"];
+        self.braid(&[&create[..], &["--ordering", ordering]].concat()).done()
+    }
+
     /// The address of the first volume on the supervisor's own NBD server.
     pub fn nbd(&self) -> String {
         text(&self.ready()["volumes"][0]["nbd"])

@@ -17,23 +17,10 @@ const LOST: usize = 1;
 const NAMES: u64 = 30;
 
 #[test]
-fn a_lock_and_a_directory_on_a_mirror_outlive_a_device() {
+fn a_lock_and_a_directory_on_an_attribute_volume_outlive_a_device() {
     // Both devices hold the whole attribute volume.
     let array = Array::up(&["--devices", "2", "--layout", "raid1:2", "--size", "64MiB", "--volume", "vol0:16MiB"]);
-    array
-        .braid(&[
-            "volume",
-            "create",
-            "names",
-            "--attributes",
-            "--size",
-            "1MiB",
-            "--layout",
-            "raid1:2",
-            "--unit",
-            "128KiB",
-        ])
-        .done();
+    array.create_attribute_volume("names", "timestamp");
     let (directory, locked) = (wait(object(&array, 1)), wait(object(&array, 2)));
     for number in 0..NAMES {
         insert(&directory, number);
@@ -100,11 +87,9 @@ fn insert(object: &Object, number: u64) {
 }
 
 #[test]
-fn a_mirror_is_no_volume_that_up_says_it_serves() {
+fn an_attribute_volume_is_not_served_over_nbd() {
     let mut array = Array::up(&["--devices", "2", "--layout", "raid1:2", "--size", "64MiB", "--volume", "vol0:16MiB"]);
-    let create =
-        ["volume", "create", "names", "--attributes", "--size", "1MiB", "--layout", "raid1:2", "--unit", "128KiB"];
-    array.braid(&create).done();
+    array.create_attribute_volume("names", "timestamp");
     array.down();
     array.start(&[]);
     let served: Vec<_> =

@@ -12,9 +12,7 @@ const SERVED_WITHIN: Duration = Duration::from_millis(200);
 /// Two devices with a replicated attribute volume of this ordering, and another volume.
 fn up(ordering: &str) -> Array {
     let array = Array::up(&["--devices", "2", "--layout", "raid1:2", "--size", "64MiB", "--volume", "vol0:16MiB"]);
-    let create =
-        ["volume", "create", "locks", "--attributes", "--size", "1MiB", "--layout", "raid1:2", "--unit", "128KiB"];
-    array.braid(&[&create[..], &["--ordering", ordering]].concat()).done();
+    array.create_attribute_volume("locks", ordering);
     array
 }
 

@@ -19,7 +19,7 @@ fn objects_and_attributes_are_used_from_the_shell() {
     lists_come_in_parts(&array);
     what_can_not_be_is_refused(&array);
     whoever_waits_is_told(&array);
-    attributes_are_kept_on_a_mirror(&array);
+    attributes_are_kept_on_an_attribute_volume(&array);
 }
 
 fn bytes_are_written_and_read(array: &Array) {
@@ -138,21 +138,8 @@ fn whoever_waits_is_told(array: &Array) {
     assert_eq!(told["value"]["text"], "new");
 }
 
-fn attributes_are_kept_on_a_mirror(array: &Array) {
-    array
-        .braid(&[
-            "volume",
-            "create",
-            "locks",
-            "--attributes",
-            "--size",
-            "1MiB",
-            "--layout",
-            "raid1:2",
-            "--unit",
-            "128KiB",
-        ])
-        .done();
+fn attributes_are_kept_on_an_attribute_volume(array: &Array) {
+    array.create_attribute_volume("locks", "timestamp");
     array.braid(&["attr", "cas", "locks:7", "1.1", "", "me", "--exact"]).done();
     let lost = array.braid(&["attr", "cas", "locks:7", "1.1", "", "you", "--exact"]);
     assert_eq!((lost.status, text(&lost.json()["original"]["text"])), (Some(1), "me".to_string()));

@@ -57,7 +57,7 @@ fn what_a_command_has_started_ends_with_the_program_that_runs_it() {
 }
 
 #[test]
-fn a_command_ends_when_its_attendant_is_killed() {
+fn a_command_ends_when_its_supervisor_is_killed() {
     let array = array();
     let running = Running::start(&array, "while :; do echo tick >> $LOG; sleep 0.02; done", false);
     running.goes_on();
