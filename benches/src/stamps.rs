@@ -2,7 +2,7 @@
 
 use crate::Workload;
 use braid_base::{BlockRange, Clock, Generation, ObjectId, Rng, Stamp, Time};
-use braid_device::stamps::{Access, Stamps};
+use braid_device::stamp_table::{Access, Stamps};
 use std::time::Duration;
 
 const OBJECT: ObjectId = ObjectId(1);

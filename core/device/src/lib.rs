@@ -33,5 +33,5 @@ mod tasks;
 mod tickets;
 
 pub use device::{Device, DeviceConfig, Service};
-pub use scheduler::stamps;
+pub use scheduler::stamp_table;
 pub use scheduler::transactions::{State, TransactionView};

@@ -7,36 +7,36 @@
 //! | --- | --- |
 //! | `ctx` | the scheduler's view of the rest of the device during a step |
 //! | `decision` | the decisions |
-//! | `admission` | admits requests, and resumes those that waited for their stamps to be reserved |
-//! | `ordering` | read, pre-write, write: the stamp checks of the paper's figure 4 |
+//! | `dispatch` | passes each request to its handler, and resumes requests that waited for their stamps to be reserved |
+//! | `stamp_checks` | read, pre-write, write: which stamps are refused (the paper's figure 4) |
 //! | `locking` | device-served locks |
-//! | `deciding` | commit, abort, resolve, forget, and the store's reports |
+//! | `outcomes` | commit, abort, resolve, forget, and the store's reports |
 //! | `interrupted` | interrupted writes, where writes take effect on arrival |
 //! | `epochs` | the effects of a new membership |
 //! | `recovery` | transactions that the store recovered after a restart |
 //! | `ledger` | the transactions, the orphans and suspects among them, and the consequences of a change of state |
 //! | [`transactions`] | the states of transactions, and the blocks that undecided transactions claim |
-//! | [`stamps`] | `rts` and `wts` of blocks, and the floor of forgotten stamps |
-//! | `reservation` | the highest stamp that may be accepted, and so the admission of requests |
+//! | [`stamp_table`] | `rts` and `wts` of blocks, and the floor of forgotten stamps |
+//! | `stamp_reservation` | the highest stamp that may be accepted, and so the admission of requests |
 //! | `waiting` | requests that wait for lower stamps |
 //! | `locks` | the transactions that hold locks, and the requests that wait for locks |
 //! | `suspects` | the suspect transactions and their blocks |
-//! | `in_turn` | the transactions to report to hosts, some at a time |
+//! | `round_robin` | the transactions to report to hosts, some at a time |
 
-mod admission;
 pub(crate) mod ctx;
-mod deciding;
 pub(crate) mod decision;
+mod dispatch;
 mod epochs;
-mod in_turn;
 mod interrupted;
 mod ledger;
 mod locking;
 mod locks;
-mod ordering;
+mod outcomes;
 mod recovery;
-mod reservation;
-pub mod stamps;
+mod round_robin;
+mod stamp_checks;
+mod stamp_reservation;
+pub mod stamp_table;
 mod suspects;
 #[cfg(test)]
 mod tests;
@@ -49,8 +49,8 @@ use braid_wire::{Orphan, Suspect};
 use ctx::Ctx;
 use ledger::Ledger;
 use locks::Locks;
-use reservation::Reservation;
-use stamps::Stamps;
+use stamp_reservation::Reservation;
+use stamp_table::Stamps;
 use std::collections::BTreeSet;
 use waiting::{Waiting, WaitingQueue};
 

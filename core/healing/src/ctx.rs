@@ -1,6 +1,6 @@
 //! The interface between a host and its jobs: the view of the host that is lent to them, and the events that they return.
 
-use crate::sides::Side;
+use crate::placements::Placement;
 use braid_base::{DeviceId, Generation, MemberState, Membership, Time, TransactionId, VolumeId};
 use braid_layout::VolumeDescription;
 use braid_machine::{HostOutcome, HostRequest, OpId};
@@ -89,17 +89,18 @@ impl Ctx<'_> {
         self.members().devices(|member_state| member_state == MemberState::In)
     }
 
-    /// A side of a volume as a volume of its own; none if the volume is not known, or if it does not move.
-    pub(crate) fn side(&self, side: Side) -> Option<Rc<VolumeDescription>> {
-        let volume = self.volumes.get(&side.volume)?;
-        if side.target { volume.target().map(Rc::new) } else { Some(volume.clone()) }
+    /// A placement of a volume as a volume of its own; none if the volume is not known, or has no such placement.
+    pub(crate) fn placement(&self, placement: Placement) -> Option<Rc<VolumeDescription>> {
+        let volume = self.volumes.get(&placement.volume)?;
+        if placement.target { volume.target().map(Rc::new) } else { Some(volume.clone()) }
     }
 
-    /// The sides of redundant volumes that lie on a device, or will.
-    pub(crate) fn sides_on(&self, device: DeviceId) -> Vec<(Side, Rc<VolumeDescription>)> {
+    /// The placements of redundant volumes that lie on a device, or will.
+    pub(crate) fn placements_on(&self, device: DeviceId) -> Vec<(Placement, Rc<VolumeDescription>)> {
         let redundant = self.volumes.values().filter(|volume| volume.layout.redundancy_units() > 0);
-        let sides = redundant.flat_map(|volume| [false, true].map(|target| Side { volume: volume.id, target }));
-        let known = sides.filter_map(|side| Some((side, self.side(side)?)));
+        let placements =
+            redundant.flat_map(|volume| [false, true].map(|target| Placement { volume: volume.id, target }));
+        let known = placements.filter_map(|placement| Some((placement, self.placement(placement)?)));
         known.filter(|(_, volume)| volume.devices.contains(&device)).collect()
     }
 }

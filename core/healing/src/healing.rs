@@ -3,8 +3,8 @@
 use crate::ctx::{Ctx, StepId};
 use crate::job::Job;
 use crate::migration::{MigrationProgress, Migrations};
-use crate::recovery::Recoveries;
-use crate::resync::Resyncs;
+use crate::parity_resync::Resyncs;
+use crate::recovery_stages::Recoveries;
 use crate::scrub::Scrubs;
 use crate::steps::{HealingCounters, Pending, Shared, Timer};
 use braid_base::{DeviceId, Epoch, Time, TransactionId, VolumeId};

@@ -1,7 +1,7 @@
 //! The steps of jobs: an enum for each kind of job, and the host request that executes each step.
 
-use crate::portion::Portion;
-use crate::sides::Side;
+use crate::placements::Placement;
+use crate::stripe_run::StripeRun;
 use braid_base::{BlockRange, DeviceId, TransactionId, VolumeId};
 use braid_layout::StripeRows;
 use braid_machine::{HostRequest, OpId};
@@ -26,11 +26,11 @@ pub(crate) enum RecoveryStep {
     /// Asks another device what the returning device missed.
     List { volume: VolumeId, of: DeviceId, from: u64 },
     /// Asks the returning device which blocks are absent.
-    Absent { side: Side, from: u64 },
+    Absent { placement: Placement, from: u64 },
     /// Asks another device which of its blocks have content.
-    Allocated { side: Side, of: DeviceId, range: BlockRange },
+    Allocated { placement: Placement, of: DeviceId, range: BlockRange },
     /// Restores blocks of the volume. With `salvage`, blocks that can't be restored are written as lost.
-    Restore { side: Side, portion: Portion, salvage: bool },
+    Restore { placement: Placement, stripes: StripeRun, salvage: bool },
 }
 
 impl RecoveryStep {
@@ -43,24 +43,26 @@ impl RecoveryStep {
             RecoveryStep::List { volume, of, from } => {
                 manage(*of, Task::ListMissed { device, object: volume.object(), from: *from })
             }
-            RecoveryStep::Absent { side, from } => {
-                manage(device, Task::ListAbsent { object: side.volume.object(), from: *from })
+            RecoveryStep::Absent { placement, from } => {
+                manage(device, Task::ListAbsent { object: placement.volume.object(), from: *from })
             }
-            RecoveryStep::Allocated { side, of, range } => {
-                manage(*of, Task::ListAllocated { object: side.volume.object(), range: *range })
+            RecoveryStep::Allocated { placement, of, range } => {
+                manage(*of, Task::ListAllocated { object: placement.volume.object(), range: *range })
             }
-            RecoveryStep::Restore { side: Side { volume, target }, portion, salvage } => HostRequest::Restore {
-                volume: *volume,
-                device,
-                blocks: portion.blocks,
-                salvage: *salvage,
-                target: *target,
-            },
+            RecoveryStep::Restore { placement: Placement { volume, target }, stripes, salvage } => {
+                HostRequest::Restore {
+                    volume: *volume,
+                    device,
+                    blocks: stripes.blocks,
+                    salvage: *salvage,
+                    target: *target,
+                }
+            }
         }
     }
 
     pub fn weight(&self) -> u64 {
-        if let RecoveryStep::Restore { portion, .. } = self { portion.weight } else { 0 }
+        if let RecoveryStep::Restore { stripes, .. } = self { stripes.weight } else { 0 }
     }
 }
 

@@ -7,11 +7,11 @@
 //! | `job` | the steps of each kind of job |
 //! | `steps` | the steps of all jobs that are under way |
 //! | `throttle` | the recovery throttle, which keeps the effect on users small |
-//! | `recovery` | resync of a returning device, stage by stage |
-//! | `survey` | the first stage: objects that the device lacks, and objects that it should not have |
+//! | `recovery_stages` | the recovery of a returning device, from its first stage to its last |
+//! | `object_survey` | the first stage: objects that the device lacks, and objects that it should not have |
 //! | `rebuild` | the last stage: absent blocks, on a new disk |
-//! | `sides`, `portion` | the placements of a volume that moves; the blocks that are restored at once |
-//! | `resync` | parity resync after interrupted writes |
+//! | `placements`, `stripe_run` | the placements of a volume that moves; the stripes that are restored at once |
+//! | `parity_resync` | parity resync after interrupted writes |
 //! | `scrub` | the scrubber, which finds and repairs checksum errors |
 //! | `migration` | copying a volume to its migration target |
 //!
@@ -29,14 +29,14 @@ mod ctx;
 mod healing;
 mod job;
 mod migration;
-mod portion;
+mod object_survey;
+mod parity_resync;
+mod placements;
 mod rebuild;
-mod recovery;
-mod resync;
+mod recovery_stages;
 mod scrub;
-mod sides;
 mod steps;
-mod survey;
+mod stripe_run;
 mod throttle;
 
 pub use ctx::{Ctx, Event, StepId, Volumes};

@@ -2,9 +2,9 @@
 //! (`docs/healing.md`).
 //!
 //! ```text
-//!   for each volume:   Asking ─► Sizing ─────────────► Bringing ─┐
-//!                        ▲       which chunks of a     restore   │
-//!                        │       region have content?            │
+//!   for each volume:   ListAbsent ─► ListAllocated ──────► Copy ─┐
+//!                        ▲           which chunks of a           │
+//!                        │           region have content?        │
 //!                        └──────── from the region's end on ◄────┘
 //!                      nothing absent from the first block on: the next volume
 //! ```
@@ -14,9 +14,9 @@
 
 use crate::ctx::Ctx;
 use crate::job::RecoveryStep;
-use crate::portion::Portion;
-use crate::recovery::Recovery;
-use crate::sides::Side;
+use crate::placements::Placement;
+use crate::recovery_stages::Recovery;
+use crate::stripe_run::StripeRun;
 use braid_base::BlockRange;
 use braid_layout::{StripeRows, VolumeDescription};
 use std::collections::VecDeque;
@@ -27,22 +27,22 @@ const REGION_BLOCKS: u64 = 1 << 16;
 const BLOCKS_AT_ONCE: u64 = 256;
 const HOLES_AT_ONCE: u64 = 1024;
 
-/// The progress on one side of a volume.
+/// The rebuild of one placement of a volume.
 #[derive(Debug)]
-pub(crate) struct Rebuilding {
-    pub side: Side,
-    pub phase: Phase,
+pub(crate) struct PlacementRebuild {
+    pub placement: Placement,
+    pub phase: RebuildPhase,
 }
 
-/// The phase of the rebuild of one side.
+/// The phase of the rebuild of one placement.
 #[derive(Debug)]
-pub(crate) enum Phase {
+pub(crate) enum RebuildPhase {
     /// The device lists its absent blocks from this block on.
-    Asking { from: u64 },
+    ListAbsent { from: u64 },
     /// The other devices list their blocks with content.
-    Sizing(Region),
+    ListAllocated(Region),
     /// Restores are under way. The next region begins at `end`.
-    Bringing { end: u64 },
+    Copy { end: u64 },
 }
 
 /// Some absent blocks of the device.
@@ -58,54 +58,56 @@ impl Recovery {
     /// The next steps when a phase of the rebuild has ended. None: nothing is absent any more. No steps: the device must be asked again,
     /// later.
     pub(crate) fn next_of_rebuild(&mut self, ctx: &Ctx) -> Option<VecDeque<RecoveryStep>> {
-        let sides = ctx.sides_on(self.device);
-        let known = |held: &Rebuilding| sides.iter().find(|(side, _)| *side == held.side);
-        let Some((side, volume)) = self.rebuilding.as_ref().and_then(known) else {
-            let (side, volume) = sides.into_iter().find(|(side, _)| !self.whole.contains(side))?;
+        let placements = ctx.placements_on(self.device);
+        let known = |held: &PlacementRebuild| placements.iter().find(|(placement, _)| *placement == held.placement);
+        let Some((placement, volume)) = self.rebuilding.as_ref().and_then(known) else {
+            let (placement, volume) = placements.into_iter().find(|(placement, _)| !self.whole.contains(placement))?;
             let from = volume.layout.first_block();
-            self.rebuilding = Some(Rebuilding { side, phase: Phase::Asking { from } });
-            return Some([RecoveryStep::Absent { side, from }].into());
+            self.rebuilding = Some(PlacementRebuild { placement, phase: RebuildPhase::ListAbsent { from } });
+            return Some([RecoveryStep::Absent { placement, from }].into());
         };
-        let (side, start) = (*side, volume.layout.first_block());
+        let (placement, start) = (*placement, volume.layout.first_block());
         let rebuilding = self.rebuilding.as_mut().expect("just seen");
-        match std::mem::replace(&mut rebuilding.phase, Phase::Asking { from: start }) {
+        match std::mem::replace(&mut rebuilding.phase, RebuildPhase::ListAbsent { from: start }) {
             // Restores of everything that was absent have ended or are under way: ask again from the first block on.
-            Phase::Asking { from } if from == start => Some([RecoveryStep::Absent { side, from }].into()),
-            Phase::Asking { .. } => Some(VecDeque::new()),
-            Phase::Sizing(region) => {
+            RebuildPhase::ListAbsent { from } if from == start => {
+                Some([RecoveryStep::Absent { placement, from }].into())
+            }
+            RebuildPhase::ListAbsent { .. } => Some(VecDeque::new()),
+            RebuildPhase::ListAllocated(region) => {
                 let place = volume
                     .devices
                     .iter()
                     .position(|held| *held == self.device)
                     .expect("the device holds a component of the volume");
                 let end = region.range().end();
-                let portions = region.portions(volume, place);
-                let restore = |portion| RecoveryStep::Restore { side, portion, salvage: false };
-                let mut steps: VecDeque<_> = portions.into_iter().map(restore).collect();
-                rebuilding.phase = Phase::Bringing { end };
+                let stripe_runs = region.stripe_runs(volume, place);
+                let restore = |stripes| RecoveryStep::Restore { placement, stripes, salvage: false };
+                let mut steps: VecDeque<_> = stripe_runs.into_iter().map(restore).collect();
+                rebuilding.phase = RebuildPhase::Copy { end };
                 if steps.is_empty() {
-                    rebuilding.phase = Phase::Asking { from: end };
-                    steps.push_back(RecoveryStep::Absent { side, from: end });
+                    rebuilding.phase = RebuildPhase::ListAbsent { from: end };
+                    steps.push_back(RecoveryStep::Absent { placement, from: end });
                 }
                 Some(steps)
             }
-            Phase::Bringing { end } => {
-                rebuilding.phase = Phase::Asking { from: end };
-                Some([RecoveryStep::Absent { side, from: end }].into())
+            RebuildPhase::Copy { end } => {
+                rebuilding.phase = RebuildPhase::ListAbsent { from: end };
+                Some([RecoveryStep::Absent { placement, from: end }].into())
             }
         }
     }
 
     /// The returning device has listed its absent blocks of the volume that is being rebuilt.
-    pub(crate) fn on_absent(&mut self, ctx: &Ctx, side: Side, from: u64, extents: &[BlockRange]) {
-        let Some(held) = self.rebuilding.as_mut().filter(|held| held.side == side) else { return };
-        let Some(volume) = ctx.side(side) else { return };
-        // Absent blocks of the other side are rebuilt with that side.
+    pub(crate) fn on_absent(&mut self, ctx: &Ctx, placement: Placement, from: u64, extents: &[BlockRange]) {
+        let Some(held) = self.rebuilding.as_mut().filter(|held| held.placement == placement) else { return };
+        let Some(volume) = ctx.placement(placement) else { return };
+        // Absent blocks of the other placement are rebuilt with that placement.
         let extents = extents.iter().map(|extent| extent.intersection(volume.component()));
         let extents: Vec<BlockRange> = extents.filter(|extent| !extent.is_empty()).collect();
         if extents.is_empty() {
             if from == volume.layout.first_block() {
-                self.whole.insert(side);
+                self.whole.insert(placement);
                 self.rebuilding = None;
             }
             return;
@@ -114,14 +116,16 @@ impl Recovery {
         self.progress.left = extents.iter().map(|extent| extent.count).sum::<u64>().saturating_sub(region.blocks());
         let range = region.range_beside(&volume);
         let others = volume.devices.iter().copied().filter(|other| ctx.is_available(*other));
-        self.waiting.extend(others.map(|of| RecoveryStep::Allocated { side, of, range }));
-        held.phase = Phase::Sizing(region);
+        self.waiting.extend(others.map(|of| RecoveryStep::Allocated { placement, of, range }));
+        held.phase = RebuildPhase::ListAllocated(region);
     }
 
     /// Another device has listed its blocks with content.
-    pub(crate) fn on_allocated(&mut self, ctx: &Ctx, side: Side, extents: &[BlockRange]) {
-        let held = self.rebuilding.as_mut().filter(|held| held.side == side);
-        if let (Some(Rebuilding { phase: Phase::Sizing(region), .. }), Some(volume)) = (held, ctx.side(side)) {
+    pub(crate) fn on_allocated(&mut self, ctx: &Ctx, placement: Placement, extents: &[BlockRange]) {
+        let held = self.rebuilding.as_mut().filter(|held| held.placement == placement);
+        if let (Some(PlacementRebuild { phase: RebuildPhase::ListAllocated(region), .. }), Some(volume)) =
+            (held, ctx.placement(placement))
+        {
             region.add_allocated(&volume, extents);
         }
     }
@@ -163,10 +167,10 @@ impl Region {
         self.allocated.extend(extents.iter().map(near));
     }
 
-    /// Divides the region into portions, one for each transaction.
-    pub fn portions(mut self, volume: &VolumeDescription, position: usize) -> Vec<Portion> {
+    /// Divides the region into runs of stripes, one for each transaction.
+    pub fn stripe_runs(mut self, volume: &VolumeDescription, position: usize) -> Vec<StripeRun> {
         self.allocated.sort_unstable();
-        let mut portions: Vec<Portion> = Vec::new();
+        let mut stripe_runs: Vec<StripeRun> = Vec::new();
         for extent in &self.absent {
             let mut at = extent.start;
             while at < extent.end() {
@@ -179,15 +183,15 @@ impl Region {
                 };
                 let end = end.min(extent.end());
                 let blocks = stripes_of(volume, position, BlockRange::between(at, end));
-                match portions.last_mut() {
+                match stripe_runs.last_mut() {
                     // The absent blocks are two parts of one unit.
                     Some(last) if last.blocks.end() >= blocks.end() => {}
-                    _ => portions.push(Portion { blocks, weight: end - at, moves }),
+                    _ => stripe_runs.push(StripeRun { blocks, weight: end - at, moves }),
                 }
                 at = end;
             }
         }
-        portions
+        stripe_runs
     }
 }
 
@@ -250,8 +254,8 @@ mod tests {
             }
             let wanted: BTreeSet<u64> = region.absent.iter().flat_map(|extent| extent.blocks()).collect();
             let mut restored = BTreeSet::new();
-            for portion in region.portions(&volume, position) {
-                let plan = RestorePlan::new(&volume.layout, &Absence::none(), position, portion.blocks).unwrap();
+            for stripes in region.stripe_runs(&volume, position) {
+                let plan = RestorePlan::new(&volume.layout, &Absence::none(), position, stripes.blocks).unwrap();
                 let shares = plan.map_or(Vec::new(), |plan| plan.shares().to_vec());
                 let own = shares.iter().flat_map(|share| &share.prewrites).flat_map(|range| range.blocks());
                 let before = restored.len();

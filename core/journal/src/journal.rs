@@ -4,8 +4,8 @@
 //! in this order: a part of the snapshot, while a checkpoint writes one; then, once the snapshot is complete, all *notes* (decisions and
 //! other small records); then *entries* with their payload, as many as fit.
 
-use crate::batch::{BatchHeader, HEADER};
-use crate::record::{Entry, Record};
+use crate::batch_format::{BatchHeader, HEADER};
+use crate::codec::{Entry, Record};
 use crate::ring::Ring;
 use braid_base::{AlignedBuffer, BLOCK_BYTES, Time};
 use bytes::Bytes;

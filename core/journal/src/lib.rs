@@ -23,22 +23,22 @@
 //! | --- | --- |
 //! | `journal` | records that wait for the next batch, and what to do when it is durable |
 //! | `ring` | the position of the next batch, and the free space |
-//! | `batch` | the encoding of a batch |
+//! | `batch_format` | the format of a batch on the disk |
 //! | `reading` | the records that recovery finds |
-//! | `record` | the traits that an owner's records implement |
+//! | `codec` | the traits that an owner's records implement |
 //! | `answers`, `unlogged` | answers stored for clients; acknowledged ones whose removal is not logged yet |
 
 mod answers;
-mod batch;
+mod batch_format;
+mod codec;
 mod journal;
 mod reading;
-mod record;
 mod ring;
 mod unlogged;
 
 pub use answers::{AnswerRoom, Answers, AnswersRecord, Known, bytes_max, over_len, stretches_of};
-pub use batch::{SECTOR, first_batch};
+pub use batch_format::{SECTOR, first_batch};
+pub use codec::{DecodeError, Entry, Payload, Record};
 pub use journal::{Assembled, Carried, Flight, Journal};
 pub use reading::{Damaged, Found, read};
-pub use record::{DecodeError, Entry, Payload, Record};
 pub use unlogged::Unlogged;

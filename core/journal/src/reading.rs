@@ -1,8 +1,8 @@
 //! Recovery reads the records of a journal. Damage to a batch that had been durable is an error, and is never mistaken for a write that
 //! did not happen.
 
-use crate::batch::{BatchHeader, HEADER, SECTOR};
-use crate::record::{DecodeError, Payload, Record};
+use crate::batch_format::{BatchHeader, HEADER, SECTOR};
+use crate::codec::{DecodeError, Payload, Record};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 

@@ -12,7 +12,7 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | `scheme` | the RAID level and its parameters |
+//! | `raid_level` | the RAID level and its parameters |
 //! | `layout` | the location of a volume's blocks |
 //! | `volume` | the description of a volume, and the order of its devices on the ring |
 //! | `absence` | the unavailable devices of a ring |
@@ -21,7 +21,7 @@
 mod absence;
 mod layout;
 mod plan;
-mod scheme;
+mod raid_level;
 mod volume;
 
 pub use absence::{Absence, Unavailable};
@@ -31,5 +31,5 @@ pub use plan::{
     CheckPlan, CrossCheckPlan, Method, Methods, MovePlan, New, Old, Part, ReadPlan, RecomputePlan, ReconstructError,
     ReconstructPlan, RestorePlan, Share, StripeRows, UpdatePlan, WritePlan,
 };
-pub use scheme::{Scheme, SchemeError};
+pub use raid_level::{Scheme, SchemeError};
 pub use volume::{Absences, Placement, RingError, VolumeDescription, VolumeError, ring_of};

@@ -21,7 +21,8 @@
 
 mod cache;
 mod requests;
-mod servers;
+mod server_links;
+mod stripe_hashing;
 
 use crate::table::{LockTable, Locked};
 use braid_base::limits::Settings;
@@ -30,8 +31,9 @@ use braid_machine::Effects;
 use braid_wire::locking::{LockCommand, LockExtent, LockRefusal};
 use cache::Cache;
 use requests::Request;
-use servers::{ServerLink, by_server};
+use server_links::ServerLink;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use stripe_hashing::by_server;
 
 /// A host's client of the lock servers.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 
 use braid_base::{Generation, limits};
 use braid_machine::{DiskError, DiskResult, Effects};
-use braid_record::{Kept, Progress, Record, RecordError};
+use braid_two_copy_record::{Kept, Progress, RecordError, TwoCopyRecord};
 use bytes::{Buf, BufMut};
 use std::collections::BTreeSet;
 
@@ -43,7 +43,7 @@ struct Hosts(BTreeSet<Generation>);
 const GENERATION_BYTES: usize = 4;
 const _: () = assert!(limits::HOSTS_MAX * GENERATION_BYTES <= Hosts::SLOT_BYTES - Hosts::EXTRA_BYTES);
 
-impl Record for Hosts {
+impl TwoCopyRecord for Hosts {
     const MAGIC: [u8; 8] = *b"BraidLck";
     const FORMAT: u32 = 1;
     const SLOT_BYTES: usize = 8 << 10;

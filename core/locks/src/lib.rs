@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | [`table`] | the table of held and waiting locks: used by lock servers, devices and hosts alike |
 //! | [`server`] | the lock server's machine: checks who may speak, and routes each message |
-//! | `claiming` | lock, unlock, yield and revoke |
+//! | `lock_requests` | lock, unlock, yield and revoke |
 //! | `fencing` | fencing of silent hosts |
 //! | [`sessions`] | the server's data on each host |
 //! | [`host_list`] | the hosts that may hold locks, on disk |
@@ -21,11 +21,11 @@
 //! * Locks are in memory only. On disk is the list of hosts that may hold some. After a restart nothing is granted
 //!   until each of them has reasserted its locks or is fenced.
 
-mod claiming;
 pub mod client;
 mod counters;
 mod fencing;
 pub mod host_list;
+mod lock_requests;
 pub mod server;
 pub mod sessions;
 pub mod table;

@@ -8,7 +8,7 @@ use crate::table::{LockState, LockTable};
 use braid_base::limits::Settings;
 use braid_base::{Generation, LockServerId, NodeId, Now, Time, Timers};
 use braid_machine::{Effects, Ignored, Input, Machine};
-use braid_record::Progress;
+use braid_two_copy_record::Progress;
 use braid_wire::{LockAnswer, LockCommand, LockReply, LockRequest, Message, Rejection};
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,7 +1,7 @@
 //! Applies operators' requests to the next record (`docs/healing.md`).
 
-use crate::draft::Draft;
-use crate::record::Recorded;
+use crate::monitor_record::Recorded;
+use crate::record_draft::Draft;
 use crate::slot::{CHANGES_MAX, Change};
 use braid_base::{DeviceId, DiskId, MemberState, limits};
 use braid_wire::{AdminError, Administration};

@@ -1,6 +1,6 @@
 //! Decides which devices can be marked out at present.
 
-use crate::leases::Device;
+use crate::device_leases::Device;
 use crate::slot::{Change, Slot};
 use crate::stripes::Stripes;
 use braid_base::limits::Settings;

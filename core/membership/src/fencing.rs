@@ -9,8 +9,8 @@
 //! lacks the write; if that device then went out, the remaining devices would commit the write without it, and a write of a fenced host
 //! would take effect (`docs/reliability.md`).
 
-use crate::leases::Device;
-use crate::record::fits;
+use crate::device_leases::Device;
+use crate::monitor_record::fits;
 use braid_base::{Epoch, FenceTable, Membership, NodeId};
 use std::collections::BTreeMap;
 

@@ -2,29 +2,29 @@
 //! The crate also contains its client, through which hosts, devices and lock servers talk to it.
 //!
 //! ```text
-//!     Renew ──► leases, hosts ──┐
-//!     Fence ──► fencing ────────┼──► deciding ──► record ──► Changed, to all nodes
-//!     CaughtUp ─────────────────┤    (an epoch)   (durable)
-//!     Administer ──► slots ─────┘
+//!     Renew ──► device_leases, hosts ──┐
+//!     Fence ──► fencing ───────────────┼──► next_epoch ──► monitor_record ──► Changed, to all nodes
+//!     CaughtUp ──► new_reports ────────┤                   (durable)
+//!     Administer ──► slots ────────────┘
 //! ```
 //!
 //! | module | what |
 //! | --- | --- |
 //! | [`monitor`] | the machine: accepts or ignores each message, and routes it |
-//! | [`leases`] | what is known of each device, and its lease |
+//! | [`device_leases`] | what is known of each device, and its lease |
 //! | `hosts` | which hosts and lock servers are alive, and which devices the hosts cannot reach |
 //! | `watch` | how long to wait for messages after a start or a pause, and when to check leases next |
 //! | `stripes` | which devices depend on each other |
 //! | `dependence` | which devices can be marked out at present |
-//! | `findings` | what the next decision has to take into account |
-//! | `deciding` | computes the next epoch |
-//! | `draft` | the next record, while it is being made |
+//! | `new_reports` | the reports since the last decision |
+//! | `next_epoch` | computes the next epoch |
+//! | `record_draft` | the next record, while it is being made |
 //! | `changes` | applies operators' requests to the next record |
 //! | [`slot`](SlotShown) | the record of one slot and its disk |
 //! | `slots` | which disk fills each slot, and what devices and operators are told of it |
 //! | `administrations` | operators' requests that are not answered yet |
 //! | `fencing` | requests to fence hosts that are not answered yet, and when each is done |
-//! | `record` | the format of the membership on disk |
+//! | `monitor_record` | the monitor's record: content and format |
 //! | [`recovery`] | rebuilds a lost record from what the devices know |
 //! | `counters` | counts of what a monitor has done |
 //! | [`client`] | the monitor's client: a node's membership, its lease, its requests |
@@ -38,15 +38,15 @@ mod administrations;
 mod changes;
 pub mod client;
 mod counters;
-mod deciding;
 mod dependence;
-mod draft;
+pub mod device_leases;
 mod fencing;
-mod findings;
 mod hosts;
-pub mod leases;
 pub mod monitor;
-mod record;
+mod monitor_record;
+mod new_reports;
+mod next_epoch;
+mod record_draft;
 pub mod recovery;
 mod slot;
 mod slots;
@@ -54,7 +54,7 @@ mod stripes;
 mod watch;
 
 pub use counters::MonitorCounters;
-pub use leases::{DeviceLease, LEASE_MARGIN};
+pub use device_leases::{DeviceLease, LEASE_MARGIN};
 pub use monitor::{Monitor, MonitorConfig, MonitorService};
-pub use record::{DISK_BYTES, MonitorError};
+pub use monitor_record::{DISK_BYTES, MonitorError};
 pub use slot::SlotShown;

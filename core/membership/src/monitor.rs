@@ -2,18 +2,18 @@
 
 use crate::MonitorCounters;
 use crate::administrations::Administrations;
+use crate::device_leases::{Device, DeviceLease, Renewal, shown};
 use crate::fencing::{Fences, Taken, never_shrinks};
-use crate::findings::Findings;
 use crate::hosts::Hosts;
-use crate::leases::{Device, DeviceLease, Renewal, shown};
-use crate::record::{MonitorError, Recorded};
+use crate::monitor_record::{MonitorError, Recorded};
+use crate::new_reports::NewReports;
 use crate::stripes::Stripes;
 use crate::watch::Watch;
 use braid_base::limits::{self, Settings};
 use braid_base::{ArrayId, Clock, DeviceId, Epoch, FenceTable, MemberState, Membership, NodeId, Now, Time};
 use braid_layout::VolumeDescription;
 use braid_machine::{DiskResult, Effects, HostError, HostOutcome, HostRequest, HostSuccess, Ignored, Input, Machine};
-use braid_record::{Kept, Progress};
+use braid_two_copy_record::{Kept, Progress};
 use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest};
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ pub struct Monitor {
     /// Requests of operators.
     pub(crate) administrations: Administrations,
     /// What the next decision has to take into account.
-    pub(crate) findings: Findings,
+    pub(crate) new_reports: NewReports,
     pub(crate) watch: Watch,
     /// The highest stamp clock that a device or host has reported. Not durable: devices keep their own, and report it again.
     stamps: Clock,
@@ -75,7 +75,7 @@ impl Monitor {
             hosts: Hosts::default(),
             fences: Fences::default(),
             administrations: Administrations::default(),
-            findings: Findings::default(),
+            new_reports: NewReports::default(),
             watch: Watch::new(),
             stamps: Clock(0),
             counters: MonitorCounters::default(),
@@ -157,7 +157,7 @@ impl Monitor {
                     self.greet_learned(now, &before, out);
                 }
                 self.on_administered(now, out);
-                self.findings.demand();
+                self.new_reports.demand();
             }
         }
         Ok(())
@@ -328,7 +328,7 @@ impl Monitor {
 
     fn on_fence(&mut self, name: (NodeId, u64), asker: Epoch, wanted: FenceTable, out: &mut Effects) {
         match self.fences.take(name, asker, wanted) {
-            Taken::New => self.findings.demand(),
+            Taken::New => self.new_reports.demand(),
             Taken::Again => self.ignore(Ignored::InProgress, out),
             Taken::Dropped => self.counters.fences_refused += 1,
         }
@@ -402,7 +402,7 @@ impl Monitor {
         }
         self.hosts.forget_silent(now.time, &self.config.settings);
         self.suspect(now);
-        self.findings.demand();
+        self.new_reports.demand();
         let ends = self.devices.values().filter_map(Device::lease_ends);
         self.watch.plan_patrol(now.time, &self.config.settings, ends);
     }
@@ -441,7 +441,7 @@ impl Machine for Monitor {
         if self.service == MonitorService::Serving {
             self.patrol(now);
             self.grant_deferred(now, out);
-            if self.findings.is_due() {
+            if self.new_reports.is_due() {
                 self.decide(now, out);
             }
             self.answer_fences(now, out);
@@ -456,7 +456,7 @@ impl Machine for Monitor {
         assert!(self.hosts.len() <= limits::HOSTS_MAX);
         self.fences.invariants();
         self.administrations.invariants();
-        self.findings.invariants(self.devices.len());
+        self.new_reports.invariants(self.devices.len());
         if !matches!(self.service, MonitorService::Serving) {
             return;
         }

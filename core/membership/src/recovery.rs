@@ -4,9 +4,9 @@
 //! the last one in which anything was written, and its membership says which devices are complete. Later epochs, which the monitor decided
 //! but no device adopted, were never served in, so leaving them out loses nothing.
 
-use crate::record::Recorded;
+use crate::monitor_record::Recorded;
 use crate::slot::{Change, Slot};
-use crate::{MonitorError, record};
+use crate::{MonitorError, monitor_record};
 use braid_base::{ArrayId, DeviceId, DiskId, Epoch, Generation, MemberState, Membership};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -113,7 +113,7 @@ impl RecoveredRecord {
 
     /// The content of a monitor's disk with this record.
     pub fn disk_image(&self) -> Vec<u8> {
-        braid_record::disk_image(&self.recorded)
+        braid_two_copy_record::disk_image(&self.recorded)
     }
 }
 
@@ -131,10 +131,10 @@ pub struct RecordSummary {
 impl RecordSummary {
     /// Reads the bytes of a monitor's disk.
     pub fn read(disk: &[u8]) -> Result<RecordSummary, MonitorError> {
-        if disk.len() as u64 != record::DISK_BYTES {
+        if disk.len() as u64 != monitor_record::DISK_BYTES {
             return Err(MonitorError::Damaged);
         }
-        let Recorded { array, membership, slots, .. } = braid_record::read_image::<Recorded>(disk)?;
+        let Recorded { array, membership, slots, .. } = braid_two_copy_record::read_image::<Recorded>(disk)?;
         let lived_by = slots.iter().map(|(device, slot)| (*device, slot.lived_by)).collect();
         Ok(RecordSummary { array, membership, lived_by })
     }

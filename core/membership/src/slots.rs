@@ -1,9 +1,9 @@
 //! Which disk fills each slot, and what devices and operators are told of it; see [`Slot`].
 
 use crate::administrations::AdministrationName;
-use crate::leases::Device;
+use crate::device_leases::Device;
 use crate::monitor::Monitor;
-use crate::record::Recorded;
+use crate::monitor_record::Recorded;
 use crate::slot::{Change, Slot, SlotShown};
 use braid_base::{DeviceId, DiskId, Epoch, NodeId, Now};
 use braid_machine::Effects;
@@ -46,7 +46,7 @@ impl Monitor {
             (Some(why), _) => MonitorReply::JoinRefused(why),
             // It may serve when the disk is recorded.
             (None, Slot { disk: None, .. }) => {
-                self.findings.learn(device, disk);
+                self.new_reports.learn(device, disk);
                 MonitorReply::Changed
             }
             // It must not adopt an epoch in which it is out: a disk that has adopted an epoch is refused as used.
@@ -76,7 +76,7 @@ impl Monitor {
         out: &mut Effects,
     ) {
         match self.administrations.take(name, asker, request) {
-            Ok(true) => self.findings.demand(),
+            Ok(true) => self.new_reports.demand(),
             Ok(false) => {}
             Err(why) => self.ignore(why, out),
         }
@@ -105,7 +105,7 @@ impl Monitor {
     pub(crate) fn follow_members(&mut self, now: Now) {
         let membership = self.record.durable().membership.clone();
         self.devices.retain(|device, _| membership.member(*device).is_some());
-        self.findings.retain(|device| membership.member(device).is_some());
+        self.new_reports.retain(|device| membership.member(device).is_some());
         for member in membership.members {
             self.devices.entry(member.device).or_insert_with(|| Device::new(now.time, &self.config.settings));
         }

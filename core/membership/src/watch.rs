@@ -1,6 +1,6 @@
 //! The monitor's own times: for how long after its start or a pause messages may be unread, and when it checks leases next.
 
-use crate::leases::Renewal;
+use crate::device_leases::Renewal;
 use braid_base::limits::Settings;
 use braid_base::{DeviceId, Time};
 use std::collections::BTreeMap;

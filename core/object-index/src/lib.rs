@@ -35,7 +35,7 @@
 //! | `opening` | opening: how the index nodes are read |
 //! | `cache` | recently used leaves |
 //! | `negative_cache` | ranges of keys without values |
-//! | `room` | how many slots merging may need |
+//! | `merge_needs` | how many slots merging may need |
 //! | `types` | small types that all modules share |
 //! | `model` | tests against a plain map |
 
@@ -45,6 +45,7 @@ mod index;
 mod leaf;
 mod leaves;
 mod merge;
+mod merge_needs;
 #[cfg(test)]
 mod model;
 mod negative_cache;
@@ -52,13 +53,12 @@ mod node;
 mod object_index;
 mod opening;
 mod packer;
-mod room;
 mod table;
 mod types;
 
 pub use leaves::Wanted;
 pub use merge::{Installed, Step, Write};
+pub use merge_needs::Needs;
 pub use object_index::ObjectIndex;
 pub use opening::{Damaged, Opening};
-pub use room::Needs;
 pub use types::{Growth, ROUND_SLOTS_MIN, Root, Settings, SlotRef, Statistics};

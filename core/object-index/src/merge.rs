@@ -392,7 +392,7 @@ impl Round {
             let entry = if value.is_some() || keeps_absent { ENTRY } else { 0 };
             let after = entry + value.as_ref().map_or(0, Bytes::len);
             // Room for a change that does not grow its entry was ensured when the leaf was begun, and such a change must not fail: see
-            // `room`.
+            // `merge_needs`.
             let more = current.rest + after;
             if after > before && !slots.do_for(packer, more, *touched, contents.settings.node_leaves) {
                 current.is_cut = true;

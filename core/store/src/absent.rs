@@ -6,7 +6,7 @@
 //! neighbours are joined, and the blocks between them become absent again. So a rebuild may write more blocks than are absent, but never
 //! fewer.
 
-use crate::record::{MISSED_PER_RECORD, Record, missed_len};
+use crate::journal_format::{MISSED_PER_RECORD, Record, missed_len};
 use braid_base::{BlockRange, Extents, ObjectId};
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! A read-only view of a device's journal, for tools that inspect a disk which no device serves.
 
 use crate::StoreError;
-use crate::record::Record;
+use crate::journal_format::Record;
 use crate::superblock::Superblock;
 use braid_base::{Epoch, Generation, Membership, ObjectId};
 use braid_wire::ObjectDescription;

@@ -24,7 +24,7 @@
 //! | writes | `write_queue` | writes that wait for room, and writes whose whole chunks are being written |
 //! | requests | `request_queue`, with `waiting_requests`, `leaves`, `object_gc` | requests for objects that hold attributes, the leaves they wait for, the garbage of removed objects, acknowledged answers not logged yet |
 //! | reads | `read_queue` | reads that wait for the disk |
-//! | compaction | `compaction`, with `merging` | the superblock; the checkpoint under way: dirty blocks, map pages, rounds of the object index |
+//! | checkpoint | `checkpoint`, with `index_merge` | the superblock; the checkpoint under way: dirty blocks, map pages, rounds of the object index |
 //! | disk | `disk_queue` | commands in flight, by tag and by place |
 //!
 //! The queues share the state, the slots, the journal, the disk queue and the outbox. These are lent (`view`) to one queue at a time, and the
@@ -33,11 +33,11 @@
 //! | file | contents |
 //! | --- | --- |
 //! | `storage`, `api`, `store` | the interface that the device calls, its types, and the implementation |
-//! | `noting`, `queries` | calls that are logged at once; calls that are answered at once |
-//! | `room` | the free room in slots and journal, and what is kept back of it |
-//! | `record`, `request_record` | the records of the journal; the journal's format and group commit are in the crate `braid-journal` |
+//! | `logged_calls`, `queries` | calls that are logged at once; calls that are answered at once |
+//! | `free_space` | the free room in slots and journal, and what is kept back of it |
+//! | `journal_format` | the format of the journal's records; batches and group commit are in the crate `braid-journal` |
 //! | `journal_view` | a read-only view of a journal, for tools |
-//! | `state`, with `transactions`, `claims`, `missed`, `absent` | the state that follows from the records, live and in replay |
+//! | `state`, with `transactions`, `chunk_reservations`, `missed`, `absent` | the state that follows from the records, live and in replay |
 //! | `objects`, `map`, `slots`, `block` | parts of that state, and their form on the disk |
 //! | `superblock`, `recovery`, `reader`, `replay` | where recovery begins, and its steps |
 //!
@@ -46,26 +46,25 @@
 mod absent;
 mod api;
 mod block;
-mod claims;
-mod compaction;
+mod checkpoint;
+mod chunk_reservations;
 mod disk_queue;
+mod free_space;
+mod index_merge;
+mod journal_format;
 mod journal_view;
 mod leaves;
+mod logged_calls;
 mod map;
-mod merging;
 mod missed;
-mod noting;
 mod object_gc;
 mod objects;
 mod queries;
 mod read_queue;
 mod reader;
-mod record;
 mod recovery;
 mod replay;
 mod request_queue;
-mod request_record;
-mod room;
 mod serving;
 mod slots;
 mod state;

@@ -5,7 +5,7 @@
 //! bounded: when there are too many extents, close neighbours are joined. So a resync may write more than a device missed, but never
 //! less.
 
-use crate::record::{MISSED_PER_RECORD, Record, missed_len};
+use crate::journal_format::{MISSED_PER_RECORD, Record, missed_len};
 use braid_base::{BlockRange, DeviceId, Epoch, Extents, Member, MemberState, Membership, ObjectId};
 use braid_wire::Linkage;
 use std::collections::BTreeMap;

@@ -1,9 +1,9 @@
 //! Garbage collection of removed objects: what they left in the object index is removed in small portions. A portion is collected when
 //! the store is idle, when a request waits for the room, and every few batches.
 
+use crate::journal_format::Record;
+use crate::journal_format::request::changes_len;
 use crate::leaves::Leaves;
-use crate::record::Record;
-use crate::request_record::changes_len;
 use crate::view::View;
 use braid_object_index::Growth;
 use braid_objects::{Collected, collect};

@@ -1,7 +1,7 @@
 //! The table of a device's objects, with the entries of the chunk map that belong to each.
 
 use crate::block::CHUNK_BLOCKS;
-use crate::record::{MapExtent, ObjectRecord};
+use crate::journal_format::{MapExtent, ObjectRecord};
 use braid_base::{BlockRange, ObjectId, limits};
 use braid_wire::{Failure, ObjectDescription, Ordering};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -1,8 +1,8 @@
 //! Queries that the store answers at once, without the disk: allocated blocks, absent blocks, and what other devices have missed.
 
 use crate::block::{CHUNK_BLOCKS, chunks};
+use crate::journal_format::IntentRecord;
 use crate::missed::{extent_of, merged};
-use crate::record::IntentRecord;
 use crate::state::State;
 use braid_base::{BlockRange, DeviceId, ObjectId, limits};
 use braid_wire::{Content, Piece};

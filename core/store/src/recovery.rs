@@ -6,9 +6,9 @@
 //! may tear that one. And an empty batch records which batches counted, so that what a torn batch left behind can never count later.
 
 use crate::block::SLOT_BYTES;
+use crate::journal_format::{IntentRecord, MapExtent, Record};
 use crate::map::{ENTRIES_PER_PAGE, Page};
 use crate::reader::{READ_MAX, Reader, Span};
-use crate::record::{IntentRecord, MapExtent, Record};
 use crate::serving::Serving;
 use crate::state::{State, index_settings};
 use crate::superblock::{PAGE, Superblock};

@@ -1,6 +1,6 @@
 //! Replay of the journal's records at the start, and the report of the recovered state to the device.
 
-use crate::record::{Decision, IntentRecord, Part, Record};
+use crate::journal_format::{Decision, IntentRecord, Part, Record};
 use crate::state::State;
 use crate::{Recovered, RecoveredCommit, RecoveredIntent};
 use braid_base::{BlockRange, DiskId};

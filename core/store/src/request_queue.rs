@@ -11,11 +11,11 @@
 //! is not logged, because it may be executed again. It is answered when all that it may have seen is durable.
 
 use crate::StoreEvent;
+use crate::free_space::{Growable, Wait};
+use crate::journal_format::Record;
+use crate::journal_format::request::Executed;
 use crate::leaves::Leaves;
 use crate::object_gc::ObjectGc;
-use crate::record::Record;
-use crate::request_record::Executed;
-use crate::room::{Growable, Wait};
 use crate::state::State;
 use crate::view::{Journal, View};
 use crate::waiting_requests::{Asker, Requested, WaitingRequests};

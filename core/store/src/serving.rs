@@ -10,7 +10,7 @@
 //! ```
 
 use crate::block::places_of;
-use crate::compaction::Compaction;
+use crate::checkpoint::Compaction;
 use crate::disk_queue::{DiskQueue, Io, slots_of};
 use crate::read_queue::ReadQueue;
 use crate::request_queue::RequestQueue;

@@ -7,12 +7,12 @@
 
 use crate::absent::Absent;
 use crate::block::{Attribution, CHUNK_BLOCKS, SLOT_BYTES, WHOLE_CHUNK, chunks};
-use crate::claims::Claims;
+use crate::chunk_reservations::Claims;
+use crate::journal_format::request::{Executed, roots_len};
+use crate::journal_format::{Body, Decision, IntentRecord, ObjectRecord, Record, membership_len, retired_len};
 use crate::map::{ChunkMap, ENTRIES_PER_PAGE, Entry};
 use crate::missed::Missed;
 use crate::objects::Objects;
-use crate::record::{Body, Decision, IntentRecord, ObjectRecord, Record, membership_len, retired_len};
-use crate::request_record::{Executed, roots_len};
 use crate::slots::spare_slots;
 use crate::superblock::Geometry;
 use crate::transactions::Transactions;

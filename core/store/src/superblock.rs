@@ -2,8 +2,8 @@
 //! after the other. What a checkpoint frees is used only when both are written, so recovery can start from either of them.
 
 use crate::block::{CHUNK_BLOCKS, SLOT_BYTES};
+use crate::journal_format::Record;
 use crate::map::ENTRIES_PER_PAGE;
-use crate::record::Record;
 use crate::slots::spare_slots;
 use crate::{StoreConfig, StoreError};
 use braid_base::checksum::crc32c;

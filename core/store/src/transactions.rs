@@ -1,7 +1,7 @@
 //! Transactions that are not over: undecided intents, and commits that must be remembered. Their bytes in a snapshot are counted.
 
 use crate::block::Attribution;
-use crate::record::{Decision, IntentRecord};
+use crate::journal_format::{Decision, IntentRecord};
 use braid_base::{DeviceId, Generation, ObjectId, TransactionId};
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! The state that a store's queues share. It is lent to one queue at a time; the queues have no other access to each other.
 
 use crate::disk_queue::DiskQueue;
-use crate::record::Queued;
+use crate::journal_format::Queued;
 use crate::slots::Slots;
 use crate::state::State;
 use crate::{StoreError, StoreEvent};

@@ -14,7 +14,7 @@
 
 use crate::block::{Attribution, CHUNK_BLOCKS, SLOT_BYTES, WHOLE_CHUNK, chunks, interleave, places_of};
 use crate::disk_queue::{Io, Written, slots_of};
-use crate::record::{Body, Home, IntentRecord, Part, Queued, Record};
+use crate::journal_format::{Body, Home, IntentRecord, Part, Queued, Record};
 use crate::slots::bad_slots_max;
 use crate::view::View;
 use crate::{Intent, StoreEvent};

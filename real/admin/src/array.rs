@@ -1,7 +1,7 @@
 //! An array as programs administer it, identified by its folder.
 
 use crate::creation::{self, CreateOptions};
-use crate::events::Events;
+use crate::event_stream::Events;
 use crate::failure::{Exit, Failure};
 use crate::snapshot::SnapshotReader;
 use crate::status::Status;

@@ -13,14 +13,14 @@
 //! | [`recover`] | recovering an array that has lost its folder or the monitor's state |
 //! | [`healing_operations`] | the recovery throttle, and the devices that must be resynchronised |
 //! | [`status`] | status as data |
-//! | [`events`] | events as a stream |
+//! | [`event_stream`] | events as a stream |
 //! | [`creation`] | the parameters of an array's creation, and how later arguments differ from them |
 //! | [`volumes`] | creating and deleting volumes with their components |
-//! | [`ordering`] | changing a volume's ordering or placement while hosts use it |
+//! | [`volume_hold`] | holding a volume, to change its ordering or placement while hosts use it |
 //! | [`migration`] | migrating a volume to other devices |
 //! | [`slots`] | adding, removing and replacing devices and spares: description and membership |
 //! | [`device_file`] | the file or disk of a device: creating, opening and checking it |
-//! | [`fence`] | fencing dead hosts |
+//! | [`silent_host_fencing`] | fencing hosts that have been silent for too long |
 //! | [`copies`] | copies of the array's folder in its devices' files |
 //! | [`recovery`] | what the devices know of the monitor's state and the folder |
 //! | [`snapshot`] | reads the state of an array once |
@@ -34,25 +34,25 @@ pub mod creation;
 pub mod device_condition;
 pub mod device_file;
 pub mod device_operations;
-pub mod events;
+pub mod event_stream;
 pub mod failure;
-pub mod fence;
 pub mod healing_operations;
 pub mod health;
 pub mod migration;
-pub mod ordering;
 pub mod recover;
 pub mod recovery;
 pub mod replacement;
 pub mod scrub;
+pub mod silent_host_fencing;
 pub mod slots;
 pub mod snapshot;
 pub mod status;
+pub mod volume_hold;
 pub mod volume_operations;
 pub mod volumes;
 
 pub use array::{Array, wait};
-pub use events::{Event, EventKind, Events};
+pub use event_stream::{Event, EventKind, Events};
 pub use failure::{Exit, Failure};
 pub use status::Status;
 pub use volume_operations::NewVolume;

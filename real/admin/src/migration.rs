@@ -5,13 +5,13 @@
 //!         ─► on hold: devices free space ─► Ready
 //! ```
 //!
-//! If the migrating process dies while the volume is on hold, [`crate::ordering`] completes or reverts the change. A volume that is
+//! If the migrating process dies while the volume is on hold, [`crate::volume_hold`] completes or reverts the change. A volume that is
 //! moving is fully usable; the same command again continues the migration from about where the previous one stopped.
 
 use crate::array::Array;
 use crate::creation;
 use crate::failure::Failure;
-use crate::ordering;
+use crate::volume_hold;
 use crate::volumes;
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId};
@@ -251,7 +251,7 @@ pub async fn begin(
             return Err(no_room(device, needed, room));
         }
     }
-    ordering::apply(session, &entry.name, to, |what| watcher.stage(what)).await
+    volume_hold::apply(session, &entry.name, to, |what| watcher.stage(what)).await
 }
 
 /// Copies all that is not copied yet. The report lists what could not be read.
@@ -297,7 +297,7 @@ pub async fn copy(
 pub async fn end(session: &Session, name: &str, watcher: &impl Watcher) -> Result<(), Failure> {
     let begun = Instant::now();
     loop {
-        match ordering::apply(session, name, Change::EndMove, |what| watcher.stage(what)).await {
+        match volume_hold::apply(session, name, Change::EndMove, |what| watcher.stage(what)).await {
             Err(failure) if failure.code == volumes::DEGRADED && begun.elapsed() < IN_WAIT => {
                 watcher.stage("everything is copied: waiting until every device is in");
                 tokio::time::sleep(Duration::from_millis(500)).await;
@@ -315,7 +315,7 @@ pub async fn end(session: &Session, name: &str, watcher: &impl Watcher) -> Resul
 
 /// Abandons a migration: frees the target.
 pub async fn give_up(session: &Session, name: &str, watcher: &impl Watcher) -> Result<(), Failure> {
-    ordering::apply(session, name, Change::GiveUpMove, |what| watcher.stage(what)).await
+    volume_hold::apply(session, name, Change::GiveUpMove, |what| watcher.stage(what)).await
 }
 
 /// Records the progress in the description, for a later process that continues the migration.

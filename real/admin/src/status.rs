@@ -3,7 +3,7 @@
 use crate::device_condition::{DeviceCondition, Healing};
 use crate::health::{MonitorHealth, VolumeHealth, is_there};
 use crate::snapshot::ArraySnapshot;
-use crate::{ordering, volumes};
+use crate::{volume_hold, volumes};
 use braid_base::units::format_size;
 use braid_base::{DeviceId, LockServerId};
 use braid_control::{
@@ -332,7 +332,7 @@ fn hosts(look: &ArraySnapshot) -> impl Iterator<Item = &HostEntry> {
 
 /// The lock servers that are needed or running, with the lease of the latest start of each.
 fn lock_servers(look: &ArraySnapshot) -> Vec<LockServerStatus> {
-    let needed = look.description.volumes.iter().any(ordering::needs_lock_server);
+    let needed = look.description.volumes.iter().any(volume_hold::needs_lock_server);
     let status = |id: LockServerId| {
         let serves = |host: &&HostEntry| host.report.lock_server.as_ref().is_some_and(|service| service.id == id.0);
         let lease = look.hosts.iter().rev().find(serves);

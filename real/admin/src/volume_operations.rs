@@ -3,8 +3,8 @@
 use crate::array::Array;
 use crate::creation;
 use crate::failure::Failure;
-use crate::ordering;
 use crate::status::nbd_uri;
+use crate::volume_hold;
 use crate::volumes::{self, Plan};
 use braid_base::DeviceId;
 use braid_base::units::format_size;
@@ -133,7 +133,7 @@ impl Array {
         progress: impl Fn(&str),
     ) -> Result<OrderingChange, Failure> {
         let before = volumes::find(&self.folder().describe()?, name)?.ordering.clone();
-        let change = async |session: &braid_session::Session| ordering::change(session, name, to, progress).await;
+        let change = async |session: &braid_session::Session| volume_hold::change(session, name, to, progress).await;
         let changed = self.with_host("volume set-ordering", change).await?;
         Ok(OrderingChange { before, changed })
     }

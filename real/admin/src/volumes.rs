@@ -2,7 +2,7 @@
 
 use crate::creation::{self, DEFAULT_VOLUME};
 use crate::failure::Failure;
-use crate::ordering;
+use crate::volume_hold;
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId};
 use braid_control::{ArrayDescription, ArrayFolder, Moment, ReportedState, VolumeEntry, VolumeState};
@@ -83,7 +83,11 @@ pub async fn create(session: &Session, plan: &Plan) -> Result<VolumeEntry, Failu
         create_components(session.client(), &volume).await?;
         await_monitor(session.folder(), revision).await?;
         // The process that runs the array starts them when it sees the entry.
-        if volume.ordering.needs_lock_server() { ordering::await_lock_servers(session.folder()).await } else { Ok(()) }
+        if volume.ordering.needs_lock_server() {
+            volume_hold::await_lock_servers(session.folder()).await
+        } else {
+            Ok(())
+        }
     };
     if let Err(failure) = made.await {
         // If the removal fails now, `volume delete` can complete it, because the entry remains. If another command with the same
@@ -150,7 +154,7 @@ pub async fn create_initial(session: &Session) -> Result<(), Failure> {
 }
 
 /// Completes operations interrupted by a crash: creates half-created volumes, deletes half-deleted ones. Changes of volumes are completed
-/// by [`crate::ordering::keep_settled`].
+/// by [`crate::volume_hold::keep_settled`].
 pub async fn settle(session: &Session) -> Result<(), Failure> {
     for entry in session.folder().describe()?.volumes {
         match entry.state {

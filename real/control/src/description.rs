@@ -1,6 +1,6 @@
 //! The array's description: its devices and volumes, and the parameters it was created with.
 
-use crate::leases::{LEASE_MILLIS_DEFAULT, Leases};
+use crate::lease_durations::{LEASE_MILLIS_DEFAULT, Leases};
 use braid_base::{ArrayId, DiskId, LockServerId};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;

@@ -1,8 +1,8 @@
 //! The array's folder: opening it, changing the description, and the supervision lock of the process that runs the array.
 
-use crate::events::{EVENTS, EVENTS_BEFORE};
+use crate::event_log::{EVENTS, EVENTS_BEFORE};
 use crate::file::{self, Durability, Lock};
-use crate::hosts::GENERATIONS;
+use crate::host_leases::GENERATIONS;
 use crate::monitor::MONITOR;
 use crate::scrubs::SCRUBS;
 use crate::{ArrayDescription, ControlError, RunningSet, lock_server_file, monitor_file, reserve};

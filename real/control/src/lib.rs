@@ -25,12 +25,12 @@
 
 mod description;
 mod error;
-mod events;
+mod event_log;
 mod file;
 mod folder;
-mod hosts;
-mod judge;
-mod leases;
+mod host_leases;
+mod lease_durations;
+mod lease_judge;
 mod moment;
 mod monitor;
 mod recovery;
@@ -43,11 +43,11 @@ pub use description::{
     lock_server_file, parse_array_id, parse_disk,
 };
 pub use error::ControlError;
-pub use events::{Event, EventCursor, EventKind};
+pub use event_log::{Event, EventCursor, EventKind};
 pub use folder::{ArrayFolder, Supervision};
-pub use hosts::{Ending, Expired, Fence, HostEntry, LeaseReport, LockService, RecoveryReport};
-pub use judge::LeaseJudge;
-pub use leases::{LEASE_MILLIS_MAX, LEASE_MILLIS_MIN, Leases};
+pub use host_leases::{Ending, Expired, Fence, HostEntry, LeaseReport, LockService, RecoveryReport};
+pub use lease_durations::{LEASE_MILLIS_MAX, LEASE_MILLIS_MIN, Leases};
+pub use lease_judge::LeaseJudge;
 pub use moment::Moment;
 pub use monitor::{
     DeviceReport, HealingReport, MonitorEntry, MonitorReport, ReportedState, SpareReport, ThrottleReport, monitor_file,

@@ -2,7 +2,7 @@
 
 use crate::file::{self, Durability};
 use crate::folder::{DESCRIPTION, HOSTS};
-use crate::hosts::{GENERATIONS, Generations};
+use crate::host_leases::{GENERATIONS, Generations};
 use crate::{ArrayDescription, ArrayFolder, ControlError, Supervision, monitor_file};
 use std::io::Write;
 

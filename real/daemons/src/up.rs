@@ -4,8 +4,8 @@ use crate::front_end::{self, NbdFrontEnd};
 use crate::supervisor::{self, Placement, Report, Supervised, Tuning};
 use braid_admin::creation::{self, CreateOptions};
 use braid_admin::failure::Failure;
-use braid_admin::fence::keep_fenced;
-use braid_admin::{copies, ordering, recovery, slots, volumes};
+use braid_admin::silent_host_fencing::keep_fenced;
+use braid_admin::{copies, recovery, slots, volume_hold, volumes};
 use braid_base::{DeviceId, NodeId};
 use braid_control::{
     ArrayDescription, ArrayFolder, DeviceReport, Endpoint, Leases, Moment, ReportedState, RunningSet, Supervision,
@@ -260,7 +260,7 @@ impl Array {
 
     /// Once started, lock servers keep running whether or not they are still needed: they cost little.
     fn start_lock_servers_if_needed(&mut self, description: &ArrayDescription) {
-        if !self.lock_servers_started && description.volumes.iter().any(ordering::needs_lock_server) {
+        if !self.lock_servers_started && description.volumes.iter().any(volume_hold::needs_lock_server) {
             self.lock_servers_started = true;
             self.supervised.start_lock_servers(description);
         }
@@ -320,7 +320,7 @@ impl Array {
         let client = session.client().clone();
         let view = session.view().clone();
         watching.spawn_local(keep_fenced(self.folder.clone(), leases, session.generation(), client.clone(), view));
-        watching.spawn(ordering::keep_settled(self.folder.clone(), client.clone(), session.generation()));
+        watching.spawn(volume_hold::keep_settled(self.folder.clone(), client.clone(), session.generation()));
         watching.spawn(slots::keep_settled(self.folder.clone(), client));
         watching.spawn(copies::keep_copied(self.folder.clone()));
         watching

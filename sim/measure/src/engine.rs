@@ -2,10 +2,11 @@
 //! the time that the models determine.
 //!
 //! The engine is built for speed: nothing is encoded, traced or lost, and the machines' invariants are checked only now and then.
-//! Attacks are the task of `sim/cluster`, the cost of messages and disk accesses that of [`crate::models`], and requests and the use
+//! Attacks are the task of `sim/cluster`, the cost of messages and disk accesses that of [`crate::hardware`], and requests and the use
 //! of their answers that of the application.
 
-use crate::models::{DiskModel, Link, NetworkModel, ProcessorCosts, Server};
+use crate::disk_latency::DiskModel;
+use crate::hardware::{Link, NetworkModel, ProcessorCosts, Server};
 use crate::sampler::Sampler;
 use braid_base::{BLOCK_BYTES, NodeId, Now, Time};
 use braid_device::Device;

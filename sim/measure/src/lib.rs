@@ -8,15 +8,17 @@
 //! | [`system`] | an array and its streams of requests |
 //! | [`locking`] | locks on objects, kept by devices or by a lock manager |
 //! | [`engine`] | runs machines on modelled hardware |
-//! | [`models`] | processors, disks and links as queues |
+//! | [`disk_latency`] | the latency model of disks |
+//! | [`hardware`] | processors and links as queues |
 //! | [`storage`] | a device's storage without content |
 //! | [`workload`] | generates the requests of hosts |
 //! | [`tally`] | statistics of a run |
 //! | [`sampler`] | random times |
 
+pub mod disk_latency;
 pub mod engine;
+pub mod hardware;
 pub mod locking;
-pub mod models;
 pub mod named;
 pub mod parameters;
 pub mod sampler;

@@ -1,7 +1,8 @@
 //! An array on modelled hardware with the request streams of its hosts: the shared-array paper's experiments.
 
+use crate::disk_latency::DiskModel;
 use crate::engine::{Engine, Role, Told};
-use crate::models::{DiskModel, NetworkModel, ProcessorCosts};
+use crate::hardware::{NetworkModel, ProcessorCosts};
 use crate::parameters::{self, Arrivals, Parameters, milliseconds};
 use crate::sampler::Sampler;
 use crate::storage::ModelStorage;

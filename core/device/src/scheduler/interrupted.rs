@@ -14,7 +14,7 @@
 
 use super::Scheduler;
 use super::ctx::Ctx;
-use super::stamps::Access;
+use super::stamp_table::Access;
 use super::waiting::{Waiting, WaitingRequest};
 use braid_base::TransactionId;
 

@@ -6,7 +6,7 @@
 
 use super::ctx::{Ctx, Objects};
 use super::decision::Decision;
-use super::in_turn::InTurn;
+use super::round_robin::RoundRobin;
 use super::suspects::Suspects;
 use super::transactions::{Awaited, State, Transaction, TransactionView, Transactions};
 use braid_base::{BlockRange, DeviceId, FenceTable, Generation, Membership, ObjectId, TransactionId, limits};
@@ -16,7 +16,7 @@ use braid_wire::{Orphan, Outcome, Reply, Suspect, SuspectBlocks, Vote};
 #[derive(Debug)]
 pub(crate) struct Ledger {
     transactions: Transactions,
-    orphans: InTurn,
+    orphans: RoundRobin,
     suspects: Suspects,
     /// Transactions under device locks that are over, and whose locks are not released yet.
     unlocked: Vec<TransactionId>,
@@ -27,7 +27,7 @@ impl Ledger {
     pub fn new(most: usize) -> Ledger {
         Ledger {
             transactions: Transactions::new(most),
-            orphans: InTurn::default(),
+            orphans: RoundRobin::default(),
             suspects: Suspects::default(),
             unlocked: Vec::new(),
         }

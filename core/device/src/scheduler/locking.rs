@@ -20,7 +20,7 @@
 
 use super::Scheduler;
 use super::ctx::Ctx;
-use super::stamps::Stamps;
+use super::stamp_table::Stamps;
 use super::transactions::{State, Transaction};
 use super::waiting::ReadRequest;
 use braid_base::{BlockRange, Stamp, TransactionId};

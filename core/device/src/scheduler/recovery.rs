@@ -2,7 +2,7 @@
 
 use super::Scheduler;
 use super::ctx::Ctx;
-use super::stamps::Stamps;
+use super::stamp_table::Stamps;
 use super::transactions::{State, Transaction};
 use braid_base::{ObjectId, Stamp, TransactionId};
 use braid_ordering::Policy;

@@ -1,13 +1,13 @@
 //! The index of suspect transactions, by name and by block.
 
-use super::in_turn::InTurn;
+use super::round_robin::RoundRobin;
 use braid_base::{BlockRange, ObjectId, RangeTable, TransactionId};
 use std::collections::BTreeMap;
 
 /// The suspect transactions of a device. They are also in its table of transactions, which bounds their number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Suspects {
-    ids: InTurn,
+    ids: RoundRobin,
     blocks: BTreeMap<ObjectId, RangeTable<TransactionId, ()>>,
 }
 

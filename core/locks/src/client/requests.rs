@@ -1,6 +1,6 @@
 //! Lock requests of a host: requested, granted, cached, revoked, released. Each is sent again until it is answered.
 
-use super::servers::ServerLink;
+use super::server_links::ServerLink;
 use super::{Ctx, Event, HolderId, LockClient, LockTimer};
 use braid_base::{Generation, LockServerId, ObjectId, limits};
 use braid_machine::Ignored;

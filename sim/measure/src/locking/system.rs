@@ -2,8 +2,9 @@
 
 use super::manager::LockManager;
 use super::parameters::LockParameters;
+use crate::disk_latency::DiskModel;
 use crate::engine::{Engine, Role, Told};
-use crate::models::{DiskModel, NetworkModel, ProcessorCosts};
+use crate::hardware::{NetworkModel, ProcessorCosts};
 use crate::storage::ModelStorage;
 use crate::tally::{LockCounts, Measured};
 use braid_base::limits::{OBJECT_COMMANDS_MAX, Settings};

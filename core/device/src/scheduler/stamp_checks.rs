@@ -20,7 +20,7 @@ use super::Scheduler;
 use super::ctx::{Ctx, are_disjoint};
 use super::decision::Decision;
 use super::locking::LockRequest;
-use super::stamps::Access;
+use super::stamp_table::Access;
 use super::transactions::{State, Transaction};
 use super::waiting::{ReadRequest, Waiting, WaitingRequest};
 use braid_base::{BlockRange, Stamp, TransactionId, limits};

@@ -1,11 +1,9 @@
-//! A host's view of the lock servers: whether a server's present start knows all locks of this host, and which server
-//! grants which blocks.
+//! A host's links to the lock servers: whether a server's present start knows all locks of this host.
 
 use super::{Ctx, LockClient, LockTimer};
-use braid_base::{BlockRange, Generation, LockServerId, NodeId, ObjectId, Time, limits};
-use braid_wire::locking::{LockCommand, LockExtent, LockRequest};
+use braid_base::{Generation, LockServerId, NodeId, Time, limits};
+use braid_wire::locking::{LockCommand, LockRequest};
 use braid_wire::message::Message;
-use std::collections::{BTreeMap, VecDeque};
 
 /// The link to one lock server.
 #[derive(Clone, Debug, Default)]
@@ -52,28 +50,4 @@ impl LockClient {
         let request = LockRequest { host, start, dropped, command };
         cx.out.send(NodeId::LockServer(server), Message::LockRequest(request));
     }
-}
-
-/// The lock servers that have to grant these extents, in the order of their numbers. Each server is responsible for
-/// runs of `run` blocks.
-pub(super) fn by_server(
-    servers: &[LockServerId],
-    run: u64,
-    object: ObjectId,
-    extents: &[LockExtent],
-) -> VecDeque<(LockServerId, Vec<LockExtent>)> {
-    let [_, _, ..] = servers else {
-        return servers.iter().map(|server| (*server, extents.to_vec())).collect();
-    };
-    let mut parts: BTreeMap<LockServerId, Vec<LockExtent>> = BTreeMap::new();
-    for extent in extents {
-        let mut start = extent.range.start;
-        while start < extent.range.end() {
-            let end = extent.range.end().min((start / run + 1) * run);
-            let server = servers[((start / run + object.0) % servers.len() as u64) as usize];
-            parts.entry(server).or_default().push(LockExtent { range: BlockRange::between(start, end), ..*extent });
-            start = end;
-        }
-    }
-    parts.into_iter().collect()
 }

@@ -2,10 +2,10 @@
 
 use crate::MonitorCounters;
 use crate::dependence::Dependence;
-use crate::findings::Findings;
+use crate::device_leases::Device;
 use crate::hosts::Hosts;
-use crate::leases::Device;
-use crate::record::Recorded;
+use crate::monitor_record::Recorded;
+use crate::new_reports::NewReports;
 use crate::slot::{CHANGES_MAX, Change, Slot};
 use crate::stripes::Stripes;
 use braid_base::limits::Settings;
@@ -31,8 +31,8 @@ impl Draft<'_> {
     }
 
     /// Records disks that were heard in slots without a recorded disk.
-    pub fn learn(&mut self, findings: &Findings) {
-        for (device, disk) in findings.learned() {
+    pub fn learn(&mut self, new_reports: &NewReports) {
+        for (device, disk) in new_reports.learned() {
             let slot = self.next.slot_mut(device);
             slot.disk = slot.disk.or(Some(disk));
         }
@@ -48,8 +48,8 @@ impl Draft<'_> {
     }
 
     /// Marks in the devices that are completely resynchronised.
-    pub fn decide_caught_up(&mut self, findings: &Findings) {
-        for device in findings.caught_up() {
+    pub fn decide_caught_up(&mut self, new_reports: &NewReports) {
+        for device in new_reports.caught_up() {
             // The same draft may have removed it.
             let Some(member) = self.next.membership.member_mut(device) else { continue };
             if matches!(member.member_state, MemberState::Returning { .. }) {
@@ -165,7 +165,7 @@ impl Draft<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::leases::Renewal;
+    use crate::device_leases::Renewal;
     use braid_base::{ArrayId, Epoch, VolumeId};
     use braid_layout::{Atomicity, Layout, Scheme, VolumeDescription};
     use braid_wire::{AdminError, Administration, Ordering};

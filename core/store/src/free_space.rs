@@ -2,7 +2,7 @@
 //! admitted that would use the room kept back for these.
 
 use crate::block::CHUNK_BLOCKS;
-use crate::request_record::roots_len;
+use crate::journal_format::request::roots_len;
 use crate::slots::SPARE_MIN;
 use crate::state::State;
 use crate::view::View;

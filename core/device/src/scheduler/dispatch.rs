@@ -1,8 +1,8 @@
-//! Admission of requests: of new ones, and of those that waited for their stamps to be reserved.
+//! Passes requests to their handlers: new ones, and those that waited for their stamps to be reserved.
 
 use super::Scheduler;
 use super::ctx::Ctx;
-use super::reservation::Gate;
+use super::stamp_reservation::Gate;
 use super::waiting::ReadRequest;
 use braid_base::{Generation, Stamp};
 use braid_machine::Ignored;

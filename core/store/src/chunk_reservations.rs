@@ -1,7 +1,7 @@
 //! Reservations of chunks by transactions under way: a chunk is changed by many transactions in part, or by one as a whole.
 
 use crate::block::{WHOLE_CHUNK, chunks};
-use crate::record::IntentRecord;
+use crate::journal_format::IntentRecord;
 use braid_base::ObjectId;
 use std::collections::BTreeMap;
 

@@ -5,7 +5,7 @@
 //!   snapshot     what must outlive the journal's old part is written to its head: objects, membership, undecided intents,
 //!                decisions that must be remembered, what other devices missed. Later records come after the snapshot.
 //!   homing       blocks committed before the snapshot are written to their slots, then a sync
-//!   merging      changes to objects from before the snapshot are merged into their object index: see `merging`
+//!   merging      changes to objects from before the snapshot are merged into their object index: see `index_merge`
 //!   pages        map pages changed before the snapshot: one copy, a sync, the other copy, a sync
 //!   superblock   recovery begins with the snapshot from now on: one copy is written, then the other
 //! ```
@@ -16,8 +16,8 @@
 
 use crate::block::{CHUNK_BLOCKS, STRIDE, places_of, seal};
 use crate::disk_queue::Io;
-use crate::merging::{Merging, on_round_durable};
-use crate::record::{IntentRecord, Queued, Record};
+use crate::index_merge::{Merging, on_round_durable};
+use crate::journal_format::{IntentRecord, Queued, Record};
 use crate::state::{DirtyBlock, State};
 use crate::superblock::{PAGE, Superblock};
 use crate::view::{Journal, View};

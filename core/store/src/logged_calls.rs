@@ -1,7 +1,7 @@
 //! Calls that are logged at once: decisions, changes to objects, reserved stamps and memberships.
 
 use crate::StoreEvent;
-use crate::record::Record;
+use crate::journal_format::Record;
 use crate::view::View;
 use braid_base::{BlockRange, Clock, Membership, ObjectId, TransactionId};
 use braid_wire::{Failure, ObjectDescription, Ordering};

@@ -1,23 +1,24 @@
-//! Recovery of a returning device: the recovery coordinator resynchronises it. The monitor appoints this host (`docs/membership.md`).
+//! The stages of a device's recovery, from its return to the end of its rebuild. The monitor appoints the host that executes them, the
+//! recovery coordinator (`docs/membership.md`).
 //!
 //! ```text
-//!   Surveying  the devices that are in list their objects. Every redundant object must belong to a known volume first (the front end
+//!   Survey     the devices that are in list their objects. Every redundant object must belong to a known volume first (the front end
 //!              announces volumes). Objects that the returning device lacks are created there; objects that no other device has are
 //!              removed. An unavailable device is waited for only if it is on the ring of a redundant volume of the returning device
-//!   Listing    every device of these rings that is not out lists what was written while the device was out, once it has decided its
+//!   ListMissed every device of these rings that is not out lists what was written while the device was out, once it has decided its
 //!              earlier intents
-//!   Restoring  these blocks are restored by ordinary storage transactions, a few at a time
-//!   Rebuilding absent blocks are restored, if the device has a new disk
+//!   Resync     these blocks are restored by ordinary storage transactions, a few at a time
+//!   Rebuild    absent blocks are restored, if the device has a new disk
 //!   Done       the monitor is told, until the membership says so, too
 //! ```
 
 use crate::ctx::{Ctx, Event};
 use crate::job::{Job, RecoveryStep};
-use crate::portion::Portion;
-use crate::rebuild::Rebuilding;
-use crate::sides::{Side, weight};
+use crate::object_survey::{is_to_be_surveyed, those_who_know};
+use crate::placements::{Placement, weight};
+use crate::rebuild::PlacementRebuild;
 use crate::steps::{Shared, Timer};
-use crate::survey::{is_to_be_surveyed, those_who_know};
+use crate::stripe_run::StripeRun;
 use crate::throttle::Throttle;
 use braid_base::{BlockRange, DeviceId, Epoch, Extents, MemberState, Time, VolumeId, limits};
 use braid_machine::{HostError, HostOutcome, HostSuccess};
@@ -52,30 +53,31 @@ pub(crate) struct Recovery {
     pub device: DeviceId,
     /// The epoch of its return.
     since: Epoch,
-    stage: Stage,
+    stage: RecoveryStage,
     /// Steps to be done, or to be repeated.
     pub waiting: VecDeque<RecoveryStep>,
     /// The devices that were in when the survey began: each of them knows everything that the device missed.
     there: BTreeSet<DeviceId>,
     /// The objects of each device.
     pub objects: BTreeMap<DeviceId, Vec<ObjectDescription>>,
-    /// Missed blocks that are not yet steps: blocks of the volume, for each of its sides.
-    missed: BTreeMap<Side, Extents>,
-    /// The side that is being rebuilt, and the sides without absent blocks.
-    pub rebuilding: Option<Rebuilding>,
-    pub whole: BTreeSet<Side>,
+    /// Missed blocks that are not yet steps: blocks of the volume, for each of its placements.
+    missed: BTreeMap<Placement, Extents>,
+    /// The placement that is being rebuilt, and the placements without absent blocks.
+    pub rebuilding: Option<PlacementRebuild>,
+    pub whole: BTreeSet<Placement>,
     throttle: Throttle,
     pub progress: HealingProgress,
     /// Blocks that can't be restored.
     lost: BTreeSet<(VolumeId, u64)>,
 }
 
+/// The stages, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Surveying,
-    Listing,
-    Restoring,
-    Rebuilding,
+enum RecoveryStage {
+    Survey,
+    ListMissed,
+    Resync,
+    Rebuild,
     Done,
 }
 
@@ -123,7 +125,7 @@ impl Recovery {
         Recovery {
             device,
             since,
-            stage: Stage::Surveying,
+            stage: RecoveryStage::Survey,
             waiting: VecDeque::new(),
             there: BTreeSet::new(),
             objects: BTreeMap::new(),
@@ -140,17 +142,17 @@ impl Recovery {
     pub fn invariants(&self, shared: &Shared, leaving: bool) {
         let goes_on = shared.timers.deadline_of(Timer::Recover(self.device)).is_some()
             || shared.steps.of_recovery(self.device).next().is_some();
-        assert!(goes_on || leaving || self.stage == Stage::Done, "every wait has a deadline: {self:?}");
+        assert!(goes_on || leaving || self.stage == RecoveryStage::Done, "every wait has a deadline: {self:?}");
     }
 
     /// The epoch of the device's return, once it has everything that it missed.
     pub fn done_since(&self) -> Option<Epoch> {
-        (self.stage == Stage::Done).then_some(self.since)
+        (self.stage == RecoveryStage::Done).then_some(self.since)
     }
 
     /// How many blocks of the device remain, once that is known.
     pub fn known_left(&self, shared: &Shared) -> Option<u64> {
-        let known = matches!(self.stage, Stage::Restoring | Stage::Rebuilding | Stage::Done);
+        let known = matches!(self.stage, RecoveryStage::Resync | RecoveryStage::Rebuild | RecoveryStage::Done);
         known.then(|| self.left(shared))
     }
 
@@ -175,8 +177,8 @@ impl Recovery {
     fn review(&mut self, ctx: &mut Ctx, shared: &mut Shared) {
         let device = self.device;
         let there = those_who_know(ctx, device);
-        if matches!(self.stage, Stage::Surveying | Stage::Listing) && self.there != there {
-            self.stage = Stage::Surveying;
+        if matches!(self.stage, RecoveryStage::Survey | RecoveryStage::ListMissed) && self.there != there {
+            self.stage = RecoveryStage::Survey;
             shared.steps.keep_of_recovery(device, |_| false);
             self.survey(ctx);
         } else {
@@ -205,7 +207,7 @@ impl Recovery {
     pub fn go_on(&mut self, ctx: &mut Ctx, shared: &mut Shared) {
         loop {
             let out = shared.steps.of_recovery(self.device).count();
-            if out >= PARALLEL || self.stage == Stage::Done || ctx.leaving {
+            if out >= PARALLEL || self.stage == RecoveryStage::Done || ctx.leaving {
                 return;
             }
             let Some(step) = self.next_step(ctx) else {
@@ -215,9 +217,9 @@ impl Recovery {
                 continue;
             };
             let step = match step {
-                RecoveryStep::Restore { side, portion, salvage } => {
-                    match self.begin_restore(ctx, shared, side, portion) {
-                        Some(portion) => RecoveryStep::Restore { side, portion, salvage },
+                RecoveryStep::Restore { placement, stripes, salvage } => {
+                    match self.begin_restore(ctx, shared, placement, stripes) {
+                        Some(stripes) => RecoveryStep::Restore { placement, stripes, salvage },
                         None => return self.waiting.push_front(step),
                     }
                 }
@@ -231,12 +233,12 @@ impl Recovery {
     /// The next step of this stage. Missed blocks become steps one by one, because there may be many.
     fn next_step(&mut self, ctx: &Ctx) -> Option<RecoveryStep> {
         let waiting = self.waiting.pop_front();
-        if waiting.is_some() || self.stage != Stage::Restoring {
+        if waiting.is_some() || self.stage != RecoveryStage::Resync {
             return waiting;
         }
         while let Some(mut entry) = self.missed.first_entry() {
-            let side = *entry.key();
-            let Some((volume, run)) = ctx.side(side).zip(entry.get().from(0).next()) else {
+            let placement = *entry.key();
+            let Some((volume, run)) = ctx.placement(placement).zip(entry.get().from(0).next()) else {
                 entry.remove();
                 continue;
             };
@@ -247,40 +249,46 @@ impl Recovery {
             self.progress.left = self.progress.left.saturating_sub(weight);
             let blocks = blocks.intersection(BlockRange::new(0, end));
             if !blocks.is_empty() {
-                let portion = Portion { blocks, weight, moves: true };
-                return Some(RecoveryStep::Restore { side, portion, salvage: false });
+                let stripes = StripeRun { blocks, weight, moves: true };
+                return Some(RecoveryStep::Restore { placement, stripes, salvage: false });
             }
         }
         None
     }
 
     /// Begins a restore, or a part of it as large as the budget allows; the rest becomes the next step. None: it has to wait.
-    fn begin_restore(&mut self, ctx: &Ctx, shared: &mut Shared, side: Side, portion: Portion) -> Option<Portion> {
-        let hastens = self.stage == Stage::Restoring && self.progress.done < UNTHROTTLED_BLOCKS;
-        let budget = shared.budget(ctx, side.volume, hastens);
+    fn begin_restore(
+        &mut self,
+        ctx: &Ctx,
+        shared: &mut Shared,
+        placement: Placement,
+        stripes: StripeRun,
+    ) -> Option<StripeRun> {
+        let hastens = self.stage == RecoveryStage::Resync && self.progress.done < UNTHROTTLED_BLOCKS;
+        let budget = shared.budget(ctx, placement.volume, hastens);
         let restores =
             shared.steps.of_recovery(self.device).filter(|step| matches!(step, RecoveryStep::Restore { .. }));
         if restores.count() >= budget.parallel.min(PARALLEL) {
             return None;
         }
-        let stripe = ctx.side(side).map_or(1, |volume| volume.layout.stripe_blocks());
-        let (portion, rest) = portion.cut(budget.blocks, stripe);
-        if let Err(later) = self.throttle.begin(ctx.now, &budget, portion.bytes()) {
+        let stripe = ctx.placement(placement).map_or(1, |volume| volume.layout.stripe_blocks());
+        let (stripes, rest) = stripes.cut(budget.blocks, stripe);
+        if let Err(later) = self.throttle.begin(ctx.now, &budget, stripes.bytes()) {
             shared.timers.set(Timer::Recover(self.device), later);
             return None;
         }
-        if let Some(portion) = rest {
-            self.waiting.push_front(RecoveryStep::Restore { side, portion, salvage: false });
+        if let Some(stripes) = rest {
+            self.waiting.push_front(RecoveryStep::Restore { placement, stripes, salvage: false });
         }
-        Some(portion)
+        Some(stripes)
     }
 
     /// A stage is complete: enters the next one. False if there is nothing to do now.
     fn enter_next_stage(&mut self, ctx: &mut Ctx, shared: &mut Shared) -> bool {
         let timer = Timer::Recover(self.device);
         match self.stage {
-            Stage::Surveying => match self.after_survey(ctx) {
-                Some(steps) => (self.stage, self.waiting) = (Stage::Listing, steps),
+            RecoveryStage::Survey => match self.after_survey(ctx) {
+                Some(steps) => (self.stage, self.waiting) = (RecoveryStage::ListMissed, steps),
                 None => {
                     // The front end will announce the volumes that are not known yet.
                     self.survey(ctx);
@@ -288,31 +296,31 @@ impl Recovery {
                     return false;
                 }
             },
-            Stage::Listing => {
-                let weighed = |(side, extents): (&Side, &Extents)| {
-                    ctx.side(*side).map_or(0, |volume| weight(&volume, extents.blocks()))
+            RecoveryStage::ListMissed => {
+                let weighed = |(placement, extents): (&Placement, &Extents)| {
+                    ctx.placement(*placement).map_or(0, |volume| weight(&volume, extents.blocks()))
                 };
                 self.progress.left = self.missed.iter().map(weighed).sum();
-                self.stage = Stage::Restoring;
+                self.stage = RecoveryStage::Resync;
             }
-            Stage::Restoring => {
+            RecoveryStage::Resync => {
                 self.progress.left = 0;
-                self.stage = Stage::Rebuilding;
+                self.stage = RecoveryStage::Rebuild;
             }
-            Stage::Rebuilding => match self.next_of_rebuild(ctx) {
+            RecoveryStage::Rebuild => match self.next_of_rebuild(ctx) {
                 Some(steps) if steps.is_empty() => {
                     shared.timers.set(timer, ctx.now.after(LINGER));
                     return false;
                 }
                 Some(steps) => self.waiting = steps,
                 None => {
-                    self.stage = Stage::Done;
+                    self.stage = RecoveryStage::Done;
                     // The monitor is told at once, and again until the membership says so.
                     ctx.events.push(Event::Recovered);
                     return false;
                 }
             },
-            Stage::Done => return false,
+            RecoveryStage::Done => return false,
         }
         true
     }
@@ -320,17 +328,17 @@ impl Recovery {
     /// A step that began at `since` has ended.
     pub fn answered(&mut self, ctx: &Ctx, shared: &mut Shared, step: RecoveryStep, since: Time, outcome: HostOutcome) {
         let timer = Timer::Recover(self.device);
-        if let RecoveryStep::Restore { side, .. } = step {
-            let budget = shared.budget(ctx, side.volume, false);
+        if let RecoveryStep::Restore { placement, .. } = step {
+            let budget = shared.budget(ctx, placement.volume, false);
             self.throttle.ended(ctx.now, &budget, ctx.now.since(since));
         }
-        if let (RecoveryStep::Restore { side, portion, salvage: false }, Err(HostError::Unavailable { devices })) =
+        if let (RecoveryStep::Restore { placement, stripes, salvage: false }, Err(HostError::Unavailable { devices })) =
             (&step, &outcome)
-            && is_given_up(ctx, *side, devices)
+            && is_given_up(ctx, *placement, devices)
         {
-            let (side, portion) = (*side, *portion);
-            self.name_lost(ctx, side, portion.blocks);
-            self.waiting.push_front(RecoveryStep::Restore { side, portion, salvage: true });
+            let (placement, stripes) = (*placement, *stripes);
+            self.name_lost(ctx, placement, stripes.blocks);
+            self.waiting.push_front(RecoveryStep::Restore { placement, stripes, salvage: true });
             return shared.timers.set(timer, ctx.now);
         }
         match self.take(ctx, step, outcome) {
@@ -350,8 +358,10 @@ impl Recovery {
                 self.objects.insert(of, objects);
             }
             (RecoveryStep::List { volume, of, .. }, Ok(HostSuccess::Managed(Managed::Missed { extents, next }))) => {
-                for (side, _) in ctx.sides_on(self.device).into_iter().filter(|(side, _)| side.volume == volume) {
-                    let missed = self.missed.entry(side).or_default();
+                for (placement, _) in
+                    ctx.placements_on(self.device).into_iter().filter(|(placement, _)| placement.volume == volume)
+                {
+                    let missed = self.missed.entry(placement).or_default();
                     extents.iter().for_each(|extent| missed.insert(*extent));
                     if missed.len() > MISSED_MAX {
                         missed.coarsen(MISSED_MAX / 4 * 3);
@@ -359,36 +369,37 @@ impl Recovery {
                 }
                 self.waiting.extend(next.map(|from| RecoveryStep::List { volume, of, from }));
             }
-            (RecoveryStep::Absent { side, from }, Ok(HostSuccess::Managed(Managed::Extents { extents, .. }))) => {
-                self.on_absent(ctx, side, from, &extents);
+            (RecoveryStep::Absent { placement, from }, Ok(HostSuccess::Managed(Managed::Extents { extents, .. }))) => {
+                self.on_absent(ctx, placement, from, &extents);
             }
             (
-                RecoveryStep::Allocated { side, of, range },
+                RecoveryStep::Allocated { placement, of, range },
                 Ok(HostSuccess::Managed(Managed::Extents { extents, next })),
             ) => {
-                self.on_allocated(ctx, side, &extents);
-                let on = |from| RecoveryStep::Allocated { side, of, range: BlockRange::between(from, range.end()) };
+                self.on_allocated(ctx, placement, &extents);
+                let on =
+                    |from| RecoveryStep::Allocated { placement, of, range: BlockRange::between(from, range.end()) };
                 self.waiting.extend(next.map(on));
             }
-            (RecoveryStep::Restore { portion, .. }, Ok(_)) => self.progress.done += portion.weight,
+            (RecoveryStep::Restore { stripes, .. }, Ok(_)) => self.progress.done += stripes.weight,
             (RecoveryStep::Object(_), Ok(_)) => {}
             // The volume was deleted or has moved meanwhile: nothing is missing.
             (RecoveryStep::List { volume, .. }, Err(_)) if !ctx.volumes.contains_key(&volume) => {}
             (
-                RecoveryStep::Absent { side, .. }
-                | RecoveryStep::Allocated { side, .. }
-                | RecoveryStep::Restore { side, .. },
+                RecoveryStep::Absent { placement, .. }
+                | RecoveryStep::Allocated { placement, .. }
+                | RecoveryStep::Restore { placement, .. },
                 Err(_),
-            ) if ctx.side(side).is_none() => {}
+            ) if ctx.placement(placement).is_none() => {}
             (
-                RecoveryStep::Restore { side, portion, salvage: false },
+                RecoveryStep::Restore { placement, stripes, salvage: false },
                 Err(HostError::Device { failure: Failure::Lost { .. }, device }),
-            ) if device != self.device => self.on_not_restorable(side, portion),
+            ) if device != self.device => self.on_not_restorable(placement, stripes),
             // The request has too many extents.
-            (RecoveryStep::Restore { side, portion, salvage: false }, Err(HostError::OutOfRange))
-                if portion.blocks.count > 1 =>
+            (RecoveryStep::Restore { placement, stripes, salvage: false }, Err(HostError::OutOfRange))
+                if stripes.blocks.count > 1 =>
             {
-                self.on_not_restorable(side, portion);
+                self.on_not_restorable(placement, stripes);
             }
             (step, _) => return Some(step),
         }
@@ -397,26 +408,26 @@ impl Recovery {
 
     /// Blocks that can't be restored, because other blocks of their rows are lost as well. They are halved down to the single blocks that
     /// can't.
-    fn on_not_restorable(&mut self, side: Side, portion: Portion) {
-        let Portion { blocks, weight, moves } = portion;
+    fn on_not_restorable(&mut self, placement: Placement, stripes: StripeRun) {
+        let StripeRun { blocks, weight, moves } = stripes;
         if blocks.count <= 1 {
             if self.lost.len() < limits::LOST_RUNS_MAX {
-                self.lost.insert((side.volume, blocks.start));
+                self.lost.insert((placement.volume, blocks.start));
             }
-            return self.waiting.push_front(RecoveryStep::Restore { side, portion, salvage: true });
+            return self.waiting.push_front(RecoveryStep::Restore { placement, stripes, salvage: true });
         }
         let half = blocks.count / 2;
         let parts = [(blocks.start, half), (blocks.start + half, blocks.count - half)];
         for (start, count) in parts {
-            let portion =
-                Portion { blocks: BlockRange::new(start, count), weight: weight * count / blocks.count, moves };
-            self.waiting.push_front(RecoveryStep::Restore { side, portion, salvage: false });
+            let stripes =
+                StripeRun { blocks: BlockRange::new(start, count), weight: weight * count / blocks.count, moves };
+            self.waiting.push_front(RecoveryStep::Restore { placement, stripes, salvage: false });
         }
     }
 
     /// Records as lost those of these blocks that lie on the device, in stripes that were given up.
-    fn name_lost(&mut self, ctx: &Ctx, side: Side, blocks: BlockRange) {
-        let Some(volume) = ctx.side(side) else { return };
+    fn name_lost(&mut self, ctx: &Ctx, placement: Placement, blocks: BlockRange) {
+        let Some(volume) = ctx.placement(placement) else { return };
         let is_gone = |place: usize| volume.devices.get(place).is_none_or(|held| !ctx.is_in(*held));
         let layout = volume.layout;
         let is_lost = |block: &u64| {
@@ -427,14 +438,14 @@ impl Recovery {
             gone > layout.redundancy_units() && volume.devices.get(layout.locate(*block).position) == Some(&self.device)
         };
         let room = limits::LOST_RUNS_MAX.saturating_sub(self.lost.len());
-        let lost: Vec<_> = blocks.blocks().filter(is_lost).take(room).map(|block| (side.volume, block)).collect();
+        let lost: Vec<_> = blocks.blocks().filter(is_lost).take(room).map(|block| (placement.volume, block)).collect();
         self.lost.extend(lost);
     }
 }
 
 /// True if these devices are more than a stripe can do without, and none of them is in. The monitor marks so many devices out only when
 /// an operator has given up the data on them: it will not come back.
-fn is_given_up(ctx: &Ctx, side: Side, devices: &[DeviceId]) -> bool {
-    let redundancy = ctx.side(side).map_or(usize::MAX, |volume| volume.layout.redundancy_units());
+fn is_given_up(ctx: &Ctx, placement: Placement, devices: &[DeviceId]) -> bool {
+    let redundancy = ctx.placement(placement).map_or(usize::MAX, |volume| volume.layout.redundancy_units());
     devices.len() > redundancy && !devices.iter().any(|device| ctx.is_in(*device))
 }

@@ -1,16 +1,15 @@
-//! The records of the journal. Decoding trusts nothing: a record that makes no sense counts as damaged.
+//! The format of the journal's records (`docs/disk-format.md`). Records are written in batches, whose format is in `braid-journal`. Decoding
+//! trusts nothing: a record that makes no sense counts as damaged.
 
 mod fields;
 mod intent;
 mod object;
+pub(crate) mod request;
 
 pub(crate) use intent::{Body, Home, IntentRecord, Part, Queued};
 pub(crate) use object::{MapExtent, ObjectRecord};
 
 use crate::block::Attribution;
-use crate::request_record::{
-    Executed, put_answers, put_changes, put_executed, put_roots, take_answers, take_changes, take_executed, take_roots,
-};
 use braid_base::{BlockRange, Clock, DeviceId, Epoch, Generation, Membership, ObjectId, TransactionId};
 use braid_journal::{AnswersRecord, DecodeError, Payload};
 use braid_object_index::Root;
@@ -23,6 +22,9 @@ use fields::{
 };
 use intent::{APPLIED, INTENT};
 use object::{put_object, take_object};
+use request::{
+    Executed, put_answers, put_changes, put_executed, put_roots, take_answers, take_changes, take_executed, take_roots,
+};
 
 /// A commit that must be remembered.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,12 +10,12 @@
 //! The phase ends, and the journal may forget those notes, when the last roots are durable. Merging proceeds in small steps: one each
 //! time that the store is woken. It asks to be woken at once, so that other work comes in between.
 //!
-//! Free slots and room in the journal are reserved for all that is to be merged: see `room`.
+//! Free slots and room in the journal are reserved for all that is to be merged: see `free_space`.
 
 use crate::block::places_of;
 use crate::disk_queue::Io;
-use crate::record::Record;
-use crate::room::RESERVE_STEP;
+use crate::free_space::RESERVE_STEP;
+use crate::journal_format::Record;
 use crate::view::View;
 use braid_machine::DiskCommand;
 use braid_object_index::{ROUND_SLOTS_MIN, SlotRef, Step};

@@ -1,11 +1,11 @@
-//! What has been found out since the last decision.
+//! The reports since the last decision that the next one has to take into account.
 
 use braid_base::{DeviceId, DiskId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the next decision has to take into account.
 #[derive(Debug, Default)]
-pub(crate) struct Findings {
+pub(crate) struct NewReports {
     /// Returning devices that were reported to be completely resynchronised.
     caught_up: BTreeSet<DeviceId>,
     /// Disks heard in slots without a recorded disk.
@@ -13,7 +13,7 @@ pub(crate) struct Findings {
     is_due: bool,
 }
 
-impl Findings {
+impl NewReports {
     /// Asks for a decision.
     pub fn demand(&mut self) {
         self.is_due = true;
@@ -40,8 +40,8 @@ impl Findings {
         self.caught_up.retain(|device| exists(*device));
     }
 
-    /// Takes out all findings, for a decision.
-    pub fn take(&mut self) -> Findings {
+    /// Takes out all reports, for a decision.
+    pub fn take(&mut self) -> NewReports {
         std::mem::take(self)
     }
 

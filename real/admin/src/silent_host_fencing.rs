@@ -1,4 +1,5 @@
-//! Fencing of dead hosts: a host whose lease has expired is fenced, so that no device serves it from then on.
+//! Fencing of silent hosts: a host whose lease has expired is fenced, so that no device serves it from then on. After how long a lease
+//! expires is in `real/control/src/lease_durations.rs`.
 //!
 //! Hosts that disconnect gracefully leave nothing behind. Some of them could not tell every device, and hosts fenced by lock servers are
 //! listed individually. Therefore all generations that have ended are fenced together from time to time. Each fence makes a new epoch, so

@@ -3,7 +3,7 @@
 use crate::slot::{CHANGES_MAX, Change, Slot};
 use braid_base::{ArrayId, DeviceId, DiskId, Epoch, FenceTable, Generation, Member, MemberState, Membership, limits};
 use braid_machine::DiskError;
-use braid_record::{Record, RecordError};
+use braid_two_copy_record::{RecordError, TwoCopyRecord};
 use braid_wire::RecoveryThrottle;
 use bytes::{Buf, BufMut};
 use std::collections::{BTreeMap, BTreeSet};
@@ -125,7 +125,7 @@ const LEAVING: u32 = 1;
 const AWAITED: u32 = 2;
 const AWAITED_AFTER: u32 = 3;
 
-impl Record for Recorded {
+impl TwoCopyRecord for Recorded {
     const MAGIC: [u8; 8] = *b"BraidMon";
     /// Format 1 did not name disks.
     const FORMAT: u32 = 2;

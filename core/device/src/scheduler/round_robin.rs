@@ -7,12 +7,12 @@ use std::ops::Bound;
 
 /// The set, and the transaction that was reported last.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct InTurn {
+pub(crate) struct RoundRobin {
     ids: BTreeSet<TransactionId>,
     last_named: Option<TransactionId>,
 }
 
-impl InTurn {
+impl RoundRobin {
     pub fn len(&self) -> usize {
         self.ids.len()
     }

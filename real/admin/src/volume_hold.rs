@@ -1,4 +1,4 @@
-//! Changing a volume's ordering, or its placement, while hosts use it.
+//! Holding a volume: its ordering, or its placement, changes while hosts use it. Hosts queue its requests while it is on hold.
 //!
 //! ```text
 //!   state        who        does
@@ -16,7 +16,7 @@
 //! While a device is out, no change begins: the device could not be told, and hosts would wait until it is back.
 
 use crate::failure::Failure;
-use crate::fence::shut_out;
+use crate::silent_host_fencing::shut_out;
 use crate::volumes;
 use braid_base::{BlockRange, DeviceId, Generation, LockServerId};
 use braid_control::{

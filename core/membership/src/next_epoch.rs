@@ -1,9 +1,9 @@
 //! Decides the next epoch. All changes that are due together make one epoch; nothing is decided while a record is being written.
 
 use crate::dependence::Dependence;
-use crate::draft::Draft;
 use crate::monitor::Monitor;
-use crate::record::Recorded;
+use crate::monitor_record::Recorded;
+use crate::record_draft::Draft;
 use braid_base::{DeviceId, Epoch, MemberState, Membership, Now, Time};
 use braid_machine::Effects;
 
@@ -13,12 +13,12 @@ impl Monitor {
         if self.record.writing().is_some() {
             return;
         }
-        let findings = self.findings.take();
+        let new_reports = self.new_reports.take();
         let durable = self.membership().clone();
         let mut next = self.record.durable().clone();
         next.membership.epoch = durable.epoch.next();
         let has_heard_all = self.watch.has_heard_all(now.time);
-        self.draft(now, &mut next).learn(&findings);
+        self.draft(now, &mut next).learn(&new_reports);
         if has_heard_all {
             self.administer(now, &mut next, out);
         }
@@ -26,7 +26,7 @@ impl Monitor {
         if has_heard_all {
             draft.give_up_returning();
         }
-        draft.decide_caught_up(&findings);
+        draft.decide_caught_up(&new_reports);
         if has_heard_all {
             draft.take_out_absent();
         }
@@ -122,7 +122,7 @@ impl Monitor {
             member.since == since && matches!(member.member_state, MemberState::Returning { .. })
         }) && self.devices[&device].said.epoch >= since;
         if is_news {
-            self.findings.catch_up(device);
+            self.new_reports.catch_up(device);
         }
         is_news
     }

@@ -1,11 +1,11 @@
-//! The sides of a volume: its present placement, and, while it moves, its migration target.
+//! The placements of a volume: the present one, and, while the volume moves, its migration target.
 
 use braid_base::VolumeId;
 use braid_layout::VolumeDescription;
 
-/// One side of a volume.
+/// One placement of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Side {
+pub(crate) struct Placement {
     pub volume: VolumeId,
     pub target: bool,
 }

@@ -1,10 +1,10 @@
-//! A part of a volume that one step restores.
+//! A run of stripes: the part of a volume that one step restores.
 
 use braid_base::{BLOCK_BYTES, BlockRange};
 
 /// Some stripes of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Portion {
+pub(crate) struct StripeRun {
     /// Blocks of the volume: whole stripes.
     pub blocks: BlockRange,
     pub weight: u64,
@@ -12,14 +12,14 @@ pub(crate) struct Portion {
     pub moves: bool,
 }
 
-impl Portion {
+impl StripeRun {
     /// The bytes that count against the budget.
     pub fn bytes(&self) -> u64 {
         if self.moves { self.weight * BLOCK_BYTES as u64 } else { 0 }
     }
 
     /// Splits off about `blocks` blocks of the device, and returns them and the rest. The cut is at the end of a stripe.
-    pub fn cut(self, blocks: u64, stripe: u64) -> (Portion, Option<Portion>) {
+    pub fn cut(self, blocks: u64, stripe: u64) -> (StripeRun, Option<StripeRun>) {
         let all = self.blocks;
         if !self.moves || self.weight <= blocks {
             return (self, None);
@@ -29,8 +29,8 @@ impl Portion {
             return (self, None);
         }
         let weight = (self.weight * count).div_ceil(all.count).min(self.weight);
-        let first = Portion { blocks: BlockRange::new(all.start, count), weight, moves: true };
+        let first = StripeRun { blocks: BlockRange::new(all.start, count), weight, moves: true };
         let blocks = BlockRange::between(all.start + count, all.end());
-        (first, Some(Portion { blocks, weight: self.weight - weight, moves: true }))
+        (first, Some(StripeRun { blocks, weight: self.weight - weight, moves: true }))
     }
 }

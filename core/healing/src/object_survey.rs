@@ -2,7 +2,7 @@
 
 use crate::ctx::Ctx;
 use crate::job::RecoveryStep;
-use crate::recovery::Recovery;
+use crate::recovery_stages::Recovery;
 use braid_base::{BlockRange, DeviceId, VolumeId};
 use braid_layout::VolumeDescription;
 use braid_wire::{ObjectDescription, Task};
@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 /// The devices that are in and lie on the rings of a device's redundant volumes: they know what the device has missed.
 pub(crate) fn those_who_know(ctx: &Ctx, device: DeviceId) -> BTreeSet<DeviceId> {
-    let rings = ctx.sides_on(device);
+    let rings = ctx.placements_on(device);
     let others = rings.iter().flat_map(|(_, volume)| volume.devices.iter().copied());
     others.filter(|other| *other != device && ctx.is_in(*other)).collect()
 }

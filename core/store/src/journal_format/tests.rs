@@ -1,7 +1,7 @@
 //! Tests: records are read as they were written, and damage is detected.
 
 use super::*;
-use crate::request_record::{changes_len, roots_len};
+use crate::journal_format::request::{changes_len, roots_len};
 use braid_base::{BLOCK_BYTES, FenceTable, Member, MemberState, Stamp};
 use braid_journal::Record as _;
 use braid_object_index::SlotRef;

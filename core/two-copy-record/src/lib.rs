@@ -24,12 +24,12 @@ const WORD_BYTES: usize = 4;
 const READ: DiskTag = DiskTag(0);
 
 /// A type that can be stored as a record.
-pub trait Record: Clone + Default + PartialEq {
+pub trait TwoCopyRecord: Clone + Default + PartialEq {
     /// The first bytes of a slot.
     const MAGIC: [u8; 8];
     /// The format that this release writes.
     const FORMAT: u32;
-    /// Bytes of a slot: a multiple of 512, at least the largest record plus [`Record::EXTRA_BYTES`].
+    /// Bytes of a slot: a multiple of 512, at least the largest record plus [`TwoCopyRecord::EXTRA_BYTES`].
     const SLOT_BYTES: usize;
     /// Bytes of a slot that are not available to the record.
     const EXTRA_BYTES: usize = HEADER_BYTES + CHECKSUM_BYTES;
@@ -95,7 +95,7 @@ struct Writing<R> {
     once: bool,
 }
 
-impl<R: Record> Kept<R> {
+impl<R: TwoCopyRecord> Kept<R> {
     /// Begins to read the record.
     pub fn start(&self, out: &mut Effects) {
         out.disk(READ, DiskCommand::Read { offset: 0, length: R::DISK_BYTES as usize });
@@ -184,18 +184,18 @@ impl<R: Record> Kept<R> {
 }
 
 /// The content of a disk that has this record in both slots.
-pub fn disk_image<R: Record>(record: &R) -> Vec<u8> {
+pub fn disk_image<R: TwoCopyRecord>(record: &R) -> Vec<u8> {
     // The parity of the sequence selects the slot.
     [encode(2, record), encode(1, record)].concat()
 }
 
 /// Reads the record from the content of a disk.
-pub fn read_image<R: Record>(disk: &[u8]) -> Result<R, RecordError> {
+pub fn read_image<R: TwoCopyRecord>(disk: &[u8]) -> Result<R, RecordError> {
     newest(disk).map(|(_, record, _)| record)
 }
 
 /// The newest valid slot, and whether the other one has the same record. A slot of zeros was never written.
-fn newest<R: Record>(disk: &[u8]) -> Result<(u64, R, bool), RecordError> {
+fn newest<R: TwoCopyRecord>(disk: &[u8]) -> Result<(u64, R, bool), RecordError> {
     let mut slots = Vec::new();
     let mut unwritten = false;
     for slot in disk.chunks(R::SLOT_BYTES) {
@@ -218,7 +218,7 @@ fn newest<R: Record>(disk: &[u8]) -> Result<(u64, R, bool), RecordError> {
     }
 }
 
-fn decode<R: Record>(slot: &[u8]) -> Result<(u64, R), RecordError> {
+fn decode<R: TwoCopyRecord>(slot: &[u8]) -> Result<(u64, R), RecordError> {
     let checksum_at = R::SLOT_BYTES - CHECKSUM_BYTES;
     let whole = slot.len() == R::SLOT_BYTES && slot[..8] == R::MAGIC;
     if !whole || slot[checksum_at..] != crc32c(&slot[..checksum_at]).to_le_bytes() {
@@ -237,7 +237,7 @@ fn decode<R: Record>(slot: &[u8]) -> Result<(u64, R), RecordError> {
     Ok((sequence, record.ok_or(RecordError::Damaged)?))
 }
 
-fn encode<R: Record>(sequence: u64, record: &R) -> Bytes {
+fn encode<R: TwoCopyRecord>(sequence: u64, record: &R) -> Bytes {
     let mut body = Vec::new();
     record.put(&mut body);
     assert!(body.len().is_multiple_of(WORD_BYTES), "a record consists of whole words");
@@ -264,7 +264,7 @@ mod tests {
     #[derive(Clone, Debug, Default, PartialEq)]
     struct Numbers(Vec<u32>);
 
-    impl Record for Numbers {
+    impl TwoCopyRecord for Numbers {
         const MAGIC: [u8; 8] = *b"BraidTst";
         const FORMAT: u32 = 1;
         const SLOT_BYTES: usize = 512;
