@@ -12,6 +12,8 @@
 //! | [`scrub`], [`check`] | finding checksum errors, and parity that does not match |
 //! | [`recover`] | recovering an array that has lost its folder or the monitor's state |
 //! | [`healing_operations`] | the recovery throttle, and the devices that must be resynchronised |
+//! | [`recovery_follower`] | follows the resynchronisation of devices until they are in |
+//! | [`location`] | the devices and spares, what lies on a device, and where the bytes of a volume lie |
 //! | [`status`] | status as data |
 //! | [`event_stream`] | events as a stream |
 //! | [`creation`] | the parameters of an array's creation, and how later arguments differ from them |
@@ -38,9 +40,11 @@ pub mod event_stream;
 pub mod failure;
 pub mod healing_operations;
 pub mod health;
+pub mod location;
 pub mod migration;
 pub mod recover;
 pub mod recovery;
+pub mod recovery_follower;
 pub mod replacement;
 pub mod scrub;
 pub mod silent_host_fencing;

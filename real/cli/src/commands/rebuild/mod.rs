@@ -8,7 +8,6 @@ use braid_admin::snapshot::{ArraySnapshot, SnapshotReader};
 use braid_admin::status::HealingStatus;
 use braid_admin::{Array, Failure};
 use braid_base::DeviceId;
-use braid_session::require_up;
 use braid_terminal::Common;
 use braid_terminal::output;
 use serde_json::json;
@@ -71,10 +70,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         (Some(Command::Pause), _) => set_throttle(common, |throttle| throttle.paused = true).await,
         (Some(Command::Resume), _) => set_throttle(common, |throttle| throttle.paused = false).await,
         (None, true) => set_throttle(common, limit).await,
-        (None, false) => {
-            require_up(&folder)?;
-            follow::run(SnapshotReader::new(folder, "rebuild"), arguments.device, common.json).await
-        }
+        (None, false) => follow::run(&Array::of(folder), arguments.device, common.json).await,
     }
 }
 

@@ -1,0 +1,222 @@
+//! The devices and spares of an array as data, what lies on a device, and where the bytes of a volume lie.
+
+use crate::array::Array;
+use crate::failure::Failure;
+use crate::{slots, volumes};
+use braid_base::{BLOCK_BYTES, DeviceId};
+use braid_control::{
+    ArrayDescription, DeviceEntry, DeviceReport, DeviceState, DiskEntry, Moment, MonitorReport, RunningSet,
+};
+use braid_layout::VolumeDescription;
+use std::path::PathBuf;
+
+/// The devices of an array, and its spares.
+#[derive(Clone, Debug)]
+pub struct Devices {
+    pub devices: Vec<DeviceOverview>,
+    pub spares: Vec<DiskEntry>,
+}
+
+/// A device as the array's folder describes it.
+#[derive(Clone, Debug)]
+pub struct DeviceOverview {
+    pub entry: DeviceEntry,
+    /// The monitor's last report on it; none if the array is not up.
+    pub report: Option<DeviceReport>,
+    /// Its file or disk, as an absolute path.
+    pub file: PathBuf,
+    /// The volumes that lie on it, or are migrating to it.
+    pub volumes: Vec<String>,
+    /// Its process, if `braid up` runs it.
+    pub pid: Option<u32>,
+    /// Where it serves.
+    pub address: Option<String>,
+}
+
+/// A device, and what lies on it.
+#[derive(Clone, Debug)]
+pub struct DeviceContent {
+    pub device: DeviceOverview,
+    pub parts: Vec<VolumePart>,
+}
+
+/// The part of a volume on a device.
+#[derive(Clone, Debug)]
+pub struct VolumePart {
+    /// The volume's name.
+    pub name: String,
+    pub volume: VolumeDescription,
+    /// True if the volume is migrating to the device, so that the copy may be incomplete.
+    pub moving: bool,
+    /// The device's position on the volume's ring.
+    pub position: usize,
+    /// Bytes of the device that the volume uses.
+    pub bytes: u64,
+    /// The units of the first stripes.
+    pub first_units: Vec<LocatedUnit>,
+}
+
+/// A stripe unit on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocatedUnit {
+    /// Its kind: `data`, `copy` or `parity of`.
+    pub what: &'static str,
+    /// The first byte of the volume that it holds or protects.
+    pub offset: u64,
+    /// The number of these bytes.
+    pub length: u64,
+}
+
+/// Where a byte of a volume lies.
+#[derive(Clone, Debug)]
+pub struct ByteLocation {
+    pub volume: VolumeDescription,
+    pub device: DeviceId,
+    /// The byte's offset in the volume's component on that device.
+    pub component_offset: u64,
+    /// The blocks from which the byte's block can be reconstructed, or that are copies of it.
+    pub others: Vec<RelatedBlock>,
+}
+
+/// A block of the same row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RelatedBlock {
+    pub device: DeviceId,
+    /// Its offset in the volume's component on that device.
+    pub component_offset: u64,
+    /// Its kind: `data of the same row`, `copy` or `parity`.
+    pub what: &'static str,
+}
+
+/// Stripes whose units are listed.
+const STRIPES_NAMED: u64 = 3;
+/// Bytes in a block.
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+impl Array {
+    /// The devices of the array, and its spares.
+    pub fn devices(&self) -> Result<Devices, Failure> {
+        let state = FolderState::read(self)?;
+        let devices = state.description.devices.iter().map(|entry| state.overview(self, entry)).collect();
+        Ok(Devices { devices, spares: state.description.spares })
+    }
+
+    /// What lies on a device. The error is `no-such-device` if there is none of this number.
+    pub fn content_of_device(&self, id: u16) -> Result<DeviceContent, Failure> {
+        let state = FolderState::read(self)?;
+        let entry = slots::find(&state.description, id)?;
+        let mut parts = Vec::new();
+        for entry in slots::volumes_on(&state.description, id) {
+            let volume = volumes::describe(entry)?;
+            let target = volume.target();
+            let sides = [(Some(volume), false), (target, true)].into_iter();
+            let sides = sides.filter_map(|(volume, moving)| volume.map(|volume| (volume, moving)));
+            parts
+                .extend(sides.filter_map(|(volume, moving)| VolumePart::of(&entry.name, volume, moving, DeviceId(id))));
+        }
+        Ok(DeviceContent { device: state.overview(self, entry), parts })
+    }
+
+    /// Where a byte of a volume lies. Errors: `no-such-volume`, `bad-offset`.
+    pub fn locate(&self, volume: &str, offset: u64) -> Result<ByteLocation, Failure> {
+        let name = volume;
+        let volume = volumes::describe(volumes::find(&self.folder().describe()?, name)?)?;
+        if offset >= volume.bytes {
+            let message = format!("volume '{name}' has {} bytes, so offset {offset} is beyond its end", volume.bytes);
+            return Err(Failure::usage("bad-offset", message));
+        }
+        let (device, block, others) = slots::devices_of_block(&volume, offset / BLOCK);
+        let related =
+            |(device, block, what): (_, u64, _)| RelatedBlock { device, component_offset: block * BLOCK, what };
+        let component_offset = block * BLOCK + offset % BLOCK;
+        Ok(ByteLocation { device, component_offset, others: others.into_iter().map(related).collect(), volume })
+    }
+}
+
+/// What the array's folder says of its devices.
+struct FolderState {
+    description: ArrayDescription,
+    running: Option<RunningSet>,
+    report: Option<MonitorReport>,
+}
+
+impl FolderState {
+    fn read(array: &Array) -> Result<FolderState, Failure> {
+        let folder = array.folder();
+        let (description, running) = (folder.describe()?, folder.running()?);
+        // The report of a monitor that no longer runs is obsolete.
+        let monitor = folder.monitor(&Moment::now())?.filter(|_| running.is_some());
+        Ok(FolderState { description, running, report: monitor.map(|monitor| monitor.report) })
+    }
+
+    fn overview(&self, array: &Array, entry: &DeviceEntry) -> DeviceOverview {
+        let process = self.running.as_ref().and_then(|running| running.device(DeviceId(entry.id)));
+        let reports = self.report.iter().flat_map(|report| &report.devices);
+        DeviceOverview {
+            entry: entry.clone(),
+            report: reports.clone().find(|report| report.id == entry.id).cloned(),
+            file: entry.path(&array.folder().absolute()),
+            volumes: slots::volumes_on(&self.description, entry.id).map(|volume| volume.name.clone()).collect(),
+            pid: process.and_then(|process| process.pid),
+            address: process.map(|process| process.address.clone()).or(entry.address.clone()),
+        }
+    }
+}
+
+impl DeviceOverview {
+    /// Its state as text.
+    pub fn words(&self) -> String {
+        match (self.entry.state, &self.report) {
+            (DeviceState::Adding, _) => "being added".to_string(),
+            (DeviceState::Removing, _) => "being removed".to_string(),
+            (DeviceState::Ready, None) => "unknown".to_string(),
+            (DeviceState::Ready, Some(report)) => {
+                let more = match report {
+                    DeviceReport { awaits: Some(_), .. } => ", awaits its new disk",
+                    DeviceReport { leaves_to: Some(_), .. } => ", to be replaced",
+                    DeviceReport { held: true, .. } => ", taken out",
+                    DeviceReport { join_refused: Some(_), .. } => ", refused",
+                    _ => "",
+                };
+                format!("{}{more}", report.member_state.name())
+            }
+        }
+    }
+}
+
+impl VolumePart {
+    fn of(name: &str, volume: VolumeDescription, moving: bool, device: DeviceId) -> Option<VolumePart> {
+        let layout = &volume.layout;
+        let position = volume.devices.iter().position(|other| *other == device)?;
+        let (unit, stripe_bytes) = (layout.unit_blocks() * BLOCK, layout.stripe_blocks() * BLOCK);
+        let mut first_units = Vec::new();
+        let mut named = 0;
+        for stripe in 0..volume.stripes() {
+            let before = first_units.len();
+            let data = (0..layout.data_units()).find(|data| layout.data_unit(stripe, *data).position == position);
+            if let Some(data) = data {
+                let offset = stripe * stripe_bytes + data as u64 * unit;
+                if offset < volume.bytes {
+                    first_units.push(LocatedUnit { what: "data", offset, length: unit.min(volume.bytes - offset) });
+                }
+            } else if (0..layout.redundancy_units())
+                .any(|unit| layout.redundancy_unit(stripe, unit).position == position)
+            {
+                let what = if layout.data_units() == 1 { "copy" } else { "parity of" };
+                let offset = stripe * stripe_bytes;
+                first_units.push(LocatedUnit { what, offset, length: stripe_bytes.min(volume.bytes - offset) });
+            }
+            named += u64::from(first_units.len() > before);
+            if named == STRIPES_NAMED {
+                break;
+            }
+        }
+        let bytes = volume.component_blocks() * BLOCK;
+        Some(VolumePart { name: name.to_string(), volume, moving, position, bytes, first_units })
+    }
+
+    /// Bytes in a stripe unit.
+    pub fn unit(&self) -> u64 {
+        self.volume.layout.unit_blocks() * BLOCK
+    }
+}

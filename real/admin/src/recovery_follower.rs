@@ -1,0 +1,223 @@
+//! Following the resynchronisation of devices until they are in.
+
+use crate::array::Array;
+use crate::device_condition::{DeviceCondition, Healing, span};
+use crate::failure::Failure;
+use crate::snapshot::{ArraySnapshot, SnapshotReader};
+use braid_base::DeviceId;
+use braid_control::{ByteRange, merged};
+use braid_session::require_up;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// The interval of snapshots.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How long a followed device may be out before following fails.
+const OUT_MAX: Duration = Duration::from_secs(60);
+
+/// Follows devices that are being rebuilt or resynchronised. The hosts do that work whether or not it is followed.
+pub struct RecoveryFollower {
+    reader: SnapshotReader,
+    /// The only device to follow; none for all.
+    only: Option<DeviceId>,
+    followed: BTreeMap<DeviceId, FollowedDevice>,
+    snapshot: ArraySnapshot,
+}
+
+/// A device that is followed.
+#[derive(Clone, Debug)]
+pub struct FollowedDevice {
+    /// Its present condition.
+    pub condition: DeviceCondition,
+    /// True if its disk is new.
+    pub rebuild: bool,
+    begun: Instant,
+    /// Its progress when it was first known.
+    first: Option<Healing>,
+    last: Healing,
+    /// Since when it is out, so that it is not being resynchronised.
+    out: Option<Instant>,
+    /// When it was in.
+    ended: Option<Instant>,
+    /// Lost ranges by volume.
+    lost: BTreeMap<u64, Vec<ByteRange>>,
+}
+
+/// Ranges of a volume that could not be reconstructed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostInVolume {
+    /// The volume's name; none if it was deleted meanwhile.
+    pub volume: Option<String>,
+    pub ranges: Vec<ByteRange>,
+}
+
+impl Array {
+    /// Begins to follow one device, or all that are being rebuilt or resynchronised. Errors: `no-such-device`, `nothing-to-rebuild`,
+    /// `no-monitor`, `not-up`.
+    pub async fn follow_recovery(&self, only: Option<DeviceId>) -> Result<RecoveryFollower, Failure> {
+        require_up(self.folder())?;
+        let mut reader = SnapshotReader::new(self.folder().clone(), "rebuild");
+        let snapshot = reader.look().await?;
+        let followed = begin(&snapshot, only)?;
+        let mut follower = RecoveryFollower { reader, only, followed, snapshot };
+        follower.note_snapshot();
+        Ok(follower)
+    }
+}
+
+impl RecoveryFollower {
+    /// The devices that are followed.
+    pub fn devices(&self) -> impl Iterator<Item = (DeviceId, &FollowedDevice)> {
+        self.followed.iter().map(|(id, device)| (*id, device))
+    }
+
+    /// True if all of them are in.
+    pub fn is_complete(&self) -> bool {
+        self.followed.values().all(|device| device.ended.is_some())
+    }
+
+    /// Waits a moment, and updates the devices; those that have returned meanwhile are followed, too. If a device stays out, the error is
+    /// `device-out`. This future may be dropped at any time.
+    pub async fn advance(&mut self) -> Result<(), Failure> {
+        tokio::time::sleep(LOOK_EVERY).await;
+        self.snapshot = self.reader.look().await?;
+        if self.only.is_none() {
+            for (id, condition) in self.snapshot.lacking().filter(|(_, condition)| condition.healing().is_some()) {
+                self.followed.entry(id).or_insert_with(|| FollowedDevice::new(condition)).ended = None;
+            }
+        }
+        self.note_snapshot();
+        match self.devices().find(|(_, device)| device.has_gone()) {
+            None => Ok(()),
+            Some((id, _)) => {
+                let message = format!("device {id} went out, and did not return within {}", span(OUT_MAX));
+                Err(Failure::unreachable("device-out", message)
+                    .hint("its progress is kept; `braid status` shows why it is out"))
+            }
+        }
+    }
+
+    /// Lost ranges of a followed device, by volume.
+    pub fn lost(&self, device: &FollowedDevice) -> Vec<LostInVolume> {
+        let volumes = &self.snapshot.description.volumes;
+        let name = |id: u64| volumes.iter().find(|volume| volume.id == id).map(|volume| volume.name.clone());
+        device.lost.iter().map(|(id, ranges)| LostInVolume { volume: name(*id), ranges: ranges.clone() }).collect()
+    }
+
+    fn note_snapshot(&mut self) {
+        for (id, device) in &mut self.followed {
+            device.note(*id, &self.snapshot);
+        }
+    }
+}
+
+/// The devices to follow; fails if there are none.
+fn begin(look: &ArraySnapshot, only: Option<DeviceId>) -> Result<BTreeMap<DeviceId, FollowedDevice>, Failure> {
+    if let Some(id) = only.filter(|id| !look.description.devices.iter().any(|entry| entry.id == id.0)) {
+        return Err(Failure::unreachable("no-such-device", format!("the array has no device {id}")));
+    }
+    look.require_monitor()?;
+    let mut followed = BTreeMap::new();
+    let mut idle = Vec::new();
+    for (id, condition) in look.lacking().filter(|(id, _)| only.is_none_or(|only| only == *id)) {
+        match condition {
+            DeviceCondition::CatchingUp(_)
+            | DeviceCondition::Rebuilding(_)
+            | DeviceCondition::AwaitingDisk { .. }
+            | DeviceCondition::Leaving => {
+                followed.insert(id, FollowedDevice::new(condition));
+            }
+            other => idle.push(format!("device {id} is {}", other.words())),
+        }
+    }
+    if !followed.is_empty() {
+        return Ok(followed);
+    }
+    let nothing = |message: String| Failure::failed("nothing-to-rebuild", message);
+    Err(match (only, idle.is_empty()) {
+        (Some(id), true) => nothing(format!("nothing to rebuild: device {id} is up to date")),
+        (None, true) => nothing("nothing to rebuild: all devices are up to date".to_string()),
+        (_, false) => nothing(format!("nothing to rebuild now: {}", idle.join("; "))).hint(
+            "a device that is out is resynchronised when it returns; `braid device replace` gives it another disk",
+        ),
+    })
+}
+
+impl FollowedDevice {
+    fn new(condition: DeviceCondition) -> FollowedDevice {
+        FollowedDevice {
+            rebuild: !matches!(condition, DeviceCondition::CatchingUp(_)),
+            condition,
+            begun: Instant::now(),
+            first: None,
+            last: Healing::default(),
+            out: None,
+            ended: None,
+            lost: BTreeMap::new(),
+        }
+    }
+
+    /// Bytes restored while it was followed.
+    pub fn restored(&self) -> u64 {
+        self.first.as_ref().and_then(|first| first.left).unwrap_or(0)
+    }
+
+    /// How long it was followed, until it was in.
+    pub fn took(&self) -> Duration {
+        self.ended.map_or(self.begun.elapsed(), |ended| ended - self.begun)
+    }
+
+    /// Restored bytes per second.
+    pub fn bytes_per_second(&self) -> u64 {
+        (self.restored() as f64 / self.took().as_secs_f64().max(0.001)) as u64
+    }
+
+    /// Blocks that could not be reconstructed.
+    pub fn lost_blocks(&self) -> u64 {
+        self.last.lost
+    }
+
+    /// Takes over the device's state from a snapshot.
+    fn note(&mut self, id: DeviceId, look: &ArraySnapshot) {
+        self.condition = look.condition(id);
+        for recovery in look
+            .hosts
+            .iter()
+            .filter_map(|host| host.report.coordinates_recovery.as_ref())
+            .filter(|recovery| recovery.device == id.0)
+        {
+            for (volume, ranges) in &recovery.lost {
+                let known = self.lost.remove(volume).unwrap_or_default();
+                self.lost.insert(*volume, merged(known.into_iter().chain(ranges.iter().copied())));
+            }
+        }
+        self.rebuild |= matches!(self.condition, DeviceCondition::Rebuilding(_));
+        if let Some(healing) = self.condition.healing() {
+            if healing.left.is_some() {
+                self.first.get_or_insert_with(|| healing.clone());
+            }
+            let lost = self.last.lost.max(healing.lost);
+            self.last = Healing { lost, ..healing.clone() };
+        }
+        match self.condition {
+            DeviceCondition::Healthy | DeviceCondition::DiskErrors { .. } | DeviceCondition::Silent => {
+                self.ended.get_or_insert_with(Instant::now);
+                if self.first.is_none() {
+                    // It was in before its progress was known.
+                    let healed = look.member_state(id).and_then(|report| report.healing.as_ref());
+                    let done = healed.map_or(0, |healed| healed.done);
+                    self.first = Some(Healing { left: Some(done), ..Healing::default() });
+                }
+                self.out = None;
+            }
+            DeviceCondition::Out { .. } | DeviceCondition::Refused(_) | DeviceCondition::Unavailable => {
+                self.out.get_or_insert_with(Instant::now);
+            }
+            _ => self.out = None,
+        }
+    }
+
+    fn has_gone(&self) -> bool {
+        self.out.is_some_and(|since| since.elapsed() > OUT_MAX)
+    }
+}
