@@ -213,7 +213,7 @@ fn volume_of(request: &HostRequest) -> Option<VolumeId> {
 
 /// The counters of a shell.
 pub fn of_shell(shell: &Counters) -> impl Iterator<Item = (String, u64)> {
-    shell.values().into_iter().map(|(name, value)| (name.to_string(), value))
+    shell.list().into_iter().map(|(name, value)| (name.to_string(), value))
 }
 
 /// The resource usage of this process.

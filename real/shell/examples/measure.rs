@@ -158,7 +158,7 @@ where
     F: AsyncFn(HostClient, u64) + Copy + 'static,
 {
     let measure = Measure::start();
-    let before: Vec<_> = counters.iter().map(|counters| counters.values()).collect();
+    let before: Vec<_> = counters.iter().map(|counters| counters.list()).collect();
     let local = tokio::task::LocalSet::new();
     local
         .run_until(async {
@@ -180,7 +180,7 @@ where
     measure.end(name, count, &[]);
     for (side, (counters, before)) in ["host", "device"].iter().zip(counters.iter().zip(before)) {
         print!("      {side}, each:");
-        for ((name, value), (_, before)) in counters.values().into_iter().zip(before) {
+        for ((name, value), (_, before)) in counters.list().into_iter().zip(before) {
             if value > before && !name.starts_with("bytes") {
                 print!(" {name} {:.3}", (value - before) as f64 / count as f64);
             }

@@ -2,24 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counters since the start. The shell increments them; any thread may read them at any time.
-        #[derive(Debug, Default)]
-        pub struct Counters {
-            $($(#[$doc])* pub(crate) $name: AtomicU64,)*
-        }
-
-        impl Counters {
-            /// Names and values, in a fixed order.
-            pub fn values(&self) -> Vec<(&'static str, u64)> {
-                vec![$((stringify!($name), self.$name.load(Relaxed)),)*]
-            }
-        }
-    };
-}
-
-counters! {
+braid_base::counters! {
+    /// Counters since the start. The shell increments them; any thread may read them at any time.
+    pub struct Counters: AtomicU64, read by load;
     /// Rounds of the driver: each takes all input that is ready, then flushes.
     rounds,
     /// Inputs passed to the machine.
@@ -51,8 +36,12 @@ counters! {
 impl Counters {
     /// The value of one counter; zero if there is no counter of this name.
     pub fn value(&self, name: &str) -> u64 {
-        self.values().into_iter().find(|(known, _)| *known == name).map_or(0, |(_, value)| value)
+        self.list().into_iter().find(|(known, _)| *known == name).map_or(0, |(_, value)| value)
     }
+}
+
+fn load(counter: &AtomicU64) -> u64 {
+    counter.load(Relaxed)
 }
 
 /// Increments a counter.
