@@ -7,7 +7,7 @@
 //! | [`rows`] | measured numbers with their series and point |
 //! | [`tables`] | rows as tables |
 //! | [`plot`] | rows as plots |
-//! | [`statistics`] | means and confidence intervals |
+//! | [`statistics`] | means and medians, and their confidence intervals |
 
 pub mod locking;
 pub mod plot;

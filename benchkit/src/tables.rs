@@ -1,6 +1,7 @@
 //! Rows as tables, for the terminal and for pages.
 
 use crate::rows::{Row, lookup};
+use braid_base::text_table::table;
 
 /// Marks numbers of arrays that did not keep up.
 pub const FELL_BEHIND: &str = " >";
@@ -131,15 +132,9 @@ pub fn text(blocks: &[Block]) -> String {
             }
             Cell::Number { ours, paper: Some((paper, difference)) } => format!("{ours} [{paper}, {difference}]"),
         };
-        let lines: Vec<Vec<String>> = std::iter::once(block.heads.clone())
-            .chain(block.lines.iter().map(|line| line.iter().map(cell).collect()))
-            .collect();
-        let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..block.heads.len()).map(width).collect();
-        for line in lines {
-            let cells: Vec<String> = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-            text.push_str(&format!("  {}\n", cells.join("  ").trim_end()));
-        }
+        let rows = block.lines.iter().map(|line| line.iter().map(cell).collect());
+        let rows: Vec<Vec<String>> = std::iter::once(block.heads.clone()).chain(rows).collect();
+        table(&rows).lines().for_each(|line| text.push_str(&format!("  {line}\n")));
         text.push('\n');
     }
     if fell_behind(blocks) {

@@ -4,10 +4,10 @@ use crate::compare::folder::Folder;
 use crate::compare::interrupt::{GLANCE, Interrupt};
 use crate::compare::process::Process;
 use crate::compare::progress::Progress;
-use crate::compare::statistics::{interval, median};
-use crate::compare::table::table;
 use crate::packages::{self, Package};
 use anyhow::{Context, Result, bail};
+use braid_base::text_table::table;
+use braid_benchkit::statistics::{median, median_interval};
 use clap::Parser;
 use serde_json::{Value, json};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
@@ -218,8 +218,8 @@ fn text_of(rounds: &[Round]) -> String {
         let middle = |value: &dyn Fn(&Round) -> f64| median(&all(value)).unwrap_or_default();
         let compared = to.map(|to| {
             let ratio = |round: &Round| of(round).per_second / to(round).per_second;
-            let spread =
-                interval(&all(&ratio)).map_or(String::new(), |(low, high)| format!(" [{low:.2} to {high:.2}]"));
+            let spread = median_interval(&all(&ratio))
+                .map_or(String::new(), |found| format!(" [{:.2} to {:.2}]", found.low, found.high));
             format!("{:.2}{spread}", middle(&ratio))
         });
         cells.push(vec![

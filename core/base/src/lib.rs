@@ -15,6 +15,7 @@
 //! | `range_table` | a table of ranges that may overlap |
 //! | `rng` | pseudo-random numbers from a seed |
 //! | `stamp` | stamps: the order in which transactions take effect |
+//! | `text_table` | rows of cells as text |
 //! | `time` | readings of the monotonic clock and of the wall clock |
 //! | `timers` | deadlines by key, earliest first |
 //! | `units` | sizes as text, such as `64KiB` |
@@ -30,6 +31,7 @@ pub mod range;
 pub mod range_table;
 pub mod rng;
 pub mod stamp;
+pub mod text_table;
 pub mod time;
 pub mod timers;
 pub mod units;

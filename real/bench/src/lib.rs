@@ -7,7 +7,6 @@
 //! | `load` | performs operations on a volume |
 //! | `content` | the expected content of a volume: every read is checked |
 //! | `figures` | the metrics of a run |
-//! | `statistics` | medians and their confidence intervals |
 //! | `report` | output of the results |
 //! | `atomics` | `braid bench atomics`: attributes of objects |
 //! | `locks` | `braid bench locks`: the experiment of the device-atomics paper |
@@ -21,7 +20,6 @@ mod locks;
 mod orderings;
 mod report;
 mod settings;
-mod statistics;
 mod test_bed;
 
 pub use test_bed::CHILD_OF;

@@ -3,11 +3,11 @@
 use super::figures::METRICS;
 use super::report::{Run, Series, number, right};
 use super::settings::{LoadSettings, Pattern, Settings, Through, VolumeSettings};
-use super::statistics::VALUES_MIN;
 use super::test_bed::TestBed;
 use super::{Span, measure, place, prepare, seconds, seed_of_now};
 use braid_admin::failure::Failure;
 use braid_base::Rng;
+use braid_benchkit::statistics::VALUES_MIN;
 use braid_layout::Scheme;
 use braid_terminal::Common;
 use braid_terminal::arguments::{ordering, size};

@@ -2,7 +2,7 @@
 
 use super::figures::{Figures, METRICS};
 use super::settings::Settings;
-use super::statistics::{Interval, VALUES_MIN, median, median_interval};
+use braid_benchkit::statistics::{Interval, VALUES_MIN, median, median_interval};
 use braid_terminal::output::table;
 use serde_json::{Value, json};
 

@@ -1,5 +1,7 @@
 //! What commands print, for people or for programs.
 
+pub use braid_base::text_table::table;
+
 use serde_json::json;
 use std::io::Write;
 use std::process::ExitCode;
@@ -86,30 +88,4 @@ pub fn steps(length: u64) -> indicatif::ProgressBar {
         bar.enable_steady_tick(std::time::Duration::from_millis(500));
     }
     bar
-}
-
-/// Lines of columns, each as wide as it needs.
-pub fn table(rows: &[Vec<String>]) -> String {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
-    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(&widths) {
-            line.push_str(&format!("{cell:<width$}  "));
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn columns_stand_under_one_another() {
-        let rows = [vec!["a".to_string(), "bb".to_string()], vec!["ccc".to_string(), "d".to_string()]];
-        assert_eq!(super::table(&rows), "a    bb\nccc  d\n");
-    }
 }

@@ -12,9 +12,7 @@ mod qemu;
 mod report;
 mod rest;
 mod rounds;
-pub mod statistics;
 mod system;
-pub mod table;
 
 use crate::packages::{self, Package};
 use anyhow::{Context, Result};

@@ -3,9 +3,9 @@
 use super::Settings;
 use super::fio::Measured;
 use super::plan::{self, Comparison, Job, Part, Subject, Wanted};
-use super::statistics::{interval, median};
-use super::table::table;
+use braid_base::text_table::table;
 use braid_base::units::format_size;
+use braid_benchkit::statistics::{median, median_interval};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -176,7 +176,7 @@ of what raw does, large ones with 1/1.25: what RAID 5 costs at least. Braid and 
                 speed_text(speed / comparison.divisor, job.load.block)
             ),
             figure: median(&ratios)?,
-            interval: interval(&ratios),
+            interval: median_interval(&ratios).map(|found| (found.low, found.high)),
             wanted: comparison.wanted,
             limit: false,
             format: |ratio| format!("{ratio:.2}"),

@@ -8,12 +8,12 @@ use crate::compare::fio::{Fio, Target};
 use crate::compare::folder::Folder;
 use crate::compare::interrupt::Interrupt;
 use crate::compare::progress::Progress;
-use crate::compare::statistics::{interval, median};
-use crate::compare::table::table;
 use crate::compare::{Settings, size};
 use crate::packages::{self, Package};
 use anyhow::{Context, Result};
+use braid_base::text_table::table;
 use braid_base::units::format_size;
+use braid_benchkit::statistics::{median, median_interval};
 use clap::Parser;
 use rounds::Rounds;
 use serde_json::{Value, json};
@@ -176,7 +176,8 @@ fn text_of(figures: &[Figure]) -> String {
         let Some(ratio) = median(&all(ratio_of)) else { continue };
         let found = median(&all(|figure| figure.found)).unwrap_or_default();
         let beside = median(&all(|figure| figure.beside)).unwrap_or_default();
-        let spread = interval(&all(ratio_of)).map_or(String::new(), |(low, high)| format!(" [{low:.2} to {high:.2}]"));
+        let spread = median_interval(&all(ratio_of))
+            .map_or(String::new(), |found| format!(" [{:.2} to {:.2}]", found.low, found.high));
         let beside = if row.beside.is_empty() { String::new() } else { format!("{beside:.1} {}", row.beside) };
         let wanted = match (row.wanted, row.limit) {
             (0.0, _) => String::new(),
