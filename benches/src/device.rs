@@ -1,7 +1,6 @@
 //! The steps of a device on one small write and on a read, including those of its store and its disk.
 
-use crate::disk::MemoryDisk;
-use crate::{Workload, pattern};
+use crate::{Workload, formatted_disk, pattern};
 use braid_base::limits::Settings;
 use braid_base::{
     ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, Membership, NodeId, Now, ObjectId, Stamp,
@@ -14,6 +13,7 @@ use braid_wire::{
     Action, Answer, Atomicity, AttributeName, Command, Content, Linkage, Message, ObjectCommand, ObjectRequest,
     Ordering, Piece, Reply, Request, Task, Undefined, Want, When, WriteMode,
 };
+use braid_world::MemoryDisk;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -92,7 +92,7 @@ impl Bench {
                 membership: Some(Membership::first([DeviceId(0)])),
                 settings: Settings::default(),
             }),
-            disk: MemoryDisk::formatted(&store, JOURNAL),
+            disk: formatted_disk(&store, JOURNAL),
             now: Now { time: Time(second), clock: Clock(1000 * second) },
             out: Effects::new(),
             answers: Vec::new(),

@@ -1,13 +1,13 @@
 //! A device's store: intents are made durable and decided, and blocks are read.
 
-use crate::disk::MemoryDisk;
-use crate::{Workload, pattern};
+use crate::{Workload, formatted_disk, pattern};
 use braid_base::{
     ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, Generation, Now, ObjectId, Stamp, Time, TransactionId,
 };
 use braid_machine::{Effect, Effects};
 use braid_store::{Intent, Storage, Store, StoreConfig, StoreEvent};
 use braid_wire::{Atomicity, Content, Linkage, ObjectDescription, Ordering, Piece};
+use braid_world::MemoryDisk;
 use bytes::Bytes;
 
 const HOST: Generation = Generation(7);
@@ -63,7 +63,7 @@ impl Bench {
         let config = StoreConfig { array: ArrayId([7; 16]), device: DeviceId(0), size: 128 << 20 };
         let mut bench = Bench {
             store: Store::new(config),
-            disk: MemoryDisk::formatted(&config, journal),
+            disk: formatted_disk(&config, journal),
             now: Now::default(),
             out: Effects::new(),
             count,

@@ -46,6 +46,21 @@ impl NetworkOptions {
         }
     }
 
+    /// Options under which messages are lost and doubled, in per cent, take up to `latency_max`, and overtake one another. A few take up to
+    /// `delay_max`.
+    pub fn unreliable(loss: u64, doubling: u64, latency_max: Duration, delay_max: Duration) -> NetworkOptions {
+        NetworkOptions {
+            latency_min: Duration::ZERO,
+            latency_max,
+            in_order: false,
+            loss: loss * 100,
+            double: doubling * 100,
+            delay: doubling * 25,
+            delay_max,
+            ..NetworkOptions::clean()
+        }
+    }
+
     /// True if messages may be lost, or arrive later than the usual latency.
     pub fn loses_or_delays(&self) -> bool {
         self.loss > 0 || self.damage > 0 || self.delay > 0 || self.held > 0

@@ -6,12 +6,13 @@ use braid_base::{
     Stamp, Time, TransactionId,
 };
 use braid_device::{Device, DeviceConfig, Service};
-use braid_machine::{DiskCommand, DiskResult, DiskTag, Effect, Effects, Input, Machine};
+use braid_machine::{Effect, Effects, Input, Machine};
 use braid_store::{Store, StoreConfig};
 use braid_wire::{
     Answer, Atomicity, Command, Content, Linkage, Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest,
     Ordering, Outcome, Piece, RecoveryThrottle, Reply, Request, Task, Want, WriteMode,
 };
+use braid_world::MemoryDisk;
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -32,9 +33,7 @@ const SIZE: u64 = 64 << 20;
 pub struct Bench {
     pub device: Device,
     pub now: Now,
-    disk: Vec<u8>,
-    /// Disk commands that are not done yet. Those that a test holds back stay here.
-    commands: VecDeque<(DiskTag, DiskCommand)>,
+    disk: MemoryDisk,
     /// While set, the disk executes nothing.
     pub stalled: bool,
     /// Unset in tests with very many steps: the check of the invariants examines everything.
@@ -74,16 +73,12 @@ impl Bench {
     /// A device that is started for the first time.
     pub fn started(has_monitor: bool) -> Bench {
         let config = StoreConfig { array: ArrayId([7; 16]), device: DeviceId(0), size: SIZE };
-        let mut disk = vec![0; SIZE as usize];
-        for (offset, bytes) in Store::format(&config, DiskId(1), 77).expect("the size is valid") {
-            disk[offset as usize..offset as usize + bytes.len()].copy_from_slice(&bytes);
-        }
+        let disk = MemoryDisk::with(SIZE, Store::format(&config, DiskId(1), 77).expect("the size is valid"));
         let second = 1_000_000_000;
         let mut bench = Bench {
             device: device(has_monitor),
             now: Now { time: Time(second), clock: Clock(1_000 * second) },
             disk,
-            commands: VecDeque::new(),
             stalled: false,
             check_every_step: true,
             heard: BTreeMap::new(),
@@ -170,7 +165,7 @@ impl Bench {
     /// Power cycle: the disk keeps its content, and the device recovers from it.
     pub fn restart(&mut self) {
         self.device = device(self.has_monitor);
-        self.commands.clear();
+        self.disk.forget_commands();
         self.renewals.clear();
         self.heard.clear();
         self.stalled = false;
@@ -190,9 +185,8 @@ impl Bench {
     /// Executes the disk commands.
     pub fn run_disk(&mut self) {
         while !self.stalled
-            && let Some((tag, command)) = self.commands.pop_front()
+            && let Some((tag, result)) = self.disk.end_one()
         {
-            let result = self.perform(command);
             self.step(Input::DiskDone { tag, result });
         }
     }
@@ -205,7 +199,7 @@ impl Bench {
         }
         for effect in effects.drain() {
             match effect {
-                Effect::Disk { tag, command } => self.commands.push_back((tag, command)),
+                Effect::Disk { tag, command } => self.disk.submit(tag, command),
                 Effect::Send { to: NodeId::Host(host), message: Message::Answer(answer) } => {
                     self.heard.entry(host).or_default().push_back(answer);
                 }
@@ -216,23 +210,6 @@ impl Bench {
                 }
                 other => panic!("not an effect of a device: {other:?}"),
             }
-        }
-    }
-
-    fn perform(&mut self, command: DiskCommand) -> DiskResult {
-        match command {
-            DiskCommand::Read { offset, length } => {
-                DiskResult::Read(Ok(Bytes::copy_from_slice(&self.disk[offset as usize..offset as usize + length])))
-            }
-            DiskCommand::Write { offset, data, .. } => {
-                let mut at = offset as usize;
-                for bytes in data {
-                    self.disk[at..at + bytes.len()].copy_from_slice(&bytes);
-                    at += bytes.len();
-                }
-                DiskResult::Done(Ok(()))
-            }
-            DiskCommand::Sync | DiskCommand::Reserve { .. } => DiskResult::Done(Ok(())),
         }
     }
 

@@ -4,12 +4,12 @@
 use braid_base::limits::Settings;
 use braid_base::{BlockRange, Clock, Generation, LockServerId, NodeId, Now, ObjectId, Time};
 use braid_locks::{DISK_BYTES, LockServer, LockServerConfig};
-use braid_machine::{DiskCommand, DiskResult, DiskTag, Effect, Effects, Input, Machine};
+use braid_machine::{Effect, Effects, Input, Machine};
 use braid_wire::{
     LockAnswer, LockCommand, LockExtent, LockMode, LockReply, LockRequest, LockTerm, Message, MonitorAnswer,
     MonitorCommand, MonitorReply, MonitorRequest,
 };
-use bytes::Bytes;
+use braid_world::MemoryDisk;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -24,8 +24,7 @@ pub struct Bench {
     pub server: LockServer,
     pub now: Now,
     pub start: Generation,
-    disk: Vec<u8>,
-    commands: VecDeque<(DiskTag, DiskCommand)>,
+    disk: MemoryDisk,
     /// While set, the disk executes nothing.
     pub stalled: bool,
     /// The answers to each host, in order.
@@ -54,8 +53,7 @@ impl Bench {
             server: LockServer::new(config(start)),
             now: Now { time: Time(1_000_000_000), clock: Clock(0) },
             start,
-            disk: vec![0; DISK_BYTES as usize],
-            commands: VecDeque::new(),
+            disk: MemoryDisk::new(DISK_BYTES),
             stalled: false,
             heard: BTreeMap::new(),
             fences: VecDeque::new(),
@@ -68,7 +66,7 @@ impl Bench {
     pub fn restart(&mut self) {
         self.start.0 += 1;
         self.server = LockServer::new(config(self.start));
-        self.commands.clear();
+        self.disk.forget_commands();
         self.heard.clear();
         self.fences.clear();
         self.stalled = false;
@@ -77,11 +75,10 @@ impl Bench {
 
     /// The same with an empty disk. The hosts `unlisted` may hold locks.
     pub fn lose_list(&mut self, unlisted: &[Generation]) {
-        self.disk.fill(0);
+        self.disk = MemoryDisk::new(DISK_BYTES);
         self.start.0 += 1;
         let unlisted = unlisted.iter().copied().collect();
         self.server = LockServer::new(LockServerConfig { unlisted, ..config(self.start) });
-        self.commands.clear();
         self.heard.clear();
         self.take(Input::Start);
     }
@@ -94,9 +91,8 @@ impl Bench {
 
     pub fn run_disk(&mut self) {
         while !self.stalled
-            && let Some((tag, command)) = self.commands.pop_front()
+            && let Some((tag, result)) = self.disk.end_one()
         {
-            let result = self.perform(command);
             self.step(Input::DiskDone { tag, result });
         }
     }
@@ -107,7 +103,7 @@ impl Bench {
         self.server.invariants();
         for effect in effects.drain() {
             match effect {
-                Effect::Disk { tag, command } => self.commands.push_back((tag, command)),
+                Effect::Disk { tag, command } => self.disk.submit(tag, command),
                 Effect::Send { to: NodeId::Host(host), message: Message::LockAnswer(answer) } => {
                     assert_eq!(answer.start, self.start);
                     self.heard.entry(host).or_default().push_back(answer);
@@ -117,20 +113,6 @@ impl Bench {
                 }
                 other => panic!("not an effect of a lock server: {other:?}"),
             }
-        }
-    }
-
-    fn perform(&mut self, command: DiskCommand) -> DiskResult {
-        match command {
-            DiskCommand::Read { offset, length } => {
-                DiskResult::Read(Ok(Bytes::copy_from_slice(&self.disk[offset as usize..][..length])))
-            }
-            DiskCommand::Write { offset, data, durable: true } => {
-                let data = data.concat();
-                self.disk[offset as usize..][..data.len()].copy_from_slice(&data);
-                DiskResult::Done(Ok(()))
-            }
-            other => panic!("not a message of a lock server: {other:?}"),
         }
     }
 

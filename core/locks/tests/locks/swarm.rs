@@ -40,17 +40,8 @@ const CALM: FaultRates = FaultRates { loss: 0, doubling: 0, delay_ms: 5, crash: 
 
 impl FaultRates {
     fn network(self) -> NetworkOptions {
-        NetworkOptions {
-            latency_min: Duration::ZERO,
-            latency_max: Duration::from_millis(self.delay_ms),
-            in_order: false,
-            loss: self.loss * 100,
-            double: self.doubling * 100,
-            // A few messages are very late.
-            delay: self.doubling * 25,
-            delay_max: LATEST.min(Duration::from_millis(self.delay_ms * 100)),
-            ..NetworkOptions::clean()
-        }
+        let latency_max = Duration::from_millis(self.delay_ms);
+        NetworkOptions::unreliable(self.loss, self.doubling, latency_max, LATEST.min(latency_max * 100))
     }
 }
 

@@ -6,12 +6,10 @@ use braid_base::{
     VolumeId,
 };
 use braid_layout::{Atomicity, Layout, Scheme, VolumeDescription};
-use braid_machine::{
-    DiskCommand, DiskResult, DiskTag, Effect, Effects, HostOutcome, HostRequest, HostSuccess, Input, Machine, OpId,
-};
+use braid_machine::{Effect, Effects, HostOutcome, HostRequest, HostSuccess, Input, Machine, OpId};
 use braid_membership::{DISK_BYTES, Monitor, MonitorConfig, MonitorService};
 use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, Ordering};
-use bytes::Bytes;
+use braid_world::MemoryDisk;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -24,8 +22,7 @@ pub const NOTICE: Duration = Duration::from_millis(200);
 pub struct Bench {
     pub monitor: Monitor,
     pub now: Now,
-    disk: Vec<u8>,
-    commands: VecDeque<(DiskTag, DiskCommand)>,
+    disk: MemoryDisk,
     /// While set, the disk executes nothing.
     pub stalled: bool,
     /// What each node was told, in order.
@@ -101,8 +98,7 @@ impl Bench {
         Bench {
             monitor: Monitor::new(config),
             now: Now { time: Time(1_000_000_000_000), clock: Clock(0) },
-            disk: vec![0; DISK_BYTES as usize],
-            commands: VecDeque::new(),
+            disk: MemoryDisk::new(DISK_BYTES),
             stalled: false,
             heard: BTreeMap::new(),
             epochs: BTreeMap::new(),
@@ -117,7 +113,7 @@ impl Bench {
 
     /// A monitor that is started with this disk.
     pub fn on(config: MonitorConfig, disk: Vec<u8>) -> Bench {
-        let mut bench = Bench { disk, ..Bench::off(config) };
+        let mut bench = Bench { disk: MemoryDisk::of(disk), ..Bench::off(config) };
         bench.take(Input::Start);
         bench
     }
@@ -125,7 +121,7 @@ impl Bench {
     /// Restarts the monitor with its disk.
     pub fn restart(&mut self, config: MonitorConfig) {
         self.monitor = Monitor::new(config);
-        self.commands.clear();
+        self.disk.forget_commands();
         self.heard.clear();
         self.stalled = false;
         self.take(Input::Start);
@@ -133,13 +129,13 @@ impl Bench {
 
     /// Restarts the monitor with an earlier content of its disk.
     pub fn restart_with(&mut self, config: MonitorConfig, disk: Vec<u8>) {
-        self.disk = disk;
+        self.disk = MemoryDisk::of(disk);
         self.restart(config);
     }
 
     /// The content of the disk.
     pub fn disk(&self) -> &[u8] {
-        &self.disk
+        self.disk.bytes()
     }
 
     pub fn adopt(&mut self, volume: VolumeDescription) {
@@ -163,18 +159,7 @@ impl Bench {
 
     /// Executes one disk command, if there is one.
     pub fn run_command(&mut self) -> bool {
-        let Some((tag, command)) = self.commands.pop_front() else { return false };
-        let result = match command {
-            DiskCommand::Read { offset, length } => {
-                DiskResult::Read(Ok(Bytes::copy_from_slice(&self.disk[offset as usize..][..length])))
-            }
-            DiskCommand::Write { offset, data, durable: true } => {
-                let data = data.concat();
-                self.disk[offset as usize..][..data.len()].copy_from_slice(&data);
-                DiskResult::Done(Ok(()))
-            }
-            other => panic!("a monitor does not do this: {other:?}"),
-        };
+        let Some((tag, result)) = self.disk.end_one() else { return false };
         self.step(Input::DiskDone { tag, result });
         true
     }
@@ -185,7 +170,7 @@ impl Bench {
         self.monitor.invariants();
         for effect in effects.drain() {
             match effect {
-                Effect::Disk { tag, command } => self.commands.push_back((tag, command)),
+                Effect::Disk { tag, command } => self.disk.submit(tag, command),
                 Effect::Send { to, message: Message::MonitorAnswer(answer) } => {
                     self.heard.entry(to).or_default().push_back(answer);
                 }
@@ -306,6 +291,6 @@ impl Bench {
 
     /// Damages a byte of the disk.
     pub fn damage(&mut self, at: usize) {
-        self.disk[at] ^= 1;
+        self.disk.bytes_mut()[at] ^= 1;
     }
 }

@@ -1,23 +1,32 @@
-//! A disk in memory without latency. Its copying is part of the measured work: the driver of a real disk copies less, but waits.
+//! A disk in memory without latency and faults, for tests and benchmarks of single machines. A [`World`](crate::World) has
+//! [`Disk`](crate::Disk)s, which lose and damage data.
 
-use braid_base::DiskId;
 use braid_machine::{DiskCommand, DiskResult, DiskTag};
-use braid_store::{Store, StoreConfig};
 use bytes::Bytes;
 use std::collections::VecDeque;
 
-pub(crate) struct MemoryDisk {
+/// A disk that executes the commands of a machine in their order, each when it is told to.
+#[derive(Clone, Debug)]
+pub struct MemoryDisk {
     bytes: Vec<u8>,
     commands: VecDeque<(DiskTag, DiskCommand)>,
 }
 
 impl MemoryDisk {
-    /// A disk with an empty store whose journal has this many bytes.
-    pub fn formatted(config: &StoreConfig, journal: u64) -> MemoryDisk {
-        let mut disk = MemoryDisk { bytes: vec![0; config.size as usize], commands: VecDeque::new() };
-        for (offset, bytes) in Store::format_with(config, DiskId(1), 77, Some(journal)).expect("the size will do") {
-            disk.write(offset as usize, &bytes);
-        }
+    /// A disk of this many zeros.
+    pub fn new(size: u64) -> MemoryDisk {
+        MemoryDisk::of(vec![0; size as usize])
+    }
+
+    /// A disk with this content.
+    pub fn of(bytes: Vec<u8>) -> MemoryDisk {
+        MemoryDisk { bytes, commands: VecDeque::new() }
+    }
+
+    /// A disk of this size on which these bytes are written at these offsets.
+    pub fn with(size: u64, parts: impl IntoIterator<Item = (u64, Bytes)>) -> MemoryDisk {
+        let mut disk = MemoryDisk::new(size);
+        parts.into_iter().for_each(|(offset, bytes)| disk.write(offset as usize, &bytes));
         disk
     }
 
@@ -44,6 +53,21 @@ impl MemoryDisk {
             DiskCommand::Sync | DiskCommand::Reserve { .. } => DiskResult::Done(Ok(())),
         };
         Some((tag, result))
+    }
+
+    /// Forgets the commands that were not executed, as when its machine crashes.
+    pub fn forget_commands(&mut self) {
+        self.commands.clear();
+    }
+
+    /// Its content.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Its content, to be changed without a command.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
     }
 
     fn write(&mut self, at: usize, bytes: &[u8]) {
