@@ -20,17 +20,17 @@ struct Busy {
 
 pub(crate) fn workloads() -> Vec<Workload> {
     vec![
-        Workload::new("lock-table/grant-and-release", || Busy::new(0), Busy::claim, Busy::grant_and_release),
+        Workload::new("lock-table/grant-and-release", || Busy::new(0), Busy::next_request, Busy::grant_and_release),
         Workload::new(
             "lock-table/grant-and-release-among-others",
             || Busy::new(HELD),
-            Busy::claim,
+            Busy::next_request,
             Busy::grant_and_release,
         ),
         Workload::new(
             "lock-table/wait-and-hand-over",
             || Busy::new(HELD),
-            Busy::claim,
+            Busy::next_request,
             |busy, (owner, extents)| {
                 busy.table.lock(owner, OBJECT, &extents);
                 let next = owner + (1 << 32);
@@ -46,7 +46,7 @@ impl Busy {
     fn new(held: u64) -> Busy {
         let mut busy = Busy { table: LockTable::new(), rng: Rng::new(1), next_owner: 0, granted: Vec::new() };
         for _ in 0..held {
-            let (owner, extents) = busy.claim();
+            let (owner, extents) = busy.next_request();
             if busy.table.lock(owner, OBJECT, &extents) != Locked::Granted {
                 busy.release(owner);
             }
@@ -55,7 +55,7 @@ impl Busy {
     }
 
     /// Two data units and their parity.
-    fn claim(&mut self) -> (u64, [LockExtent; 3]) {
+    fn next_request(&mut self) -> (u64, [LockExtent; 3]) {
         self.next_owner += 1;
         let range = BlockRange::new(self.rng.below(BLOCKS), self.rng.between(1, 16));
         let first = self.rng.below(3) as u16;

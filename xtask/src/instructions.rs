@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_by_more_than_the_tolerance_is_told() {
+    fn a_difference_beyond_the_tolerance_is_reported() {
         let judge = |now| judge(Some(1000), now, Strictness::between(&tools("2.36"), &tools("2.36")));
         assert_eq!([judge(969), judge(970), judge(1000)], [Verdict::Faster, Verdict::Same, Verdict::Same]);
         assert_eq!([judge(1030), judge(1031)], [Verdict::Same, Verdict::Slower]);

@@ -79,7 +79,7 @@ pub const LOST_RUNS_MAX: usize = 1024;
 /// The most lock servers in an array.
 pub const LOCK_SERVERS_MAX: usize = 16;
 /// The most locks and lock requests in a lock table, over all hosts.
-pub const CLAIMS_MAX: usize = 1 << 20;
+pub const LOCK_REQUESTS_MAX: usize = 1 << 20;
 
 /// How many heartbeats a node sends within the length of a lease. Several may be lost before the lease expires.
 pub const HEARTBEATS_PER_LEASE: u32 = 8;

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_kept_out_stays_out() {
+    fn a_fenced_host_stays_fenced() {
         let mut fence = FenceTable::default();
         fence.add(Generation(0), &set(&[]), &set(&[3]));
         fence.add(Generation(6), &set(&[2, 3, 4]), &set(&[8]));

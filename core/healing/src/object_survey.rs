@@ -9,7 +9,7 @@ use braid_wire::{ObjectDescription, Task};
 use std::collections::{BTreeSet, VecDeque};
 
 /// The devices that are in and lie on the rings of a device's redundant volumes: they know what the device has missed.
-pub(crate) fn those_who_know(ctx: &Ctx, device: DeviceId) -> BTreeSet<DeviceId> {
+pub(crate) fn devices_with_redundancy_of(ctx: &Ctx, device: DeviceId) -> BTreeSet<DeviceId> {
     let rings = ctx.placements_on(device);
     let others = rings.iter().flat_map(|(_, volume)| volume.devices.iter().copied());
     others.filter(|other| *other != device && ctx.is_in(*other)).collect()
@@ -18,7 +18,7 @@ pub(crate) fn those_who_know(ctx: &Ctx, device: DeviceId) -> BTreeSet<DeviceId> 
 /// True if a device must list its objects. Every device that is in may have an object of a volume that is not known here. But an
 /// unavailable device is waited for only if it is on a ring with the returning device: data elsewhere does not concern the latter.
 pub(crate) fn is_to_be_surveyed(ctx: &Ctx, device: DeviceId, other: DeviceId) -> bool {
-    ctx.is_available(other) || those_who_know(ctx, device).contains(&other)
+    ctx.is_available(other) || devices_with_redundancy_of(ctx, device).contains(&other)
 }
 
 impl Recovery {
@@ -33,8 +33,8 @@ impl Recovery {
         }
         // None of the devices that were asked has the object. A device that was not asked may have it; then its volume is not known yet.
         let has_all_asked = ctx.devices_in().all(|other| self.objects.contains_key(&other));
-        let is_nobodys = |held: &ObjectDescription| held.redundant && !is_known(held);
-        if !has_all_asked && own.iter().any(is_nobodys) {
+        let has_no_volume = |held: &ObjectDescription| held.redundant && !is_known(held);
+        if !has_all_asked && own.iter().any(has_no_volume) {
             return None;
         }
         // The volume was deleted, or has moved away, meanwhile.

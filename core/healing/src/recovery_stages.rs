@@ -14,7 +14,7 @@
 
 use crate::ctx::{Ctx, Event};
 use crate::job::{Job, RecoveryStep};
-use crate::object_survey::{is_to_be_surveyed, those_who_know};
+use crate::object_survey::{devices_with_redundancy_of, is_to_be_surveyed};
 use crate::placements::{Placement, weight};
 use crate::rebuild::PlacementRebuild;
 use crate::steps::{Shared, Timer};
@@ -176,7 +176,7 @@ impl Recovery {
     /// knows as much. If the survey or listing is not complete, it starts over with the devices that are in now.
     fn review(&mut self, ctx: &mut Ctx, shared: &mut Shared) {
         let device = self.device;
-        let there = those_who_know(ctx, device);
+        let there = devices_with_redundancy_of(ctx, device);
         if matches!(self.stage, RecoveryStage::Survey | RecoveryStage::ListMissed) && self.there != there {
             self.stage = RecoveryStage::Survey;
             shared.steps.keep_of_recovery(device, |_| false);
@@ -199,7 +199,7 @@ impl Recovery {
         let device = self.device;
         let others = ctx.devices_in().filter(|other| is_to_be_surveyed(ctx, device, *other));
         self.waiting = others.chain([device]).map(|of| RecoveryStep::Survey { of }).collect();
-        self.there = those_who_know(ctx, device);
+        self.there = devices_with_redundancy_of(ctx, device);
         self.objects.clear();
     }
 
@@ -443,7 +443,7 @@ impl Recovery {
     }
 }
 
-/// True if these devices are more than a stripe can do without, and none of them is in. The monitor marks so many devices out only when
+/// True if these devices are more than a stripe can lose, and none of them is in. The monitor marks so many devices out only when
 /// an operator has given up the data on them: it will not come back.
 fn is_given_up(ctx: &Ctx, placement: Placement, devices: &[DeviceId]) -> bool {
     let redundancy = ctx.placement(placement).map_or(usize::MAX, |volume| volume.layout.redundancy_units());

@@ -210,7 +210,7 @@ fn redundancy_of_an_interrupted_write_is_computed_unless_its_records_agree() {
 }
 
 #[test]
-fn a_resync_that_can_not_go_on_is_given_up_and_nobody_forgets() {
+fn a_resync_that_can_not_continue_is_abandoned_and_nothing_is_forgotten() {
     let mut stage = Stage::new();
     stage.interrupt(TransactionId { host: HOST, sequence: 5 });
     stage.answer(Err(HostError::Contended { waited: Duration::ZERO }));

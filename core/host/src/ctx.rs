@@ -62,5 +62,5 @@ pub(crate) enum RequestTimer {
     /// A device has not answered a request for objects.
     ObjectRequest(u64),
     /// Devices or lock servers have not confirmed the disconnect.
-    Leave,
+    Disconnect,
 }

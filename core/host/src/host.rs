@@ -363,7 +363,7 @@ impl Host {
                     links.wake(&mut ctx.outbound(), timer);
                 }
                 // Handled here, since a disconnect depends on what else is under way.
-                Timer::Request(RequestTimer::Leave) => {
+                Timer::Request(RequestTimer::Disconnect) => {
                     self.requests.take_disconnect_timer();
                     self.tell_disconnect(now, out);
                 }

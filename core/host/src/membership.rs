@@ -37,7 +37,7 @@ impl Host {
             silent: self.links.devices().filter(silent).collect(),
             stamps: self.coordinator.highest_accepted(),
             healing: self.healing.progress().collect(),
-            caught_up: self.healing.recovered().collect(),
+            resynchronised: self.healing.recovered().collect(),
             ..Report::default()
         };
         self.monitor.report(&mut Ctx { now, settings: &self.config.settings, out }, report);

@@ -61,9 +61,9 @@ impl DeviceRequests {
     pub fn next_timer(&self) -> Option<(Time, RequestTimer)> {
         let task = self.tasks.next_timer().map(|(time, ticket)| (time, RequestTimer::Task(ticket)));
         let objects = self.objects.next_timer().map(|(time, sequence)| (time, RequestTimer::ObjectRequest(sequence)));
-        let disconnect = self.disconnect.as_ref().and_then(Disconnect::deadline);
-        let leave = disconnect.map(|time| (time, RequestTimer::Leave));
-        task.into_iter().chain(objects).chain(leave).min()
+        let deadline = self.disconnect.as_ref().and_then(Disconnect::deadline);
+        let disconnect = deadline.map(|time| (time, RequestTimer::Disconnect));
+        task.into_iter().chain(objects).chain(disconnect).min()
     }
 
     /// A timer has fired.
@@ -71,7 +71,7 @@ impl DeviceRequests {
         match timer {
             RequestTimer::Task(ticket) => self.tasks.resend(ctx, links, ticket),
             RequestTimer::ObjectRequest(sequence) => self.objects.resend(ctx, links, sequence),
-            RequestTimer::Leave => unreachable!("a disconnect needs to know what else is under way"),
+            RequestTimer::Disconnect => unreachable!("a disconnect needs to know what else is under way"),
         }
     }
 

@@ -33,14 +33,14 @@ const _: () = assert!(limits::OBJECT_REQUEST_BYTES_MAX * 4 / 3 < BYTES_MIN as us
 
 /// The most intervals of requests that are over above a host's mark. Beyond that the lowest intervals are merged. The requests in between
 /// are then over, too, although the host may not have abandoned them yet.
-const STRETCHES_OF_HOST_MAX: usize = 256;
+const INTERVALS_OF_HOST_MAX: usize = 256;
 /// The same bound for all hosts together; but each host may have one interval in any case.
-const STRETCHES_MAX: usize = 4096;
+const INTERVALS_MAX: usize = 4096;
 
 /// An upper bound of the bytes that an answer takes in a record, besides its content.
 const ANSWER_BYTES: usize = 16;
 /// Bytes that an interval takes in a record.
-const STRETCH_BYTES: usize = 16;
+const INTERVAL_BYTES: usize = 16;
 /// Bytes that a host takes in a record besides; twice that if it has answers.
 const HOST_BYTES: usize = 24;
 
@@ -50,7 +50,7 @@ pub struct Answers {
     hosts: BTreeMap<Generation, HostAnswers>,
     kept: usize,
     bytes: usize,
-    stretches: usize,
+    intervals: usize,
     /// Incremented whenever a host is heard from.
     touches: u64,
 }
@@ -93,7 +93,7 @@ pub enum AnswersRecord {
         /// The settled mark of the host.
         settled: u64,
         /// The intervals above the mark.
-        stretches: Vec<(u64, u64)>,
+        intervals: Vec<(u64, u64)>,
     },
     /// Answers that the host may ask for, by sequence.
     Kept {
@@ -190,7 +190,7 @@ impl Answers {
         }
         // An interval that begins at or below the mark extends the mark.
         while let Some(first) = held.over.first_entry().filter(|first| *first.key() <= held.settled) {
-            self.stretches -= 1;
+            self.intervals -= 1;
             held.settled = held.settled.max(first.remove());
         }
         let mut any = false;
@@ -216,30 +216,30 @@ impl Answers {
     /// records them all.
     pub fn not_on_record(&self, host: Generation, settled: u64, abandoned: &[(u64, u64)]) -> Option<Vec<(u64, u64)>> {
         let held = self.hosts.get(&host);
-        let is_news = |stretch: &&(u64, u64)| held.is_none_or(|held| !held.is_on_record(**stretch));
+        let is_news = |interval: &&(u64, u64)| held.is_none_or(|held| !held.is_on_record(**interval));
         let news: Vec<_> = abandoned.iter().filter(is_news).copied().collect();
         (!news.is_empty()).then(|| news.into_iter().filter(|(_, behind)| *behind > settled).collect())
     }
 
     /// Notes what the journal records as over.
-    fn record(&mut self, host: Generation, settled: u64, stretches: &[(u64, u64)]) {
+    fn record(&mut self, host: Generation, settled: u64, intervals: &[(u64, u64)]) {
         let held = self.hosts.entry(host).or_default();
         held.recorded_below = held.recorded_below.max(settled);
-        stretches.iter().for_each(|stretch| insert_stretch(&mut held.recorded, *stretch));
+        intervals.iter().for_each(|interval| insert_interval(&mut held.recorded, *interval));
         let below = held.recorded_below;
         let is_needless = |(_, behind): (&u64, &u64)| *behind <= below;
-        while held.recorded.len() > STRETCHES_OF_HOST_MAX || held.recorded.first_key_value().is_some_and(is_needless) {
+        while held.recorded.len() > INTERVALS_OF_HOST_MAX || held.recorded.first_key_value().is_some_and(is_needless) {
             held.recorded.pop_first();
         }
     }
 
     /// All requests of a host below the mark and in these intervals are over: those that were not executed never will be. The journal
     /// records it.
-    pub fn over(&mut self, host: Generation, settled: u64, stretches: &[(u64, u64)]) {
+    pub fn over(&mut self, host: Generation, settled: u64, intervals: &[(u64, u64)]) {
         self.touch(host);
-        self.record(host, settled, stretches);
+        self.record(host, settled, intervals);
         self.settle(host, settled);
-        for (first, behind) in stretches {
+        for (first, behind) in intervals {
             self.end(host, *first, *behind);
         }
         self.drop_idle();
@@ -253,14 +253,14 @@ impl Answers {
             (self.kept, self.bytes) = (self.kept - 1, self.bytes - bytes);
             held.bytes -= bytes;
         }
-        self.stretches -= held.over.len();
-        insert_stretch(&mut held.over, (first, behind));
-        let others = self.stretches;
-        let too_many = |count: usize| count > STRETCHES_OF_HOST_MAX || others + count > STRETCHES_MAX;
+        self.intervals -= held.over.len();
+        insert_interval(&mut held.over, (first, behind));
+        let others = self.intervals;
+        let too_many = |count: usize| count > INTERVALS_OF_HOST_MAX || others + count > INTERVALS_MAX;
         while held.over.len() > 1 && too_many(held.over.len()) {
             held.join_lowest();
         }
-        self.stretches += held.over.len();
+        self.intervals += held.over.len();
         let settled = held.settled;
         self.settle(host, settled);
     }
@@ -280,7 +280,7 @@ impl Answers {
         if let Some(held) = self.hosts.remove(&host) {
             self.kept -= held.kept.len();
             self.bytes -= held.bytes;
-            self.stretches -= held.over.len();
+            self.intervals -= held.over.len();
         }
     }
 
@@ -308,9 +308,9 @@ impl Answers {
                 parts.last_mut().expect("a part was just added").push((*sequence, answer.clone()));
             }
             let (host, settled) = (*host, held.settled);
-            let stretches = held.over.iter().map(|(first, behind)| (*first, *behind)).collect();
+            let intervals = held.over.iter().map(|(first, behind)| (*first, *behind)).collect();
             // The answers follow, because a merged interval may include the sequence of a stored answer, which replay must not remove.
-            let over = AnswersRecord::Over { host, settled, stretches };
+            let over = AnswersRecord::Over { host, settled, intervals };
             std::iter::once(over).chain(parts.into_iter().map(move |kept| AnswersRecord::Kept { host, settled, kept }))
         };
         let mut hosts: Vec<_> = self.hosts.iter().collect();
@@ -330,7 +330,7 @@ impl Answers {
 
     /// Bytes that a snapshot of all this takes in the journal.
     pub fn journal_len(&self) -> u64 {
-        let hosts = self.hosts.len() * 2 * HOST_BYTES + self.stretches * STRETCH_BYTES;
+        let hosts = self.hosts.len() * 2 * HOST_BYTES + self.intervals * INTERVAL_BYTES;
         // A record of a host may be split into several.
         (hosts + self.kept * ANSWER_BYTES + self.bytes) as u64 + self.bytes as u64 / 512
     }
@@ -355,35 +355,35 @@ impl HostAnswers {
     }
 }
 
-fn insert_stretch(stretches: &mut BTreeMap<u64, u64>, (mut first, mut behind): (u64, u64)) {
-    if let Some((start, end)) = stretches.range(..=first).next_back().filter(|(_, end)| **end >= first) {
+fn insert_interval(intervals: &mut BTreeMap<u64, u64>, (mut first, mut behind): (u64, u64)) {
+    if let Some((start, end)) = intervals.range(..=first).next_back().filter(|(_, end)| **end >= first) {
         (first, behind) = (*start, behind.max(*end));
     }
-    while let Some((start, end)) = stretches.range(first..=behind).next().map(|(start, end)| (*start, *end)) {
-        stretches.remove(&start);
+    while let Some((start, end)) = intervals.range(first..=behind).next().map(|(start, end)| (*start, *end)) {
+        intervals.remove(&start);
         behind = behind.max(end);
     }
     if first < behind {
-        stretches.insert(first, behind);
+        intervals.insert(first, behind);
     }
 }
 
 /// Bytes of a record with this many intervals.
-pub fn over_len(stretches: usize) -> u64 {
-    (HOST_BYTES + stretches * STRETCH_BYTES) as u64
+pub fn over_len(intervals: usize) -> u64 {
+    (HOST_BYTES + intervals * INTERVAL_BYTES) as u64
 }
 
 /// Merges sequences into intervals, from the first sequence to the one after the last.
-pub fn stretches_of(mut sequences: Vec<u64>) -> Vec<(u64, u64)> {
+pub fn intervals_of(mut sequences: Vec<u64>) -> Vec<(u64, u64)> {
     sequences.sort_unstable();
-    let mut stretches: Vec<(u64, u64)> = Vec::new();
+    let mut intervals: Vec<(u64, u64)> = Vec::new();
     for sequence in sequences {
-        match stretches.last_mut() {
+        match intervals.last_mut() {
             Some((_, behind)) if *behind >= sequence => *behind = sequence + 1,
-            _ => stretches.push((sequence, sequence + 1)),
+            _ => intervals.push((sequence, sequence + 1)),
         }
     }
-    stretches
+    intervals
 }
 
 #[cfg(test)]
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hosts_that_are_kept_in_mind_are_those_last_heard_of() {
+    fn the_hosts_heard_from_last_are_remembered() {
         let mut answers = Answers::default();
         for host in 1..=4096 {
             answers.keep(name(host, 1), 1, Bytes::from_static(b"x"));
@@ -409,7 +409,7 @@ mod tests {
         let mut read = Answers::default();
         for record in answers.records(1000) {
             match record {
-                AnswersRecord::Over { host, settled, stretches } => read.over(host, settled, &stretches),
+                AnswersRecord::Over { host, settled, intervals } => read.over(host, settled, &intervals),
                 AnswersRecord::Kept { host, settled, kept } => read.carry_on(host, settled, kept),
             }
         }
@@ -426,15 +426,15 @@ mod tests {
             assert!(answers.forget(name(1, sequence)));
         }
         assert_eq!((answers.kept, answers.bytes), (0, 0));
-        assert!(answers.stretches <= STRETCHES_OF_HOST_MAX && answers.journal_len() < 5000);
+        assert!(answers.intervals <= INTERVALS_OF_HOST_MAX && answers.journal_len() < 5000);
         assert!((10..10_000).step_by(2).all(|sequence| answers.get(name(1, sequence)) == Known::Over));
         assert_eq!((answers.get(name(1, 5)), answers.get(name(1, 9))), (Known::No, Known::No), "they may still arrive");
         answers.settle(Generation(1), 9_999);
-        assert_eq!((answers.stretches, answers.settled(Generation(1))), (0, 9_999));
+        assert_eq!((answers.intervals, answers.settled(Generation(1))), (0, 9_999));
     }
 
     #[test]
-    fn an_answer_between_stretches_that_became_one_outlives_the_snapshot() {
+    fn an_answer_between_merged_intervals_outlives_the_snapshot() {
         let mut answers = Answers::default();
         answers.keep(name(1, 11), 5, Bytes::from_static(b"kept"));
         answers.over(Generation(1), 5, &[(10, 11)]);
@@ -446,7 +446,7 @@ mod tests {
         let mut read = Answers::default();
         for record in answers.records(1000) {
             match record {
-                AnswersRecord::Over { host, settled, stretches } => read.over(host, settled, &stretches),
+                AnswersRecord::Over { host, settled, intervals } => read.over(host, settled, &intervals),
                 AnswersRecord::Kept { host, settled, kept } => read.carry_on(host, settled, kept),
             }
         }

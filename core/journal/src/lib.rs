@@ -36,7 +36,7 @@ mod reading;
 mod ring;
 mod unlogged;
 
-pub use answers::{AnswerRoom, Answers, AnswersRecord, Known, bytes_max, over_len, stretches_of};
+pub use answers::{AnswerRoom, Answers, AnswersRecord, Known, bytes_max, intervals_of, over_len};
 pub use batch_format::{SECTOR, first_batch};
 pub use codec::{DecodeError, Entry, Payload, Record};
 pub use journal::{Assembled, Carried, Flight, Journal};

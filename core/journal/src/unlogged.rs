@@ -3,7 +3,7 @@
 //! record logs everything that the host has acknowledged in the meantime. Without it a restart would restore answers that no host
 //! acknowledges again.
 
-use crate::answers::{Answers, AnswersRecord, stretches_of};
+use crate::answers::{Answers, AnswersRecord, intervals_of};
 use braid_base::{Generation, Time, TransactionId};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -69,7 +69,7 @@ impl Unlogged {
         hosts.into_iter().map(|(host, sequences)| {
             let settled = answers.settled(host);
             let above = sequences.into_iter().filter(|sequence| *sequence >= settled).collect();
-            AnswersRecord::Over { host, settled, stretches: stretches_of(above) }
+            AnswersRecord::Over { host, settled, intervals: intervals_of(above) }
         })
     }
 }

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_away_are_told_by_position() {
+    fn missing_devices_are_named_by_position() {
         let volume = VolumeDescription { devices: [7, 3, 9].map(DeviceId).to_vec(), ..volume() };
         let unavailable = |devices: &[u16]| devices.iter().copied().map(DeviceId).collect::<BTreeSet<DeviceId>>();
         let absence = volume.absence(&unavailable(&[9, 5]), &unavailable(&[9, 7, 4]));

@@ -49,7 +49,7 @@ impl LockServer {
         if session.deferred.iter().any(|(deferred, _)| *deferred == lock_id) {
             return self.ignore(Ignored::InProgress, out);
         }
-        if self.table.len() >= limits::CLAIMS_MAX || session.deferred.len() >= limits::OPERATIONS_MAX {
+        if self.table.len() >= limits::LOCK_REQUESTS_MAX || session.deferred.len() >= limits::OPERATIONS_MAX {
             return self.refuse(name, LockRefusal::Busy, out);
         }
         self.counters.locks += 1;
@@ -83,7 +83,7 @@ impl LockServer {
         if session.complete {
             return self.ignore(Ignored::Settled, out);
         }
-        if self.table.len() >= limits::CLAIMS_MAX {
+        if self.table.len() >= limits::LOCK_REQUESTS_MAX {
             return self.refuse(name, LockRefusal::Busy, out);
         }
         if !self.table.hold(name, asked.object, &asked.extents) {

@@ -137,7 +137,7 @@ pub struct Report {
     /// Of a host: the progress of the devices that it resynchronises.
     pub healing: Vec<(DeviceId, HealingProgress)>,
     /// Of a host: devices that are completely resynchronised, each with the epoch in which it returned.
-    pub caught_up: Vec<(DeviceId, Epoch)>,
+    pub resynchronised: Vec<(DeviceId, Epoch)>,
 }
 
 /// The part of an answer that has not been taken over.
@@ -254,7 +254,7 @@ impl MonitorClient {
     pub fn report(&mut self, cx: &mut Ctx, report: Report) {
         let (now, settings) = (cx.now.time, cx.settings);
         self.last_report = Some(now);
-        let Report { mut silent, bad_slots, failing, undecided, stamps, healing, caught_up } = report;
+        let Report { mut silent, bad_slots, failing, undecided, stamps, healing, resynchronised } = report;
         if let Some(lease) = &mut self.lease {
             silent = lease.renew(now, settings, &undecided);
         }
@@ -269,8 +269,8 @@ impl MonitorClient {
         for (ticket, fence) in &self.pending.fences {
             self.tell(cx, fence.command(*ticket));
         }
-        for (device, since) in caught_up {
-            self.tell(cx, MonitorCommand::CaughtUp { device, since });
+        for (device, since) in resynchronised {
+            self.tell(cx, MonitorCommand::Resynchronised { device, since });
         }
     }
 

@@ -22,7 +22,7 @@ braid_base::counters! {
     /// Devices that returned.
     readmitted,
     /// Devices that were completely resynchronised.
-    caught_up,
+    resynchronised,
     /// Requests to fence hosts that were answered.
     fences,
     /// Such requests that were dropped because the record or the table was full.

@@ -17,7 +17,7 @@ pub(crate) struct Dependence<'a> {
 }
 
 impl Dependence<'_> {
-    /// True if the array gains by marking `device` out: it holds units of redundant volumes, and all stripes can do without it.
+    /// True if the array gains by marking `device` out: it holds units of redundant volumes, and all stripes can serve without it.
     pub fn can_do_without(&self, device: DeviceId, membership: &Membership) -> bool {
         self.stripes.is_protected(device) && self.breaks_no_stripe(device, membership)
     }

@@ -65,7 +65,7 @@ pub(crate) struct Said {
     /// It cannot serve: it does not receive the monitor's answers, or its disk commands fail.
     pub unable: bool,
     /// How many slots of its disk cannot be written, and whether it reports that the disk is about to fail. It continues to serve until the
-    /// others can do without it.
+    /// others can serve without it.
     bad_slots: u32,
     pub failing: bool,
 }

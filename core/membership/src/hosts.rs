@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_host_that_was_heard_lately_helps() {
+    fn the_oldest_host_heard_lately_is_the_recovery_coordinator() {
         let (settings, fence) = (Settings::default(), FenceTable::default());
         let mut hosts = Hosts::default();
         let later = Time(0).after(settings.heartbeat * 4);

@@ -4,7 +4,7 @@
 //! ```text
 //!     Renew ──► device_leases, hosts ──┐
 //!     Fence ──► fencing ───────────────┼──► next_epoch ──► monitor_record ──► Changed, to all nodes
-//!     CaughtUp ──► new_reports ────────┤                   (durable)
+//!     Resynchronised ──► new_reports ──┤                   (durable)
 //!     Administer ──► slots ────────────┘
 //! ```
 //!

@@ -244,8 +244,8 @@ impl Monitor {
                 }
             }
             (_, MonitorCommand::Healing { .. }) => self.ignore(Ignored::NotForUs, out),
-            (_, MonitorCommand::CaughtUp { device, since }) => {
-                if !self.on_caught_up(device, since) {
+            (_, MonitorCommand::Resynchronised { device, since }) => {
+                if !self.on_resynchronised(device, since) {
                     self.ignore(Ignored::NotAwaited, out);
                     if epoch != self.membership().epoch {
                         self.answer(now, from, epoch, MonitorReply::Changed, out);

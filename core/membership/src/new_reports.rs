@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Default)]
 pub(crate) struct NewReports {
     /// Returning devices that were reported to be completely resynchronised.
-    caught_up: BTreeSet<DeviceId>,
+    resynchronised: BTreeSet<DeviceId>,
     /// Disks heard in slots without a recorded disk.
     learned: BTreeMap<DeviceId, DiskId>,
     is_due: bool,
@@ -24,8 +24,8 @@ impl NewReports {
         self.is_due
     }
 
-    pub fn catch_up(&mut self, device: DeviceId) {
-        self.caught_up.insert(device);
+    pub fn note_resynchronised(&mut self, device: DeviceId) {
+        self.resynchronised.insert(device);
         self.is_due = true;
     }
 
@@ -37,7 +37,7 @@ impl NewReports {
     /// Forgets devices that do not exist any more.
     pub fn retain(&mut self, exists: impl Fn(DeviceId) -> bool) {
         self.learned.retain(|device, _| exists(*device));
-        self.caught_up.retain(|device| exists(*device));
+        self.resynchronised.retain(|device| exists(*device));
     }
 
     /// Takes out all reports, for a decision.
@@ -46,8 +46,8 @@ impl NewReports {
     }
 
     /// Devices that are completely resynchronised.
-    pub fn caught_up(&self) -> impl Iterator<Item = DeviceId> + '_ {
-        self.caught_up.iter().copied()
+    pub fn resynchronised(&self) -> impl Iterator<Item = DeviceId> + '_ {
+        self.resynchronised.iter().copied()
     }
 
     /// Disks that are not recorded.

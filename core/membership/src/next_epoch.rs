@@ -26,7 +26,7 @@ impl Monitor {
         if has_heard_all {
             draft.give_up_returning();
         }
-        draft.decide_caught_up(&new_reports);
+        draft.decide_resynchronised(&new_reports);
         if has_heard_all {
             draft.take_out_absent();
         }
@@ -97,7 +97,7 @@ impl Monitor {
     }
 
     /// Finds the devices that hosts cannot reach, and those whose disks are failing. While that lasts, the lease of such a device is not
-    /// extended, if the others can do without it. If it lasts for the length of a lease, the device is marked out; if it is shorter, there
+    /// extended, if the others can serve without it. If it lasts for the length of a lease, the device is marked out; if it is shorter, there
     /// is no effect.
     pub(crate) fn suspect(&mut self, now: Now) {
         let durable = self.membership().clone();
@@ -116,13 +116,13 @@ impl Monitor {
 
     /// A recovery coordinator reports that a device is completely resynchronised. The device must also have reported an epoch since its
     /// return: so a device that is in has that epoch on its disk, even if there was nothing to resynchronise.
-    pub(crate) fn on_caught_up(&mut self, device: DeviceId, since: Epoch) -> bool {
+    pub(crate) fn on_resynchronised(&mut self, device: DeviceId, since: Epoch) -> bool {
         let member = self.membership().member(device);
         let is_news = member.is_some_and(|member| {
             member.since == since && matches!(member.member_state, MemberState::Returning { .. })
         }) && self.devices[&device].said.epoch >= since;
         if is_news {
-            self.new_reports.catch_up(device);
+            self.new_reports.note_resynchronised(device);
         }
         is_news
     }

@@ -48,13 +48,13 @@ impl Draft<'_> {
     }
 
     /// Marks in the devices that are completely resynchronised.
-    pub fn decide_caught_up(&mut self, new_reports: &NewReports) {
-        for device in new_reports.caught_up() {
+    pub fn decide_resynchronised(&mut self, new_reports: &NewReports) {
+        for device in new_reports.resynchronised() {
             // The same draft may have removed it.
             let Some(member) = self.next.membership.member_mut(device) else { continue };
             if matches!(member.member_state, MemberState::Returning { .. }) {
                 member.member_state = MemberState::In;
-                self.counters.caught_up += 1;
+                self.counters.resynchronised += 1;
             }
         }
     }

@@ -68,7 +68,7 @@ pub(crate) struct Round {
     /// Changes up to this key are in the packer or in new leaves.
     cursor: Bound<Key>,
     current: Option<Current>,
-    stretch: Option<LeafRun>,
+    run: Option<LeafRun>,
     /// The entries that replace each leaf that was taken.
     replaced: BTreeMap<Position, Vec<LeafEntry>>,
     /// The number of index nodes with replaced leaves.
@@ -220,7 +220,7 @@ impl Round {
             plan: Plan { leaves: VecDeque::new(), from: Some(merged) },
             cursor: merged,
             current: None,
-            stretch: None,
+            run: None,
             replaced: BTreeMap::new(),
             touched: 0,
             flushing: false,
@@ -287,9 +287,9 @@ impl Round {
             return self.make_leaf(contents, true);
         }
         if std::mem::take(&mut self.flushing) {
-            self.end_stretch();
+            self.end_run();
         }
-        if self.ending && self.stretch.is_some() {
+        if self.ending && self.run.is_some() {
             self.flushing = true;
             return Step::Goes;
         }
@@ -327,9 +327,8 @@ impl Round {
         let position = planned.position;
         let entry = contents.index.at(position);
         let lost = entry.lost || damaged;
-        let goes_on =
-            |stretch: &LeafRun| !stretch.lost && !lost && contents.index.next(stretch.last()) == Some(position);
-        if self.stretch.as_ref().is_some_and(|stretch| !goes_on(stretch)) {
+        let goes_on = |run: &LeafRun| !run.lost && !lost && contents.index.next(run.last()) == Some(position);
+        if self.run.as_ref().is_some_and(|run| !goes_on(run)) {
             self.flushing = true;
             return Step::Goes;
         }
@@ -346,13 +345,13 @@ impl Round {
         self.plan.leaves.pop_front();
         self.touched = touched;
         let hot = entry.place.is_none_or(|place| contents.leaves.cache.peek(place.slot).is_some());
-        match &mut self.stretch {
-            Some(stretch) => {
-                stretch.taken.push(position);
-                stretch.hot = hot;
+        match &mut self.run {
+            Some(run) => {
+                run.taken.push(position);
+                run.hot = hot;
             }
             None => {
-                self.stretch = Some(LeafRun { taken: vec![position], first: entry.first, lost, hot, made: 0 });
+                self.run = Some(LeafRun { taken: vec![position], first: entry.first, lost, hot, made: 0 });
             }
         }
         self.replaced.insert(position, Vec::new());
@@ -363,9 +362,9 @@ impl Round {
 
     /// Takes entries of the leaf and changes, in order, until the packer is full or all are taken.
     fn take_entries(&mut self, contents: &Contents) {
-        let Round { slots, packer, current: taking, stretch, cursor, touched, ending, .. } = self;
+        let Round { slots, packer, current: taking, run, cursor, touched, ending, .. } = self;
         let current = taking.as_mut().expect("a leaf is being taken");
-        let keeps_absent = stretch.as_ref().expect("a leaf is taken as part of a run").lost;
+        let keeps_absent = run.as_ref().expect("a leaf is taken as part of a run").lost;
         let upper = current.upper.map_or(Bound::Unbounded, Bound::Excluded);
         let mut changes = contents.tables.frozen.range((*cursor, upper)).peekable();
         let mut taken = 0;
@@ -414,17 +413,16 @@ impl Round {
     /// Writes a leaf of the packer's entries.
     fn make_leaf(&mut self, contents: &mut Contents, at_end: bool) -> Step {
         let slot = self.slots.take();
-        let stretch = self.stretch.as_mut().expect("the packer holds entries of a run");
+        let run = self.run.as_mut().expect("the packer holds entries of a run");
         // The first leaf of a run covers all keys from the first key of the old run, so that the leaf before it stays as it is.
-        let first =
-            if stretch.made == 0 { stretch.first } else { self.packer.first().expect("the packer is not empty") };
-        let (place, data, leaf) = self.packer.cut(at_end, slot, first, stretch.lost);
-        let entry = LeafEntry { first, place: Some(place), lost: stretch.lost };
+        let first = if run.made == 0 { run.first } else { self.packer.first().expect("the packer is not empty") };
+        let (place, data, leaf) = self.packer.cut(at_end, slot, first, run.lost);
+        let entry = LeafEntry { first, place: Some(place), lost: run.lost };
         // New leaves replace old ones one for one, so that an index node gets more leaves only if there are more.
-        let instead = stretch.taken.get(stretch.made).copied().unwrap_or(stretch.last());
+        let instead = run.taken.get(run.made).copied().unwrap_or(run.last());
         self.replaced.get_mut(&instead).expect("the leaf was taken").push(entry);
-        stretch.made += 1;
-        if stretch.hot {
+        run.made += 1;
+        if run.hot {
             contents.leaves.cache.insert(slot, leaf);
         }
         contents.leaves.written += 1;
@@ -433,11 +431,11 @@ impl Round {
 
     /// A run of which no entry is left becomes an entry without a leaf. Its keys are not given to the leaf before it: if that leaf is
     /// found damaged, they would be lost with it.
-    fn end_stretch(&mut self) {
-        let stretch = self.stretch.take().expect("a run is being ended");
-        if stretch.made == 0 {
-            let nothing = LeafEntry { first: stretch.first, place: None, lost: stretch.lost };
-            self.replaced.get_mut(&stretch.last()).expect("the leaf was taken").push(nothing);
+    fn end_run(&mut self) {
+        let run = self.run.take().expect("a run is being ended");
+        if run.made == 0 {
+            let nothing = LeafEntry { first: run.first, place: None, lost: run.lost };
+            self.replaced.get_mut(&run.last()).expect("the leaf was taken").push(nothing);
         }
     }
 

@@ -5,7 +5,7 @@ use braid_objects::Key;
 use std::collections::BTreeMap;
 
 /// The most ranges. When there are more, all of them are forgotten.
-const VOIDS_MAX: usize = 1024;
+const NEGATIVE_CACHE_MAX: usize = 1024;
 
 #[derive(Debug, Default)]
 pub(crate) struct NegativeCache {
@@ -39,7 +39,7 @@ impl NegativeCache {
             self.negative_cache.remove(&next);
             end = end.max(until);
         }
-        if self.negative_cache.len() >= VOIDS_MAX {
+        if self.negative_cache.len() >= NEGATIVE_CACHE_MAX {
             self.negative_cache.clear();
         }
         self.negative_cache.insert(first, end);
@@ -104,7 +104,7 @@ mod tests {
         let mut negative_cache = NegativeCache::default();
         for at in 0..5000 {
             negative_cache.learn(key(at * 10), key(at * 10 + 5));
-            assert!(negative_cache.negative_cache.len() <= VOIDS_MAX);
+            assert!(negative_cache.negative_cache.len() <= NEGATIVE_CACHE_MAX);
         }
         assert_eq!(negative_cache.skip(key(49_990)), key(49_995));
     }

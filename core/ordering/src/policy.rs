@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn lock_servers_keep_hosts_away_until_all_has_been_written() {
+    fn lock_servers_make_hosts_wait_until_all_has_been_written() {
         for policy in Ordering::ALL.map(Ordering::policy) {
             let (name, locks) = (policy.name, policy.lock_server.is_some());
             assert_eq!(

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absent_is_told_block_by_block() {
+    fn absent_blocks_are_listed_one_by_one() {
         let mut absent = Absent::new(1 << 20);
         absent.insert(OBJECT, BlockRange::new(0, 100));
         absent.remove(OBJECT, BlockRange::new(10, 20));

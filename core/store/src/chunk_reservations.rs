@@ -6,7 +6,7 @@ use braid_base::ObjectId;
 use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Claim {
+struct ChunkReservation {
     /// How many transactions change the chunk in part. Zero: one transaction changes it as a whole.
     sharers: u32,
     /// The slot reserved for the chunk, if it had none.
@@ -15,43 +15,44 @@ struct Claim {
 
 /// The reservations, by object and chunk.
 #[derive(Debug, Default)]
-pub(crate) struct Claims {
-    chunks: BTreeMap<(ObjectId, u32), Claim>,
+pub(crate) struct ChunkReservations {
+    chunks: BTreeMap<(ObjectId, u32), ChunkReservation>,
 }
 
-impl Claims {
+impl ChunkReservations {
     /// True if no transaction under way conflicts with `intent`.
-    pub fn may_claim(&self, intent: &IntentRecord) -> bool {
+    pub fn may_reserve(&self, intent: &IntentRecord) -> bool {
         let free = |(chunk, mask)| {
-            let claim = self.chunks.get(&(intent.object, chunk));
-            claim.is_none_or(|claim| claim.sharers > 0 && mask != WHOLE_CHUNK)
+            let reservation = self.chunks.get(&(intent.object, chunk));
+            reservation.is_none_or(|reservation| reservation.sharers > 0 && mask != WHOLE_CHUNK)
         };
         intent.pieces.iter().flat_map(|part| chunks(part.range)).all(free)
     }
 
     /// Reserves the intent's chunks, and the slots in its `homes` for them.
-    pub fn claim(&mut self, intent: &IntentRecord) {
-        for (chunk, whole) in intent.claims() {
-            let claim = self.chunks.entry((intent.object, chunk)).or_insert(Claim { sharers: 0, slot: None });
-            claim.sharers += u32::from(!whole);
+    pub fn reserve(&mut self, intent: &IntentRecord) {
+        for (chunk, whole) in intent.changed_chunks() {
+            let reservation =
+                self.chunks.entry((intent.object, chunk)).or_insert(ChunkReservation { sharers: 0, slot: None });
+            reservation.sharers += u32::from(!whole);
         }
         for home in &intent.homes {
-            if let Some(claim) = self.chunks.get_mut(&(intent.object, home.chunk)) {
-                claim.slot = Some(home.slot);
+            if let Some(reservation) = self.chunks.get_mut(&(intent.object, home.chunk)) {
+                reservation.slot = Some(home.slot);
             }
         }
     }
 
     /// Ends the intent's reservations. Reserved slots are added to `released`, unless the chunk is `mapped` to that slot by now.
-    pub fn unclaim(&mut self, intent: &IntentRecord, mapped: impl Fn(u32) -> Option<u32>, released: &mut Vec<u32>) {
-        for (chunk, whole) in intent.claims() {
+    pub fn release(&mut self, intent: &IntentRecord, mapped: impl Fn(u32) -> Option<u32>, released: &mut Vec<u32>) {
+        for (chunk, whole) in intent.changed_chunks() {
             let key = (intent.object, chunk);
-            let claim = self.chunks.get_mut(&key).expect("an intent holds its chunks until it is decided");
-            claim.sharers -= u32::from(!whole);
-            if claim.sharers > 0 {
+            let reservation = self.chunks.get_mut(&key).expect("an intent holds its chunks until it is decided");
+            reservation.sharers -= u32::from(!whole);
+            if reservation.sharers > 0 {
                 continue;
             }
-            let spare = claim.slot;
+            let spare = reservation.slot;
             self.chunks.remove(&key);
             let mapped = mapped(chunk);
             released.extend(spare.filter(|slot| mapped != Some(*slot)));
@@ -60,11 +61,11 @@ impl Claims {
 
     /// The slot reserved for a chunk that has none.
     pub fn slot(&self, object: ObjectId, chunk: u32) -> Option<u32> {
-        self.chunks.get(&(object, chunk)).and_then(|claim| claim.slot)
+        self.chunks.get(&(object, chunk)).and_then(|reservation| reservation.slot)
     }
 
     /// All reserved slots, as (object, chunk, slot).
     pub fn slots(&self) -> impl Iterator<Item = (ObjectId, u32, u32)> {
-        self.chunks.iter().filter_map(|((object, chunk), claim)| Some((*object, *chunk, claim.slot?)))
+        self.chunks.iter().filter_map(|((object, chunk), reservation)| Some((*object, *chunk, reservation.slot?)))
     }
 }

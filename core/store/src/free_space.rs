@@ -44,14 +44,14 @@ impl State {
     }
 
     /// Slots that the object index has, or will need: they can't be promised to volumes.
-    pub fn claimed_slots(&self) -> u64 {
+    pub fn index_slots(&self) -> u64 {
         let needs = self.merging_needs();
         needs.slots + kept_for_removals(needs)
     }
 
     /// Blocks that more objects may have.
     pub fn free_blocks(&self) -> u64 {
-        self.objects.room().saturating_sub(self.claimed_slots()) * CHUNK_BLOCKS
+        self.objects.room().saturating_sub(self.index_slots()) * CHUNK_BLOCKS
     }
 
     /// Slots that hold something, and bad slots.
@@ -146,7 +146,7 @@ impl View<'_> {
             self.slots.is_merging_wanted = true;
             return Err(Wait::Room);
         }
-        if !self.may_claim_slots(needs, kept) {
+        if !self.has_slots_for(needs, kept) {
             return Ok(Growable::TooFew);
         }
         if self.slots.is_reserving {
@@ -164,10 +164,10 @@ impl View<'_> {
     }
 
     fn has_slots(&self, needs: Needs, kept: u64) -> bool {
-        self.may_claim_slots(needs, kept) && u64::from(self.slots.free()) >= self.free_slots_for(needs, kept)
+        self.has_slots_for(needs, kept) && u64::from(self.slots.free()) >= self.free_slots_for(needs, kept)
     }
 
-    fn may_claim_slots(&self, needs: Needs, kept: u64) -> bool {
+    fn has_slots_for(&self, needs: Needs, kept: u64) -> bool {
         let roots_max = self.journal.capacity() / ROOTS_SHARE;
         needs.slots + kept <= self.state.objects.room() && roots_len(needs.nodes) <= roots_max
     }

@@ -126,7 +126,7 @@ pub(crate) enum Record {
     Over {
         host: Generation,
         settled: u64,
-        stretches: Vec<(u64, u64)>,
+        intervals: Vec<(u64, u64)>,
     },
     /// Keys that garbage collection of removed objects has removed.
     Collected(Vec<Change>),
@@ -223,10 +223,10 @@ impl braid_journal::Record for Record {
                 put_named(to, ANSWERS, TransactionId { host: *host, sequence: *settled });
                 put_answers(to, kept);
             }
-            Record::Over { host, settled, stretches } => {
+            Record::Over { host, settled, intervals } => {
                 put_named(to, OVER, TransactionId { host: *host, sequence: *settled });
-                to.put_u32_le(stretches.len() as u32);
-                for (first, behind) in stretches {
+                to.put_u32_le(intervals.len() as u32);
+                for (first, behind) in intervals {
                     to.put_u64_le(*first);
                     to.put_u64_le(*behind);
                 }
@@ -275,12 +275,12 @@ impl braid_journal::Record for Record {
             }
             OVER => {
                 let TransactionId { host, sequence: settled } = take_transaction(from)?;
-                let stretch = |from: &mut &[u8]| {
+                let interval = |from: &mut &[u8]| {
                     let (first, behind) = (from.try_get_u64_le()?, from.try_get_u64_le()?);
                     (first < behind).then_some((first, behind)).ok_or(DecodeError)
                 };
-                let stretches = (0..from.try_get_u32_le()?).map(|_| stretch(from)).collect::<Result<_, _>>()?;
-                Record::Over { host, settled, stretches }
+                let intervals = (0..from.try_get_u32_le()?).map(|_| interval(from)).collect::<Result<_, _>>()?;
+                Record::Over { host, settled, intervals }
             }
             SWEPT => Record::Collected(take_changes(from)?),
             RETIRED => {
@@ -334,7 +334,7 @@ impl Record {
 impl From<AnswersRecord> for Record {
     fn from(record: AnswersRecord) -> Record {
         match record {
-            AnswersRecord::Over { host, settled, stretches } => Record::Over { host, settled, stretches },
+            AnswersRecord::Over { host, settled, intervals } => Record::Over { host, settled, intervals },
             AnswersRecord::Kept { host, settled, kept } => Record::Answers { host, settled, kept },
         }
     }

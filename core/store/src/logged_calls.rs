@@ -34,7 +34,7 @@ impl View<'_> {
         let result = match there {
             Some(there) if there == description => Ok(()),
             Some(_) => Err(Failure::ObjectExists),
-            None => self.state.objects.place(description, self.state.claimed_slots()).map(|record| {
+            None => self.state.objects.place(description, self.state.index_slots()).map(|record| {
                 self.journal.note(&Record::Created { object: record.clone(), absent });
                 assert!(self.state.create(record, absent), "its map entries were free");
             }),
@@ -48,8 +48,8 @@ impl View<'_> {
     }
 
     pub fn resize_object(&mut self, ticket: u64, object: ObjectId, range: BlockRange, absent: BlockRange) {
-        let claimed = self.state.claimed_slots();
-        let result = self.state.objects.place_resized(object, range, claimed).map(|record| {
+        let index_slots = self.state.index_slots();
+        let result = self.state.objects.place_resized(object, range, index_slots).map(|record| {
             self.journal.note(&Record::Resized { object: record.clone(), absent });
             let released = &mut self.journal.then.released;
             assert!(self.state.resize(record, absent, released), "its map entries were free");

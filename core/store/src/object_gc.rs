@@ -10,11 +10,11 @@ use braid_objects::{Collected, collect};
 use std::collections::BTreeSet;
 
 /// The most keys that are collected at once.
-const SWEPT_AT_ONCE: usize = 256;
+const KEYS_PER_COLLECTION: usize = 256;
 /// A portion is collected only if the journal's length divided by this is free besides.
-const SWEEPING_LEAVES: u64 = 8;
+const FREE_PART_FOR_COLLECTION: u64 = 8;
 /// While the store is never idle, a portion is collected every so many batches.
-const BATCHES_PER_SWEEP: u64 = 8;
+const BATCHES_PER_COLLECTION: u64 = 8;
 
 /// The progress of garbage collection.
 #[derive(Debug)]
@@ -42,23 +42,23 @@ impl ObjectGc {
         let Some(from) = self.from.filter(|_| self.awaited.is_empty()) else { return };
         let is_idle = is_idle && view.journal.noted() == 0;
         let batches = view.disk.counters.batches;
-        let is_due = is_idle || self.wanted || batches - self.batches >= BATCHES_PER_SWEEP;
+        let is_due = is_idle || self.wanted || batches - self.batches >= BATCHES_PER_COLLECTION;
         if !is_due {
             return;
         }
-        let length = (SWEPT_AT_ONCE * 32) as u64;
+        let length = (KEYS_PER_COLLECTION * 32) as u64;
         if view.is_crowded(length) {
             return view.journal.hurry();
         }
-        let kept = view.kept_room(view.state.object_index.needs(SWEPT_AT_ONCE, Growth::default()))
-            + view.journal.capacity() / SWEEPING_LEAVES;
+        let kept = view.kept_room(view.state.object_index.needs(KEYS_PER_COLLECTION, Growth::default()))
+            + view.journal.capacity() / FREE_PART_FOR_COLLECTION;
         if !view.journal.has_room(length, false, view.state.transactions.undecided(), kept) {
             if self.wanted {
                 view.journal.want_room();
             }
             return;
         }
-        let Ok(Collected { changes, next }) = collect(&mut view.state.object_index, from, SWEPT_AT_ONCE) else {
+        let Ok(Collected { changes, next }) = collect(&mut view.state.object_index, from, KEYS_PER_COLLECTION) else {
             self.awaited = leaves.read_wanted(view);
             return;
         };

@@ -125,7 +125,7 @@ impl Objects {
         if self.objects.contains_key(&record.description.object) || chunks > self.room {
             return false;
         }
-        if !record.extents.iter().all(|extent| self.claim(*extent)) {
+        if !record.extents.iter().all(|extent| self.reserve(*extent)) {
             return false;
         }
         let first = |at: &mut u32, extent: &MapExtent| Some(std::mem::replace(at, *at + extent.count));
@@ -158,7 +158,7 @@ impl Objects {
         Some(record)
     }
 
-    fn claim(&mut self, wanted: MapExtent) -> bool {
+    fn reserve(&mut self, wanted: MapExtent) -> bool {
         let Some((start, count)) = self.free.range(..=wanted.start).next_back().map(|(start, count)| (*start, *count))
         else {
             return false;

@@ -16,11 +16,11 @@ impl State {
                     && !self.is_stale(&intent)
                     && !self.transactions.is_undecided(intent.by.transaction) =>
             {
-                self.claims.claim(&intent);
+                self.chunk_reservations.reserve(&intent);
                 self.insert_intent(intent);
             }
             Record::Applied(intent) if self.fits(&intent) => {
-                self.claims.claim(&intent);
+                self.chunk_reservations.reserve(&intent);
                 self.apply_at_once(&intent, &mut released);
             }
             // The object has been removed since, or the intent is from before this device was out, or the intent was carried along in a
@@ -47,7 +47,7 @@ impl State {
             // result.
             Record::Rooted(_) => {}
             Record::Answers { host, settled, kept } => self.answers.carry_on(host, settled, kept),
-            Record::Over { host, settled, stretches } => self.answers.over(host, settled, &stretches),
+            Record::Over { host, settled, intervals } => self.answers.over(host, settled, &intervals),
             Record::Retired(slots) => self.bad.extend(slots),
             Record::Stamps(until) => self.stamps_reserved = self.stamps_reserved.max(until),
             Record::Adopted(membership) => {

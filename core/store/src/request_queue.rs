@@ -213,8 +213,8 @@ impl RequestQueue {
         abandoned: &[(u64, u64)],
         view: &mut View,
     ) -> Result<(), Wait> {
-        let Some(stretches) = view.state.answers.not_on_record(host, settled, abandoned) else { return Ok(()) };
-        let length = over_len(stretches.len());
+        let Some(intervals) = view.state.answers.not_on_record(host, settled, abandoned) else { return Ok(()) };
+        let length = over_len(intervals.len());
         if view.is_crowded(length) {
             view.journal.hurry();
             return Err(Wait::Room);
@@ -224,8 +224,8 @@ impl RequestQueue {
         if !view.has_room(length, false, kept) {
             return Err(Wait::Room);
         }
-        view.state.answers.over(host, settled, &stretches);
-        view.journal.note(&Record::Over { host, settled, stretches });
+        view.state.answers.over(host, settled, &intervals);
+        view.journal.note(&Record::Over { host, settled, intervals });
         view.journal.then.has_changes = true;
         view.linger(!self.waiting.is_empty());
         Ok(())

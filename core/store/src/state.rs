@@ -7,7 +7,7 @@
 
 use crate::absent::Absent;
 use crate::block::{Attribution, CHUNK_BLOCKS, SLOT_BYTES, WHOLE_CHUNK, chunks};
-use crate::chunk_reservations::Claims;
+use crate::chunk_reservations::ChunkReservations;
 use crate::journal_format::request::{Executed, roots_len};
 use crate::journal_format::{Body, Decision, IntentRecord, ObjectRecord, Record, membership_len, retired_len};
 use crate::map::{ChunkMap, ENTRIES_PER_PAGE, Entry};
@@ -67,7 +67,7 @@ pub(crate) struct State {
     pub map: ChunkMap,
     pub dirty: BTreeMap<(ObjectId, u64), DirtyBlock>,
     pub transactions: Transactions,
-    pub claims: Claims,
+    pub chunk_reservations: ChunkReservations,
     /// The index of bytes and attributes of objects.
     pub object_index: ObjectIndex,
     /// The answers to requests for objects.
@@ -97,7 +97,7 @@ impl State {
             map: ChunkMap::new(geometry.map_pages),
             dirty: BTreeMap::new(),
             transactions: Transactions::default(),
-            claims: Claims::default(),
+            chunk_reservations: ChunkReservations::default(),
             object_index: ObjectIndex::new(index_settings(geometry, object_memory)),
             answers: Answers::default(),
             stamps_reserved: Clock(0),
@@ -341,7 +341,7 @@ impl State {
                 Body::Lost => self.make_dirty(intent, part.range, None),
             }
         }
-        self.unclaim(intent, released);
+        self.release(intent, released);
     }
 
     fn make_hole(&mut self, object: ObjectId, range: BlockRange, released: &mut Vec<u32>) {
@@ -393,13 +393,13 @@ impl State {
                 released.extend(first..first + (part.range.count / CHUNK_BLOCKS) as u32);
             }
         }
-        self.unclaim(intent, released);
+        self.release(intent, released);
     }
 
-    fn unclaim(&mut self, intent: &IntentRecord, released: &mut Vec<u32>) {
-        let State { claims, objects, map, .. } = self;
+    fn release(&mut self, intent: &IntentRecord, released: &mut Vec<u32>) {
+        let State { chunk_reservations, objects, map, .. } = self;
         let mapped = |chunk| objects.entry(intent.object, chunk).and_then(|index| map.get(index).slot);
-        claims.unclaim(intent, mapped, released);
+        chunk_reservations.release(intent, mapped, released);
     }
 
     /// All slots in use: slots of the map, slots reserved for chunks or written by undecided intents, slots of the object index, and bad
@@ -410,9 +410,9 @@ impl State {
         let mapped = mapped.filter_map(|index| self.map.get(index as usize).slot);
         // When the first of the intents that share a chunk has committed, the map names the reserved slot.
         let apart = |(object, chunk, slot)| (self.chunk(object, chunk).slot != Some(slot)).then_some(slot);
-        let claimed = self.claims.slots().filter_map(apart);
+        let reserved = self.chunk_reservations.slots().filter_map(apart);
         let held = self.transactions.intents().flat_map(|intent| intent.slots());
-        mapped.chain(claimed).chain(held).chain(self.object_index.slots()).chain(self.bad.iter().copied())
+        mapped.chain(reserved).chain(held).chain(self.object_index.slots()).chain(self.bad.iter().copied())
     }
 
     /// Bytes that a snapshot of the state takes in the journal. An upper bound, close to the exact number.

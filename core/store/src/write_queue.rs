@@ -138,7 +138,7 @@ impl WriteQueue {
         if !applied && view.state.is_stale(intent) {
             return Admission::Fails(Failure::Absent);
         }
-        if !view.state.claims.may_claim(intent) {
+        if !view.state.chunk_reservations.may_reserve(intent) {
             return Admission::Waits;
         }
         let needs = needs(intent, view);
@@ -210,7 +210,7 @@ impl WriteQueue {
     /// Admits a write: gives it its slots, and writes its whole chunks there.
     fn enter(&mut self, intent: &IntentRecord, applied: bool, in_slots: bool, view: &mut View) {
         let Entering { intent, writes, .. } = Entering::new(intent, in_slots, view);
-        view.state.claims.claim(&intent);
+        view.state.chunk_reservations.reserve(&intent);
         let queued = Queued { intent, applied };
         view.journal.promise(&queued);
         if writes.is_empty() {
@@ -346,7 +346,7 @@ fn needs(intent: &IntentRecord, view: &View) -> Needs {
                 needs.length -= CHUNK_BLOCKS * (BLOCK_BYTES as u64 + 4);
                 needs.length += 64;
             } else if slot.is_none() && homed.replace(chunk) != Some(chunk) {
-                needs.new += u32::from(view.state.claims.slot(intent.object, chunk).is_none());
+                needs.new += u32::from(view.state.chunk_reservations.slot(intent.object, chunk).is_none());
                 needs.length += 8;
             }
         }
@@ -439,8 +439,8 @@ impl Entering {
     fn find_home(&mut self, chunk: u32, view: &mut View) {
         let slot = view.state.chunk(self.intent.object, chunk).slot;
         if slot.is_none() && self.intent.homes.last().is_none_or(|home| home.chunk != chunk) {
-            let claimed = view.state.claims.slot(self.intent.object, chunk);
-            let slot = claimed.unwrap_or_else(|| view.slots.take());
+            let reserved = view.state.chunk_reservations.slot(self.intent.object, chunk);
+            let slot = reserved.unwrap_or_else(|| view.slots.take());
             self.intent.homes.push(Home { chunk, slot });
         }
     }

@@ -302,7 +302,7 @@ fn an_operation_ends_in_time_though_a_device_is_silent_and_its_pre_writes_are_gi
 }
 
 #[test]
-fn under_a_lock_server_devices_hear_nothing_before_the_lock_is_granted() {
+fn under_a_lock_server_devices_get_no_request_before_the_lock_is_granted() {
     let mut owner = Owner::new(Ordering::ServerLock);
     owner.write_block();
     assert!(owner.sent.is_empty());

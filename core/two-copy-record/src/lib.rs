@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_of_zeros_is_the_default_even_if_its_first_write_was_torn() {
+    fn a_disk_of_zeros_is_the_default_even_after_a_torn_first_write() {
         let mut disk = vec![0; Numbers::DISK_BYTES as usize];
         assert_eq!(read(&disk), Ok((0, numbers(&[]), true)));
         disk[SLOT..][..100].copy_from_slice(&encode(1, &numbers(&[1]))[..100]);

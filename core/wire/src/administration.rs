@@ -63,7 +63,7 @@ pub enum AdminError {
     #[error("the array has no such device")]
     NoSuchDevice,
     /// The other devices can't serve without it.
-    #[error("the array can't do without the device now: bring {} back first", list(others))]
+    #[error("the array can't serve without the device now: bring {} back first", list(others))]
     NeedsOthers {
         /// The devices that would have to be in.
         others: Vec<DeviceId>,

@@ -277,7 +277,7 @@ wire_enum!(LockReply {
 wire_enum!(MonitorCommand {
     1 => Renew { sent, silent, disk, bad_slots, failing, undecided, stamps },
     2 => Fence { ticket, below, except, also },
-    3 => CaughtUp { device, since },
+    3 => Resynchronised { device, since },
     4 => Healing { device, progress },
     5 => Administer { ticket, request },
 });
@@ -342,9 +342,9 @@ impl Wire for Request {
 }
 
 /// True if the intervals are not empty, ascending, and do not touch.
-fn are_in_order(stretches: &[(u64, u64)]) -> bool {
-    stretches.iter().all(|(first, behind)| first < behind)
-        && stretches.is_sorted_by(|(_, behind), (next, _)| behind < next)
+fn are_in_order(intervals: &[(u64, u64)]) -> bool {
+    intervals.iter().all(|(first, behind)| first < behind)
+        && intervals.is_sorted_by(|(_, behind), (next, _)| behind < next)
 }
 
 /// Refuses an inconsistent membership, so that no receiver need check it: each device is listed once, in ascending order, with a `since`

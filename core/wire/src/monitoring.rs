@@ -62,7 +62,7 @@ pub enum MonitorCommand {
         also: Vec<Generation>,
     },
     /// A returning device is resynchronised. Its recovery coordinator repeats this until the membership says so, too.
-    CaughtUp {
+    Resynchronised {
         device: DeviceId,
         /// The epoch in which the device returned.
         since: Epoch,

@@ -32,7 +32,7 @@ pub enum DeviceCondition {
         since: Option<Duration>,
     },
     /// It is back, and is resynchronised.
-    CatchingUp(Healing),
+    Resynchronising(Healing),
     /// Its disk is new, and it is being rebuilt.
     Rebuilding(Healing),
     /// It is out, and another disk will fill its slot.
@@ -111,7 +111,7 @@ impl DeviceCondition {
                 if report.blank || absent.is_some() {
                     DeviceCondition::Rebuilding(healing)
                 } else {
-                    DeviceCondition::CatchingUp(healing)
+                    DeviceCondition::Resynchronising(healing)
                 }
             }
         }
@@ -127,7 +127,7 @@ impl DeviceCondition {
             DeviceCondition::Leaving => "leaving",
             DeviceCondition::Unavailable => "unavailable",
             DeviceCondition::Out { .. } => "out",
-            DeviceCondition::CatchingUp(_) => "catching-up",
+            DeviceCondition::Resynchronising(_) => "resynchronising",
             DeviceCondition::Rebuilding(_) => "rebuilding",
             DeviceCondition::AwaitingDisk { .. } => "awaiting-disk",
             DeviceCondition::Refused(_) => "refused",
@@ -138,7 +138,7 @@ impl DeviceCondition {
     /// The progress of its resynchronisation, if it is returning.
     pub fn healing(&self) -> Option<&Healing> {
         match self {
-            DeviceCondition::CatchingUp(healing) | DeviceCondition::Rebuilding(healing) => Some(healing),
+            DeviceCondition::Resynchronising(healing) | DeviceCondition::Rebuilding(healing) => Some(healing),
             _ => None,
         }
     }
@@ -161,7 +161,7 @@ impl DeviceCondition {
                 let why = if *held { ", taken out by an operator" } else { "" };
                 format!("out{since}{why}")
             }
-            DeviceCondition::CatchingUp(healing) => format!("catching up: {}", healing.words()),
+            DeviceCondition::Resynchronising(healing) => format!("resynchronising: {}", healing.words()),
             DeviceCondition::Rebuilding(healing) => format!("rebuilding: {}", healing.words()),
             DeviceCondition::AwaitingDisk { disk, refused: None } => format!("out, awaiting disk {disk}"),
             DeviceCondition::AwaitingDisk { disk, refused: Some(why) } => {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_told_of_as_it_is() {
+    fn a_device_is_described_by_its_state() {
         let stands = |member_state| DeviceReport { member_state, ..DeviceReport::default() };
         assert_eq!(words(stands(In)), "healthy");
         assert_eq!(DeviceCondition::of(Some(&stands(In)), known(&DeviceHealth::NoLease, 0)), DeviceCondition::Silent);
@@ -290,8 +290,8 @@ mod tests {
         let returning =
             DeviceReport { member_state: Returning, recovery_coordinator: Some(3), ..DeviceReport::default() };
         let helped = DeviceReport { healing: Some(healing), ..returning.clone() };
-        assert_eq!(words(helped.clone()), "catching up: 75 %, 10 MiB to go, 10 s left");
-        assert_eq!(words(returning.clone()), "catching up: determining what is missing");
+        assert_eq!(words(helped.clone()), "resynchronising: 75 %, 10 MiB to go, 10 s left");
+        assert_eq!(words(returning.clone()), "resynchronising: determining what is missing");
         assert_eq!(words(DeviceReport { blank: true, ..returning.clone() }), "rebuilding: determining what is missing");
         // The device's own report of absent blocks takes precedence.
         let serving = DeviceHealth::Serving;
@@ -303,7 +303,7 @@ mod tests {
         };
         assert_eq!(DeviceCondition::of(Some(&helped), paused).words(), "rebuilding: 75 %, 250 MiB to go, paused");
         let alone = DeviceReport { recovery_coordinator: None, ..helped };
-        assert_eq!(words(alone), "catching up: 75 %, 10 MiB to go, no host coordinates it");
+        assert_eq!(words(alone), "resynchronising: 75 %, 10 MiB to go, no host coordinates it");
         let nearly = Healing { done: 999, left: Some(1), lost: 2, ..Healing::default() };
         assert_eq!(nearly.words(), "99 %, 1 B to go, 2 blocks are lost");
         assert_eq!(Healing { left: Some(0), ..Healing::default() }.percent(), Some(100));

@@ -121,7 +121,7 @@ fn begin(look: &ArraySnapshot, only: Option<DeviceId>) -> Result<BTreeMap<Device
     let mut idle = Vec::new();
     for (id, condition) in look.lacking().filter(|(id, _)| only.is_none_or(|only| only == *id)) {
         match condition {
-            DeviceCondition::CatchingUp(_)
+            DeviceCondition::Resynchronising(_)
             | DeviceCondition::Rebuilding(_)
             | DeviceCondition::AwaitingDisk { .. }
             | DeviceCondition::Leaving => {
@@ -146,7 +146,7 @@ fn begin(look: &ArraySnapshot, only: Option<DeviceId>) -> Result<BTreeMap<Device
 impl FollowedDevice {
     fn new(condition: DeviceCondition) -> FollowedDevice {
         FollowedDevice {
-            rebuild: !matches!(condition, DeviceCondition::CatchingUp(_)),
+            rebuild: !matches!(condition, DeviceCondition::Resynchronising(_)),
             condition,
             begun: Instant::now(),
             first: None,

@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_block_lies_is_told() {
+    fn the_place_of_a_block_is_reported() {
         let volume = |scheme: &str, devices: u16| VolumeDescription {
             layout: Layout::new(scheme.parse().unwrap(), devices.into(), 16).unwrap(),
             devices: (10..10 + devices).map(DeviceId).collect(),

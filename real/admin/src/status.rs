@@ -383,7 +383,9 @@ fn volume_words(look: &ArraySnapshot, volume: &VolumeEntry) -> String {
     let mut words = match look.volume_health(volume).filter(|_| ready) {
         Some(VolumeHealth::Degraded(devices)) => {
             let how = |device: &DeviceId| match look.condition(*device) {
-                DeviceCondition::CatchingUp(healing) => format!("{device} is catching up ({})", healing.words()),
+                DeviceCondition::Resynchronising(healing) => {
+                    format!("{device} is resynchronising ({})", healing.words())
+                }
                 DeviceCondition::Rebuilding(healing) => format!("{device} is being rebuilt ({})", healing.words()),
                 _ => format!("without {device}"),
             };

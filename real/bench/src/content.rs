@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_block() {
+    fn every_inconsistency_is_reported_with_its_block() {
         let content = Content::new(8 * BLOCK, 1);
         let old = written(&content, 0, 4 * BLOCK);
         let new = written(&content, 0, 4 * BLOCK);

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_is_measured() {
+    fn reported_values_are_measured() {
         for (name, _) in COLUMNS.iter().chain(&COMPARED) {
             assert!(METRICS[metric(name)].name == *name);
         }

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_is_zero_no_ratio_is_told() {
+    fn a_base_of_zero_gives_no_ratio() {
         let found = series(&[(0.0, 1.0), (1.0, 1.0)]).compare(0).unwrap();
         assert_eq!((found.ratio, found.interval, found.b), (None, None, 1.0));
         assert!(series(&[(1.0, 1.0)]).compare(1).is_none(), "an unknown metric is not compared");

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_procedure_hears_of_what_it_can_deal_with() {
+    fn a_procedure_gets_the_failures_that_it_can_handle() {
         let failures = [ObjectFailure::NoSuchObject, ObjectFailure::Overflow, ObjectFailure::NotANumber { length: 3 }];
         for failure in failures {
             assert_eq!(

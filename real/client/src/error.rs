@@ -16,44 +16,44 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum Error {
     /// The object was never created, or it was removed.
-    #[error("there is no object of that number")]
+    #[error("{}", ObjectFailure::NoSuchObject)]
     NoSuchObject,
     /// The object to be created exists already.
-    #[error("there is an object of that number already")]
+    #[error("{}", ObjectFailure::ObjectExists)]
     ObjectExists,
     /// Only the device chooses numbers this high.
     #[error("{}", ObjectFailure::NumberTooHigh)]
     NumberTooHigh,
     /// A fetch-and-add found an attribute that is not a number of eight bytes.
-    #[error("the attribute has {length} bytes, and is not a number of 8 bytes")]
+    #[error("{}", ObjectFailure::NotANumber { length: *length })]
     NotANumber {
         /// The length of the attribute's value in bytes.
         length: u32,
     },
     /// The sum of a fetch-and-add does not fit into a signed number of 64 bits.
-    #[error("the sum does not fit into a signed number of 64 bits")]
+    #[error("{}", ObjectFailure::Overflow)]
     Overflow,
     /// The value to be set is longer than an attribute's value may be.
-    #[error("a value can have 65536 bytes at most, this one has {length}")]
+    #[error("{}", ObjectFailure::ValueTooLong { length: *length })]
     ValueTooLong {
         /// The length of the value in bytes.
         length: u32,
     },
     /// The page is reserved for the device, and its attributes cannot be set.
-    #[error("page {page:#x} belongs to the device: pages below 0xf0000000 are yours")]
+    #[error("{}", ObjectFailure::ReservedPage { page: *page })]
     ReservedPage {
         /// The page.
         page: u32,
     },
     /// A write, append or truncate would make the object longer than objects may be.
-    #[error("the object would become too long")]
+    #[error("{}", ObjectFailure::TooLong)]
     TooLong,
     /// A truncate in a [`Request`](crate::Request) would cut off more than 4 MiB of data; [`Object::truncate`](crate::Object::truncate)
     /// does that in steps.
-    #[error("a truncate cuts off 4 MiB of data at most: do it in steps")]
+    #[error("{}", ObjectFailure::CutsTooMuch)]
     CutsTooMuch,
     /// The device has no free space. Removing objects still works.
-    #[error("the device is full")]
+    #[error("{}", ObjectFailure::NoSpace)]
     NoSpace,
     /// The content that the array had there is damaged.
     #[error("the content that the array has there is damaged")]
@@ -62,7 +62,7 @@ pub enum Error {
     #[error("too many operations are in progress: try again later")]
     Busy,
     /// The request or its answer has too many commands, attributes or bytes, or its commands cannot be combined.
-    #[error("malformed request: it exceeds a limit, or combines commands that cannot be combined")]
+    #[error("{}", ObjectFailure::Malformed)]
     Malformed,
     /// A request to an attribute volume names attributes that are not stored together.
     #[error("{}", ObjectFailure::NotTogether)]

@@ -36,7 +36,7 @@ mod tests {
     use super::wait;
 
     #[test]
-    fn whoever_waits_is_woken_from_another_thread() {
+    fn a_waiter_is_woken_from_another_thread() {
         let (tell, told) = tokio::sync::oneshot::channel();
         let teller = std::thread::spawn(move || tell.send(7));
         assert_eq!(wait(told), Ok(7));

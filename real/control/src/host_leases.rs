@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn leases_are_renewed_while_somebody_holds_the_folder_s_lock() {
+    fn leases_are_renewed_while_another_process_holds_the_folder_s_lock() {
         let scratch = Scratch::new("suspended");
         let folder = scratch.array();
         let generation = folder.take_generation("test", &at(10)).unwrap();
@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn who_decides_lives_unless_its_own_lease_was_taken_away() {
+    fn a_host_that_expires_others_keeps_its_lease_unless_it_was_expired_itself() {
         let scratch = Scratch::new("judge");
         let folder = scratch.array();
         let (judge, other) =

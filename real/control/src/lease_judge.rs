@@ -59,12 +59,12 @@ mod tests {
     }
 
     #[test]
-    fn who_looks_all_the_time_grants_the_lease_and_no_more() {
+    fn constant_observation_grants_the_lease_and_no_more() {
         assert_eq!(look(&mut LeaseJudge::new(HEARTBEAT), 0, 300_000), LENGTH);
     }
 
     #[test]
-    fn the_time_that_the_judge_stood_still_is_granted_to_everybody_for_one_lease() {
+    fn after_a_suspended_observer_every_host_gets_one_more_lease() {
         let mut judge = LeaseJudge::new(HEARTBEAT);
         look(&mut judge, 0, 10_000);
         // A host that renewed its lease just before is silent for 64 s now.

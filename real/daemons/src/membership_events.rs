@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_goes_and_comes_back_is_told_of() {
+    fn a_device_that_goes_out_and_returns_makes_events() {
         use EventKind::*;
         let went = kinds(vec![stands(In, 1), stands(In, 1), stands(Out, 2), stands(Returning, 3), stands(In, 3)]);
         assert_eq!(went, [DeviceOut, DeviceReturning, DeviceIn]);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_pace_is_told() {
+    fn a_change_of_throttle_makes_an_event() {
         let mut membership_events = MembershipEvents::after(Some(report(stands(In, 1))));
         let mut next = report(stands(In, 1));
         next.throttle = ThrottleReport { bytes_per_second: 1 << 20, share: 100, paused: true };

@@ -78,7 +78,7 @@ fn the_greeting_offers_fixed_newstyle_without_zeroes() {
 }
 
 #[test]
-fn go_tells_size_flags_and_what_was_asked_for_and_begins() {
+fn go_answers_with_size_flags_and_the_requested_information_and_begins() {
     let options = [
         option(8, b""),
         option(10, &contexts("first", &["base:allocation"])),
@@ -285,7 +285,7 @@ proptest! {
     }
 
     #[test]
-    fn runs_are_told_as_they_are(
+    fn runs_are_reported_as_they_are(
         runs in prop::collection::vec((0..10_000u64, any::<bool>()), 0..20),
         length in 1..40_000u64,
         only_first in any::<bool>(),

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_thing_is_told_once_and_rot_not_too_often() {
+    fn each_corruption_is_reported_once_and_at_a_limited_rate() {
         let counts = |damaged: u64, repaired: u64| -> Metrics {
             [("damaged".to_string(), damaged), ("corruption_repaired".to_string(), repaired)].into_iter().collect()
         };

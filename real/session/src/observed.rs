@@ -241,7 +241,7 @@ mod tests {
     use braid_wire::Ordering;
 
     #[test]
-    fn what_is_asked_of_a_volume_on_hold_begins_when_the_host_is_told_anew_how_it_is() {
+    fn requests_of_a_volume_on_hold_begin_when_its_description_is_renewed() {
         let volume = |id: u64, ordering: Ordering| VolumeDescription {
             id: VolumeId(id),
             bytes: 1 << 20,

@@ -174,7 +174,7 @@ async fn what_a_device_can_not_accept_ends_that_connection_and_no_other() {
 }
 
 #[tokio::test]
-async fn half_a_frame_and_silence_hold_up_nobody() {
+async fn half_a_frame_and_silence_block_no_other_connection() {
     let folder = Folder::new("half");
     let (address, device) =
         start_device(0, &folder.file("disk", MIB), &Address::loopback(0), EngineChoice::Automatic).await;

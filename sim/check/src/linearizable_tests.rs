@@ -128,7 +128,7 @@ fn number(value: i64) -> Bytes {
 }
 
 #[test]
-fn a_stale_read_is_found_and_told_with_what_it_should_have_seen() {
+fn a_stale_read_is_found_and_reported_with_the_expected_content() {
     let mut story = Story::begin();
     for _ in 0..20 {
         story.does("a", set(1, "old"));
@@ -324,7 +324,7 @@ fn objects_that_come_and_go_are_one_world_with_the_numbers_of_new_ones() {
 }
 
 #[test]
-fn attributes_and_bytes_of_an_object_that_stays_are_apart_until_somebody_joins_them() {
+fn attributes_and_bytes_of_a_lasting_object_are_independent_until_a_request_joins_them() {
     let mut story = Story::begin();
     story.does("a", set(1, "x"));
     story.does("a", set(2, "x"));

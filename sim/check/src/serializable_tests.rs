@@ -111,7 +111,7 @@ fn an_abandoned_write_may_be_seen_before_anything_else_is_asked() {
 }
 
 #[test]
-fn a_lost_write_is_found_and_told_in_three_lines() {
+fn a_lost_write_is_found_and_reported_in_three_lines() {
     let mut story = Story::default();
     for tag in 1..40 {
         story.write("a", 10, 20, tag);

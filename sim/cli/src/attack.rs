@@ -152,7 +152,7 @@ pub fn report_json(report: &Report) -> Value {
         "messages": {"sent": network.sent, "lost": network.lost, "cut": network.cut, "doubled": network.doubled,
                      "damaged": network.damaged, "late": network.delayed, "overtaken": network.reordered},
         "disks": {"crashes": disks.crashes, "lost": disks.lost, "torn": disks.torn, "kept": disks.kept,
-                  "corrupt": disks.rotten, "unreadable": disks.unreadable, "astray": disks.misdirected,
+                  "corrupt": disks.rotten, "unreadable": disks.unreadable, "misdirected": disks.misdirected,
                   "refused": disks.refused, "failed": disks.failed},
         "hosts": list(report.hosts.list()), "lock_servers": list(report.lock_servers.list()), "stores": report.stores,
         "ignored": ignored, "search_steps": report.search_steps, "unjudged": report.unjudged,

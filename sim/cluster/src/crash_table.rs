@@ -154,7 +154,7 @@ raid5:2+1 on 3 devices in units of 1 block (device-lock, timestamp):
     }
 
     #[test]
-    fn tasks_end_in_any_order_and_are_told_in_theirs() {
+    fn tasks_end_in_any_order_and_are_reported_in_theirs() {
         assert_eq!(in_parallel(50, NonZero::new(4), |number| number * 2), (0..50).map(|n| n * 2).collect::<Vec<_>>());
         assert!(in_parallel(0, None, |number| number).is_empty());
     }

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_said_to_be_in_while_the_monitor_reads_who_is() {
+    fn no_device_is_reported_in_while_the_monitor_reads_its_record() {
         let mut cluster = Cluster::calm("raid5:2+1", 3, 1, 2);
         let until = cluster.world.now().after(Duration::from_secs(60));
         while !cluster.are_all_in_who_live() && cluster.world.now() < until {

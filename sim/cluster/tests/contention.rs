@@ -52,30 +52,30 @@ fn nobody_starves(ordering: Ordering, acquisition: Acquisition, most: Duration) 
 }
 
 #[test]
-fn nobody_starves_by_timestamps() {
+fn timestamps_starve_no_transaction() {
     nobody_starves(Ordering::Timestamp, Acquisition::Ordered, Duration::from_millis(500));
 }
 
 #[test]
-fn nobody_starves_by_device_locks_though_there_are_deadlocks() {
+fn device_locks_starve_no_transaction_though_there_are_deadlocks() {
     let sum = nobody_starves(Ordering::DeviceLock, Acquisition::Ordered, Duration::from_secs(2));
     assert!(sum.hosts.restarts > 100, "{sum}");
 }
 
 #[test]
-fn nobody_starves_by_locks_of_two_servers_in_order_and_there_are_no_deadlocks() {
+fn locks_of_two_servers_in_order_starve_no_transaction_and_make_no_deadlock() {
     let sum = nobody_starves(Ordering::ServerLock, Acquisition::Ordered, Duration::from_millis(200));
     assert_eq!((sum.hosts.restarts, sum.hosts.retries), (0, 0), "{sum}");
 }
 
 #[test]
-fn nobody_starves_by_locks_of_two_servers_at_once_though_there_are_deadlocks() {
+fn locks_of_two_servers_at_once_starve_no_transaction_though_there_are_deadlocks() {
     let sum = nobody_starves(Ordering::ServerLock, Acquisition::Timeout, Duration::from_secs(1));
     assert!(sum.hosts.restarts > 5, "{sum}");
 }
 
 #[test]
-fn nobody_starves_by_kept_locks_and_there_are_no_deadlocks() {
+fn cached_locks_starve_no_transaction_and_make_no_deadlock() {
     let sum = nobody_starves(Ordering::CallbackLock, Acquisition::Ordered, Duration::from_millis(200));
     assert_eq!((sum.hosts.restarts, sum.hosts.retries), (0, 0), "{sum}");
     assert!(sum.hosts.lock_hits > 50 && sum.hosts.revocations > 500, "{sum}");

@@ -20,7 +20,7 @@ fn swarm(seed: u64, runs: u64) -> Report {
 }
 
 #[test]
-fn eight_hundred_storms_leave_everything_right() {
+fn eight_hundred_swarm_runs_leave_everything_right() {
     let sum = swarm(0, 800);
     println!("{sum}");
     // A run in which no faults happen would prove nothing.
@@ -93,7 +93,7 @@ fn writes_that_take_effect_on_arrival_leave_parity_right() {
 }
 
 #[test]
-fn volumes_move_through_storms() {
+fn volumes_move_through_swarm_runs() {
     let choices = Choices { also: vec![FaultKind::Migrate], atomicity: Some(Atomicity::Implied), ..Choices::default() };
     let attack = Attack { seed: 0, runs: Some(60), until: None, choices, threads: None, keep_going: false };
     let outcome = attack.run(|_, _| ());
@@ -119,7 +119,7 @@ fn volumes_on_the_same_devices_keep_apart() {
 }
 
 #[test]
-fn requests_to_mirrors_happen_once_or_not_at_all() {
+fn requests_to_attribute_volumes_happen_once_or_not_at_all() {
     let choices =
         Choices { also: vec![FaultKind::AttributeVolumes], atomicity: Some(Atomicity::Implied), ..Choices::default() };
     let attack = Attack { seed: 0, runs: Some(80), until: None, choices, threads: None, keep_going: false };

@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_keeps_nothing_or_everything_where_it_is_told_to() {
+    fn a_disk_keeps_nothing_or_everything_as_configured() {
         for (keeps, byte) in [(Keeps::Nothing, 0), (Keeps::Everything, 1)] {
             for seed in 0..8 {
                 let mut disk = disk(seed);

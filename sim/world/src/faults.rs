@@ -556,7 +556,7 @@ mod tests {
     }
 
     #[test]
-    fn dice_keep_to_the_budget() {
+    fn random_faults_keep_to_the_budget() {
         for seed in 0..200 {
             let kinds = [FaultKind::Corruption, FaultKind::Cut].into();
             let drawn = FaultOptions::draw(&mut Rng::new(seed), &Budget { kinds, ..budget() });

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_tells_orders_apart() {
+    fn the_digest_distinguishes_orders() {
         let (mut one, mut other) = (Trace::default(), Trace::default());
         for (a, b) in [(1, 2), (2, 1)] {
             one.event(Time(0), None, &[a], format_args!(""));

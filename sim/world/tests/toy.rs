@@ -247,7 +247,7 @@ fn a_slow_node_takes_its_time_for_each_input() {
 }
 
 #[test]
-fn whoever_waits_by_a_clock_that_runs_slow_waits_longer() {
+fn a_timer_on_a_slow_clock_fires_later() {
     let waited = |ppm: i64| {
         let mut world = world(1, NetworkOptions::clean());
         world.crash(DEVICE);

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_and_prose_are_told_apart() {
+    fn code_and_prose_are_distinguished() {
         let source = "let a = \"it's \\\" b\"; // c 'd\nfn e<'f>() { 'g' != '\\'' && r#\"h \" i\"# }";
         let prose: Vec<_> = parts(source)
             .into_iter()

@@ -367,19 +367,19 @@ impl Scheduler {
 /// True if the intent writes blocks that were pre-written, with the same stamp. It need not write all of them: a host
 /// that derives the new content from the old one announces more blocks than it changes.
 fn is_as_prewritten(transaction: &Transaction, intent: &Intent) -> bool {
-    let mut claimed: Vec<BlockRange> = Vec::new();
+    let mut prewritten: Vec<BlockRange> = Vec::new();
     for range in &transaction.ranges {
-        match claimed.last_mut() {
+        match prewritten.last_mut() {
             Some(last) if last.end() == range.start => last.count += range.count,
-            _ => claimed.push(*range),
+            _ => prewritten.push(*range),
         }
     }
     let written: Vec<BlockRange> = intent.pieces.iter().map(|piece| piece.range).collect();
-    let is_claimed = |range: &BlockRange| {
-        let held = claimed.get(claimed.partition_point(|held| held.end() < range.end()));
+    let is_prewritten = |range: &BlockRange| {
+        let held = prewritten.get(prewritten.partition_point(|held| held.end() < range.end()));
         !range.is_empty() && held.is_some_and(|held| held.contains(*range))
     };
-    let within = !written.is_empty() && written.iter().all(is_claimed) && are_disjoint(&written);
+    let within = !written.is_empty() && written.iter().all(is_prewritten) && are_disjoint(&written);
     let same_place = transaction.object == intent.object && transaction.stamp == intent.stamp;
     same_place && within && has_content(&intent.pieces) && !intent.participants.is_empty()
 }

@@ -177,7 +177,7 @@ fn a_request_waits_until_its_stamp_is_reserved() {
 }
 
 #[test]
-fn a_prewrite_below_a_read_is_refused_and_told_what_it_has_to_be_above() {
+fn a_prewrite_below_a_read_is_refused_with_the_stamp_to_exceed() {
     let mut bench = Bench::new();
     let (early, late) = (bench.stamp(SECOND_HOST, 1), bench.stamp(FIRST, 2));
     bench.say(read(2, late));
@@ -205,7 +205,7 @@ fn a_write_waits_for_a_lower_one_and_goes_on_when_that_is_committed() {
 }
 
 #[test]
-fn who_resolves_a_prewrite_is_promised_that_no_write_of_it_is_taken() {
+fn a_resolved_prewrite_gets_an_abort_promise_against_its_write() {
     let mut bench = Bench::new();
     let stamp = bench.stamp(FIRST, 1);
     bench.say(prewrite(STAMPED, 2, stamp, BLOCK));

@@ -56,7 +56,7 @@ fn a_promise_never_to_prepare_is_kept() {
 }
 
 #[test]
-fn a_promise_for_a_stamp_of_next_year_would_keep_everybody_away_and_is_not_made() {
+fn an_abort_promise_for_a_stamp_of_next_year_is_not_made() {
     let mut bench = Bench::new();
     let year = 365 * 86_400 * 1_000_000;
     let writer = actor(&bench, A, 1, year);

@@ -45,7 +45,7 @@ fn readers_share_and_a_writer_waits_for_the_last_of_them() {
 }
 
 #[test]
-fn nobody_overtakes_one_who_waits_for_the_same_blocks() {
+fn no_request_overtakes_one_that_waits_for_the_same_blocks() {
     let mut bench = Bench::new();
     let (reader, writer, late) = (locker(&bench, A, 1, 0), locker(&bench, B, 1, 1), locker(&bench, C, 1, 2));
     bench.say(A, reader.read(BLOCK));
@@ -138,7 +138,7 @@ fn the_locks_of_a_silent_host_are_given_to_others_and_it_can_do_nothing_with_the
 }
 
 #[test]
-fn after_a_restart_intents_hold_their_locks_and_nobody_else_does() {
+fn after_a_restart_only_intents_hold_their_locks() {
     let mut bench = Bench::new();
     let (writer, reader) = (locker(&bench, A, 1, 0), locker(&bench, B, 1, 1));
     bench.say(A, writer.prewrite(BLOCK));
@@ -224,7 +224,7 @@ fn what_was_promised_never_to_be_written_is_not_written_under_a_servers_lock_eit
 }
 
 #[test]
-fn an_object_is_ordered_otherwise_only_while_nobody_uses_it() {
+fn the_ordering_of_an_object_changes_only_while_it_is_unused() {
     let mut bench = Bench::new();
     let holder = locker(&bench, A, 1, 0);
     bench.say(A, holder.read(BLOCK));

@@ -137,7 +137,7 @@ fn a_lease_is_as_long_as_the_monitor_says_and_is_renewed_in_time() {
 }
 
 #[test]
-fn without_a_lease_nobody_is_served_and_nothing_is_changed() {
+fn without_a_lease_no_request_is_served_and_nothing_is_changed() {
     let mut bench = Bench::with_monitor();
     let writer = Actor::new(A, 1, bench.stamp(A, 0));
     prepare(&mut bench, writer, 7);
@@ -165,7 +165,7 @@ fn without_a_lease_nobody_is_served_and_nothing_is_changed() {
 }
 
 #[test]
-fn whoever_looks_is_answered_lease_or_not() {
+fn inspections_are_answered_with_or_without_a_lease() {
     let mut bench = Bench::with_monitor();
     bench.pass(LEASE * 2);
     for (ticket, epoch) in [(1, EPOCH), (2, Epoch(77))] {
@@ -178,7 +178,7 @@ fn whoever_looks_is_answered_lease_or_not() {
 }
 
 #[test]
-fn a_new_device_asks_who_is_in_and_serves_nobody_before_it_knows() {
+fn a_new_device_serves_no_request_before_it_knows_the_membership() {
     let mut bench = Bench::started(true);
     let actor = Actor::new(A, 1, bench.stamp(A, 0));
     assert_eq!(bench.epoch_told(), Some(Epoch(0)));
@@ -227,7 +227,7 @@ fn says_it_is_of_no_use(bench: &Bench) -> bool {
 }
 
 #[test]
-fn one_that_hears_nothing_of_the_monitor_says_so_and_when_it_does_at_once() {
+fn a_device_that_hears_nothing_from_the_monitor_reports_itself_unusable_until_it_does() {
     let mut bench = Bench::with_monitor();
     bench.pass_with_lease(Duration::from_secs(10));
     assert!(!says_it_is_of_no_use(&bench));
@@ -251,7 +251,7 @@ fn one_that_hears_nothing_of_the_monitor_says_so_and_when_it_does_at_once() {
 }
 
 #[test]
-fn it_lives_by_an_epoch_when_that_is_durable_and_serves_nobody_meanwhile() {
+fn a_new_epoch_takes_effect_once_it_is_durable_and_nothing_is_served_meanwhile() {
     let mut bench = Bench::with_monitor();
     let reader = Actor::new(A, 1, bench.stamp(A, 0));
     bench.stalled = true;
@@ -279,7 +279,7 @@ fn it_lives_by_an_epoch_when_that_is_durable_and_serves_nobody_meanwhile() {
 }
 
 #[test]
-fn an_epoch_that_was_not_durable_when_power_failed_is_heard_of_again() {
+fn an_epoch_that_was_not_durable_when_power_failed_is_received_again() {
     let mut bench = Bench::with_monitor();
     bench.stalled = true;
     let membership = next(&bench, |membership| stands(membership, 3, MemberState::Out));
@@ -291,7 +291,7 @@ fn an_epoch_that_was_not_durable_when_power_failed_is_heard_of_again() {
 }
 
 #[test]
-fn news_of_an_earlier_epoch_or_the_same_is_no_news() {
+fn a_membership_of_an_earlier_epoch_or_the_same_is_ignored() {
     let mut bench = Bench::with_monitor();
     let first = bench.device.membership().expect("a membership is adopted").clone();
     let second = next(&bench, |membership| stands(membership, 3, MemberState::Out));
@@ -372,7 +372,7 @@ fn intents_stay_through_an_epoch_in_which_the_device_stays() {
 }
 
 #[test]
-fn a_host_that_is_kept_out_is_refused_now_and_after_a_restart_and_holds_up_nobody() {
+fn a_fenced_host_is_refused_now_and_after_a_restart_and_blocks_no_request() {
     let mut bench = Bench::with_monitor();
     let one = Actor::new(A, 1, bench.stamp(A, 0));
     bench.say(A, one.prewrite(RANGE));
@@ -431,7 +431,7 @@ fn a_returning_device_is_written_and_not_read_until_it_is_in() {
 }
 
 #[test]
-fn a_device_that_is_out_serves_nobody_whatever_lease_it_has() {
+fn a_device_that_is_out_serves_no_request_whatever_lease_it_has() {
     let mut bench = Bench::with_monitor();
     let out = next(&bench, |membership| stands(membership, 0, MemberState::Out));
     bench.tell(Some(out));
@@ -442,7 +442,7 @@ fn a_device_that_is_out_serves_nobody_whatever_lease_it_has() {
 }
 
 #[test]
-fn after_an_absence_what_was_undecided_is_gone_but_for_what_nobody_else_could_decide() {
+fn after_an_absence_only_transactions_without_other_participants_are_left_undecided() {
     let mut bench = Bench::with_monitor();
     let task = Task::CreateObject {
         object: PLAIN,

@@ -69,7 +69,7 @@ fn one_host_leaves_others_room_to_wait() {
 }
 
 #[test]
-fn those_who_wait_hold_no_more_than_they_may() {
+fn waiting_requests_keep_within_their_limit() {
     let mut bench = with_object();
     let frame = Bytes::from(vec![1; limits::ATTRIBUTE_BYTES_MAX + 1]);
     let value = frame.slice(1..);
@@ -100,7 +100,7 @@ fn those_who_wait_hold_no_more_than_they_may() {
 }
 
 #[test]
-fn what_changes_nothing_wakes_nobody() {
+fn a_request_that_changes_nothing_wakes_no_waiter() {
     let mut bench = with_object();
     bench.say(A, set(2, &Bytes::from_static(b"x")));
     bench.hear(A);

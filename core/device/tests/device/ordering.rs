@@ -38,7 +38,7 @@ fn a_committed_write_is_read_and_an_unwritten_block_is_a_hole() {
 }
 
 #[test]
-fn a_read_below_the_last_write_is_refused_and_told_above_what_to_try() {
+fn a_read_below_the_last_write_is_refused_with_the_stamp_to_exceed() {
     let mut bench = Bench::new();
     let (late, writer) = (actor(&bench, B, 1, 0), actor(&bench, A, 1, 10));
     prepare(&mut bench, writer, 7);
@@ -118,7 +118,7 @@ fn a_write_waits_for_lower_prewrites_and_they_take_effect_in_order() {
 }
 
 #[test]
-fn those_who_wait_are_served_in_the_order_of_their_stamps() {
+fn waiting_requests_are_served_in_the_order_of_their_stamps() {
     let mut bench = Bench::new();
     let writer = actor(&bench, A, 1, 0);
     bench.say(A, writer.prewrite(BLOCK));
@@ -160,7 +160,7 @@ fn repeated_requests_are_answered_as_the_first_time() {
 }
 
 #[test]
-fn an_old_copy_of_a_request_that_was_granted_costs_nobody_his_prewrite() {
+fn an_old_copy_of_a_granted_request_costs_no_prewrite() {
     let mut bench = Bench::new();
     let (other, near) = (actor(&bench, B, 1, 10), BlockRange { start: BLOCK.start + 1, count: 1 });
     let writer = actor(&bench, A, 1, 0);
@@ -289,7 +289,7 @@ fn a_clock_that_goes_on_catches_up_with_the_limit() {
 }
 
 #[test]
-fn a_clock_of_the_year_2500_lets_nobody_through() {
+fn a_device_with_a_clock_of_the_year_2500_accepts_no_stamp() {
     let mut bench = Bench::new();
     let right = bench.now.clock;
     bench.now.clock = Clock(16_725_225_600_000_000_000);
@@ -357,7 +357,7 @@ fn a_part_of_what_was_prewritten_may_be_written_and_the_rest_stays_as_it_was() {
 }
 
 #[test]
-fn a_write_of_a_part_waits_for_whoever_is_before_it_anywhere_in_what_was_prewritten() {
+fn a_write_of_a_part_waits_for_earlier_requests_anywhere_in_its_prewritten_range() {
     let mut bench = Bench::new();
     let (lower, part) = (actor(&bench, A, 1, 0), actor(&bench, B, 1, 10));
     bench.say(A, lower.prewrite(BlockRange::new(7, 1)));
@@ -444,7 +444,7 @@ fn without_ordering_a_write_takes_effect_at_once() {
 }
 
 #[test]
-fn allocation_is_told_without_data() {
+fn allocation_is_reported_without_data() {
     let mut bench = Bench::new();
     let writer = actor(&bench, A, 1, 0);
     prepare(&mut bench, writer, 7);

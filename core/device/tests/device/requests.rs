@@ -95,7 +95,7 @@ fn what_was_given_up_does_nothing_though_it_comes_to_a_device_that_knows_its_hos
 }
 
 #[test]
-fn who_waits_for_a_change_is_served_though_the_mark_has_passed_it() {
+fn a_wait_for_a_change_is_served_though_the_mark_has_passed_it() {
     let mut bench = bench();
     bench.settle(A, 9);
     let patience = 1000;

@@ -278,7 +278,7 @@ fn a_full_table_of_hosts_forgets_those_that_are_silent_and_of_which_it_keeps_not
 }
 
 #[test]
-fn hosts_of_which_something_is_recovered_turn_nobody_away() {
+fn hosts_with_recovered_state_leave_room_for_others() {
     let mut bench = Bench::new();
     bench.check_every_step = false;
     let hosts = limits::HOSTS_MAX as u32 + 10;

@@ -111,7 +111,7 @@ fn what_was_written_outlives_a_restart_and_what_is_over_is_not_suspect() {
 }
 
 #[test]
-fn a_host_says_that_it_is_torn_or_that_nothing_was_written() {
+fn a_host_reports_whether_the_write_was_interrupted_or_nothing_was_written() {
     let mut bench = Bench::new();
     for (sequence, outcome, suspects) in [(1, Outcome::Interrupted, 1), (2, Outcome::Abort, 1)] {
         let actor = actor(&bench, A, sequence, sequence as i64);
@@ -141,7 +141,7 @@ fn device_locks_that_are_lost_leave_suspects_too() {
 }
 
 #[test]
-fn linkage_is_told_without_data() {
+fn linkage_is_reported_without_data() {
     let mut bench = Bench::new();
     let writer = actor(&bench, A, 1, 0);
     write(&mut bench, writer, OTHER, 7);

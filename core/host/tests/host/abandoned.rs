@@ -114,7 +114,7 @@ fn what_touches_the_same_blocks_begins_behind_it_and_all_else_at_once() {
 }
 
 #[test]
-fn nobody_waits_longer_for_it_than_a_request_may_take() {
+fn no_operation_waits_for_it_longer_than_a_request_may_take() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     let write = stage.write_block(0, 1);
     let commands = stage.commands();
@@ -129,7 +129,7 @@ fn nobody_waits_longer_for_it_than_a_request_may_take() {
 }
 
 #[test]
-fn one_that_wrote_on_arrival_and_is_cut_short_is_mended_and_not_written_again() {
+fn an_interrupted_write_that_took_effect_on_arrival_is_resynchronised_and_not_repeated() {
     let mut stage = Stage::promising(Atomicity::Consistent, Ordering::Timestamp);
     let write = stage.write_block(0, 1);
     let commands = stage.commands();

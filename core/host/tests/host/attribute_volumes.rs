@@ -261,7 +261,7 @@ fn a_late_request_is_worked_out_anew_by_what_is_there_then() {
 }
 
 #[test]
-fn what_a_mirror_does_not_take_is_refused_without_a_message() {
+fn an_attribute_volume_refuses_invalid_requests_without_a_message() {
     let mut stage = attribute_volume();
     let other = ObjectCommand { object: ObjectId(4), ..command(Action::Nothing) };
     let both = ObjectRequest {
@@ -356,7 +356,7 @@ fn one_that_is_found_committed_after_a_device_was_lost_has_the_results_that_were
 }
 
 #[test]
-fn one_of_which_nobody_is_left_to_tell_is_not_done_again() {
+fn one_whose_outcome_no_device_knows_is_not_repeated() {
     let (mut stage, mut devices) = (attribute_volume(), Devices::default());
     let op = ask(&mut stage, add());
     let first = stage.commands();
@@ -374,7 +374,7 @@ fn one_of_which_nobody_is_left_to_tell_is_not_done_again() {
 }
 
 #[test]
-fn one_that_a_device_has_no_room_for_is_said_to_have_failed_when_it_is_known_that_nobody_finds_it_done() {
+fn one_without_space_fails_once_it_is_known_to_have_had_no_effect() {
     let failed = |votes: [Vote; 2]| {
         let (mut stage, mut devices) = (attribute_volume(), Devices::default());
         let op = ask(&mut stage, add());

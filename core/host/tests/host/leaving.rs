@@ -80,7 +80,7 @@ fn a_host_ends_when_its_commits_are_confirmed_and_their_devices_know_that_they_a
 }
 
 #[test]
-fn a_helper_that_ends_gives_up_what_it_asks_so_that_devices_hear_that_all_is_over() {
+fn a_recovery_coordinator_that_disconnects_abandons_its_requests_and_reports_them_settled() {
     let mut stage = Stage::with_monitor(Ordering::Timestamp);
     let mut membership = stage.host.membership().expect("the host has a membership").clone();
     membership.epoch = membership.epoch.next();

@@ -61,7 +61,7 @@ fn under_a_servers_lock_a_write_locks_everything_first_and_unlocks_at_its_commit
 }
 
 #[test]
-fn kept_locks_are_used_again_without_a_word_until_their_lease_runs_out() {
+fn cached_locks_are_reused_without_a_message_until_their_lease_expires() {
     let mut stage = Stage::raid5(Ordering::CallbackLock);
     stage.write_block(0, 1);
     let cached = lock_id(&mut stage);
@@ -81,7 +81,7 @@ fn kept_locks_are_used_again_without_a_word_until_their_lease_runs_out() {
 }
 
 #[test]
-fn a_recalled_lock_is_given_back_when_its_last_user_is_done_and_serves_nobody_new() {
+fn a_revoked_lock_is_returned_after_its_last_user_and_gets_no_new_one() {
     let mut stage = Stage::raid5(Ordering::CallbackLock);
     stage.write_block(0, 1);
     let first = lock_id(&mut stage);
@@ -103,7 +103,7 @@ fn a_recalled_lock_is_given_back_when_its_last_user_is_done_and_serves_nobody_ne
 }
 
 #[test]
-fn a_restarted_server_hears_again_what_is_held_and_is_named_only_when_it_knows_all() {
+fn a_restarted_server_is_told_all_held_locks_before_it_grants_new_ones() {
     let mut stage = Stage::raid5(Ordering::CallbackLock);
     for block in [0, 16] {
         stage.write_block(block, 1);
@@ -154,7 +154,7 @@ fn several_servers_are_asked_in_turn_or_all_at_once() {
 }
 
 #[test]
-fn a_refused_claim_gives_back_the_others_and_all_is_tried_again_later() {
+fn a_refused_lock_request_returns_the_others_and_all_are_retried_later() {
     let mut stage = Stage::with_lock_servers(Ordering::ServerLock, 3, Acquisition::Timeout);
     stage.ask(braid_machine::HostRequest::Read { volume: crate::stage::VOLUME, offset: 0, length: 200 * 4096 });
     let asked = stage.lock_commands();

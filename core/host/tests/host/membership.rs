@@ -78,7 +78,7 @@ fn lacks(outcome: Option<HostOutcome>, numbers: &[u16]) -> bool {
 }
 
 #[test]
-fn nothing_is_begun_before_it_is_known_who_is_in() {
+fn no_operation_begins_before_the_membership_is_known() {
     let mut stage = Stage::started(Ordering::Timestamp, 0, braid_host::Acquisition::Ordered, true);
     let op = stage.write_block(0, 1);
     stage.pass(Duration::from_secs(1));
@@ -139,7 +139,7 @@ fn a_write_that_is_out_is_resolved_and_its_user_answered_when_all_that_are_left_
 }
 
 #[test]
-fn only_those_are_asked_that_have_been_in_since() {
+fn only_devices_that_have_been_in_since_are_asked() {
     for returned in [false, true] {
         let mut stage = Stage::with_monitor(Ordering::Timestamp);
         let (op, _, writes) = begin_writing(&mut stage);
@@ -289,7 +289,7 @@ fn a_host_that_is_kept_out_ends_all_that_it_was_asked() {
 }
 
 #[test]
-fn answers_of_another_epoch_are_not_heard_and_a_later_one_is_news() {
+fn answers_of_another_epoch_are_ignored_and_a_later_epoch_is_learned() {
     let mut stage = Stage::with_monitor(Ordering::Timestamp);
     let (op, _, writes) = begin_writing(&mut stage);
     for epoch in [0, 2] {
@@ -330,7 +330,7 @@ fn a_returning_device_is_written_and_not_read() {
 }
 
 #[test]
-fn where_a_device_is_away_what_can_be_read_is_and_the_rest_says_so_at_once() {
+fn with_an_unavailable_device_readable_data_is_read_and_other_requests_fail_at_once() {
     let mut stage = Stage::with_monitor(Ordering::Timestamp);
     stage.lack(&[0]);
     let (write, elsewhere) = (stage.write_block(0, 1), stage.write_block(1, 1));
@@ -350,7 +350,7 @@ fn where_a_device_is_away_what_can_be_read_is_and_the_rest_says_so_at_once() {
 }
 
 #[test]
-fn what_waits_for_a_device_that_is_away_is_planned_anew_or_told() {
+fn an_operation_that_waits_for_an_unavailable_device_is_planned_anew_or_fails() {
     let mut stage = Stage::with_monitor(Ordering::Timestamp);
     let read = stage.read_block(0);
     let (prewriting, first) = (stage.write_block(0, 1), stage.commands());
@@ -378,7 +378,7 @@ fn what_waits_for_a_device_that_is_away_is_planned_anew_or_told() {
 }
 
 #[test]
-fn what_waits_for_locks_when_a_device_goes_away_does_not_go_there_when_it_has_them() {
+fn an_operation_that_gets_its_locks_does_not_use_a_device_that_became_unavailable() {
     let mut stage = Stage::with_monitor(Ordering::ServerLock);
     let (read, write) = (stage.read_block(0), stage.write_block(5, 1));
     assert_eq!(stage.commands(), []);

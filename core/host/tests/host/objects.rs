@@ -66,7 +66,7 @@ fn what_a_device_has_no_room_for_is_asked_again_until_it_has() {
 
 /// A refusal of one copy says nothing about the others.
 #[test]
-fn nobody_is_told_that_nothing_has_happened_because_there_was_no_room_in_the_end() {
+fn a_request_that_was_busy_until_its_deadline_has_an_unknown_outcome() {
     let (mut stage, op, sequence) = asked();
     stage.pass(PATIENCE - Duration::from_millis(1));
     stage.commands();
@@ -86,7 +86,7 @@ fn rides(stage: &mut Stage) -> (u64, Vec<u64>) {
 }
 
 #[test]
-fn who_waits_for_a_change_holds_back_no_mark() {
+fn a_wait_for_a_change_holds_back_no_mark() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     let (name, patience) = (AttributeName::new(1, 1), Duration::from_secs(600));
     stage.ask(HostRequest::Await { device: DEVICE, object: ObjectId(1), name, seen: Default::default(), patience });
@@ -137,7 +137,7 @@ fn nothing_is_begun_that_has_no_room_to_say_what_was_given_up() {
 }
 
 #[test]
-fn a_host_that_leaves_says_what_is_over_when_all_is_answered_and_again_until_it_is_heard() {
+fn a_disconnecting_host_repeats_its_settled_mark_until_it_is_confirmed() {
     let (mut stage, op, sequence) = asked();
     let leaves = stage.ask(HostRequest::Disconnect);
     assert_eq!((stage.outcome(leaves), stage.requests(DEVICE).len()), (None, 0), "a request is under way");
@@ -180,7 +180,7 @@ fn waits(patience: Duration) -> (Stage, OpId) {
 }
 
 #[test]
-fn nobody_is_told_that_nothing_has_changed_by_a_device_that_is_silent() {
+fn a_silent_device_never_answers_that_nothing_has_changed() {
     let (mut stage, op) = waits(PATIENCE);
     stage.pass(PATIENCE);
     assert_eq!(stage.outcome(op), None, "the device is asked once more");

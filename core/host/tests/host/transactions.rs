@@ -65,7 +65,7 @@ fn commits_ride_on_the_next_request_and_otherwise_go_after_the_linger() {
 }
 
 #[test]
-fn a_confirmed_commit_is_settled_and_an_unconfirmed_one_is_told_again() {
+fn a_confirmed_commit_is_settled_and_an_unconfirmed_one_is_repeated() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     stage.write_block(0, 1);
     let mut devices = Vec::new();
@@ -207,7 +207,7 @@ fn a_clock_far_ahead_is_named() {
 }
 
 #[test]
-fn a_device_that_has_yet_to_hear_of_stamps_that_another_has_accepted_is_waited_for() {
+fn a_host_waits_for_a_device_that_does_not_accept_stamps_accepted_elsewhere_yet() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     let op = stage.read_block(0);
     let (device, command) = stage.commands().pop().expect("the read");
@@ -238,7 +238,7 @@ fn a_device_that_has_yet_to_hear_of_stamps_that_another_has_accepted_is_waited_f
 }
 
 #[test]
-fn a_wait_for_something_else_is_not_counted_as_a_wait_for_stamps_to_be_heard_of() {
+fn a_wait_for_something_else_is_not_counted_as_a_wait_for_stamps() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     let op = stage.read_block(0);
     refuse_as_too_far_ahead_of_a_right_clock(&mut stage);
@@ -290,7 +290,7 @@ fn a_fenced_host_serves_nothing_any_more() {
 }
 
 #[test]
-fn a_device_that_is_away_does_not_make_the_others_remember() {
+fn an_unavailable_device_does_not_make_the_others_remember() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     // One transaction gets stuck: the device of its parity is gone after all have accepted the pre-writes.
     let stuck = stage.write_block(0, 1);
@@ -329,7 +329,7 @@ fn a_device_that_is_away_does_not_make_the_others_remember() {
 }
 
 #[test]
-fn an_abort_of_a_mere_prewrite_ends_with_the_lease_of_a_device_that_is_away() {
+fn an_abort_of_a_mere_prewrite_ends_with_the_lease_of_an_unavailable_device() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     let op = stage.write_block(0, 1);
     stage.pass(Duration::from_secs(31));

@@ -260,7 +260,7 @@ proptest! {
     }
 
     #[test]
-    fn allocation_tells_holes_from_data(layout in layouts(), writes in prop::collection::vec(writes(), 1..6), skip in 0..VOLUME_BLOCKS) {
+    fn allocation_distinguishes_holes_from_data(layout in layouts(), writes in prop::collection::vec(writes(), 1..6), skip in 0..VOLUME_BLOCKS) {
         let mut array = Array::new(layout, false);
         for Write { offset, length, zeros } in writes {
             array.write(offset, length, &if zeros { New::Zeros } else { New::Data(noise(offset, length)) });

@@ -10,7 +10,7 @@ fn unlocked(lock_id: u64) -> Option<LockReply> {
 }
 
 #[test]
-fn a_claim_is_granted_and_given_back() {
+fn a_lock_request_is_granted_and_unlocked() {
     let mut bench = Bench::new();
     bench.lock(ONE, 1, Exclusive, (0, 8), PATIENT);
     assert_eq!(bench.hear(ONE), granted(1, false));
@@ -22,7 +22,7 @@ fn a_claim_is_granted_and_given_back() {
 }
 
 #[test]
-fn whoever_waits_is_granted_when_it_is_his_turn_and_told_that_he_waited() {
+fn a_waiting_request_is_granted_in_its_turn_and_reported_as_having_waited() {
     let mut bench = Bench::new();
     bench.lock(ONE, 1, Exclusive, (0, 8), PATIENT);
     bench.lock(TWO, 1, Shared, (4, 8), PATIENT);
@@ -106,7 +106,7 @@ fn the_impatient_are_refused_when_they_have_waited_for_long() {
 }
 
 #[test]
-fn kept_claims_are_recalled_until_they_are_given_back() {
+fn cached_locks_are_revoked_until_they_are_returned() {
     let mut bench = Bench::new();
     bench.lock(ONE, 1, Shared, (0, 8), LockTerm::Cached);
     bench.lock(ONE, 2, Shared, (8, 8), LockTerm::Cached);
@@ -133,7 +133,7 @@ fn kept_claims_are_recalled_until_they_are_given_back() {
 }
 
 #[test]
-fn what_nobody_waits_for_any_more_is_not_recalled_again() {
+fn a_lock_that_no_request_waits_for_any_more_is_not_revoked_again() {
     let mut bench = Bench::new();
     bench.lock(ONE, 1, Exclusive, (0, 8), LockTerm::Cached);
     bench.lock(TWO, 1, Exclusive, (0, 8), PATIENT);
@@ -146,7 +146,7 @@ fn what_nobody_waits_for_any_more_is_not_recalled_again() {
 }
 
 #[test]
-fn a_kept_claim_that_is_wanted_when_it_is_granted_is_recalled_at_once() {
+fn a_cached_lock_with_a_waiter_at_its_grant_is_revoked_at_once() {
     let mut bench = Bench::new();
     for host in [ONE, TWO, THREE] {
         bench.lock(host, 1, Exclusive, (0, 8), LockTerm::Cached);
@@ -156,7 +156,7 @@ fn a_kept_claim_that_is_wanted_when_it_is_granted_is_recalled_at_once() {
 }
 
 #[test]
-fn a_host_is_recalled_what_itself_wants_otherwise() {
+fn a_cached_lock_is_revoked_for_a_conflicting_request_of_its_own_host() {
     let mut bench = Bench::new();
     bench.lock(ONE, 1, Shared, (0, 8), LockTerm::Cached);
     bench.hear(ONE);
@@ -166,7 +166,7 @@ fn a_host_is_recalled_what_itself_wants_otherwise() {
 
 /// The host may not know the lock: its Lock came late, after its Unlock.
 #[test]
-fn claims_of_transactions_are_recalled_when_they_have_been_in_the_way_for_long() {
+fn locks_of_transactions_are_revoked_after_blocking_others_for_long() {
     let mut bench = Bench::new();
     bench.unlock(ONE, 1);
     bench.lock(ONE, 1, Exclusive, (0, 8), PATIENT);

@@ -60,7 +60,7 @@ fn wanted() -> Wanted {
 }
 
 #[test]
-fn each_part_hears_of_its_own_holders_though_both_use_one_number() {
+fn each_part_gets_events_of_its_own_holders_though_both_use_one_number() {
     let mut owner = Owner::new();
     let asked = owner.does(|client, cx| client.of_part(PAGES).acquire(cx, 7, wanted()));
     assert!(
@@ -82,7 +82,7 @@ fn each_part_hears_of_its_own_holders_though_both_use_one_number() {
 }
 
 #[test]
-fn a_part_hears_when_another_host_waits_for_what_its_holder_has() {
+fn a_part_gets_an_event_when_another_host_waits_for_a_lock_of_its_holder() {
     let mut owner = Owner::new();
     let asked = owner.does(|client, cx| client.of_part(PAGES).acquire(cx, 7, wanted()));
     owner.hears(LockReply::Granted { lock_id: asked[0], waited: false });

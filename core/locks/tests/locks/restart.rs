@@ -52,7 +52,7 @@ fn lock(lock_id: u64, range: (u64, u64)) -> LockCommand {
 }
 
 #[test]
-fn without_its_list_a_server_waits_for_all_who_may_hold_something_also_once_it_starts_again() {
+fn without_its_list_a_server_waits_for_all_possible_holders_also_after_another_restart() {
     let mut bench = Bench::new();
     bench.lock(ONE, 1, Exclusive, (0, 8), LockTerm::Cached);
     bench.lose_list(&[ONE, TWO]);
@@ -93,7 +93,7 @@ fn hosts_that_say_nothing_are_fenced_before_anything_is_granted() {
 }
 
 #[test]
-fn a_host_that_does_not_know_of_the_restart_is_told_and_gets_nothing_yet() {
+fn a_host_that_does_not_know_of_the_restart_learns_of_it_and_gets_no_lock_yet() {
     let mut bench = restarted();
     bench.say_to(Generation(0), ONE, lock(5, (50, 1)));
     bench.say_to(Generation(1), ONE, lock(6, (60, 1)));
@@ -124,7 +124,7 @@ fn a_late_copy_of_how_it_was_first_asked_for_gives_way_to_what_is_held() {
 
 /// Late copies: to another start, or from before the host had reasserted everything.
 #[test]
-fn late_claims_of_what_is_held_mean_nothing() {
+fn late_copies_of_requests_for_held_locks_are_ignored() {
     let mut bench = restarted();
     hold(&mut bench, 1, ONE, 1, Exclusive, (0, 8), true);
     bench.say(ONE, LockCommand::Heartbeat);

@@ -41,7 +41,7 @@ fn a_silent_host_is_fenced_before_the_next_is_granted() {
 
 /// Each late copy of the host's requests would renew its lease.
 #[test]
-fn a_host_that_somebody_else_has_fenced_loses_its_locks_as_soon_as_the_monitor_says_so() {
+fn a_host_fenced_by_another_node_loses_its_locks_once_the_monitor_reports_it() {
     let mut bench = Bench::new();
     bench.lock(ONE, 1, Exclusive, (0, 8), LockTerm::Cached);
     bench.lock(TWO, 1, Exclusive, (0, 8), PATIENT);
@@ -62,7 +62,7 @@ fn a_host_that_somebody_else_has_fenced_loses_its_locks_as_soon_as_the_monitor_s
 }
 
 #[test]
-fn a_silent_host_is_fenced_though_those_who_want_what_it_holds_wait_for_moments_only() {
+fn a_silent_host_is_fenced_though_each_waiter_waits_for_moments_only() {
     let mut bench = Bench::new();
     bench.lock(ONE, 1, Exclusive, (0, 8), PATIENT);
     bench.pass_with(settings().host_lease - SECOND / 2, &[TWO]);
@@ -74,7 +74,7 @@ fn a_silent_host_is_fenced_though_those_who_want_what_it_holds_wait_for_moments_
 }
 
 #[test]
-fn a_silent_host_in_nobodys_way_is_left_alone_for_ten_leases() {
+fn a_silent_host_that_blocks_no_request_is_left_alone_for_ten_leases() {
     let mut bench = Bench::new();
     bench.lock(ONE, 1, Exclusive, (0, 8), LockTerm::Cached);
     bench.pass(settings().host_lease * 10);

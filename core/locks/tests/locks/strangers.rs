@@ -26,7 +26,7 @@ fn requests_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn nobody_speaks_for_another_host() {
+fn a_request_in_the_name_of_another_host_is_refused() {
     let mut bench = Bench::new();
     let command = LockCommand::Heartbeat;
     let request = LockRequest { host: ONE, start: Generation(0), dropped: Vec::new(), command };
@@ -38,7 +38,7 @@ fn nobody_speaks_for_another_host() {
 }
 
 #[test]
-fn more_hosts_than_there_is_room_for_are_turned_away() {
+fn hosts_beyond_the_limit_are_refused() {
     let mut bench = Bench::new();
     for host in 0..limits::HOSTS_MAX as u32 {
         bench.say(Generation(100 + host), LockCommand::Heartbeat);
@@ -76,7 +76,7 @@ fn a_silent_host_is_fenced_when_another_needs_its_room() {
 }
 
 #[test]
-fn a_host_that_asks_for_too_much_at_once_is_told_to_come_back() {
+fn a_host_that_requests_too_much_at_once_is_told_to_retry() {
     let mut bench = Bench::new();
     bench.stalled = true;
     for lock_id in 0..=limits::OPERATIONS_MAX as u64 {

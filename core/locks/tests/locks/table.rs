@@ -95,7 +95,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn a_claim_is_held_unless_it_conflicts_with_an_earlier_one(actions in prop::collection::vec(action(), 1..120)) {
+    fn a_lock_is_held_unless_it_conflicts_with_an_earlier_one(actions in prop::collection::vec(action(), 1..120)) {
         let mut table = LockTable::new();
         let mut naive = Naive::default();
         for action in actions {

@@ -9,7 +9,7 @@ pub struct MembershipView {
     membership: Option<Membership>,
     /// A fixed membership needs neither monitor nor lease.
     is_fixed: bool,
-    /// Devices that are in, whose leases have expired, and that the array cannot do without.
+    /// Devices that are in, whose leases have expired, and that the array cannot serve without.
     unavailable: BTreeSet<DeviceId>,
     /// Counts the changes of the fields above.
     version: u64,
@@ -55,7 +55,7 @@ impl MembershipView {
         self.since
     }
 
-    /// Devices that are in, whose leases have expired, and that the array cannot do without.
+    /// Devices that are in, whose leases have expired, and that the array cannot serve without.
     pub fn unavailable(&self) -> &BTreeSet<DeviceId> {
         &self.unavailable
     }

@@ -76,7 +76,7 @@ pub fn nodes(devices: &[u16], hosts: &[u32]) -> Vec<NodeId> {
 }
 
 impl Bench {
-    /// Five devices with one volume that can do without any one of them; all devices have been heard.
+    /// Five devices with one volume that can serve without any one of them; all devices have been heard.
     pub fn new() -> Bench {
         let mut bench = Bench::of(5);
         bench.adopt(volume(1, Scheme::Raid5 { data: 4 }, &[0, 1, 2, 3, 4]));

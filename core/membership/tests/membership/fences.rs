@@ -69,7 +69,7 @@ fn a_device_without_a_lease_adopts_it_before_it_serves_again() {
 }
 
 #[test]
-fn nor_is_one_waited_for_that_is_away() {
+fn a_fence_does_not_wait_for_an_unavailable_device() {
     let mut bench = Bench::of(2);
     bench.renew(device(1));
     bench.fence(5, &[7]);

@@ -1,4 +1,4 @@
-//! Devices that are silent, or that hosts cannot reach: marked out if the others can do without them.
+//! Devices that are silent, or that hosts cannot reach: marked out if the others can serve without them.
 
 use crate::bench::*;
 use braid_base::{DeviceId, MemberState};
@@ -32,7 +32,7 @@ fn a_silent_device_is_taken_out_when_its_lease_has_run_out() {
 }
 
 #[test]
-fn nobody_hears_that_a_device_is_away_that_is_just_going_to_be_taken_out() {
+fn a_device_about_to_be_marked_out_is_not_reported_as_unavailable() {
     let mut bench = Bench::new();
     bench.renew(device(2));
     bench.pass_with(LEASE, &nodes(&[0, 1, 3, 4], &[7]));
@@ -44,7 +44,7 @@ fn nobody_hears_that_a_device_is_away_that_is_just_going_to_be_taken_out() {
 }
 
 #[test]
-fn a_second_one_of_the_same_stripes_is_away_and_everybody_hears_it() {
+fn a_second_silent_device_of_the_same_stripes_is_reported_as_unavailable() {
     let mut bench = Bench::new();
     bench.pass_with(LEASE * 2, &nodes(&[0, 1, 3, 4], &[7]));
     bench.pass_with(LEASE + NOTICE, &nodes(&[0, 1, 4], &[7]));
@@ -83,7 +83,7 @@ fn groups_that_share_no_stripe_each_do_without_one() {
 }
 
 #[test]
-fn a_device_without_redundant_volumes_is_only_away() {
+fn a_silent_device_without_redundant_volumes_is_only_unavailable() {
     let mut bench = Bench::of(3);
     bench.adopt(volume(1, Scheme::Raid0 { data: 3 }, &[0, 1, 2]));
     bench.adopt(volume(2, Scheme::Raid1 { copies: 2 }, &[1, 2]));
@@ -99,7 +99,7 @@ fn a_device_without_redundant_volumes_is_only_away() {
 
 /// The monitor was cut off from all nodes; then it hears one after the other.
 #[test]
-fn whoever_is_heard_last_after_a_long_silence_is_not_taken_out_for_it() {
+fn the_device_heard_last_after_a_long_silence_is_not_marked_out_for_it() {
     let mut bench = Bench::new();
     bench.pass(LEASE * 2);
     assert_eq!(bench.unavailable(), [0, 1, 2, 3, 4]);
@@ -117,7 +117,7 @@ fn whoever_is_heard_last_after_a_long_silence_is_not_taken_out_for_it() {
 
 /// The monitor was suspended: messages that arrived meanwhile are queued, and those of some nodes are read late.
 #[test]
-fn a_monitor_that_stood_still_listens_before_it_takes_anybody_out() {
+fn a_suspended_monitor_listens_before_it_marks_a_device_out() {
     let mut bench = Bench::new();
     bench.renew(device(0));
     bench.pass(SECOND / 4);
@@ -177,7 +177,7 @@ fn a_device_that_says_it_is_of_no_use_is_taken_out_a_lease_later_and_returns_whe
     bench.unable.clear();
     bench.pass_with(SECOND, &all);
     assert!(bench.member_state(3) != MemberState::Out && bench.gets_lease(device(3)));
-    // A single such report has no effect. Nor does it count if the others cannot do without the device.
+    // A single such report has no effect. Nor does it count if the others cannot serve without the device.
     let mut bench = Bench::new();
     for round in 0..40 {
         bench.unable = if round % 4 == 3 { vec![] } else { vec![DeviceId(3)] };
@@ -190,7 +190,7 @@ fn a_device_that_says_it_is_of_no_use_is_taken_out_a_lease_later_and_returns_whe
 }
 
 #[test]
-fn a_device_whose_disk_is_failing_is_taken_out_where_the_others_can_do_without_it_and_stays_out() {
+fn a_device_whose_disk_is_failing_is_marked_out_where_the_others_can_serve_without_it_and_stays_out() {
     let mut bench = Bench::new();
     let all = nodes(&[0, 1, 2, 3, 4], &[7, 8]);
     bench.failing = vec![DeviceId(3)];
@@ -220,7 +220,7 @@ fn a_device_whose_disk_is_failing_serves_on_while_the_others_need_it() {
     bench.pass_with(SECOND * 20, &four);
     assert!(bench.gets_lease(device(3)));
     assert_eq!((bench.member_state(3), bench.unavailable()), (MemberState::In, vec![]));
-    // If two disks fail, the others can do without one of the devices.
+    // If two disks fail, the others can serve without one of the devices.
     let mut bench = Bench::new();
     bench.failing = vec![DeviceId(1), DeviceId(3)];
     for second in 0..20 {
@@ -255,7 +255,7 @@ fn what_few_hosts_say_for_a_while_is_not_believed() {
 }
 
 #[test]
-fn hosts_that_are_gone_or_kept_out_accuse_nobody() {
+fn reports_of_fenced_or_ended_hosts_do_not_count() {
     let mut bench = Bench::new();
     let devices = nodes(&[0, 1, 2, 3, 4], &[]);
     bench.silent = vec![DeviceId(3)];

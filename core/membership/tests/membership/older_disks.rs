@@ -16,7 +16,7 @@ fn back_once() -> Bench {
     let mut bench = Bench::new();
     bench.pass_with(LEASE + NOTICE, &nodes(&[0, 1, 3, 4], &[7]));
     bench.pass_with(SECOND * 3, &nodes(&ALL, &[7]));
-    bench.say(host(7), MonitorCommand::CaughtUp { device: DeviceId(2), since: Epoch(3) });
+    bench.say(host(7), MonitorCommand::Resynchronised { device: DeviceId(2), since: Epoch(3) });
     bench.pass_with(SECOND, &nodes(&ALL, &[7]));
     assert_eq!((bench.epoch(), bench.member_state(2), bench.since(2)), (4, MemberState::In, 3));
     bench
@@ -75,7 +75,7 @@ fn an_empty_disk_in_place_of_one_that_was_in_is_refused_and_the_rest_goes_on_wit
 }
 
 #[test]
-fn an_older_disk_is_refused_in_whatever_standing() {
+fn an_older_disk_is_refused_in_every_member_state() {
     let mut bench = back_once();
     for epoch in 0..4 {
         bench.renew_in(Epoch(epoch), device(2));
@@ -123,7 +123,7 @@ fn others_are_not_taken_out_for_one_that_has_the_wrong_disk() {
 
 /// A recovery coordinator may have nothing to resynchronise, and report so before the device has adopted the epoch of its return.
 #[test]
-fn nobody_is_in_who_has_not_said_that_he_lives_by_an_epoch_since_his_return() {
+fn a_device_is_marked_in_only_after_it_has_named_an_epoch_since_its_return() {
     let mut bench = Bench::new();
     let others = nodes(&[0, 1, 3, 4], &[7]);
     bench.pass_with(LEASE + NOTICE, &others);
@@ -133,7 +133,7 @@ fn nobody_is_in_who_has_not_said_that_he_lives_by_an_epoch_since_his_return() {
     }
     let helped = MemberState::Returning { recovery_coordinator: Some(Generation(7)) };
     assert_eq!((bench.member_state(2), bench.since(2)), (helped, 3));
-    let command = MonitorCommand::CaughtUp { device: DeviceId(2), since: Epoch(3) };
+    let command = MonitorCommand::Resynchronised { device: DeviceId(2), since: Epoch(3) };
     bench.say(host(7), command.clone());
     assert_eq!(bench.member_state(2), helped);
     bench.epochs.insert(device(2), Epoch(3));

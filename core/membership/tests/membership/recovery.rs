@@ -85,7 +85,8 @@ impl History {
                 let returning =
                     |member: &&braid_base::Member| matches!(member.member_state, MemberState::Returning { .. });
                 if let Some(member) = self.bench.membership().members.iter().find(returning).copied() {
-                    self.bench.say(host(7), MonitorCommand::CaughtUp { device: member.device, since: member.since });
+                    self.bench
+                        .say(host(7), MonitorCommand::Resynchronised { device: member.device, since: member.since });
                 }
             }
             _ => {}
@@ -158,7 +159,7 @@ impl History {
             for member in bench.membership().members.clone() {
                 if matches!(member.member_state, MemberState::Returning { .. }) {
                     let (device, since) = (member.device, member.since);
-                    bench.say(host(LAST_HOST + 9), MonitorCommand::CaughtUp { device, since });
+                    bench.say(host(LAST_HOST + 9), MonitorCommand::Resynchronised { device, since });
                 }
             }
             bench.pass(SECOND / 2);

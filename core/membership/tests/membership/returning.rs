@@ -20,17 +20,17 @@ fn one_out(hosts: &[u32]) -> Bench {
 }
 
 #[test]
-fn a_device_that_is_heard_again_returns_is_helped_and_made_whole() {
+fn a_device_that_is_heard_again_returns_and_is_resynchronised() {
     let mut bench = one_out(&[7, 8]);
     bench.pass_with(SECOND * 2, &nodes(&ALL, &[7, 8]));
     assert_eq!((bench.epoch(), bench.member_state(2), bench.since(2)), (3, returning(7), 3));
     assert!(bench.gets_lease(device(2)), "it takes part in writes");
     for (device, since) in [(2, 2), (1, 1), (9, 3)] {
-        let command = MonitorCommand::CaughtUp { device: braid_base::DeviceId(device), since: Epoch(since) };
+        let command = MonitorCommand::Resynchronised { device: braid_base::DeviceId(device), since: Epoch(since) };
         bench.say(host(7), command);
     }
     assert_eq!(bench.epoch(), 3, "the report is for another return, or another device");
-    let command = MonitorCommand::CaughtUp { device: braid_base::DeviceId(2), since: Epoch(3) };
+    let command = MonitorCommand::Resynchronised { device: braid_base::DeviceId(2), since: Epoch(3) };
     bench.say(host(7), command.clone());
     assert_eq!((bench.epoch(), bench.member_state(2), bench.since(2)), (4, MemberState::In, 3));
     // The answer was lost, so the report is repeated.
@@ -60,7 +60,7 @@ fn it_stays_out_until_it_has_been_out_for_a_second_and_is_heard() {
 }
 
 #[test]
-fn another_host_helps_when_the_helper_is_gone_or_kept_out() {
+fn another_host_coordinates_recovery_when_the_coordinator_is_gone_or_fenced() {
     let mut bench = one_out(&[]);
     bench.pass_with(SECOND * 2, &nodes(&ALL, &[]));
     assert_eq!((bench.epoch(), bench.member_state(2)), (3, MemberState::Returning { recovery_coordinator: None }));
@@ -93,7 +93,7 @@ fn it_stays_out_while_half_of_the_hosts_cannot_reach_it() {
 }
 
 #[test]
-fn another_host_helps_when_the_helper_cannot_reach_it_or_one_that_has_to_be_asked() {
+fn another_host_coordinates_recovery_when_the_coordinator_cannot_reach_a_device_it_needs() {
     for silent in [2, 3] {
         let mut bench = one_out(&[7, 8, 9]);
         bench.pass_with(SECOND * 2, &nodes(&ALL, &[7, 8, 9]));
@@ -124,14 +124,14 @@ fn one_that_is_gone_again_is_out_again_whatever_the_others_do() {
     // Its resync was complete when its lease expired: that does not count.
     bench.pass_with(LEASE, &nodes(&[0, 1, 3], &[7]));
     bench.now.time = bench.now.time.after(NOTICE);
-    let command = MonitorCommand::CaughtUp { device: braid_base::DeviceId(2), since: Epoch(since + 1) };
+    let command = MonitorCommand::Resynchronised { device: braid_base::DeviceId(2), since: Epoch(since + 1) };
     bench.say(host(7), command);
     assert_eq!((bench.member_state(2), bench.since(2)), (MemberState::Out, since + 2));
 }
 
 /// What was decided while the disk was busy makes the next epoch.
 #[test]
-fn nothing_is_told_or_granted_before_it_is_durable() {
+fn nothing_is_reported_or_granted_before_it_is_durable() {
     let mut bench = Bench::new();
     let others = nodes(&[0, 1, 3, 4], &[7]);
     bench.renew(device(2));

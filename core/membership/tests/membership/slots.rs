@@ -61,7 +61,7 @@ fn put(bench: &mut Bench, number: u16, disk: DiskId) {
 }
 
 #[test]
-fn whoever_thinks_better_of_it_twice_still_gets_the_first_disk_back() {
+fn a_replacement_withdrawn_twice_restores_the_first_disk() {
     let mut bench = awaiting();
     assert_eq!(ask(&mut bench, replace(2, DiskId(78))), Some(Ok(())));
     assert_eq!(slot(&bench, 2).awaits, Some(DiskId(78)));
@@ -70,7 +70,7 @@ fn whoever_thinks_better_of_it_twice_still_gets_the_first_disk_back() {
 }
 
 #[test]
-fn another_disk_gets_no_lease_and_hears_of_no_epoch() {
+fn another_disk_gets_no_lease_and_no_membership() {
     let mut bench = Bench::new();
     put(&mut bench, 2, NEW);
     let answer = bench.answer_to(device(2));
@@ -271,7 +271,7 @@ fn a_device_is_added_and_removed_while_all_goes_on() {
     let all = nodes(&[0, 1, 2, 3, 4, 7], &[HOST]);
     bench.pass_with(SECOND * 3, &all);
     let since = bench.membership().member(DeviceId(7)).map(|member| member.since).expect("it is there");
-    bench.say(host(HOST), MonitorCommand::CaughtUp { device: DeviceId(7), since });
+    bench.say(host(HOST), MonitorCommand::Resynchronised { device: DeviceId(7), since });
     assert_eq!(bench.member_state(7), MemberState::In);
     bench.adopt(volume(2, Scheme::Raid1 { copies: 2 }, &[7, 0]));
     let remove = Administration::RemoveDevice { device: DeviceId(7) };
@@ -303,7 +303,7 @@ fn a_device_that_is_awaited_or_on_its_way_back_is_removed_like_any() {
             let since = bench.membership().member(DeviceId(9)).map(|member| member.since).expect("it is there");
             // A report about it in the same moment comes too late.
             bench.stalled = true;
-            bench.say(host(HOST), MonitorCommand::CaughtUp { device: DeviceId(9), since });
+            bench.say(host(HOST), MonitorCommand::Resynchronised { device: DeviceId(9), since });
         }
         bench.say(
             host(HOST),

@@ -20,7 +20,7 @@ fn five() -> braid_layout::VolumeDescription {
 }
 
 #[test]
-fn the_first_membership_is_durable_before_anybody_is_answered() {
+fn the_first_membership_is_durable_before_any_request_is_answered() {
     let mut bench = Bench::off(config(3));
     bench.stalled = true;
     bench.take(Input::Start);
@@ -69,7 +69,7 @@ fn every_device_is_taken_to_have_a_lease_after_a_restart() {
 }
 
 #[test]
-fn a_helper_has_time_to_be_heard_after_a_restart() {
+fn a_recovery_coordinator_has_time_to_be_heard_after_a_restart() {
     let mut bench = one_out();
     bench.pass_with(SECOND * 2, &nodes(&[0, 1, 2, 3, 4], &[8]));
     let helped = MemberState::Returning { recovery_coordinator: Some(Generation(8)) };
@@ -180,7 +180,7 @@ fn a_monitor_with_an_older_record_gives_no_lease_before_it_hears_of_the_later_ep
 }
 
 #[test]
-fn who_asked_before_all_were_heard_gets_a_lease_when_they_are_or_had_the_time() {
+fn a_device_that_asks_early_gets_its_lease_once_all_were_heard_or_had_the_time() {
     let leased = |bench: &mut Bench, number: u16| {
         let told = std::iter::from_fn(|| bench.hear(device(number)));
         told.filter(|answer| matches!(answer.reply, MonitorReply::Lease { .. })).count()

@@ -6,10 +6,10 @@ use braid_machine::Input;
 use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply};
 
 #[test]
-fn devices_only_renew_and_nobody_else_is_one() {
+fn devices_may_only_renew_and_other_nodes_may_not() {
     let mut bench = Bench::new();
     let fence = MonitorCommand::Fence { ticket: 1, below: Generation(9), except: vec![], also: vec![] };
-    let caught_up = MonitorCommand::CaughtUp { device: DeviceId(1), since: Epoch(1) };
+    let resynchronised = MonitorCommand::Resynchronised { device: DeviceId(1), since: Epoch(1) };
     let renew = || MonitorCommand::Renew {
         sent: Time(7),
         silent: vec![],
@@ -22,7 +22,7 @@ fn devices_only_renew_and_nobody_else_is_one() {
     let before = bench.monitor.counters().ignored;
     for (node, command) in [
         (device(1), fence),
-        (device(1), caught_up),
+        (device(1), resynchronised),
         (device(9), renew()),
         (NodeId::Monitor, renew()),
         (NodeId::LockServer(LockServerId(99)), renew()),
@@ -37,7 +37,7 @@ fn devices_only_renew_and_nobody_else_is_one() {
 }
 
 #[test]
-fn lock_servers_are_told_of_changes_while_they_are_heard() {
+fn lock_servers_get_changes_while_they_are_heard() {
     let mut bench = Bench::new();
     for (server, renews) in [(0, true), (1, false)] {
         bench.renew(lock_server(server));

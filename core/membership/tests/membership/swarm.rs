@@ -255,7 +255,7 @@ impl Host {
             if member.member_state == (MemberState::Returning { recovery_coordinator: Some(self.name) })
                 && self.rng.chance(1, 8)
             {
-                said.push(MonitorCommand::CaughtUp { device: member.device, since: member.since });
+                said.push(MonitorCommand::Resynchronised { device: member.device, since: member.since });
             }
         }
         said
@@ -527,14 +527,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(30))]
 
     #[test]
-    fn nobody_serves_who_is_out_whatever_the_weather(seed: u64, rates in rates()) {
+    fn a_device_that_is_out_serves_no_request_whatever_fails(seed: u64, rates in rates()) {
         swarm(seed, rates);
     }
 }
 
 /// Asserts that the swarm run causes every kind of event.
 #[test]
-fn everything_happens_in_storms() {
+fn everything_happens_in_swarm_runs() {
     let mut counters = MonitorCounters::default();
     let mut restarts = 0;
     let rates = FaultRates { loss: 5, doubling: 20, delay_ms: 100, failure: 6, restart: 8, slow_disk: 10 };
@@ -547,5 +547,9 @@ fn everything_happens_in_storms() {
     let missing: Vec<_> =
         counters.list().into_iter().filter(|(name, count)| *count == 0 && !rare.contains(name)).collect();
     assert!(missing.is_empty(), "{missing:?} of {:?}", counters.list());
-    assert!(counters.taken_out > 100 && counters.caught_up > 50 && restarts > 20, "{:?}, {restarts}", counters.list());
+    assert!(
+        counters.taken_out > 100 && counters.resynchronised > 50 && restarts > 20,
+        "{:?}, {restarts}",
+        counters.list()
+    );
 }

@@ -33,7 +33,7 @@ fn an_undefined_attribute_has_any_value_that_it_is_compared_with() {
 }
 
 #[test]
-fn an_undefined_attribute_is_empty_for_those_who_want_it_so() {
+fn an_undefined_attribute_counts_as_empty_on_request() {
     let mut objects = Objects::with_one();
     assert_eq!(objects.acts(swap_empty(LOCK, b"mine", b"yours")), compared(false, b""));
     assert_eq!(objects.value(LOCK), "");
@@ -53,7 +53,7 @@ fn an_attribute_swapped_or_set_to_nothing_is_undefined() {
 }
 
 #[test]
-fn the_original_value_is_told_to_those_who_ask() {
+fn the_original_value_is_returned_on_request() {
     let mut objects = Objects::with_one();
     let (compare, swap) = (Bytes::new(), Bytes::from_static(b"\0\0\0\0\0\0\0\x01"));
     let quiet = Action::CompareAndSwap { name: COUNT, compare, swap, undefined: Undefined::Matches, original: false };

@@ -92,7 +92,7 @@ fn the_same_in_one_request() {
 }
 
 #[test]
-fn an_append_tells_where_it_went() {
+fn an_append_returns_its_offset() {
     let mut objects = Objects::with_one();
     assert_eq!(objects.acts(append(b"one")), ActionResult::Appended { offset: 0 });
     assert_eq!(objects.acts(append(&[1; 5000])), ActionResult::Appended { offset: 3 });

@@ -26,7 +26,7 @@ fn sweeping_leaves_nothing_but_headers_and_the_last_number() {
 }
 
 #[test]
-fn a_sweep_takes_as_much_as_it_is_told() {
+fn a_collection_takes_as_many_keys_as_it_may() {
     // Two pieces, one attribute, and the record of the incarnation.
     for (most, times) in [(1, 4), (2, 2), (3, 2), (4, 1), (100, 1)] {
         let mut objects = Objects::with_one();

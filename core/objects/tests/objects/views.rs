@@ -204,7 +204,7 @@ fn when_all_numbers_are_given_the_device_is_full() {
 
 proptest! {
     #[test]
-    fn a_map_full_of_noise_stops_nobody(
+    fn a_map_full_of_noise_blocks_no_request(
         noise in vec((1..6u8, 0..4u64, prop_oneof![0..4u64, Just(u64::MAX)], noise()), 0..12),
         offset in prop_oneof![0..9000u64, any::<u64>()],
     ) {

@@ -168,7 +168,7 @@ fn the_dead_are_skipped_and_one_that_comes_back_learns_it() {
 }
 
 #[test]
-fn who_gives_up_is_skipped() {
+fn a_client_that_gives_up_is_skipped() {
     let mut world = world(1, CALM);
     world.client(run(counter().enter("long"), |_, turn| stays(turn.unwrap(), 10)));
     world.run_for(seconds(1));
@@ -407,7 +407,7 @@ fn swarm(seed: u64, rates: FaultRates) -> Log {
 }
 
 #[test]
-fn who_is_cut_off_hears_so_when_its_lease_is_over() {
+fn a_client_that_is_cut_off_learns_that_its_lease_expired() {
     let mut world = world(1, CALM);
     world.client(run(counter().enter("a"), |_, turn| {
         let turn = turn.expect("no client is before it");
@@ -445,7 +445,7 @@ fn swarms() {
 }
 
 #[test]
-fn storms_in_which_nobody_dies_but_much_is_lost() {
+fn swarm_runs_with_no_deaths_and_many_lost_messages() {
     for seed in 0..50 {
         swarm(seed, FaultRates { death: 0, unknown: 200, awaits: 500, straggling: 5, ..ROUGH });
     }

@@ -202,7 +202,7 @@ fn progress_by_way_of_an_old_copy_counts_from_when_it_was_shown() {
 }
 
 #[test]
-fn a_backup_that_has_waited_enough_says_who_leads() {
+fn a_backup_that_has_waited_enough_names_the_leader() {
     let mut world = world(1, CALM);
     world.client(noting("a", 20, true));
     world.run_for(Duration::from_millis(100));
@@ -216,7 +216,7 @@ fn a_backup_that_has_waited_enough_says_who_leads() {
 
 /// A client that waits forever to lead, and then leads for a lease.
 #[test]
-fn a_leader_that_is_cut_off_hears_so_when_its_lease_is_over() {
+fn a_leader_that_is_cut_off_learns_that_its_lease_expired() {
     let mut world = world(1, CALM);
     let service =
         FailOver::new(SERVICE, WORD, FailOverOptions { lease: options().lease, ..FailOverOptions::default() });
@@ -421,7 +421,7 @@ fn swarms() {
 }
 
 #[test]
-fn storms_in_which_nobody_dies_but_much_is_lost() {
+fn swarm_runs_with_no_deaths_and_many_lost_messages() {
     for seed in 0..50 {
         swarm(seed, FaultRates { death: 0, unknown: 200, awaits: 500, straggling: 5, ..ROUGH });
     }

@@ -303,7 +303,7 @@ fn a_dead_writers_mark_and_dead_readers_are_not_in_the_way_for_ever() {
 }
 
 #[test]
-fn a_full_house_of_readers_lets_nobody_in_until_one_goes() {
+fn a_full_table_of_readers_admits_no_other_until_one_ends() {
     let mut world = world();
     for _ in 0..READERS_MAX {
         world.client(run(lock().share("r"), |_, grant| {
@@ -321,7 +321,7 @@ fn a_full_house_of_readers_lets_nobody_in_until_one_goes() {
 }
 
 #[test]
-fn who_gives_up_takes_its_mark_away() {
+fn a_client_that_gives_up_removes_its_mark() {
     let mut world = world();
     world.client(run(lock().share("r"), |_, grant| {
         sleep(seconds(5), move |_| run(held(grant).release(), |_, _| over()))
@@ -422,7 +422,7 @@ fn what_is_no_lock_is_left_alone() {
 
 /// One client, of which every answer may be lost.
 #[test]
-fn alone_nobody_is_ever_told_that_the_lock_was_lost() {
+fn without_contenders_the_lock_is_never_reported_as_lost() {
     let client = || {
         run(lock().acquire("a"), |_, grant| {
             run(held(grant).renew(), |_, grant| {
@@ -505,7 +505,7 @@ fn two_clients_in_every_order() {
 
 /// One client that makes a single request under the lock, and of which every answer may be lost.
 #[test]
-fn alone_who_comes_once_always_knows_what_came_of_it() {
+fn without_contenders_every_outcome_is_known() {
     let once = |then: fn() -> Doing<Vec<String>>| {
         run(lock().once("a", append("x")).unwrap(), move |_, end| {
             end.expect("no other client has held it");
@@ -520,7 +520,7 @@ fn alone_who_comes_once_always_knows_what_came_of_it() {
 }
 
 #[test]
-fn who_is_cut_off_hears_so_when_its_lease_is_over() {
+fn a_client_that_is_cut_off_learns_that_its_lease_expired() {
     for rates in [SILENT, FaultRates { busy: 1000, ..CALM }] {
         let mut world = world();
         world.client(run(lock().acquire("a"), |_, grant| {
@@ -553,7 +553,7 @@ fn who_is_cut_off_hears_so_when_its_lease_is_over() {
 }
 
 #[test]
-fn who_looks_at_a_silent_device_hears_so() {
+fn an_observer_of_a_silent_device_learns_that_it_is_silent() {
     let mut world = world();
     world.client(run(lock().status(), |moment: &mut Moment<Vec<String>>, status| {
         assert_eq!(status, Err(LockError::RequestFailure(RequestFailure::Unknown)));
@@ -597,7 +597,7 @@ fn a_short_lease_makes_for_short_pauses() {
 }
 
 #[test]
-fn who_has_no_patience_at_all_tries_once() {
+fn a_client_without_patience_tries_once() {
     let mut world = world();
     let hasty = Lock::new(LOCKS, WORD, LockOptions { patience: Duration::ZERO, ..options() });
     world.client(run(hasty.acquire("a"), move |_, grant| {

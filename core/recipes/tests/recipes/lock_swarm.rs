@@ -294,7 +294,7 @@ fn swarms() {
 }
 
 #[test]
-fn storms_in_which_nobody_dies_but_much_is_lost() {
+fn swarm_runs_with_no_deaths_and_many_lost_messages() {
     let (mut known, mut unknowns, mut left) = (0, 0, 0);
     for seed in 0..100 {
         let rates = FaultRates { death: 0, unknown: 200, straggling: 5, ..ROUGH };

@@ -55,7 +55,7 @@ fn what_was_answered_has_happened_and_what_is_unknown_may_have() {
 }
 
 #[test]
-fn what_is_unknown_may_happen_after_that_was_heard_but_not_after_a_later_request() {
+fn an_unknown_request_may_be_executed_before_a_later_request_but_not_after_it() {
     let (mut after, mut before, mut never) = (0, 0, 0);
     for seed in 0..200 {
         let mut world = World::new(seed, CALM, &[OBJECT], Heard::default());

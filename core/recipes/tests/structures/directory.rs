@@ -309,7 +309,7 @@ fn swarm(seed: u64, idempotency_records: bool) -> (usize, usize) {
 }
 
 #[test]
-fn in_storms_every_answer_is_true() {
+fn in_swarm_runs_every_answer_is_true() {
     let (mut changes, mut unknowns) = (0, 0);
     for seed in 0..300 {
         changes += swarm(seed, true).0;

@@ -169,7 +169,7 @@ fn a_directory_that_is_full_can_be_emptied() {
 }
 
 #[test]
-fn names_are_told_page_by_page_each_once() {
+fn names_are_listed_page_by_page_each_once() {
     let directory = small(4);
     let mut alone = Alone::with(Space::with(&[OBJECT]));
     let directory = Directory { linked: NonZeroU32::new(1000).unwrap(), ..directory };
@@ -225,7 +225,7 @@ fn a_name_that_is_too_long_is_refused_and_damage_is_no_panic() {
 }
 
 #[test]
-fn without_a_receipt_another_s_entry_is_not_taken_for_one_s_own() {
+fn without_an_idempotency_record_another_client_s_entry_is_not_taken_for_its_own() {
     for idempotency_record in [None, Some(IdempotencyRecord(1))] {
         let directory = Directory { idempotency_record, ..small(0) };
         let insert = || directory.insert(name("anna"), ObjectId(1));
@@ -261,7 +261,7 @@ fn what_may_have_happened_is_not_said_to_be_refused() {
 }
 
 #[test]
-fn a_slot_at_which_somebody_works_is_left_to_it_until_its_lease_is_over() {
+fn a_slot_with_an_active_writer_is_not_taken_over_until_its_lease_expires() {
     let directory = small(0);
     let mut alone = with(directory, &[("anna", 1)]);
     // Up to the lock and the mark.
@@ -303,7 +303,7 @@ fn first_refusal<T>(mut procedure: impl Procedure<Output = Result<T, RequestFail
 }
 
 #[test]
-fn in_an_object_that_mirrors_spread_every_operation_is_refused_at_its_first_step() {
+fn in_an_object_of_an_attribute_volume_every_operation_is_refused_at_its_first_step() {
     for (object, refused) in [(ObjectId(5), false), (ObjectId(SPREAD.0 - 1), false), (SPREAD, true)] {
         for idempotency_record in [None, Some(IdempotencyRecord(3))] {
             let directory = Directory { idempotency_record, ..Directory::new(object) };

@@ -277,7 +277,7 @@ fn swarm(seed: u64, idempotency_records: bool) -> usize {
 }
 
 #[test]
-fn in_storms_every_answer_is_true() {
+fn in_swarm_runs_every_answer_is_true() {
     let changes: usize = (0..100).map(|seed| swarm(seed, true) + swarm(seed, false)).sum();
     assert!(changes > 1500, "{changes} changes are too few");
 }

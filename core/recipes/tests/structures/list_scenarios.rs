@@ -77,7 +77,7 @@ fn wherever_a_removal_dies_the_node_is_in_or_out_and_the_next_clears_away() {
 }
 
 #[test]
-fn wherever_an_insert_dies_there_is_no_node_that_nobody_points_to() {
+fn wherever_an_insert_dies_no_node_is_unreachable() {
     for steps in 0..4 {
         let (mut alone, list) = with(2);
         let through =

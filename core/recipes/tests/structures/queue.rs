@@ -250,7 +250,7 @@ fn swarm(seed: u64, idempotency_records: bool) -> (u64, usize) {
 }
 
 #[test]
-fn in_storms_every_item_is_finished_once_and_none_is_lost() {
+fn in_swarm_runs_every_item_is_finished_once_and_none_is_lost() {
     let (mut taken_over, mut unknowns) = (0, 0);
     for seed in 0..100 {
         taken_over += swarm(seed, true).0;

@@ -42,7 +42,7 @@ fn putting_and_finishing_take_one_round_trip_and_claiming_two() {
 }
 
 #[test]
-fn who_lost_its_claim_can_neither_finish_nor_renew() {
+fn a_consumer_that_lost_its_claim_can_neither_finish_nor_renew() {
     let (mut alone, queue) = with(1);
     let first = claim(&mut alone, queue, 1).unwrap();
     // Another consumer finds it claimed, waits for a lease, and takes it over.
@@ -68,7 +68,7 @@ fn what_is_given_back_can_be_had_at_once() {
 }
 
 #[test]
-fn an_item_that_comes_while_somebody_waits_is_had_at_once() {
+fn an_item_put_while_a_consumer_waits_is_claimed_at_once() {
     let mut world = World::new(1, CALM, &[OBJECT], Vec::new());
     let queue = Queue::new(OBJECT, LEASE);
     world.client(run(queue.claim(1, Watch::default(), LEASE * 100), |moment: &mut Moment<Vec<Time>>, end| {
@@ -83,7 +83,7 @@ fn an_item_that_comes_while_somebody_waits_is_had_at_once() {
 }
 
 #[test]
-fn what_is_given_back_while_somebody_waits_is_had_at_once() {
+fn an_item_given_back_while_a_consumer_waits_is_claimed_at_once() {
     let (mut alone, queue) = with(1);
     let claimed = claim(&mut alone, queue, 2).unwrap();
     let mut world = World::new(1, CALM, &[], Vec::new());
@@ -100,7 +100,7 @@ fn what_is_given_back_while_somebody_waits_is_had_at_once() {
 }
 
 #[test]
-fn a_claim_that_was_not_heard_of_is_had_if_it_was_made_and_only_then() {
+fn a_claim_with_a_lost_answer_is_held_exactly_if_it_was_made() {
     let (alone, queue) = with(1);
     let again = || Alone { rng: Rng::new(5), ..Alone::with(alone.space.clone()) };
     let ask = || queue.claim(1, Watch::default(), Duration::ZERO);
@@ -145,7 +145,7 @@ fn keeps(queue: Queue, renewals: u32) -> Doing<Tale> {
 }
 
 #[test]
-fn who_renews_keeps_its_item_and_who_is_dead_loses_it_after_a_lease() {
+fn a_consumer_that_renews_keeps_its_item_and_a_dead_one_loses_it_after_a_lease() {
     for seed in 0..10 {
         let queue = Queue::new(OBJECT, LEASE);
         let (alone, _) = with(1);
@@ -169,7 +169,7 @@ fn who_renews_keeps_its_item_and_who_is_dead_loses_it_after_a_lease() {
 }
 
 #[test]
-fn a_consumer_that_is_cut_off_hears_so_within_half_a_lease() {
+fn a_consumer_that_is_cut_off_learns_it_within_half_a_lease() {
     let (mut alone, queue) = with(1);
     let claimed = claim(&mut alone, queue, 1).unwrap();
     for gives_back in [false, true] {

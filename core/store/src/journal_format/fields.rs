@@ -10,10 +10,10 @@ use braid_wire::{Linkage, Ordering};
 use bytes::{Buf, BufMut};
 use std::collections::BTreeSet;
 
-const STANDING_IN: u8 = 0;
-const STANDING_RETURNING: u8 = 1;
-const RETURNING_WITH_COORDINATOR: u8 = 2;
-const STANDING_OUT: u8 = 3;
+const STATE_IN: u8 = 0;
+const STATE_RETURNING: u8 = 1;
+const STATE_RETURNING_WITH_COORDINATOR: u8 = 2;
+const STATE_OUT: u8 = 3;
 
 pub(super) fn put_named(to: &mut Vec<u8>, kind: u8, transaction: TransactionId) {
     to.put_u8(kind);
@@ -63,13 +63,13 @@ pub(super) fn put_membership(to: &mut Vec<u8>, kind: u8, membership: &Membership
         to.put_u16_le(member.device.0);
         to.put_u32_le(member.since.0);
         match member.member_state {
-            MemberState::In => to.put_u8(STANDING_IN),
-            MemberState::Returning { recovery_coordinator: None } => to.put_u8(STANDING_RETURNING),
+            MemberState::In => to.put_u8(STATE_IN),
+            MemberState::Returning { recovery_coordinator: None } => to.put_u8(STATE_RETURNING),
             MemberState::Returning { recovery_coordinator: Some(recovery_coordinator) } => {
-                to.put_u8(RETURNING_WITH_COORDINATOR);
+                to.put_u8(STATE_RETURNING_WITH_COORDINATOR);
                 to.put_u32_le(recovery_coordinator.0);
             }
-            MemberState::Out => to.put_u8(STANDING_OUT),
+            MemberState::Out => to.put_u8(STATE_OUT),
         }
     }
     to.put_u32_le(membership.fence.below.0);
@@ -95,12 +95,12 @@ pub(super) fn take_membership(from: &mut &[u8]) -> Result<Membership, DecodeErro
 pub(super) fn take_member(from: &mut &[u8]) -> Result<Member, DecodeError> {
     let (device, since) = (DeviceId(from.try_get_u16_le()?), Epoch(from.try_get_u32_le()?));
     let member_state = match from.try_get_u8()? {
-        STANDING_IN => MemberState::In,
-        STANDING_RETURNING => MemberState::Returning { recovery_coordinator: None },
-        RETURNING_WITH_COORDINATOR => {
+        STATE_IN => MemberState::In,
+        STATE_RETURNING => MemberState::Returning { recovery_coordinator: None },
+        STATE_RETURNING_WITH_COORDINATOR => {
             MemberState::Returning { recovery_coordinator: Some(Generation(from.try_get_u32_le()?)) }
         }
-        STANDING_OUT => MemberState::Out,
+        STATE_OUT => MemberState::Out,
         _ => return Err(DecodeError),
     };
     Ok(Member { device, member_state, since })

@@ -166,7 +166,7 @@ impl IntentRecord {
     }
 
     /// The chunks that the intent changes, each once, and whether it replaces the chunk as a whole.
-    pub fn claims(&self) -> impl Iterator<Item = (u32, bool)> {
+    pub fn changed_chunks(&self) -> impl Iterator<Item = (u32, bool)> {
         let mut last = None;
         self.pieces
             .iter()

@@ -94,7 +94,7 @@ fn records() -> Vec<Record> {
             changes: changes(),
         }),
         Record::Answers { host: Generation(3), settled: 7, kept: vec![(9, encode_answer(&Ok(Vec::new())).into())] },
-        Record::Over { host: Generation(3), settled: 7, stretches: vec![(9, 12), (20, 21)] },
+        Record::Over { host: Generation(3), settled: 7, intervals: vec![(9, 12), (20, 21)] },
         Record::Collected(changes()),
         Record::Rooted(vec![Root { first: Key::FIRST, place: SlotRef { slot: 4, length: 900, checksum: 5 } }]),
     ]

@@ -67,7 +67,7 @@ fn what_is_absent_is_not_read_and_what_is_written_is_there() {
 }
 
 #[test]
-fn where_there_may_be_something_is_told_by_chunks() {
+fn possible_content_is_listed_by_chunks() {
     let mut bench = with_absent(1 << 20, 1);
     bench.write(1, vec![data(17, 1, 50), data(32, 16, 70), data(80, 1, 90), hole(96, 16)]);
     let told = |start, count| bench.store.allocated(OBJECT, BlockRange::new(start, count)).0;
@@ -102,7 +102,7 @@ fn what_is_written_as_lost_is_lost_until_it_is_written_again() {
 }
 
 #[test]
-fn a_block_that_rotted_is_salvaged_as_lost_and_its_neighbours_are_read() {
+fn a_corrupt_block_is_salvaged_as_lost_and_its_neighbours_are_read() {
     let mut bench = with_absent(1 << 20, 1);
     bench.write(1, vec![data(32, 16, 70)]);
     let geometry = braid_store::Superblock::read(&bench.disk.get(0, 8192)).expect("it is whole").geometry;
@@ -115,7 +115,7 @@ fn a_block_that_rotted_is_salvaged_as_lost_and_its_neighbours_are_read() {
 
 /// Writes, checkpoints and power failures at any moment: committed blocks are present, and all others stay absent.
 #[test]
-fn no_loss_of_power_makes_anything_absent_again_or_brings_what_nobody_wrote() {
+fn no_power_failure_makes_a_block_absent_again_or_invents_content() {
     for seed in 0..40 {
         let mut rng = Rng::new(seed);
         let mut bench = with_absent(if seed % 2 == 0 { 512 << 10 } else { 1 << 20 }, seed);

@@ -92,7 +92,7 @@ fn is_busy(answer: &ObjectAnswer) -> bool {
 }
 
 #[test]
-fn whoever_is_kept_out_does_nothing_more_from_the_moment_that_its_answers_are_gone() {
+fn a_fenced_host_has_no_effect_once_its_answers_are_removed() {
     let mut bench = with_object();
     assert_eq!(bench.added(A, 7, 7), 0);
     let mut membership = Membership::first([DeviceId(1), DeviceId(2)]);
@@ -210,7 +210,7 @@ fn long_answers_of_some_hosts_stop_no_other_hosts_changes() {
 }
 
 #[test]
-fn whoever_waits_for_room_is_served_when_a_mark_makes_some() {
+fn a_request_that_waits_for_space_is_served_when_a_mark_frees_some() {
     let mut bench = with_object();
     bench.set_word(30_000);
     for host in 100..169 {

@@ -33,7 +33,7 @@ fn home_of(bench: &Bench, value: u64) -> u64 {
 }
 
 #[test]
-fn a_rotten_block_is_lost_alone_until_it_is_overwritten() {
+fn a_corrupt_block_is_lost_alone_until_it_is_overwritten() {
     let mut bench = at_home();
     for (value, block) in [(505, 21), (900, 40)] {
         let home = home_of(&bench, value);
@@ -113,7 +113,7 @@ fn blocks_that_are_read_one_by_one_keep_their_slot_meanwhile() {
 }
 
 #[test]
-fn an_unreadable_sector_costs_a_start_no_more_than_rot_does() {
+fn an_unreadable_sector_costs_a_start_no_more_than_corruption_does() {
     let mut bench = Bench::with_object(100);
     bench.write(1, vec![data(16, 16, 500)]);
     checkpoint(&mut bench, 10);
@@ -167,7 +167,7 @@ fn in_journal(bench: &Bench, value: u64) -> u64 {
 }
 
 #[test]
-fn rot_in_the_journals_payload_is_lost_for_that_block_through_a_checkpoint_and_a_commit() {
+fn corruption_in_the_journals_payload_loses_that_block_through_a_checkpoint_and_a_commit() {
     let mut bench = Bench::with_object(100);
     bench.write(1, vec![data(3, 3, 500)]);
     assert_eq!(bench.prepare(intent(2, vec![data(33, 3, 600)])), Ok(()));
@@ -201,7 +201,7 @@ fn rot_in_the_journals_payload_is_lost_for_that_block_through_a_checkpoint_and_a
 }
 
 #[test]
-fn rot_in_a_record_that_was_durable_makes_the_store_unusable() {
+fn corruption_of_a_durable_record_makes_the_store_unusable() {
     let mut bench = Bench::with_object(100);
     for sequence in 1..4 {
         bench.write(sequence, vec![data(sequence, 1, sequence * 100)]);
@@ -260,7 +260,7 @@ fn an_older_copy_of_a_map_page_does_not_outlast_the_next_checkpoint() {
 }
 
 #[test]
-fn a_device_of_somebody_else_is_refused_by_name() {
+fn a_disk_of_another_device_is_refused_by_name() {
     let disk = Bench::with_object(100).disk;
     let start = |config: StoreConfig| {
         let mut bench = Bench::power_on(disk.clone(), 1);

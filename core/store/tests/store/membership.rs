@@ -85,7 +85,7 @@ fn elsewhere(intent: Intent) -> Intent {
 }
 
 #[test]
-fn who_is_out_misses_what_takes_effect_meanwhile() {
+fn a_device_that_is_out_misses_what_takes_effect_meanwhile() {
     let mut bench = Bench::new(1).with_members();
     bench.write_at(1, 1, 10, 12);
     bench.store.settle(transaction(2).host, 2);
@@ -109,7 +109,7 @@ fn who_is_out_misses_what_takes_effect_meanwhile() {
 }
 
 #[test]
-fn who_returns_misses_what_was_written_before() {
+fn a_returning_device_misses_what_was_written_before() {
     let mut bench = Bench::new(1).with_members();
     bench.adopt(membership(2, &[(THIRD, MemberState::Out, 2)]));
     bench.prepare_at(1, 2, 10, 10);
@@ -128,7 +128,7 @@ fn who_returns_misses_what_was_written_before() {
 }
 
 #[test]
-fn who_goes_out_has_missed_what_is_undecided_or_unconfirmed() {
+fn a_device_that_goes_out_has_missed_what_is_undecided_or_unconfirmed() {
     let mut bench = Bench::new(1).with_members();
     bench.write_at(1, 1, 10, 10);
     bench.write_at(2, 1, 20, 20);
@@ -299,7 +299,7 @@ fn the_journal_does_not_fill_with_what_is_missed() {
 }
 
 #[test]
-fn who_is_in_costs_a_commit_nothing() {
+fn a_device_that_is_in_costs_a_commit_nothing() {
     let cost = |out: &[(DeviceId, MemberState, u32)]| {
         let mut bench = Bench::new(1).with_members();
         bench.adopt(membership(2, out));

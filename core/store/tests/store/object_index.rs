@@ -96,7 +96,7 @@ fn the_leaves_that_several_requests_need_are_read_together() {
 }
 
 #[test]
-fn what_a_rotten_leaf_knew_is_lost_until_it_is_said_anew() {
+fn entries_of_a_corrupt_leaf_are_lost_until_they_are_set_anew() {
     let mut bench = at_rest();
     let leaves = bench.disk.find(b"BrLf");
     // Corrupts the second half of a leaf without the object's header.
@@ -148,7 +148,7 @@ fn a_leaf_that_can_not_be_read_once_is_read_again() {
 }
 
 #[test]
-fn a_rotten_index_makes_the_store_unusable() {
+fn a_corrupt_index_makes_the_store_unusable() {
     let mut bench = at_rest();
     let nodes = bench.disk.find(b"BrIx");
     // Nodes of earlier rounds may be there as well.
@@ -213,8 +213,8 @@ fn a_full_catalogue_refuses_to_grow_and_takes_overwrites_and_removals() {
     for index in (1..count).step_by(3) {
         assert_eq!(get(&mut bench, 300_000 + index, index), Ok(value(index + 5, 29_995).into()));
     }
-    let claimed = bench.store.free_blocks();
-    assert_eq!(create(&mut bench, volume(8, claimed + 16)), Err(Failure::NoSpace));
+    let free = bench.store.free_blocks();
+    assert_eq!(create(&mut bench, volume(8, free + 16)), Err(Failure::NoSpace));
     assert!(ask(&mut bench, 400_000, command(ObjectId(1), Action::Remove, Vec::new(), Vec::new())).is_ok());
     bench.settle();
     // Everything is garbage-collected, and a checkpoint frees the slots.
@@ -357,7 +357,7 @@ fn remove(bench: &mut Bench, sequence: u64, object: u64) {
 }
 
 #[test]
-fn a_rotten_leaf_of_a_removed_object_keeps_nothing_else_from_going() {
+fn a_corrupt_leaf_of_a_removed_object_does_not_stop_garbage_collection() {
     let mut bench = two_at_rest();
     // A leaf of the first object without the objects' headers.
     let victim = bench.disk.find(b"BrLf").into_iter().find(|at| {
@@ -410,7 +410,7 @@ fn what_a_removed_object_left_goes_though_there_is_always_something_else_to_do()
 }
 
 #[test]
-fn who_finds_no_room_waits_for_that_of_removed_objects() {
+fn a_request_without_space_waits_for_that_of_removed_objects() {
     let mut bench = with_object();
     let make = command(ObjectId(2), Action::Create, Vec::new(), Vec::new());
     assert!(ask(&mut bench, 2, make).is_ok());

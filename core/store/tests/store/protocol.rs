@@ -281,7 +281,7 @@ fn what_a_write_brings_and_what_it_costs_is_counted() {
 }
 
 #[test]
-fn holes_take_no_space_and_allocation_tells_them() {
+fn holes_take_no_space_and_allocation_reports_them() {
     let mut bench = Bench::with_object(100);
     bench.write(1, vec![data(0, 40, 50)]);
     let free = bench.counter("slots_free");
@@ -356,7 +356,7 @@ fn a_read_on_its_way_keeps_the_slot_it_reads() {
 }
 
 #[test]
-fn nothing_goes_home_to_a_slot_that_is_nobodys() {
+fn no_block_is_written_home_to_a_free_slot() {
     let mut bench = Bench::with_object(100);
     bench.write(1, vec![data(16, 16, 50)]);
     let home = *bench.disk.find(&pattern(53)[..512]).last().expect("it was written there");

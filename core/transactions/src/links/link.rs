@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_above_the_mark_is_told_once() {
+    fn completions_above_the_mark_are_reported_once() {
         let mut link = Link::default();
         let over = |link: &mut Link| match link.request(Time(0), Generation(1), Epoch(1), 100, Command::Heartbeat) {
             Message::Request(request) => request.over,

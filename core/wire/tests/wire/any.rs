@@ -87,7 +87,7 @@ fn monitor_request() -> impl Strategy<Value = Message> {
         (number(), administration()).prop_map(|(ticket, request)| MonitorCommand::Administer { ticket, request }),
         (number(), generation(), vec(generation(), 0..5), vec(generation(), 0..5))
             .prop_map(|(ticket, below, except, also)| MonitorCommand::Fence { ticket, below, except, also }),
-        (device(), epoch()).prop_map(|(device, since)| MonitorCommand::CaughtUp { device, since }),
+        (device(), epoch()).prop_map(|(device, since)| MonitorCommand::Resynchronised { device, since }),
     ];
     (epoch(), command).prop_map(|(epoch, command)| Message::MonitorRequest(MonitorRequest { epoch, command }))
 }
@@ -226,7 +226,7 @@ fn command() -> impl Strategy<Value = Command> {
         (transaction(), stamp()).prop_map(|(transaction, stamp)| Command::Resolve { transaction, stamp }),
         transaction().prop_map(|transaction| Command::Forget { transaction }),
         (number(), task()).prop_map(|(ticket, task)| Command::Manage { ticket, task }),
-        (sequence(), any_objects::stretches(), any_objects::request())
+        (sequence(), any_objects::intervals(), any_objects::request())
             .prop_map(|(sequence, abandoned, request)| Command::Objects { sequence, abandoned, request }),
         (number(), object(), any_objects::name(), any_objects::value(), any::<u32>())
             .prop_map(|(ticket, object, name, seen, patience)| Command::Await { ticket, object, name, seen, patience }),

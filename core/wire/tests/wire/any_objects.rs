@@ -103,14 +103,14 @@ fn when() -> impl Strategy<Value = When> {
 }
 
 /// Ascending, disjoint intervals: the first sequence number, and the one after the last.
-pub fn stretches() -> impl Strategy<Value = Vec<(u64, u64)>> {
+pub fn intervals() -> impl Strategy<Value = Vec<(u64, u64)>> {
     vec((1..1_u64 << 60, 1..1_u64 << 8), 0..4).prop_map(|steps| {
         let mut behind = 0;
-        let stretch = |(gap, length): (u64, u64)| {
+        let interval = |(gap, length): (u64, u64)| {
             let first = behind + gap;
             behind = first + length;
             (first, behind)
         };
-        steps.into_iter().map(stretch).collect()
+        steps.into_iter().map(interval).collect()
     })
 }

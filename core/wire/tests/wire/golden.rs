@@ -371,7 +371,7 @@ fn monitoring() -> Vec<Golden> {
             },
             &format!("02 {TICKET} 05000000 01000000 03000000 01000000 08000000"),
         ),
-        monitor_request(MonitorCommand::CaughtUp { device: DeviceId(2), since: Epoch(9) }, "03 0200 09000000"),
+        monitor_request(MonitorCommand::Resynchronised { device: DeviceId(2), since: Epoch(9) }, "03 0200 09000000"),
         monitor_answer(
             MonitorReply::Lease {
                 sent,

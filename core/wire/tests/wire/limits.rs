@@ -16,9 +16,9 @@ const STAMP: Stamp = Stamp::ZERO;
 pub const OBJECT: ObjectId = ObjectId(1);
 
 /// A message whose list has a variable length, the name of the list, and its bound.
-pub type Stretch = (&'static str, usize, fn(usize) -> Message);
+pub type ListLimit = (&'static str, usize, fn(usize) -> Message);
 
-const LISTS: [Stretch; 28] = [
+const LISTS: [ListLimit; 28] = [
     ("over", COMMITS_PER_REQUEST_MAX, |n| {
         Message::Request(Request {
             host: Generation(7),
@@ -233,14 +233,14 @@ fn a_list_that_claims_more_than_there_is_is_refused() {
         let (one, two) = (frame(message(1)).encode().head, frame(message(2)).encode().head);
         // The first difference between the two is the length of the list.
         let at = (64..).find(|at| one[*at] != two[*at]).expect("a length");
-        for (claimed, error) in [
+        for (declared, error) in [
             (max as u32, WireError::Truncated),
             (max as u32 + 1, WireError::TooLong { length: max + 1, max }),
             (u32::MAX, WireError::TooLong { length: u32::MAX as usize, max }),
         ] {
             let mut description = one[64..].to_vec();
-            description[at - 64..at - 60].copy_from_slice(&claimed.to_le_bytes());
-            assert_eq!(Frame::decode(seal(&description, &[])), Err(error), "{name} of {claimed}");
+            description[at - 64..at - 60].copy_from_slice(&declared.to_le_bytes());
+            assert_eq!(Frame::decode(seal(&description, &[])), Err(error), "{name} of {declared}");
         }
     }
 }

@@ -1,13 +1,13 @@
 //! The bounds of object requests.
 
-use crate::limits::{OBJECT, Stretch, answer, frame, request};
+use crate::limits::{ListLimit, OBJECT, answer, frame, request};
 use braid_base::limits::*;
 use braid_base::{BLOCK_BYTES, ObjectId};
 use braid_wire::fuzzing::seal;
 use braid_wire::*;
 use bytes::Bytes;
 
-pub const LISTS: [Stretch; 8] = [
+pub const LISTS: [ListLimit; 8] = [
     ("abandoned", ABANDONED_MAX, |n| {
         let abandoned = (0..n as u64).map(|nth| (2 * nth, 2 * nth + 1)).collect();
         request(Command::Objects { sequence: 1000, abandoned, request: ObjectRequest::default() })
@@ -75,22 +75,22 @@ fn a_long_value_is_shared_with_its_frame_and_a_short_one_is_not() {
 #[test]
 fn a_value_that_claims_more_than_there_is_is_refused() {
     let description = |length: usize| frame(value(length)).encode().head[64..].to_vec();
-    let claimed = |length: usize, lock_id: u32, payload: usize| {
+    let declared = |length: usize, lock_id: u32, payload: usize| {
         let mut description = description(length);
         let at = self::description_of_value_at();
         description[at..at + 4].copy_from_slice(&lock_id.to_le_bytes());
         Frame::decode(seal(&description, &vec![7; payload])).map(|_| ())
     };
-    assert_eq!(claimed(3, 3, 0), Ok(()));
-    assert_eq!(claimed(3, 4, 0), Err(WireError::Truncated));
-    assert_eq!(claimed(3, 2, 0), Err(WireError::Trailing));
-    assert_eq!(claimed(1024, 1024, 1024), Ok(()));
-    assert_eq!(claimed(1024, 1025, 1024), Err(WireError::Truncated));
-    assert_eq!(claimed(1024, 1024, 1025), Err(WireError::Trailing));
-    assert_eq!(claimed(1024, u32::MAX, 1024), Err(WireError::Truncated));
+    assert_eq!(declared(3, 3, 0), Ok(()));
+    assert_eq!(declared(3, 4, 0), Err(WireError::Truncated));
+    assert_eq!(declared(3, 2, 0), Err(WireError::Trailing));
+    assert_eq!(declared(1024, 1024, 1024), Ok(()));
+    assert_eq!(declared(1024, 1025, 1024), Err(WireError::Truncated));
+    assert_eq!(declared(1024, 1024, 1025), Err(WireError::Trailing));
+    assert_eq!(declared(1024, u32::MAX, 1024), Err(WireError::Truncated));
     // A short value must not be in the payload, nor a long one in the description.
-    assert_eq!(claimed(1024, 3, 3), Err(WireError::Truncated));
-    assert_eq!(claimed(1023, 1024, 0), Err(WireError::Truncated));
+    assert_eq!(declared(1024, 3, 3), Err(WireError::Truncated));
+    assert_eq!(declared(1023, 1024, 0), Err(WireError::Truncated));
 }
 
 /// The offset of a value's length in an answer's description.
@@ -110,7 +110,7 @@ fn the_highest_sequence_is_refused() {
 }
 
 #[test]
-fn stretches_that_are_not_in_order_are_refused() {
+fn intervals_that_are_not_in_order_are_refused() {
     for (abandoned, is_taken) in [
         (vec![(1, 2), (3, 4)], true),
         (vec![(1, 2), (2, 4)], false),
@@ -144,7 +144,7 @@ fn the_largest_request_that_a_device_takes_fits_into_a_frame() {
 }
 
 #[test]
-fn whoever_checks_a_request_never_makes_a_frame_too_long() {
+fn a_checked_request_never_makes_a_frame_too_long() {
     let most = FRAME_BYTES_MAX / ATTRIBUTE_BYTES_MAX + 1;
     let data = Bytes::from(vec![7; 64 * BLOCK_BYTES]);
     let commands = (0..most).map(|_| command(Action::Append { data: data.clone() }, 0, 0)).collect();

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn whoever_waits_is_woken_after_his_time_the_first_first() {
+    async fn waiters_are_woken_after_their_time_the_earliest_first() {
         let alarm = Alarm::start().expect("a thread can be started");
         let (begun, [short, long]) = (Instant::now(), [300, 3_000].map(Duration::from_micros));
         let mut woken = Vec::new();

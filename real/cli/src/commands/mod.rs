@@ -154,13 +154,13 @@ mod tests {
     }
 
     #[test]
-    fn the_pace_of_rebuilding_is_one_for_all_devices() {
+    fn the_rebuild_throttle_applies_to_all_devices() {
         assert!(parse(&words("braid rebuild 2")).is_ok() && parse(&words("braid rebuild pause")).is_ok());
         assert!(parse(&words("braid rebuild 2 --rate 1M")).is_err());
     }
 
     #[test]
-    fn what_the_simulator_is_told_is_handed_on_as_it_is() {
+    fn arguments_of_the_simulator_are_passed_unchanged() {
         for (line, told, json) in [
             ("braid sim --help", "--help", false),
             ("braid sim attack --seed 3 --json", "attack --seed 3 --json", false),

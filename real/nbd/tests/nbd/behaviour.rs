@@ -148,7 +148,7 @@ fn what_a_client_asked_for_is_abandoned_before_others_of_its_export_are_served()
 }
 
 #[test]
-fn who_takes_leave_is_not_abandoned_for_others() {
+fn a_client_that_disconnects_is_not_abandoned_for_others() {
     let server = start();
     let mut leaving = Client::open(&server.address, "stuck");
     leaving.send(&[header(WRITE, 1, 0, 3), vec![1; 3], header(DISC, 2, 0, 0)].concat());
@@ -217,7 +217,7 @@ fn a_stop_refuses_what_was_not_begun() {
 }
 
 #[test]
-fn a_stop_waits_for_nobody_for_ever() {
+fn a_stop_waits_for_no_client_for_ever() {
     let mut server = Running::start(Settings { stop_timeout: Duration::from_millis(20), ..Settings::default() });
     let mut busy = Client::open(&server.address, "stuck");
     busy.request(READ, 1, 0, 512);

@@ -40,7 +40,7 @@ fn many_requests_in_flight_each_get_their_own_answer() {
 }
 
 #[test]
-fn refusals_are_told_and_the_connection_goes_on() {
+fn refusals_are_answered_and_the_connection_continues() {
     let server = Running::start(Settings::default());
     block_on(async {
         let client = Client::open(&server.address, "broken").await.unwrap();
@@ -54,7 +54,7 @@ fn refusals_are_told_and_the_connection_goes_on() {
 }
 
 #[test]
-fn what_waits_when_the_server_goes_away_is_told() {
+fn pending_requests_fail_when_the_server_ends() {
     let address = Address::Unix(scratch("goes-away"));
     let Address::Unix(path) = &address else { unreachable!("just made") };
     let listener = std::os::unix::net::UnixListener::bind(path).unwrap();

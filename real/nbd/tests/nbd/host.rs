@@ -214,7 +214,7 @@ proptest! {
 }
 
 #[test]
-fn allocation_is_told_for_any_range_and_at_most_for_so_much_at_once() {
+fn allocation_is_reported_for_any_range_up_to_a_limit() {
     in_runtime(async || {
         let volume = open(4).await;
         volume.write(10 * BLOCK, vec![1; 2 * BLOCK_BYTES].into()).await.unwrap();
@@ -239,7 +239,7 @@ fn a_range_of_gigabytes_is_zeroed_in_pieces() {
 }
 
 #[test]
-fn a_full_device_is_told_as_such() {
+fn a_full_device_is_reported_as_such() {
     in_runtime(async || {
         let volume = backend(4).open("full").await.unwrap();
         let error = volume.write(0, vec![1; 10 << 20].into()).await.unwrap_err();

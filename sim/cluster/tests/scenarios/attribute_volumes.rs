@@ -261,7 +261,7 @@ fn swap(was: i64) -> ObjectCommand {
 }
 
 #[test]
-fn of_those_who_swap_the_same_value_one_succeeds() {
+fn of_concurrent_swaps_of_the_same_value_one_succeeds() {
     for ordering in KEPT_APART {
         let (mut array, a, b) = attribute_volume(ordering);
         let hosts = [a, b, array.add_host(), array.add_host()];
@@ -348,7 +348,7 @@ fn a_volume_that_holds_something_else_is_left_alone() {
 }
 
 #[test]
-fn rot_in_one_copy_is_mended_and_nobody_notices() {
+fn corruption_in_one_copy_is_repaired_without_an_error() {
     let (mut array, a, b) = attribute_volume(Ordering::Timestamp);
     let (long, name) = (Bytes::from(vec![0x33; 64 << 10]), AttributeName::new(2, 0));
     let sets = vec![SetAttribute { name, value: long.clone() }];

@@ -14,7 +14,7 @@ fn array(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
 }
 
 #[test]
-fn a_host_that_takes_a_volume_for_ordered_otherwise_is_refused_and_hurts_nobody() {
+fn a_host_with_an_old_ordering_is_refused_and_harms_no_data() {
     for real in Ordering::ALL {
         let (mut array, a, b) = array(real);
         for mistaken in Ordering::ALL.into_iter().filter(|ordering| *ordering != real) {

@@ -53,7 +53,7 @@ fn recomputed(array: &Cluster) -> u64 {
 }
 
 #[test]
-fn parity_is_mended_though_nobody_writes_there() {
+fn parity_is_resynchronised_without_new_writes() {
     for ordering in ORDERINGS {
         let (mut array, a, b) = array(ordering, Atomicity::Consistent);
         let before = array.write(a, 0, 4 * BLOCK);
@@ -72,7 +72,7 @@ fn parity_is_mended_though_nobody_writes_there() {
 }
 
 #[test]
-fn a_small_write_waits_until_its_stripe_is_mended() {
+fn a_small_write_waits_until_its_stripe_is_resynchronised() {
     for ordering in [Ordering::Timestamp, Ordering::DeviceLock] {
         let (mut array, a, b) = array(ordering, Atomicity::Consistent);
         let before = array.write(a, 0, 4 * BLOCK);

@@ -123,7 +123,7 @@ fn a_device_is_brought_what_it_missed_and_no_more() {
 }
 
 #[test]
-fn a_device_that_is_away_for_less_than_its_lease_makes_no_epoch() {
+fn a_device_that_is_silent_for_less_than_its_lease_makes_no_epoch() {
     for ordering in KEPT_APART {
         let (mut array, a, b) = array_by(ordering);
         fill(&mut array, a);
@@ -261,7 +261,7 @@ fn power_fails_everywhere_while_a_device_is_out() {
 }
 
 #[test]
-fn power_fails_everywhere_during_writes_and_nobody_is_missing() {
+fn power_fails_everywhere_during_writes_and_no_device_is_missing() {
     for round in 0..12 {
         let (mut array, a, b) = array_laid(Ordering::Timestamp, "raid5:4+1", 5, 1);
         fill(&mut array, a);

@@ -105,7 +105,7 @@ fn a_dead_reader_holds_up_writers_for_a_lease_at_most() {
 }
 
 #[test]
-fn a_reader_that_was_refused_a_lock_is_told_so_again_when_the_refusal_was_lost() {
+fn a_lost_refusal_of_a_read_lock_is_repeated() {
     let (mut array, a, b) = array();
     let before = array.write(a, 0, BLOCK);
     assert_eq!(array.finish(before), DONE);

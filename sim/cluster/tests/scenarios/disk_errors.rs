@@ -32,7 +32,7 @@ fn is_done(outcome: &HostOutcome) -> bool {
 }
 
 #[test]
-fn a_bad_slot_of_one_device_fails_nobodys_write() {
+fn a_bad_slot_of_one_device_fails_no_write() {
     let (mut array, a, b) = array();
     let bad = slots(&array, 1, 3..4);
     array.world.disk_mut(device(1)).expect("the node has a disk").spoil(bad.start..bad.start + 512);

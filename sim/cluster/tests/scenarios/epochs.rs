@@ -238,7 +238,7 @@ fn a_write_that_was_refused_is_not_tried_again_while_others_could_find_it_commit
 }
 
 #[test]
-fn what_was_committed_and_forgotten_while_a_device_was_away_is_brought_to_it() {
+fn writes_committed_and_forgotten_during_an_absence_are_resynchronised() {
     // Block 4 is on device 4, and the parity of its stripe on device 3; of stripe 0, device 4 has the parity.
     for (ordering, offset) in KEPT_APART.into_iter().flat_map(|ordering| [(ordering, 0), (ordering, 4 * BLOCK)]) {
         let (mut array, a, b) = array_by(ordering);
@@ -340,7 +340,7 @@ fn an_epoch_that_only_fences_gives_up_nothing_that_is_under_way() {
 }
 
 #[test]
-fn a_device_that_returns_has_dropped_what_it_had_not_heard_decided() {
+fn a_returning_device_has_dropped_its_undecided_transactions() {
     let (mut array, a, b) = array_by(Ordering::Timestamp);
     fill(&mut array, b);
     // Its host dies with intents at devices 0 and 4, and none at device 1: the write can't stand.

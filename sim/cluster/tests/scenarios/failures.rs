@@ -53,7 +53,7 @@ fn two_failures_in_a_group_leave_what_can_be_read_and_the_other_group() {
 }
 
 #[test]
-fn one_failure_in_each_of_two_groups_holds_up_nobody() {
+fn one_failure_in_each_of_two_groups_blocks_no_request() {
     let (mut array, a, b) = two_groups(Ordering::Timestamp);
     array.crash(device(1));
     lose(&mut array, 5);

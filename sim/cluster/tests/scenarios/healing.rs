@@ -116,7 +116,7 @@ fn another_disk_than_the_slots_is_refused_and_the_right_one_is_not() {
 }
 
 #[test]
-fn a_disk_with_a_past_takes_nobodys_place() {
+fn a_disk_with_a_past_takes_no_slot() {
     let (mut array, a, _) = array_by(Ordering::Timestamp);
     fill(&mut array, a);
     let first = DiskId(3);
@@ -166,7 +166,7 @@ fn what_can_not_be_is_refused_in_words() {
 }
 
 #[test]
-fn a_device_that_an_operator_fails_stays_out_until_he_readmits_it() {
+fn a_device_failed_by_an_operator_stays_out_until_it_is_readmitted() {
     let (mut array, a, b) = array_by(Ordering::Timestamp);
     fill(&mut array, a);
     assert_eq!(administer(&mut array, a, Administration::Fail { device: DeviceId(1) }), DONE);
@@ -227,7 +227,7 @@ fn large() -> (Cluster, HostSlot, HostSlot) {
 }
 
 #[test]
-fn a_rebuild_goes_on_where_it_was_whoever_dies() {
+fn a_rebuild_continues_where_it_was_after_any_death() {
     let (mut array, a, b) = large();
     let blocks = array.volume().component_blocks();
     let throttle = RecoveryThrottle { bytes_per_second: 1 << 20, ..RecoveryThrottle::default() };
@@ -260,7 +260,7 @@ fn a_rebuild_goes_on_where_it_was_whoever_dies() {
 }
 
 #[test]
-fn a_rebuild_keeps_to_its_pace_and_stands_still_when_told_to() {
+fn a_rebuild_keeps_to_its_throttle_and_pauses_on_request() {
     let (mut array, a, b) = large();
     let bytes = array.volume().component_blocks() * BLOCK;
     let throttle = |bytes_per_second, paused| {
@@ -285,7 +285,7 @@ fn a_rebuild_keeps_to_its_pace_and_stands_still_when_told_to() {
 }
 
 #[test]
-fn what_nobody_ever_wrote_takes_no_time() {
+fn unwritten_blocks_take_no_time() {
     // 60,000 blocks on each device.
     let options = Options { device_bytes: 512 << 20, ..Options::calm("raid5:2+1", 3, 16, 3_750) };
     let (mut array, a, b) = array_of(options);
@@ -386,7 +386,7 @@ fn scrub_stripes(array: &mut Cluster, host: HostSlot, stripes: Range<u64>, repai
 }
 
 #[test]
-fn a_scrub_finds_what_has_rotted_and_mends_it() {
+fn a_scrub_finds_checksum_errors_and_repairs_them() {
     let (mut array, a, b) = at_home();
     let rows = array.volume().stripes() * 16;
     assert_eq!(scrub(&mut array, b, true), ScrubReport { rows, ..ScrubReport::default() });
@@ -406,7 +406,7 @@ fn a_scrub_finds_what_has_rotted_and_mends_it() {
 }
 
 #[test]
-fn what_is_lost_twice_in_a_row_is_named_and_the_rest_is_mended() {
+fn blocks_lost_twice_in_a_row_are_named_and_the_rest_is_repaired() {
     let (mut array, a, b) = at_home();
     let rows = array.volume().stripes() * 16;
     // Both data units of row 5 of stripe 0, and single blocks elsewhere.
@@ -458,7 +458,7 @@ fn a_device_returns_though_something_it_lacks_can_not_be_restored() {
 }
 
 #[test]
-fn rot_that_a_user_meets_is_mended_without_anybody_asking() {
+fn a_checksum_error_met_by_a_user_is_repaired_without_a_scrub() {
     let (mut array, a, b) = at_home();
     let rows = array.volume().stripes() * 16;
     // Two blocks in one unit, and one of the parity, which no read uses.

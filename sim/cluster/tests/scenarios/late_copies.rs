@@ -236,7 +236,7 @@ fn keep_out(array: &mut Cluster, by: HostSlot, node: NodeId) {
 }
 
 #[test]
-fn answers_for_a_host_that_died_are_kept_until_it_is_kept_out_and_those_for_others_until_they_know_them() {
+fn answers_for_a_dead_host_are_kept_until_it_is_fenced_and_others_until_acknowledged() {
     let (mut array, a, b) = array_with_object();
     let node = array.node(a);
     array.world.network.set_rule(

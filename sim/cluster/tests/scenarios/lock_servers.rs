@@ -137,7 +137,7 @@ fn a_host_cut_off_from_the_lock_server_alone_is_shut_out_everywhere() {
 }
 
 #[test]
-fn a_host_that_only_reads_what_nobody_wants_may_sleep_for_longer_than_a_lease() {
+fn a_host_with_uncontended_read_locks_may_sleep_for_longer_than_a_lease() {
     let (mut array, a, _) = array_by(Ordering::CallbackLock);
     time_of_write(&mut array, a, 0);
     array.world.stall(array.node(a), Duration::from_secs(10));
@@ -215,7 +215,7 @@ fn a_host_that_dies_while_its_lock_server_is_down_is_fenced_by_the_next_start() 
 }
 
 #[test]
-fn locks_given_back_while_the_server_was_away_are_free() {
+fn locks_returned_while_the_server_was_down_are_free() {
     let (mut array, a, b) = array_by(Ordering::ServerLock);
     let server_is_deaf = |from: NodeId, to: NodeId, message: &Message| {
         let unlock = matches!(message, Message::LockRequest(_)) && to == LOCK_SERVER;

@@ -105,7 +105,7 @@ fn a_move_that_is_given_up_leaves_everything_where_it_was() {
 }
 
 #[test]
-fn who_copies_dies_and_another_goes_on() {
+fn the_copying_host_dies_and_another_continues() {
     let (mut array, a, b) = mirror(Ordering::Timestamp);
     write_about(&mut array, [a, b], 0);
     write_about(&mut array, [a, b], 1);

@@ -25,7 +25,7 @@ fn restart_monitor_after(array: &mut Cluster, span: Duration) {
 }
 
 #[test]
-fn an_epoch_that_was_written_and_never_told_is_lived_by_all_when_the_monitor_is_back() {
+fn an_epoch_that_was_written_and_never_sent_is_in_effect_when_the_monitor_is_back() {
     for unavailable in [Duration::from_millis(1), Duration::from_secs(7)] {
         let (mut array, a, b) = array_by(Ordering::Timestamp);
         fill(&mut array, a);
@@ -109,7 +109,7 @@ fn without_its_monitor_the_array_pauses_after_a_lease_and_loses_nothing() {
 }
 
 #[test]
-fn a_device_that_dies_while_the_monitor_is_away_is_taken_out_a_lease_after_that_is_back() {
+fn a_device_that_dies_while_the_monitor_is_down_is_marked_out_a_lease_after_its_return() {
     let (mut array, a, b) = array_by(Ordering::Timestamp);
     fill(&mut array, a);
     array.crash(NodeId::Monitor);
@@ -206,7 +206,7 @@ fn a_device_that_no_host_reaches_is_taken_out_though_the_monitor_does() {
 }
 
 #[test]
-fn a_device_that_the_monitor_hears_and_does_not_reach_is_taken_out_since_it_serves_nobody() {
+fn a_device_that_the_monitor_hears_and_does_not_reach_is_marked_out() {
     let (mut array, a, b) = array_by(Ordering::Timestamp);
     fill(&mut array, a);
     array.world.network.cut(NodeId::Monitor, device(4));
@@ -236,7 +236,7 @@ fn write_for(array: &mut Cluster, host: HostSlot, span: Duration) -> Duration {
 }
 
 #[test]
-fn a_device_that_hears_nobody_costs_users_a_lease_and_a_second() {
+fn a_device_that_receives_nothing_costs_users_a_lease_and_a_second() {
     for phase in 0..6 {
         let (mut array, a, b) = array_by(Ordering::Timestamp);
         fill(&mut array, a);
@@ -313,7 +313,7 @@ fn a_host_that_cannot_reach_a_returning_device_does_not_keep_it_from_coming_back
 
 /// The recovery coordinator loses its connection to the device only after it has begun.
 #[test]
-fn a_helper_that_reaches_the_device_no_more_is_relieved() {
+fn a_recovery_coordinator_that_can_not_reach_the_device_is_replaced() {
     let (mut array, a, b) = array_by(Ordering::Timestamp);
     array.add_host();
     fill(&mut array, a);
@@ -356,7 +356,7 @@ fn a_device_that_finds_no_space_on_its_return_is_done_without_until_it_does() {
 }
 
 #[test]
-fn one_host_of_three_that_reaches_no_device_has_nobody_taken_out() {
+fn one_host_of_three_that_reaches_no_device_has_no_device_marked_out() {
     let (mut array, a, b) = array_by(Ordering::Timestamp);
     let c = array.add_host();
     fill(&mut array, a);
@@ -373,7 +373,7 @@ fn one_host_of_three_that_reaches_no_device_has_nobody_taken_out() {
 }
 
 #[test]
-fn leases_go_by_clocks_that_nobody_sets() {
+fn leases_use_clocks_that_are_never_set() {
     const YEAR: i64 = 365 * 86_400 * 1_000_000_000;
     let (mut array, a, b) = array_by(Ordering::Timestamp);
     fill(&mut array, a);
@@ -402,7 +402,7 @@ fn leases_go_by_clocks_that_nobody_sets() {
 }
 
 #[test]
-fn late_news_of_an_earlier_epoch_is_no_news() {
+fn a_late_membership_of_an_earlier_epoch_is_ignored() {
     let (mut array, a, b) = array_by(Ordering::Timestamp);
     fill(&mut array, a);
     // All messages of the monitor to a host and a device are late and reordered.
@@ -423,7 +423,7 @@ fn late_news_of_an_earlier_epoch_is_no_news() {
 }
 
 #[test]
-fn requests_of_another_epoch_are_refused_by_those_who_know_better_and_send_the_others_for_news() {
+fn requests_of_an_earlier_epoch_are_refused_and_of_a_later_one_make_a_node_ask() {
     let (mut array, a, b) = array_by(Ordering::Timestamp);
     fill(&mut array, a);
     // One host and one device don't learn of the change until they ask.

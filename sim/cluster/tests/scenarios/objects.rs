@@ -66,7 +66,7 @@ fn an_addition_whose_answer_was_lost_is_not_done_again_not_even_by_a_device_that
 }
 
 #[test]
-fn who_waits_for_an_attribute_hears_of_its_change() {
+fn a_wait_for_an_attribute_ends_with_its_change() {
     let (mut array, a, b) = array_by(Ordering::Timestamp);
     done(&mut array, a, request(0, 0, Action::Create));
     let wait = |seen: Bytes, patience| HostRequest::Await {

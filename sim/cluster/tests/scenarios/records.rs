@@ -39,7 +39,7 @@ fn service(array: &Cluster, of: u16) -> Service {
 }
 
 #[test]
-fn a_device_with_a_damaged_journal_says_so_and_is_replaced_and_nobody_hears_of_it() {
+fn a_device_with_a_damaged_journal_reports_it_and_is_replaced_without_an_error() {
     for ordering in KEPT_APART {
         for unreadable in [false, true] {
             let (mut array, a, b) = array_by(ordering);

@@ -30,7 +30,7 @@ fn long_list(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
 }
 
 fn says_it_is_done(message: &Message) -> bool {
-    matches!(message, Message::MonitorRequest(request) if matches!(request.command, MonitorCommand::CaughtUp { .. }))
+    matches!(message, Message::MonitorRequest(request) if matches!(request.command, MonitorCommand::Resynchronised { .. }))
 }
 
 /// From now on, device 4 accepts only `count` devwrites.
@@ -58,7 +58,7 @@ fn recovery_coordinator(array: &Cluster) -> Option<NodeId> {
 }
 
 #[test]
-fn a_helper_that_dies_is_followed_by_another() {
+fn a_recovery_coordinator_that_dies_is_followed_by_another() {
     for ordering in KEPT_APART {
         for passed in [0, 1, 5] {
             let (mut array, a, b) = long_list(ordering);
@@ -79,7 +79,7 @@ fn a_helper_that_dies_is_followed_by_another() {
 }
 
 #[test]
-fn a_helper_that_sleeps_is_followed_by_another_and_says_nothing_wrong_when_it_wakes() {
+fn a_suspended_recovery_coordinator_is_followed_by_another_and_does_no_harm_when_resumed() {
     let (mut array, a, b) = long_list(Ordering::Timestamp);
     let_through(&mut array, 3);
     welcome(&mut array, 4);
@@ -99,7 +99,7 @@ fn a_helper_that_sleeps_is_followed_by_another_and_says_nothing_wrong_when_it_wa
 }
 
 #[test]
-fn a_device_that_goes_again_while_it_catches_up_begins_again() {
+fn a_device_that_fails_again_during_its_resync_begins_again() {
     for ordering in KEPT_APART {
         for passed in [1, 7] {
             let (mut array, a, b) = long_list(ordering);
@@ -155,7 +155,7 @@ fn what_was_brought_last_is_there_when_the_device_goes_the_moment_it_is_in() {
 }
 
 #[test]
-fn all_write_to_a_device_while_it_catches_up() {
+fn all_hosts_write_to_a_device_during_its_resync() {
     for ordering in KEPT_APART {
         let (mut array, a, b) = long_list(ordering);
         // The coordinator's job steps take some time.
@@ -179,7 +179,7 @@ fn all_write_to_a_device_while_it_catches_up() {
 }
 
 #[test]
-fn a_device_is_not_in_before_its_helper_has_heard_of_all_lists() {
+fn a_device_is_not_in_before_its_recovery_coordinator_has_all_lists() {
     let (mut array, a, _) = long_list(Ordering::Timestamp);
     // Device 0 does not answer which blocks were missed.
     array.world.network.set_rule(|_, to, message| {
@@ -197,7 +197,7 @@ fn a_device_is_not_in_before_its_helper_has_heard_of_all_lists() {
 }
 
 #[test]
-fn an_array_without_hosts_waits_with_catching_up_for_one() {
+fn resync_in_an_array_without_hosts_waits_for_one() {
     let (mut array, a, b) = long_list(Ordering::Timestamp);
     for slot in [a, b] {
         array.crash(array.node(slot));
@@ -214,7 +214,7 @@ fn an_array_without_hosts_waits_with_catching_up_for_one() {
 }
 
 #[test]
-fn a_helper_says_it_until_it_is_heard() {
+fn a_recovery_coordinator_repeats_its_report_until_it_is_received() {
     let (mut array, _, _) = long_list(Ordering::Timestamp);
     let mut lost = 0;
     array.world.network.set_rule(move |_, _, message| {
@@ -227,7 +227,7 @@ fn a_helper_says_it_until_it_is_heard() {
 }
 
 #[test]
-fn another_device_that_goes_while_one_catches_up_is_waited_for() {
+fn another_device_that_fails_during_a_resync_is_waited_for() {
     for ordering in KEPT_APART {
         let (mut array, a, b) = long_list(ordering);
         let_through(&mut array, 4);
@@ -248,7 +248,7 @@ fn another_device_that_goes_while_one_catches_up_is_waited_for() {
 }
 
 #[test]
-fn power_fails_everywhere_while_a_device_catches_up() {
+fn power_fails_everywhere_during_a_resync() {
     for round in 0..8 {
         let (mut array, a, b) = long_list(Ordering::Timestamp);
         array.restart_device(DeviceId(4));

@@ -73,7 +73,7 @@ fn a_host_that_sleeps_for_an_hour_with_locks_is_kept_out_when_it_wakes() {
 }
 
 #[test]
-fn a_device_that_sleeps_past_its_lease_serves_nobody_when_it_wakes_before_it_has_asked() {
+fn a_device_suspended_past_its_lease_serves_no_request_before_it_is_renewed() {
     for span in [Duration::from_secs(6), AN_HOUR] {
         let (mut array, a, b) = array_by(Ordering::Timestamp);
         fill(&mut array, a);
@@ -103,7 +103,7 @@ fn refused_for_its_clock(array: &mut Cluster, host: HostSlot) {
 }
 
 #[test]
-fn a_host_whose_clock_jumps_a_year_ahead_and_steps_back_goes_on_and_has_hurt_nobody() {
+fn a_host_whose_clock_jumps_a_year_ahead_and_steps_back_continues_without_harm() {
     let (mut array, a, b) = array_by(Ordering::Timestamp);
     fill(&mut array, a);
     let jumper = array.node(b);

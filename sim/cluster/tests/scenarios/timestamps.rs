@@ -90,7 +90,7 @@ fn every_device_restarting_at_once_loses_nothing_that_was_answered() {
 }
 
 #[test]
-fn a_lost_commit_is_told_again_and_holds_up_nobody_for_long() {
+fn a_lost_commit_is_repeated_and_blocks_no_request_for_long() {
     let (mut array, a, b) = array();
     let mut lost = 0;
     array.world.network.set_rule(move |_, _, message| {
@@ -107,7 +107,7 @@ fn a_lost_commit_is_told_again_and_holds_up_nobody_for_long() {
 }
 
 #[test]
-fn a_lost_abort_is_told_again() {
+fn a_lost_abort_is_repeated() {
     let (mut array, a, b) = array();
     let mut lost = 0;
     array.world.network.set_rule(move |_, _, message| {
@@ -189,7 +189,7 @@ fn a_host_whose_clock_is_four_seconds_ahead_is_served_and_the_others_follow() {
 }
 
 #[test]
-fn a_host_whose_clock_is_an_hour_ahead_hears_that_clocks_are_apart() {
+fn a_host_whose_clock_is_an_hour_ahead_gets_the_error_that_clocks_differ() {
     let (mut array, a, _) = array();
     let before = array.write(a, 0, BLOCK);
     assert_eq!(array.finish(before), DONE);

@@ -57,7 +57,7 @@ fn ten_devices_that_have_enough_to_do_are_nine_times_one() {
 }
 
 #[test]
-fn efficiency_is_one_without_contention_and_least_for_who_spins() {
+fn efficiency_is_one_without_contention_and_least_for_spinning() {
     let work = WORKS[0].0;
     let runs = replicated(&CONTENTION, |point| point.panel == work && [1.0, 25.0].contains(&point.x), 20);
     let efficiency = |strategy: Strategy, processes: f64| {

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn rot_flips_one_bit_where_it_is_told_to_and_healing_flips_it_back() {
+    fn corruption_flips_one_bit_at_its_address_and_healing_flips_it_back() {
         for seed in 0..32 {
             let mut disk = disk(seed);
             let sector = disk.corrupt(1024..2048).unwrap();
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_goes_astray_leaves_one_place_as_it_was_and_spoils_another() {
+    fn a_misdirected_write_leaves_its_address_unchanged_and_overwrites_another() {
         let mut disk = disk(5);
         disk.misdirect(1024..2048, 4096);
         write(&mut disk, 0, 8, 2, true);

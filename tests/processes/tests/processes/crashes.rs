@@ -26,7 +26,7 @@ fn plan(hosts: &[&str]) -> Plan {
 }
 
 #[test]
-fn each_device_may_be_killed_under_load_and_nobody_sees_an_error() {
+fn each_device_may_be_killed_under_load_without_an_error() {
     let array = Array::small();
     let (_host, other) = array.host();
     let load = Load::start(plan(&[&array.nbd(), &other]));

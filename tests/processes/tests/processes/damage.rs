@@ -139,7 +139,7 @@ fn a_truncated_device_is_refused_and_keeps_what_it_has() {
 }
 
 #[test]
-fn a_rotten_block_is_worked_out_from_the_others_and_never_served() {
+fn a_corrupt_block_is_reconstructed_and_never_served() {
     let (mut array, content) = written();
     // The content of the second unit is unique, so that it can be found on the device.
     let ring = array.braid(&["volume", "info", "vol0"]).done().json()["volume"]["devices"].clone();
@@ -189,7 +189,7 @@ fn a_rotten_block_is_worked_out_from_the_others_and_never_served() {
 }
 
 #[test]
-fn a_scrub_finds_what_has_rotted_and_mends_it_when_told_to() {
+fn a_scrub_finds_checksum_errors_and_repairs_them_on_request() {
     let (mut array, content) = written();
     let ring = array.braid(&["volume", "info", "vol0"]).done().json()["volume"]["devices"].clone();
     let file = array.device_file(number(&ring[1]) as usize);
@@ -225,7 +225,7 @@ fn a_scrub_finds_what_has_rotted_and_mends_it_when_told_to() {
 }
 
 #[test]
-fn an_array_comes_up_without_a_device_if_it_is_told_to_and_brings_it_what_it_missed() {
+fn an_array_comes_up_without_a_device_on_request_and_resynchronises_it_later() {
     let (mut array, content) = written();
     let (file, aside) = (array.device_file(2), array.scratch().path("aside"));
     std::fs::rename(&file, &aside).expect("it can be moved");

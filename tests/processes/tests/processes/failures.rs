@@ -54,7 +54,7 @@ fn assert_volume(status: &Value, volume: usize, state: &str, lacks: &[usize]) {
 }
 
 #[test]
-fn a_device_that_stands_still_is_done_without_and_catches_up() {
+fn a_suspended_device_is_marked_out_and_resynchronised_when_resumed() {
     let array = Array::small();
     let (_host, other) = array.host();
     let load = Load::start(plan(&[&array.nbd(), &other]));
@@ -116,7 +116,7 @@ fn a_device_that_is_killed_and_soon_back_is_not_even_taken_out() {
 }
 
 #[test]
-fn the_monitor_may_die_or_stand_still_and_nobody_sees_an_error() {
+fn the_monitor_may_die_or_be_suspended_without_an_error() {
     let array = Array::patient();
     let (_host, other) = array.host();
     let load = Load::start(plan(&[&array.nbd(), &other]));
@@ -381,7 +381,7 @@ fn where_writes_take_effect_on_arrival_parity_is_right_again_after_a_device_or_a
 }
 
 #[test]
-fn when_everything_stands_still_together_nobody_is_shut_out() {
+fn after_a_suspension_of_everything_no_node_is_fenced_or_marked_out() {
     // In the short form leases are a quarter as long.
     let array = if soak() { Array::patient() } else { Array::small() };
     let hosts: Vec<(Daemon, String)> = (0..3).map(|_| array.host()).collect();

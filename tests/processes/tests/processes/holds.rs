@@ -30,7 +30,7 @@ fn at_most_one_leads_though_its_device_and_the_leaders_are_killed() {
 }
 
 #[test]
-fn a_leader_whose_device_stands_still_hears_when_its_lease_is_over() {
+fn a_leader_whose_device_is_suspended_learns_that_its_lease_expired() {
     let (array, scenario) = Scenario::new();
     wait(async {
         let object = scenario.object(1).await;

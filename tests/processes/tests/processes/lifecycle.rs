@@ -19,7 +19,7 @@ fn entries(said: &Value) -> (Vec<Value>, Vec<Value>) {
 }
 
 #[test]
-fn status_tells_what_is_before_while_and_after_it_is_up() {
+fn status_works_before_while_and_after_the_array_is_up() {
     let mut array = Array::small();
     assert_eq!(array.ready()["schema"], 2);
     assert_eq!(Path::new(&text(&array.ready()["dir"])), array.dir());
@@ -53,7 +53,7 @@ fn status_tells_what_is_before_while_and_after_it_is_up() {
 }
 
 #[test]
-fn status_tells_what_was_counted_and_what_that_means() {
+fn status_shows_counters_and_what_they_mean() {
     let array = Array::small();
     let mut client = Client::open(&array.nbd());
     for block in 0..50 {
@@ -176,7 +176,7 @@ fn every_layout_keeps_its_parity() {
 }
 
 #[test]
-fn help_and_completions_come_without_an_array() {
+fn help_and_completions_work_without_an_array() {
     for command in [
         "up",
         "down",

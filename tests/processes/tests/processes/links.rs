@@ -62,7 +62,7 @@ fn plan(hosts: &[&str]) -> Plan {
 }
 
 #[test]
-fn a_device_whose_link_is_cut_is_done_without_and_catches_up_when_it_heals() {
+fn a_device_whose_link_is_cut_is_marked_out_and_resynchronised_when_it_heals() {
     let Some(Apart { array, link, .. }) = &Apart::up(Array::small) else { return };
     let (_host, other) = array.host();
     let load = Load::start(plan(&[&array.nbd(), &other]));
@@ -92,7 +92,7 @@ fn a_device_whose_link_is_cut_is_done_without_and_catches_up_when_it_heals() {
 }
 
 #[test]
-fn a_link_that_is_cut_for_a_moment_takes_nobody_out() {
+fn a_link_that_is_cut_for_a_moment_marks_no_device_out() {
     let Some(Apart { array, link, .. }) = &Apart::up(Array::patient) else { return };
     let load = Load::start(plan(&[&array.nbd()]));
     load.go_on();

@@ -36,7 +36,7 @@ fn info(array: &Array) -> Value {
 }
 
 #[test]
-fn a_volume_moves_under_load_and_nobody_sees_an_error() {
+fn a_volume_moves_under_load_without_an_error() {
     let array = up();
     let (_host, other) = array.host();
     let load = Load::start(plan(&[&array.nbd(), &other]));
@@ -57,7 +57,7 @@ fn a_volume_moves_under_load_and_nobody_sees_an_error() {
 }
 
 #[test]
-fn who_moves_a_volume_may_be_killed_and_the_next_one_goes_on_or_back() {
+fn a_migration_survives_a_kill_and_is_continued_or_undone() {
     let array = up();
     let (_host, other) = array.host();
     let load = Load::start(plan(&[&array.nbd(), &other]));

@@ -207,7 +207,7 @@ fn an_experiment_leaves_its_files_and_a_report() {
 }
 
 #[test]
-fn a_list_of_what_runs_that_somebody_removes_is_made_anew() {
+fn a_removed_list_of_processes_is_made_anew() {
     let array = Array::small();
     let mut client = Client::open(&array.nbd());
     client.write(0, &[1; 4096]).expect("a write works");

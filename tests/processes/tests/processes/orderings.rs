@@ -48,7 +48,7 @@ fn set_ordering(array: &Array, ordering: &str) -> Value {
 }
 
 #[test]
-fn the_ordering_goes_round_under_load_and_nobody_sees_an_error() {
+fn the_ordering_changes_under_load_without_an_error() {
     go_round(&["device-lock", "server-lock", "callback-lock", "timestamp"], &[]);
 }
 
@@ -90,7 +90,7 @@ fn go_round(orderings: &[&str], arguments: &[&str]) -> Array {
 }
 
 #[test]
-fn a_lock_server_may_be_killed_under_load_and_nobody_sees_an_error() {
+fn a_lock_server_may_be_killed_under_load_without_an_error() {
     let mut array = up(&[]);
     let (_host, other) = array.host();
     for ordering in ["server-lock", "callback-lock"] {
@@ -124,7 +124,7 @@ fn a_lock_server_may_be_killed_under_load_and_nobody_sees_an_error() {
 }
 
 #[test]
-fn a_lock_server_that_has_lost_its_file_hears_from_all_hosts_before_it_grants_anything() {
+fn a_lock_server_that_lost_its_file_grants_nothing_before_all_hosts_have_answered() {
     let array = up(&[]);
     let (_host, other) = array.host();
     set_ordering(&array, "callback-lock");

@@ -64,7 +64,7 @@ fn a_client_that_vanishes_in_mid_request_leaves_no_trace() {
 }
 
 #[test]
-fn what_needs_a_frozen_device_waits_until_the_others_do_without_it_and_all_else_goes_on() {
+fn only_requests_for_a_suspended_device_wait_until_it_is_marked_out() {
     let array = Array::small();
     let content = noise(seed(), 8 * UNIT as usize);
     let mut client = Client::open(&array.nbd());
@@ -94,7 +94,7 @@ fn what_needs_a_frozen_device_waits_until_the_others_do_without_it_and_all_else_
 }
 
 #[test]
-fn without_redundancy_a_device_that_stays_away_is_an_error_in_the_end_and_no_loss() {
+fn without_redundancy_a_device_that_stays_silent_is_an_error_in_the_end_and_no_loss() {
     let array = Array::up(&["--layout", "raid0:5", "--size", "64MiB", "--volume", "vol0:32MiB"]);
     let mut client = Client::open(&array.nbd());
     let content = noise(seed(), UNIT as usize);

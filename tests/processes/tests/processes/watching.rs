@@ -26,7 +26,7 @@ fn interrupted(array: &Array, seconds: &str, arguments: &[&str]) -> Outcome {
 }
 
 #[test]
-fn a_device_is_told_of_while_it_is_out_catches_up_and_is_rebuilt() {
+fn status_shows_a_device_that_is_out_resynchronised_or_rebuilt() {
     let array = Array::small();
     let mut client = Client::open(&array.nbd());
     let content = noise(seed(), 4 << 20);
@@ -49,7 +49,7 @@ fn a_device_is_told_of_while_it_is_out_catches_up_and_is_rebuilt() {
     assert_eq!((&paused["throttle"]["paused"], &paused["before"]["paused"]), (&Value::from(true), &Value::from(false)));
     signal(pid, Signal::CONT);
     let status = array.await_status("it catches up", |status| !status["devices"][2]["healing"]["left"].is_null());
-    assert_eq!(status["devices"][2]["condition"], "catching-up", "{status:#}");
+    assert_eq!(status["devices"][2]["condition"], "resynchronising", "{status:#}");
     assert_eq!(status["devices"][2]["healing"]["paused"], true, "{status:#}");
     let shown = array.braid(&["rebuild", "status"]).done().json();
     assert_eq!((number(&shown["devices"][0]["id"]), &shown["throttle"]["paused"]), (2, &Value::from(true)), "{shown}");
@@ -57,7 +57,7 @@ fn a_device_is_told_of_while_it_is_out_catches_up_and_is_rebuilt() {
     outcome.refused(1, "interrupted");
     let lines = interrupted(&array, "1.5", &["status", "--watch", "--interval", "0.2", "--json"]).done().stdout;
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("an object a line")).collect();
-    assert!(lines.len() >= 2 && lines.iter().all(|line| line["devices"][2]["condition"] == "catching-up"));
+    assert!(lines.len() >= 2 && lines.iter().all(|line| line["devices"][2]["condition"] == "resynchronising"));
     array.braid(&["rebuild", "resume"]).done();
     array.await_volume(0, "healthy");
     assert_eq!(happened(&array, 2), ["device-out", "device-returning", "device-in"]);

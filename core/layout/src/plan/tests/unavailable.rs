@@ -134,27 +134,27 @@ fn try_write(before: &Model, position: usize, absence: &Absence, offset: u64, le
 }
 
 #[test]
-fn every_write_to_mirrors_with_a_device_away() {
+fn every_write_to_mirrors_with_a_device_missing() {
     try_all(&["raid1:2", "raid1:3"], 1);
 }
 
 #[test]
-fn every_write_to_narrow_stripes_with_a_device_away() {
+fn every_write_to_narrow_stripes_with_a_device_missing() {
     try_all(&["raid5:2+1"], 1);
 }
 
 #[test]
-fn every_write_to_stripes_with_a_device_away() {
+fn every_write_to_stripes_with_a_device_missing() {
     try_all(&["raid5:3+1"], 1);
 }
 
 #[test]
-fn many_writes_to_wide_stripes_with_a_device_away() {
+fn many_writes_to_wide_stripes_with_a_device_missing() {
     try_all(&["raid5:4+1"], 3);
 }
 
 #[test]
-fn every_read_with_a_device_away() {
+fn every_read_with_a_device_missing() {
     for layout in small_layouts(&["raid1:2", "raid1:3", "raid5:2+1", "raid5:3+1", "raid5:4+1"]) {
         let model = Model::new(layout);
         for position in 0..layout.devices() {
@@ -220,7 +220,7 @@ fn striping_goes_on_where_no_lost_device_is_touched() {
 }
 
 #[test]
-fn with_two_away_only_stripes_without_both_are_served() {
+fn with_two_missing_only_stripes_without_both_are_served() {
     for layout in small_layouts(&["raid5:2+1", "raid5:3+1"]) {
         let (model, n) = (Model::new(layout), layout.devices());
         for (a, b) in (0..n).flat_map(|a| (0..n).filter(move |b| *b != a).map(move |b| (a, b))) {
@@ -304,7 +304,7 @@ fn three_copies_do_with_any_one_of_them() {
 }
 
 #[test]
-fn allocation_of_what_is_away_is_told_by_its_neighbours() {
+fn the_allocation_of_missing_units_follows_from_their_neighbours() {
     for layout in small_layouts(&["raid1:2", "raid5:3+1"]) {
         let mut model = Model::new(layout);
         // Including rows of holes.
@@ -378,7 +378,7 @@ fn what_is_read_for_itself_and_for_a_neighbour_is_read_once() {
 }
 
 #[test]
-fn plans_of_stripes_with_nothing_away_are_as_ever() {
+fn plans_of_stripes_with_nothing_missing_are_as_ever() {
     // Two groups: stripe 0 is at positions 0 to 4.
     let layout = Layout::new(Scheme::Raid5 { data: 4 }, 10, 16).unwrap();
     for (offset, length) in [(100, BLOCK), (0, 16 * BLOCK), (5 * BLOCK, 40 * BLOCK), (0, 64 * BLOCK)] {
@@ -441,7 +441,7 @@ proptest! {
 
     /// A device is lost, misses some writes, returns as stale, is written to, and is restored write by write.
     #[test]
-    fn a_device_that_was_away_catches_up(
+    fn a_device_that_was_missing_is_resynchronised(
         layout in super::layouts().prop_filter("has redundancy", |layout| layout.redundancy_units() > 0),
         position in any::<usize>(),
         missed in prop::collection::vec(super::writes(), 1..6),
@@ -471,7 +471,7 @@ proptest! {
     }
 
     #[test]
-    fn the_longest_request_fits_the_messages_with_a_device_away(
+    fn the_longest_request_fits_the_messages_with_a_device_missing(
         layout in super::layouts().prop_filter("has redundancy", |layout| layout.redundancy_units() > 0),
         position in any::<usize>(),
         is_lost in any::<bool>(),

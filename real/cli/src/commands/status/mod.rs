@@ -18,7 +18,7 @@ use view::View;
 ///   silent           not answering; requests wait for it for a few seconds
 ///   unavailable      not answering for longer, and the others can't serve without it
 ///   out              not a member: the others serve without it; since when, and whether an operator took it out
-///   catching up      back, and being resynchronised: progress, and time left
+///   resynchronising  back, and being resynchronised: progress, and time left
 ///   rebuilding       being rebuilt on a new disk: progress, and time left
 ///   awaiting disk    out, until this disk fills its slot
 ///   refused          connected with a disk that is refused; why
