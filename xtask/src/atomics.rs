@@ -246,5 +246,5 @@ fn json_of(rounds: &[Round]) -> Value {
         json!({"swap": figures(round.swap), "add": figures(round.add), "etcd": figures(round.etcd),
             "lock": figures(round.lock), "insert_few": figures(round.few), "insert_many": figures(round.many)})
     };
-    json!({ "schema": 1, "rounds": rounds.iter().map(of_round).collect::<Vec<_>>() })
+    json!({ "schema": 2, "rounds": rounds.iter().map(of_round).collect::<Vec<_>>() })
 }

@@ -17,12 +17,12 @@ impl Draft<'_> {
                         return Err(AdminError::NothingGained);
                     }
                 }
-                self.next.slot_mut(device).held = true;
+                self.next.slot_mut(device).kept_out = true;
             }
             Administration::Readmit { device } => {
                 self.member_state(device)?;
                 let slot = self.next.slot_mut(device);
-                slot.held = false;
+                slot.kept_out = false;
                 (slot.disk, slot.change) = match slot.change {
                     Change::Awaited { before: Some(before) } => (Some(before), Change::Settled),
                     Change::Awaited { before: None } => (slot.disk, slot.change),
@@ -126,7 +126,7 @@ impl Draft<'_> {
         }
         for ward in wards {
             let slot = self.next.slot_mut(ward);
-            slot.held |= !matches!(slot.change, Change::Awaited { .. });
+            slot.kept_out |= !matches!(slot.change, Change::Awaited { .. });
         }
         Ok(())
     }

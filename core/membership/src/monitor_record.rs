@@ -120,7 +120,7 @@ const OUT: u32 = 4;
 
 /// Flags of a slot, in the word that holds its device's state.
 const HAS_DISK: u32 = 1 << 8;
-const HELD: u32 = 2 << 8;
+const KEPT_OUT: u32 = 2 << 8;
 const LEAVING: u32 = 1;
 const AWAITED: u32 = 2;
 const AWAITED_AFTER: u32 = 3;
@@ -146,7 +146,7 @@ impl TwoCopyRecord for Recorded {
                 MemberState::Out => (OUT, 0),
             };
             let slot = self.slot(member.device);
-            let flags = slot.disk.map_or(0, |_| HAS_DISK) | if slot.held { HELD } else { 0 };
+            let flags = slot.disk.map_or(0, |_| HAS_DISK) | if slot.kept_out { KEPT_OUT } else { 0 };
             to.put_u32_le(member.device.0.into());
             to.put_u32_le(member_state | flags);
             to.put_u32_le(recovery_coordinator);
@@ -237,8 +237,8 @@ fn take_member(from: &mut &[u8]) -> Option<(Member, Slot)> {
     let device = DeviceId(from.try_get_u32_le().ok()?.try_into().ok()?);
     let (member_state, recovery_coordinator) = (from.try_get_u32_le().ok()?, Generation(from.try_get_u32_le().ok()?));
     let disk = (member_state & HAS_DISK != 0).then_some(DiskId::default());
-    let held = member_state & HELD != 0;
-    let member_state = match member_state & !(HAS_DISK | HELD) {
+    let kept_out = member_state & KEPT_OUT != 0;
+    let member_state = match member_state & !(HAS_DISK | KEPT_OUT) {
         IN => MemberState::In,
         RETURNING => MemberState::Returning { recovery_coordinator: None },
         RETURNING_WITH_COORDINATOR => MemberState::Returning { recovery_coordinator: Some(recovery_coordinator) },
@@ -247,7 +247,7 @@ fn take_member(from: &mut &[u8]) -> Option<(Member, Slot)> {
     };
     let since = Epoch(from.try_get_u32_le().ok()?);
     let lived_by = Epoch(from.try_get_u32_le().ok()?);
-    Some((Member { device, member_state, since }, Slot { disk, held, change: Change::Settled, lived_by }))
+    Some((Member { device, member_state, since }, Slot { disk, kept_out, change: Change::Settled, lived_by }))
 }
 
 fn put_generations(hosts: &BTreeSet<Generation>, to: &mut Vec<u8>) {
@@ -294,7 +294,7 @@ mod tests {
                 _ => Change::Settled,
             };
             let disk = Some(DiskId(u64::from(device))).filter(|_| device % 5 > 0);
-            let slot = Slot { disk, held: device % 3 == 0, change, lived_by: Epoch(u32::from(device) / 2) };
+            let slot = Slot { disk, kept_out: device % 3 == 0, change, lived_by: Epoch(u32::from(device) / 2) };
             recorded.slots.insert(DeviceId(device), slot);
         }
         recorded.slots.retain(|_, slot| *slot != Slot::default());

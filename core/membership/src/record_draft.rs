@@ -100,7 +100,7 @@ impl Draft<'_> {
         for device in out.filter(|device| self.next.membership.member(*device).is_some()).collect::<Vec<_>>() {
             let slot = self.next.slot(device);
             // If this draft changes the disk of the slot, the new disk has not been heard yet.
-            let may_return = !slot.held && slot.disk == self.durable.slot(device).disk;
+            let may_return = !slot.kept_out && slot.disk == self.durable.slot(device).disk;
             if may_return && self.devices[&device].may_return(self.now, self.settings) {
                 if let Change::Awaited { .. } = slot.change {
                     *self.next.slot_mut(device) = Slot { disk: slot.disk, ..Slot::default() };
@@ -121,7 +121,8 @@ impl Draft<'_> {
         }
         for device in self.members(|member_state| member_state == MemberState::Out) {
             let slot = self.next.slot(device);
-            let waits = slot.change == Change::Settled && !slot.held && self.stripes.unprotected_on(device).is_none();
+            let waits =
+                slot.change == Change::Settled && !slot.kept_out && self.stripes.unprotected_on(device).is_none();
             if !waits || !self.devices[&device].stays_out(self.now, self.settings) {
                 continue;
             }
@@ -272,7 +273,7 @@ mod tests {
         assert_eq!(bench.decide(|draft| draft.change(replace(false))).1, Err(AdminError::NeedsOthers { others }));
         let (next, result) = bench.decide(|draft| draft.change(replace(true)));
         assert_eq!(result, Ok(()));
-        assert_eq!((next.slot(FIRST).disk, next.slot(SECOND).held), (Some(DiskId(9)), false));
+        assert_eq!((next.slot(FIRST).disk, next.slot(SECOND).kept_out), (Some(DiskId(9)), false));
         assert_eq!(
             next.membership.devices(|member_state| member_state == MemberState::Out).collect::<Vec<_>>(),
             [FIRST]

@@ -21,7 +21,7 @@ pub(crate) struct Slot {
     /// The disk that fills it; none before the first one has been heard.
     pub disk: Option<DiskId>,
     /// An operator has taken the slot out.
-    pub held: bool,
+    pub kept_out: bool,
     pub change: Change,
     /// The latest epoch that the disk was heard to have; while another disk is awaited, the previous disk's. The disk has adopted that
     /// epoch durably, so a disk that reports an earlier epoch, or none, is an older copy.
@@ -46,11 +46,11 @@ pub struct SlotShown {
     /// The disk that fills it; none before the first one has been heard.
     pub disk: Option<DiskId>,
     /// The disk that fills it as soon as the slot is out.
-    pub leaves_to: Option<DiskId>,
+    pub next_disk: Option<DiskId>,
     /// The disk that is recorded for the slot, if it was never heard there.
-    pub awaits: Option<DiskId>,
+    pub awaited_disk: Option<DiskId>,
     /// An operator has taken the slot out.
-    pub held: bool,
+    pub kept_out: bool,
     /// Why the disk that was last heard there may not serve.
     pub join_refused: Option<JoinRefused>,
     /// The progress of its resync or rebuild while it is returning, as its recovery coordinator last reported it.
@@ -60,7 +60,7 @@ pub struct SlotShown {
 impl Slot {
     /// True if it is to go out as soon as possible.
     pub fn is_to_leave(&self) -> bool {
-        self.held || matches!(self.change, Change::Leaving { .. })
+        self.kept_out || matches!(self.change, Change::Leaving { .. })
     }
 
     /// True if the disk fills the slot, is about to fill it, or could return to it.
@@ -77,7 +77,7 @@ impl Slot {
     pub fn hand_over(&mut self, to: DiskId) {
         // An awaited disk has never been there, so the disk before it is still the one that could return.
         let before = if let Change::Awaited { before } = self.change { before } else { self.disk };
-        *self = Slot { disk: Some(to), held: false, change: Change::Awaited { before }, ..*self };
+        *self = Slot { disk: Some(to), kept_out: false, change: Change::Awaited { before }, ..*self };
     }
 
     /// Why this disk, whose latest epoch is `epoch`, may not serve here; none if it may.

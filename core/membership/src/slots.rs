@@ -18,11 +18,11 @@ impl Monitor {
     /// All slots, ascending.
     pub fn slots(&self) -> impl Iterator<Item = SlotShown> + '_ {
         self.devices.iter().map(|(device, known)| {
-            let Slot { disk, held, change, .. } = self.slot(*device);
-            let awaits = disk.filter(|_| matches!(change, Change::Awaited { .. }));
-            let leaves_to = if let Change::Leaving { to } = change { Some(to) } else { None };
+            let Slot { disk, kept_out, change, .. } = self.slot(*device);
+            let awaited_disk = disk.filter(|_| matches!(change, Change::Awaited { .. }));
+            let next_disk = if let Change::Leaving { to } = change { Some(to) } else { None };
             let (join_refused, progress) = (known.join_refused, known.progress);
-            SlotShown { device: *device, disk, leaves_to, awaits, held, join_refused, progress }
+            SlotShown { device: *device, disk, next_disk, awaited_disk, kept_out, join_refused, progress }
         })
     }
 

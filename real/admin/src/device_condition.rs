@@ -27,7 +27,7 @@ pub enum DeviceCondition {
     /// The others serve without it.
     Out {
         /// True if an operator has taken it out.
-        held: bool,
+        kept_out: bool,
         /// For how long, if known.
         since: Option<Duration>,
     },
@@ -85,7 +85,7 @@ impl DeviceCondition {
     pub fn of(report: Option<&DeviceReport>, known: Known) -> DeviceCondition {
         let Some(report) = report else { return DeviceCondition::Unknown };
         // Until the new disk is heard from, the previous one may still answer.
-        if let Some(disk) = &report.awaits {
+        if let Some(disk) = &report.awaited_disk {
             return DeviceCondition::AwaitingDisk { disk: disk.clone(), refused: report.refusal() };
         }
         if let Some(why) = report.refusal() {
@@ -93,7 +93,7 @@ impl DeviceCondition {
         }
         match report.member_state {
             ReportedState::In if *known.health != DeviceHealth::Serving => DeviceCondition::Silent,
-            ReportedState::In if report.leaves_to.is_some() => DeviceCondition::Leaving,
+            ReportedState::In if report.next_disk.is_some() => DeviceCondition::Leaving,
             ReportedState::In if report.bad_slots > 0 => {
                 DeviceCondition::DiskErrors { bad_slots: report.bad_slots, failing: report.failing }
             }
@@ -103,7 +103,7 @@ impl DeviceCondition {
             ReportedState::Unavailable => DeviceCondition::Unavailable,
             ReportedState::Out => {
                 let since = report.changed.map(|changed| Duration::from_millis(known.now.saturating_sub(changed)));
-                DeviceCondition::Out { held: report.held, since }
+                DeviceCondition::Out { kept_out: report.kept_out, since }
             }
             ReportedState::Returning => {
                 let absent = known.absent.filter(|absent| *absent > 0);
@@ -156,9 +156,9 @@ impl DeviceCondition {
             }
             DeviceCondition::Leaving => "healthy, leaves as soon as the others can serve without it".to_string(),
             DeviceCondition::Unavailable => "unavailable: the others can't serve without it".to_string(),
-            DeviceCondition::Out { held, since } => {
+            DeviceCondition::Out { kept_out, since } => {
                 let since = since.map(|since| format!(" for {}", span(since))).unwrap_or_default();
-                let why = if *held { ", taken out by an operator" } else { "" };
+                let why = if *kept_out { ", taken out by an operator" } else { "" };
                 format!("out{since}{why}")
             }
             DeviceCondition::Resynchronising(healing) => format!("resynchronising: {}", healing.words()),
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(DeviceCondition::of(Some(&stands(In)), known(&DeviceHealth::NoLease, 0)), DeviceCondition::Silent);
         assert_eq!(DeviceCondition::of(None, known(&DeviceHealth::Serving, 0)), DeviceCondition::Unknown);
         assert_eq!(
-            words(DeviceReport { leaves_to: Some("x".into()), ..stands(In) }).split(',').next(),
+            words(DeviceReport { next_disk: Some("x".into()), ..stands(In) }).split(',').next(),
             Some("healthy")
         );
         assert_eq!(words(stands(Unavailable)), "unavailable: the others can't serve without it");
@@ -278,9 +278,9 @@ mod tests {
         );
         assert_eq!(words(stands(Out)), "out");
         assert_eq!(words(DeviceReport { changed: Some(60_000), ..stands(Out) }), "out for 4 min");
-        let held = DeviceReport { held: true, changed: Some(290_000), ..stands(Out) };
+        let held = DeviceReport { kept_out: true, changed: Some(290_000), ..stands(Out) };
         assert_eq!(words(held), "out for 10 s, taken out by an operator");
-        assert_eq!(words(DeviceReport { awaits: Some("7f".into()), ..stands(Out) }), "out, awaiting disk 7f");
+        assert_eq!(words(DeviceReport { awaited_disk: Some("7f".into()), ..stands(Out) }), "out, awaiting disk 7f");
         assert!(words(DeviceReport { outdated: Some(0), ..stands(Out) }).starts_with("refused: its disk is empty"));
     }
 

@@ -48,7 +48,7 @@ impl Array {
         .await
     }
 
-    /// Takes a device out, and keeps it out. Returns when it is out. Errors: `no-such-device`, `needs-others` (the others can't serve
+    /// Takes a device out, and keeps it out. Returns when it is out. Errors: `no-such-device`, `other-devices-needed` (the others can't serve
     /// without it), `not-yet`, `not-up`.
     pub async fn fail_device(&self, id: u16) -> Result<(), Failure> {
         self.with_host("device fail", async |session| {
@@ -72,7 +72,8 @@ impl Array {
                 let there = |member_state| {
                     member_state == ReportedState::In || (!wait && member_state == ReportedState::Returning)
                 };
-                device.is_some_and(|device| !device.held && device.leaves_to.is_none() && there(device.member_state))
+                device
+                    .is_some_and(|device| !device.kept_out && device.next_disk.is_none() && there(device.member_state))
             };
             slots::await_report(folder, id, (!wait).then_some(ACT_WAIT), is_settled).await?;
             Ok(slots::report_of(folder, id)?.map_or(ReportedState::In, |device| device.member_state))

@@ -321,14 +321,14 @@ fn refused(admin_error: &AdminError, message: String) -> Failure {
     let free = "choose a disk that is not in use";
     match admin_error {
         AdminError::NoSuchDevice => Failure::unreachable("no-such-device", message),
-        AdminError::NeedsOthers { .. } => Failure::failed("needs-others", message)
+        AdminError::NeedsOthers { .. } => Failure::failed("other-devices-needed", message)
             .hint("nothing was changed: try again when `braid status` shows them as in"),
         AdminError::NothingGained => Failure::failed("nothing-gained", message),
         AdminError::DiskInUse { .. } => Failure::failed("disk-in-use", message).hint(free),
         AdminError::TooSmall { .. } => {
             Failure::failed("disk-too-small", message).hint("choose one at least as large as the device's disk")
         }
-        AdminError::WouldLose { .. } => Failure::failed("would-lose", message)
+        AdminError::WouldLose { .. } => Failure::failed("would-lose-data", message)
             .hint("use --lose if that data is not needed; otherwise delete or migrate the volume first"),
         AdminError::TooManyChanges | AdminError::TooManySpares | AdminError::TooManyDevices => {
             Failure::failed("too-many", message)

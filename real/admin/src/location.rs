@@ -60,7 +60,7 @@ pub struct VolumePart {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocatedUnit {
     /// Its kind: `data`, `copy` or `parity of`.
-    pub what: &'static str,
+    pub kind: &'static str,
     /// The first byte of the volume that it holds or protects.
     pub offset: u64,
     /// The number of these bytes.
@@ -85,7 +85,7 @@ pub struct RelatedBlock {
     /// Its offset in the volume's component on that device.
     pub component_offset: u64,
     /// Its kind: `data of the same row`, `copy` or `parity`.
-    pub what: &'static str,
+    pub kind: &'static str,
 }
 
 /// Stripes whose units are listed.
@@ -127,7 +127,7 @@ impl Array {
         }
         let (device, block, others) = slots::devices_of_block(&volume, offset / BLOCK);
         let related =
-            |(device, block, what): (_, u64, _)| RelatedBlock { device, component_offset: block * BLOCK, what };
+            |(device, block, kind): (_, u64, _)| RelatedBlock { device, component_offset: block * BLOCK, kind };
         let component_offset = block * BLOCK + offset % BLOCK;
         Ok(ByteLocation { device, component_offset, others: others.into_iter().map(related).collect(), volume })
     }
@@ -172,9 +172,9 @@ impl DeviceOverview {
             (DeviceState::Ready, None) => "unknown".to_string(),
             (DeviceState::Ready, Some(report)) => {
                 let more = match report {
-                    DeviceReport { awaits: Some(_), .. } => ", awaits its new disk",
-                    DeviceReport { leaves_to: Some(_), .. } => ", to be replaced",
-                    DeviceReport { held: true, .. } => ", taken out",
+                    DeviceReport { awaited_disk: Some(_), .. } => ", awaits its new disk",
+                    DeviceReport { next_disk: Some(_), .. } => ", to be replaced",
+                    DeviceReport { kept_out: true, .. } => ", taken out",
                     DeviceReport { join_refused: Some(_), .. } => ", refused",
                     _ => "",
                 };
@@ -197,14 +197,14 @@ impl VolumePart {
             if let Some(data) = data {
                 let offset = stripe * stripe_bytes + data as u64 * unit;
                 if offset < volume.bytes {
-                    first_units.push(LocatedUnit { what: "data", offset, length: unit.min(volume.bytes - offset) });
+                    first_units.push(LocatedUnit { kind: "data", offset, length: unit.min(volume.bytes - offset) });
                 }
             } else if (0..layout.redundancy_units())
                 .any(|unit| layout.redundancy_unit(stripe, unit).position == position)
             {
-                let what = if layout.data_units() == 1 { "copy" } else { "parity of" };
+                let kind = if layout.data_units() == 1 { "copy" } else { "parity of" };
                 let offset = stripe * stripe_bytes;
-                first_units.push(LocatedUnit { what, offset, length: stripe_bytes.min(volume.bytes - offset) });
+                first_units.push(LocatedUnit { kind, offset, length: stripe_bytes.min(volume.bytes - offset) });
             }
             named += u64::from(first_units.len() > before);
             if named == STRIPES_NAMED {

@@ -30,7 +30,7 @@ pub struct Replacement {
 impl Array {
     /// Gives a device another disk, which is rebuilt while the volumes stay in use. Returns when the device runs on that disk; with `wait`,
     /// when it is rebuilt. Returns the disk, and the device's state. Errors: `no-such-device`, `no-such-spare`, `disk-too-small`,
-    /// `would-lose`, `needs-others`, `disk-in-use`, `not-yet`, `not-up`.
+    /// `would-lose-data`, `other-devices-needed`, `disk-in-use`, `not-yet`, `not-up`.
     pub async fn replace_device(
         &self,
         id: u16,
@@ -83,7 +83,7 @@ impl Array {
                         ReportedState::Returning => !wait,
                         ReportedState::Unavailable | ReportedState::Out => false,
                     };
-                    device.disk.as_ref() == Some(&name) && device.awaits.is_none() && there
+                    device.disk.as_ref() == Some(&name) && device.awaited_disk.is_none() && there
                 })
             };
             slots::await_report(folder, id, (!wait).then_some(ACT_WAIT), has_it).await?;
@@ -109,7 +109,7 @@ fn refuse_to_lose(description: &ArrayDescription, id: u16) -> Result<(), Failure
         if volumes::describe(volume)?.layout.redundancy_units() == 0 {
             let message =
                 format!("volume '{}' has no redundancy: its data on device {id} would be lost for good", volume.name);
-            return Err(Failure::failed("would-lose", message)
+            return Err(Failure::failed("would-lose-data", message)
                 .hint("use --lose if that data is not needed; otherwise delete or migrate the volume first"));
         }
     }
@@ -119,7 +119,7 @@ fn refuse_to_lose(description: &ArrayDescription, id: u16) -> Result<(), Failure
 /// Completes the failure if the others can't serve without the device. If the device and others are dead, it says what would be lost.
 fn with_losses(folder: &ArrayFolder, id: u16, failure: Failure) -> Result<Failure, Failure> {
     let is_dead = slots::report_of(folder, id)?.is_some_and(|report| report.member_state == ReportedState::Unavailable);
-    if failure.code != "needs-others" || !is_dead {
+    if failure.code != "other-devices-needed" || !is_dead {
         return Ok(failure);
     }
     let description = folder.describe()?;
@@ -146,7 +146,7 @@ fn with_losses(folder: &ArrayFolder, id: u16, failure: Failure) -> Result<Failur
         format!("{}: the data of {} on device {id} can't be reconstructed", failure.message, losses.join(", "));
     let first = slots::readmit_first(folder, &missing);
     let first = first.unwrap_or_else(|| "bring another one of these devices back".to_string());
-    Ok(Failure::failed("would-lose", message).hint(format!(
+    Ok(Failure::failed("would-lose-data", message).hint(format!(
         "{first}; or, if they are lost for good, use --lose to give these stripes up: data on dead devices only is lost, and its \
          blocks are listed; everything else is rebuilt"
     )))

@@ -92,7 +92,7 @@ pub fn explain(folder: &ArrayFolder, error: HostError) -> Failure {
 
 /// What to do first if an operator has taken out one of these devices.
 pub fn readmit_first(folder: &ArrayFolder, devices: &[DeviceId]) -> Option<String> {
-    let is_held = |device: &&DeviceId| report_of(folder, device.0).ok().flatten().is_some_and(|report| report.held);
+    let is_held = |device: &&DeviceId| report_of(folder, device.0).ok().flatten().is_some_and(|report| report.kept_out);
     let held = devices.iter().find(is_held)?;
     Some(format!(
         "device {0} was taken out by an operator: allow it to return with `braid device readmit {0}`; try again when `braid status` shows it as in",
@@ -366,7 +366,7 @@ async fn settle(folder: &ArrayFolder, client: &HostClient) -> Result<(), Failure
 /// The requests that make the monitor's spares equal to those of the description.
 fn spares_to_settle(description: &ArrayDescription, report: &MonitorReport) -> Result<Vec<Administration>, Failure> {
     let mut requests = Vec::new();
-    let names = |device: &DeviceReport| [device.disk.clone(), device.leaves_to.clone(), device.awaits.clone()];
+    let names = |device: &DeviceReport| [device.disk.clone(), device.next_disk.clone(), device.awaited_disk.clone()];
     let fill_slots: Vec<String> = report.devices.iter().flat_map(names).flatten().collect();
     for spare in &description.spares {
         let name = spare.disk.to_string();
@@ -538,12 +538,12 @@ mod tests {
         let mut array = description(3);
         let spare = |number: u64| DiskEntry { file: format!("s{number}").into(), size: 1 << 30, disk: DiskId(number) };
         array.spares = vec![spare(1), spare(2), spare(3)];
-        let known = |number: u64| SpareReport { disk: DiskId(number).to_string(), bytes: 5 };
+        let known = |number: u64| SpareReport { disk: DiskId(number).to_string(), size_bytes: 5 };
         let report = MonitorReport {
             address: String::new(),
             revision: 1,
             epoch: 1,
-            devices: vec![DeviceReport { leaves_to: Some(DiskId(3).to_string()), ..DeviceReport::default() }],
+            devices: vec![DeviceReport { next_disk: Some(DiskId(3).to_string()), ..DeviceReport::default() }],
             spares: vec![known(2), known(7)],
             throttle: Default::default(),
             stamps_ahead_millis: None,

@@ -70,7 +70,7 @@ pub struct DeviceStatus {
     /// Its file or disk.
     pub file: PathBuf,
     /// Its raw size, in bytes.
-    pub size: u64,
+    pub size_bytes: u64,
     /// Whether it answers, as text.
     pub state: String,
     /// Its membership state, according to the monitor.
@@ -85,21 +85,21 @@ pub struct DeviceStatus {
     /// Its condition as text.
     pub words: String,
     /// When `member_state` last changed, in milliseconds since 1970.
-    pub changed: Option<u64>,
+    pub changed_unix_millis: Option<u64>,
     /// The progress of its resynchronisation.
     pub healing: Option<HealingStatus>,
     /// Bytes that are still to be resynchronised.
-    pub left: Option<u64>,
+    pub bytes_left: Option<u64>,
     /// The generation of the host that resynchronises it.
     pub recovery_coordinator: Option<u32>,
     /// The name of its disk.
     pub disk: Option<String>,
     /// The name of the disk that will fill its slot.
-    pub awaits: Option<String>,
+    pub awaited_disk: Option<String>,
     /// The name of the disk that fills its slot once the others can serve without the device.
-    pub leaves_to: Option<String>,
+    pub next_disk: Option<String>,
     /// True if an operator has taken it out.
-    pub held: bool,
+    pub kept_out: bool,
     /// How often it was restarted.
     pub restarts: Option<u64>,
     /// Its metrics since its start.
@@ -110,9 +110,9 @@ pub struct DeviceStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HealingStatus {
     /// Bytes that have been restored.
-    pub done: u64,
+    pub bytes_done: u64,
     /// Bytes that are still missing; none while that is being determined.
-    pub left: Option<u64>,
+    pub bytes_left: Option<u64>,
     /// The part that is done, in per cent; 100 only if nothing is left.
     pub percent: Option<u64>,
     /// Blocks that can't be reconstructed.
@@ -129,27 +129,27 @@ pub struct HealingStatus {
 pub struct VolumeStatus {
     pub name: String,
     /// Its usable size, in bytes.
-    pub size: u64,
+    pub size_bytes: u64,
     /// Its URI on the supervisor's NBD server.
     pub nbd: Option<String>,
     /// Its layout, such as `raid5:4+1`.
     pub layout: String,
     /// Bytes in a stripe unit.
-    pub unit: u64,
+    pub unit_bytes: u64,
     pub ordering: String,
     pub atomicity: String,
     /// Its state: `healthy`, `degraded`, `waiting`, `unavailable`, `unknown`, `not up`, or the operation under way.
     pub state: String,
     /// The devices that it is served without, or waits for.
-    pub lacks: Vec<u16>,
+    pub missing_devices: Vec<u16>,
     /// If it is degraded: the devices whose failure would stop a part of it.
-    pub needs: Vec<u16>,
+    pub critical_devices: Vec<u16>,
     /// Its state as text.
     pub words: String,
     /// The ranges known to be lost.
     pub lost: Vec<ByteRange>,
     /// When its last scrub was completed, in milliseconds since 1970.
-    pub scrubbed: Option<u64>,
+    pub scrubbed_unix_millis: Option<u64>,
     /// True if it can be used, so that its URI is useful.
     #[serde(skip)]
     pub usable: bool,
@@ -177,7 +177,7 @@ pub struct HostStatus {
     /// Its process.
     pub pid: u32,
     /// Its role.
-    pub what: String,
+    pub role: String,
     /// True if its lease is valid.
     pub live: bool,
     /// Seconds since it last renewed its lease; none if unknown.
@@ -248,20 +248,20 @@ impl DeviceStatus {
             address: running.map(|running| running.address.clone()).or(entry.address.clone()),
             pid: running.and_then(|running| running.pid),
             file: entry.path(&look.folder.absolute()),
-            size: entry.size,
+            size_bytes: entry.size,
             state: look.device_health(id).words(),
             member_state: report.map(|device| device.member_state),
             since: report.map(|device| device.since),
             refused: report.and_then(DeviceReport::refusal),
             words: condition.words(),
-            changed: report.and_then(|device| device.changed),
+            changed_unix_millis: report.and_then(|device| device.changed),
             healing: healing.map(HealingStatus::of),
-            left: healing.and_then(|healing| healing.left),
+            bytes_left: healing.and_then(|healing| healing.left),
             recovery_coordinator: report.and_then(|device| device.recovery_coordinator),
             disk: report.and_then(|device| device.disk.clone()),
-            awaits: report.and_then(|device| device.awaits.clone()),
-            leaves_to: report.and_then(|device| device.leaves_to.clone()),
-            held: report.is_some_and(|device| device.held),
+            awaited_disk: report.and_then(|device| device.awaited_disk.clone()),
+            next_disk: report.and_then(|device| device.next_disk.clone()),
+            kept_out: report.is_some_and(|device| device.kept_out),
             restarts: running.map(|running| running.restarts),
             counters: look.states.get(&id).map(|state| state.counters.iter().cloned().collect()),
             condition,
@@ -273,8 +273,8 @@ impl HealingStatus {
     /// Derived from the progress of a device.
     pub fn of(healing: &Healing) -> HealingStatus {
         HealingStatus {
-            done: healing.done,
-            left: healing.left,
+            bytes_done: healing.done,
+            bytes_left: healing.left,
             percent: healing.percent(),
             lost_blocks: healing.lost,
             bytes_per_second: healing.bytes_per_second,
@@ -289,18 +289,18 @@ impl VolumeStatus {
         let (state, lacks) = volume_state(look, volume);
         VolumeStatus {
             name: volume.name.clone(),
-            size: volume.bytes,
+            size_bytes: volume.bytes,
             nbd: look.running.as_ref().and_then(|running| nbd_uri(running, &volume.name)),
             layout: volume.layout.clone(),
-            unit: volume.unit,
+            unit_bytes: volume.unit,
             ordering: volume.ordering.clone(),
             atomicity: volume.atomicity.clone(),
             state,
-            lacks,
-            needs: needs(look, volume).iter().map(|device| device.0).collect(),
+            missing_devices: lacks,
+            critical_devices: needs(look, volume).iter().map(|device| device.0).collect(),
             words: volume_words(look, volume),
             lost: look.lost(volume).to_vec(),
-            scrubbed: look.scrubs.get(&volume.id).and_then(|scrub| scrub.ended),
+            scrubbed_unix_millis: look.scrubs.get(&volume.id).and_then(|scrub| scrub.ended),
             usable: braid_session::is_usable(volume),
         }
     }
@@ -311,7 +311,7 @@ impl HostStatus {
         HostStatus {
             generation: host.generation.0,
             pid: host.pid,
-            what: host.what.clone(),
+            role: host.what.clone(),
             live: host.live,
             silent_seconds: host.silent.map(|silent| silent.as_secs()),
             counters: host.report.counters.clone(),

@@ -262,7 +262,7 @@ impl TestBed {
         let mut of_processes = Vec::new();
         for process in &self.hosts {
             let found = hosts.iter().find(|host| host["generation"] == process.generation).ok_or_else(|| {
-                Failure::unreachable("host-away", "a host of the bench has ended during a measurement")
+                Failure::unreachable("host-ended", "a host of the bench has ended during a measurement")
             })?;
             of_processes.push(counters(found));
         }

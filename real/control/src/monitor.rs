@@ -47,7 +47,8 @@ pub struct MonitorReport {
 pub struct SpareReport {
     pub disk: String,
     /// Its capacity for volumes, in bytes.
-    pub bytes: u64,
+    #[serde(alias = "bytes")]
+    pub size_bytes: u64,
 }
 
 /// The recovery throttle: how fast devices are resynchronised and volumes scrubbed.
@@ -98,14 +99,14 @@ pub struct DeviceReport {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<String>,
     /// The disk that will fill the slot as soon as the device is out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub leaves_to: Option<String>,
+    #[serde(default, alias = "leaves_to", skip_serializing_if = "Option::is_none")]
+    pub next_disk: Option<String>,
     /// The disk that fills the slot, but has not been heard from yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub awaits: Option<String>,
+    #[serde(default, alias = "awaits", skip_serializing_if = "Option::is_none")]
+    pub awaited_disk: Option<String>,
     /// True if an operator has taken it out.
-    #[serde(default)]
-    pub held: bool,
+    #[serde(default, alias = "held")]
+    pub kept_out: bool,
     /// Why the disk that was last heard from in its slot is refused.
     #[serde(default, alias = "unwelcome", skip_serializing_if = "Option::is_none")]
     pub join_refused: Option<String>,
@@ -225,9 +226,9 @@ impl Default for DeviceReport {
             outdated: None,
             changed: None,
             disk: None,
-            leaves_to: None,
-            awaits: None,
-            held: false,
+            next_disk: None,
+            awaited_disk: None,
+            kept_out: false,
             join_refused: None,
             blank: false,
             healing: None,
@@ -264,7 +265,7 @@ mod tests {
             since: 5,
             recovery_coordinator: Some(17),
             heard_millis: Some(20),
-            awaits: Some("00ff".into()),
+            awaited_disk: Some("00ff".into()),
             healing: Some(HealingReport { done: 7, ..HealingReport::default() }),
             ..DeviceReport::default()
         };
@@ -273,7 +274,7 @@ mod tests {
             revision: 4,
             epoch: 5,
             devices: vec![device],
-            spares: vec![SpareReport { disk: "aa".into(), bytes: 1 << 30 }],
+            spares: vec![SpareReport { disk: "aa".into(), size_bytes: 1 << 30 }],
             throttle: ThrottleReport { bytes_per_second: 5, share: 30, paused: true },
             stamps_ahead_millis: Some(60_000),
             counters: BTreeMap::new(),

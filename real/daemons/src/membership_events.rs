@@ -63,7 +63,7 @@ impl MembershipEvents {
         if let Some(before) = before {
             let is_the_same = (before.member_state, before.since) == (device.member_state, device.since);
             device.changed = if is_the_same { before.changed } else { Some(millis) };
-            let is_another = device.awaits.is_some() || (before.disk.is_some() && before.disk != device.disk);
+            let is_another = device.awaited_disk.is_some() || (before.disk.is_some() && before.disk != device.disk);
             device.blank = device.member_state != ReportedState::In && (before.blank || is_another);
         }
         let helped = before.is_some_and(|before| {
@@ -110,11 +110,11 @@ fn of_slot(before: &DeviceReport, device: &DeviceReport, last: &MonitorReport) -
     let id = DeviceId(device.id);
     let mut events = Vec::new();
     let mut happened = |kind, words: String| events.push(Event::now(kind, words).of_device(device.id));
-    match (before.held, device.held) {
+    match (before.kept_out, device.kept_out) {
         (false, true) => {
             happened(EventKind::DeviceHeld, format!("device {id} was taken out by an operator, and stays out"))
         }
-        (true, false) if device.awaits.is_none() => {
+        (true, false) if device.awaited_disk.is_none() => {
             happened(EventKind::DeviceHeld, format!("device {id} was allowed to return by an operator"));
         }
         _ => {}
@@ -130,18 +130,18 @@ fn of_slot(before: &DeviceReport, device: &DeviceReport, last: &MonitorReport) -
             format!("{} slots of the disk of device {id} can't be written, and are no longer used", device.bad_slots);
         happened(EventKind::DiskErrors, words);
     }
-    if let Some(disk) = device.leaves_to.as_ref().filter(|_| before.leaves_to != device.leaves_to) {
+    if let Some(disk) = device.next_disk.as_ref().filter(|_| before.next_disk != device.next_disk) {
         let words = format!("disk {disk} will fill the slot of device {id} as soon as the others can serve without it");
         happened(EventKind::DiskReplaced, words);
     }
-    if let Some(disk) = device.awaits.as_ref().filter(|_| before.awaits != device.awaits) {
+    if let Some(disk) = device.awaited_disk.as_ref().filter(|_| before.awaited_disk != device.awaited_disk) {
         let is_spare = last.spares.iter().any(|spare| spare.disk == *disk);
         let kind = if is_spare { EventKind::SpareTaken } else { EventKind::DiskReplaced };
         let what = if is_spare { "spare" } else { "disk" };
         happened(kind, format!("{what} {disk} now fills the slot of device {id}"));
     }
     // While another disk is awaited, the refusal is that of the previous disk, which was reported already.
-    let is_news = |why: &String| device.awaits.is_none() && before.refusal().as_ref() != Some(why);
+    let is_news = |why: &String| device.awaited_disk.is_none() && before.refusal().as_ref() != Some(why);
     if let Some(why) = device.refusal().filter(is_news) {
         happened(EventKind::DeviceRefused, format!("device {id} is refused: {why}"));
     }
@@ -227,7 +227,7 @@ mod tests {
             revision: 1,
             epoch: 1,
             devices: vec![DeviceReport { id: 3, ..device }],
-            spares: vec![SpareReport { disk: "s".into(), bytes: 1 }],
+            spares: vec![SpareReport { disk: "s".into(), size_bytes: 1 }],
             throttle: ThrottleReport::default(),
             stamps_ahead_millis: None,
             counters: BTreeMap::new(),
@@ -264,7 +264,7 @@ mod tests {
     fn a_device_with_another_disk_is_rebuilt_until_it_is_in() {
         use EventKind::*;
         let awaited =
-            |disk: &str| DeviceReport { disk: Some(disk.into()), awaits: Some(disk.into()), ..stands(Out, 2) };
+            |disk: &str| DeviceReport { disk: Some(disk.into()), awaited_disk: Some(disk.into()), ..stands(Out, 2) };
         let there = |member_state, since| DeviceReport { disk: Some("b".into()), ..stands(member_state, since) };
         let told = kinds(vec![
             stands(Out, 2),
@@ -280,7 +280,7 @@ mod tests {
         let again = [DeviceReturning, RebuildBegun, RebuildEnded, DeviceIn, DeviceOut, DeviceReturning];
         assert_eq!(told, [&[DiskReplaced][..], &rebuilt, &again].concat());
         assert_eq!(kinds(vec![stands(Out, 2), awaited("s")]), [SpareTaken]);
-        let held = DeviceReport { held: true, ..stands(Out, 2) };
+        let held = DeviceReport { kept_out: true, ..stands(Out, 2) };
         let refused = DeviceReport { join_refused: Some("used".into()), ..held.clone() };
         assert_eq!(kinds(vec![stands(Out, 2), held, refused.clone(), refused]), [DeviceHeld, DeviceRefused]);
     }

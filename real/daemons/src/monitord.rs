@@ -254,9 +254,9 @@ impl LeaseRenewer {
                     bad_slots: lease.bad_slots,
                     failing: lease.failing,
                     disk: slot.and_then(|slot| name(slot.disk)),
-                    leaves_to: slot.and_then(|slot| name(slot.leaves_to)),
-                    awaits: slot.and_then(|slot| name(slot.awaits)),
-                    held: slot.is_some_and(|slot| slot.held),
+                    next_disk: slot.and_then(|slot| name(slot.next_disk)),
+                    awaited_disk: slot.and_then(|slot| name(slot.awaited_disk)),
+                    kept_out: slot.is_some_and(|slot| slot.kept_out),
                     join_refused: slot.and_then(|slot| slot.join_refused).map(|why| why.to_string()),
                     healing: progress.map(|progress| HealingReport {
                         done: bytes(progress.done),
@@ -270,7 +270,7 @@ impl LeaseRenewer {
             };
             let spare = |(disk, blocks): (braid_base::DiskId, u64)| SpareReport {
                 disk: disk.to_string(),
-                bytes: bytes(blocks),
+                size_bytes: bytes(blocks),
             };
             let throttle = monitor.throttle();
             MonitorReport {

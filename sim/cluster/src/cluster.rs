@@ -324,14 +324,14 @@ impl Cluster {
     /// Devices whose slots wait for another disk than the present one, according to the monitor's record.
     pub fn awaited_disks(&self) -> Vec<(DeviceId, DiskId)> {
         let Some(Role::Monitor(monitor)) = self.world.machine(NodeId::Monitor) else { return Vec::new() };
-        let awaited = monitor.slots().filter_map(|slot| Some((slot.device, slot.awaits?)));
+        let awaited = monitor.slots().filter_map(|slot| Some((slot.device, slot.awaited_disk?)));
         awaited.filter(|(device, disk)| self.disks.get(device) != Some(disk)).collect()
     }
 
     /// True if a disk is about to be replaced, or a slot waits for a new disk.
     pub(crate) fn is_any_disk_changing(&self) -> bool {
         let Some(Role::Monitor(monitor)) = self.world.machine(NodeId::Monitor) else { return false };
-        monitor.slots().any(|slot| slot.leaves_to.is_some() || slot.awaits.is_some())
+        monitor.slots().any(|slot| slot.next_disk.is_some() || slot.awaited_disk.is_some())
     }
 
     /// True if the recovery throttle has its default, according to the monitor's record.

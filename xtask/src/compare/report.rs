@@ -109,10 +109,10 @@ of what raw does, large ones with 1/1.25: what RAID 5 costs at least. Braid and 
         let rows = self.rows();
         let rows = rows.iter().map(|row| {
             json!({
-                "what": row.what,
+                "figure": row.what,
                 "braid": row.braid,
                 "reference": row.reference,
-                "figure": row.figure,
+                "value": row.figure,
                 "interval": row.interval.map(|(low, high)| [low, high]),
                 "floor": row.wanted.map(|wanted| wanted.floor),
                 "goal": row.wanted.map(|wanted| wanted.goal),
@@ -133,7 +133,7 @@ of what raw does, large ones with 1/1.25: what RAID 5 costs at least. Braid and 
             })
         });
         json!({
-            "schema": 1,
+            "schema": 2,
             "setting": self.setting,
             "rows": rows.collect::<Vec<_>>(),
             "runs": runs.collect::<Vec<_>>(),

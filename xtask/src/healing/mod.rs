@@ -198,7 +198,7 @@ fn ratio_of(figure: &Figure) -> f64 {
 
 fn json_of(figures: &[Figure]) -> Value {
     let figures = figures.iter().map(
-        |figure| json!({"what": figure.what, "round": figure.round, "found": figure.found, "beside": figure.beside}),
+        |figure| json!({"figure": figure.what, "round": figure.round, "value": figure.found, "reference": figure.beside}),
     );
-    json!({"schema": 1, "figures": figures.collect::<Vec<_>>()})
+    json!({"schema": 2, "figures": figures.collect::<Vec<_>>()})
 }

@@ -48,9 +48,9 @@ fn slot(bench: &Bench, device: u16) -> SlotShown {
 fn awaiting() -> Bench {
     let mut bench = steady();
     assert_eq!(ask(&mut bench, replace(2, NEW)), Some(Ok(())));
-    assert_eq!((slot(&bench, 2).disk, slot(&bench, 2).awaits), (Some(DiskId(2)), None));
+    assert_eq!((slot(&bench, 2).disk, slot(&bench, 2).awaited_disk), (Some(DiskId(2)), None));
     bench.pass_with(LEASE + NOTICE * 2, &nodes(&ALL, &[HOST]));
-    assert_eq!((bench.member_state(2), slot(&bench, 2).awaits), (MemberState::Out, Some(NEW)));
+    assert_eq!((bench.member_state(2), slot(&bench, 2).awaited_disk), (MemberState::Out, Some(NEW)));
     bench
 }
 
@@ -64,9 +64,9 @@ fn put(bench: &mut Bench, number: u16, disk: DiskId) {
 fn a_replacement_withdrawn_twice_restores_the_first_disk() {
     let mut bench = awaiting();
     assert_eq!(ask(&mut bench, replace(2, DiskId(78))), Some(Ok(())));
-    assert_eq!(slot(&bench, 2).awaits, Some(DiskId(78)));
+    assert_eq!(slot(&bench, 2).awaited_disk, Some(DiskId(78)));
     assert_eq!(ask(&mut bench, Administration::Readmit { device: DeviceId(2) }), Some(Ok(())));
-    assert_eq!((slot(&bench, 2).disk, slot(&bench, 2).awaits), (Some(DiskId(2)), None));
+    assert_eq!((slot(&bench, 2).disk, slot(&bench, 2).awaited_disk), (Some(DiskId(2)), None));
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn a_new_disk_returns_and_lives_by_no_epoch_before_that() {
     assert_eq!(bench.epochs.get(&device(2)), None, "it was told of none");
     bench.pass_with(SECOND * 3, &nodes(&ALL, &[HOST]));
     assert!(matches!(bench.member_state(2), MemberState::Returning { .. }));
-    assert_eq!((slot(&bench, 2).disk, slot(&bench, 2).awaits), (Some(NEW), None));
+    assert_eq!((slot(&bench, 2).disk, slot(&bench, 2).awaited_disk), (Some(NEW), None));
     assert_eq!(bench.epochs[&device(2)], bench.membership().epoch);
     assert!(bench.gets_lease(device(2)));
 }
@@ -144,7 +144,7 @@ fn what_was_heard_of_the_old_disk_does_not_let_the_new_one_in() {
     bench.renew(device(2));
     assert_eq!(ask(&mut bench, replace(2, NEW)), Some(Ok(())));
     bench.pass_with(SECOND * 3, &nodes(&[0, 1, 3, 4], &[HOST]));
-    assert_eq!((bench.member_state(2), slot(&bench, 2).awaits), (MemberState::Out, Some(NEW)));
+    assert_eq!((bench.member_state(2), slot(&bench, 2).awaited_disk), (MemberState::Out, Some(NEW)));
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn it_is_all_there_after_a_restart() {
     assert_eq!(ask(&mut bench, Administration::AddSpare { disk: DiskId(90), blocks: 600 }), Some(Ok(())));
     bench.restart(config(5));
     bench.adopt(volume(1, Scheme::Raid5 { data: 4 }, &ALL));
-    assert_eq!(slot(&bench, 2).awaits, Some(NEW));
+    assert_eq!(slot(&bench, 2).awaited_disk, Some(NEW));
     bench.pass_with(SECOND * 3, &nodes(&[0, 1, 3, 4], &[HOST]));
     let answer = bench.answer_to(host(HOST)).reply;
     let length = config(5).settings.device_lease;
@@ -185,7 +185,7 @@ fn an_operator_is_answered_when_it_is_durable() {
     bench.stalled = false;
     assert_eq!(ask(&mut bench, request), Some(Ok(())), "it is done already");
     bench.pass_with(LEASE + NOTICE * 2, &nodes(&ALL, &[HOST]));
-    assert_eq!((bench.member_state(3), slot(&bench, 3).held), (MemberState::Out, true));
+    assert_eq!((bench.member_state(3), slot(&bench, 3).kept_out), (MemberState::Out, true));
     bench.pass_with(SECOND * 5, &nodes(&ALL, &[HOST]));
     assert_eq!(bench.member_state(3), MemberState::Out);
     assert_eq!(ask(&mut bench, Administration::Readmit { device: DeviceId(3) }), Some(Ok(())));
@@ -212,7 +212,7 @@ fn volumes_without_redundancy_lose_nothing_unasked() {
     let lose = Administration::Replace { device: DeviceId(0), disk: NEW, blocks: 500, lose: true };
     assert_eq!(ask(&mut bench, lose), Some(Ok(())));
     bench.pass_with(LEASE + NOTICE * 2, &nodes(&[0, 1], &[HOST]));
-    assert_eq!((bench.member_state(0), slot(&bench, 0).awaits), (MemberState::Out, Some(NEW)));
+    assert_eq!((bench.member_state(0), slot(&bench, 0).awaited_disk), (MemberState::Out, Some(NEW)));
 }
 
 #[test]
@@ -227,9 +227,9 @@ fn a_device_whose_witness_is_given_up_does_not_come_back_with_older_content_unas
     assert_eq!(bench.member_state(1), MemberState::In);
     let lose = Administration::Replace { device: DeviceId(1), disk: NEW, blocks: 500, lose: true };
     assert_eq!(ask(&mut bench, lose), Some(Ok(())));
-    assert_eq!((bench.member_state(1), slot(&bench, 1).awaits), (MemberState::Out, Some(NEW)));
+    assert_eq!((bench.member_state(1), slot(&bench, 1).awaited_disk), (MemberState::Out, Some(NEW)));
     bench.pass_with(LEASE * 4, &nodes(&[0], &[HOST]));
-    assert_eq!((bench.member_state(0), slot(&bench, 0).held), (MemberState::Out, true));
+    assert_eq!((bench.member_state(0), slot(&bench, 0).kept_out), (MemberState::Out, true));
     // The operator accepts the content of the first.
     assert_eq!(ask(&mut bench, Administration::Readmit { device: DeviceId(0) }), Some(Ok(())));
     bench.pass_with(SECOND * 2, &nodes(&[0], &[HOST]));
@@ -246,9 +246,9 @@ fn what_was_refused_does_not_happen_later() {
     // A late duplicate of the same request; then a different one.
     assert_eq!(ask_again(&mut bench, 5, replace(2, NEW)), None);
     bench.pass_with(LEASE * 2, &nodes(&ALL, &[HOST]));
-    assert_eq!((bench.member_state(2), slot(&bench, 2).leaves_to), (MemberState::In, None));
+    assert_eq!((bench.member_state(2), slot(&bench, 2).next_disk), (MemberState::In, None));
     bench.say(host(HOST), MonitorCommand::Administer { ticket: 6, request: replace(2, NEW) });
-    assert_eq!(slot(&bench, 2).leaves_to, Some(NEW));
+    assert_eq!(slot(&bench, 2).next_disk, Some(NEW));
 }
 
 fn add(device: u16, disk: DiskId) -> Administration {
@@ -263,7 +263,7 @@ fn a_device_is_added_and_removed_while_all_goes_on() {
     assert_eq!(ask(&mut bench, add(4, NEW)), Some(Err(AdminError::DeviceExists { device: DeviceId(4) })));
     assert_eq!(ask(&mut bench, add(7, NEW)), Some(Ok(())));
     assert_eq!(ask(&mut bench, add(7, NEW)), Some(Ok(())), "it is done already");
-    assert_eq!((bench.member_state(7), slot(&bench, 7).awaits), (MemberState::Out, Some(NEW)));
+    assert_eq!((bench.member_state(7), slot(&bench, 7).awaited_disk), (MemberState::Out, Some(NEW)));
     assert_eq!(bench.membership().members[..5], before.members, "nothing has changed for the others");
     put(&mut bench, 7, DiskId(78));
     assert!(matches!(bench.answer_to(device(7)).reply, MonitorReply::JoinRefused(JoinRefused::OtherDisk { .. })));
@@ -289,7 +289,7 @@ fn a_device_is_added_and_removed_while_all_goes_on() {
     assert_eq!(bench.membership().members, before.members);
     assert_eq!(ask(&mut bench, add(7, NEW)), None, "a monitor that has just started has not heard all devices yet");
     bench.pass_with(SECOND * 3, &nodes(&ALL, &[HOST]));
-    assert_eq!(slot(&bench, 7).awaits, Some(NEW), "then it is asked again");
+    assert_eq!(slot(&bench, 7).awaited_disk, Some(NEW), "then it is asked again");
 }
 
 #[test]

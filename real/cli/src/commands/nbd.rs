@@ -62,7 +62,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         common.json,
         || {
             let volumes =
-                served.iter().map(|(volume, uri)| json!({"name": volume.name, "size": volume.bytes, "nbd": uri}));
+                served.iter().map(|(volume, uri)| json!({"name": volume.name, "size_bytes": volume.bytes, "nbd": uri}));
             json!({
                 "schema": 2,
                 "ready": true,

@@ -371,7 +371,7 @@ async fn read(object: &Object, arguments: &Read, as_json: bool) -> Result<(), Fa
     let data = object.read(offset, left.min(SHOWN_MAX + 1)).await?;
     if data.len() as u64 > SHOWN_MAX {
         let message = "more than 4 MiB can't be printed in this form";
-        return Err(Failure::usage("too-much", message)
+        return Err(Failure::usage("too-large", message)
             .hint("read a part with --length; without --as and --json there is no limit"));
     }
     let value = Value::from(data);

@@ -131,7 +131,8 @@ fn served<'a>(ready: &'a Ready) -> impl Iterator<Item = (&'a VolumeEntry, String
 
 /// The announcement as JSON.
 fn json_of(ready: &Ready) -> serde_json::Value {
-    let volumes = served(ready).map(|(volume, nbd)| json!({"name": volume.name, "size": volume.bytes, "nbd": nbd}));
+    let volumes =
+        served(ready).map(|(volume, nbd)| json!({"name": volume.name, "size_bytes": volume.bytes, "nbd": nbd}));
     let devices = ready.running.devices.iter().map(|device| {
         let entry = ready.description.devices.iter().find(|entry| entry.id == device.id);
         let file = entry.map(|entry| entry.path(&ready.folder.absolute()));

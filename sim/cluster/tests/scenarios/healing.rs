@@ -324,7 +324,7 @@ fn a_spare_takes_the_slot_of_a_device_that_stays_out() {
     write(&mut array, a, 0, 8 * BLOCK);
     let awaits = |array: &Cluster| match array.world.machine(NodeId::Monitor) {
         Some(Role::Monitor(monitor)) => {
-            monitor.slots().find(|slot| slot.device == DeviceId(3)).and_then(|slot| slot.awaits)
+            monitor.slots().find(|slot| slot.device == DeviceId(3)).and_then(|slot| slot.awaited_disk)
         }
         _ => None,
     };

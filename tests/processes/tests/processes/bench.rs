@@ -285,7 +285,7 @@ fn endless(scratch: &Scratch) -> (Endless, Vec<u32>) {
         let outcome = braid(&["status", "--json", "--array", &array]);
         status = serde_json::from_str(outcome.stdout.trim()).unwrap_or_default();
         let hosts = status["hosts"].as_array().into_iter().flatten();
-        let mut operations = hosts.filter(|host| host["what"] == "bench").map(|host| &host["counters"]["operations"]);
+        let mut operations = hosts.filter(|host| host["role"] == "bench").map(|host| &host["counters"]["operations"]);
         operations.any(|count| count.as_u64().is_some_and(|count| count > 1000))
     });
     let devices = status["devices"].as_array().expect("devices are listed");

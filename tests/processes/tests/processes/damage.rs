@@ -129,7 +129,7 @@ fn a_truncated_device_is_refused_and_keeps_what_it_has() {
     let file = array.device_file(0);
     // After this offset there are only the copies of array.json.
     let inspected = braid(&["device", "inspect", path_text(&file), "--json"]).done().json();
-    let whole = number(&inspected["size"]);
+    let whole = number(&inspected["size_bytes"]);
     let resize = |length| File::options().write(true).open(&file).and_then(|file| file.set_len(length));
     resize(whole - 4096).expect("it can be cut");
     array.try_start(&[]).expect_err("it was cut").refused(4, "device-truncated");

@@ -51,7 +51,7 @@ fn devices_come_and_go_and_no_volume_changes() {
     signal(monitor, Signal::CONT);
     array.await_status("it is added all the same", |status| status["devices"][5]["member_state"] == "in");
     let list = listed(&array);
-    assert_eq!(number(&list["devices"][5]["size"]), 64 << 20);
+    assert_eq!(number(&list["devices"][5]["size_bytes"]), 64 << 20);
     assert_eq!((ids(&list), &list["devices"][5]["domain"]), (vec![0, 1, 2, 3, 4, 5], &Value::from("shelf")));
     assert_eq!(list["devices"][5]["volumes"], Value::from(Vec::<String>::new()));
     array.braid(&["volume", "create", "new", "--size", "1MiB", "--layout", "raid1:2"]).done();
@@ -142,11 +142,11 @@ fn what_can_not_be_is_refused_and_a_device_that_was_taken_out_is_let_in_again() 
     assert!(message.contains("'vol0'"), "{message}");
     assert_eq!(device(&array, &["fail", "1"]).done().json()["member_state"], "out");
     for command in [&["fail", "3"][..], &["replace", "3"]] {
-        let message = device(&array, command).refused(1, "needs-others");
+        let message = device(&array, command).refused(1, "other-devices-needed");
         assert!(message.contains("d1") && message.contains("braid device readmit 1"), "{message}");
     }
     let list = listed(&array);
-    assert!(list["devices"][1]["member_state"] == "out" && list["devices"][1]["held"] == true, "{list}");
+    assert!(list["devices"][1]["member_state"] == "out" && list["devices"][1]["kept_out"] == true, "{list}");
     assert_eq!(device(&array, &["readmit", "1", "--wait"]).done().json()["member_state"], "in");
     array.assert_sound("vol0");
 }

@@ -50,7 +50,11 @@ fn assert_pauses(load: &Load, what: &str, most: Duration) {
 #[track_caller]
 fn assert_volume(status: &Value, volume: usize, state: &str, lacks: &[usize]) {
     let volume = &status["volumes"][volume];
-    assert_eq!((&volume["state"], &volume["lacks"]), (&Value::from(state), &Value::from(lacks)), "{status:#}");
+    assert_eq!(
+        (&volume["state"], &volume["missing_devices"]),
+        (&Value::from(state), &Value::from(lacks)),
+        "{status:#}"
+    );
 }
 
 #[test]
@@ -83,7 +87,11 @@ fn a_suspended_device_is_marked_out_and_resynchronised_when_resumed() {
         }
         assert_goes_on(&load, &format!("device {device} is suspended"));
         let checked = array.braid(&["volume", "check", "vol0"]).done().json();
-        assert_eq!((number(&checked["bad"]), &checked["lacks"]), (0, &Value::from(vec![device])), "{checked}");
+        assert_eq!(
+            (number(&checked["bad"]), &checked["missing_devices"]),
+            (0, &Value::from(vec![device])),
+            "{checked}"
+        );
         assert_eq!(number(&checked["unchecked"]), number(&checked["stripes"]), "{checked}");
         std::thread::sleep(LONG.saturating_sub(begun.elapsed()));
         assert_eq!(array.device_pid(device), pid, "a suspended process is not killed");

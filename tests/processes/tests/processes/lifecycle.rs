@@ -15,7 +15,7 @@ fn entries(said: &Value) -> (Vec<Value>, Vec<Value>) {
     let all = |list: &str, fields: &[&str]| {
         said[list].as_array().expect("it is a list").iter().map(|entry| pick(entry, fields)).collect()
     };
-    (all("volumes", &["name", "size", "nbd"]), all("devices", &["id", "address", "pid", "file"]))
+    (all("volumes", &["name", "size_bytes", "nbd"]), all("devices", &["id", "address", "pid", "file"]))
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn volumes_come_and_go_while_servers_run() {
     let before = Client::open(&array.nbd());
     assert_eq!(before.size, SMALL_BYTES);
     let made = array.braid(&["volume", "create", "mirror", "--size", "8MiB", "--layout", "raid1:2"]).done().json();
-    assert_eq!(number(&made["volume"]["size"]), 8 << 20);
+    assert_eq!(number(&made["volume"]["size_bytes"]), 8 << 20);
     let content = noise(seed(), 100_000);
     for uri in [text(&made["nbd"]), other.replace("/vol0", "/mirror")] {
         let mut client = Client::open(&uri);

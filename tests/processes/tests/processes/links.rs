@@ -73,7 +73,7 @@ fn a_device_whose_link_is_cut_is_marked_out_and_resynchronised_when_it_heals() {
         let begun = Instant::now();
         let status = array.await_volume(0, "degraded");
         println!("{cut:?}: taken out after {:?}", begun.elapsed());
-        assert_eq!(status["volumes"][0]["lacks"], Value::from(vec![DEVICE]), "{status:#}");
+        assert_eq!(status["volumes"][0]["missing_devices"], Value::from(vec![DEVICE]), "{status:#}");
         load.go_on();
         load.go_on();
         let pause = load.take_longest();

@@ -45,7 +45,7 @@ fn a_volume_moves_under_load_without_an_error() {
         load.take_longest();
         let said = array.braid(&[&["volume", "migrate", "vol0"][..], to].concat()).done().json();
         assert_eq!(said["volume"]["layout"], to[1]);
-        assert!(number(&said["copied"]) > 0, "{said:#}");
+        assert!(number(&said["copied_bytes"]) > 0, "{said:#}");
         load.go_on();
         let pause = load.take_longest();
         println!("to {}: the longest pause of a writer was {pause:?}", to[1]);

@@ -112,7 +112,7 @@ fn without_redundancy_a_device_that_stays_silent_is_an_error_in_the_end_and_no_l
     println!("a request waited {waited:?} for a device that stayed unavailable");
     assert!(waited < REQUEST_LIMIT + Duration::from_secs(5), "{waited:?}");
     let status = array.await_volume(0, "unavailable");
-    assert_eq!(status["volumes"][0]["lacks"], serde_json::json!([device]), "{status:#}");
+    assert_eq!(status["volumes"][0]["missing_devices"], serde_json::json!([device]), "{status:#}");
     assert_eq!(status["devices"][device]["member_state"], "unavailable", "{status:#}");
     signal(pid, Signal::CONT);
     array.await_volume(0, "healthy");

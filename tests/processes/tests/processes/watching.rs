@@ -40,15 +40,19 @@ fn status_shows_a_device_that_is_out_resynchronised_or_rebuilt() {
     let words = text(&status["volumes"][0]["words"]);
     assert!(words.contains("without d2") && words.contains("one more failure stops it"), "{words}");
     assert!(text(&status["devices"][2]["words"]).starts_with("out for "), "{status:#}");
-    assert_eq!(status["volumes"][0]["needs"], Value::from(vec![0, 1, 3, 4]), "{status:#}");
+    assert_eq!(status["volumes"][0]["critical_devices"], Value::from(vec![0, 1, 3, 4]), "{status:#}");
     array.braid(&["rebuild"]).refused(1, "nothing-to-rebuild");
     client.write(0, &content[1 << 20..]).expect("a write works");
 
     // The device is back, but its resynchronisation is paused.
     let paused = array.braid(&["rebuild", "pause"]).done().json();
-    assert_eq!((&paused["throttle"]["paused"], &paused["before"]["paused"]), (&Value::from(true), &Value::from(false)));
+    assert_eq!(
+        (&paused["throttle"]["paused"], &paused["previous_throttle"]["paused"]),
+        (&Value::from(true), &Value::from(false))
+    );
     signal(pid, Signal::CONT);
-    let status = array.await_status("it catches up", |status| !status["devices"][2]["healing"]["left"].is_null());
+    let status =
+        array.await_status("its resync has begun", |status| !status["devices"][2]["healing"]["bytes_left"].is_null());
     assert_eq!(status["devices"][2]["condition"], "resynchronising", "{status:#}");
     assert_eq!(status["devices"][2]["healing"]["paused"], true, "{status:#}");
     let shown = array.braid(&["rebuild", "status"]).done().json();

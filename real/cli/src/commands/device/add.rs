@@ -54,7 +54,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let path = disk.path(&array.folder().absolute());
     output::print(
         common.json,
-        || json!({"schema": 2, "device": id, "spare": spare, "file": path, "size": disk.size, "disk": disk.disk.to_string()}),
+        || json!({"schema": 2, "device": id, "spare": spare, "file": path, "size_bytes": disk.size, "disk": disk.disk.to_string()}),
         || {
             let (path, size) = (path.display(), format_size(disk.size));
             match id {

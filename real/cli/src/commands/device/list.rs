@@ -28,12 +28,12 @@ fn json(array: &Array, Devices { devices, spares }: &Devices) -> serde_json::Val
             "id": entry.id,
             "state": entry.state,
             "member_state": report.map(|report| report.member_state),
-            "held": report.is_some_and(|report| report.held),
-            "leaves_to": report.and_then(|report| report.leaves_to.as_ref()),
-            "awaits": report.and_then(|report| report.awaits.as_ref()),
+            "kept_out": report.is_some_and(|report| report.kept_out),
+            "next_disk": report.and_then(|report| report.next_disk.as_ref()),
+            "awaited_disk": report.and_then(|report| report.awaited_disk.as_ref()),
             "join_refused": report.and_then(|report| report.join_refused.as_ref()),
             "file": device.file,
-            "size": entry.size,
+            "size_bytes": entry.size,
             "disk": entry.disk.map(|disk| disk.to_string()),
             "domain": entry.domain,
             "volumes": device.volumes,
@@ -44,7 +44,7 @@ fn json(array: &Array, Devices { devices, spares }: &Devices) -> serde_json::Val
     let folder = array.folder().absolute();
     let spares = spares
         .iter()
-        .map(|spare| json!({"disk": spare.disk.to_string(), "file": spare.path(&folder), "size": spare.size}));
+        .map(|spare| json!({"disk": spare.disk.to_string(), "file": spare.path(&folder), "size_bytes": spare.size}));
     json!({
         "schema": 2,
         "devices": devices.iter().map(device).collect::<Vec<_>>(),
@@ -54,7 +54,7 @@ fn json(array: &Array, Devices { devices, spares }: &Devices) -> serde_json::Val
 
 fn text(Devices { devices, spares }: &Devices) -> String {
     let words = |words: [&str; 6]| words.map(str::to_string).to_vec();
-    let mut rows = vec![words(["DEVICE", "STANDING", "SIZE", "DISK", "VOLUMES", "FILE"])];
+    let mut rows = vec![words(["DEVICE", "STATE", "SIZE", "DISK", "VOLUMES", "FILE"])];
     for device in devices {
         let entry = &device.entry;
         let disk = entry.disk.map(|disk| disk.to_string()).unwrap_or_default();

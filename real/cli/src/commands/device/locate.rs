@@ -59,7 +59,7 @@ fn json_of_device(DeviceContent { device, parts }: &DeviceContent) -> Value {
         "state": device.entry.state,
         "member_state": device.report.as_ref().map(|report| report.member_state),
         "file": device.file,
-        "size": device.entry.size,
+        "size_bytes": device.entry.size,
         "disk": device.entry.disk.map(|disk| disk.to_string()),
         "domain": device.entry.domain,
         "pid": device.pid,
@@ -84,15 +84,15 @@ fn text_of_device(DeviceContent { device, parts }: &DeviceContent) -> String {
 }
 
 fn json_of_part(part: &VolumePart) -> Value {
-    let unit = |unit: &LocatedUnit| json!({"what": unit.what, "offset": unit.offset, "length": unit.length});
+    let unit = |unit: &LocatedUnit| json!({"kind": unit.kind, "offset": unit.offset, "length": unit.length});
     json!({
         "name": part.name,
-        "moving_there": part.moving,
+        "migration_target": part.moving,
         "layout": part.volume.layout.scheme().to_string(),
         "position": part.position,
-        "of": part.volume.devices.len(),
-        "bytes": part.bytes,
-        "unit": part.unit(),
+        "ring_length": part.volume.devices.len(),
+        "component_bytes": part.bytes,
+        "unit_bytes": part.unit(),
         "first_units": part.first_units.iter().map(unit).collect::<Vec<_>>(),
     })
 }
@@ -103,14 +103,14 @@ fn text_of_part(part: &VolumePart) -> String {
     let (scheme, bytes) = (volume.layout.scheme(), format_size(*bytes));
     let mut text =
         format!("\nvolume {name}: {scheme}, position {position} of {of} on its ring{moving}, {bytes} of the device\n");
-    for LocatedUnit { what, offset, length } in first_units {
-        text += &format!("  {what} bytes {offset} to {}\n", offset + length - 1);
+    for LocatedUnit { kind, offset, length } in first_units {
+        text += &format!("  {kind} bytes {offset} to {}\n", offset + length - 1);
     }
     text + "  and so on, in units of " + &format_size(part.unit()) + "\n"
 }
 
 fn json_of_byte(name: &str, offset: u64, location: &ByteLocation) -> Value {
-    let other = |other: &RelatedBlock| json!({"device": other.device.0, "what": other.what, "component_offset": other.component_offset});
+    let other = |other: &RelatedBlock| json!({"device": other.device.0, "kind": other.kind, "component_offset": other.component_offset});
     json!({
         "schema": 2,
         "volume": name,
@@ -125,8 +125,8 @@ fn json_of_byte(name: &str, offset: u64, location: &ByteLocation) -> Value {
 fn text_of_byte(name: &str, offset: u64, location: &ByteLocation) -> String {
     let (device, at) = (location.device.0, location.component_offset);
     let mut text = format!("byte {offset} of volume {name}: device {device}, byte {at} of its component\n");
-    for RelatedBlock { device, component_offset, what } in &location.others {
-        text += &format!("  {what}: device {}, byte {component_offset} of its component\n", device.0);
+    for RelatedBlock { device, component_offset, kind } in &location.others {
+        text += &format!("  {kind}: device {}, byte {component_offset} of its component\n", device.0);
     }
     text
 }

@@ -59,7 +59,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         common.json,
         || {
             let member_state = member_state.name();
-            json!({"schema": 2, "device": id, "member_state": member_state, "file": path, "size": disk.size, "disk": disk.disk.to_string()})
+            json!({"schema": 2, "device": id, "member_state": member_state, "file": path, "size_bytes": disk.size, "disk": disk.disk.to_string()})
         },
         || {
             let (path, size) = (path.display(), format_size(disk.size));

@@ -87,7 +87,7 @@ impl Report<'_> {
         json!({
             "id": id.0,
             "rebuild": device.rebuild,
-            "brought": device.restored(),
+            "restored_bytes": device.restored(),
             "seconds": device.took().as_secs_f64(),
             "bytes_per_second": device.bytes_per_second(),
             "lost_blocks": device.lost_blocks(),

@@ -79,7 +79,7 @@ async fn set_throttle(common: &Common, change: impl FnOnce(&mut ThrottleReport))
     let ThrottleChange { before, throttle } = Array::of(common.folder()).set_throttle(change).await?;
     output::print(
         common.json,
-        || json!({"schema": 2, "throttle": throttle, "before": before}),
+        || json!({"schema": 2, "throttle": throttle, "previous_throttle": before}),
         || format!("recovery throttle: {}\n", throttle_words(&throttle)),
     );
     Ok(ExitCode::SUCCESS)

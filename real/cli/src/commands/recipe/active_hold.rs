@@ -216,7 +216,7 @@ pub fn of_lock(error: LockError) -> Failure {
         LockError::RequestFailure(inner) => failure(inner),
         LockError::TimedOut { .. } => not_in_time(error.to_string()),
         LockError::Lost | LockError::Uncertain => lost(error.to_string()),
-        LockError::NoLock => other_use(error.to_string()),
+        LockError::NoLock => other_structure(error.to_string()),
     }
 }
 
@@ -226,7 +226,7 @@ pub fn of_counter(error: CounterError) -> Failure {
         CounterError::RequestFailure(inner) => failure(inner),
         CounterError::TimedOut { .. } => not_in_time(error.to_string()),
         CounterError::Skipped { .. } | CounterError::Uncertain => lost(error.to_string()),
-        CounterError::NoCounter => other_use(error.to_string()),
+        CounterError::NoCounter => other_structure(error.to_string()),
     }
 }
 
@@ -236,7 +236,7 @@ pub fn of_lead(error: FailOverError) -> Failure {
         FailOverError::RequestFailure(inner) => failure(inner),
         FailOverError::TimedOut { .. } => not_in_time(error.to_string()),
         FailOverError::Deposed { .. } | FailOverError::Uncertain => lost(error.to_string()),
-        FailOverError::NoLeader => other_use(error.to_string()),
+        FailOverError::NoLeader => other_structure(error.to_string()),
     }
 }
 
@@ -248,8 +248,8 @@ fn lost(message: impl Into<String>) -> Failure {
     Failure { exit: Exit::LostMeanwhile, ..Failure::failed("lost", message) }
 }
 
-fn other_use(message: String) -> Failure {
-    Failure::usage("other-use", message)
+fn other_structure(message: String) -> Failure {
+    Failure::usage("other-structure", message)
         .hint("give each structure an object of its own; docs/recipes/README.md lists the pages that each uses")
 }
 

@@ -45,7 +45,7 @@ impl Command {
             RaiseError::TooLate { .. } => {
                 Failure { exit: Exit::TooLate, ..Failure::failed("too-late", error.to_string()) }
             }
-            RaiseError::NoFence => Failure::usage("other-use", error.to_string()),
+            RaiseError::NoFence => Failure::usage("not-a-fence", error.to_string()),
         })?;
         output::print(as_json, || json!({"schema": 2, "token": token}), String::new);
         Ok(ExitCode::SUCCESS)

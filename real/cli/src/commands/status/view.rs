@@ -56,7 +56,7 @@ impl<'a> View<'a> {
         text += "\n";
         text += &device_table(look, status);
         for spare in &status.spares {
-            text += &format!("spare: disk {}, {}\n", spare.disk, format_size(spare.bytes));
+            text += &format!("spare: disk {}, {}\n", spare.disk, format_size(spare.size_bytes));
         }
         if status.throttle != ThrottleReport::default() || status.devices.iter().any(|device| device.healing.is_some())
         {
@@ -84,7 +84,7 @@ impl<'a> View<'a> {
                     _ => "expired".to_string(),
                 };
                 let generation = Generation(host.generation).to_string();
-                rows.push(row([&generation, &lease, &host.pid.to_string(), &host.what]));
+                rows.push(row([&generation, &lease, &host.pid.to_string(), &host.role]));
             }
             text += &table(&rows);
         }
@@ -111,7 +111,7 @@ impl<'a> View<'a> {
             parts.push((format!("device {}", DeviceId(device.id)), state, device.words.clone()));
         }
         for volume in &status.volumes {
-            let state = format!("{} {:?} {}", volume.state, volume.lacks, volume.lost.len());
+            let state = format!("{} {:?} {}", volume.state, volume.missing_devices, volume.lost.len());
             parts.push((format!("volume {}", volume.name), state, volume.words.clone()));
         }
         parts
@@ -126,7 +126,14 @@ fn volume_table(status: &Status) -> String {
             Ok(Atomicity::Consistent) => format!("{}, {}", volume.ordering, volume.atomicity),
             _ => volume.ordering.clone(),
         };
-        rows.push(row([&volume.name, &format_size(volume.size), &volume.layout, &ordering, &volume.words, address]));
+        rows.push(row([
+            &volume.name,
+            &format_size(volume.size_bytes),
+            &volume.layout,
+            &ordering,
+            &volume.words,
+            address,
+        ]));
     }
     table(&rows)
 }
@@ -137,7 +144,7 @@ fn device_table(look: &ArraySnapshot, status: &Status) -> String {
         let running = look.running.as_ref().and_then(|running| running.device(DeviceId(device.id)));
         rows.push(row([
             &DeviceId(device.id).to_string(),
-            &format_size(device.size),
+            &format_size(device.size_bytes),
             &device.words,
             &device.state,
             &device.pid.map(|pid| pid.to_string()).unwrap_or_default(),
@@ -166,7 +173,7 @@ fn all_counted(look: &ArraySnapshot, status: &Status) -> String {
     }
     for host in status.hosts.iter().filter(|host| !host.counters.is_empty()) {
         let meaning = metrics::of_host(&listed(&host.counters).into_iter().collect());
-        let who = format!("host {} ({})", Generation(host.generation), host.what);
+        let who = format!("host {} ({})", Generation(host.generation), host.role);
         text += &counted(&who, meaning, &listed(&host.counters));
     }
     text

@@ -47,7 +47,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
                 "bad": found.bad.len(),
                 "unreadable": found.unreadable.len(),
                 "unchecked": found.unchecked,
-                "lacks": found.lacks.iter().map(|device| device.0).collect::<Vec<_>>(),
+                "missing_devices": found.lacks.iter().map(|device| device.0).collect::<Vec<_>>(),
                 "first_bad": named(&found.bad),
                 "first_unreadable": named(&found.unreadable),
             })

@@ -96,7 +96,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let seconds = begun.elapsed().as_secs_f64();
     output::print(
         common.json,
-        || json!({"schema": 2, "volume": super::json(&after), "copied": copied, "seconds": seconds}),
+        || json!({"schema": 2, "volume": super::json(&after), "copied_bytes": copied, "seconds": seconds}),
         || {
             let devices: Vec<String> = after.devices.iter().map(|id| DeviceId(*id).to_string()).collect();
             let place = format!("{} on devices {}", after.layout, devices.join(" "));

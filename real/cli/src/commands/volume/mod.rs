@@ -43,9 +43,9 @@ fn json(volume: &VolumeEntry) -> serde_json::Value {
     json!({
         "name": volume.name,
         "id": volume.id,
-        "size": volume.bytes,
+        "size_bytes": volume.bytes,
         "layout": volume.layout,
-        "unit": volume.unit,
+        "unit_bytes": volume.unit,
         "devices": volume.devices,
         "ordering": volume.ordering,
         "atomicity": volume.atomicity,
@@ -53,9 +53,9 @@ fn json(volume: &VolumeEntry) -> serde_json::Value {
         "state": volume.state_name(),
         "moving": volume.moving.as_ref().map(|target| json!({
             "layout": target.layout,
-            "unit": target.unit,
+            "unit_bytes": target.unit,
             "devices": target.devices,
-            "copied_to": target.copied_to * braid_base::BLOCK_BYTES as u64,
+            "copied_bytes": target.copied_to * braid_base::BLOCK_BYTES as u64,
         })),
     })
 }
