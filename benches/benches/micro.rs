@@ -1,4 +1,4 @@
-//! Times every workload. `cargo bench --package braid-benches -- wire` times those of one subject.
+//! Times every workload. `cargo bench --package braid-benches -- wire` times the workloads of one subject.
 
 use braid_benches::{Rounds, Workload, workloads};
 use criterion::{BenchmarkId, Criterion, Throughput};

@@ -1,4 +1,4 @@
-//! Passes on the name of the cargo profile: cargo tells it to build scripts only as a part of their output folder.
+//! Passes the name of the cargo profile to the program. Cargo gives that name to build scripts only as a part of their output folder.
 
 use std::path::Path;
 

@@ -1,8 +1,8 @@
 //! `cargo xtask instructions`: counts the instructions of the workloads in `benches/`, and compares them with the figures in the
 //! repository.
 //!
-//! Each workload runs under callgrind in a process of its own. Differences between machines are eliminated as far as possible, see
-//! [`count`]; where they are not, the comparison is less strict, see [`Strictness`].
+//! Each workload runs under callgrind in a process of its own. [`count`] eliminates most differences between machines. If some remain, the
+//! comparison is less strict: see [`Strictness`].
 
 use crate::{cargo, packages, root, run};
 use anyhow::{Context, Result, bail, ensure};

@@ -1,8 +1,8 @@
 //! A process that repeatedly locks an object, works under the lock, and unlocks it, as a state machine that emits its requests step
 //! by step.
 //!
-//! It uses neither sockets nor a clock, so that simulated and real processes share it. It is not a procedure of `core/recipes`: those
-//! wait in the recommended way, while this code compares ways of waiting, good and bad, and uses objects on several devices.
+//! It uses neither sockets nor a clock, so that simulated and real processes share it. It is not a procedure of `core/recipes`: procedures
+//! wait in the recommended way, while this code compares good and bad ways of waiting, and uses objects on several devices.
 //!
 //! ```text
 //!   process              device of the object

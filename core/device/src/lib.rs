@@ -1,6 +1,6 @@
 //! A storage device is the machine that serves block ranges of objects from one disk. It isolates concurrent hosts by
-//! timestamp ordering (shared array, section 4.5). Each devwrite is a durable intent until its transaction is decided
-//! (atomicity `implied`, `docs/invariants.md`).
+//! timestamp ordering (shared-array paper, section 4.5). Each devwrite is a durable intent until its transaction is
+//! decided (atomicity `implied`, `docs/invariants.md`).
 //!
 //! | module | what |
 //! | --- | --- |
@@ -13,7 +13,7 @@
 //! | `membership` | the device's lease and its epoch |
 //! | `sessions` | the leases of hosts, and the confirmations that each host is owed |
 //!
-//! Deviations from the paper, and choices where it leaves one:
+//! Deviations from the paper, and decisions that it leaves open:
 //!
 //! * Writes wait for lower pre-writes and intents on their blocks, as in figure 4, instead of being applied on arrival
 //!   (section 4.5.2). So the intents of a block are made, and committed, in the order of their stamps, and a queued

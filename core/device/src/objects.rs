@@ -2,7 +2,7 @@
 //!
 //! Requests are passed to the store, which executes each exactly once. A *watcher* is a host's wait for a change of an
 //! attribute. It is answered once a change is durable. Watchers do not survive a restart: hosts ask again. A repeated
-//! wait replaces the earlier one.
+//! wait replaces the earlier wait.
 
 use crate::device::Device;
 use crate::tickets::Ticket;

@@ -1,4 +1,5 @@
-//! Tasks: requests to create, change and remove objects, to list missed writes, and to read counters.
+//! A task is a request to create, change or remove an object, to list missed writes, or to read counters. This module
+//! executes the tasks of a device; `docs/messages.md` lists them.
 
 use crate::device::Device;
 use crate::tickets::Ticket;

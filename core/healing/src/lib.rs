@@ -1,4 +1,4 @@
-//! The background jobs of a host restore redundancy, verify content and move volumes while users go on (`docs/healing.md`).
+//! The background jobs of a host restore redundancy, verify content and move volumes while users continue (`docs/healing.md`).
 //!
 //! | module | contents |
 //! | --- | --- |

@@ -1,4 +1,4 @@
-//! A migration copies a volume to its target while users go on (`docs/healing.md`).
+//! A migration copies a volume to its target while users continue (`docs/healing.md`).
 //!
 //! ```text
 //!   for a region of the volume:  Looking ────────────► Copying ───────────────► the next region
@@ -6,10 +6,10 @@
 //!                                content?              stripes of the target
 //! ```
 //!
-//! Blocks without content are skipped: the target has none there either, except what users have written to both sides since. A portion
-//! that can't be read on the source side is halved down to single blocks, and these are reported as lost.
+//! Blocks without content are skipped: the target has no content there either, except content that users have since written to both
+//! placements. If a run of blocks can't be read from the source, it is halved, down to single blocks. Unreadable blocks are reported as lost.
 //!
-//! Several hosts may copy the same volume at the same time, and one host may continue where another one stopped.
+//! Several hosts may copy the same volume at the same time, and a host may continue where another host stopped.
 
 use crate::ctx::{Ctx, Event};
 use crate::job::{Job, MigrationStep};

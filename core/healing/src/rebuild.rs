@@ -10,7 +10,7 @@
 //! ```
 //!
 //! The device says which blocks are absent. So another host can continue the rebuild, and a block counts as restored only when it is
-//! durable on the device. What the other devices say of their chunks only determines how large the transactions are.
+//! durable on the device. The answers of the other devices about their chunks only determine how large the transactions are.
 
 use crate::ctx::Ctx;
 use crate::job::RecoveryStep;

@@ -1,5 +1,5 @@
-//! The recovery throttle sets how fast jobs go: as fast as possible while there are no user requests, and in a small part of the time
-//! while there are, so that users hardly notice (`docs/healing.md`).
+//! The recovery throttle sets the speed of jobs. Without user requests, jobs run as fast as possible. With user requests, they run in a
+//! small part of the time, so that users hardly notice them (`docs/healing.md`).
 //!
 //! ```text
 //!   no users      the full number of parallel transactions, of full size
@@ -7,8 +7,8 @@
 //!   or there
 //! ```
 //!
-//! Users are "here" while a request of theirs is under way at this host, or was lately. They are "there" (at other hosts) if a device of
-//! the volume has said so. In addition, there may be a limit in bytes a second.
+//! Users are "here" while a user's request is under way at this host, or was so recently. They are "there" (at other hosts) if a device
+//! of the volume has reported it. In addition, there may be a limit in bytes a second.
 
 use crate::ctx::Ctx;
 use braid_base::{DeviceId, Time, VolumeId};

@@ -1,15 +1,15 @@
-//! Graceful disconnect: a host ends in good order, and leaves nothing behind at devices and lock servers.
+//! Graceful disconnect: a host ends in good order, and leaves no state on devices and lock servers.
 //!
 //! ```text
 //!   wait for what is under way ─► confirmations of all commits ─► tell each device that all is over ─► answered: gone
 //!                                                                 give back every lock             ─► confirmed
 //! ```
 //!
-//! A device keeps the commits and answers of a host until the host declares them over. That mark rides on requests, and
-//! a host that ends sends no more of them. A lock server keeps cached locks until they are released or their host is
-//! fenced. So a host sends both before it ends. It waits for no device or lock server for long: what stays behind is
-//! removed when the control plane fences all generations that have ended. The same removes commits that a device finds
-//! in its journal after a restart, since a settled mark reaches the disk only with the next batch.
+//! A device keeps the commits and answers of a host until the host declares them over, by the settled mark on a later
+//! request. A lock server keeps cached locks until they are released or their host is fenced. So before a host ends, it
+//! sends a last settled mark to devices, and releases its locks. It waits for no device or lock server for long: when the
+//! control plane fences all generations that have ended, the remaining state is removed. The fence also removes commits
+//! that a device finds in its journal after a restart: a settled mark reaches the disk only with the next batch.
 
 use crate::ctx::Ctx;
 use braid_base::{DeviceId, Time, TransactionId};

@@ -1,10 +1,11 @@
 //! Requests for objects that hold bytes and attributes. Each is sent to its device until the device answers or the
 //! request's time is up.
 //!
-//! A request has a sequence, like a transaction. By it the device executes the request once, however often it is sent.
-//! A request is *over* when it is answered or abandoned. Then the settled mark that rides on later requests passes it,
-//! and the device need not keep the answer. Every later request names the abandoned ones ([`Links::abandoned_before`]),
-//! until one of these later requests is answered: by then an abandoned request has been executed, or never will be.
+//! A request has a sequence, like a transaction. The device uses it to execute the request once, however often it is
+//! sent. A request is *over* when it is answered or abandoned. Then the settled mark on later requests can move beyond
+//! it, and the device need not keep the answer. Every later request names the abandoned requests
+//! ([`Links::abandoned_before`]), until one of these later requests is answered. By then each abandoned request has been
+//! executed, or never will be.
 
 use crate::ctx::Ctx;
 use braid_base::{DeviceId, Now, ObjectId, Time, Timers, limits};

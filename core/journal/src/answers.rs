@@ -2,7 +2,7 @@
 //!
 //! An answer is durable in the same journal record as the effect of its request. It is kept until its host acknowledges it: by a settled
 //! mark below which all its requests are over, or individually for a request above the mark. A request that is over is never executed any
-//! more, whether it was executed before or not. A fenced host makes no more requests, so that its answers are dropped.
+//! more, whether it was executed before or not. A fenced host makes no more requests, so its answers are dropped.
 
 use braid_base::{FenceTable, Generation, TransactionId, limits};
 use bytes::Bytes;

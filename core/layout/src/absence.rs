@@ -7,8 +7,8 @@
 //!   lost       no      no        it is out
 //! ```
 //!
-//! What a stale device writes is valid from then on, but it is not known here which of its other blocks are stale. Therefore it is not
-//! read at all until its resynchronisation (`RestorePlan`) is complete and it is removed from the list.
+//! Blocks that are written to a stale device are valid from then on, but the layout does not know which of its other blocks are stale.
+//! Therefore the device is not read at all until its resynchronisation (`RestorePlan`) is complete and it is removed from the list.
 
 /// The positions of a volume's ring that can't be used as usual.
 ///

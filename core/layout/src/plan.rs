@@ -16,9 +16,9 @@
 //! | large | large | small | no parity, nothing read | large |
 //! | full | full | – | no parity, nothing read | full |
 //!
-//! Lost units are not written, stale ones are. If a block is updated in part, its old content is read in addition, unless the method
-//! reads it anyway; if its unit is unavailable, that takes the whole row and its parity. Parity always includes the intended content of a
-//! lost unit: therefore the unit can be reconstructed at once, and restored later ([`RestorePlan`]).
+//! Lost units are not written; stale units are written. If a part of a block is updated, its old content is read in addition, unless the
+//! method reads it anyway. If the unit of that block is unavailable, this means reading the whole row and its parity. Parity always
+//! includes the intended content of a lost unit: therefore the unit can be reconstructed at once, and restored later ([`RestorePlan`]).
 
 mod band;
 mod check;

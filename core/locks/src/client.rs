@@ -1,4 +1,4 @@
-//! A host's client of the lock servers (shared array, sections 4.2 and 4.3). It requests the locks that a holder needs,
+//! A host's client of the lock servers (shared-array paper, sections 4.2 and 4.3). It requests the locks that a holder needs,
 //! caches them where the ordering says so, and releases them.
 //!
 //! ```text
@@ -65,7 +65,7 @@ pub struct LockClientConfig {
     pub acquisition: Acquisition,
 }
 
-/// How a holder acquires locks of several lock servers without deadlock (shared array, section 4.3).
+/// How a holder acquires locks of several lock servers without deadlock (shared-array paper, section 4.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Acquisition {
     /// One server after the other, in the order of their numbers: no deadlock, at the cost of one round trip for each.

@@ -1,8 +1,8 @@
-//! Fencing of silent hosts. Before another host is granted what a silent host held, the monitor has to make every
+//! Fencing of silent hosts. Before a silent host's locks are granted to another host, the monitor has to make every
 //! device refuse the silent host.
 //!
-//! A host that is to be fenced, and is not fenced by every device yet, is *doomed*. The server asks the monitor for all
-//! doomed hosts together, one round at a time. A doomed host stays doomed even if it is heard again: a device may
+//! A host that is to be fenced, and is not fenced by every device yet, is *doomed*. The server asks the monitor to fence
+//! all doomed hosts together, one round at a time. A doomed host stays doomed even if it is heard again: a device may
 //! refuse it already.
 
 use crate::server::LockServer;

@@ -1,4 +1,4 @@
-//! Range locks, shared and exclusive (shared array, sections 4.2 and 4.3): the lock table, the lock server, and its
+//! Range locks, shared and exclusive (shared-array paper, sections 4.2 and 4.3): the lock table, the lock server, and its
 //! client.
 //!
 //! | module | what |
@@ -16,10 +16,10 @@
 //! hosts keep until they are revoked (`callback-lock`). `braid_wire::locking` describes the messages and the duties of
 //! hosts.
 //!
-//! * Every message of a host renews its lease. A silent host is fenced by the monitor before another host is granted
-//!   what it held.
-//! * Locks are in memory only. On disk is the list of hosts that may hold some. After a restart nothing is granted
-//!   until each of them has reasserted its locks or is fenced.
+//! * Every message of a host renews its lease. The monitor fences a silent host before its locks are granted to another
+//!   host.
+//! * Locks are in memory only. The disk holds the list of hosts that may hold locks. After a restart nothing is granted
+//!   until each of these hosts has reported its locks again or is fenced.
 
 pub mod client;
 mod counters;

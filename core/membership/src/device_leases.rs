@@ -1,4 +1,4 @@
-//! What the monitor knows of each device, and the device's lease.
+//! The monitor's data on each device: its reports, and its lease.
 
 use braid_base::limits::{self, Settings};
 use braid_base::{DeviceId, DiskId, Epoch, FenceTable, Generation, Time};

@@ -1,5 +1,5 @@
-//! Which hosts and lock servers are alive, and which devices the hosts cannot reach. Kept in memory only, since each report, twice a
-//! second, repeats it.
+//! The hosts and lock servers that are alive, and the devices that hosts cannot reach. This is in memory only, since each host repeats it
+//! in its reports, twice a second.
 
 use braid_base::limits::{self, Settings};
 use braid_base::{DeviceId, FenceTable, Generation, LockServerId, NodeId, Time};

@@ -1,4 +1,4 @@
-//! The reports since the last decision that the next one has to take into account.
+//! The reports since the last decision, which the next decision has to take into account.
 
 use braid_base::{DeviceId, DiskId};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! Which disk fills each slot, and what devices and operators are told of it; see [`Slot`].
+//! The disks of slots: which disk fills each slot, and the answers to devices and operators about it; see [`Slot`].
 
 use crate::administrations::AdministrationName;
 use crate::device_leases::Device;

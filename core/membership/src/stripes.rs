@@ -1,5 +1,5 @@
-//! Which devices depend on each other because they hold units of the same stripe, and what each device holds. No more devices of a stripe
-//! may be missing than the stripe has redundancy units.
+//! The content of each device, and the dependence among devices that hold units of the same stripe: no more devices of a stripe may be
+//! missing than the stripe has redundancy units.
 
 use braid_base::{DeviceId, VolumeId, limits};
 use braid_layout::VolumeDescription;

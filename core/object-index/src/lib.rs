@@ -1,5 +1,6 @@
-//! The object index: the ordered map on a device's disk from [`braid_objects::Key`] to bytes. Only its index nodes need to be in memory.
-//! The crate is pure: it says what to read and write, and is told the results. Its caller provides the slots, and gets them back.
+//! The object index is the ordered map on a device's disk from [`braid_objects::Key`] to bytes. Only its index nodes need to be in memory.
+//! The crate is pure: it returns what to read and write, and its caller passes on the results. The caller also provides the slots, and gets
+//! them back.
 //!
 //! ```text
 //!   memory   active ─ freeze ─► frozen        changes since the last checkpoint began; changes that the present one merges
@@ -17,13 +18,13 @@
 //!
 //! So the leaves that the latest durable roots lead to are whole at any time, and are never overwritten. A crash between two rounds leaves
 //! roots that are newer than the journal's tail: replay applies changes that were merged already. That does no harm, because a change says
-//! what a key's value *is*, and not how to modify it. After replay, each key that some change names has the value of the last such change,
-//! whatever is in the leaves. For a key that no change names, the leaves have the value that it had at the tail, because rounds merge only
-//! later changes.
+//! what a key's value *is*, and not how to modify it. After replay, each key that a change names has the value of the last such change,
+//! whatever is in the leaves. Each other key has its value from the leaves. That is its value at the tail, because rounds merge only later
+//! changes.
 //!
-//! A damaged leaf loses the values that it alone held: lookups of its keys answer [`Obstacle::Lost`](braid_objects::Obstacle::Lost).
-//! Merging changes over it makes a leaf that is flagged *lost*. Such a leaf records the later changes, removals included; lookups of its
-//! other keys answer `Lost` as before.
+//! If a leaf is damaged, the values that it alone held are lost: lookups of its keys answer
+//! [`Obstacle::Lost`](braid_objects::Obstacle::Lost). When changes are merged over it, the new leaf is flagged *lost*. Such a leaf records
+//! the later changes, removals included; lookups of its other keys answer `Lost` as before.
 //!
 //! | module | contents |
 //! | --- | --- |

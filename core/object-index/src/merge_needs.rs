@@ -1,5 +1,5 @@
-//! The slots that merging may need in the worst case. Changes are admitted only if these slots can be had, because a merge must never get
-//! stuck.
+//! The slots that merging may need in the worst case. Changes are admitted only if these slots are available, because a merge must never
+//! get stuck.
 //!
 //! The leaves of a run are packed as tightly as the order of their entries permits. So merging makes no more leaves than there were,
 //! unless some of them get more bytes than before. A leaf that gets even a few more bytes may become two. Two neighbours together always

@@ -1,4 +1,5 @@
-//! Tests of an object index against a plain map. Leaves arrive late, rounds proceed meanwhile, the power fails, leaves are corrupted.
+//! Tests that compare an object index with a plain map. In a test, leaves are read late, rounds of merging proceed meanwhile, power fails,
+//! and leaves are corrupted.
 
 use crate::index::Position;
 use crate::{Growth, ObjectIndex, Opening, ROUND_SLOTS_MIN, Root, Settings, SlotRef, Step};

@@ -1,5 +1,5 @@
 //! A cache of ranges of keys that are known to have no values. A search for the first key of a range has to walk over all removed keys
-//! that are not merged yet. Later searches, to take from a queue or to collect the garbage of an object, skip the range.
+//! that are not merged yet. Later searches skip the range. Such searches take items from a queue, or collect the garbage of an object.
 
 use braid_objects::Key;
 use std::collections::BTreeMap;

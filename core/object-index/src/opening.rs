@@ -1,4 +1,4 @@
-//! Opening of an object index: its index nodes are read, its leaves are not.
+//! Opening of an object index. This reads its index nodes, and no leaves.
 
 use crate::index::{Index, LeafEntry, Node};
 use crate::node::decode;

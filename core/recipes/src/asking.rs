@@ -1,7 +1,7 @@
-//! Building requests, interpreting their answers, and retrying without an answer.
+//! Functions that all structures use: they build requests, interpret answers, and repeat requests that were not answered.
 //!
-//! All comparisons are strict: an undefined attribute equals only a value of no bytes, so that nothing comes back that another client
-//! removed.
+//! All comparisons are strict: an undefined attribute equals only a value of no bytes. So no structure restores an attribute that another
+//! client has removed.
 
 use crate::procedure::{Answer, Next, RequestFailure};
 use braid_base::{ObjectId, Rng};

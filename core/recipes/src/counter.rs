@@ -1,5 +1,5 @@
-//! A delivery counter (device atomics, section 6.3): exclusive use in the order of tickets, like a ticket queue in a shop. A waiting client
-//! does not poll: its predecessor calls it.
+//! A delivery counter gives exclusive use in the order of tickets, like a ticket dispenser in a shop (device-atomics paper, section 6.3). A
+//! waiting client does not poll: its predecessor calls it.
 //!
 //! ```text
 //!   attributes of one number, on pages that follow each other:
@@ -25,13 +25,13 @@
 //! - **In the order of tickets**, except for those that are skipped.
 //! - **One at a time**: guarded requests, and those of [`Turn::leave_with`], take effect only during the turn of their ticket. The ticket is
 //!   the fencing token.
-//! - **The counter continues**: a ticket whose holder is silent for a lease when its turn is on is skipped by those behind it. (Its holder has
-//!   crashed, or the answer was lost when the ticket was drawn, so that no client knows of it.)
-//! - **A client that was skipped is told so** when it comes back.
+//! - **The counter continues**: if the holder of the present ticket is silent for a lease, the clients behind it skip the ticket. (The holder
+//!   has crashed. Or the answer was lost when the ticket was drawn, so that no client knows of the ticket.)
+//! - **A client that was skipped learns it** from its next request.
 //!
-//! Not guaranteed: that a wait is short. Each dead ticket in a row costs a lease, which is the time that a called ticket has to come. A
-//! ticket cannot be given back; a client that gives up is skipped like one that has crashed. Requests without a guard are exclusive only
-//! until [`Turn::sure_until`]. The attributes must not be removed or set by other means.
+//! Not guaranteed: that a wait is short. Each dead ticket in a row costs a lease, which is the time that a called client has to come. A
+//! ticket cannot be given back; a client that stops waiting is skipped like a client that has crashed. Requests without a guard are exclusive
+//! only until [`Turn::sure_until`]. The attributes must not be removed or set by other means.
 
 use crate::asking::{Asking, Results, set};
 use crate::edit::{At, Backoff, CasLoop, CasPolicy, Move, Patience, Seen, Swap, number_bytes};

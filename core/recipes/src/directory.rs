@@ -1,4 +1,4 @@
-//! A directory: a hash table of names and the objects that they stand for (device atomics, section 7.1).
+//! A directory is a hash table from names to objects (device-atomics paper, section 7.1).
 //!
 //! A directory is one object, and its entries are attributes. The hash of a name is a number on the page of names, its *slot*. Further
 //! names with the same hash are chained behind the first, on the page of the linked list. An object without attributes is an empty

@@ -1,5 +1,5 @@
-//! Fail-over without split brain (device atomics, section 7.2): whether the leader is alive is decided where its data is, by the progress
-//! that it makes there, and not by which machines can reach each other.
+//! Fail-over without split brain (device-atomics paper, section 7.2). The leader shows its progress on the device that has its data. Backups
+//! judge by this progress whether the leader is alive, and not by whether machines can reach each other.
 //!
 //! ```text
 //!   three attributes of one number, on three pages that follow each other:
@@ -22,12 +22,12 @@
 //! Guarantees:
 //!
 //! - **One leader per term, and terms grow**: a term begins with the compare-and-swap that ends the previous one.
-//! - **Never two leaders whose writes both take effect**: no guarded request of a term takes effect after a later term has begun. On other
-//!   devices, none does after the later leader has raised the fence there, which it does before it reads or writes there.
+//! - **Never two leaders whose writes both take effect**: no guarded request of a term takes effect after a later term has begun. A leader
+//!   raises the fence on another device before it reads or writes there. From then on no request of an earlier term takes effect there.
 //! - **There is a leader again** one lease (and the time of the backups' requests) after the leader's last progress, if a backup is alive.
 //! - **A returning leader learns that it was deposed**: its next progress, and each guarded write, fails.
 //! - **A leader that is cut off learns that in time**: when its own view of the lease ends, its progress fails as [`FailOverError::Uncertain`].
-//! - **A lost answer is found out**: by the nonce in the word.
+//! - **A lost answer is resolved**: the nonce in the word shows whether the request has happened.
 //!
 //! Not guaranteed: that two machines never both believe for a while that they lead. A leader knows until when no other machine leads
 //! ([`Leadership::sure_until`], if no clock runs more than 1/16 fast), and should finish its unguarded work before that. A leader that

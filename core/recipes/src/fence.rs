@@ -1,4 +1,4 @@
-//! Fences, by which a device refuses the late writes of a former holder.
+//! A fence is an attribute with a token, by which a device refuses the late writes of a former holder.
 //!
 //! ```text
 //!   guarded:   [ CAS  fence: mine → mine, strictly ]  [ all the rest, if swapped ]        one request, all or nothing

@@ -1,6 +1,6 @@
-//! Data structures that programs on many machines share. They are built on objects with atomic attributes (device atomics, sections 6 and
-//! 7) and need no lock manager. The crate is pure: each operation is a [`Procedure`], which says what to ask of the device next; its driver
-//! sends the requests and waits. `docs/recipes/` has a page for each structure, with its algorithm and guarantees.
+//! Data structures that programs on many machines share. They are built on objects with atomic attributes (device-atomics paper, sections 6
+//! to 8) and need no lock manager. The crate is pure: each operation is a [`Procedure`], which returns the next request to the device. Its
+//! driver sends the requests and waits. `docs/recipes/` has a page for each structure, with its algorithm and guarantees.
 //!
 //! | module | what |
 //! | --- | --- |

@@ -1,4 +1,4 @@
-//! A linked list that many clients change at once without locks (device atomics, section 6.1).
+//! A linked list that many clients change at once without locks (device-atomics paper, section 6.1).
 //!
 //! The list is one object; its nodes are attributes. Each node has a number that no other node of the list has or had, and two attributes:
 //! its *link* (8 bytes) and its *item* (its content, which never changes). Node 0 is the head: it has only a link. An undefined head means

@@ -1,7 +1,7 @@
 //! The interface of all operations: a procedure makes one request at a time and takes its answer, until it is done.
 //!
-//! A procedure has no socket and no clock. Its driver sends the requests, sleeps for it, and tells it the time and the answers. Dropping a
-//! procedure is like a crash at that step: its last request may still be executed.
+//! A procedure has no socket and no clock. Its driver sends the requests, waits, and passes the time and the answers to the procedure.
+//! Dropping a procedure is like a crash at that step: its last request may still be executed.
 
 use braid_base::{ObjectId, Rng, Time};
 use braid_wire::{AttributeName, ObjectFailure, ObjectRequest};

@@ -1,4 +1,5 @@
-//! A work queue: producers put items in, and consumers claim items to work on them (device atomics, section 6.2). Items have no order.
+//! A work queue holds items of work: producers put items in, and consumers claim items to work on them (device-atomics paper, section 6.2).
+//! Items have no order.
 //!
 //! The queue is one object. An item is two attributes with the same number, which its producer draws at random: its *state*, and its work.
 //! The length of the state's value encodes which state it is, so a list of the page of states shows which items are free.

@@ -1,4 +1,4 @@
-//! A checkpoint makes room in the journal. It writes what the journal's old part says to where it belongs, and then moves the journal's
+//! A checkpoint makes room in the journal. It writes the content of the journal's old part to its places, and then moves the journal's
 //! tail.
 //!
 //! ```text
@@ -12,7 +12,7 @@
 //!
 //! Every block that is written to its slot was decided before the snapshot, and the snapshot is durable before any of them is written. So
 //! no content reaches its slot before its decision is durable. Blocks that have been overwritten since are written to their slots as
-//! well, because what overwrites them may not be durable yet.
+//! well, because the later writes may not be durable yet.
 
 use crate::block::{CHUNK_BLOCKS, STRIDE, places_of, seal};
 use crate::disk_queue::Io;

@@ -1,5 +1,5 @@
-//! Free room in slots and journal, and the room that is kept back: for merging, for overwrites, for the removal of objects. Nothing is
-//! admitted that would use the room kept back for these.
+//! Free room in slots and journal. A part of it is kept back for merging, for overwrites, and for the removal of objects; no other request
+//! may use that part.
 
 use crate::block::CHUNK_BLOCKS;
 use crate::journal_format::request::roots_len;

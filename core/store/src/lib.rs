@@ -1,4 +1,4 @@
-//! The store of a device: the durable part of it, as pure logic over disk commands, so that the simulated world can cut the power at any
+//! The store is the durable part of a device. It is pure logic over disk commands, so that the simulated world can cut the power at any
 //! command.
 //!
 //! Guarantees:

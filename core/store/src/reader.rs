@@ -1,5 +1,5 @@
 //! The reader of a recovery. A part that can't be read is read again in halves, down to the sector. An unreadable sector counts as zeros,
-//! which no checksum accepts. So it costs no more than corruption in the same place would.
+//! which no checksum accepts. So it has the same effect as corruption of that sector.
 
 use crate::StoreError;
 use braid_journal::SECTOR;

@@ -3,7 +3,7 @@
 //! over both.
 //!
 //! Before the store serves, damaged copies of the superblock and of map pages are repaired from the other copy, because the next checkpoint
-//! may tear that one. And an empty batch records which batches counted, so that what a torn batch left behind can never count later.
+//! may tear the other copy. And an empty batch records which batches counted, so that remains of a torn batch can never count later.
 
 use crate::block::SLOT_BYTES;
 use crate::journal_format::{IntentRecord, MapExtent, Record};

@@ -1,5 +1,5 @@
-//! A store in service: it passes calls of the device and completions of the disk to the queue that they are for, and tells the other
-//! queues what follows.
+//! A store in service: it passes each call of the device and each completion of the disk to its queue, and informs the other queues of the
+//! consequences.
 //!
 //! ```text
 //!             ┌─ write queue ──┐

@@ -1,5 +1,6 @@
-//! The superblock: the identity of the device, the layout of its parts, and where recovery begins. There are two copies, written one
-//! after the other. What a checkpoint frees is used only when both are written, so recovery can start from either of them.
+//! The superblock: the identity of the device, the layout of its parts, and the point in the journal where recovery begins. There are two
+//! copies, written one after the other. The space that a checkpoint frees is used only when both are written, so recovery can start from
+//! either of them.
 
 use crate::block::{CHUNK_BLOCKS, SLOT_BYTES};
 use crate::journal_format::Record;

@@ -10,7 +10,7 @@
 //! batch survived a crash is as good as answered, and recovery need not read the slots to find out. The latency is that of two flushes
 //! either way, and batches never wait for bulk data.
 //!
-//! Writes are served first come, first served: a write that needs more room than there is holds up the others, and so gets it.
+//! Writes are served first come, first served. If a write needs more room than there is, later writes wait behind it until it has that room.
 
 use crate::block::{Attribution, CHUNK_BLOCKS, SLOT_BYTES, WHOLE_CHUNK, chunks, interleave, places_of};
 use crate::disk_queue::{Io, Written, slots_of};

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A request that only asks is executed as a hostread. Failures are handled as for hostwrites. A request is retried
-//! only once its earlier attempt is known to have left nothing.
+//! only when its earlier attempt is known to have had no effect.
 
 use crate::work::{Conclusion, Work, unavailable};
 use braid_base::{BLOCK_BYTES, BlockRange};

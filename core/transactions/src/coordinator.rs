@@ -1,4 +1,4 @@
-//! The coordinator takes operations and returns their outcomes. Answers of devices and its timers drive it in between.
+//! The coordinator takes operations and returns their outcomes. Answers of devices, and its own timers, drive it.
 
 use crate::counters::TransactionCounters;
 use crate::ctx::{Ctx, Event, OperationId};

@@ -9,7 +9,7 @@ braid_base::counters! {
     resent,
     /// Attempts that were refused and tried again.
     retries,
-    /// Operations that had to wait for another transaction, or were refused and tried again (shared array, figure 6).
+    /// Operations that had to wait for another transaction, or were refused and tried again (shared-array paper, figure 6).
     delayed,
     /// Attempts that ended because locks were not granted in time, perhaps because of a deadlock.
     restarts,

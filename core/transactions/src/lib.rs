@@ -1,5 +1,5 @@
 //! A storage transaction is one attempt to carry out a hostread or hostwrite on the devices of its stripes. This crate
-//! turns hostreads and hostwrites into requests to devices, and brings their transactions to an end (shared array,
+//! turns hostreads and hostwrites into requests to devices, and completes their transactions (shared-array paper,
 //! sections 2 and 4).
 //!
 //! | module | what |

@@ -9,7 +9,7 @@
 //! | `link` | one device: what rides on the next request, what the device may forget, and when it was last heard |
 //! | `request_window` | requests for objects that one device has not answered, and abandoned ones |
 //!
-//! No other module sees a link. Other parts call the links with what concerns a device.
+//! No other module sees a single link: other parts call methods of `Links`, and name the device.
 
 mod link;
 mod request_window;

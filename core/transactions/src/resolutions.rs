@@ -10,12 +10,13 @@
 //!      └───── one that never prepared ─────────► Telling (abort) ──┴─► Forgetting ─► gone
 //! ```
 //!
-//! If a clock was hours ahead of all others, devices make no abort promise for its stamps. None is needed if all
-//! participants say so: none has accepted such a stamp. They are asked for two leases of devices before that counts. By
-//! then each serving device has heard from the monitor which stamps others have accepted, and makes promises for these.
+//! If a clock was hours ahead of all others, devices make no abort promise for its stamps. If all participants say so, no
+//! promise is needed, because no device has accepted such a stamp. This counts only when they have said so for two leases
+//! of devices. By then each serving device has heard from the monitor which stamps others have accepted, and makes
+//! promises for these.
 //!
 //! For a transaction of this host, the participants need not be asked to forget: the host itself declares it over. Its
-//! user is answered only now, when the outcome is durable on all devices with a vote.
+//! user is answered only when the outcome is durable on all devices with a vote.
 
 use crate::ctx::Ctx;
 use crate::operations::LEASES_ASKED;

@@ -181,7 +181,7 @@ impl Work {
         }
     }
 
-    /// The extent of the hostwrite, for the headers of its blocks (shared array, section 5).
+    /// The extent of the hostwrite, for the headers of its blocks (shared-array paper, section 5).
     pub fn linkage(&self) -> Linkage {
         let blocks = match self {
             Work::Write(plan, _) => plan.blocks(),

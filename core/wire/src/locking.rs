@@ -1,7 +1,7 @@
 //! Messages between hosts and lock servers (shared-array paper, sections 4.2 and 4.3).
 //!
-//! A *lock* is what one lock request asks for: extents of a volume's components, each shared or exclusive, granted all at once or not at
-//! all. Its name is its host's generation and a number that the host increments.
+//! A *lock* is a set of extents of a volume's components that one lock request asks for, each shared or exclusive. It is granted as a whole
+//! or not at all. Its name is its host's generation and a number that the host increments.
 //!
 //! ```text
 //!   server-lock                                     callback-lock

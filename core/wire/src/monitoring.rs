@@ -12,8 +12,8 @@
 //!    │────────────────────────────────────────────►│
 //! ```
 //!
-//! A device may serve for the length of the lease after it *sent* the request that was answered, by its own clock. The monitor counts
-//! from when it answered, and allows for longer; therefore a device that is taken out has stopped serving by then.
+//! By its own clock, a device may serve for the length of the lease after it *sent* the request that was answered. The monitor counts from
+//! its answer, and for a tenth longer. Therefore a device has stopped serving before it is marked out.
 
 use crate::administration::{AdminError, Administration, JoinRefused, RecoveryThrottle};
 use braid_base::{Clock, DeviceId, DiskId, Epoch, Generation, Membership, Time};

@@ -1,4 +1,4 @@
-//! An array as programs administer it, identified by its folder.
+//! An array that a program administers. It is identified by its folder.
 
 use crate::creation::{self, CreateOptions};
 use crate::event_stream::Events;

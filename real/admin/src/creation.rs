@@ -1,4 +1,4 @@
-//! Creating an array: the defaults, its folder and its devices' files; and how later arguments differ from those of the creation.
+//! Creating an array: the defaults, its folder and its devices' files. Also compares later arguments with those of the creation.
 
 use crate::device_file;
 use crate::failure::Failure;

@@ -1,4 +1,5 @@
-//! The file or disk of a device: creating, opening and checking it.
+//! A device file is the file or raw disk that holds a device's store. This module creates, opens and checks device files
+//! (`docs/disk-format.md`).
 
 use crate::failure::Failure;
 use braid_base::{ArrayId, BlockRange, DeviceId, DiskId, ObjectId};

@@ -1,8 +1,8 @@
-//! Fencing of silent hosts: a host whose lease has expired is fenced, so that no device serves it from then on. After how long a lease
-//! expires is in `real/control/src/lease_durations.rs`.
+//! Fencing of silent hosts: a host whose lease has expired is fenced, so that no device serves it from then on.
+//! `real/control/src/lease_durations.rs` says when a lease expires.
 //!
-//! Hosts that disconnect gracefully leave nothing behind. Some of them could not tell every device, and hosts fenced by lock servers are
-//! listed individually. Therefore all generations that have ended are fenced together from time to time. Each fence makes a new epoch, so
+//! A host that disconnects gracefully leaves no state behind, unless a device did not hear it. The membership lists each host that a lock
+//! server had fenced. Therefore all generations that have ended are fenced together from time to time. Each fence makes a new epoch, so
 //! this is done rarely (`Sweep`).
 
 use crate::failure::Failure;

@@ -1,5 +1,5 @@
-//! Devices and spares: adding, removing and replacing them. Each operation changes the description and the monitor's membership; if the
-//! process dies in between, another one brings both into agreement.
+//! Devices and spares: adding, removing and replacing them. Each operation changes the description and the monitor's membership. If the
+//! process dies in between, another process brings both into agreement.
 //!
 //! ```text
 //!   add       create disk ─► entry, Adding ─► monitor: AddDevice    ─► Ready ─► `braid up` runs it ─► it is in

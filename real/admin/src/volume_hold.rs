@@ -1,4 +1,4 @@
-//! Holding a volume: its ordering, or its placement, changes while hosts use it. Hosts queue its requests while it is on hold.
+//! A volume is on hold while its ordering or its placement changes: hosts queue its requests.
 //!
 //! ```text
 //!   state        who        does
@@ -8,12 +8,12 @@
 //!   Ready        hosts      adopt the new description, and continue
 //! ```
 //!
-//! A host that is silent is fenced instead of waited for, because its later requests would use the old ordering.
+//! A silent host is fenced, because its later requests would use the old ordering.
 //!
-//! If the changing process dies, the volume is either draining, and the change is reverted; or it is being reordered, and hosts wait
-//! until the change is completed. [`keep_settled`] does both.
+//! If the changing process dies while the volume is draining, the change is reverted. If it dies later, the change is completed, and hosts
+//! wait until then. [`keep_settled`] does both.
 //!
-//! While a device is out, no change begins: the device could not be told, and hosts would wait until it is back.
+//! While a device is out, no change begins: the device would not get the new ordering, and hosts would wait until it is back.
 
 use crate::failure::Failure;
 use crate::silent_host_fencing::shut_out;

@@ -5,9 +5,9 @@
 //!     block:  key | which block | number of the write | filler … | number of the write
 //! ```
 //!
-//! Writes are numbered as they begin. Each block has a *floor*: a read that begins now must not return a write with a lower number, because
-//! all lower writes had ended before the start of another write that has been acknowledged since. While several writes of a block are
-//! under way, any of them may take effect last; the floor then stays low.
+//! Writes are numbered in the order in which they begin. Each block has a *floor*: a read that begins now must not return a write with a
+//! lower number. The reason is that all lower writes had ended before another write began, and that this write has been acknowledged.
+//! While several writes of a block are under way, any of them may take effect last; the floor then stays low.
 
 use braid_base::{BLOCK_BYTES, Rng};
 use bytes::Bytes;

@@ -1,4 +1,4 @@
-//! The settings of a measurement: those of one side, and how another side differs.
+//! The settings of a measurement: all settings of one side, and the settings in which the other side differs.
 
 use braid_admin::creation;
 use braid_admin::failure::Failure;

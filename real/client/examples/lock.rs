@@ -1,5 +1,5 @@
-//! A lock: several programs increment a number in a file, one at a time. Start it twice. The lock excludes other programs as long as its
-//! holder is alive and on time. Because each write is guarded by the lock, the late write of a holder that was considered dead is refused.
+//! A lock: several programs increment a number in a file, one at a time. Start this program twice. The lock excludes other programs as long
+//! as its holder is alive and on time. Each write is guarded by the lock: so the late write of a holder that was considered dead is refused.
 //!
 //! ```console
 //! $ braid up                                      # in another terminal; this uses ./braid-data, or what BRAID_ARRAY names

@@ -1,4 +1,4 @@
-//! Drives procedures: sends the requests of structures built on objects, and returns the answers to them.
+//! Drives procedures: sends the requests of structures, and passes the answers to them.
 
 use crate::error::{Error, RequestError};
 use crate::space::Space;

@@ -1,5 +1,5 @@
 //! The client library of Braid: programs use it to access the objects and volumes of an array. Objects contain bytes and attributes, with
-//! atomic operations on them (device atomics, sections 2, 4 and 5; `docs/objects.md`).
+//! atomic operations on them (device-atomics paper, sections 2, 4 and 5; `docs/objects.md`).
 //!
 //! It is not published to a registry. A program depends on the repository, or on a copy of it (`braid-client = { path =
 //! "../braid/real/client" }`):

@@ -245,7 +245,7 @@ impl Object {
         }
     }
 
-    /// Compare-and-swap (device atomics, section 4): sets an attribute to `swap` if its value is `compare`. An undefined attribute equals
+    /// Compare-and-swap (device-atomics paper, section 4): sets an attribute to `swap` if its value is `compare`. An undefined attribute equals
     /// every value, so that it need not be initialised; see [`Object::compare_and_swap_exact`]. A value that differs is no error:
     /// [`Swapped`] contains it.
     ///
@@ -271,7 +271,7 @@ impl Object {
         self.request().compare_and_swap_exact(name, compare, swap).send().await?.swapped(0).ok_or(Error::ProtocolError)
     }
 
-    /// Fetch-and-add (device atomics, section 4): adds to an attribute that is a number of eight bytes, and returns the value before. An
+    /// Fetch-and-add (device-atomics paper, section 4): adds to an attribute that is a number of eight bytes, and returns the value before. An
     /// undefined attribute counts as zero.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Errors of the array's folder, with what to do about each.
+//! Errors of the array's folder. Each says what to do about it.
 
 use braid_base::Generation;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Leases of an array: how long its nodes may be silent before the others continue without them.
+//! The durations of an array's leases. A node that is silent for longer loses its lease, and the others continue without it.
 
 use braid_base::limits::{HEARTBEATS_PER_LEASE, Settings};
 use std::time::Duration;

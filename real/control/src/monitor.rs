@@ -1,4 +1,4 @@
-//! The monitor's report: its address, and how it sees the devices. Hosts use it to find the monitor, and tools to show the state.
+//! The monitor's report: its address, and the states of the devices. Hosts use it to find the monitor, and tools to show the state.
 //!
 //! No protocol depends on the report beyond the address: hosts and devices ask the monitor itself for the membership, because the report
 //! may be half a second old.

@@ -1,5 +1,5 @@
-//! Space reservation on the folder's file system. Device files in the folder may fill the file system; leases must still be renewed and
-//! generations taken then, because otherwise a full disk would fence even hosts that only overwrite existing data.
+//! Space reservation on the folder's file system. Device files in the folder may fill the file system. Even then hosts must be able to renew
+//! leases and take generations: otherwise a full disk would lead to fences of hosts that only overwrite existing data.
 
 use crate::ControlError;
 use rustix::fs::{FallocateFlags, fallocate};

@@ -1,5 +1,5 @@
-//! The common parts of an array's daemons: the locked state file, the listener, following the addresses of others, and the end
-//! when the daemon can't continue.
+//! The common parts of an array's daemons: the locked state file, the listener, the present addresses of other nodes, and the end of a
+//! daemon that can't continue.
 
 use braid_admin::device_file::{open_failure, open_once_free};
 use braid_admin::failure::Failure;

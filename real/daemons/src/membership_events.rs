@@ -1,5 +1,5 @@
-//! Events and rates derived from successive reports of the monitor: since when a device has been in its state, how fast it is
-//! resynchronised, and which changes to record in the event log.
+//! Events and rates that follow from successive reports of the monitor: the time since which a device is in its state, the rate at which
+//! it is resynchronised, and the changes to be recorded in the event log.
 
 use braid_admin::device_condition::throttle_words;
 use braid_base::DeviceId;

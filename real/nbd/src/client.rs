@@ -1,7 +1,7 @@
 //! An NBD client with many requests in flight on one connection, with which benchmarks drive a server.
 //!
-//! It works with any server that speaks fixed newstyle and simple replies. Requests that are made before the connection's writer runs are
-//! sent in one write; replies are accepted in any order.
+//! It works with any server that speaks fixed newstyle and simple replies. All requests that are made before the connection's writer runs
+//! are sent in one write. Replies are accepted in any order.
 
 use crate::protocol::*;
 use braid_shell::Address;

@@ -1,8 +1,8 @@
-//! The connection of one client: the codec on a socket.
+//! A connection is a task that serves one client: it reads requests from the client's socket, and writes the replies (`docs/nbd.md`).
 //!
-//! Requests are answered in the order of completion. Each wake-up of the task reads everything that has arrived, starts the requests,
-//! collects all replies that are ready, and sends them in one write; requests have no tasks of their own. A client's data in flight and
-//! unread is bounded; beyond that, the server stops reading from it (back-pressure).
+//! Requests are answered in the order of completion. At each wake-up, the task reads everything that has arrived, starts the requests,
+//! collects all replies that are ready, and sends them in one write. Requests have no tasks of their own. The requests and data that a
+//! client has in flight or has not read yet are bounded. At the bound, the server stops reading from the client (back-pressure).
 
 use crate::handshake::{Handshake, HandshakeError, Progress, Session};
 use crate::neighbours::Neighbours;

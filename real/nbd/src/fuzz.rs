@@ -1,4 +1,4 @@
-//! Bodies of fuzz targets for the codec: any bytes, in pieces of any size. They also run as property tests.
+//! The code of fuzz targets for the codec. Their input is arbitrary bytes, in pieces of any size. It also runs as property tests.
 
 use crate::Export;
 use crate::handshake::{Handshake, HandshakeError, Progress, Session};

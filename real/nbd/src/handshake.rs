@@ -1,4 +1,4 @@
-//! The handshake: a client negotiates options until it chooses an export. Pure: bytes in, bytes out.
+//! The handshake: a client negotiates options until it chooses an export. This module is pure: it takes bytes and returns bytes.
 //!
 //! ```text
 //!     server  greeting ─►
@@ -7,8 +7,8 @@
 //!     client           ◄─ GO (or the old EXPORT_NAME)                           server  size, flags ─►   transmission begins
 //! ```
 //!
-//! Each call handles one option, whose answer must be sent before the next call: so a client that sends options without reading the answers
-//! cannot make them pile up.
+//! Each call handles one option, whose answer must be sent before the next call. So if a client sends options without reading the answers,
+//! the answers do not accumulate.
 
 use crate::Export;
 use crate::protocol::*;

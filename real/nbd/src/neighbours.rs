@@ -1,8 +1,8 @@
 //! The neighbours of a client: the other clients of the server that have the same export open.
 //!
-//! A client that has lost its connection reconnects. The server may not have noticed the end of the first connection yet, since its task
-//! had no turn, or since the server has stopped reading from a client with much in flight. So, before a connection starts requests, it
-//! checks whether other connections of its export have ended, and abandons their requests.
+//! A client that has lost its connection reconnects. The server may not have noticed the end of the first connection yet: that connection's
+//! task has not run since, or the server has stopped reading from the client because of its data in flight. So, before a connection starts
+//! requests, it checks whether other connections of its export have ended, and abandons their requests.
 
 use crate::Volume;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -1,5 +1,5 @@
-//! Encoding of replies. Pure. Replies are collected in a queue of buffers that one vectored write sends: headers share buffers of their
-//! own, and data is not copied unless it is short.
+//! Encoding of replies. This module is pure. Replies are collected in a queue of buffers, which one vectored write sends. Headers share
+//! buffers of their own; only short data is copied.
 
 use crate::protocol::*;
 use crate::{Error, ErrorNumber};

@@ -1,5 +1,5 @@
-//! Decoding of requests. Pure. Decoded requests have been checked against the session: a command lies within the export, and uses only what
-//! was negotiated.
+//! Decoding of requests. This module is pure. It checks requests against the session: a decoded command lies within the export, and uses
+//! only options that were negotiated.
 
 use crate::handshake::Session;
 use crate::protocol::*;

@@ -1,7 +1,7 @@
 //! A backend that serves the volumes of a host: it splits clients' requests into storage transactions.
 //!
-//! A request that fits into one transaction is atomic, whatever crashes. A longer one is split into pieces of whole stripes as far as
-//! possible, so that their parity need not be read. Several pieces of a request are in progress at once; all are awaited even if one fails,
+//! A request that fits into one transaction is atomic, whatever crashes. A longer request is split, if possible into whole stripes, so that
+//! parity need not be read. Several pieces of a request are in progress at once. The reply waits for all of them even if one fails,
 //! since the client may write there again once it has its reply.
 
 use crate::{Backend, Error, ErrorNumber, Export, Space, Volume};

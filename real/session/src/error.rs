@@ -1,4 +1,4 @@
-//! Errors of a host: why it can't be started or can't find a volume, and why it can't go on.
+//! Errors of a host: why it can't be started or can't find a volume, and why it can't continue.
 
 use braid_control::ControlError;
 use braid_layout::{LayoutError, SchemeError, VolumeError};

@@ -9,7 +9,7 @@
 //! | `corruption_reporter` | records checksum errors and lost ranges in the event log |
 //! | `volumes` | converts entries of the description to what a host needs |
 //! | `metrics` | counters by name |
-//! | `error` | why a host can't be started, or can't go on |
+//! | `error` | why a host can't be started, or can't continue |
 
 mod corruption_reporter;
 mod error;

@@ -1,4 +1,4 @@
-//! Volumes: from their names and entries in the description to what a host needs.
+//! Volumes: converts their names and their entries in the description to the descriptions that a host needs.
 
 use crate::error::SessionError;
 use braid_base::{BLOCK_BYTES, DeviceId, VolumeId};

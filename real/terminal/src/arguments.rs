@@ -1,4 +1,4 @@
-//! What every command takes, and readers of sizes, rates, times, orderings for arguments.
+//! Arguments that every command takes, and parsers of sizes, rates, times and orderings.
 
 use braid_control::ArrayFolder;
 use braid_layout::Atomicity;

@@ -1,10 +1,10 @@
-//! What the programs for people share (`braid`, `braid bench`, `braid-sim`): arguments, output, progress bars, signals.
+//! Code that the command-line programs share (`braid`, `braid bench`, `braid-sim`): arguments, output, progress bars, signals.
 //!
 //! | module | what |
 //! | --- | --- |
-//! | [`arguments`] | what every command takes, and readers of sizes, rates, times, orderings |
+//! | [`arguments`] | arguments that every command takes, and parsers of sizes, rates, times and orderings |
 //! | [`output`] | text or JSON on standard output, progress bars, tables, error reports |
-//! | [`signals`] | Ctrl-C and SIGTERM; ending with the parent process |
+//! | [`signals`] | Ctrl-C and SIGTERM; the end together with the parent process |
 
 pub mod arguments;
 pub mod output;

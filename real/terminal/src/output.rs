@@ -1,4 +1,4 @@
-//! What commands print, for people or for programs.
+//! The output of commands, for people or for programs.
 
 pub use braid_base::text_table::table;
 

@@ -1,4 +1,4 @@
-//! Being asked to end: Ctrl-C and SIGTERM; and ending with the parent process.
+//! Requests to end: Ctrl-C, SIGTERM, and the end of the parent process.
 
 use rustix::process::{Pid, Signal as Kill, getppid, set_parent_process_death_signal};
 use tokio::signal::unix::{Signal, SignalKind, signal};

@@ -1,8 +1,8 @@
 //! A checker for counters that are only added to: each acknowledged addition has happened exactly once, each addition of unknown
 //! outcome at most once.
 //!
-//! Linearizability implies this. But this check needs no search, so it also holds where that search is abandoned, and its reports are
-//! easy to verify.
+//! Linearizability implies this. But this check needs no search. So it also judges histories for which the search for an order is
+//! abandoned, and its reports are easy to verify.
 
 use crate::object_history::{ObjectHistory, ObjectOperation, Outcome};
 use braid_base::{DeviceId, ObjectId};

@@ -11,8 +11,8 @@
 //!   state.
 //! - Before the search begins, every order of two operations that follows from the values read is recorded.
 //!
-//! Operations that never completed may be taken at any later time or never. Those whose values no read returned are removed
-//! beforehand. This loses nothing: an order remains valid without them.
+//! Operations that never completed may be taken at any later time or never. If no read returned the values of such an operation, it is
+//! removed beforehand. An order remains valid without it.
 
 use crate::history::{Action, CELLS_PER_BLOCK, Cells, History, Operation, Run, Tag};
 use braid_base::Rng;

@@ -3,8 +3,8 @@
 //! Seeds are taken in order, and after a failure no higher seed is started. So the failure that is reported is that of the lowest
 //! seed, whatever the number of threads.
 //!
-//! A run that does not end otherwise is ended by its bound (`RUN_MAX`). Inside a step of a machine or a check, only the end of the
-//! process can end it: the thread that started the attack watches for that.
+//! A bound (`RUN_MAX`) ends runs that do not end by themselves. If a step of a machine or a check does not end, only the end of the process
+//! can end it: the thread that started the attack watches for this case.
 
 use crate::options::{Choices, Options};
 use crate::report::{Failure, Report};

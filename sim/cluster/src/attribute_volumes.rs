@@ -1,7 +1,7 @@
 //! Checks that the answers of an attribute volume keep the promises of `docs/attribute-volumes.md`.
 //!
 //! - A request that is refused because of the names in it is always refused in the same way, whatever the content.
-//! - An error without an open outcome has changed nothing; an error with an open outcome is recorded as of unknown outcome.
+//! - A request with an error whose outcome is known has changed nothing; any other request with an error is recorded as of unknown outcome.
 //! - The outcome is decided once the same host has an answer to its next request to the same bucket.
 
 use crate::cluster::{Cluster, Failed, HostSlot};

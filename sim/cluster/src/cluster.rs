@@ -1,7 +1,7 @@
 //! A cluster is a whole array in a simulated world, with the operations that scenarios consist of.
 //!
-//! All operations of clients go through the cluster, so that the history contains them; and every scenario can end with
-//! [`Cluster::check_all`], as a swarm run does.
+//! All operations of clients go through the cluster, so that the history contains them. So every scenario can end with
+//! [`Cluster::check_all`], like a swarm run.
 
 mod at_rest;
 

@@ -1,5 +1,5 @@
-//! Several volumes on the same devices, each with its own layout and ordering. They are drawn, created, and removed in the way of the
-//! control plane of a real array.
+//! Several volumes on the same devices, each with its own layout and ordering. The seed determines them. They are created and removed as
+//! the control plane of a real array does it.
 
 use crate::cluster::{Cluster, Failed, HostSlot};
 use crate::options::{Choices, Options};

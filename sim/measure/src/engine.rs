@@ -2,8 +2,8 @@
 //! the time that the models determine.
 //!
 //! The engine is built for speed: nothing is encoded, traced or lost, and the machines' invariants are checked only now and then.
-//! Attacks are the task of `sim/cluster`, the cost of messages and disk accesses that of [`crate::hardware`], and requests and the use
-//! of their answers that of the application.
+//! `sim/cluster` attacks arrays, [`crate::hardware`] models the cost of messages and disk accesses, and the application makes requests and
+//! uses their answers.
 
 use crate::disk_latency::DiskModel;
 use crate::hardware::{Link, NetworkModel, ProcessorCosts, Server};

@@ -1,5 +1,5 @@
-//! A simulated disk of 512-byte sectors. After a loss of power it holds everything that it had promised to keep; the random source
-//! decides what remains of the rest.
+//! A simulated disk of 512-byte sectors. After a loss of power it holds everything that it had promised to keep. The random source
+//! decides which other writes remain.
 //!
 //! - A write takes effect when it completes. Until a sync covers it, a loss of power may lose it, keep it, or keep some of its sectors.
 //!   A sector is never torn.

@@ -1,4 +1,4 @@
-//! A swarm run draws the next fault from a random source, within the [`FaultOptions`] of its run.
+//! The faults of a swarm run: each next fault is drawn from a random source, within the [`FaultOptions`] of the run.
 
 use crate::disk::CrashPoint;
 use crate::faults::{CutShape, Damageable, Fault, FaultKind, FaultOptions};

@@ -1,5 +1,5 @@
-//! The repository as data for its own tests: crates with their manifests, source files, and the modules of a crate with what they import
-//! and declare. Sources are parsed with `syn`, so that comments and strings are ignored.
+//! The repository as data for its own tests: crates with their manifests, source files, and the modules of a crate with their imports and
+//! declarations. Sources are parsed with `syn`, so that comments and strings are ignored.
 
 pub mod modules;
 pub mod packages;

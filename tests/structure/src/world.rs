@@ -1,5 +1,5 @@
-//! What a pure source names of the world: clocks, threads, files, sockets, and state without an owner. Sources are parsed, so that neither a
-//! group of imports nor another name hides it; the arguments of macros are read as text.
+//! Finds uses of the world in a pure source: clocks, threads, files, sockets, and state without an owner. Sources are parsed, so that neither
+//! a group of imports nor another name hides a use. The arguments of macros are read as text.
 
 use crate::modules::is_for_tests;
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! Each source file begins with its purpose, has a bounded length, and contains no unfinished code; the files that pages name and link
-//! exist.
+//! Each source file begins with its purpose, has a bounded length, and contains no unfinished code. The files that pages name and link
+//! to exist.
 
 use braid_structure::{pages, root, sources};
 

@@ -1,4 +1,4 @@
-//! Passes requests to their handlers: new ones, and those that waited for their stamps to be reserved.
+//! Passes requests to their handlers: new requests, and requests that waited until their stamps were reserved.
 
 use super::Scheduler;
 use super::ctx::Ctx;

@@ -1,4 +1,4 @@
-//! Interrupted writes, where devwrites take effect on arrival (atomicity `consistent`; shared array, section 5).
+//! Interrupted writes, where devwrites take effect on arrival (atomicity `consistent`; shared-array paper, section 5).
 //!
 //! ```text
 //!   announced ── its host is silent, fenced, or says so ────► suspect ─┐  a host verifies the stripes, or repairs them
@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A device can't know whether the other devwrites of a transaction arrived, so it names the transaction to hosts, in
-//! heartbeat answers. Until a host tells it to forget the transaction, it refuses reads of suspect blocks that serve to
-//! compute parity. Plain reads continue, and so do writes that need no old content.
+//! heartbeat answers. Until a host tells it to forget the transaction, it refuses reads of suspect blocks whose content
+//! is to be used for parity. Plain reads continue, and so do writes that need no old content.
 //!
 //! A write is remembered durably until its host says that it is over, so that a restart of the device does not hide it.
 //! A pre-write is lost with a restart. Then the devices that have written name the transaction.

@@ -1,5 +1,5 @@
-//! Device-served locks (shared array, section 4.4): each device locks its own blocks, on the requests that hosts send
-//! anyway.
+//! Device-served locks (shared-array paper, section 4.4): each device locks its own blocks. Lock requests are part of the
+//! requests that hosts send anyway.
 //!
 //! ```text
 //!   hostread                    two-phase hostwrite              single-phase hostwrite
@@ -8,15 +8,15 @@
 //!   unlock (hidden)             unlock, with the commit          unlock, with the commit
 //! ```
 //!
-//! A read is a shared lock request. A pre-write is an exclusive lock request, shared for the blocks that it reads. A
-//! transaction holds its locks from the grant to its end on this device. If it wrote, the end is its commit or abort;
-//! if it only read, the end is its host's word that it is over, which rides on a later request like a commit. A request
-//! that waits longer than a time-out is refused: there may be a deadlock across several devices. Its host then releases
-//! all locks of the transaction and begins it again.
+//! A read is a shared lock request. A pre-write is an exclusive lock request; blocks that it only reads are locked
+//! shared. A transaction holds its locks from the grant to its end on this device. A transaction that wrote ends by its
+//! commit or abort. A transaction that only read ends when its host says that it is over; this message rides on a later
+//! request like a commit. A request that waits longer than a time-out is refused: there may be a deadlock across several
+//! devices. Its host then releases all locks of the transaction and begins it again.
 //!
-//! Locks live in memory. Stamps catch what a restart, or the end of a silent host's lease, would otherwise let through:
-//! a request below the stamp of the last write of its blocks, or below the floor, is refused. So a transaction that
-//! read here and lost its lock fails on another device when it reads there what was written since.
+//! Locks are in memory only. They are lost in a restart, or when the lease of a silent host ends. Stamps protect the
+//! order in these cases: a request below the stamp of the last write of its blocks, or below the floor, is refused. So a
+//! transaction that has lost its lock here is refused on another device when it reads a block that was written since.
 
 use super::Scheduler;
 use super::ctx::Ctx;

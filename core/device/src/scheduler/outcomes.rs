@@ -1,6 +1,6 @@
 //! How transactions end: commit, abort, resolve, forget (atomicity `implied`).
 //!
-//! When every participant has a durable intent, the transaction *is* committed; its host tells the devices lazily. Any
+//! When every participant has a durable intent, the transaction *is* committed; its host tells the devices later. Any
 //! host may find out the outcome at any time: it asks all participants, and a participant without an intent promises
 //! never to make one (an abort promise). So the answers of the participants decide, not the host that asks:
 //!

@@ -1,4 +1,4 @@
-//! Recovery after a restart: takes in the transactions that the store has found.
+//! Recovery after a restart: the scheduler takes over the transactions that the store has found.
 
 use super::Scheduler;
 use super::ctx::Ctx;

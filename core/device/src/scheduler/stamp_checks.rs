@@ -1,5 +1,5 @@
-//! The rules for read, pre-write and write, timestamp ordering above all (shared array, figure 4 and section 4.5.1).
-//! Device-served locks are in [`super::locking`].
+//! The rules for reads, pre-writes and writes, mainly under timestamp ordering (shared-array paper, figure 4 and section
+//! 4.5.1). Device-served locks are in [`super::locking`].
 //!
 //! A request with stamp `s` on blocks whose stamps are `rts` and `wts`:
 //!
@@ -7,7 +7,7 @@
 //! | --- | --- | --- | --- |
 //! | read | `s <= wts` | undecided transactions below `s` | raises `rts`; answers with the content |
 //! | pre-write | `s <= rts` or `s <= wts` | nothing | claims the blocks |
-//! | read-and-pre-write | either | its read half: as a read | both |
+//! | read-and-pre-write | its read or its pre-write is refused | what its read waits for | does both |
 //! | write | its pre-write is not live | undecided transactions below `s` | raises `wts`; becomes an intent |
 //!
 //! Under a lock server's locks, a request can only meet transactions that are committed and whose commit has not

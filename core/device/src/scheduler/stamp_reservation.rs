@@ -1,5 +1,5 @@
 //! The reservation bounds the stamps that may be accepted: they must be durably reserved, and not be far ahead of the
-//! clock. So requests are admitted here.
+//! clock. This module also admits requests, since admission depends on their stamps.
 
 use super::ctx::Ctx;
 use super::decision::Decision;

@@ -1,12 +1,12 @@
-//! The stamps of blocks: of the last read and the last write of each, for a limited time (shared array, sections 3 and
-//! 4.5.2).
+//! The stamps of the last read and the last write of each block, kept for a limited time (shared-array paper, sections 3
+//! and 4.5.2).
 //!
 //! Stamps live in memory only, in two *eras*. The current era takes every new stamp. When it is old or full it becomes
 //! the previous era, and the previous era before it is discarded as a whole. The *floor* is the highest discarded
 //! stamp. A request at or below the floor is refused, for it might be too late. The floor never falls, whatever any
 //! clock does.
 //!
-//! Deviation from the paper: it takes "now - T" for forgotten stamps, which falls when the device's clock steps back.
+//! Deviation: for forgotten stamps the paper takes "now - T", which falls when the device's clock steps back.
 
 use braid_base::{BlockRange, ObjectId, Stamp, Time};
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Timestamp ordering on one device, rule by rule (shared array, figure 4, and where the paper leaves a choice).
+//! Timestamp ordering on one device, rule by rule (shared-array paper, figure 4, and where the paper leaves a choice).
 
 use crate::bench::{Actor, Bench, OBJECT, UNORDERED, fills};
 use braid_base::{BlockRange, Clock, Generation, Stamp};

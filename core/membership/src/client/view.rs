@@ -1,4 +1,4 @@
-//! The membership as a node has adopted it, and which devices it cannot use.
+//! A node's view of the array: the membership that it has adopted, and the devices that it cannot use.
 
 use braid_base::{DeviceId, Epoch, Generation, Member, MemberState, Membership, Time};
 use braid_layout::{Absences, VolumeDescription};

@@ -1,4 +1,4 @@
-//! The worker processes of the experiment: starts them, has them acquire locks concurrently, and adds up their results.
+//! The worker processes of the experiment: starts them, makes them acquire locks concurrently, and adds up their results.
 
 use super::Arguments;
 use super::drive::histogram;

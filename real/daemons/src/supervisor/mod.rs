@@ -1,5 +1,5 @@
-//! The supervisor keeps the monitor, the devices and the lock servers of an array running: each has a keeper, a task that starts it,
-//! notices its end, and restarts it. A suspended process has not ended, and is left alone, because it may continue at any moment.
+//! The supervisor keeps the monitor, the devices and the lock servers of an array running. Each of these has a keeper: a task that starts
+//! it, notices its end, and restarts it. A suspended process is not restarted, because it may continue at any moment.
 //!
 //! Each daemon runs in a process of its own, or in a task of this process ([`Placement`]). Its address stays the same across restarts
 //! if the port is still free.

@@ -3,7 +3,6 @@
 //! The disk knows no stripes, so the owner of the world says where damage may occur. Each damaged sector remembers its right content:
 //! it counts as damaged until it is written again, and [`Disk::heal`] restores all damaged sectors. Only sectors whose content is on
 //! the medium are damaged.
-//! content is on the medium.
 
 use super::{Disk, SECTOR_BYTES, Sector, sectors};
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! `braid device add`.
+//! `braid device add`: adds a device, or a spare, to a running array.
 
 use braid_admin::device_operations::NewDevice;
 use braid_admin::{Array, Failure};

@@ -1,4 +1,4 @@
-//! `braid device check`.
+//! `braid device check`: verifies the checksums of all blocks of a device.
 
 use braid_admin::device_file::DeviceFile;
 use braid_admin::failure::{Exit, Failure};

@@ -1,4 +1,4 @@
-//! `braid device create`.
+//! `braid device create`: creates the file or raw disk of a device.
 
 use super::array_id;
 use braid_admin::creation;

@@ -1,4 +1,4 @@
-//! `braid device fail` and `braid device readmit`.
+//! `braid device fail` and `braid device readmit`: an operator takes a device out, or lets it return.
 
 use braid_admin::{Array, Failure};
 use braid_control::ReportedState;

@@ -1,4 +1,4 @@
-//! `braid device inspect`.
+//! `braid device inspect`: prints the metadata of a device.
 
 use braid_admin::device_file::DeviceFile;
 use braid_admin::failure::Failure;

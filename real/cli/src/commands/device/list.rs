@@ -1,4 +1,4 @@
-//! `braid device list`.
+//! `braid device list`: prints the devices and spares of an array.
 
 use braid_admin::Array;
 use braid_admin::failure::Failure;

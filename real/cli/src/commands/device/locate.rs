@@ -1,4 +1,4 @@
-//! `braid device locate`.
+//! `braid device locate`: prints which bytes of volumes lie on which device.
 
 use braid_admin::Array;
 use braid_admin::failure::Failure;

@@ -1,4 +1,4 @@
-//! `braid device remove`.
+//! `braid device remove`: removes a device, or a spare, from a running array.
 
 use braid_admin::{Array, Failure};
 use braid_terminal::{Common, output};

@@ -1,4 +1,4 @@
-//! `braid device replace`.
+//! `braid device replace`: gives a device another disk, which is then rebuilt.
 
 use braid_admin::replacement::Replacement;
 use braid_admin::{Array, Failure};

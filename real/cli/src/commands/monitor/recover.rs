@@ -1,4 +1,4 @@
-//! `braid monitor recover`.
+//! `braid monitor recover`: rebuilds the monitor's state, or the array's folder, from the devices.
 
 use braid_admin::recover::{RecoverOptions, Recovery};
 use braid_admin::recovery::{DeviceFacts, Plan};

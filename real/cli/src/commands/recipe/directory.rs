@@ -1,4 +1,4 @@
-//! `braid recipe directory`.
+//! `braid recipe directory`: a directory, from a shell.
 
 use super::{In, failure, id};
 use braid_admin::failure::Failure;

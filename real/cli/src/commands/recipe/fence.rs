@@ -1,4 +1,4 @@
-//! `braid recipe fence`.
+//! `braid recipe fence`: fences that refuse late requests of former holders.
 
 use super::{In, attribute_of_user, failure, id};
 use braid_admin::failure::{Exit, Failure};

@@ -1,4 +1,4 @@
-//! `braid recipe lock`, `counter` and `leader`.
+//! `braid recipe lock`, `counter` and `leader`: run a command while a lock, a turn or the lead is held.
 
 use super::active_hold::{ActiveHold, of_counter, of_lead, of_lock};
 use super::{In, attribute_of_user, id, lease, own_name};

@@ -1,4 +1,4 @@
-//! `braid recipe list`.
+//! `braid recipe list`: a linked list, from a shell.
 
 use super::{In, bytes, failure, id};
 use crate::values::{Written, text, to_json};

@@ -1,4 +1,4 @@
-//! `braid recipe queue`.
+//! `braid recipe queue`: a work queue, from a shell.
 
 use super::active_hold::{ActiveHold, Ended, Item, now};
 use super::running::{Running, status_of_signal};

@@ -1,6 +1,6 @@
-//! The supervisor: a process between this program and a command that it runs. It waits for the command; if it is asked to, or if this
-//! program dies, it ends the command with all processes that the command has started, including those in the background and in process
-//! groups of their own: it is a subreaper, so that the system makes it the parent of orphaned processes.
+//! The supervisor is a process between this program and a command that this program runs. It waits for the command. If it is asked to, or
+//! if this program dies, it ends the command and all processes that the command has started. These include processes in the background and
+//! in process groups of their own: the supervisor is a subreaper, so the system makes it the parent of orphaned processes.
 
 use crate::report;
 use braid_admin::failure::Failure;

@@ -1,4 +1,4 @@
-//! `braid volume create`.
+//! `braid volume create`: creates a volume on the devices of a running array.
 
 use braid_admin::{Array, Failure, NewVolume};
 use braid_base::units::format_size;

@@ -1,4 +1,4 @@
-//! `braid volume delete`.
+//! `braid volume delete`: deletes a volume with its content.
 
 use braid_admin::{Array, Failure};
 use braid_terminal::Common;

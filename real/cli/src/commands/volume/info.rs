@@ -1,4 +1,4 @@
-//! `braid volume info`.
+//! `braid volume info`: prints the properties of a volume.
 
 use braid_admin::failure::Failure;
 use braid_admin::volumes;

@@ -1,4 +1,4 @@
-//! `braid volume list`.
+//! `braid volume list`: prints the volumes of an array.
 
 use braid_admin::failure::Failure;
 use braid_base::units::format_size;

@@ -1,4 +1,4 @@
-//! `braid volume migrate`.
+//! `braid volume migrate`: moves a volume to other devices or another layout while it is in use.
 
 use braid_admin::migration::{Migrated, MigrationTarget, Watcher};
 use braid_admin::{Array, Failure};

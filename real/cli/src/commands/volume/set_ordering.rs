@@ -1,4 +1,4 @@
-//! `braid volume set-ordering`.
+//! `braid volume set-ordering`: changes the ordering of a volume while hosts use it.
 
 use braid_admin::volume_operations::OrderingChange;
 use braid_admin::{Array, Failure};
