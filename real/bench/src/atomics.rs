@@ -26,9 +26,9 @@ use tokio::task::JoinSet;
 
 /// Measure atomic operations on the attributes of a device's objects
 ///
-/// One host in this process sends requests to one device, with one request in flight per client; each
+/// One host in this process sends requests to one device, with one request in flight per client. Each
 /// client has its own attribute, so that clients never conflict. Every operation is durable when it
-/// is answered, and every answer is checked. The bench creates a scratch array and removes it; with
+/// is answered, and every answer is checked. The bench creates a scratch array and removes it. With
 /// --array it measures device 0 of your running array instead, on an object that it creates and
 /// removes.
 ///

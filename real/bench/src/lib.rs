@@ -52,10 +52,11 @@ use test_bed::{ArrayChoice, Site, TestBed};
 /// `direct` uses a host in this process, `nbd` the NBD server of `braid up`. Every read is compared
 /// with what was written.
 ///
-/// With --versus it compares two sides: A is given by the other options, B differs from A as --versus
-/// says. The sides alternate (A B, B A, …), so that other activity on the machine affects both; each
-/// pair gives one ratio. A comparison of equal settings, such as --versus ordering=timestamp, shows
-/// the size of random differences. The metrics are explained in docs/benchmarking.md.
+/// With --versus it compares two sides: A has the settings of the other options, and B differs from A
+/// in the settings that --versus names. The sides alternate (A B, B A, …), so that other activity on
+/// the machine affects both. Each pair gives one ratio. A comparison of equal settings, such as
+/// --versus ordering=timestamp, shows the size of random differences. docs/benchmarking.md explains
+/// the metrics.
 ///
 /// Examples:
 ///   braid bench                                         4 KiB random reads, 32 in flight, directly and through NBD
@@ -83,13 +84,13 @@ pub struct Arguments {
     /// Run the devices of a scratch array in the process of `braid up`
     #[arg(long, help_heading = "Array")]
     in_process: bool,
-    /// raid5:4+1, raid1:2, raid0:5, … [default: that of `braid up`, or of your array's creation]
+    /// raid5:4+1, raid1:2, raid0:5, … [default: the default of `braid up`, or the layout of your array's creation]
     #[arg(long, value_name = "LAYOUT", help_heading = "Array")]
     layout: Option<Scheme>,
-    /// Stripe unit, 4KiB to 1MiB [default: 64KiB, or that of your array's creation]
+    /// Stripe unit, 4KiB to 1MiB [default: 64KiB, or the unit of your array's creation]
     #[arg(long, value_parser = size, help_heading = "Array")]
     unit: Option<u64>,
-    /// The concurrency control of the volume: docs/orderings.md
+    /// The ordering of the volume, which serializes concurrent hosts: docs/orderings.md
     #[arg(long, value_parser = ordering(), default_value = "timestamp", help_heading = "Array")]
     ordering: Ordering,
     /// The atomicity of writes across failures: docs/invariants.md
@@ -98,7 +99,7 @@ pub struct Arguments {
     /// Usable size of the volume
     #[arg(long, value_parser = size, default_value = "1GiB", help_heading = "Array")]
     size: u64,
-    /// Don't write the whole volume first; then many reads return unwritten blocks, and many writes allocate space
+    /// Don't write the whole volume first. Then many reads return unwritten blocks, and many writes allocate space
     #[arg(long, help_heading = "Array")]
     no_fill: bool,
 

@@ -25,12 +25,12 @@ use std::time::Duration;
 /// Creates a volume for each ordering on one array, and runs operations on them in turn (none,
 /// server-lock, …; each round begins with another ordering), from several hosts, each in its own
 /// process. Every host reads and writes the whole volume, evenly distributed. Every read is checked,
-/// also with `none`: what `none` gets wrong when hosts conflict is parity, which is needed only when
-/// a device fails.
+/// also with `none`: if hosts conflict, `none` corrupts only parity, which is needed only when a
+/// device fails.
 ///
-/// Each round gives one ratio to `none` for each ordering; the medians of the ratios are reported,
-/// with the interval that contains the true median with 95 % confidence. The metrics are explained in
-/// docs/benchmarking.md, the orderings in docs/orderings.md.
+/// Each round gives one ratio to `none` for each ordering. The bench reports the medians of the
+/// ratios, with the interval that contains the true median with 95 % confidence.
+/// docs/benchmarking.md explains the metrics, docs/orderings.md the orderings.
 ///
 /// Examples:
 ///   braid bench orderings                                four hosts, 70 % reads of 4 KiB
@@ -48,10 +48,10 @@ pub struct Arguments {
     /// Run devices and lock server in the process of `braid up`, and the hosts in this one
     #[arg(long, help_heading = "Array")]
     in_process: bool,
-    /// raid5:4+1, raid1:2, raid0:5, … [default: that of `braid up`, or of your array's creation]
+    /// raid5:4+1, raid1:2, raid0:5, … [default: the default of `braid up`, or the layout of your array's creation]
     #[arg(long, value_name = "LAYOUT", help_heading = "Array")]
     layout: Option<Scheme>,
-    /// Stripe unit, 4KiB to 1MiB [default: 64KiB, or that of your array's creation]
+    /// Stripe unit, 4KiB to 1MiB [default: 64KiB, or the unit of your array's creation]
     #[arg(long, value_parser = size, help_heading = "Array")]
     unit: Option<u64>,
     /// Usable size of each volume: the smaller, the more often hosts conflict

@@ -10,18 +10,18 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What every command takes.
+/// Arguments that every command takes.
 #[derive(Args)]
 pub struct Common {
     /// The array: its folder, or the file array.json in it
     #[arg(long, global = true, env = "BRAID_ARRAY", default_value = "./braid-data", value_name = "DIR-or-FILE")]
     pub array: PathBuf,
 
-    /// Whether the command line says so, and not the environment or nobody.
+    /// True if the command line names the array, and not only the environment or the default.
     #[arg(skip)]
     pub array_named: bool,
 
-    /// Print one JSON object instead of text; errors too
+    /// Print one JSON object instead of text; print errors as JSON, too
     #[arg(long, global = true)]
     pub json: bool,
 }
@@ -32,13 +32,13 @@ impl Common {
         ArrayFolder::at(&self.array)
     }
 
-    /// Notes whether the command line names the array, from what the parser found.
+    /// Records whether the command line names the array.
     pub fn note_source(&mut self, matches: &ArgMatches) {
         self.array_named = matches.value_source("array") == Some(ValueSource::CommandLine);
     }
 }
 
-/// What the parser says, in one line, without the usage that it shows to people.
+/// The parser's message in one line, without the usage that is shown to people.
 pub fn sentence(error: &clap::Error) -> String {
     let text = error.render().to_string();
     let lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
@@ -46,7 +46,7 @@ pub fn sentence(error: &clap::Error) -> String {
     lines.join(" ").trim_start_matches("error: ").to_string()
 }
 
-/// True if the errors of a command line that can't be parsed are for programs.
+/// True if errors about an invalid command line are to be printed as JSON.
 pub fn asks_for_json(arguments: &[OsString]) -> bool {
     arguments.iter().any(|argument| argument == "--json")
 }

@@ -18,12 +18,12 @@ use std::time::{Duration, Instant, SystemTime};
 ///
 /// Each run simulates a whole array: its layout, hosts, faults and their times are drawn from a seed. Messages are lost,
 /// duplicated, late and reordered; hosts, devices and lock servers crash at any step, restart repeatedly, stall and are cut
-/// off; disks lose what was not synced, are slow or full, and become corrupt; clocks jump and run fast or slow. Then all
-/// faults end and the array must come to rest: every operation answered, no transaction undecided, parity right, the
-/// history of all hosts serializable, and no acknowledged write lost.
+/// off; disks lose unsynced writes, are slow or full, and become corrupt; clocks jump and run fast or slow. Then all
+/// faults end and the array must come to rest: every operation is answered, no transaction is undecided, parity is right,
+/// the history of all hosts is serializable, and no acknowledged write is lost.
 ///
 /// A failing run ends the attack with exit status 4 and prints the command that repeats the run. Without --seed each attack
-/// uses seeds of its own, and prints them. Kinds of faults, for --only, --also and --without:
+/// uses new random seeds, and prints them. Kinds of faults, for --only, --also and --without:
 ///   host-crash device-crash server-crash blackout flap stall slow-node cut clock-step clock-rate clock-leap
 ///   common-leap slow-disk full-disk disk-error large-sectors page-cache corruption unreadable misdirected replace migrate
 ///   chore fence objects attribute-volumes volumes calm reconnect leave dead damage-degraded record-damage
@@ -59,10 +59,10 @@ pub struct Arguments {
 /// The options that override the seed. `attack` and `replay` share them, since they are part of a run's identity.
 #[derive(clap::Args)]
 pub struct Chosen {
-    /// The ordering of all volumes, instead of those drawn from the seeds
+    /// The ordering of all volumes, instead of the orderings that the seeds give
     #[arg(long, value_name = "NAME", value_parser = braid_terminal::arguments::ordering())]
     ordering: Option<Ordering>,
-    /// What an interrupted hostwrite may leave behind
+    /// The part of an interrupted hostwrite that may remain: all or nothing (implied), or any part (consistent)
     #[arg(long, value_name = "NAME")]
     atomicity: Option<Atomicity>,
     /// Only these kinds of faults, separated by commas (faults of messages remain)
@@ -71,7 +71,7 @@ pub struct Chosen {
     /// These kinds, too, which runs have only on request
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
     also: Vec<FaultKind>,
-    /// None of these kinds
+    /// All kinds except these
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
     without: Vec<FaultKind>,
 }

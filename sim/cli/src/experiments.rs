@@ -36,7 +36,7 @@ pub struct Run {
     /// Independent runs of each point, at least 1 [default: run.replications]
     #[arg(long, value_name = "R", value_parser = clap::value_parser!(u64).range(1..=1000))]
     replications: Option<u64>,
-    /// Set a parameter that the experiment does not set itself; repeatable
+    /// Set a parameter that the experiment does not set itself; may be given more than once
     #[arg(long = "set", value_name = "KEY=VALUE")]
     assignments: Vec<String>,
     /// A quick look: few points, operations and replications

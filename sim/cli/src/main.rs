@@ -25,14 +25,14 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Simulate arrays with the protocol code of real ones: attack them, or run the papers' experiments
+/// Simulate arrays with the protocol code of real arrays: attack them, or run the papers' experiments
 ///
 /// `attack` runs whole arrays under all kinds of faults, and checks that no data is lost and the order of operations is
 /// right. `replay` shows one such run step by step. `matrix` crashes every node of a tiny array at each of its steps.
 /// docs/fault-model.md describes the faults, docs/testing.md the checks.
 ///
-/// `run` measures on modelled hardware. Each experiment prints its figures beside those of the paper and writes NAME.csv,
-/// NAME.json and a plot for each part of the figure; `report` makes one page of all. The seed determines a run completely.
+/// `run` measures on modelled hardware. Each experiment prints its results beside the paper's, and writes NAME.csv,
+/// NAME.json and a plot for each part of the figure; `report` makes one page of all results. The seed determines a run completely.
 /// docs/simulator.md describes the models and their assumptions.
 ///
 /// Examples:

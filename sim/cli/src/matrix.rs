@@ -17,11 +17,11 @@ use std::str::FromStr;
 /// Two hosts, A and B, write the first of two stripes concurrently. A run without a crash counts the inputs of each node
 /// (messages, completions of disk commands, timers). Then, for each input of each node, a run makes power fail at the node
 /// in place of that input. For devices this is repeated with everything, nothing or some of the unsynced data left on the
-/// disk, and with the device back at once or only after the array has become degraded. After each run everything must be
-/// as after a run of the attack: writes complete or without effect, acknowledged writes there, parity right, and no
-/// transaction undecided.
+/// disk, and with the device back at once or only after the array has become degraded. Each run ends with the checks of the
+/// attack: every write is complete or has no effect, no acknowledged write is lost, parity is right, and no transaction is
+/// undecided.
 ///
-/// It prints a table for each array: how many crashes of each node were tried, and how many led to an error.
+/// The command prints a table for each array, with the numbers of crashes of each node, and of crashes that led to an error.
 /// Writes: part (half a block), small (one unit), large (all other units), full (a stripe), across (from one stripe to the next).
 ///
 /// Examples:

@@ -39,14 +39,14 @@ use workers::{Driven, WorkerPool};
 ///
 /// Processes of this machine, each a host of its own, repeatedly choose a random object, lock it
 /// (compare-and-swap with truncated binary exponential back-off), write 256 bytes to it, and unlock
-/// it. This is measured for each number of objects and several numbers of devices: with the unlock
-/// combined with the write, and with all steps in one request. It is compared with a lock manager,
-/// which is one more device that keeps all locks and nothing else, and commits each change; and with
-/// a lock server, with which hosts write blocks of 4 KiB to a volume of ordering server-lock: it
-/// keeps locks in memory, and commits nothing.
+/// it. This is measured for each number of objects and several numbers of devices, also with the
+/// unlock combined with the write, and with all steps in one request. There are two comparisons. The
+/// lock manager is one more device: it keeps all locks and nothing else, and commits each change. The
+/// lock server keeps locks in memory and commits nothing: with it, hosts write blocks of 4 KiB to a
+/// volume of ordering server-lock.
 ///
 /// With --contention it measures eight strategies of waiting for one lock, with three kinds of work
-/// in the critical section. The experiments are described in docs/device-atomics.md.
+/// while the lock is held. docs/device-atomics.md describes the experiments.
 ///
 /// Examples:
 ///   braid bench locks

@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 /// Pages from 0xf0000000 on belong to the device: 0xf0000001.1 is the object's length, 0xf0000001.2 its incarnation, a number that no
 /// other object of the device has or had.
 ///
-/// A VALUE is text, unless it begins with `int:` (a number, in eight bytes), `hex:`, `file:` (the content of that file), or is `-`
-/// (standard input). `text:` in front marks the rest as text, whatever it begins with. Values are printed in the same syntax, unless --as
+/// A VALUE is text, except in these forms: `int:N` is a number in eight bytes, `hex:DIGITS` gives bytes in hexadecimal, `file:PATH` is the
+/// content of that file, and `-` is standard input. After `text:` all the rest is text. Values are printed in the same syntax, unless --as
 /// is given.
 #[derive(clap::Subcommand)]
 #[command(after_long_help = EXAMPLES)]
@@ -41,8 +41,8 @@ pub enum Command {
     List(List),
     /// Compare and swap: set an attribute to a value if it has an expected value
     ///
-    /// Prints the original value. Ends with status 1 if it was not the expected value; then nothing was changed. An undefined attribute is
-    /// equal to every value, so that it need not be set first, unless --exact is given. Attributes given with --set are set in the same
+    /// Prints the original value. Ends with status 1 if it was not the expected value; then nothing was changed. Unless --exact is given, an
+    /// undefined attribute is equal to every value, so that it need not be set first. Attributes given with --set are set in the same
     /// atomic operation, and only if the swap succeeds.
     Cas(Cas),
     /// Fetch and add: add to a number of eight bytes, and print the original value
@@ -51,8 +51,8 @@ pub enum Command {
     Add(Add),
     /// Wait until an attribute has another value, and print it
     ///
-    /// Ends with status 1 if that does not happen within the time limit, and with 3 if the device was silent at the end, so that the
-    /// outcome is unknown.
+    /// Ends with status 1 if the value does not change within the time limit. Ends with status 3 if the device was silent at the end, so that
+    /// the outcome is unknown.
     Wait(Wait),
 }
 
@@ -95,7 +95,7 @@ pub struct Get {
 /// How to print values.
 #[derive(clap::Args)]
 pub struct Showing {
-    /// The form of output [default: as on the command line]
+    /// The form of output [default: the syntax of VALUE]
     #[arg(long = "as", value_name = "KIND")]
     shown: Option<As>,
 }
@@ -175,7 +175,7 @@ pub struct Wait {
     /// The known value [default: the current one]
     #[arg(long, value_name = "VALUE")]
     seen: Option<Written>,
-    /// How long to wait: 90s, 5m; 0s: check once
+    /// How long to wait, such as 90s or 5m; 0s: check once
     #[arg(long, value_name = "SPAN", value_parser = span, default_value = "30s")]
     timeout: Duration,
     #[command(flatten)]

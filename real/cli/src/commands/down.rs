@@ -12,7 +12,7 @@ use std::time::Duration;
 /// All acknowledged writes are durable on the devices already; `braid up` starts the array again.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// How many seconds to wait until it has ended
+    /// The longest time to wait until the array has ended, in seconds
     #[arg(long, default_value_t = 30, value_name = "SECONDS")]
     wait: u64,
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 /// Show the event log: devices that went out or returned, rebuilds, scrubs, checksum errors
 ///
 /// Events are printed oldest first. The log is in the array's folder (events.jsonl, one JSON object a line) and is bounded: the oldest
-/// events are dropped when it exceeds two megabytes. With --json, one object with all events; with --json --follow, one object a line as
-/// events occur.
+/// events are dropped when it exceeds two megabytes. --json prints one object with all events; --json --follow prints one object a line,
+/// as events occur.
 ///
 /// Examples: `braid events --since 1h`, `braid events --follow --json`
 #[derive(clap::Args)]

@@ -14,7 +14,7 @@ pub struct Guard {
 /// The option of guarded requests.
 #[derive(clap::Args)]
 pub struct Guarding {
-    /// Only if this attribute of the same object holds this fencing token: 2.1=17. Otherwise nothing is done, and the status is 5
+    /// Execute the request only if this attribute of the same object holds this fencing token: 2.1=17. Otherwise the status is 5
     #[arg(long, value_name = "ATTRIBUTE=TOKEN", value_parser = guard)]
     guard: Option<Guard>,
 }

@@ -12,10 +12,10 @@ use std::process::ExitCode;
 
 /// Serve locks to the hosts of an array
 ///
-/// Volumes with ordering server-lock or callback-lock need it: hosts request locks from it before they access the volume's blocks. `braid
-/// up` starts it automatically, and restarts it if it dies; hosts find it by the array's folder. Its state, the file lockd0.state in that
-/// folder, is small: the hosts that may hold locks. After a crash it waits until those hosts have reported their locks, or has the
-/// monitor fence them, and only then grants new locks.
+/// Volumes with ordering server-lock or callback-lock need a lock server: hosts request locks from it before they access the volume's
+/// blocks. `braid up` starts it automatically, and restarts it if it dies; hosts find it by the array's folder. The file lockd0.state in
+/// that folder lists the hosts that may hold locks. After a crash the lock server grants no new locks until each of these hosts has
+/// reported its locks, or is fenced by the monitor.
 ///
 /// Ends with Ctrl-C or SIGTERM. Every program that can reach the address can take locks: restrict it to trusted networks.
 ///

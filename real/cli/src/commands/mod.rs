@@ -29,9 +29,9 @@ use std::process::ExitCode;
 
 /// A shared storage array without a controller.
 ///
-/// Storage devices are on the network, and every host that uses them is its own RAID controller; the devices provide concurrency control
-/// between hosts. `braid up` starts a whole array on this machine, with a volume that any NBD client (nbdcopy, qemu, fio, nbdfuse) can use,
-/// through any number of servers at once.
+/// Storage devices are on the network, and every host that uses them is its own RAID controller. The devices order the requests of
+/// concurrent hosts. `braid up` starts a whole array on this machine, with a volume that any NBD client (nbdcopy, qemu, fio, nbdfuse) can
+/// use, through any number of servers at once.
 #[derive(Parser)]
 #[command(name = "braid", version = braid_terminal::VERSION, max_term_width = 100, after_long_help = TOUR)]
 struct Cli {

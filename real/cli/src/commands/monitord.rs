@@ -12,10 +12,10 @@ use std::time::Duration;
 
 /// Decide which devices are in the array
 ///
-/// Every array has one monitor. Devices serve only while they have a lease from it, so that all agree on which of them are up to date. A
-/// monitor that is unavailable for a few seconds goes unnoticed; after that the devices stop serving. `braid up` starts it automatically,
-/// and restarts it if it dies; all others find it by the array's folder. Its state is the file monitor.state in that folder: keep it with
-/// the array, and never restore an old copy.
+/// Every array has one monitor. Devices serve only while they have a lease from it, so that all nodes agree on which devices are up to
+/// date. If the monitor is unavailable for longer than a few seconds, the devices stop serving. `braid up` starts the monitor
+/// automatically, and restarts it if it dies; all nodes find it by the array's folder. Its state is the file monitor.state in that folder:
+/// keep it with the array, and never restore an old copy.
 ///
 /// Ends with Ctrl-C or SIGTERM. Every program that can reach the address can take part in the array: restrict it to trusted networks.
 ///

@@ -16,8 +16,7 @@ use std::process::ExitCode;
 /// Serve volumes of a running array to NBD clients
 ///
 /// The server is a host of its own: it talks to the devices directly, and any number of servers may serve the same volumes at the same
-/// time. Volumes that are created later are served as well, unless --volume is given. Ends with Ctrl-C or SIGTERM, after the requests in
-/// flight.
+/// time. Without --volume, volumes that are created later are served as well. Ends with Ctrl-C or SIGTERM, after the requests in flight.
 ///
 /// Examples: `braid nbd --listen 127.0.0.1:10810`, `braid nbd --volume vol0 --listen unix:/tmp/vol0.sock`
 #[derive(clap::Args)]

@@ -19,8 +19,8 @@ use std::time::Duration;
 /// An object lies on one device, and has a number there: `2:17` is object 17 on device 2. It holds bytes, and attributes that are changed
 /// atomically (`braid attr`). Attribute volumes hold attributes only, and all their objects exist from the beginning.
 ///
-/// A VALUE is text, unless it begins with `int:` (a number, in eight bytes), `hex:`, `file:` (the content of that file), or is `-`
-/// (standard input). `text:` in front marks the rest as text, whatever it begins with.
+/// A VALUE is text, except in these forms: `int:N` is a number in eight bytes, `hex:DIGITS` gives bytes in hexadecimal, `file:PATH` is the
+/// content of that file, and `-` is standard input. After `text:` all the rest is text.
 #[derive(clap::Subcommand)]
 #[command(after_long_help = EXAMPLES)]
 pub enum Command {
@@ -32,17 +32,17 @@ pub enum Command {
     List(List),
     /// Read an object's bytes
     ///
-    /// Writes them to standard output, up to the object's end; `--as` and `--json` print them in another form, up to 4 MiB.
+    /// Writes the bytes to standard output, up to the object's end. `--as` and `--json` print up to 4 MiB in another form.
     Read(Read),
     /// Write bytes into an object
     ///
-    /// The object grows if necessary, with zeros in between. Up to 256 KiB are written atomically; longer values are written in parts of
-    /// that size, each of which is atomic and guarded.
+    /// The object grows if necessary, and a gap is filled with zeros. Up to 256 KiB are written atomically. Longer values are written in parts
+    /// of that size; each part is atomic and guarded.
     Write(Overwrite),
     /// Write bytes at an object's end, and print their offset
     ///
-    /// Up to 512 KiB are appended atomically, at the end of the object at that moment; longer values in parts of that size, between which
-    /// other programs may append, too. With --guard a part has 256 KiB.
+    /// Up to 512 KiB are appended atomically, at the object's end. Longer values are appended in parts of that size; other programs may append
+    /// between two parts. With --guard a part has 256 KiB.
     Append(Append),
     /// Truncate an object, or extend it with zeros that take no space
     Truncate(Truncate),
@@ -50,7 +50,7 @@ pub enum Command {
     Stat(Stat),
     /// Do nothing: acknowledged writes are already durable
     ///
-    /// For compatibility with other object stores. It fails if the object does not exist, or its device does not answer.
+    /// The command exists for compatibility with other object stores. It fails if the object does not exist, or its device does not answer.
     Flush(Flush),
 }
 

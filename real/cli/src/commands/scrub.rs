@@ -16,11 +16,11 @@ use std::process::ExitCode;
 ///
 /// Reads every block of every device, while the volumes are in use. With --repair, blocks with checksum errors are reconstructed from the
 /// rest of their stripe and rewritten. Blocks that can't be reconstructed are listed (volume, byte range); blocks around them stay
-/// readable. Redundancy that does not match its data is listed, and with --recompute computed anew from the data, because it is unknown
-/// which of the two was wrong. Without a volume, all redundant volumes are scrubbed, one after the other.
+/// readable. Redundancy that does not match its data is listed. It is unknown which of the two is wrong: --recompute computes the
+/// redundancy again from the data. Without a volume, all redundant volumes are scrubbed, one after the other.
 ///
-/// An interrupted scrub continues where it was if it is started again with the same options; --again starts from the beginning. It
-/// observes the throttle of `braid rebuild --rate`. Ends with status 4 if a problem was found and not repaired.
+/// If an interrupted scrub is started again with the same options, it continues where it stopped; --again starts from the beginning. A
+/// scrub obeys the throttle of `braid rebuild --rate`. Ends with status 4 if an error was found and not repaired.
 ///
 /// Examples: `braid scrub`, `braid scrub vol0 --repair`
 #[derive(clap::Args)]
@@ -30,13 +30,13 @@ pub struct Arguments {
     /// Repair blocks with checksum errors
     #[arg(long)]
     repair: bool,
-    /// Compute redundancy anew where it does not match
+    /// Compute redundancy again from the data where it does not match
     #[arg(long)]
     recompute: bool,
     /// Start from the beginning, even if the last scrub was interrupted
     #[arg(long)]
     again: bool,
-    /// The maximal rate, such as 50MiB/s of the volume; in addition to that of `braid rebuild --rate`
+    /// The maximal rate, such as 50MiB/s of the volume; the limit of `braid rebuild --rate` applies, too
     #[arg(long, value_parser = braid_terminal::arguments::rate)]
     rate: Option<u64>,
 }

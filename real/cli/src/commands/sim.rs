@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
-/// Simulate arrays with the protocol code of real ones: attack them, or run the papers' experiments
+/// Simulate arrays with the protocol code of real arrays: attack them, or run the papers' experiments
 ///
 /// This starts the separate program `braid-sim` in the same folder as `braid`.
 #[derive(clap::Args)]

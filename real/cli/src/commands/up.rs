@@ -22,8 +22,8 @@ use std::time::Duration;
 /// Start an array on this machine: create or open it, run its monitor and devices, serve its volumes
 ///
 /// The first invocation creates the array: sparse files in a folder, with a volume. Later invocations
-/// open it; then options need not be repeated, and must not differ. The monitor and devices are
-/// restarted if they die. Stop it with Ctrl-C, SIGTERM or `braid down`.
+/// open it. Their options may be omitted, but must not differ. The monitor and devices are restarted
+/// if they die. Stop the array with Ctrl-C, SIGTERM or `braid down`.
 ///
 /// Examples:
 ///   braid up                                       5 devices of 8 GiB, RAID 5, volume vol0
@@ -63,7 +63,7 @@ pub struct Arguments {
     /// The port for NBD clients on 127.0.0.1; 0 for any free port
     #[arg(long, default_value_t = 10809)]
     port: u16,
-    /// Start without devices that can't be served, as far as the others can serve without them
+    /// Start without devices that can't be started, as far as the others can serve without them
     #[arg(long)]
     degraded: bool,
     /// How long a device must be out before a spare fills its slot: 30s, 10m [default: 10m]
@@ -75,7 +75,7 @@ pub struct Arguments {
     /// Run the monitor and each device in a process of its own (the default)
     #[arg(long, conflicts_with = "in_process")]
     processes: bool,
-    /// Run them in this process, in one thread with the host: less overhead per request, but one core for all
+    /// Run monitor, devices and host in one thread of this process: less overhead per request, but one core for all of them
     #[arg(long)]
     in_process: bool,
     /// Die with this process, which must be the parent

@@ -9,12 +9,12 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Add a device to a running array, or a spare
+/// Add a device, or a spare, to a running array
 ///
-/// Creates a disk (a sparse file, or a raw disk that is overwritten), and adds it. `braid up` runs it
-/// from then on. Existing volumes do not change: new ones lie on it, too, and `braid volume migrate`
-/// moves existing ones to it. A spare holds no data: it fills the slot of the first device that stays
-/// out for so long that it will hardly return (`braid up --spare-after`).
+/// Creates a disk (a sparse file, or a raw disk that is overwritten), and adds it. `braid up` runs
+/// the device from then on. Existing volumes do not change: only new volumes lie on the device, and
+/// volumes that `braid volume migrate` moves there. A spare holds no data: it fills the slot of the
+/// first device that stays out for longer than a time-out (`braid up --spare-after`).
 ///
 /// Examples:
 ///   braid device add                                  a file in the array's folder, as large as the other devices
@@ -25,13 +25,13 @@ use std::process::ExitCode;
 pub struct Arguments {
     /// The file or disk [default: a new file in the array's folder]
     path: Option<PathBuf>,
-    /// Its raw size [default: the whole of a raw disk; for a file, the size of the array's creation]
+    /// Its raw size [default: the whole raw disk; for a file, the size of the array's creation]
     #[arg(long, value_parser = size)]
     size: Option<u64>,
     /// Its failure domain: no two units of a stripe lie on devices of one domain [default: a domain of its own]
     #[arg(long, conflicts_with = "spare")]
     domain: Option<String>,
-    /// Add it as a spare, for a device that stays out
+    /// Add the disk as a spare, for a device that stays out
     #[arg(long)]
     spare: bool,
     /// Overwrite an existing file or disk

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 /// Read every block that a device holds, and verify its checksum
 ///
-/// Opens the device as a start would (with recovery if it was killed), so it must not be in use. Damaged blocks are listed by object and
+/// Opens the device as a start does (with recovery if it was killed), so it must not be in use. Lists damaged blocks by object and
 /// block; `braid volume check` shows their effect on a volume. Ends with status 4 if any block is damaged.
 #[derive(clap::Args)]
 pub struct Arguments {

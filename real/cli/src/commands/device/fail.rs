@@ -8,8 +8,9 @@ use std::process::ExitCode;
 
 /// Take a device out, and keep it out
 ///
-/// The others serve without it, and record what it misses. Refused if they can't: while a volume lacks another device already, or has no
-/// redundancy. Data on it is not touched: `braid device readmit` allows it to return, and it is resynchronised.
+/// The other devices serve without it, and record the writes that it misses. The command is refused if they can't serve without it: a volume
+/// lacks another device already, or has no redundancy. Data on the device is not touched: `braid device readmit` allows it to return, and it
+/// is resynchronised.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The number of the device
@@ -18,8 +19,8 @@ pub struct Arguments {
 
 /// Allow a device that was taken out to return
 ///
-/// It is resynchronised, and then it is in. If its disk was to be replaced, and the new disk has not been connected yet, it returns with
-/// its previous disk.
+/// The device is resynchronised, and then it is in. If its disk was to be replaced, and the new disk has not been connected yet, the device
+/// returns with its previous disk.
 #[derive(clap::Args)]
 pub struct ReadmitArguments {
     /// The number of the device

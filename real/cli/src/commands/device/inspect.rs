@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 /// Show the metadata of a device: its array, its number, and the structure of its store
 ///
-/// Only reads; the device must not be in use.
+/// The command only reads the disk. The device must not be in use.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The file or disk

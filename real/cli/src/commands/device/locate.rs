@@ -12,10 +12,10 @@ use std::process::ExitCode;
 
 /// Show what lies on a device, or on which devices bytes of a volume lie
 ///
-/// A volume lies on its devices in rows of units; a stripe is a row over adjacent devices of the
-/// volume's ring. For each volume on the device, this shows the device's position on the ring, the
-/// space used on the device, and the first bytes of the volume that lie on it: the rest follows the
-/// same pattern, and `--volume V --offset B` locates any byte.
+/// A volume lies on a ring of devices in rows of units; a stripe is a row over adjacent devices. For
+/// each volume on the device, this shows the device's position on the ring, the space that the
+/// volume uses on the device, and the first bytes of the volume that lie there. The rest follows the
+/// same pattern: `--volume V --offset B` locates any byte.
 ///
 /// Examples:
 ///   braid device locate 3

@@ -20,12 +20,12 @@ use std::process::ExitCode;
 /// Add, replace and remove devices of an array, show what lies on them; create, serve and check
 /// single devices
 ///
-/// A device is a slot of the array, with a number; a disk fills the slot: a file or a raw disk.
-/// Volumes lie on slots. When a disk fails, another one fills its slot, and is rebuilt from the
-/// others while the volumes stay in use:
+/// A device is a numbered slot of the array. A disk, which is a file or a raw disk, fills the slot.
+/// Volumes lie on slots. When a disk fails, another disk fills its slot, and is rebuilt from the
+/// other devices while the volumes stay in use:
 ///
 ///   braid device replace 3                  replace device 3's disk by a new file in the array's folder
-///   braid device add --spare                add a disk that will replace the next failed one automatically
+///   braid device add --spare                add a disk that will replace the next failed disk automatically
 ///   braid device locate 3                   show what lies on device 3
 ///
 /// `braid up` creates and serves the devices of an array itself: `create` and `serve` are for devices

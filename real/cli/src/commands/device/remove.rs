@@ -7,10 +7,10 @@ use std::process::ExitCode;
 
 /// Remove a device, or a spare, from a running array
 ///
-/// Refused while a volume lies on it: move the volume with `braid volume migrate` first. The file of the device is not deleted. The
-/// number is not used again.
+/// The command is refused while a volume lies on the device: move the volume with `braid volume migrate` first. The file of the device is
+/// not deleted. Its number is not used again.
 ///
-/// Examples: `braid device remove 5`, or with a spare's disk or file: `braid device remove spare.braid`
+/// Examples: `braid device remove 5`; for a spare, with its disk or file: `braid device remove spare.braid`
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The number of a device; or a spare, by its file or the name of its disk

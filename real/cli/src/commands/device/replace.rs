@@ -13,8 +13,8 @@ use std::process::ExitCode;
 /// Replace the disk of a device, and rebuild it
 ///
 /// The new disk is empty: a sparse file that is created, a raw disk that is overwritten, or a spare.
-/// The old disk, if it still serves, stays in use until the others can serve without it. Then the
-/// device is started on the new disk, and hosts rebuild its content, while all volumes stay in use.
+/// If the old disk still serves, it stays in use until the other devices can serve without it. Then
+/// the device is started on the new disk, and hosts rebuild its content, while all volumes stay in use.
 /// The rebuild continues without this command; `braid status` shows its progress. The old file is not
 /// changed.
 ///
@@ -33,7 +33,7 @@ pub struct Arguments {
     /// Use the smallest spare that is large enough
     #[arg(long)]
     with_spare: bool,
-    /// Its raw size [default: the whole of a raw disk; for a file, the size of the previous disk]
+    /// Its raw size [default: the whole raw disk; for a file, the size of the previous disk]
     #[arg(long, value_parser = size, conflicts_with = "with_spare")]
     size: Option<u64>,
     /// Overwrite an existing file or disk

@@ -29,16 +29,16 @@ pub struct Arguments {
     /// The address to listen on: HOST:PORT, with port 0 for any free port, or unix:PATH
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: Address,
-    /// Fail unless it belongs to this array
+    /// Fail unless the device belongs to this array
     #[arg(long, value_parser = array_id, value_name = "UUID")]
     array_id: Option<ArrayId>,
-    /// Fail unless it is this device of its array
+    /// Fail unless the device has this number
     #[arg(long, value_name = "NUMBER")]
     id: Option<u16>,
     /// The address of the array's monitor [default: from the array's folder]
     #[arg(long, value_name = "ADDR")]
     monitor: Option<Address>,
-    /// Memory in which it caches objects' content, 64MiB or more; the rest is read from disk on demand [default: 128MiB]
+    /// Memory in which the device caches objects' content, 64MiB or more; the rest is read from disk on demand [default: 128MiB]
     #[arg(long, value_name = "SIZE", value_parser = super::object_memory)]
     object_memory: Option<u64>,
     /// Die with this process, which must be the parent

@@ -14,18 +14,19 @@ use std::process::ExitCode;
 /// Recreate the monitor's state from the devices, if it is lost or outdated
 ///
 /// The state (monitor.state in the array's folder) records which devices are up to date. Each device
-/// stores the last membership that it adopted; recovery continues from the newest of these, after
-/// every device has been read. Therefore the array must be down, and all devices are needed: a
-/// missing device may have been written to after the others. All existing hosts are fenced: restart
+/// stores the last membership that it adopted. The recovery reads all devices, and continues from
+/// the newest membership. Therefore the array must be down, and all devices are needed: a missing
+/// device may have been written to after the others. All existing hosts are fenced: restart
 /// `braid nbd` and other programs. The file `generations` is recreated, too, if it is missing.
 ///
-/// --without recovers without a device whose disk is lost. Data that this device alone holds is lost
-/// then, and its disk is refused from then on, even if it is found again: give the device another
-/// disk with `braid device replace`.
+/// --without recovers without a device whose disk is lost. Then data that only this device held is
+/// lost, and its disk is refused even if it is found again: give the device another disk with
+/// `braid device replace`.
 ///
-/// If the whole folder is lost: device files contain a copy of array.json, which `braid up` keeps up
-/// to date. --from uses the newest copy in the named files, and recreates array.json and generations.
-/// A copy is refused if the devices hold other volumes than it describes. Raw disks have no copy.
+/// --from is for the loss of the whole folder. Device files contain a copy of array.json, which
+/// `braid up` keeps up to date. --from uses the newest copy in the named files, and recreates
+/// array.json and generations. A copy is refused if the devices hold other volumes than it
+/// describes. Raw disks have no copy.
 ///
 /// Examples:
 ///   braid monitor recover --dry-run        show what the devices say, and what would be done

@@ -15,10 +15,10 @@ use std::process::ExitCode;
 
 /// Follow devices that are being rebuilt or resynchronised, or set the recovery throttle
 ///
-/// A rebuild begins automatically when a device has another disk (`braid device replace`, or a spare), and a resynchronisation when a
-/// device returns; hosts do the work while volumes stay in use. This command shows the progress until all devices are in, and then the
-/// amount restored, the time taken, and lost ranges, if any. Interrupting it does not interrupt the rebuild. Status 4 if data is lost; 1
-/// (nothing-to-rebuild) if there is nothing to follow.
+/// A rebuild begins automatically when a device has another disk (`braid device replace`, or a spare). A resynchronisation begins when a
+/// device returns. Hosts do the work while volumes stay in use. This command shows the progress until all devices are in. Then it shows the
+/// restored bytes, the time, and lost ranges, if any. Interrupting the command does not interrupt the rebuild. Ends with status 4 if data is
+/// lost, and with status 1 (nothing-to-rebuild) if there is nothing to follow.
 ///
 /// Examples: `braid rebuild`, `braid rebuild --rate 50MiB/s`, `braid rebuild --share 10%`, `braid rebuild pause`, `braid rebuild status --json`
 #[derive(clap::Args)]
@@ -42,9 +42,9 @@ pub struct Arguments {
 enum Command {
     /// Show the progress once
     Status,
-    /// Pause it, and scrubs
+    /// Pause recovery and scrubs
     Pause,
-    /// Resume it
+    /// Resume recovery and scrubs
     Resume,
 }
 

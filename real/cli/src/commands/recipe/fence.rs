@@ -12,8 +12,8 @@ use std::process::ExitCode;
 pub enum Command {
     /// Store a fencing token in an attribute, unless a higher one is stored
     ///
-    /// The holder of a lock, a turn or the leadership does this in each other object before it reads or writes there; from then on,
-    /// requests guarded by a lower token are refused (`--guard` of `braid object` and `braid attr`). Ends with status 5 if a higher token
+    /// The holder of a lock, a turn or the lead does this in each other object before it reads or writes there. From then on, requests
+    /// that are guarded by a lower token are refused (`--guard` of `braid object` and `braid attr`). Ends with status 5 if a higher token
     /// is stored.
     Raise(Raise),
 }

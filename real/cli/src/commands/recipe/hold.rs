@@ -18,9 +18,9 @@ use std::time::Duration;
 pub enum Lock {
     /// Run a command while holding the lock
     ///
-    /// The command finds the fencing token in BRAID_TOKEN: a number that increases with each holder. The attribute on the next page holds
-    /// that token while the lock is held: `--guard` of `braid object` and `braid attr` compares it. If this program can't renew the lock
-    /// in time, the command is ended before others can acquire the lock.
+    /// BRAID_TOKEN contains the fencing token: a number that increases with each holder. The attribute on the next page holds that token
+    /// while the lock is held: `--guard` of `braid object` and `braid attr` compares the two. If this program can't renew the lock in
+    /// time, the command is ended before others can acquire the lock.
     #[command(after_long_help = STATUS)]
     Run(RunLock),
     /// Show the holders of the lock
@@ -31,9 +31,9 @@ pub enum Lock {
 pub enum Counter {
     /// Draw a ticket, and run a command when its turn comes
     ///
-    /// The command finds its ticket in BRAID_TOKEN; the attribute two pages on holds it during the turn. A ticket whose holder does not
-    /// appear, or dies during its turn, is skipped after the lease. If this program can't renew the turn in time, the command is ended
-    /// before that.
+    /// BRAID_TOKEN contains the ticket; during the turn, the attribute two pages further holds it, too. If the holder of a ticket does not
+    /// come, or dies during its turn, the ticket is skipped after the lease. If this program can't renew the turn in time, the command is
+    /// ended before the ticket is skipped.
     #[command(after_long_help = STATUS)]
     Run(RunCounter),
 }
@@ -42,8 +42,8 @@ pub enum Counter {
 pub enum Leader {
     /// Wait until this process can lead, and run a command while it leads
     ///
-    /// Start it on each machine: one leads, the others stand by, and one of them takes over when the leader makes no progress. The
-    /// command finds the term in BRAID_TOKEN; the attribute on the next page holds it while this process leads. If this program can't
+    /// Start this program on each machine. One process leads and the others stand by; if the leader makes no progress, another process
+    /// takes over. BRAID_TOKEN contains the term; the attribute on the next page holds it while this process leads. If this program can't
     /// show progress in time, the command is ended before others can take over.
     #[command(after_long_help = STATUS)]
     Run(RunLeader),
@@ -81,7 +81,7 @@ pub struct RunLeader {
 
 #[derive(clap::Args)]
 pub struct Waiting {
-    /// How long to wait for it; 0s: try once
+    /// How long to wait for the lock or the turn; 0s: try once
     #[arg(long, value_name = "SPAN", value_parser = span, default_value = "1m")]
     patience: Duration,
 }
@@ -93,8 +93,8 @@ pub struct Run {
     /// The holder's name as shown to others [default: machine and process]
     #[arg(long)]
     name: Option<String>,
-    /// The lease: a holder that is silent for longer loses its hold: 10s, at least 500ms. Long leases tolerate pauses; with short ones
-    /// others wait less
+    /// The lease, such as 10s, at least 500ms: a holder that is silent for longer loses its hold. Long leases tolerate pauses; with short
+    /// leases others wait less
     #[arg(long, value_name = "SPAN", value_parser = lease, default_value = "10s")]
     lease: Duration,
     /// The command to run, after `--`

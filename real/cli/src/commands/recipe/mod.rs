@@ -30,9 +30,9 @@ use std::time::Duration;
 
 /// Locks, counters, lists, queues, directories and leaders, built on objects with attributes
 ///
-/// No server keeps these structures: any number of programs, on any machines of the array, change them concurrently by atomic operations,
-/// and a program that dies blocks no other one. Each structure lies in an object: `braid object create 2` creates one on device 2; on an
-/// attribute volume all objects exist from the beginning, such as locks:7. Guarantees and algorithms are described in docs/recipes/.
+/// No server keeps these structures: any number of programs, on any machines of the array, change them concurrently by atomic operations.
+/// A program that dies blocks no other program. Each structure lies in an object. `braid object create 2` creates an object on device 2; on
+/// an attribute volume all objects exist from the beginning, such as locks:7. docs/recipes/ describes guarantees and algorithms.
 #[derive(clap::Subcommand)]
 #[command(after_long_help = EXAMPLES)]
 pub enum Command {

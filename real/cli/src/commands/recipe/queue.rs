@@ -26,8 +26,8 @@ pub enum Command {
     ///
     /// The item is the command's standard input, its number is in BRAID_ITEM, and the number of claims so far in BRAID_TOKEN. If the
     /// command ends with status 0, the item is finished; otherwise it is returned to the queue. While the command runs, the claim is
-    /// renewed; if that fails, the command is ended before others can claim the item. If this program is killed, so is the command, and
-    /// others claim the item after the lease.
+    /// renewed. If this fails, the command is ended before others can claim the item. If this program is killed, the command is killed,
+    /// too, and others claim the item after the lease.
     #[command(after_long_help = STATUS)]
     Work(Work),
     /// Print the number of items
@@ -46,10 +46,10 @@ pub struct Put {
 pub struct Work {
     #[command(flatten)]
     place: In,
-    /// The lease: a consumer that is silent for longer loses its item; the same for all consumers: 30s, at least 500ms
+    /// The lease, such as 30s, at least 500ms, the same for all consumers: a consumer that is silent for longer loses its item
     #[arg(long, value_name = "SPAN", value_parser = lease, default_value = "30s")]
     lease: Duration,
-    /// The number of items to work on [default: until none comes for --patience]
+    /// The number of items to work on [default: until no item comes for --patience]
     #[arg(long, value_name = "COUNT")]
     items: Option<u64>,
     /// How long to wait for an item

@@ -23,11 +23,16 @@ use view::View;
 ///   awaiting disk    out, until this disk fills its slot
 ///   refused          connected with a disk that is refused; why
 ///
-/// A volume is healthy; or degraded: all of it is served, with less redundancy, and the effect of one
-/// more failure is shown; or waiting for devices that have just become silent; or unavailable:
-/// requests that need the named devices fail. Ranges known to be lost (from a scrub or a rebuild) are
-/// shown, too. Ends with status 0 if the array is up, whatever the state of its devices, and with 3
-/// if it is not up; --watch ends with Ctrl-C, and with status 0.
+/// A volume is
+///
+///   healthy      served with full redundancy
+///   degraded     served with less redundancy; the effect of one more failure is shown
+///   waiting      waiting for devices that have just become silent
+///   unavailable  served in part: requests that need the named devices fail
+///
+/// Ranges that a scrub or a rebuild found lost are shown, too. Ends with status 0 if the array is up,
+/// whatever the state of its devices, and with 3 if it is not up. --watch ends with Ctrl-C, and with
+/// status 0.
 ///
 /// Examples: `braid status --watch`, `braid status --json --watch --interval 5`
 #[derive(clap::Args)]
@@ -36,7 +41,7 @@ pub struct Arguments {
     /// Also show the counters of each device, lock server and host since its start, and the resulting cost of one operation
     #[arg(long, short)]
     verbose: bool,
-    /// Show it live: on a terminal, the page is refreshed; otherwise a line for each change; with --json one object a line
+    /// Show the status live: on a terminal, the page is refreshed; otherwise a line for each change; with --json one object a line
     #[arg(long, short)]
     watch: bool,
     /// The interval of refreshes in seconds

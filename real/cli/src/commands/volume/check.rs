@@ -7,17 +7,17 @@ use std::process::ExitCode;
 
 /// Compare the parity of every stripe with its data
 ///
-/// Works while the volume is in use. Prints the number of stripes checked, bad (parity and data differ), unreadable (a block is damaged),
-/// and not checked because a device is out or being resynchronised: these are served, but their redundancy can't be compared. Ends with
-/// status 4 if any stripe is bad or unreadable. If the volume is being migrated, the stripes at the source are checked, and not yet those
-/// at the target.
+/// Works while the volume is in use. Prints the numbers of stripes that are checked, bad (parity and data differ), unreadable (a block is
+/// damaged), and not checked. A stripe is not checked if a device is out or being resynchronised: it is served, but its redundancy can't
+/// be compared. Ends with status 4 if any stripe is bad or unreadable. If the volume is being migrated, only the stripes at the source are
+/// checked.
 ///
 /// Example: `braid volume check vol0 --reconstruct`
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The name of the volume
     name: String,
-    /// Also reconstruct each unit from the others of its stripe, and compare it
+    /// Also reconstruct each unit from the other units of its stripe, and compare it
     #[arg(long)]
     reconstruct: bool,
 }

@@ -12,9 +12,9 @@ use std::process::ExitCode;
 
 /// Create a volume on all devices of a running array
 ///
-/// Its space is reserved on the devices, but not written: it reads as zeros. Running servers (`braid
-/// up`, `braid nbd`) serve it at once. An array that was created without --volume has little space
-/// left: its first volume, vol0, takes all but a sixteenth.
+/// The volume's space is reserved on the devices, but not written: the volume reads as zeros. Running
+/// servers (`braid up`, `braid nbd`) serve it at once. An array that was created without --volume has
+/// little space left: its first volume, vol0, takes all but a sixteenth.
 ///
 /// Examples: `braid up --volume db:4GiB`, and later
 ///   braid volume create scratch --size 2GiB --layout raid1:2
@@ -27,19 +27,19 @@ pub struct Arguments {
     /// Its usable size, a multiple of 4 KiB: 512MiB, 10G
     #[arg(long, value_parser = size)]
     size: u64,
-    /// raid5:4+1, raid1:2, raid0:5, … [default: that of the array's creation]
+    /// raid5:4+1, raid1:2, raid0:5, … [default: the layout of the array's creation]
     #[arg(long, value_name = "LAYOUT")]
     layout: Option<Scheme>,
-    /// Stripe unit, 4KiB to 1MiB [default: that of the array's creation]
+    /// Stripe unit, 4KiB to 1MiB [default: the unit of the array's creation]
     #[arg(long, value_parser = size, value_name = "SIZE")]
     unit: Option<u64>,
-    /// The concurrency control: docs/orderings.md; with none, use one host at a time, otherwise parity becomes inconsistent
+    /// The ordering, which serializes concurrent hosts: docs/orderings.md. With none, use one host at a time: otherwise parity is corrupted
     #[arg(long, value_parser = ordering(), default_value = "timestamp")]
     ordering: Ordering,
-    /// What a failure may leave of a write: all or nothing (implied), or any part of it, with a parity resync afterwards (consistent)
+    /// The part of a write that may remain after a failure: all or nothing (implied); any part, with a parity resync afterwards (consistent)
     #[arg(long, value_parser = atomicity(), default_value = "implied", value_name = "KIND")]
     atomicity: Atomicity,
-    /// Create an attribute volume: it holds attributes of objects (`braid attr`), each on several devices, and no blocks:
+    /// Create an attribute volume. It holds no blocks, but attributes of objects (`braid attr`), each on several devices:
     /// docs/attribute-volumes.md
     #[arg(long = "attributes", alias = "mirror")]
     attribute_volume: bool,

@@ -15,10 +15,10 @@ use std::time::Instant;
 
 /// Migrate a volume to other devices or another layout, while it is in use
 ///
-/// During the migration, every write goes to both source and target, in one transaction, and the rest is copied. Clients see two pauses
-/// of about a second, and no error. If the command is interrupted, the volume stays fully usable; the same command continues the
-/// migration, and --abort goes back. Properties that are not given stay the same, except that without --devices the target is all devices
-/// of the array. Volumes with atomicity `consistent`, with ordering `none`, or with locks on several lock servers can't be migrated.
+/// During the migration, every write goes to both source and target, in one transaction, and the existing content is copied. Clients see
+/// two pauses of about a second, and no error. If the command is interrupted, the volume stays fully usable: the same command continues the
+/// migration, and --abort moves the volume back. Without --devices, the target is all devices of the array; other properties that are not
+/// given stay the same. Volumes with atomicity `consistent`, with ordering `none`, or with locks on several lock servers can't be migrated.
 ///
 /// Example: `braid volume migrate vol0 --layout raid5:4+1 --devices 0,1,2,5,6`
 #[derive(clap::Args)]

@@ -8,10 +8,11 @@ use braid_wire::Ordering;
 use serde_json::json;
 use std::process::ExitCode;
 
-/// Change the concurrency control of a volume, while hosts use it
+/// Change the ordering of a volume, while hosts use it
 ///
-/// All hosts end their operations, the devices are told, and the hosts continue: clients see a pause of about a second, and no error.
-/// If the command is interrupted, `braid up` completes or reverts the change. The orderings are compared in docs/orderings.md.
+/// The ordering serializes the requests of concurrent hosts. All hosts end their operations, the devices get the new ordering, and the hosts
+/// continue: clients see a pause of about half a second, and no error. If the command is interrupted, `braid up` completes or reverts the
+/// change. docs/orderings.md compares the orderings.
 ///
 /// Example: `braid volume set-ordering vol0 device-lock`
 #[derive(clap::Args)]
