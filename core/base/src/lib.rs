@@ -4,6 +4,7 @@
 //!
 //! | module | what |
 //! | --- | --- |
+//! | `backoff` | waits before retries, which double up to a limit |
 //! | `buffer` | memory that is aligned for direct I/O |
 //! | `checksum` | CRC32C, the checksum of frames, journal records and blocks |
 //! | `counters` | event counters of a node |
@@ -20,6 +21,7 @@
 //! | `timers` | deadlines by key, earliest first |
 //! | `units` | sizes as text, such as `64KiB` |
 
+pub mod backoff;
 pub mod buffer;
 pub mod checksum;
 pub mod counters;
@@ -36,6 +38,7 @@ pub mod time;
 pub mod timers;
 pub mod units;
 
+pub use backoff::Backoff;
 pub use buffer::AlignedBuffer;
 pub use extents::Extents;
 pub use id::{ArrayId, DeviceId, DiskId, Epoch, Generation, LockServerId, NodeId, ObjectId, TransactionId, VolumeId};

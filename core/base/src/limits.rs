@@ -1,5 +1,6 @@
 //! All bounds and default settings. A full table refuses with *busy*; it does not grow.
 
+use crate::Backoff;
 use std::time::Duration;
 
 /// The most bytes of data in one storage transaction. Front ends split larger requests.
@@ -135,6 +136,18 @@ pub struct Settings {
     /// How many consecutive stripes of a volume one lock server is responsible for, if there are several lock servers. The value must be
     /// the same in all hosts and must never change, because it determines which server is asked for a lock.
     pub stripes_per_lock_server: u64,
+}
+
+impl Settings {
+    /// The back-off of a host after refusals.
+    pub fn backoff(&self) -> Backoff {
+        Backoff::new(self.backoff_min, self.backoff_max)
+    }
+
+    /// The time-outs before an unanswered request is sent again.
+    pub fn resend(&self) -> Backoff {
+        Backoff::new(self.resend_min, self.resend_max)
+    }
 }
 
 impl Default for Settings {

@@ -12,7 +12,7 @@
 //! that a device finds in its journal after a restart: a settled mark reaches the disk only with the next batch.
 
 use crate::ctx::Ctx;
-use braid_base::{DeviceId, Time, TransactionId};
+use braid_base::{Backoff, DeviceId, Time, TransactionId};
 use braid_machine::{HostRequest, HostSuccess, OpId};
 use braid_transactions::Links;
 use braid_wire::Command;
@@ -26,7 +26,7 @@ pub(crate) struct Disconnect {
     op: Option<OpId>,
     until: Time,
     /// The time until devices and lock servers are told again.
-    again_after: Duration,
+    again: Backoff,
     /// When they are told again.
     again_at: Option<Time>,
     /// All operations of users have ended.
@@ -74,7 +74,7 @@ impl Disconnect {
         Disconnect {
             op: Some(op),
             until,
-            again_after: ctx.settings.commit_linger,
+            again: Backoff::new(ctx.settings.commit_linger, AGAIN_MAX),
             again_at: None,
             is_quiet: false,
             ticket: None,
@@ -122,7 +122,7 @@ impl Disconnect {
             self.ticket = None;
         } else if self.ticket.is_none() {
             self.ticket = Some(links.take_sequence());
-            self.again_after = ctx.settings.commit_linger;
+            self.again.reset();
             return true;
         }
         let keep = links.devices().any(|device| links.keeps(device) && !rest.devices_out.contains(&device));
@@ -142,8 +142,7 @@ impl Disconnect {
         if !self.is_awaited() || (self.ticket.is_some() && self.ticket != before) {
             return;
         }
-        let wait = self.again_after;
-        self.again_after = (wait * 2).min(AGAIN_MAX);
+        let wait = self.again.next_wait();
         self.again_at = Some(ctx.now.time.after(wait).min(self.until));
         for device in links.devices().collect::<Vec<_>>() {
             let command = match self.ticket {

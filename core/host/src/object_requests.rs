@@ -8,7 +8,7 @@
 //! executed, or never will be.
 
 use crate::ctx::Ctx;
-use braid_base::{DeviceId, Now, ObjectId, Time, Timers, limits};
+use braid_base::{Backoff, DeviceId, Now, ObjectId, Time, Timers, limits};
 use braid_machine::{HostError, HostOutcome, HostSuccess, OpId};
 use braid_transactions::{Links, RequestEnd};
 use braid_wire::{AttributeName, Command, ObjectAnswer, ObjectFailure, ObjectRefusal, ObjectRequest};
@@ -35,7 +35,7 @@ struct PendingRequest {
     asks: Asks,
     since: Time,
     until: Time,
-    resend_after: Duration,
+    resend: Backoff,
 }
 
 /// The content of a request.
@@ -94,8 +94,8 @@ impl ObjectRequests {
             links.begin_request(device, sequence);
             until = ctx.now.time.after(patience.min(ctx.settings.request_timeout));
         }
-        let (since, resend_after) = (ctx.now.time, ctx.settings.resend_min);
-        self.pending.insert(sequence, PendingRequest { op, device, asks, since, until, resend_after });
+        let (since, resend) = (ctx.now.time, ctx.settings.resend());
+        self.pending.insert(sequence, PendingRequest { op, device, asks, since, until, resend });
         self.send(ctx, links, sequence);
         Ok(())
     }
@@ -226,8 +226,7 @@ impl ObjectRequests {
     fn send(&mut self, ctx: &mut Ctx, links: &mut Links, sequence: u64) {
         let now = ctx.now.time;
         let pending = self.pending.get_mut(&sequence).expect("it is pending");
-        let wait = pending.resend_after;
-        pending.resend_after = (wait * 2).min(ctx.settings.resend_max);
+        let wait = pending.resend.next_wait();
         let (device, until) = (pending.device, pending.until);
         let command = match pending.asks.clone() {
             Asks::Commands(request) => {

@@ -2,12 +2,11 @@
 //! answered or its time is up.
 
 use crate::ctx::Ctx;
-use braid_base::{DeviceId, Time, Timers, limits};
+use braid_base::{Backoff, DeviceId, Time, Timers, limits};
 use braid_machine::{HostError, HostSuccess};
 use braid_transactions::{Links, OperationId};
 use braid_wire::{Command, Failure, Managed, Task};
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 /// The tasks that devices have not answered, by ticket.
 #[derive(Debug, Default)]
@@ -23,7 +22,7 @@ struct PendingTask {
     device: DeviceId,
     task: Task,
     since: Time,
-    resend_after: Duration,
+    resend: Backoff,
 }
 
 impl Tasks {
@@ -37,8 +36,8 @@ impl Tasks {
         let ticket = links.take_sequence();
         // Once the task is over, the settled mark makes the device drop late copies of it.
         links.begin(device, ticket);
-        let (since, resend_after) = (ctx.now.time, ctx.settings.resend_min);
-        self.pending.insert(ticket, PendingTask { op, device, task, since, resend_after });
+        let (since, resend) = (ctx.now.time, ctx.settings.resend());
+        self.pending.insert(ticket, PendingTask { op, device, task, since, resend });
         self.send(ctx, links, ticket);
     }
 
@@ -105,8 +104,7 @@ impl Tasks {
 
     fn send(&mut self, ctx: &mut Ctx, links: &mut Links, ticket: u64) {
         let task = self.pending.get_mut(&ticket).expect("it is pending");
-        let wait = task.resend_after;
-        task.resend_after = (wait * 2).min(ctx.settings.resend_max);
+        let wait = task.resend.next_wait();
         self.timers.set(ticket, ctx.now.time.after(wait));
         links.send(&mut ctx.outbound(), task.device, Command::Manage { ticket, task: task.task.clone() });
     }

@@ -22,7 +22,9 @@ mod pending;
 mod view;
 
 use braid_base::limits::Settings;
-use braid_base::{Clock, DeviceId, DiskId, Epoch, Generation, MemberState, Membership, NodeId, Now, Time, Timers};
+use braid_base::{
+    Backoff, Clock, DeviceId, DiskId, Epoch, Generation, MemberState, Membership, NodeId, Now, Time, Timers,
+};
 use braid_machine::{Effects, Ignored};
 use braid_wire::{
     AdminError, Administration, HealingProgress, JoinRefused, Message, MonitorAnswer, MonitorCommand, MonitorReply,
@@ -226,12 +228,11 @@ impl MonitorClient {
             }
             Deadline::Fence(ticket) => {
                 let fence = self.pending.fences.get_mut(&ticket).expect("its timer is cancelled with it");
-                let Some(wait) = &mut fence.resend_after else {
+                let Some(resend) = &mut fence.resend else {
                     let PendingFence { asker, since, .. } = self.pending.fences.remove(&ticket).expect("just seen");
                     return Some(Event::Expired { asker, waited: cx.now.time.since(since) });
                 };
-                *wait = (*wait * 2).min(cx.settings.resend_max);
-                self.timers.set(Deadline::Fence(ticket), cx.now.time.after(*wait));
+                self.timers.set(Deadline::Fence(ticket), cx.now.time.after(resend.next_wait()));
                 let command = fence.command(ticket);
                 self.tell(cx, command);
                 None
@@ -287,10 +288,10 @@ impl MonitorClient {
 
     /// Requests that hosts be fenced.
     pub fn fence(&mut self, cx: &mut Ctx, ticket: u64, asker: u64, request: FenceRequest, persistence: Persistence) {
-        let resend_after = (persistence == Persistence::Forever).then_some(cx.settings.resend_min);
-        let wait = resend_after.unwrap_or(cx.settings.request_timeout);
+        let mut resend = (persistence == Persistence::Forever).then(|| cx.settings.resend());
+        let wait = resend.as_mut().map_or(cx.settings.request_timeout, Backoff::next_wait);
         self.timers.set(Deadline::Fence(ticket), cx.now.time.after(wait));
-        let pending = PendingFence { asker, request, since: cx.now.time, resend_after };
+        let pending = PendingFence { asker, request, since: cx.now.time, resend };
         self.tell(cx, pending.command(ticket));
         self.pending.fences.insert(ticket, pending);
     }

@@ -34,12 +34,12 @@
 //! only until [`Turn::sure_until`]. The attributes must not be removed or set by other means.
 
 use crate::asking::{Asking, Results, set};
-use crate::edit::{At, Backoff, CasLoop, CasPolicy, Move, Patience, Seen, Swap, number_bytes};
+use crate::edit::{At, CasLoop, CasPolicy, Move, Patience, Seen, Swap, number_bytes};
 use crate::fence::{Fence, Unguardable, if_swapped};
 use crate::holding::{Give, Gone, HoldWord, Holding, Keep, Word};
 use crate::lease::{Entry, Name, Watch};
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
-use braid_base::{ObjectId, Rng, Time};
+use braid_base::{Backoff, ObjectId, Rng, Time};
 use braid_wire::{AttributeName, CommandResult, ObjectCommand, ObjectRequest, SetAttribute};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::time::Duration;

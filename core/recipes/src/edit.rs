@@ -13,7 +13,7 @@
 
 use crate::asking::{Asking, Results};
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
-use braid_base::{ObjectId, Rng, Time};
+use braid_base::{Backoff, ObjectId, Rng, Time};
 use braid_wire::{AttributeName, ObjectCommand, ObjectFailure, ObjectRequest, SetAttribute};
 use bytes::Bytes;
 use std::time::Duration;
@@ -109,24 +109,9 @@ pub(crate) enum Patience {
     Until(Time, Duration),
 }
 
-/// Truncated binary exponential back-off: each pause is random, up to a limit that doubles.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Backoff {
-    pub first: Duration,
-    pub longest: Duration,
-    tries: u32,
-}
-
-impl Backoff {
-    pub fn new(first: Duration, longest: Duration) -> Backoff {
-        Backoff { first, longest, tries: 0 }
-    }
-
-    pub fn draw(&mut self, rng: &mut Rng) -> Duration {
-        let limit = self.first.saturating_mul(1 << self.tries.min(20)).min(self.longest);
-        self.tries += 1;
-        Duration::from_nanos(rng.between(1, u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX - 1).max(1)))
-    }
+/// The next pause before a retry: random, and never zero.
+pub(crate) fn random_pause(backoff: &mut Backoff, rng: &mut Rng) -> Duration {
+    backoff.next_random_wait(Duration::from_nanos(1), rng)
 }
 
 /// After this many swaps in a row that other clients were faster than, it pauses.
@@ -198,7 +183,7 @@ impl<E: CasPolicy> CasLoop<E> {
 
     fn pause(&mut self, at: &mut At<'_>) -> Next<E::Output> {
         self.state = State::Waiting;
-        Next::Sleep(self.target.backoff.draw(at.rng).min(self.left(at)))
+        Next::Sleep(random_pause(&mut self.target.backoff, at.rng).min(self.left(at)))
     }
 
     fn go(&mut self, at: &mut At<'_>, next: Move<E::Output>) -> Next<E::Output> {

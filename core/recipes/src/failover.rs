@@ -34,12 +34,12 @@
 //! makes progress but does not do its work is not detected. And the attributes must not be removed or set by other means.
 
 use crate::asking::Results;
-use crate::edit::{At, Backoff, CasLoop, CasPolicy, Move, Patience, Seen, Swap};
+use crate::edit::{At, CasLoop, CasPolicy, Move, Patience, Seen, Swap};
 use crate::fence::{Fence, Unguardable, if_swapped};
 use crate::holding::{Give, Gone, HoldWord, Holding, Keep, Word};
 use crate::lease::{Entry, Name, Watch};
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
-use braid_base::{ObjectId, Rng, Time};
+use braid_base::{Backoff, ObjectId, Rng, Time};
 use braid_wire::{AttributeName, CommandResult, ObjectRequest};
 use bytes::Bytes;
 use std::time::Duration;

@@ -18,9 +18,9 @@
 //! not guarded, or that are guarded by another fence.
 
 use crate::asking::{Asking, Results};
-use crate::edit::{At, Backoff, CasLoop, CasPolicy, CasTarget, Move, Patience, Seen, Swap, number, number_bytes};
+use crate::edit::{At, CasLoop, CasPolicy, CasTarget, Move, Patience, Seen, Swap, number, number_bytes};
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
-use braid_base::{ObjectId, Rng, Time, limits};
+use braid_base::{Backoff, ObjectId, Rng, Time, limits};
 use braid_wire::{Action, ActionResult, AttributeName, CommandResult, ObjectCommand, ObjectRequest, When};
 use bytes::Bytes;
 use std::time::Duration;

@@ -6,11 +6,11 @@
 //! ```
 
 use crate::asking::{Results, set};
-use crate::edit::{At, Backoff, CasLoop, CasPolicy, CasTarget, Move, Patience, Seen, Swap, number, number_bytes};
+use crate::edit::{At, CasLoop, CasPolicy, CasTarget, Move, Patience, Seen, Swap, number, number_bytes};
 use crate::fence::Fence;
 use crate::lease::{Entry, Name, sure_until};
 use crate::procedure::RequestFailure;
-use braid_base::{ObjectId, Time};
+use braid_base::{Backoff, ObjectId, Time};
 use braid_wire::{AttributeName, CommandResult, ObjectCommand, ObjectFailure, SetAttribute};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::time::Duration;
@@ -70,7 +70,7 @@ pub(crate) struct HoldWord {
 impl HoldWord {
     pub fn target(&self, patience: Patience) -> CasTarget {
         let (object, word, extras) = (self.object, self.word, vec![self.trace]);
-        CasTarget { object, word, extras, backoff: self.backoff.clone(), patience }
+        CasTarget { object, word, extras, backoff: self.backoff, patience }
     }
 
     /// Sets the fence to this number; none: clears it.

@@ -45,12 +45,12 @@ pub use keep::{Release, ReleaseWith, Renew};
 pub use take::{Acquire, Once};
 
 use crate::asking::Results;
-use crate::edit::{At, Backoff, CasLoop, CasPolicy, CasTarget, Move, Patience, Seen, number};
+use crate::edit::{At, CasLoop, CasPolicy, CasTarget, Move, Patience, Seen, number};
 use crate::fence::{Fence, Unguardable, if_swapped};
 use crate::idempotency_record::IdempotencyRecord;
 use crate::lease::{Entry, Name, sure_until};
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
-use braid_base::{ObjectId, Rng, Time};
+use braid_base::{Backoff, ObjectId, Rng, Time};
 use braid_wire::{AttributeName, ObjectRequest};
 use bytes::Bytes;
 use std::time::Duration;

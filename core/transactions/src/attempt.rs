@@ -74,7 +74,7 @@ impl Coordinator {
             wrote: false,
             success: HostSuccess::Done,
             lost_locks: false,
-            resend_after: ctx.settings.resend_min,
+            resend: ctx.settings.resend(),
             phase: Phase::Locking,
         };
         self.transactions.open(sequence, transaction);
@@ -88,7 +88,7 @@ impl Coordinator {
         transaction.stamp = stamp;
         let silent = if transaction.announces() { transaction.asked.clone() } else { transaction.readers() };
         let reads = !silent.is_empty();
-        transaction.resend_after = ctx.settings.resend_min;
+        transaction.resend.reset();
         transaction.phase = Phase::Reading { silent, old: Old::new() };
         if reads {
             self.transactions.send_phase(ctx, sequence);
@@ -155,7 +155,7 @@ impl Coordinator {
                 transaction.phase = Phase::Writing { silent, pieces };
                 transaction.wrote = true;
                 transaction.success = success;
-                transaction.resend_after = ctx.settings.resend_min;
+                transaction.resend.reset();
                 self.transactions.send_phase(ctx, sequence);
                 self.transactions.arm_resend(ctx, sequence);
             }

@@ -162,7 +162,7 @@ impl Coordinator {
         }
         self.counters.aborted += 1;
         transaction.phase = Phase::Aborting { unconfirmed, since: ctx.now.time };
-        transaction.resend_after = ctx.settings.resend_min;
+        transaction.resend.reset();
         // A device may yet accept a write that is still on its way. In that case the locks are kept until every device
         // has confirmed the abort.
         if !transaction.wrote {

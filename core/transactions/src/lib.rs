@@ -12,6 +12,7 @@
 //! | `transactions` | all transactions that are not over, and the messages about them to devices |
 //! | `attempt` | the course of an attempt: locks, reads and pre-writes, writes |
 //! | `locking` | locks of lock servers, which some orderings need first |
+//! | `retry` | retries of operations, and their back-off |
 //! | `refusal` | refusals and failures of devices |
 //! | `ending` | the end of an attempt, and the messages about it |
 //! | `epoch` | the effects of a new membership on transactions |
@@ -47,6 +48,7 @@ mod operations;
 mod refusal;
 mod resolutions;
 mod resolve;
+mod retry;
 mod transaction;
 mod transactions;
 mod work;

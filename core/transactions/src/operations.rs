@@ -1,4 +1,4 @@
-//! Operations that are not answered: their time-outs, their back-off, and operations that were abandoned.
+//! Operations that are not answered: their time-outs, and operations that were abandoned. Their back-off is in [`crate::retry`].
 //!
 //! The user of an *abandoned* operation is gone: for instance, the connection of a front end's client has ended. The
 //! client will ask again on another connection, and the old request must not undo the effect of the new one. So an
@@ -14,7 +14,7 @@ use crate::transaction::Transaction;
 use crate::transactions::Transactions;
 use crate::work::{Work, plan};
 use braid_base::limits::Settings;
-use braid_base::{Clock, DeviceId, Now, Rng, Stamp, Time, Timers, TransactionId};
+use braid_base::{Clock, DeviceId, Now, Stamp, Time, Timers, TransactionId};
 use braid_layout::{Share, VolumeDescription};
 use braid_machine::{ClockCause, HostError, HostRequest};
 use braid_membership::client::MembershipView;
@@ -144,34 +144,6 @@ impl Operations {
     /// Schedules a retry.
     pub fn retry_at(&mut self, op: OperationId, time: Time) {
         self.timers.set(OperationTimer::Retry(op), time);
-    }
-
-    /// Schedules a retry after the back-off, because an attempt was refused.
-    pub fn try_again(&mut self, now: Now, settings: &Settings, rng: &mut Rng, op: OperationId) {
-        let is_abandoned = self.is_abandoned(op);
-        let operation = self.of_mut(op);
-        operation.attempt = None;
-        operation.refusals += 1;
-        operation.delayed = true;
-        // The first retry knows the stamp to beat, so it need not wait. Later retries back off, so that operations get
-        // out of each other's way.
-        let wait = match operation.refusals {
-            _ if is_abandoned => Duration::ZERO,
-            1 => Duration::ZERO,
-            more => {
-                let most = (settings.backoff_min * 2u32.saturating_pow(more.min(16))).min(settings.backoff_max);
-                Duration::from_nanos(rng.between(settings.backoff_min.as_nanos() as u64, most.as_nanos() as u64))
-            }
-        };
-        self.retry_at(op, now.time.after(wait));
-    }
-
-    /// Schedules a retry at once, because an attempt ended for a reason that is not contention.
-    pub fn begin_anew(&mut self, now: Now, op: OperationId) {
-        let operation = self.of_mut(op);
-        operation.attempt = None;
-        operation.delayed = true;
-        self.retry_at(op, now.time);
     }
 
     /// The next timer.

@@ -21,11 +21,10 @@
 use crate::ctx::Ctx;
 use crate::operations::LEASES_ASKED;
 use crate::transaction::{self, Transaction};
-use braid_base::{DeviceId, Stamp, Time, Timers, TransactionId};
+use braid_base::{Backoff, DeviceId, Stamp, Time, Timers, TransactionId};
 use braid_machine::Ignored;
 use braid_wire::{Command, Outcome, Vote};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 /// The most transactions that are resolved at once.
 const RESOLUTIONS_MAX: usize = 256;
@@ -45,7 +44,7 @@ struct Resolution {
     stamp: Stamp,
     participants: BTreeSet<DeviceId>,
     since: Time,
-    resend_after: Duration,
+    resend: Backoff,
     phase: Phase,
 }
 
@@ -116,8 +115,8 @@ impl Resolutions {
     /// Begins to resolve a transaction.
     pub fn start(&mut self, ctx: &mut Ctx, id: TransactionId, stamp: Stamp, participants: BTreeSet<DeviceId>) {
         let phase = Phase::Asking { silent: participants.clone(), too_far_ahead: BTreeSet::new() };
-        let (since, resend_after) = (ctx.now.time, Duration::ZERO);
-        self.under_way.insert(id, Resolution { stamp, participants, since, resend_after, phase });
+        let (since, resend) = (ctx.now.time, ctx.settings.resend());
+        self.under_way.insert(id, Resolution { stamp, participants, since, resend, phase });
         self.ask_silent(ctx, id);
     }
 
@@ -133,9 +132,8 @@ impl Resolutions {
         if self.under_way.len() < RESOLUTIONS_MAX {
             return true;
         }
-        let stuck = |(id, resolution): &(&TransactionId, &Resolution)| {
-            id.host != ctx.host && resolution.resend_after >= ctx.settings.resend_max
-        };
+        let stuck =
+            |(id, resolution): &(&TransactionId, &Resolution)| id.host != ctx.host && resolution.resend.is_longest();
         let Some(id) = self.under_way.iter().find(stuck).map(|(id, _)| *id) else { return false };
         self.end(id);
         true
@@ -224,16 +222,14 @@ impl Resolutions {
     fn enter(&mut self, ctx: &mut Ctx, id: TransactionId, phase: Phase) {
         let resolution = self.under_way.get_mut(&id).expect("it is under way");
         resolution.phase = phase;
-        resolution.resend_after = Duration::ZERO;
+        resolution.resend.reset();
         self.ask_silent(ctx, id);
     }
 
     /// Asks the participants that have not answered.
     pub fn ask_silent(&mut self, ctx: &mut Ctx, id: TransactionId) {
-        let settings = ctx.settings;
         let resolution = self.under_way.get_mut(&id).expect("it is under way");
-        resolution.resend_after = (resolution.resend_after * 2).clamp(settings.resend_min, settings.resend_max);
-        self.timers.set(id, ctx.now.time.after(resolution.resend_after));
+        self.timers.set(id, ctx.now.time.after(resolution.resend.next_wait()));
         let stamp = resolution.stamp;
         let (silent, command) = match &resolution.phase {
             Phase::Asking { silent, .. } => (silent, Command::Resolve { transaction: id, stamp }),

@@ -6,7 +6,7 @@
 use crate::ctx::OperationId;
 use crate::links::Links;
 use crate::work::Work;
-use braid_base::{DeviceId, Epoch, MemberState, Stamp, Time, TransactionId};
+use braid_base::{Backoff, DeviceId, Epoch, MemberState, Stamp, Time, TransactionId};
 use braid_layout::{Old, Share, VolumeDescription};
 use braid_machine::HostSuccess;
 use braid_membership::client::MembershipView;
@@ -14,7 +14,6 @@ use braid_ordering::{Policy, RefusedWrite};
 use braid_wire::{Command, Outcome, Piece, Step, Want, WriteMode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use std::time::Duration;
 
 /// A storage transaction of this host that is not over.
 #[derive(Clone, Debug)]
@@ -39,7 +38,7 @@ pub(crate) struct Transaction {
     pub(crate) success: HostSuccess,
     /// A restarted lock server did not grant one of its locks again: another host may hold it.
     pub(crate) lost_locks: bool,
-    pub(crate) resend_after: Duration,
+    pub(crate) resend: Backoff,
     pub(crate) phase: Phase,
 }
 

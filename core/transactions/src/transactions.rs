@@ -165,8 +165,7 @@ impl Transactions {
     /// Sets the timer after which unanswered requests are sent again.
     pub fn arm_resend(&mut self, ctx: &mut Ctx, sequence: u64) {
         let transaction = self.open.get_mut(&sequence).expect("it waits for answers");
-        self.resends.set(sequence, ctx.now.time.after(transaction.resend_after));
-        transaction.resend_after = (transaction.resend_after * 2).min(ctx.settings.resend_max);
+        self.resends.set(sequence, ctx.now.time.after(transaction.resend.next_wait()));
     }
 
     /// The transaction is over on all devices.

@@ -6,7 +6,7 @@ use crate::error::{Error, RequestError};
 use crate::object::Object;
 use crate::request::{Answers, Request};
 use crate::value::Value;
-use braid_base::{DeviceId, ObjectId, VolumeId, limits};
+use braid_base::{Backoff, DeviceId, ObjectId, VolumeId, limits};
 use braid_machine::{HostRequest, HostSuccess};
 use braid_wire::{Action, ActionResult, AttributeName, ObjectCommand, ObjectRequest};
 use std::time::{Duration, Instant};
@@ -133,7 +133,7 @@ impl Space {
         patience: Duration,
     ) -> Result<Value, Error> {
         let begun = Instant::now();
-        let mut pause = LOOK_PAUSE_MIN;
+        let mut pause = Backoff::new(LOOK_PAUSE_MIN, LOOK_PAUSE_MAX);
         loop {
             let left = patience.saturating_sub(begun.elapsed());
             let value = match self.place {
@@ -152,8 +152,7 @@ impl Space {
                 return Ok(value);
             }
             if let SpaceTarget::AttributeVolume(_) = self.place {
-                self.array.sleep(pause.min(left)).await?;
-                pause = (pause * 2).min(LOOK_PAUSE_MAX);
+                self.array.sleep(pause.next_wait().min(left)).await?;
             }
         }
     }

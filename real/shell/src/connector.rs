@@ -4,7 +4,7 @@ use crate::address::Address;
 use crate::connection::{Arrival, Slot};
 use crate::stream::{self, Listener};
 use crate::warning::Warning;
-use braid_base::{NodeId, limits};
+use braid_base::{Backoff, NodeId, limits};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,7 +77,7 @@ pub(crate) async fn keep_connected(mut nodes: watch::Receiver<Addresses>, arriva
 }
 
 async fn stay_connected(node: NodeId, address: Address, arrivals: mpsc::Sender<Arrival>) {
-    let mut pause = RECONNECT_MIN;
+    let mut backoff = Backoff::new(RECONNECT_MIN, RECONNECT_MAX);
     // The failure is logged once, until the node has sent something again.
     let mut complained = false;
     loop {
@@ -95,7 +95,8 @@ async fn stay_connected(node: NodeId, address: Address, arrivals: mpsc::Sender<A
                     return;
                 }
                 if end.await == Ok(true) {
-                    (pause, complained) = (RECONNECT_MIN, false);
+                    backoff.reset();
+                    complained = false;
                     "the connection was closed".to_string()
                 } else {
                     "it closes the connection without an answer: does it belong to this array? See its log".to_string()
@@ -107,7 +108,6 @@ async fn stay_connected(node: NodeId, address: Address, arrivals: mpsc::Sender<A
         if !std::mem::replace(&mut complained, true) {
             tracing::info!("{node} at {address}: {failure}; trying again");
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(RECONNECT_MAX);
+        tokio::time::sleep(backoff.next_wait()).await;
     }
 }

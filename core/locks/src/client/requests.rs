@@ -2,12 +2,11 @@
 
 use super::server_links::ServerLink;
 use super::{Ctx, Event, HolderId, LockClient, LockTimer};
-use braid_base::{Generation, LockServerId, ObjectId, limits};
+use braid_base::{Backoff, Generation, LockServerId, ObjectId, limits};
 use braid_machine::Ignored;
 use braid_wire::locking::{LockAnswer, LockCommand, LockExtent, LockRefusal, LockReply, LockTerm};
 use braid_wire::message::Rejection;
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 /// A lock, from when it is requested until its release is confirmed.
 #[derive(Clone, Debug)]
@@ -21,7 +20,7 @@ pub(super) struct Request {
     users: BTreeSet<HolderId>,
     /// No further holder may use it: it was revoked, or its lease has expired.
     retired: bool,
-    resend_after: Duration,
+    resend: Backoff,
     /// Other locks of the same server that are released together with it.
     beside: Vec<u64>,
 }
@@ -94,7 +93,7 @@ impl LockClient {
             state: RequestState::Asked { impatient },
             users: [holder].into(),
             retired: false,
-            resend_after: cx.settings.resend_min,
+            resend: cx.settings.resend(),
             beside: Vec::new(),
         };
         self.requests.insert(number, request);
@@ -123,8 +122,7 @@ impl LockClient {
             RequestState::Releasing => LockCommand::Unlock { lock_id: number },
             RequestState::Held => return,
         };
-        self.timers.set(LockTimer::Resend(number), cx.now.time.after(request.resend_after));
-        request.resend_after = (request.resend_after * 2).min(cx.settings.resend_max);
+        self.timers.set(LockTimer::Resend(number), cx.now.time.after(request.resend.next_wait()));
         if !request.beside.is_empty() {
             self.links.entry(server).or_default().dropped.extend(&request.beside);
         }
@@ -179,7 +177,7 @@ impl LockClient {
                 request.state = RequestState::Reasserting;
                 held += 1;
             }
-            request.resend_after = cx.settings.resend_min;
+            request.resend.reset();
             numbers.push(*number);
         }
         self.link(server).reassert(held);
@@ -283,7 +281,7 @@ impl LockClient {
                     state: RequestState::Releasing,
                     users: BTreeSet::new(),
                     retired: true,
-                    resend_after: cx.settings.resend_min,
+                    resend: cx.settings.resend(),
                     beside: beside.to_vec(),
                 };
                 self.requests.insert(*number, request);
@@ -354,7 +352,7 @@ impl LockClient {
         let server = request.server;
         if !request.cached || matches!(request.state, RequestState::Asked { .. }) {
             let was = std::mem::replace(&mut request.state, RequestState::Releasing);
-            request.resend_after = cx.settings.resend_min;
+            request.resend.reset();
             if was == RequestState::Reasserting {
                 self.link(server).heard_again();
             }

@@ -1,9 +1,8 @@
 //! A node's pending requests to the monitor: fences and administrations. They are sent again until they are answered or expire.
 
-use braid_base::{Generation, Time};
+use braid_base::{Backoff, Generation, Time};
 use braid_wire::{Administration, MonitorCommand};
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 /// The hosts to fence.
 #[derive(Clone, Debug, Default)]
@@ -31,7 +30,7 @@ pub(super) struct PendingFence {
     pub request: FenceRequest,
     pub since: Time,
     /// The delay until it is sent again; none if it is sent with every report.
-    pub resend_after: Option<Duration>,
+    pub resend: Option<Backoff>,
 }
 
 #[derive(Clone, Debug)]

@@ -3,10 +3,10 @@
 use super::word::{READERS_MAX, Word};
 use super::{Grant, Lock, LockError, Mode};
 use crate::asking::{Asking, Results, set};
-use crate::edit::{At, Backoff, CasLoop, CasPolicy, Move, Patience, Seen, Swap, number, number_bytes};
+use crate::edit::{At, CasLoop, CasPolicy, Move, Patience, Seen, Swap, number, number_bytes, random_pause};
 use crate::lease::{Entry, Name, Watch};
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
-use braid_base::{Rng, Time};
+use braid_base::{Backoff, Rng, Time};
 use braid_wire::{CommandResult, ObjectCommand};
 use bytes::Bytes;
 
@@ -158,7 +158,7 @@ impl Take {
     fn wait(&mut self, at: &mut At<'_>, word: &Word) -> Move<Result<Taken, LockError>> {
         self.holder = word.entries().find(|entry| Some(entry.nonce) != self.nonce()).map(|entry| entry.name.clone());
         let left = self.deadline.unwrap_or_default().since(at.now);
-        Move::Sleep(self.backoff.draw(at.rng).min(left))
+        Move::Sleep(random_pause(&mut self.backoff, at.rng).min(left))
     }
 
     fn granted(&self, token: u64, word: Bytes) -> Move<Result<Taken, LockError>> {
@@ -279,7 +279,7 @@ impl CasPolicy for Take {
             Trying::Mark => {
                 self.marked = self.sent;
                 let left = self.deadline.unwrap_or_default().since(at.now);
-                Move::Sleep(self.backoff.draw(at.rng).min(left))
+                Move::Sleep(random_pause(&mut self.backoff, at.rng).min(left))
             }
             Trying::Unmark => Move::Done(Err(LockError::TimedOut { holder: self.holder.take() })),
         }

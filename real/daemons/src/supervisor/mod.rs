@@ -8,7 +8,7 @@ mod process;
 mod task;
 
 use braid_admin::failure::Failure;
-use braid_base::{ArrayId, DeviceId, LockServerId, NodeId};
+use braid_base::{ArrayId, Backoff, DeviceId, LockServerId, NodeId};
 use braid_control::{ArrayDescription, ArrayFolder, RunningDaemon};
 use braid_shell::Address;
 use std::collections::BTreeMap;
@@ -227,7 +227,7 @@ impl Started {
 async fn keep(node: NodeId, mut wanted: watch::Receiver<Wanted>, placement: Placement, reporter: mpsc::Sender<Report>) {
     let any = Address::loopback(0);
     let mut listen = any.clone();
-    let mut backoff = BACKOFF_MIN;
+    let mut backoff = Backoff::new(BACKOFF_MIN, BACKOFF_MAX);
     loop {
         // A dropped sender is an instruction to end, too.
         let is_over = wanted.has_changed().is_err();
@@ -254,7 +254,7 @@ async fn keep(node: NodeId, mut wanted: watch::Receiver<Wanted>, placement: Plac
                     }
                 };
                 if begun.elapsed() > STEADY {
-                    backoff = BACKOFF_MIN;
+                    backoff.reset();
                 }
                 failure
             }
@@ -265,11 +265,11 @@ async fn keep(node: NodeId, mut wanted: watch::Receiver<Wanted>, placement: Plac
             }
         };
         let _ = reporter.send(Report { node, state: Err(failure) }).await;
+        let mut longer = backoff;
         tokio::select! {
-            () = tokio::time::sleep(backoff) => {}
-            _ = wanted.changed() => continue,
+            () = tokio::time::sleep(longer.next_wait()) => backoff = longer,
+            _ = wanted.changed() => {}
         }
-        backoff = (backoff * 2).min(BACKOFF_MAX);
     }
 }
 

@@ -1,0 +1,35 @@
+//! Retries of operations, and their back-off. An operation whose attempt was refused is retried as a new transaction: the first time at
+//! once, since it knows the stamp to beat, and later after a random wait that grows with each refusal.
+
+use crate::ctx::OperationId;
+use crate::operations::Operations;
+use braid_base::limits::Settings;
+use braid_base::{Now, Rng};
+use std::time::Duration;
+
+impl Operations {
+    /// Schedules a retry after the back-off, because an attempt was refused.
+    pub fn try_again(&mut self, now: Now, settings: &Settings, rng: &mut Rng, op: OperationId) {
+        let is_abandoned = self.is_abandoned(op);
+        let operation = self.of_mut(op);
+        operation.attempt = None;
+        operation.refusals += 1;
+        operation.delayed = true;
+        // The first retry knows the stamp to beat, so it need not wait. Later retries back off, so that operations get
+        // out of each other's way.
+        let wait = match operation.refusals {
+            _ if is_abandoned => Duration::ZERO,
+            1 => Duration::ZERO,
+            more => settings.backoff().after(more).next_random_wait(settings.backoff_min, rng),
+        };
+        self.retry_at(op, now.time.after(wait));
+    }
+
+    /// Schedules a retry at once, because an attempt ended for a reason that is not contention.
+    pub fn begin_anew(&mut self, now: Now, op: OperationId) {
+        let operation = self.of_mut(op);
+        operation.attempt = None;
+        operation.delayed = true;
+        self.retry_at(op, now.time);
+    }
+}
