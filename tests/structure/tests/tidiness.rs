@@ -1,7 +1,8 @@
 //! Each source file begins with its purpose, has a bounded length, and contains no unfinished code. The files that pages name and link
 //! to exist.
 
-use braid_structure::{pages, root, sources};
+use braid_structure::{crates, pages, root, sources, sources_in};
+use std::path::PathBuf;
 
 /// The maximal number of lines of a file.
 const LINES_MAX: usize = 800;
@@ -24,6 +25,25 @@ fn every_file_says_what_it_is_for_and_is_one_room() {
         }
     }
     assert!(untidy.is_empty(), "{}", untidy.join("\n"));
+}
+
+/// A library without tests is not built a second time for them; with `test = false`, none would run.
+#[test]
+fn libraries_are_built_for_tests_if_they_have_some() {
+    let mut wrong = Vec::new();
+    for a_crate in crates() {
+        let source = root().join(&a_crate.folder).join("src");
+        if !source.join("lib.rs").exists() {
+            continue;
+        }
+        let section = a_crate.manifest.split("[lib]").nth(1).unwrap_or_default();
+        let runs = !section.lines().take_while(|line| !line.starts_with('[')).any(|line| line == "test = false");
+        let has_tests = |file: &PathBuf| std::fs::read_to_string(file).expect("it can be read").contains("#[test]");
+        if runs != sources_in(&source).iter().any(has_tests) {
+            wrong.push(format!("{}: a library has `test = false` if, and only if, it has no tests", a_crate.folder));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]
