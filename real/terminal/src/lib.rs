@@ -13,16 +13,15 @@ pub mod signals;
 pub use arguments::Common;
 pub use signals::Signals;
 
-/// Logs to standard error: warnings, or what `RUST_LOG` asks for.
+/// Logs to standard error: warnings, or what `RUST_LOG` asks for, such as `debug` or `warn,braid_session=debug`.
 pub fn log_to_stderr() {
     use std::io::IsTerminal;
-    use tracing_subscriber::EnvFilter;
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_env_filter(EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn")))
-        .with_target(false)
-        .init();
+    use tracing_subscriber::filter::{LevelFilter, Targets};
+    use tracing_subscriber::{Layer, fmt, prelude::*, registry};
+    let asked_for = std::env::var("RUST_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
+    let filter = asked_for.unwrap_or_else(|| Targets::new().with_default(LevelFilter::WARN));
+    let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal()).with_target(false);
+    registry().with(lines.with_filter(filter)).init();
 }
 
 /// What `--version` prints behind the name of the program: the release, and the cargo profile that it was built with.
