@@ -4,7 +4,7 @@
 //! Each workload runs under callgrind in a process of its own. [`count`] eliminates most differences between machines. If some remain, the
 //! comparison is less strict: see [`Strictness`].
 
-use crate::{cargo, packages, root, run};
+use crate::{cargo, packages, root, run, target_folder};
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const FIGURES: &str = "benches/instructions.json";
+/// The profiles whose figures are kept: that of the tests, in which everything is built already, and that of published figures.
+const PROFILES: [&str; 2] = ["dev", "dist"];
 /// Rounds counted for each workload. A figure is their average.
 const ROUNDS: u64 = 128;
 /// How much a figure may differ, in per cent. The same program always has the same figure, but a change elsewhere may cause the compiler
@@ -26,12 +28,15 @@ const DEADLINE: &str = "300";
 /// callgrind counts once for each byte.
 const TUNABLES: &str = "glibc.cpu.hwcaps=-AVX2,-AVX_Fast_Unaligned_Load,-ERMS";
 
-/// The content of the committed file: instructions per round, and the tools that counted them.
+/// The content of the committed file: instructions per round of each workload, for each profile, and the tools that counted them.
 #[derive(Serialize, Deserialize)]
 struct Figures {
     made_with: Tools,
-    instructions: BTreeMap<String, u64>,
+    instructions: BTreeMap<String, Counts>,
 }
+
+/// Instructions per round of each workload.
+type Counts = BTreeMap<String, u64>;
 
 /// The compiler, and everything else outside the repository that figures depend on.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -64,66 +69,86 @@ enum Verdict {
 
 /// The task; see its help.
 pub fn instructions(arguments: &[String]) -> Result<()> {
-    let (options, names): (Vec<_>, Vec<_>) = arguments.iter().partition(|argument| argument.starts_with('-'));
-    let write = options == ["--write"];
-    ensure!(write || options.is_empty(), "the only option is --write, not {}: see cargo xtask help", options[0]);
-    ensure!(!write || names.is_empty(), "--write writes all figures: leave out {}", names[0]);
-
+    let (options, names): (Vec<&str>, Vec<&str>) =
+        arguments.iter().map(String::as_str).partition(|argument| argument.starts_with('-'));
     packages::install(&[("valgrind", "/usr/bin/valgrind")], "counting needs")?;
-    let program = build()?;
-    let listed = output(Command::new(&program))?;
-    let wanted = |name: &&str| names.is_empty() || names.iter().any(|begin| name.starts_with(begin.as_str()));
-    let workloads: Vec<&str> = listed.lines().filter(wanted).collect();
-    ensure!(!workloads.is_empty(), "there is no such workload; the workloads are:\n{listed}");
+    match options[..] {
+        [] => compare("dev", &names),
+        ["--dist"] => compare("dist", &names),
+        ["--write"] if names.is_empty() => write(),
+        ["--write"] => bail!("--write writes all figures: leave out {}", names[0]),
+        _ => bail!("the options are --dist or --write, not {}: see cargo xtask help", options.join(" ")),
+    }
+}
 
+/// Counts workloads, and compares them with the committed figures of this profile.
+fn compare(profile: &str, names: &[&str]) -> Result<()> {
+    let program = build(profile)?;
+    let text = fs::read(root().join(FIGURES)).with_context(|| format!("{FIGURES} can't be read"))?;
+    let committed: Figures = serde_json::from_slice(&text).with_context(|| format!("{FIGURES} can't be parsed"))?;
+    let before = committed.instructions.get(profile).cloned().unwrap_or_default();
     let tools = Tools::here()?;
-    let committed = root().join(FIGURES);
-    let before = match fs::read(&committed) {
-        Ok(text) => serde_json::from_slice(&text).with_context(|| format!("{FIGURES} can't be parsed"))?,
-        Err(_) if write => Figures { made_with: tools.clone(), instructions: BTreeMap::new() },
-        Err(error) => return Err(error).with_context(|| format!("{FIGURES} can't be read")),
-    };
-    let strictness = Strictness::between(&before.made_with, &tools);
+    let strictness = Strictness::between(&committed.made_with, &tools);
 
     println!("{:40} {:>12} {:>12} {:>9}", "instructions per round", "then", "now", "change");
-    let mut now = BTreeMap::new();
+    let now = count_all(&program, names)?;
     let mut verdicts = BTreeMap::new();
-    for name in workloads {
-        let figure = count(&program, name)?;
-        let then = before.instructions.get(name).copied();
-        let verdict = judge(then, figure, strictness);
-        println!("{}", row(name, then, figure, verdict));
-        now.insert(name.to_string(), figure);
-        verdicts.insert(name.to_string(), verdict);
+    for (name, figure) in &now {
+        let then = before.get(name).copied();
+        let verdict = judge(then, *figure, strictness);
+        println!("{}", row(name, then, *figure, verdict));
+        verdicts.insert(name.clone(), verdict);
     }
-    if write {
-        let figures = Figures { made_with: tools, instructions: now };
-        let text = serde_json::to_string_pretty(&figures)? + "\n";
-        return fs::write(&committed, text).with_context(|| format!("{FIGURES} can't be written"));
-    }
-    if before.made_with != tools {
+    if committed.made_with != tools {
         match strictness {
             Strictness::Idle => println!("\nThe committed figures are of another architecture: nothing is compared."),
             _ => println!(
                 "\nThe committed figures were counted with other tools: only slowdowns over {TOLERANCE_ELSEWHERE} % count."
             ),
         }
-        println!("  then {}\n  here {}", before.made_with, tools);
+        println!("  then {}\n  here {}", committed.made_with, tools);
     }
-    let gone = before.instructions.keys().filter(|name| names.is_empty() && !now.contains_key(*name));
-    conclude(&verdicts, &gone.cloned().collect::<Vec<_>>())
+    let gone = before.keys().filter(|name| names.is_empty() && !now.contains_key(*name));
+    conclude(profile, &verdicts, &gone.cloned().collect::<Vec<_>>())
 }
 
-/// Builds the program that runs workloads, with the profile of published figures, and returns its path.
-fn build() -> Result<PathBuf> {
+/// Counts all workloads in all profiles, and writes the committed file.
+fn write() -> Result<()> {
+    let counted = |profile: &str| Ok((profile.to_string(), count_all(&build(profile)?, &[])?));
+    let instructions = PROFILES.into_iter().map(counted).collect::<Result<_>>()?;
+    let text = serde_json::to_string_pretty(&Figures { made_with: Tools::here()?, instructions })? + "\n";
+    fs::write(root().join(FIGURES), text).with_context(|| format!("{FIGURES} can't be written"))
+}
+
+/// Builds the program that runs workloads, and returns its path.
+fn build(profile: &str) -> Result<PathBuf> {
     let mut build =
-        cargo(&["build", "--profile", "dist", "--locked", "--package", "braid-benches", "--bin", "counted"]);
-    build.env_remove("RUSTFLAGS");
+        cargo(&["build", "--profile", profile, "--locked", "--package", "braid-benches", "--bin", "counted"]);
+    // Incremental builds divide crates otherwise, and then inline otherwise.
+    build.env_remove("RUSTFLAGS").env("CARGO_INCREMENTAL", "0");
     run(build)?;
-    // This program is in target/debug/.
-    let own = std::env::current_exe().context("this program can't determine its own path")?;
-    let target = own.ancestors().nth(2).context("this program is not in a target folder")?;
-    Ok(target.join("dist/counted"))
+    Ok(target_folder().join(folder_of(profile)).join("counted"))
+}
+
+/// The folder in `target/` with the programs of a profile.
+fn folder_of(profile: &str) -> &str {
+    if profile == "dev" { "debug" } else { profile }
+}
+
+/// Counts the workloads whose names begin with one of these, or all; two at once, since no other process changes a count.
+fn count_all(program: &Path, names: &[&str]) -> Result<Counts> {
+    let listed = output(Command::new(program))?;
+    let wanted = |name: &&str| names.is_empty() || names.iter().any(|begin| name.starts_with(begin));
+    let workloads: Vec<&str> = listed.lines().filter(wanted).collect();
+    ensure!(!workloads.is_empty(), "there is no such workload; the workloads are:\n{listed}");
+    let count = |name: &&str| Ok((name.to_string(), count(program, name)?));
+    let (left, right) = workloads.split_at(workloads.len() / 2);
+    std::thread::scope(|scope| {
+        let left = scope.spawn(|| left.iter().map(count).collect::<Result<Vec<_>>>());
+        let right = right.iter().map(count).collect::<Result<Vec<_>>>()?;
+        let left = left.join().expect("counting does not panic")?;
+        Ok(left.into_iter().chain(right).collect())
+    })
 }
 
 /// Counts the instructions of a round. The folder, the name of the program and the environment are always the same, because they are at the
@@ -183,7 +208,7 @@ fn row(name: &str, then: Option<u64>, now: u64, verdict: Verdict) -> String {
 }
 
 /// An error that says what to do, unless all figures are unchanged.
-fn conclude(verdicts: &BTreeMap<String, Verdict>, gone: &[String]) -> Result<()> {
+fn conclude(profile: &str, verdicts: &BTreeMap<String, Verdict>, gone: &[String]) -> Result<()> {
     let of = |wanted| -> Vec<&str> {
         verdicts.iter().filter(|(_, verdict)| **verdict == wanted).map(|(name, _)| name.as_str()).collect()
     };
@@ -192,9 +217,10 @@ fn conclude(verdicts: &BTreeMap<String, Verdict>, gone: &[String]) -> Result<()>
     if let Some(first) = slower.first() {
         bail!(
             "slower: {}.\n\
-             callgrind_annotate target/dist/{} shows where the instructions go.\n\
+             callgrind_annotate target/{}/{} shows where the instructions go.\n\
              If they are the price of something, renew the figures with {renew}, and say in the commit what they buy.",
             slower.join(", "),
+            folder_of(profile),
             profile_of(first),
         );
     }
@@ -281,11 +307,11 @@ mod tests {
     fn every_difference_ends_in_an_error_that_says_what_to_do() {
         let end = |verdict, gone: &[String]| {
             let verdicts = BTreeMap::from([("wire/same".to_string(), Verdict::Same), ("wire/it".to_string(), verdict)]);
-            conclude(&verdicts, gone).map_err(|error| error.to_string())
+            conclude("dev", &verdicts, gone).map_err(|error| error.to_string())
         };
         assert_eq!(end(Verdict::Same, &[]), Ok(()));
         let slower = end(Verdict::Slower, &[]).unwrap_err();
-        assert!(slower.contains("slower: wire/it.") && slower.contains("callgrind.wire.it"), "{slower}");
+        assert!(slower.contains("slower: wire/it.") && slower.contains("debug/callgrind.wire.it"), "{slower}");
         for error in [end(Verdict::Faster, &[]), end(Verdict::New, &[]), end(Verdict::Same, &["wire/old".to_string()])]
         {
             assert!(error.unwrap_err().contains("cargo xtask instructions --write"));
