@@ -7,9 +7,12 @@ mod instructions;
 mod packages;
 mod picture;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Child, Command, ExitCode};
 
 const HELP: &str = "\
 Tasks around the repository.
@@ -22,9 +25,10 @@ Tasks around the repository.
   cargo xtask planted [NAME…]
                         plant known bugs one after the other (bugs/NAME.patch; all, if none is named), and check that the
                         simulator finds each
-  cargo xtask instructions [--write] [NAME…]
+  cargo xtask instructions [--dist | --write] [NAME…]
                         count the instructions of the workloads in benches/ (installs valgrind), and compare them with
-                        benches/instructions.json, or with --write update that file; NAME selects workloads by prefix
+                        benches/instructions.json; NAME selects workloads by prefix. The profile is that of the tests,
+                        or with --dist that of published figures. --write updates the file for both profiles
   cargo xtask picture   draw the picture of the README, docs/braid.svg
   cargo xtask ci        everything that .ci/run does";
 
@@ -59,13 +63,42 @@ fn chore() -> Result<()> {
     }
 }
 
+/// Tests with real processes wait most of the time, for leases, restarts and rebuilds, but what they wait for has deadlines. So four of
+/// them run at once, and the tests that compute take the processor time that these leave.
 fn test() -> Result<()> {
     packages::install(&packages::CLIENTS, "the tests need")?;
     // The tests with real processes start these programs.
     run(cargo(&["build", "--locked", "--package", "braid", "--package", "braid-sim"]))?;
-    run(cargo(&["test", "--workspace", "--exclude", "braid-processes", "--locked"]))?;
-    // These wait most of the time, for leases, restarts and rebuilds: so more of them run at once than there are processors.
-    run(cargo(&["test", "--package", "braid-processes", "--locked", "--", "--test-threads", "4"]))
+    run(cargo(&["test", "--no-run", "--workspace", "--locked"]))?;
+    let computing = Beside::start(&["test", "--workspace", "--exclude", "braid-processes", "--locked"])?;
+    let processes = run(cargo(&["test", "--package", "braid-processes", "--locked", "--", "--test-threads", "4"]));
+    computing.end().and(processes)
+}
+
+/// A command of cargo that uses only processor time that no other process wants. Its output is shown when it has ended.
+struct Beside {
+    running: Child,
+    output: PathBuf,
+}
+
+impl Beside {
+    fn start(arguments: &[&str]) -> Result<Beside> {
+        let output = target_folder().join("beside.log");
+        let file = File::create(&output).with_context(|| format!("{} can't be written", output.display()))?;
+        let mut idle = Command::new("chrt");
+        idle.args(["--idle", "0"]).arg(cargo_program()).args(arguments).current_dir(root());
+        idle.stdout(file.try_clone()?).stderr(file);
+        let running = idle.spawn().context("chrt (Debian package util-linux) could not be started")?;
+        Ok(Beside { running, output })
+    }
+
+    fn end(mut self) -> Result<()> {
+        println!("\nThe tests that compute are still running; their output follows when they have ended.");
+        let status = self.running.wait()?;
+        io::copy(&mut File::open(&self.output)?, &mut io::stdout())?;
+        ensure!(status.success(), "tests that compute have failed: see above, or {}", self.output.display());
+        Ok(())
+    }
 }
 
 /// Tests that take too long for every change.
@@ -101,9 +134,13 @@ fn planted(names: &[String]) -> Result<()> {
 }
 
 fn cargo(arguments: &[&str]) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut command = Command::new(cargo_program());
     command.args(arguments).current_dir(root());
     command
+}
+
+fn cargo_program() -> OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
 fn run(mut command: Command) -> Result<()> {
