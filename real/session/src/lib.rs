@@ -6,12 +6,12 @@
 //! | `session` | starts a host, renews its lease, ends it |
 //! | `observed` | wraps the host's state machine: lets other tasks read its state, and starts no operation on volumes that are on hold |
 //! | `registry` | the volumes that a host knows, and which of them are on hold |
-//! | `corruption_reporter` | records checksum errors and lost ranges in the event log |
+//! | `corruption_events` | records checksum errors and lost ranges in the event log |
 //! | `volumes` | converts entries of the description to what a host needs |
 //! | `metrics` | counters by name |
 //! | `error` | why a host can't be started, or can't continue |
 
-mod corruption_reporter;
+mod corruption_events;
 mod error;
 mod metrics;
 mod observed;

@@ -1,6 +1,6 @@
 //! A running host: its generation and lease, its state machine, and its connections to the monitor, devices and lock servers.
 
-use crate::corruption_reporter::CorruptionReporter;
+use crate::corruption_events::CorruptionReporter;
 use crate::error::{Loss, SessionError};
 use crate::metrics::Metrics;
 use crate::observed::{HostView, ObservedHost};
