@@ -1,7 +1,7 @@
 //! A range table holds ranges that may overlap, and finds the entries that touch a given range.
 //!
-//! It holds what is in flight (pre-writes, intents, locks): short ranges, a few thousand at most. Therefore a map by first block
-//! suffices: a lookup begins as many blocks before the given range as the longest range in the table has.
+//! It holds pre-writes, intents and locks in flight: short ranges, a few thousand at most. Therefore a map by first block suffices: a lookup
+//! begins before the given range, by as many blocks as the longest range in the table has.
 
 use crate::BlockRange;
 use std::collections::BTreeMap;

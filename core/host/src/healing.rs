@@ -1,4 +1,4 @@
-//! The host's side of its background jobs: it runs them, and does what they ask for ([`braid_healing`]).
+//! The host's side of its background jobs: it runs them, and executes their steps ([`braid_healing`]).
 
 use crate::host::Host;
 use braid_base::{DeviceId, Now, VolumeId};

@@ -26,7 +26,7 @@
 //! | `batch_format` | the format of a batch on the disk |
 //! | `reading` | the records that recovery finds |
 //! | `codec` | the traits that an owner's records implement |
-//! | `answers`, `unlogged` | answers stored for clients; acknowledged ones whose removal is not logged yet |
+//! | `answers`, `unlogged` | answers stored for clients; acknowledged answers whose removal is not logged yet |
 
 mod answers;
 mod batch_format;

@@ -1,4 +1,4 @@
-//! A journal whose records are numbers, as an example of an owner: what was durable is recovered, whatever happens to the rest.
+//! A journal whose records are numbers, as an example of an owner: durable records are recovered, whatever happens to the others.
 
 use braid_base::{BLOCK_BYTES, Time};
 use braid_journal::{Carried, Damaged, DecodeError, Entry, Found, Journal, Payload, Record, SECTOR, first_batch, read};

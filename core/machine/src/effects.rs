@@ -1,4 +1,4 @@
-//! Effects are what a machine asks its environment to do. A step collects them in a buffer that is reused.
+//! Effects are the requests of a machine to its environment. A step collects them in a buffer that is reused.
 
 use crate::{DiskCommand, DiskTag, HostOutcome, OpId};
 use braid_base::NodeId;

@@ -1,4 +1,4 @@
-//! Counts of what a monitor has done since it started.
+//! The counters of a monitor since its start.
 
 braid_base::counters! {
     /// Counts of events since the start.

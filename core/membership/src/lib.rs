@@ -11,7 +11,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`monitor`] | the machine: accepts or ignores each message, and routes it |
-//! | [`device_leases`] | what is known of each device, and its lease |
+//! | [`device_leases`] | the monitor's data on each device: its reports, and its lease |
 //! | `hosts` | which hosts and lock servers are alive, and which devices the hosts cannot reach |
 //! | `watch` | how long to wait for messages after a start or a pause, and when to check leases next |
 //! | `stripes` | which devices depend on each other |
@@ -25,7 +25,7 @@
 //! | `administrations` | operators' requests that are not answered yet |
 //! | `fencing` | requests to fence hosts that are not answered yet, and when each is done |
 //! | `monitor_record` | the monitor's record: content and format |
-//! | [`recovery`] | rebuilds a lost record from what the devices know |
+//! | [`recovery`] | rebuilds a lost record from the devices' journals |
 //! | `counters` | counts of what a monitor has done |
 //! | [`client`] | the monitor's client: a node's membership, its lease, its requests |
 //!

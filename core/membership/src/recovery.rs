@@ -1,4 +1,4 @@
-//! Rebuilds the monitor's record from what the devices know, when the record is lost or is an old copy (`docs/membership.md`).
+//! Rebuilds the monitor's record from the devices' journals, when the record is lost or is an old copy (`docs/membership.md`).
 //!
 //! Each device durably keeps the membership that it adopted last, and serves in no other epoch. So the highest epoch among all devices is
 //! the last one in which anything was written, and its membership says which devices are complete. Later epochs, which the monitor decided

@@ -49,8 +49,8 @@
 //! - *No half-inserted name*: an entry becomes visible in the one request that makes it.
 //! - *Only the holder of its lock changes a chain*: the request that changes it compares the lock.
 //! - *Where there is a mark, there is a lock*: one request sets both. So nothing stays blocked when a client crashes.
-//! - *A removal removes what was meant*: it compares the whole entry, including the object. If the name was removed and inserted again for another
-//!   object, the caller is told ([`Changed::Other`]).
+//! - *A removal removes the intended entry*: it compares the whole entry, including the object. If the name was removed and inserted again for
+//!   another object, the caller is told ([`Changed::Other`]).
 //! - *Operations take effect at one moment* between their begin and end, once; without an [idempotency record](crate::idempotency_record) their
 //!   outcome may remain unknown.
 //!

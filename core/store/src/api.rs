@@ -1,4 +1,4 @@
-//! The types of the interface between a device and its store: what the device passes in, and the events that the store returns.
+//! The types of the interface between a device and its store: arguments of the device's calls, and the events that the store returns.
 
 use braid_base::{ArrayId, BlockRange, Clock, DeviceId, DiskId, Epoch, Membership, ObjectId, Stamp, TransactionId};
 use braid_wire::{Failure, Linkage, ObjectAnswer, Piece};

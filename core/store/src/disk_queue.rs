@@ -1,4 +1,4 @@
-//! The disk queue: commands in flight to the disk, what each is for, and which places of the data area each one reads or writes.
+//! The disk queue: commands in flight to the disk, the purpose of each, and the places of the data area that it reads or writes.
 
 use crate::block::{CHUNK_BLOCKS, STRIDE, places_of};
 use crate::superblock::Geometry;

@@ -34,7 +34,7 @@
 //! | --- | --- |
 //! | `storage`, `api`, `store` | the interface that the device calls, its types, and the implementation |
 //! | `logged_calls`, `queries` | calls that are logged at once; calls that are answered at once |
-//! | `free_space` | the free room in slots and journal, and what is kept back of it |
+//! | `free_space` | the free room in slots and journal, and the part of it that is kept back |
 //! | `journal_format` | the format of the journal's records; batches and group commit are in the crate `braid-journal` |
 //! | `journal_view` | a read-only view of a journal, for tools |
 //! | `state`, with `transactions`, `chunk_reservations`, `missed`, `absent` | the state that follows from the records, live and in replay |

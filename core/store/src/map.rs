@@ -1,8 +1,8 @@
 //! The chunk map: the slot of each chunk of each object, and which of the chunk's blocks have content. An entry is eight bytes for 64 KiB.
 //! The whole map is in memory; on the disk it is stored in pages, two copies of each.
 //!
-//! A checkpoint writes the pages as they were when it began ([`ChunkMap::freeze`]), because only what was decided by then is certain to be in
-//! the journal. A page that changes meanwhile is copied first.
+//! A checkpoint writes the pages as they were when it began ([`ChunkMap::freeze`]), because only earlier decisions are certain to be in the
+//! journal. A page that changes meanwhile is copied first.
 //!
 //! The copies are written one after the other, with a sync between. So whichever copy is damaged (torn or corrupt), the other one is at least
 //! as new as the last checkpoint. If the copies were written in turn, corruption in the newer one would bring back the older one undetected.

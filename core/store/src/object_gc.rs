@@ -1,4 +1,4 @@
-//! Garbage collection of removed objects: what they left in the object index is removed in small portions. A portion is collected when
+//! Garbage collection of removed objects: their entries in the object index are removed in small portions. A portion is collected when
 //! the store is idle, when a request waits for the room, and every few batches.
 
 use crate::journal_format::Record;

@@ -17,7 +17,7 @@
 //! | `ending` | the end of an attempt, and the messages about it |
 //! | `epoch` | the effects of a new membership on transactions |
 //! | `resolve`, `resolutions` | resolving transactions: of dead hosts, and the host's own of an earlier epoch |
-//! | `links` | the links to devices: what rides on the next request, what a device may forget, and which requests for objects it has not answered |
+//! | `links` | the links to devices: messages that ride on requests, the settled mark, and requests for objects that are not answered |
 //! | `ctx` | the context that the coordinator borrows from its owner, and its events: [`Ctx`], [`Event`] |
 //! | `counters` | the counters of a coordinator |
 //!

@@ -6,7 +6,7 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | `link` | one device: what rides on the next request, what the device may forget, and when it was last heard |
+//! | `link` | one device: messages that ride on the next request, the settled mark, and when the device was last heard |
 //! | `request_window` | requests for objects that one device has not answered, and abandoned ones |
 //!
 //! No other module sees a single link: other parts call methods of `Links`, and name the device.

@@ -24,7 +24,7 @@
 //! | [`device_file`] | the file or disk of a device: creating, opening and checking it |
 //! | [`silent_host_fencing`] | fencing hosts that have been silent for too long |
 //! | [`copies`] | copies of the array's folder in its devices' files |
-//! | [`recovery`] | what the devices know of the monitor's state and the folder |
+//! | [`recovery`] | recovers the monitor's state and the folder from the devices |
 //! | [`snapshot`] | reads the state of an array once |
 //! | [`device_condition`], [`health`] | the state of devices, volumes and the monitor |
 //! | [`failure`] | failures: a code, a message, a hint, an exit status |

@@ -2,7 +2,7 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | `commands` | one file for each command: its arguments, its help, what it prints |
+//! | `commands` | one file for each command: its arguments, its help, its output |
 //! | `metrics` | text about the cost of one operation |
 //! | `report` | output of failures, and announcements of servers |
 //! | `values` | syntax of objects, attributes and values on the command line |

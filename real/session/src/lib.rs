@@ -7,7 +7,7 @@
 //! | `observed` | wraps the host's state machine: lets other tasks read its state, and starts no operation on volumes that are on hold |
 //! | `registry` | the volumes that a host knows, and which of them are on hold |
 //! | `corruption_events` | records checksum errors and lost ranges in the event log |
-//! | `volumes` | converts entries of the description to what a host needs |
+//! | `volumes` | converts entries of the description to the descriptions that a host needs |
 //! | `metrics` | counters by name |
 //! | `error` | why a host can't be started, or can't continue |
 

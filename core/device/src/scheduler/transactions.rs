@@ -1,4 +1,4 @@
-//! The transactions of a device: their states, and the blocks that the undecided ones claim.
+//! The transactions of a device: their states, and the blocks that undecided transactions claim.
 
 use braid_base::{BlockRange, DeviceId, Epoch, Generation, ObjectId, RangeTable, Stamp, TransactionId};
 use braid_ordering::{Admission, Policy};

@@ -1,4 +1,4 @@
-//! Requests to attribute volumes. The simulated devices keep what is written.
+//! Requests to attribute volumes. The simulated devices keep written content.
 
 use crate::stage::{HOST, Stage, VOLUME, subject};
 use braid_base::{BLOCK_BYTES, BlockRange, Clock, DeviceId, Generation, LockServerId, MemberState, ObjectId, Stamp};

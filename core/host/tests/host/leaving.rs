@@ -1,4 +1,4 @@
-//! Graceful disconnect: what a host tells before it ends, and how long it waits.
+//! Graceful disconnect: the last messages of a host, and the time that it waits for answers.
 
 use crate::stage::{HOST, Stage, VOLUME};
 use braid_base::{DeviceId, LockServerId, MemberState, limits};

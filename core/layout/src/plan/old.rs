@@ -1,4 +1,4 @@
-//! The old content of blocks: what the devices answered to the reads of a plan.
+//! The old content of blocks: the devices' answers to the reads of a plan.
 
 use crate::UnitAddress;
 use braid_base::{BLOCK_BYTES, BlockRange};

@@ -1,4 +1,4 @@
-//! Silent hosts are fenced before another host is granted what they held.
+//! Silent hosts are fenced before their locks are granted to other hosts.
 
 use crate::bench::*;
 use braid_base::{DeviceId, Membership, NodeId};

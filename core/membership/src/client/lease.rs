@@ -1,4 +1,4 @@
-//! A device's lease: until when the device may serve, and what it reports to get the next lease.
+//! A device's lease: the time until which the device may serve, and its reports, by which it gets the next lease.
 
 use super::{REPORT_AGAIN_AFTER, STARTING};
 use braid_base::limits::{HEARTBEATS_PER_LEASE, Settings};

@@ -1,4 +1,4 @@
-//! A lost record is rebuilt from what the devices' disks say.
+//! A lost record is rebuilt from the devices' disks.
 
 use crate::bench::*;
 use braid_base::{ArrayId, DeviceId, DiskId, Epoch, Generation, MemberState, Membership, Rng};

@@ -1,4 +1,4 @@
-//! A starting monitor: what it reads from its disk, and that it assumes leases.
+//! A starting monitor reads its disk, and assumes that devices have leases.
 
 use crate::bench::*;
 use braid_base::{ArrayId, DeviceId, Epoch, Generation, MemberState, VolumeId};

@@ -1,4 +1,4 @@
-//! Records of requests for objects: what they changed, what was answered, and the roots of the object index.
+//! Records of requests for objects: their changes and answers, and the roots of the object index.
 
 use crate::block::SLOT_BYTES;
 use braid_base::TransactionId;

@@ -1,4 +1,4 @@
-//! Tests of memberships, case by case: what other devices have missed, and what is dropped when this device has been out itself.
+//! Tests of memberships, case by case: writes that other devices have missed, and records that are dropped when this device has been out.
 
 use crate::disk::TestDisk;
 use crate::protocol::{Bench, JOURNAL, OBJECT, config, data, intent, pattern, transaction};

@@ -1,4 +1,5 @@
-//! The link to one device: what rides on the next request, what the device may forget, and when it was last heard.
+//! The link to one device: the messages that ride on the next request, the settled mark below which the device may forget,
+//! and the time when the device was last heard.
 
 use super::request_window::RequestWindow;
 use braid_base::limits;
