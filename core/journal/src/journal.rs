@@ -5,8 +5,8 @@
 //! other small records); then *entries* with their payload, as many as fit.
 
 use crate::batch_format::{BatchHeader, HEADER};
+use crate::circular_log::CircularLog;
 use crate::codec::{Entry, Record};
-use crate::ring::Ring;
 use braid_base::{AlignedBuffer, BLOCK_BYTES, Time};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -45,7 +45,7 @@ pub struct Flight<E, D> {
 /// A journal of entries `E`. A value of `D` describes what its owner does when a batch is durable.
 #[derive(Debug)]
 pub struct Journal<E, D> {
-    ring: Ring,
+    log: CircularLog,
     seal: u32,
     sequences: Sequences,
     flight: Option<Flight<E, D>>,
@@ -105,7 +105,7 @@ impl<E: Entry, D: Default> Journal<E, D> {
     /// batch and of the next one.
     pub fn new(capacity: u64, align: u64, seal: u32, (tail, head): (u64, u64), (last, next): (u64, u64)) -> Self {
         Journal {
-            ring: Ring::new(capacity, align, tail, head),
+            log: CircularLog::new(capacity, align, tail, head),
             seal,
             sequences: Sequences { last, next },
             flight: None,
@@ -122,17 +122,17 @@ impl<E: Entry, D: Default> Journal<E, D> {
 
     /// Adopts a complete snapshot that recovery found.
     pub fn adopt_snapshot(&mut self, tail: u64, offset: u64, sequence: u64) {
-        self.ring.adopt_snapshot(tail, offset, sequence);
+        self.log.adopt_snapshot(tail, offset, sequence);
     }
 
-    /// Bytes of the ring.
+    /// Bytes of the log.
     pub fn capacity(&self) -> u64 {
-        self.ring.capacity()
+        self.log.capacity()
     }
 
     /// Bytes in use.
     pub fn used(&self) -> u64 {
-        self.ring.used()
+        self.log.used()
     }
 
     /// The most bytes that one entry may take, and approximately the most of a batch.
@@ -145,9 +145,9 @@ impl<E: Entry, D: Default> Journal<E, D> {
     pub fn has_room(&self, length: u64, is_carried: bool, undecided: usize, snapshot: u64) -> bool {
         let carried = if is_carried { length } else { 0 };
         let snapshot = snapshot + self.promised.carried + carried;
-        let snapshot = snapshot + (2 + snapshot / self.batch_max()) * 2 * self.ring.align();
+        let snapshot = snapshot + (2 + snapshot / self.batch_max()) * 2 * self.log.align();
         // Each decision in a batch of its own, followed by a mark; and a few others.
-        let decisions = 2 * (undecided + self.promised.entries + 16) as u64 * self.ring.align();
+        let decisions = 2 * (undecided + self.promised.entries + 16) as u64 * self.log.align();
         let wasted_at_the_end = self.batch_max() + self.capacity() / 32;
         let pending_notes = (self.notes.len() + self.hints.len()) as u64;
         let needed =
@@ -168,7 +168,7 @@ impl<E: Entry, D: Default> Journal<E, D> {
 
     /// The bytes that a record takes in a batch of its own.
     pub fn padded(&self, length: u64) -> u64 {
-        length + HEADER as u64 + self.ring.align()
+        length + HEADER as u64 + self.log.align()
     }
 
     /// Reserves space for an entry that will be queued.
@@ -215,14 +215,14 @@ impl<E: Entry, D: Default> Journal<E, D> {
 
     /// Requests a snapshot, because a record waits for space that it may free.
     pub fn want_room(&mut self) {
-        if self.ring.has_grown() {
-            self.ring.want_room();
+        if self.log.has_grown() {
+            self.log.want_room();
         }
     }
 
     /// True if a snapshot is due, and may be begun.
     pub fn wants_snapshot(&self) -> bool {
-        self.ring.wants_snapshot()
+        self.log.wants_snapshot()
     }
 
     /// Begins a snapshot. Notes that wait for a batch are included in the snapshot already, but are written after it, too, in its last
@@ -232,18 +232,18 @@ impl<E: Entry, D: Default> Journal<E, D> {
         assert!(self.snapshot.is_empty() && self.flight.is_none() && !carried.is_empty());
         self.hints.clear();
         self.snapshot = carried;
-        self.ring.await_snapshot();
+        self.log.await_snapshot();
         self.timer.urgent = true;
     }
 
     /// The offset of the last snapshot, and the sequence of its first batch.
     pub fn snapshot_start(&self) -> (u64, u64) {
-        self.ring.snapshot_start()
+        self.log.snapshot_start()
     }
 
     /// Frees the space before the last snapshot: recovery begins there from now on.
     pub fn advance_tail(&mut self) {
-        self.ring.advance_tail();
+        self.log.advance_tail();
     }
 
     /// When a batch must be written if nothing else happens.
@@ -263,7 +263,7 @@ impl<E: Entry, D: Default> Journal<E, D> {
         self.flight.is_none() && self.timer.mark_at.is_some_and(|at| at <= now)
     }
 
-    /// The next batch; `None` if the ring has no space for it until a checkpoint ends.
+    /// The next batch; `None` if the log has no space for it until a checkpoint ends.
     pub fn assemble(&mut self) -> Option<Assembled> {
         let mut records = std::mem::take(&mut self.scratch);
         records.clear();
@@ -283,25 +283,25 @@ impl<E: Entry, D: Default> Journal<E, D> {
                 taken += 1;
             }
         }
-        let begins_snapshot = carried > 0 && !self.ring.has_snapshot();
+        let begins_snapshot = carried > 0 && !self.log.has_snapshot();
         let mut header = BatchHeader {
             sequence: self.sequences.next,
             previous: self.sequences.last,
-            offset: self.ring.head(),
+            offset: self.log.head(),
             records: records.len() as u32,
             payload: (payload / BLOCK_BYTES) as u32,
             begins_snapshot,
             ends_snapshot,
         };
-        let Some(place) = self.ring.find(header.len() as u64) else {
+        let Some(place) = self.log.find(header.len() as u64) else {
             self.scratch = records;
             return self.assemble_without_hints();
         };
         header.offset = place.offset;
         if begins_snapshot {
-            self.ring.start_snapshot(place, header.sequence);
+            self.log.start_snapshot(place, header.sequence);
         }
-        self.ring.take(place, carried == 0 || taken > 0);
+        self.log.take(place, carried == 0 || taken > 0);
         self.sequences.next += 1;
         // Hints may be lost: a batch with hints alone needs no proof that it was durable.
         let is_mark = carried == 0 && taken == 0 && self.notes.is_empty();
@@ -345,7 +345,7 @@ impl<E: Entry, D: Default> Journal<E, D> {
     /// the end of the checkpoint frees space and triggers the next attempt: no timer is needed.
     fn assemble_without_hints(&mut self) -> Option<Assembled> {
         if self.hints.is_empty() {
-            self.ring.want_room();
+            self.log.want_room();
             self.timer.urgent |= self.timer.flush_at.take().is_some();
             self.timer.mark_at = None;
             return None;
@@ -405,7 +405,7 @@ impl<E: Entry, D: Default> Journal<E, D> {
 
     /// Asserts what must hold between steps.
     pub fn invariants(&self) {
-        self.ring.invariants();
+        self.log.invariants();
         assert!(self.sequences.last < self.sequences.next);
     }
 }

@@ -41,12 +41,12 @@ impl From<RecordError> for ListError {
 struct Hosts(BTreeSet<Generation>);
 
 const GENERATION_BYTES: usize = 4;
-const _: () = assert!(limits::HOSTS_MAX * GENERATION_BYTES <= Hosts::SLOT_BYTES - Hosts::EXTRA_BYTES);
+const _: () = assert!(limits::HOSTS_MAX * GENERATION_BYTES <= Hosts::COPY_BYTES - Hosts::EXTRA_BYTES);
 
 impl TwoCopyRecord for Hosts {
     const MAGIC: [u8; 8] = *b"BraidLck";
     const FORMAT: u32 = 1;
-    const SLOT_BYTES: usize = 8 << 10;
+    const COPY_BYTES: usize = 8 << 10;
 
     fn put(&self, to: &mut Vec<u8>) {
         self.0.iter().for_each(|host| to.put_u32_le(host.0));

@@ -110,7 +110,7 @@ const _: () = assert!(
         + 2 * limits::FENCED_MAX * GENERATION_BYTES
         + CHANGES_MAX * CHANGE_BYTES
         + limits::SPARES_MAX * SPARE_BYTES
-        <= Recorded::SLOT_BYTES - Recorded::EXTRA_BYTES
+        <= Recorded::COPY_BYTES - Recorded::EXTRA_BYTES
 );
 
 const IN: u32 = 1;
@@ -129,7 +129,7 @@ impl TwoCopyRecord for Recorded {
     const MAGIC: [u8; 8] = *b"BraidMon";
     /// Format 1 did not name disks.
     const FORMAT: u32 = 2;
-    const SLOT_BYTES: usize = 64 << 10;
+    const COPY_BYTES: usize = 64 << 10;
 
     fn put(&self, to: &mut Vec<u8>) {
         let Recorded { array, membership: Membership { epoch, members, fence }, slots: _, spares, throttle } = self;
@@ -301,7 +301,7 @@ mod tests {
         recorded.spares = (0..limits::SPARES_MAX as u64).map(|spare| (DiskId(spare), spare * 16)).collect();
         recorded.throttle = RecoveryThrottle { bytes_per_second: 77, share: 30, paused: true };
         let bytes = bytes_of(&recorded);
-        assert!(bytes.len() + Recorded::EXTRA_BYTES <= Recorded::SLOT_BYTES);
+        assert!(bytes.len() + Recorded::EXTRA_BYTES <= Recorded::COPY_BYTES);
         let mut from = &bytes[..];
         assert_eq!((Recorded::take(&mut from), from.len()), (Some(recorded), 0));
     }

@@ -8,7 +8,7 @@
 //!     page of names                      page of the linked list           page of locks        next free slot
 //!   ┌──────────────────────┐           ┌──────────────────────┐          ┌──────────────┐      ┌──────────┐
 //!   │ 56 0 · "dirent-56" o9│        12 │ ·  0 "dirent-20"  o7 │          │              │      │    14    │
-//!   │455 ×12 "dirent-78" o3│──────▶    └──────────────────────┘          │455  a ticket │      └──────────┘
+//!   │455 ×12 "dirent-78" o3│──────▶    └──────────────────────┘          │455  a nonce  │      └──────────┘
 //!   └──────────────────────┘                                             └──────────────┘
 //!
 //!   an entry: mark bit (1) version (31) next (32) │ object (8 bytes) │ name: 16 bytes and the name
@@ -18,10 +18,10 @@
 //!            look up: get names[hash]; while it is another name: get list[next]            one request, and one for each step
 //!
 //!   slow     the slot is taken by another name, or something is chained behind it:
-//!     lock      compare locks[hash]: free → ticket, if swapped: compare names[hash]: entry → entry with mark,
+//!     lock      compare locks[hash]: free → nonce, if swapped: compare names[hash]: entry → entry with mark,
 //!               if swapped: fetch-and-add next free slot                                   one request
 //!     walk      get list[next] …                                                           one for each step
-//!     apply     compare locks[hash] with ticket, names[hash] with what was seen, list[slot] with ∅;
+//!     apply     compare locks[hash] with nonce, names[hash] with what was seen, list[slot] with ∅;
 //!               if all hold: names[hash] := …, list[slot] := …, locks[hash] := free (∅
 //!               without a chain), no mark                                                  one request: all of it or nothing
 //! ```
@@ -30,7 +30,7 @@
 //! removed from a directory whose device is full.
 //!
 //! The mark keeps operations off the fast path while a client changes the chain: an entry with a mark does not equal the value they compare
-//! with, so they wait for the lock. A lock that does not change for a *lease* is broken: another client swaps the crashed client's ticket
+//! with, so they wait for the lock. A lock that does not change for a *lease* is broken: another client swaps the crashed client's nonce
 //! for its own. The mark stays, and the chain is intact, since the crashed client has changed either nothing or everything.
 //!
 //! # Differences from the paper

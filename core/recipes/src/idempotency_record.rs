@@ -2,18 +2,18 @@
 //!
 //! A request without an answer may have been executed or not. Reading the present state does not always tell, since other clients may have
 //! changed it: a name that is not in the directory was never inserted, or was inserted and removed since. So a client may have an attribute
-//! of its own in the structure's object, its *idempotency record*. Each operation writes its ticket there in the same request in which it
+//! of its own in the structure's object, its *idempotency record*. Each operation writes its nonce there in the same request in which it
 //! takes effect:
 //!
 //! ```text
 //!   client                                               device
 //!     │  compare and swap … → …                            │
-//!     │  if swapped: idempotency record := ticket          │   both, or neither
+//!     │  if swapped: idempotency record := nonce           │   both, or neither
 //!     │ ─────────────────────────────────────────────────▶ │
 //!     │            (no answer)                             │
 //!     │  get idempotency record                            │
 //!     │ ─────────────────────────────────────────────────▶ │
-//!     │ ◀───────────────── ticket: it is done; anything else: it is not, and never will be
+//!     │ ◀───────────────── nonce: it is done; anything else: it is not, and never will be
 //! ```
 //!
 //! With an idempotency record, the outcome of every operation of this crate becomes known as soon as the device answers. Without one, an
@@ -40,29 +40,29 @@ impl IdempotencyRecord {
     }
 }
 
-/// One operation's ticket, and where it is written when the operation takes effect.
+/// One operation's nonce, and where it is written when the operation takes effect.
 #[derive(Clone, Debug)]
-pub(crate) struct Ticket {
+pub(crate) struct Nonce {
     idempotency_record: Option<IdempotencyRecord>,
-    ticket: Bytes,
+    nonce: Bytes,
 }
 
-impl Ticket {
-    /// A random ticket, unique for practical purposes.
-    pub(crate) fn draw(idempotency_record: Option<IdempotencyRecord>, rng: &mut Rng) -> Ticket {
-        Ticket { idempotency_record, ticket: Bytes::copy_from_slice(&rng.next_u64().to_be_bytes()) }
+impl Nonce {
+    /// A random nonce, unique for practical purposes.
+    pub(crate) fn draw(idempotency_record: Option<IdempotencyRecord>, rng: &mut Rng) -> Nonce {
+        Nonce { idempotency_record, nonce: Bytes::copy_from_slice(&rng.next_u64().to_be_bytes()) }
     }
 
-    /// The ticket as a value.
+    /// The nonce as a value.
     pub(crate) fn value(&self) -> &Bytes {
-        &self.ticket
+        &self.nonce
     }
 
     /// What the request that takes effect must also set.
     pub(crate) fn sets(&self) -> Vec<SetAttribute> {
         self.idempotency_record
             .iter()
-            .map(|idempotency_record| set(idempotency_record.attribute(), &self.ticket))
+            .map(|idempotency_record| set(idempotency_record.attribute(), &self.nonce))
             .collect()
     }
 
@@ -71,8 +71,8 @@ impl Ticket {
         self.idempotency_record.iter().map(|idempotency_record| idempotency_record.attribute()).collect()
     }
 
-    /// Whether the operation has taken effect, given the values of [`Ticket::gets`]; `None` without an idempotency record.
+    /// Whether the operation has taken effect, given the values of [`Nonce::gets`]; `None` without an idempotency record.
     pub(crate) fn tells(&self, values: &[Bytes]) -> Option<bool> {
-        self.idempotency_record.map(|_| values.first() == Some(&self.ticket))
+        self.idempotency_record.map(|_| values.first() == Some(&self.nonce))
     }
 }

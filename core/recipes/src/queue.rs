@@ -9,7 +9,7 @@
 //!    ∅ ───────────────▶ fresh ───────────────────────▶ claimed ─────────────────────────▶ ∅
 //!     compare ∅ → fresh   ▲    compare (free, t) →     │  ▲  │ ▲  compare claimed → ∅
 //!     if swapped: item,   │      (claimed, t + 1,      │  │  │ │  if swapped: item := ∅, and the results
-//!       bell + 1          │      consumer, ticket, 0)  │  └──┘ │
+//!       bell + 1          │      consumer, nonce, 0)  │  └──┘ │
 //!                         │                            │ renew │ take over: the state has not changed for a lease
 //!                         └── give back: (free, t) ◀───┘ b→b+1 │ compare (claimed, t, …) → (claimed, t + 1, another …)
 //!                                                              └───
@@ -70,7 +70,7 @@ pub const BELL: AttributeName = AttributeName::new(0x0003_0003, 0);
 /// The most bytes of an item.
 pub const ITEM_BYTES_MAX: usize = braid_base::limits::ATTRIBUTE_BYTES_MAX - TICKET_BYTES;
 
-/// An item's value begins with its producer's ticket, which distinguishes it from another item of the same number.
+/// An item's value begins with its producer's nonce, which distinguishes it from another item of the same number.
 const TICKET_BYTES: usize = 8;
 
 /// A queue, as one client uses it.
@@ -128,7 +128,7 @@ pub struct Claimed {
     pub token: u64,
     /// The work to be done.
     pub work: Bytes,
-    /// The producer's ticket.
+    /// The producer's nonce.
     of: Bytes,
     claim: state::Claim,
 }
@@ -141,7 +141,7 @@ fn work_of(item: Item) -> AttributeName {
     AttributeName::new(ITEMS_PAGE, item.0)
 }
 
-/// Splits an item's value into its ticket and its work.
+/// Splits an item's value into its nonce and its work.
 fn parted(value: &Bytes) -> Option<(Bytes, Bytes)> {
     (value.len() >= TICKET_BYTES).then(|| (value.slice(..TICKET_BYTES), value.slice(TICKET_BYTES..)))
 }

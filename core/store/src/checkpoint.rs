@@ -15,12 +15,12 @@
 //! well, because the later writes may not be durable yet.
 
 use crate::block::{CHUNK_BLOCKS, STRIDE, places_of, seal};
+use crate::ctx::{Ctx, Journal};
 use crate::disk_queue::Io;
 use crate::index_merge::{Merging, on_round_durable};
 use crate::journal_format::{IntentRecord, Queued, Record};
 use crate::state::{DirtyBlock, State};
 use crate::superblock::{PAGE, Superblock};
-use crate::view::{Journal, View};
 use braid_base::{AlignedBuffer, BLOCK_BYTES, BlockRange, ObjectId};
 use braid_journal::{Carried, Record as _};
 use braid_machine::DiskCommand;
@@ -102,15 +102,15 @@ impl Compaction {
 
     /// Begins a checkpoint if one is due. It begins only while no batch is in flight, so that the state in memory is what the journal
     /// says. Returns true if it begins.
-    pub fn begin_if_due(&mut self, view: &mut View) -> bool {
-        let merging_wanted = view.slots.is_merging_wanted && view.state.object_index.pending() > 0;
-        let due = view.journal.wants_snapshot() || merging_wanted;
-        if !due || self.phase != Phase::Idle || view.journal.flight().is_some() {
+    pub fn begin_if_due(&mut self, ctx: &mut Ctx) -> bool {
+        let merging_wanted = ctx.slots.is_merging_wanted && ctx.state.object_index.pending() > 0;
+        let due = ctx.journal.wants_snapshot() || merging_wanted;
+        if !due || self.phase != Phase::Idle || ctx.journal.flight().is_some() {
             return false;
         }
-        view.slots.is_merging_wanted = false;
-        self.freeze(Phase::Snapshot, view.state);
-        view.journal.begin_snapshot(snapshot(view.state));
+        ctx.slots.is_merging_wanted = false;
+        self.freeze(Phase::Snapshot, ctx.state);
+        ctx.journal.begin_snapshot(snapshot(ctx.state));
         true
     }
 
@@ -127,14 +127,14 @@ impl Compaction {
     }
 
     /// The snapshot is durable: blocks may be written to their slots.
-    pub fn on_snapshot_durable(&mut self, view: &mut View) {
+    pub fn on_snapshot_durable(&mut self, ctx: &mut Ctx) {
         assert_eq!(self.phase, Phase::Snapshot);
         self.phase = Phase::Homing;
-        self.send_home(view);
+        self.send_home(ctx);
     }
 
     /// Writes blocks to their slots, except where a read of the old content is in flight.
-    pub fn send_home(&mut self, view: &mut View) {
+    pub fn send_home(&mut self, ctx: &mut Ctx) {
         if self.phase != Phase::Homing || self.in_flight > IN_FLIGHT_MAX / 2 {
             return;
         }
@@ -143,13 +143,13 @@ impl Compaction {
             && let Some(places) = self.next_run(from)
         {
             from = places.end();
-            if !view.disk.is_busy(places) {
-                self.send_run_home(places, view);
+            if !ctx.disk.is_busy(places) {
+                self.send_run_home(places, ctx);
             }
         }
         if self.home.is_empty() && self.in_flight == 0 {
             self.phase = Phase::SyncingHome;
-            view.disk.submit(Io::CheckpointStep, DiskCommand::Sync, view.out);
+            ctx.disk.submit(Io::CheckpointStep, DiskCommand::Sync, ctx.out);
         }
     }
 
@@ -160,7 +160,7 @@ impl Compaction {
         Some(BlockRange::new(first, 1 + more as u64))
     }
 
-    fn send_run_home(&mut self, places: BlockRange, view: &mut View) {
+    fn send_run_home(&mut self, places: BlockRange, ctx: &mut Ctx) {
         let mut buffer = AlignedBuffer::with_capacity(places.count as usize * STRIDE);
         let mut blocks = Vec::with_capacity(places.count as usize);
         for place in places.blocks() {
@@ -177,74 +177,74 @@ impl Compaction {
         self.homing.insert(places.start, blocks);
         self.in_flight += 1;
         self.counters.blocks_homed += places.count;
-        view.disk.write_places(Io::Home { places }, places.start, buffer.freeze(), false, view.out);
+        ctx.disk.write_places(Io::Home { places }, places.start, buffer.freeze(), false, ctx.out);
     }
 
     /// A command of a checkpoint has ended.
-    pub fn on_done(&mut self, io: Io, bytes: Option<Bytes>, view: &mut View) {
+    pub fn on_done(&mut self, io: Io, bytes: Option<Bytes>, ctx: &mut Ctx) {
         match io {
-            Io::Home { places } => self.on_home_written(places, view),
-            Io::CheckpointStep => self.on_step(view),
-            Io::CheckpointPages => self.on_pages(view),
+            Io::Home { places } => self.on_home_written(places, ctx),
+            Io::CheckpointStep => self.on_step(ctx),
+            Io::CheckpointPages => self.on_pages(ctx),
             Io::MergeRead { place, again } => {
-                if self.merging.on_read(place, again, bytes, view) {
-                    self.merge_on(view);
+                if self.merging.on_read(place, again, bytes, ctx) {
+                    self.merge_on(ctx);
                 }
             }
             Io::MergeWrite { .. } => {
                 self.merging.on_written();
-                self.merge_on(view);
+                self.merge_on(ctx);
             }
-            Io::MergeSync => on_round_durable(view),
+            Io::MergeSync => on_round_durable(ctx),
             io => panic!("{io:?} is not a command of a checkpoint"),
         }
     }
 
     /// Blocks are written to their slots. Those that were not overwritten since are read from there from now on.
-    fn on_home_written(&mut self, places: BlockRange, view: &mut View) {
+    fn on_home_written(&mut self, places: BlockRange, ctx: &mut Ctx) {
         self.in_flight -= 1;
         let written = self.homing.remove(&places.start).expect("it was sent");
         for HomeBlock { object, block, dirty } in written {
             let key = (object, block);
-            if view.state.dirty.get(&key).is_some_and(|held| held.by.transaction == dirty.by.transaction) {
-                view.state.dirty.remove(&key);
+            if ctx.state.dirty.get(&key).is_some_and(|held| held.by.transaction == dirty.by.transaction) {
+                ctx.state.dirty.remove(&key);
             }
         }
     }
 
     /// A sync or a copy of the superblock is written: the next phase begins.
-    fn on_step(&mut self, view: &mut View) {
+    fn on_step(&mut self, ctx: &mut Ctx) {
         match self.phase {
             Phase::SyncingHome => {
                 self.phase = Phase::Merging;
                 self.merging.begin();
-                self.merge_on(view);
+                self.merge_on(ctx);
             }
-            Phase::SyncingPages(0) => self.begin_pages(1, view),
-            Phase::SyncingPages(_) => self.write_superblock(0, view),
-            Phase::Superblock(0) => self.write_superblock(1, view),
-            Phase::Superblock(_) => self.end(view.state, view.journal),
+            Phase::SyncingPages(0) => self.begin_pages(1, ctx),
+            Phase::SyncingPages(_) => self.write_superblock(0, ctx),
+            Phase::Superblock(0) => self.write_superblock(1, ctx),
+            Phase::Superblock(_) => self.end(ctx.state, ctx.journal),
             phase => panic!("no command ends in {phase:?}"),
         }
     }
 
     /// Continues merging by one small step. When all frozen changes are merged, the next phase begins.
-    pub fn merge_on(&mut self, view: &mut View) {
-        if !self.merging.advance(view) {
+    pub fn merge_on(&mut self, ctx: &mut Ctx) {
+        if !self.merging.advance(ctx) {
             return;
         }
         assert_eq!(self.phase, Phase::Merging);
-        if view.state.map.frozen_run(0, 1).is_some() {
-            self.begin_pages(0, view);
+        if ctx.state.map.frozen_run(0, 1).is_some() {
+            self.begin_pages(0, ctx);
         } else {
-            self.write_superblock(0, view);
+            self.write_superblock(0, ctx);
         }
     }
 
     /// The roots of the object index are durable.
-    pub fn on_roots_durable(&mut self, view: &mut View) {
+    pub fn on_roots_durable(&mut self, ctx: &mut Ctx) {
         self.merging.on_roots_durable();
-        self.merge_on(view);
+        self.merge_on(ctx);
     }
 
     /// True if merging waits for free slots.
@@ -257,41 +257,41 @@ impl Compaction {
         self.merging.goes_on
     }
 
-    fn begin_pages(&mut self, copy: u32, view: &mut View) {
+    fn begin_pages(&mut self, copy: u32, ctx: &mut Ctx) {
         self.phase = Phase::Pages(copy);
         self.next_page = 0;
-        self.send_pages(view);
+        self.send_pages(ctx);
     }
 
-    fn send_pages(&mut self, view: &mut View) {
+    fn send_pages(&mut self, ctx: &mut Ctx) {
         let Phase::Pages(copy) = self.phase else { panic!("pages are written in their phase") };
         while self.in_flight < IN_FLIGHT_MAX
-            && let Some((first, count)) = view.state.map.frozen_run(self.next_page, RUN_PAGES_MAX)
+            && let Some((first, count)) = ctx.state.map.frozen_run(self.next_page, RUN_PAGES_MAX)
         {
             self.next_page = first + count;
             self.in_flight += 1;
-            let buffer = view.state.map.encode(first, count, self.superblock.checkpoint + 1).freeze();
+            let buffer = ctx.state.map.encode(first, count, self.superblock.checkpoint + 1).freeze();
             let offset = self.superblock.geometry.page_offset(copy, first);
             let command = DiskCommand::Write { offset, data: vec![buffer], durable: false };
-            view.disk.submit(Io::CheckpointPages, command, view.out);
+            ctx.disk.submit(Io::CheckpointPages, command, ctx.out);
         }
         if self.in_flight == 0 {
             self.phase = Phase::SyncingPages(copy);
-            view.disk.submit(Io::CheckpointStep, DiskCommand::Sync, view.out);
+            ctx.disk.submit(Io::CheckpointStep, DiskCommand::Sync, ctx.out);
         }
     }
 
     /// Some map pages are written.
-    fn on_pages(&mut self, view: &mut View) {
+    fn on_pages(&mut self, ctx: &mut Ctx) {
         self.in_flight -= 1;
-        self.send_pages(view);
+        self.send_pages(ctx);
     }
 
-    fn write_superblock(&mut self, copy: u32, view: &mut View) {
+    fn write_superblock(&mut self, copy: u32, ctx: &mut Ctx) {
         self.phase = Phase::Superblock(copy);
-        let data = vec![self.next_superblock(view.journal).encode()];
+        let data = vec![self.next_superblock(ctx.journal).encode()];
         let offset = u64::from(copy) * PAGE as u64;
-        view.disk.submit(Io::CheckpointStep, DiskCommand::Write { offset, data, durable: true }, view.out);
+        ctx.disk.submit(Io::CheckpointStep, DiskCommand::Write { offset, data, durable: true }, ctx.out);
     }
 
     fn next_superblock(&self, journal: &Journal) -> Superblock {

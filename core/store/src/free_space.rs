@@ -2,10 +2,10 @@
 //! may use that part.
 
 use crate::block::CHUNK_BLOCKS;
+use crate::ctx::Ctx;
 use crate::journal_format::request::roots_len;
 use crate::slots::SPARE_MIN;
 use crate::state::State;
-use crate::view::View;
 use braid_object_index::{Growth, Needs};
 use braid_objects::{Change, Kind, Obstacle};
 
@@ -66,7 +66,7 @@ impl State {
     }
 }
 
-impl View<'_> {
+impl Ctx<'_> {
     /// Free slots that are not kept for merging.
     pub fn free_slots(&self) -> u32 {
         let needs = self.state.merging_needs();

@@ -13,10 +13,10 @@
 //! Free slots and room in the journal are reserved for all that is to be merged: see `free_space`.
 
 use crate::block::places_of;
+use crate::ctx::Ctx;
 use crate::disk_queue::Io;
 use crate::free_space::RESERVE_STEP;
 use crate::journal_format::Record;
-use crate::view::View;
 use braid_machine::DiskCommand;
 use braid_object_index::{ROUND_SLOTS_MIN, SlotRef, Step};
 use bytes::Bytes;
@@ -46,42 +46,42 @@ impl Merging {
     }
 
     /// Does a small step. Returns true if that was the last one: everything is merged.
-    pub fn advance(&mut self, view: &mut View) -> bool {
+    pub fn advance(&mut self, ctx: &mut Ctx) -> bool {
         if !self.is_due || self.ending_round {
             return false;
         }
         (self.goes_on, self.wants_slots) = (false, false);
-        if !view.state.object_index.is_in_round() {
-            if !view.state.object_index.is_to_be_merged() {
+        if !ctx.state.object_index.is_in_round() {
+            if !ctx.state.object_index.is_to_be_merged() {
                 self.is_due = false;
-                view.state.object_index.thaw();
+                ctx.state.object_index.thaw();
                 return true;
             }
-            if !begin_round(view) {
+            if !begin_round(ctx) {
                 self.wants_slots = true;
                 return false;
             }
         }
         while self.reads < IN_FLIGHT_MAX
-            && let Some(place) = view.state.object_index.next_read()
+            && let Some(place) = ctx.state.object_index.next_read()
         {
             self.reads += 1;
-            view.disk.read_leaf(Io::MergeRead { place, again: false }, place, view.out);
+            ctx.disk.read_leaf(Io::MergeRead { place, again: false }, place, ctx.out);
         }
         if self.writes >= IN_FLIGHT_MAX {
             return false;
         }
-        match view.state.object_index.step() {
+        match ctx.state.object_index.step() {
             Step::Write(write) => {
                 self.writes += 1;
                 self.goes_on = true;
                 let first = places_of(write.slot).start;
-                view.disk.write_places(Io::MergeWrite { slot: write.slot }, first, write.data, false, view.out);
+                ctx.disk.write_places(Io::MergeWrite { slot: write.slot }, first, write.data, false, ctx.out);
             }
             Step::Goes => self.goes_on = true,
             Step::Ended if self.writes == 0 => {
                 self.ending_round = true;
-                view.disk.submit(Io::MergeSync, DiskCommand::Sync, view.out);
+                ctx.disk.submit(Io::MergeSync, DiskCommand::Sync, ctx.out);
             }
             // Continues when a leaf arrives, or when the last write ends.
             Step::Waits | Step::Ended => {}
@@ -90,14 +90,14 @@ impl Merging {
     }
 
     /// A leaf has arrived, or can't be read. It is read once more before it counts as damaged; returns false if it is.
-    pub fn on_read(&mut self, place: SlotRef, again: bool, bytes: Option<Bytes>, view: &mut View) -> bool {
-        let whole = bytes.is_some_and(|bytes| view.state.object_index.on_merge_read(place.slot, Some(&bytes)));
+    pub fn on_read(&mut self, place: SlotRef, again: bool, bytes: Option<Bytes>, ctx: &mut Ctx) -> bool {
+        let whole = bytes.is_some_and(|bytes| ctx.state.object_index.on_merge_read(place.slot, Some(&bytes)));
         if !whole && !again {
-            view.disk.read_leaf(Io::MergeRead { place, again: true }, place, view.out);
+            ctx.disk.read_leaf(Io::MergeRead { place, again: true }, place, ctx.out);
             return false;
         }
         if !whole {
-            view.state.object_index.on_merge_read(place.slot, None);
+            ctx.state.object_index.on_merge_read(place.slot, None);
         }
         self.reads -= 1;
         true
@@ -115,34 +115,34 @@ impl Merging {
 
 /// All leaves of a round are durable. Lookups use them from now on, and recovery does once the next batch is durable. Slots that the
 /// roots no longer name become free then.
-pub(crate) fn on_round_durable(view: &mut View) {
-    let installed = view.state.object_index.install();
-    installed.unused.into_iter().for_each(|slot| view.slots.give_back(slot));
-    view.journal.note(&Record::Rooted(view.state.object_index.roots()));
-    view.journal.then.released.extend(installed.released);
-    view.journal.then.has_roots = true;
-    view.journal.hurry();
+pub(crate) fn on_round_durable(ctx: &mut Ctx) {
+    let installed = ctx.state.object_index.install();
+    installed.unused.into_iter().for_each(|slot| ctx.slots.give_back(slot));
+    ctx.journal.note(&Record::Rooted(ctx.state.object_index.roots()));
+    ctx.journal.then.released.extend(installed.released);
+    ctx.journal.then.has_roots = true;
+    ctx.journal.hurry();
 }
 
 /// Takes the slots for a round. Returns false if there are not enough. More disk space is reserved if the disk has it; otherwise slots
 /// must first come back from undecided writes.
-fn begin_round(view: &mut View) -> bool {
-    let (most, free) = (view.state.object_index.round_slots(), view.slots.free());
+fn begin_round(ctx: &mut Ctx) -> bool {
+    let (most, free) = (ctx.state.object_index.round_slots(), ctx.slots.free());
     if free < most {
-        let left = view.slots.left();
-        if view.slots.is_reserving {
+        let left = ctx.slots.left();
+        if ctx.slots.is_reserving {
             return false;
         }
-        if left > 0 && !view.slots.is_refused {
-            view.reserve((most - free).max(RESERVE_STEP).min(left));
+        if left > 0 && !ctx.slots.is_refused {
+            ctx.reserve((most - free).max(RESERVE_STEP).min(left));
             return false;
         }
         if free < ROUND_SLOTS_MIN {
-            view.hurry_decisions();
+            ctx.hurry_decisions();
             return false;
         }
     }
-    let slots = (0..most.min(free)).map(|_| view.slots.take()).collect();
-    view.state.object_index.begin_round(slots);
+    let slots = (0..most.min(free)).map(|_| ctx.slots.take()).collect();
+    ctx.state.object_index.begin_round(slots);
     true
 }

@@ -24,21 +24,21 @@ impl JournalView {
     /// damaged record that had been durable is an error.
     pub fn read(superblock: &Superblock, journal: &Bytes) -> Result<JournalView, StoreError> {
         let found = superblock.read_journal(journal)?;
-        let mut view = JournalView { membership: None, generation: Generation(0), objects: BTreeMap::new() };
+        let mut ctx = JournalView { membership: None, generation: Generation(0), objects: BTreeMap::new() };
         for (index, record) in found.records.iter().enumerate() {
-            view.generation = view.generation.max(highest_host(record));
-            view.follow_object(record);
+            ctx.generation = ctx.generation.max(highest_host(record));
+            ctx.follow_object(record);
             let adopted = match record {
                 Record::Adopted(membership) => membership,
                 // The membership in a later snapshot was adopted before that snapshot, so it adds nothing.
                 Record::Membership { membership, .. } if index < found.snapshot_records => membership,
                 _ => continue,
             };
-            if view.membership.as_ref().map_or(Epoch(0), |known| known.epoch) < adopted.epoch {
-                view.membership = Some(adopted.clone());
+            if ctx.membership.as_ref().map_or(Epoch(0), |known| known.epoch) < adopted.epoch {
+                ctx.membership = Some(adopted.clone());
             }
         }
-        Ok(view)
+        Ok(ctx)
     }
 
     fn follow_object(&mut self, record: &Record) {

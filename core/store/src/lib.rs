@@ -27,7 +27,7 @@
 //! | checkpoint | `checkpoint`, with `index_merge` | the superblock; the checkpoint under way: dirty blocks, map pages, rounds of the object index |
 //! | disk | `disk_queue` | commands in flight, by tag and by place |
 //!
-//! The queues share the state, the slots, the journal, the disk queue and the outbox. These are lent (`view`) to one queue at a time, and the
+//! The queues share the state, the slots, the journal, the disk queue and the outbox. These are lent (`ctx`) to one queue at a time, and the
 //! queues don't know each other. `serving` passes each call and each disk completion to its queue, and tells the other queues what follows.
 //!
 //! | file | contents |
@@ -48,6 +48,7 @@ mod api;
 mod block;
 mod checkpoint;
 mod chunk_reservations;
+mod ctx;
 mod disk_queue;
 mod free_space;
 mod index_merge;
@@ -72,7 +73,6 @@ mod storage;
 mod store;
 mod superblock;
 mod transactions;
-mod view;
 mod waiting_requests;
 mod write_queue;
 

@@ -1,12 +1,12 @@
 //! Calls that are logged at once: decisions, changes to objects, reserved stamps and memberships.
 
 use crate::StoreEvent;
+use crate::ctx::Ctx;
 use crate::journal_format::Record;
-use crate::view::View;
 use braid_base::{BlockRange, Clock, Membership, ObjectId, TransactionId};
 use braid_wire::{Failure, ObjectDescription, Ordering};
 
-impl View<'_> {
+impl Ctx<'_> {
     /// See [`Storage::commit`](crate::Storage::commit).
     pub fn commit(&mut self, transaction: TransactionId) {
         let known = self.state.commit(transaction, &mut self.journal.then.released);

@@ -1,10 +1,10 @@
 //! Garbage collection of removed objects: their entries in the object index are removed in small portions. A portion is collected when
 //! the store is idle, when a request waits for the room, and every few batches.
 
+use crate::ctx::Ctx;
 use crate::journal_format::Record;
 use crate::journal_format::request::changes_len;
 use crate::leaves::Leaves;
-use crate::view::View;
 use braid_object_index::Growth;
 use braid_objects::{Collected, collect};
 use std::collections::BTreeSet;
@@ -38,37 +38,37 @@ impl Default for ObjectGc {
 
 impl ObjectGc {
     /// Collects a portion if it is time. `is_idle`: no request waits.
-    pub fn collect(&mut self, is_idle: bool, leaves: &mut Leaves, view: &mut View) {
+    pub fn collect(&mut self, is_idle: bool, leaves: &mut Leaves, ctx: &mut Ctx) {
         let Some(from) = self.from.filter(|_| self.awaited.is_empty()) else { return };
-        let is_idle = is_idle && view.journal.noted() == 0;
-        let batches = view.disk.counters.batches;
+        let is_idle = is_idle && ctx.journal.noted() == 0;
+        let batches = ctx.disk.counters.batches;
         let is_due = is_idle || self.wanted || batches - self.batches >= BATCHES_PER_COLLECTION;
         if !is_due {
             return;
         }
         let length = (KEYS_PER_COLLECTION * 32) as u64;
-        if view.is_crowded(length) {
-            return view.journal.hurry();
+        if ctx.is_crowded(length) {
+            return ctx.journal.hurry();
         }
-        let kept = view.kept_room(view.state.object_index.needs(KEYS_PER_COLLECTION, Growth::default()))
-            + view.journal.capacity() / FREE_PART_FOR_COLLECTION;
-        if !view.journal.has_room(length, false, view.state.transactions.undecided(), kept) {
+        let kept = ctx.kept_room(ctx.state.object_index.needs(KEYS_PER_COLLECTION, Growth::default()))
+            + ctx.journal.capacity() / FREE_PART_FOR_COLLECTION;
+        if !ctx.journal.has_room(length, false, ctx.state.transactions.undecided(), kept) {
             if self.wanted {
-                view.journal.want_room();
+                ctx.journal.want_room();
             }
             return;
         }
-        let Ok(Collected { changes, next }) = collect(&mut view.state.object_index, from, KEYS_PER_COLLECTION) else {
-            self.awaited = leaves.read_wanted(view);
+        let Ok(Collected { changes, next }) = collect(&mut ctx.state.object_index, from, KEYS_PER_COLLECTION) else {
+            self.awaited = leaves.read_wanted(ctx);
             return;
         };
         (self.from, self.wanted, self.batches) = (next, false, batches);
         if !changes.is_empty() {
             assert!(changes_len(&changes) <= length, "the changes fit into the room that was checked");
-            view.state.object_index.apply(&changes);
+            ctx.state.object_index.apply(&changes);
             self.keys_collected += changes.len() as u64;
-            view.journal.note(&Record::Collected(changes));
-            view.journal.hurry();
+            ctx.journal.note(&Record::Collected(changes));
+            ctx.journal.hurry();
         }
     }
 }

@@ -4,9 +4,9 @@
 
 use crate::StoreEvent;
 use crate::block::{CHUNK_BLOCKS, STRIDE, holds, source};
+use crate::ctx::Ctx;
 use crate::disk_queue::Io;
 use crate::state::State;
-use crate::view::View;
 use braid_base::{BLOCK_BYTES, BlockRange, ObjectId};
 use braid_wire::{Content, Failure, Piece};
 use bytes::Bytes;
@@ -57,33 +57,33 @@ enum ReadPart {
 
 impl ReadQueue {
     /// See [`Storage::read`](crate::Storage::read) and [`Storage::linkage`](crate::Storage::linkage).
-    pub fn read(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], of: Of, view: &mut View) {
-        let parts = check(view.state, object, extents).and_then(|()| {
+    pub fn read(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], of: Of, ctx: &mut Ctx) {
+        let parts = check(ctx.state, object, extents).and_then(|()| {
             let mut parts = Vec::with_capacity(extents.len());
-            extents.iter().try_for_each(|extent| locate(view.state, object, *extent, of, &mut parts))?;
+            extents.iter().try_for_each(|extent| locate(ctx.state, object, *extent, of, &mut parts))?;
             Ok(parts)
         });
         let parts = match parts {
             Ok(parts) => parts,
-            Err(failure) => return view.tell(StoreEvent::Read { ticket, result: Err(failure) }),
+            Err(failure) => return ctx.tell(StoreEvent::Read { ticket, result: Err(failure) }),
         };
         let homes = |part: &(usize, &ReadPart)| matches!(part.1, ReadPart::Home { .. });
         let outstanding = parts.iter().enumerate().filter(homes).count();
         let operation = ReadOperation { ticket, object, of, parts, outstanding };
         if outstanding == 0 {
-            return view.tell(operation.finish());
+            return ctx.tell(operation.finish());
         }
-        let id = view.disk.id();
+        let id = ctx.disk.id();
         for (part, found) in operation.parts.iter().enumerate() {
             if let ReadPart::Home { places, .. } = *found {
-                view.disk.read_places(Io::Read { operation: id, part, places }, places, view.out);
+                ctx.disk.read_places(Io::Read { operation: id, part, places }, places, ctx.out);
             }
         }
         self.reads.insert(id, operation);
     }
 
     /// A part of a read has arrived from the disk, or can't be read.
-    pub fn on_read(&mut self, operation: u64, part: usize, places: BlockRange, bytes: Option<Bytes>, view: &mut View) {
+    pub fn on_read(&mut self, operation: u64, part: usize, places: BlockRange, bytes: Option<Bytes>, ctx: &mut Ctx) {
         let reading = self.reads.get_mut(&operation).expect("a read lasts until its last part has come");
         let (object, of) = (reading.object, reading.of);
         let found = match &mut reading.parts[part] {
@@ -108,11 +108,11 @@ impl ReadQueue {
             reading.outstanding += places.count as usize;
             for place in places.blocks() {
                 let places = BlockRange::new(place, 1);
-                view.disk.read_places(Io::Read { operation, part, places }, places, view.out);
+                ctx.disk.read_places(Io::Read { operation, part, places }, places, ctx.out);
             }
         } else if reading.outstanding == 0 {
             let reading = self.reads.remove(&operation).expect("it was there just now");
-            view.tell(reading.finish());
+            ctx.tell(reading.finish());
         }
     }
 }

@@ -6,13 +6,13 @@
 //! may tear the other copy. And an empty batch records which batches counted, so that remains of a torn batch can never count later.
 
 use crate::block::SLOT_BYTES;
+use crate::ctx::Journal;
 use crate::journal_format::{IntentRecord, MapExtent, Record};
 use crate::map::{ENTRIES_PER_PAGE, Page};
 use crate::reader::{READ_MAX, Reader, Span};
 use crate::serving::Serving;
 use crate::state::{State, index_settings};
 use crate::superblock::{PAGE, Superblock};
-use crate::view::Journal;
 use crate::{Medium, StoreConfig, StoreError};
 use braid_base::{DiskId, Time};
 use braid_journal::SECTOR;

@@ -11,13 +11,13 @@
 //! is not logged, because it may be executed again. It is answered when all that it may have seen is durable.
 
 use crate::StoreEvent;
+use crate::ctx::{Ctx, Journal};
 use crate::free_space::{Growable, Wait};
 use crate::journal_format::Record;
 use crate::journal_format::request::Executed;
 use crate::leaves::Leaves;
 use crate::object_gc::ObjectGc;
 use crate::state::State;
-use crate::view::{Journal, View};
 use crate::waiting_requests::{Asker, Requested, WaitingRequests};
 use braid_base::{Generation, Time, TransactionId, limits};
 use braid_journal::{AnswerRoom, Known, Unlogged, bytes_max, over_len};
@@ -53,55 +53,55 @@ impl RequestQueue {
         settled: u64,
         abandoned: Vec<(u64, u64)>,
         request: ObjectRequest,
-        view: &mut View,
+        ctx: &mut Ctx,
     ) -> bool {
-        if view.state.is_fenced(name.host) {
+        if ctx.state.is_fenced(name.host) {
             // Its answers are forgotten already, so the request would be executed again.
             return false;
         }
-        match view.state.answers.get(name) {
+        match ctx.state.answers.get(name) {
             Known::Over => return false,
             Known::Answer(answer) => {
                 // The answer may not be durable yet. What the request declares abandoned was logged before the answer.
                 let answer =
                     decode_answer(&answer).expect("answers are encoded here, and those in the journal were validated");
-                view.tell_when_durable(StoreEvent::Executed { name, answer });
+                ctx.tell_when_durable(StoreEvent::Executed { name, answer });
             }
-            Known::No => self.enqueue(Asker::Host { name, settled }, abandoned, request, view),
+            Known::No => self.enqueue(Asker::Host { name, settled }, abandoned, request, ctx),
         }
         true
     }
 
     /// See [`Storage::look`](crate::Storage::look).
-    pub fn look(&mut self, ticket: u64, request: ObjectRequest, view: &mut View) {
-        self.enqueue(Asker::Device { ticket }, Vec::new(), request, view);
+    pub fn look(&mut self, ticket: u64, request: ObjectRequest, ctx: &mut Ctx) {
+        self.enqueue(Asker::Device { ticket }, Vec::new(), request, ctx);
     }
 
-    fn enqueue(&mut self, asker: Asker, abandoned: Vec<(u64, u64)>, request: ObjectRequest, view: &mut View) {
-        let requested = Requested::new(asker, abandoned, request, view.now);
+    fn enqueue(&mut self, asker: Asker, abandoned: Vec<(u64, u64)>, request: ObjectRequest, ctx: &mut Ctx) {
+        let requested = Requested::new(asker, abandoned, request, ctx.now);
         if !self.waiting.has_room(&requested) {
-            return view.tell(refusal(asker, ObjectFailure::Busy));
+            return ctx.tell(refusal(asker, ObjectFailure::Busy));
         }
         self.waiting.push_back(requested);
     }
 
     /// Executes the requests that can be executed, and collects garbage: before the requests, because they may leave no room for it, and
     /// after them, because the store may be idle then.
-    pub fn advance(&mut self, view: &mut View) {
-        self.collect(view);
-        self.execute_waiting(view);
-        self.collect(view);
+    pub fn advance(&mut self, ctx: &mut Ctx) {
+        self.collect(ctx);
+        self.execute_waiting(ctx);
+        self.collect(ctx);
     }
 
-    fn collect(&mut self, view: &mut View) {
-        self.object_gc.collect(self.waiting.is_empty(), &mut self.leaves, view);
+    fn collect(&mut self, ctx: &mut Ctx) {
+        self.object_gc.collect(self.waiting.is_empty(), &mut self.leaves, ctx);
     }
 
     /// Executes as many requests as there is room for.
-    fn execute_waiting(&mut self, view: &mut View) {
+    fn execute_waiting(&mut self, ctx: &mut Ctx) {
         while let Some(requested) = self.waiting.pop_front() {
             let executed = match self.awaited.is_empty() {
-                true => self.try_execute(&requested, view),
+                true => self.try_execute(&requested, ctx),
                 false => Err(Wait::Leaves),
             };
             match executed {
@@ -110,17 +110,17 @@ impl RequestQueue {
                     self.done += 1;
                     self.refusals = 0;
                 }
-                Err(_) if requested.is_too_old(view.now) => {
+                Err(_) if requested.is_too_old(ctx.now) => {
                     self.waiting.end(&requested);
                     self.awaited.clear();
-                    view.tell(refusal(requested.asker, ObjectFailure::Busy));
+                    ctx.tell(refusal(requested.asker, ObjectFailure::Busy));
                 }
                 Err(wait) => {
                     self.waiting.push_front(requested);
                     if wait == Wait::Leaves {
-                        let awaited = self.leaves.read_wanted(view);
+                        let awaited = self.leaves.read_wanted(ctx);
                         self.awaited.extend(awaited);
-                        self.look_ahead(view);
+                        self.look_ahead(ctx);
                     }
                     return;
                 }
@@ -129,78 +129,78 @@ impl RequestQueue {
     }
 
     /// Reads the leaves that waiting requests will need.
-    fn look_ahead(&mut self, view: &mut View) {
+    fn look_ahead(&mut self, ctx: &mut Ctx) {
         for requested in self.waiting.first(AHEAD).filter(|requested| !requested.looked) {
             requested.looked = true;
-            let _ = evaluate(&requested.request, &mut view.state.object_index);
+            let _ = evaluate(&requested.request, &mut ctx.state.object_index);
         }
-        self.leaves.read_wanted(view);
+        self.leaves.read_wanted(ctx);
     }
 
-    fn try_execute(&mut self, requested: &Requested, view: &mut View) -> Result<(), Wait> {
+    fn try_execute(&mut self, requested: &Requested, ctx: &mut Ctx) -> Result<(), Wait> {
         if let Asker::Host { name, settled } = requested.asker {
-            if self.waiting.is_over(requested) || view.state.answers.get(name) != Known::No {
+            if self.waiting.is_over(requested) || ctx.state.answers.get(name) != Known::No {
                 // The host has settled the request meanwhile, and does not wait for it.
-                view.tell(refusal(requested.asker, ObjectFailure::Busy));
+                ctx.tell(refusal(requested.asker, ObjectFailure::Busy));
                 return Ok(());
             }
             // Requests before it in the queue were executed. Abandoned requests that come after it will not be.
-            self.note_abandoned(name.host, settled, &requested.abandoned, view)?;
+            self.note_abandoned(name.host, settled, &requested.abandoned, ctx)?;
         }
         let Evaluation { mut answer, mut changes, only_asks } =
-            evaluate(&requested.request, &mut view.state.object_index).map_err(|NotHere| Wait::Leaves)?;
+            evaluate(&requested.request, &mut ctx.state.object_index).map_err(|NotHere| Wait::Leaves)?;
         let (name, settled) = match requested.asker {
             Asker::Host { name, settled } if !only_asks => (name, settled),
             asker => {
-                tell_what_is_durable(event(asker, answer), view);
+                tell_what_is_durable(event(asker, answer), ctx);
                 return Ok(());
             }
         };
-        let found = view.find_slots(&changes, self.object_gc.from.is_some(), self.refusals);
+        let found = ctx.find_slots(&changes, self.object_gc.from.is_some(), self.refusals);
         self.object_gc.wanted |= matches!(found, Err(Wait::Sweep));
         let needs = match found? {
             Growable::Enough(needs) => needs,
             Growable::TooFew => {
                 changes.clear();
                 answer = Err(ObjectRefusal { command: 0, failure: ObjectFailure::NoSpace });
-                view.state.merging_needs()
+                ctx.state.merging_needs()
             }
         };
         let encoded = Bytes::from(encode_answer(&answer));
         // The host's latest mark is logged with the answer.
-        let settled = settled.max(view.state.answers.settled(name.host));
+        let settled = settled.max(ctx.state.answers.settled(name.host));
         let executed = Executed { name, settled, answer: encoded, changes };
         let length = executed.journal_len();
-        let is_crowded = view.is_crowded(length);
-        let most = bytes_max(view.journal.capacity());
-        let answers = view.state.answers.room(name.host, executed.answer.len(), most);
+        let is_crowded = ctx.is_crowded(length);
+        let most = bytes_max(ctx.journal.capacity());
+        let answers = ctx.state.answers.room(name.host, executed.answer.len(), most);
         if answers == AnswerRoom::NotForHost {
             // Other hosts do not wait for room that only this host can free, by settling its requests.
-            view.tell(refusal(requested.asker, ObjectFailure::Busy));
+            ctx.tell(refusal(requested.asker, ObjectFailure::Busy));
             return Ok(());
         }
         if is_crowded || answers == AnswerRoom::None {
             // An empty batch makes no room.
             if is_crowded {
-                view.journal.hurry();
+                ctx.journal.hurry();
             }
             return Err(Wait::Room);
         }
         // A record longer than a batch may waste as much at the journal's end.
-        let wasted = length.saturating_sub(view.journal.batch_max());
-        let kept = view.kept_room(needs) + executed.answer.len() as u64 + 64 + wasted;
-        if !view.has_room(length, false, kept) {
+        let wasted = length.saturating_sub(ctx.journal.batch_max());
+        let kept = ctx.kept_room(needs) + executed.answer.len() as u64 + 64 + wasted;
+        if !ctx.has_room(length, false, kept) {
             return Err(Wait::Room);
         }
         let ended = executed.changes.iter().filter(|change| ends_a_life(change)).map(|change| change.key.of);
         self.object_gc.from = ended.chain(self.object_gc.from).min();
         let record = Record::Objects(executed);
-        view.journal.note(&record);
+        ctx.journal.note(&record);
         let Record::Objects(executed) = record else { unreachable!("just made") };
-        view.state.executed(executed);
+        ctx.state.executed(executed);
         self.unlogged.mark_is_logged(name.host);
-        view.journal.then.has_changes = true;
-        view.tell_when_durable(StoreEvent::Executed { name, answer });
+        ctx.journal.then.has_changes = true;
+        ctx.tell_when_durable(StoreEvent::Executed { name, answer });
         Ok(())
     }
 
@@ -211,23 +211,23 @@ impl RequestQueue {
         host: Generation,
         settled: u64,
         abandoned: &[(u64, u64)],
-        view: &mut View,
+        ctx: &mut Ctx,
     ) -> Result<(), Wait> {
-        let Some(intervals) = view.state.answers.not_on_record(host, settled, abandoned) else { return Ok(()) };
+        let Some(intervals) = ctx.state.answers.not_on_record(host, settled, abandoned) else { return Ok(()) };
         let length = over_len(intervals.len());
-        if view.is_crowded(length) {
-            view.journal.hurry();
+        if ctx.is_crowded(length) {
+            ctx.journal.hurry();
             return Err(Wait::Room);
         }
         // The record may be the first of its host.
-        let kept = view.kept_room(view.state.merging_needs()) + 2 * length;
-        if !view.has_room(length, false, kept) {
+        let kept = ctx.kept_room(ctx.state.merging_needs()) + 2 * length;
+        if !ctx.has_room(length, false, kept) {
             return Err(Wait::Room);
         }
-        view.state.answers.over(host, settled, &intervals);
-        view.journal.note(&Record::Over { host, settled, intervals });
-        view.journal.then.has_changes = true;
-        view.linger(!self.waiting.is_empty());
+        ctx.state.answers.over(host, settled, &intervals);
+        ctx.journal.note(&Record::Over { host, settled, intervals });
+        ctx.journal.then.has_changes = true;
+        ctx.linger(!self.waiting.is_empty());
         Ok(())
     }
 
@@ -289,8 +289,8 @@ impl RequestQueue {
     }
 
     /// See [`Leaves::on_leaf`].
-    pub fn on_leaf(&mut self, place: SlotRef, again: bool, bytes: Option<Bytes>, view: &mut View) {
-        if self.leaves.on_leaf(place, again, bytes, view) {
+    pub fn on_leaf(&mut self, place: SlotRef, again: bool, bytes: Option<Bytes>, ctx: &mut Ctx) {
+        if self.leaves.on_leaf(place, again, bytes, ctx) {
             self.awaited.remove(&place.slot);
             self.object_gc.awaited.remove(&place.slot);
         }
@@ -303,12 +303,12 @@ impl RequestQueue {
 }
 
 /// Sends the answer of a read-only request when everything that it may have seen is durable.
-fn tell_what_is_durable(event: StoreEvent, view: &mut View) {
-    let in_flight = view.journal.flight().is_some_and(|flight| flight.then.has_changes);
-    if in_flight || view.journal.then.has_changes {
-        view.tell_when_durable(event);
+fn tell_what_is_durable(event: StoreEvent, ctx: &mut Ctx) {
+    let in_flight = ctx.journal.flight().is_some_and(|flight| flight.then.has_changes);
+    if in_flight || ctx.journal.then.has_changes {
+        ctx.tell_when_durable(event);
     } else {
-        view.tell(event);
+        ctx.tell(event);
     }
 }
 

@@ -11,13 +11,13 @@
 
 use crate::block::places_of;
 use crate::checkpoint::Compaction;
+use crate::ctx::{Ctx, Due, Journal, Outbox, Shared};
 use crate::disk_queue::{DiskQueue, Io, slots_of};
 use crate::read_queue::ReadQueue;
 use crate::request_queue::RequestQueue;
 use crate::slots::Slots;
 use crate::state::State;
 use crate::superblock::Superblock;
-use crate::view::{Due, Journal, Outbox, Shared, View};
 use crate::write_queue::{WriteQueue, on_intent_durable};
 use braid_base::{BlockRange, DeviceId, Generation, Membership, Now, ObjectId, Time, TransactionId};
 use braid_journal::Flight;
@@ -59,22 +59,22 @@ impl Serving {
     }
 
     /// Lets a queue act.
-    pub fn with<R>(&mut self, out: &mut Effects, act: impl FnOnce(&mut Queues, &mut View) -> R) -> R {
-        act(&mut self.queues, &mut self.shared.view(out))
+    pub fn with<R>(&mut self, out: &mut Effects, act: impl FnOnce(&mut Queues, &mut Ctx) -> R) -> R {
+        act(&mut self.queues, &mut self.shared.ctx(out))
     }
 
     /// Lets a queue act; then all queues do whatever can be done.
-    pub fn with_all<R>(&mut self, out: &mut Effects, act: impl FnOnce(&mut Queues, &mut View) -> R) -> R {
-        let mut view = self.shared.view(out);
-        let result = act(&mut self.queues, &mut view);
-        self.queues.advance(false, &mut view);
+    pub fn with_all<R>(&mut self, out: &mut Effects, act: impl FnOnce(&mut Queues, &mut Ctx) -> R) -> R {
+        let mut ctx = self.shared.ctx(out);
+        let result = act(&mut self.queues, &mut ctx);
+        self.queues.advance(false, &mut ctx);
         result
     }
 
     /// A deadline has passed: all queues do whatever can be done.
     pub fn wake(&mut self, now: Now, out: &mut Effects) {
         self.observe(now);
-        self.queues.advance(true, &mut self.shared.view(out));
+        self.queues.advance(true, &mut self.shared.ctx(out));
     }
 
     /// When the store must be woken if nothing else happens.
@@ -128,12 +128,12 @@ impl Serving {
         {
             return self.shared.outbox.give_up(error);
         }
-        let (queues, mut view) = (&mut self.queues, self.shared.view(out));
-        queues.on_done(io, done, bytes, &mut view);
+        let (queues, mut ctx) = (&mut self.queues, self.shared.ctx(out));
+        queues.on_done(io, done, bytes, &mut ctx);
         if let Some(places) = places {
-            queues.on_places_quiet(places, &mut view);
+            queues.on_places_quiet(places, &mut ctx);
         }
-        queues.advance(false, &mut view);
+        queues.advance(false, &mut ctx);
     }
 
     /// The store's counters with their names, in a fixed order.
@@ -206,106 +206,106 @@ impl Serving {
 
 impl Queues {
     /// Lets all queues do whatever can be done. `awake`: the store was woken, so that merging may do a step.
-    fn advance(&mut self, awake: bool, view: &mut View) {
-        if view.outbox.is_broken {
+    fn advance(&mut self, awake: bool, ctx: &mut Ctx) {
+        if ctx.outbox.is_broken {
             return;
         }
         let Queues { writes, requests, compaction, .. } = self;
-        requests.observe(view.now);
-        view.others_wait = !requests.is_empty();
-        writes.admit(view);
-        view.others_wait = writes.waiting() > 0;
-        requests.advance(view);
-        if compaction.begin_if_due(view) {
+        requests.observe(ctx.now);
+        ctx.others_wait = !requests.is_empty();
+        writes.admit(ctx);
+        ctx.others_wait = writes.waiting() > 0;
+        requests.advance(ctx);
+        if compaction.begin_if_due(ctx) {
             requests.on_snapshot();
         }
-        compaction.send_home(view);
+        compaction.send_home(ctx);
         if awake || compaction.wants_slots() {
-            compaction.merge_on(view);
+            compaction.merge_on(ctx);
         }
-        self.write_batch(view);
-        view.extend_ahead();
+        self.write_batch(ctx);
+        ctx.extend_ahead();
     }
 
     /// Logs something that belongs to none of the queues.
-    pub fn note(&mut self, view: &mut View, act: impl FnOnce(&mut View)) {
-        view.others_wait = self.writes.waiting() > 0 || !self.requests.is_empty();
-        act(view);
+    pub fn note(&mut self, ctx: &mut Ctx, act: impl FnOnce(&mut Ctx)) {
+        ctx.others_wait = self.writes.waiting() > 0 || !self.requests.is_empty();
+        act(ctx);
     }
 
     /// See [`Storage::adopt`](crate::Storage::adopt).
-    pub fn adopt(&mut self, ticket: u64, membership: Membership, view: &mut View) {
-        if view.adopt(ticket, membership) {
-            self.requests.drop_fenced(view.state);
+    pub fn adopt(&mut self, ticket: u64, membership: Membership, ctx: &mut Ctx) {
+        if ctx.adopt(ticket, membership) {
+            self.requests.drop_fenced(ctx.state);
         }
     }
 
     /// A disk command has ended.
-    fn on_done(&mut self, io: Io, done: Result<(), DiskError>, bytes: Option<Bytes>, view: &mut View) {
+    fn on_done(&mut self, io: Io, done: Result<(), DiskError>, bytes: Option<Bytes>, ctx: &mut Ctx) {
         match io {
-            Io::Read { operation, part, places } => self.reads.on_read(operation, part, places, bytes, view),
+            Io::Read { operation, part, places } => self.reads.on_read(operation, part, places, bytes, ctx),
             Io::Data { preparing, written } => {
-                view.others_wait = !self.requests.is_empty();
-                self.writes.on_data_written(preparing, written, done, view);
-                self.release_slots(view);
+                ctx.others_wait = !self.requests.is_empty();
+                self.writes.on_data_written(preparing, written, done, ctx);
+                self.release_slots(ctx);
             }
-            Io::Leaf { place, again } => self.requests.on_leaf(place, again, bytes, view),
+            Io::Leaf { place, again } => self.requests.on_leaf(place, again, bytes, ctx),
             Io::Reserve { frontier } => {
-                view.slots.on_reserved(frontier, done.is_ok());
+                ctx.slots.on_reserved(frontier, done.is_ok());
                 self.writes.refusals += u32::from(done.is_err());
                 self.requests.refusals += u32::from(done.is_err());
             }
-            Io::Batch => self.on_batch_durable(view),
-            io => self.compaction.on_done(io, bytes, view),
+            Io::Batch => self.on_batch_durable(ctx),
+            io => self.compaction.on_done(io, bytes, ctx),
         }
     }
 
     /// A command to these places has ended; slots and dirty blocks may have waited for that.
-    fn on_places_quiet(&mut self, places: BlockRange, view: &mut View) {
-        view.slots.settle(slots_of(places), |slot| view.disk.is_busy(places_of(slot)));
-        self.compaction.send_home(view);
+    fn on_places_quiet(&mut self, places: BlockRange, ctx: &mut Ctx) {
+        ctx.slots.settle(slots_of(places), |slot| ctx.disk.is_busy(places_of(slot)));
+        self.compaction.send_home(ctx);
     }
 
-    fn write_batch(&mut self, view: &mut View) {
-        let View { journal, now, .. } = view;
+    fn write_batch(&mut self, ctx: &mut Ctx) {
+        let Ctx { journal, now, .. } = ctx;
         let is_quiet = journal.is_mark_due(*now) || self.requests.is_due(*now);
         if journal.flight().is_some() || !journal.is_due(*now) && !is_quiet {
             return;
         }
         if is_quiet {
-            self.requests.log_what_is_over(view.state, journal);
+            self.requests.log_what_is_over(ctx.state, journal);
         }
         if let Some(batch) = journal.assemble() {
-            view.disk.write_batch(batch, view.out);
+            ctx.disk.write_batch(batch, ctx.out);
         }
     }
 
-    fn on_batch_durable(&mut self, view: &mut View) {
-        let Flight { entries, carried, then, ends_snapshot, .. } = view.journal.landed(view.now);
+    fn on_batch_durable(&mut self, ctx: &mut Ctx) {
+        let Flight { entries, carried, then, ends_snapshot, .. } = ctx.journal.landed(ctx.now);
         let Due { events, released, has_roots, .. } = then;
         for queued in carried {
-            view.state.transactions.replace(queued.intent);
+            ctx.state.transactions.replace(queued.intent);
         }
-        view.slots.released.extend(released);
+        ctx.slots.released.extend(released);
         for queued in entries {
-            let event = on_intent_durable(queued, view);
-            view.tell(event);
+            let event = on_intent_durable(queued, ctx);
+            ctx.tell(event);
         }
-        view.outbox.events.extend(events);
-        self.release_slots(view);
+        ctx.outbox.events.extend(events);
+        self.release_slots(ctx);
         if ends_snapshot {
-            self.compaction.on_snapshot_durable(view);
+            self.compaction.on_snapshot_durable(ctx);
         }
         if has_roots {
-            self.compaction.on_roots_durable(view);
+            self.compaction.on_roots_durable(ctx);
         }
     }
 
     /// Frees the released slots, each as soon as no command to it is in flight.
-    fn release_slots(&mut self, view: &mut View) {
-        while let Some(slot) = view.slots.released.pop() {
+    fn release_slots(&mut self, ctx: &mut Ctx) {
+        while let Some(slot) = ctx.slots.released.pop() {
             self.compaction.drop_slot(slot);
-            view.slots.release(slot, view.disk.is_busy(places_of(slot)));
+            ctx.slots.release(slot, ctx.disk.is_busy(places_of(slot)));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The implementation of [`Storage`] on a disk.
 
+use crate::ctx::Ctx;
 use crate::read_queue::Of;
 use crate::recovery::{Progress, Recovery};
 use crate::serving::{Queues, Serving};
@@ -7,7 +8,6 @@ use crate::slots::failing_from;
 use crate::state::State;
 use crate::storage::Storage;
 use crate::superblock::{Geometry, PAGE, Superblock};
-use crate::view::View;
 use crate::{Intent, Medium, StoreConfig, StoreError, StoreEvent};
 use braid_base::limits::Settings;
 use braid_base::{
@@ -138,7 +138,7 @@ impl Store {
         &mut self,
         now: Option<Now>,
         out: &mut Effects,
-        act: impl FnOnce(&mut Queues, &mut View) -> R,
+        act: impl FnOnce(&mut Queues, &mut Ctx) -> R,
     ) -> R {
         let Phase::Serving(serving) = &mut self.phase else { return R::default() };
         if let Some(now) = now {
@@ -147,12 +147,12 @@ impl Store {
         serving.with_all(out, act)
     }
 
-    fn note(&mut self, now: Option<Now>, out: &mut Effects, act: impl FnOnce(&mut View)) {
-        self.act(now, out, |queues, view| queues.note(view, act));
+    fn note(&mut self, now: Option<Now>, out: &mut Effects, act: impl FnOnce(&mut Ctx)) {
+        self.act(now, out, |queues, ctx| queues.note(ctx, act));
     }
 
     fn read_of(&mut self, of: Of, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects) {
-        self.with(|serving| serving.with(out, |queues, view| queues.reads.read(ticket, object, extents, of, view)));
+        self.with(|serving| serving.with(out, |queues, ctx| queues.reads.read(ticket, object, extents, of, ctx)));
     }
 }
 
@@ -222,19 +222,19 @@ impl Storage for Store {
     }
 
     fn prepare(&mut self, now: Now, intent: Intent, out: &mut Effects) {
-        self.act(Some(now), out, |queues, view| queues.writes.write(intent, false, view));
+        self.act(Some(now), out, |queues, ctx| queues.writes.write(intent, false, ctx));
     }
 
     fn apply(&mut self, now: Now, intent: Intent, out: &mut Effects) {
-        self.act(Some(now), out, |queues, view| queues.writes.write(intent, true, view));
+        self.act(Some(now), out, |queues, ctx| queues.writes.write(intent, true, ctx));
     }
 
     fn commit(&mut self, now: Now, transaction: TransactionId, out: &mut Effects) {
-        self.note(Some(now), out, |view| view.commit(transaction));
+        self.note(Some(now), out, |ctx| ctx.commit(transaction));
     }
 
     fn abort(&mut self, now: Now, transaction: TransactionId, out: &mut Effects) {
-        self.note(Some(now), out, |view| view.abort(transaction));
+        self.note(Some(now), out, |ctx| ctx.abort(transaction));
     }
 
     fn forget(&mut self, transaction: TransactionId) {
@@ -246,11 +246,11 @@ impl Storage for Store {
     }
 
     fn create_object(&mut self, ticket: u64, description: ObjectDescription, absent: u64, out: &mut Effects) {
-        self.note(None, out, |view| view.create_object(ticket, description, absent));
+        self.note(None, out, |ctx| ctx.create_object(ticket, description, absent));
     }
 
     fn set_ordering(&mut self, ticket: u64, object: ObjectId, ordering: Ordering, out: &mut Effects) {
-        self.note(None, out, |view| view.set_ordering(ticket, object, ordering));
+        self.note(None, out, |ctx| ctx.set_ordering(ticket, object, ordering));
     }
 
     fn resize_object(
@@ -261,15 +261,15 @@ impl Storage for Store {
         absent: BlockRange,
         out: &mut Effects,
     ) {
-        self.note(None, out, |view| view.resize_object(ticket, object, range, absent));
+        self.note(None, out, |ctx| ctx.resize_object(ticket, object, range, absent));
     }
 
     fn remove_object(&mut self, ticket: u64, object: ObjectId, out: &mut Effects) {
-        self.note(None, out, |view| view.remove_object(ticket, object));
+        self.note(None, out, |ctx| ctx.remove_object(ticket, object));
     }
 
     fn reserve_stamps(&mut self, ticket: u64, until: Clock, out: &mut Effects) {
-        self.note(None, out, |view| view.reserve_stamps(ticket, until));
+        self.note(None, out, |ctx| ctx.reserve_stamps(ticket, until));
     }
 
     fn execute(
@@ -281,15 +281,15 @@ impl Storage for Store {
         request: ObjectRequest,
         out: &mut Effects,
     ) -> bool {
-        self.act(Some(now), out, |queues, view| queues.requests.execute(name, settled, abandoned, request, view))
+        self.act(Some(now), out, |queues, ctx| queues.requests.execute(name, settled, abandoned, request, ctx))
     }
 
     fn look(&mut self, now: Now, ticket: u64, request: ObjectRequest, out: &mut Effects) {
-        self.act(Some(now), out, |queues, view| queues.requests.look(ticket, request, view));
+        self.act(Some(now), out, |queues, ctx| queues.requests.look(ticket, request, ctx));
     }
 
     fn adopt(&mut self, ticket: u64, membership: Membership, out: &mut Effects) {
-        self.act(None, out, |queues, view| queues.adopt(ticket, membership, view));
+        self.act(None, out, |queues, ctx| queues.adopt(ticket, membership, ctx));
     }
 
     fn membership(&self) -> Option<&Membership> {
@@ -309,7 +309,7 @@ impl Storage for Store {
     }
 
     fn flush(&mut self, ticket: u64, out: &mut Effects) {
-        self.note(None, out, |view| view.flush(ticket));
+        self.note(None, out, |ctx| ctx.flush(ticket));
     }
 
     fn bad_slots(&self) -> (u32, bool) {

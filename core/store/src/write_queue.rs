@@ -13,10 +13,10 @@
 //! Writes are served first come, first served. If a write needs more room than there is, later writes wait behind it until it has that room.
 
 use crate::block::{Attribution, CHUNK_BLOCKS, SLOT_BYTES, WHOLE_CHUNK, chunks, interleave, places_of};
+use crate::ctx::Ctx;
 use crate::disk_queue::{Io, Written, slots_of};
 use crate::journal_format::{Body, Home, IntentRecord, Part, Queued, Record};
 use crate::slots::bad_slots_max;
-use crate::view::View;
 use crate::{Intent, StoreEvent};
 use braid_base::{BLOCK_BYTES, BlockRange, Time, limits};
 use braid_machine::DiskError;
@@ -93,26 +93,26 @@ enum Admission {
 
 impl WriteQueue {
     /// See [`Storage::prepare`](crate::Storage::prepare) and [`Storage::apply`](crate::Storage::apply).
-    pub fn write(&mut self, intent: Intent, applied: bool, view: &mut View) {
+    pub fn write(&mut self, intent: Intent, applied: bool, ctx: &mut Ctx) {
         let transaction = intent.transaction;
-        let refused = match accept(intent, view) {
+        let refused = match accept(intent, ctx) {
             Ok(intent) if self.waiting_bytes + intent.journal_len() > limits::WAITING_BYTES_MAX as u64 => Failure::Busy,
             Ok(intent) => {
                 self.waiting_bytes += intent.journal_len();
-                return self.waiting.push_back(Waiting { intent, applied, since: view.now });
+                return self.waiting.push_back(Waiting { intent, applied, since: ctx.now });
             }
             Err(failure) => failure,
         };
-        view.tell(answer(transaction, applied, Err(refused)));
+        ctx.tell(answer(transaction, applied, Err(refused)));
     }
 
     /// Admits as many writes as there is room for.
-    pub fn admit(&mut self, view: &mut View) {
+    pub fn admit(&mut self, ctx: &mut Ctx) {
         while let Some(waiting) = self.waiting.pop_front() {
             let length = waiting.intent.journal_len();
             self.waiting_bytes -= length;
-            let admission = match self.try_admit(&waiting, view) {
-                Admission::Waits if view.now.since(waiting.since) >= PATIENCE => Admission::Fails(Failure::Busy),
+            let admission = match self.try_admit(&waiting, ctx) {
+                Admission::Waits if ctx.now.since(waiting.since) >= PATIENCE => Admission::Fails(Failure::Busy),
                 admission => admission,
             };
             match admission {
@@ -120,47 +120,47 @@ impl WriteQueue {
                 Admission::Waits => {
                     self.waiting_bytes += length;
                     self.waiting.push_front(waiting);
-                    return view.hurry_decisions();
+                    return ctx.hurry_decisions();
                 }
                 Admission::Fails(failure) => {
-                    view.tell(answer(waiting.intent.by.transaction, waiting.applied, Err(failure)));
+                    ctx.tell(answer(waiting.intent.by.transaction, waiting.applied, Err(failure)));
                 }
             }
             self.refusals = 0;
         }
     }
 
-    fn try_admit(&mut self, waiting: &Waiting, view: &mut View) -> Admission {
+    fn try_admit(&mut self, waiting: &Waiting, ctx: &mut Ctx) -> Admission {
         let Waiting { intent, applied, .. } = waiting;
-        if !view.state.fits(intent) {
+        if !ctx.state.fits(intent) {
             return Admission::Fails(Failure::NoSuchObject);
         }
-        if !applied && view.state.is_stale(intent) {
+        if !applied && ctx.state.is_stale(intent) {
             return Admission::Fails(Failure::Absent);
         }
-        if !view.state.chunk_reservations.may_reserve(intent) {
+        if !ctx.state.chunk_reservations.may_reserve(intent) {
             return Admission::Waits;
         }
-        let needs = needs(intent, view);
-        if needs.length > view.journal.batch_max() {
+        let needs = needs(intent, ctx);
+        if needs.length > ctx.journal.batch_max() {
             return Admission::Fails(Failure::NoSpace);
         }
         // The slots kept back are for overwrites, which must not fail for lack of a slot.
-        let new = if needs.new == 0 { 0 } else { needs.new + view.state.spare_kept() };
-        let in_slots = view.free_slots() >= new + needs.over;
-        if !in_slots && (view.free_slots() < new || needs.length_inline > view.journal.batch_max()) {
-            return self.await_slots(new, needs.over, view);
+        let new = if needs.new == 0 { 0 } else { needs.new + ctx.state.spare_kept() };
+        let in_slots = ctx.free_slots() >= new + needs.over;
+        if !in_slots && (ctx.free_slots() < new || needs.length_inline > ctx.journal.batch_max()) {
+            return self.await_slots(new, needs.over, ctx);
         }
         let length = if in_slots { needs.length } else { needs.length_inline };
-        if !applied && !view.journal.is_within_quota(length, view.state.transactions.intent_bytes()) {
+        if !applied && !ctx.journal.is_within_quota(length, ctx.state.transactions.intent_bytes()) {
             // A checkpoint does not help here: only decisions give room under this quota.
             return Admission::Waits;
         }
-        let kept = view.kept_room(view.state.merging_needs());
-        if !view.has_room(length, !applied, kept) {
+        let kept = ctx.kept_room(ctx.state.merging_needs());
+        if !ctx.has_room(length, !applied, kept) {
             return Admission::Waits;
         }
-        self.enter(intent, *applied, in_slots, view);
+        self.enter(intent, *applied, in_slots, ctx);
         Admission::Admitted
     }
 
@@ -186,69 +186,69 @@ impl WriteQueue {
     }
 
     /// There are too few free slots: reserves more disk space, waits for slots to be freed, or fails the write.
-    fn await_slots(&mut self, new: u32, over: u32, view: &mut View) -> Admission {
-        if view.slots.is_reserving {
+    fn await_slots(&mut self, new: u32, over: u32, ctx: &mut Ctx) -> Admission {
+        if ctx.slots.is_reserving {
             return Admission::Waits;
         }
-        let missing = (new + over).saturating_sub(view.free_slots());
-        let left = view.slots.left();
-        if (left == 0 || view.slots.is_refused) && view.state.object_index.may_need_less() {
+        let missing = (new + over).saturating_sub(ctx.free_slots());
+        let left = ctx.slots.left();
+        if (left == 0 || ctx.slots.is_refused) && ctx.state.object_index.may_need_less() {
             // Merging shows how few slots the object index takes. After a start that is not known, because of the replayed changes.
-            view.slots.is_merging_wanted = true;
+            ctx.slots.is_merging_wanted = true;
             return Admission::Waits;
         }
         if left > 0 && self.refusals < 2 {
-            view.reserve_missing(missing, self.refusals);
+            ctx.reserve_missing(missing, self.refusals);
             return Admission::Waits;
         }
-        if view.slots_on_their_way() > 0 && (new == 0 || left == 0) {
+        if ctx.slots_on_their_way() > 0 && (new == 0 || left == 0) {
             return Admission::Waits;
         }
         Admission::Fails(Failure::NoSpace)
     }
 
     /// Admits a write: gives it its slots, and writes its whole chunks there.
-    fn enter(&mut self, intent: &IntentRecord, applied: bool, in_slots: bool, view: &mut View) {
-        let Entering { intent, writes, .. } = Entering::new(intent, in_slots, view);
-        view.state.chunk_reservations.reserve(&intent);
+    fn enter(&mut self, intent: &IntentRecord, applied: bool, in_slots: bool, ctx: &mut Ctx) {
+        let Entering { intent, writes, .. } = Entering::new(intent, in_slots, ctx);
+        ctx.state.chunk_reservations.reserve(&intent);
         let queued = Queued { intent, applied };
-        view.journal.promise(&queued);
+        ctx.journal.promise(&queued);
         if writes.is_empty() {
-            return view.journal.queue(queued);
+            return ctx.journal.queue(queued);
         }
-        let preparing = view.disk.id();
+        let preparing = ctx.disk.id();
         let Queued { intent, .. } = &queued;
         let slots = intent.pieces.iter().filter(|part| matches!(part.body, Body::Slots(_)));
         for (part, (places, data)) in slots.zip(&writes) {
             let buffer = interleave(data, intent.object, part.range.start, &intent.by).freeze();
-            write_data(preparing, *places, buffer, false, view);
+            write_data(preparing, *places, buffer, false, ctx);
             self.counters.chunks_written += places.count / CHUNK_BLOCKS;
         }
         self.preparing.insert(preparing, Preparing { queued, outstanding: writes.len(), failure: None, bad: 0 });
     }
 
     /// A write of whole chunks has ended, or failed.
-    pub fn on_data_written(&mut self, preparing: u64, written: Written, done: Result<(), DiskError>, view: &mut View) {
+    pub fn on_data_written(&mut self, preparing: u64, written: Written, done: Result<(), DiskError>, ctx: &mut Ctx) {
         let waiting = self.preparing.get_mut(&preparing).expect("a preparing write waits for all its commands");
         waiting.outstanding -= 1;
         match done {
             Ok(()) => {}
             Err(DiskError::NoSpace) => waiting.failure = Some(Failure::NoSpace),
-            Err(DiskError::Failed) => self.write_again(preparing, written, view),
+            Err(DiskError::Failed) => self.write_again(preparing, written, ctx),
         }
-        if view.outbox.is_broken || self.preparing[&preparing].outstanding > 0 {
+        if ctx.outbox.is_broken || self.preparing[&preparing].outstanding > 0 {
             return;
         }
         let Preparing { queued, failure, .. } = self.preparing.remove(&preparing).expect("just seen");
-        let Some(failure) = failure else { return view.journal.queue(queued) };
-        view.journal.fulfil(&queued);
-        view.state.discard(&queued.intent, &mut view.slots.released);
-        view.tell(answer(queued.intent.by.transaction, queued.applied, Err(failure)));
+        let Some(failure) = failure else { return ctx.journal.queue(queued) };
+        ctx.journal.fulfil(&queued);
+        ctx.state.discard(&queued.intent, &mut ctx.slots.released);
+        ctx.tell(answer(queued.intent.by.transaction, queued.applied, Err(failure)));
     }
 
     /// The disk has failed a write of whole chunks. Each chunk is written alone, once more. If that fails, the slot is retired and the
     /// chunk is written to another slot.
-    fn write_again(&mut self, preparing: u64, written: Written, view: &mut View) {
+    fn write_again(&mut self, preparing: u64, written: Written, ctx: &mut Ctx) {
         let Written { places, data, alone } = written;
         let slots = slots_of(places);
         let waiting = self.preparing.get_mut(&preparing).expect("just seen");
@@ -256,64 +256,64 @@ impl WriteQueue {
             waiting.outstanding += slots.len();
             for (slot, at) in slots.zip((0..data.len()).step_by(SLOT_BYTES as usize)) {
                 let data = data.slice(at..at + SLOT_BYTES as usize);
-                write_data(preparing, places_of(slot), data, true, view);
+                write_data(preparing, places_of(slot), data, true, ctx);
             }
             return;
         }
         let bad = slots.start;
         waiting.bad += 1;
-        let goes_on = waiting.failure.is_none() && waiting.bad < BAD_PER_WRITE_MAX && view.free_slots() > 0;
-        let other = goes_on.then(|| view.slots.take());
-        view.journal.fulfil(&waiting.queued);
+        let goes_on = waiting.failure.is_none() && waiting.bad < BAD_PER_WRITE_MAX && ctx.free_slots() > 0;
+        let other = goes_on.then(|| ctx.slots.take());
+        ctx.journal.fulfil(&waiting.queued);
         waiting.queued.intent.move_chunk(bad, other);
-        view.journal.promise(&waiting.queued);
+        ctx.journal.promise(&waiting.queued);
         match other {
             Some(other) => {
                 waiting.outstanding += 1;
-                write_data(preparing, places_of(other), data, true, view);
+                write_data(preparing, places_of(other), data, true, ctx);
             }
             // The host tries again, and gets other slots then.
             None => waiting.failure = waiting.failure.take().or(Some(Failure::Busy)),
         }
-        self.retire(bad, view);
+        self.retire(bad, ctx);
     }
 
     /// Retires a slot: it is never used again. When as many slots are bad as a disk may lose, the store fails, because the damage is not
     /// local then.
-    fn retire(&mut self, slot: u32, view: &mut View) {
-        view.state.bad.insert(slot);
-        view.journal.note(&Record::Retired(vec![slot]));
-        view.linger(!self.waiting.is_empty());
-        if view.state.bad.len() as u32 >= bad_slots_max(view.slots.total()) {
-            view.outbox.give_up(DiskError::Failed);
+    fn retire(&mut self, slot: u32, ctx: &mut Ctx) {
+        ctx.state.bad.insert(slot);
+        ctx.journal.note(&Record::Retired(vec![slot]));
+        ctx.linger(!self.waiting.is_empty());
+        if ctx.state.bad.len() as u32 >= bad_slots_max(ctx.slots.total()) {
+            ctx.outbox.give_up(DiskError::Failed);
         }
     }
 }
 
 /// An intent's record is durable: returns the answer.
-pub(crate) fn on_intent_durable(queued: Queued, view: &mut View) -> StoreEvent {
+pub(crate) fn on_intent_durable(queued: Queued, ctx: &mut Ctx) -> StoreEvent {
     let Queued { intent, applied } = queued;
     let transaction = intent.by.transaction;
-    let is_stale = !applied && view.state.is_stale(&intent);
-    if is_stale || !view.state.fits(&intent) {
+    let is_stale = !applied && ctx.state.is_stale(&intent);
+    if is_stale || !ctx.state.fits(&intent) {
         // The object was removed meanwhile, or this device was found to have been out. The slots are free when that is durable, too.
-        view.state.discard(&intent, &mut view.journal.then.released);
-        view.journal.hurry();
+        ctx.state.discard(&intent, &mut ctx.journal.then.released);
+        ctx.journal.hurry();
         let failure = if is_stale { Failure::Absent } else { Failure::NoSuchObject };
         return answer(transaction, applied, Err(failure));
     }
     if applied {
-        view.state.apply_at_once(&intent, &mut view.slots.released);
+        ctx.state.apply_at_once(&intent, &mut ctx.slots.released);
     } else {
-        view.state.insert_intent(intent);
+        ctx.state.insert_intent(intent);
     }
     answer(transaction, applied, Ok(()))
 }
 
-fn accept(intent: Intent, view: &View) -> Result<IntentRecord, Failure> {
+fn accept(intent: Intent, ctx: &Ctx) -> Result<IntentRecord, Failure> {
     let Intent { transaction, stamp, epoch, mut participants, linkage, object, pieces } = intent;
     participants.shrink_to_fit();
-    if view.state.objects.get(object).is_none() {
+    if ctx.state.objects.get(object).is_none() {
         return Err(Failure::NoSuchObject);
     }
     let mut pieces = pieces.into_iter().map(part_of).collect::<Result<Vec<_>, _>>()?;
@@ -324,11 +324,11 @@ fn accept(intent: Intent, view: &View) -> Result<IntentRecord, Failure> {
     }
     let by = Attribution { transaction, stamp, epoch, linkage };
     let intent = IntentRecord { by, participants, object, pieces: joined(&pieces), homes: Vec::new() };
-    if view.state.fits(&intent) { Ok(intent) } else { Err(Failure::OutOfRange) }
+    if ctx.state.fits(&intent) { Ok(intent) } else { Err(Failure::OutOfRange) }
 }
 
 /// The needs of a write. The lengths are upper bounds, close to the exact numbers.
-fn needs(intent: &IntentRecord, view: &View) -> Needs {
+fn needs(intent: &IntentRecord, ctx: &Ctx) -> Needs {
     let mut needs = Needs { length: intent.journal_len(), length_inline: 0, ..Needs::default() };
     let mut homed = None;
     for part in &intent.pieces {
@@ -338,7 +338,7 @@ fn needs(intent: &IntentRecord, view: &View) -> Needs {
             Body::Hole | Body::Slots(_) => continue,
         };
         for (chunk, mask) in chunks(part.range) {
-            let slot = view.state.chunk(intent.object, chunk).slot;
+            let slot = ctx.state.chunk(intent.object, chunk).slot;
             if mask == WHOLE_CHUNK && brings_data {
                 needs.new += u32::from(slot.is_none());
                 needs.over += u32::from(slot.is_some());
@@ -346,7 +346,7 @@ fn needs(intent: &IntentRecord, view: &View) -> Needs {
                 needs.length -= CHUNK_BLOCKS * (BLOCK_BYTES as u64 + 4);
                 needs.length += 64;
             } else if slot.is_none() && homed.replace(chunk) != Some(chunk) {
-                needs.new += u32::from(view.state.chunk_reservations.slot(intent.object, chunk).is_none());
+                needs.new += u32::from(ctx.state.chunk_reservations.slot(intent.object, chunk).is_none());
                 needs.length += 8;
             }
         }
@@ -365,7 +365,7 @@ struct Entering {
 }
 
 impl Entering {
-    fn new(waiting: &IntentRecord, in_slots: bool, view: &mut View) -> Entering {
+    fn new(waiting: &IntentRecord, in_slots: bool, ctx: &mut Ctx) -> Entering {
         let intent = IntentRecord {
             by: waiting.by,
             participants: waiting.participants.clone(),
@@ -376,9 +376,9 @@ impl Entering {
         let mut entering = Entering { intent, writes: Vec::new(), in_slots };
         for part in &waiting.pieces {
             match &part.body {
-                Body::Inline(data) => entering.split(part.range, data, view),
+                Body::Inline(data) => entering.split(part.range, data, ctx),
                 Body::Lost => {
-                    chunks(part.range).for_each(|(chunk, _)| entering.find_home(chunk, view));
+                    chunks(part.range).for_each(|(chunk, _)| entering.find_home(chunk, ctx));
                     entering.intent.pieces.push(part.clone());
                 }
                 Body::Hole | Body::Slots(_) => entering.intent.pieces.push(part.clone()),
@@ -388,7 +388,7 @@ impl Entering {
     }
 
     /// Splits data into whole chunks, which are written to slots, and the rest, which goes through the journal.
-    fn split(&mut self, range: BlockRange, data: &Bytes, view: &mut View) {
+    fn split(&mut self, range: BlockRange, data: &Bytes, ctx: &mut Ctx) {
         // The first block that goes through the journal and is not in the intent yet.
         let mut inline = range.start;
         let slice = |from: u64, to: u64| {
@@ -400,9 +400,9 @@ impl Entering {
             }
         };
         for (chunk, mask) in chunks(range) {
-            let slot = view.state.chunk(self.intent.object, chunk).slot;
+            let slot = ctx.state.chunk(self.intent.object, chunk).slot;
             if mask != WHOLE_CHUNK {
-                self.find_home(chunk, view);
+                self.find_home(chunk, ctx);
                 continue;
             }
             if slot.is_some() && !self.in_slots {
@@ -412,7 +412,7 @@ impl Entering {
             flush(&mut self.intent, inline, blocks.start);
             let neighbour = inline == blocks.start;
             inline = blocks.end();
-            let slot = view.slots.take();
+            let slot = ctx.slots.take();
             let places = places_of(slot);
             match (self.intent.pieces.last_mut(), self.writes.last_mut()) {
                 (Some(Part { range: run, body: Body::Slots(_) }), Some((held, bytes)))
@@ -436,19 +436,19 @@ impl Entering {
     }
 
     /// Reserves a slot for a chunk that has none, unless one is reserved already.
-    fn find_home(&mut self, chunk: u32, view: &mut View) {
-        let slot = view.state.chunk(self.intent.object, chunk).slot;
+    fn find_home(&mut self, chunk: u32, ctx: &mut Ctx) {
+        let slot = ctx.state.chunk(self.intent.object, chunk).slot;
         if slot.is_none() && self.intent.homes.last().is_none_or(|home| home.chunk != chunk) {
-            let reserved = view.state.chunk_reservations.slot(self.intent.object, chunk);
-            let slot = reserved.unwrap_or_else(|| view.slots.take());
+            let reserved = ctx.state.chunk_reservations.slot(self.intent.object, chunk);
+            let slot = reserved.unwrap_or_else(|| ctx.slots.take());
             self.intent.homes.push(Home { chunk, slot });
         }
     }
 }
 
-fn write_data(preparing: u64, places: BlockRange, data: Bytes, alone: bool, view: &mut View) {
+fn write_data(preparing: u64, places: BlockRange, data: Bytes, alone: bool, ctx: &mut Ctx) {
     let io = Io::Data { preparing, written: Written { places, data: data.clone(), alone } };
-    view.disk.write_places(io, places.start, data, true, view.out);
+    ctx.disk.write_places(io, places.start, data, true, ctx.out);
 }
 
 fn part_of(piece: Piece) -> Result<Part, Failure> {

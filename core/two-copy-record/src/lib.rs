@@ -1,13 +1,13 @@
-//! A record is a small piece of state that a machine keeps on its disk. It is always written as a whole, in two copies (slots), so that
-//! neither a crash nor corruption of one slot loses it.
+//! A record is a small piece of state that a machine keeps on its disk. It is always written as a whole, in two copies, so that
+//! neither a crash nor corruption of one copy loses it.
 //!
 //! ```text
-//!   0                slot 0: magic, format, length, sequence, the record …, checksum in the slot's last four bytes
-//!   R::SLOT_BYTES    slot 1: the same
+//!   0                copy 0: magic, format, length, sequence, the record …, checksum in the copy's last four bytes
+//!   R::COPY_BYTES    copy 1: the same
 //! ```
 //!
-//! The valid slot with the higher sequence is the current one; the other slot is written next. A new record is written to one slot after
-//! the other, and is durable when both slots have it. Therefore one slot may be half-written by a crash, damaged or unreadable: the other
+//! The valid copy with the higher sequence is the current one; the other copy is written next. A new record is written to one copy after
+//! the other, and is durable when both copies have it. Therefore one copy may be half-written by a crash, damaged or unreadable: the other
 //! one has the record. A disk of zeros was never written: it holds the default record.
 
 use braid_base::AlignedBuffer;
@@ -15,9 +15,9 @@ use braid_base::checksum::crc32c;
 use braid_machine::{DiskCommand, DiskError, DiskResult, DiskTag, Effects};
 use bytes::{Buf, BufMut, Bytes};
 
-/// Bytes of a slot before the record.
+/// Bytes of a copy before the record.
 const HEADER_BYTES: usize = 24;
-/// Bytes of a slot after the record.
+/// Bytes of a copy after the record.
 const CHECKSUM_BYTES: usize = 4;
 /// Lengths are counted in words of this many bytes.
 const WORD_BYTES: usize = 4;
@@ -25,16 +25,16 @@ const READ: DiskTag = DiskTag(0);
 
 /// A type that can be stored as a record.
 pub trait TwoCopyRecord: Clone + Default + PartialEq {
-    /// The first bytes of a slot.
+    /// The first bytes of a copy.
     const MAGIC: [u8; 8];
     /// The format that this release writes.
     const FORMAT: u32;
-    /// Bytes of a slot: a multiple of 512, at least the largest record plus [`TwoCopyRecord::EXTRA_BYTES`].
-    const SLOT_BYTES: usize;
-    /// Bytes of a slot that are not available to the record.
+    /// Bytes of a copy: a multiple of 512, at least the largest record plus [`TwoCopyRecord::EXTRA_BYTES`].
+    const COPY_BYTES: usize;
+    /// Bytes of a copy that are not available to the record.
     const EXTRA_BYTES: usize = HEADER_BYTES + CHECKSUM_BYTES;
-    /// Bytes of the disk that the two slots take.
-    const DISK_BYTES: u64 = 2 * Self::SLOT_BYTES as u64;
+    /// Bytes of the disk that the two copies take.
+    const DISK_BYTES: u64 = 2 * Self::COPY_BYTES as u64;
 
     /// Encodes the record, in words of four bytes.
     fn put(&self, to: &mut Vec<u8>);
@@ -52,7 +52,7 @@ pub trait TwoCopyRecord: Clone + Default + PartialEq {
 /// Why a record can't be read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// Neither slot holds a valid record.
+    /// Neither copy holds a valid record.
     #[error("both copies are damaged")]
     Damaged,
     /// A newer release wrote the record.
@@ -72,7 +72,7 @@ pub enum Progress {
     Read,
     /// The record is still being written.
     Writing,
-    /// The record has been written to both slots.
+    /// The record has been written to both copies.
     Written,
 }
 
@@ -80,18 +80,18 @@ pub enum Progress {
 #[derive(Debug, Default)]
 pub struct Kept<R> {
     durable: R,
-    /// Both slots have the durable record.
+    /// Both copies have the durable record.
     twice: bool,
     writing: Option<Writing<R>>,
     sequence: u64,
-    /// The slots read so far, if reading both at once failed and they are read one by one.
-    slots: Option<Vec<Bytes>>,
+    /// The copies read so far, if reading both at once failed and they are read one by one.
+    copies: Option<Vec<Bytes>>,
 }
 
 #[derive(Debug)]
 struct Writing<R> {
     record: R,
-    /// One slot has the new record.
+    /// One copy has the new record.
     once: bool,
 }
 
@@ -109,7 +109,7 @@ impl<R: TwoCopyRecord> Kept<R> {
                 done.map_err(RecordError::Disk)?;
                 let writing = self.writing.as_mut().expect("only this record is written");
                 if !std::mem::replace(&mut writing.once, true) {
-                    self.write_slot(out);
+                    self.write_copy(out);
                     return Ok(Progress::Writing);
                 }
                 self.durable = self.writing.take().expect("a record is being written").record;
@@ -120,38 +120,38 @@ impl<R: TwoCopyRecord> Kept<R> {
     }
 
     fn on_read(&mut self, read: Result<Bytes, DiskError>, out: &mut Effects) -> Result<Progress, RecordError> {
-        let image = match (&mut self.slots, read) {
+        let image = match (&mut self.copies, read) {
             (None, Ok(both)) => both.to_vec(),
             (None, Err(_)) => {
-                self.slots = Some(Vec::new());
-                self.read_slot(0, out);
+                self.copies = Some(Vec::new());
+                self.read_copy(0, out);
                 return Ok(Progress::Reading);
             }
-            (Some(slots), read) => {
-                // Not zeros, which would mean that the slot was never written.
-                let damaged = |_| Bytes::from(vec![0xff; R::SLOT_BYTES]);
+            (Some(copies), read) => {
+                // Not zeros, which would mean that the copy was never written.
+                let damaged = |_| Bytes::from(vec![0xff; R::COPY_BYTES]);
                 let is_readable = read.is_ok();
-                slots.push(read.clone().unwrap_or_else(damaged));
-                match slots.len() {
+                copies.push(read.clone().unwrap_or_else(damaged));
+                match copies.len() {
                     1 => {
-                        self.read_slot(1, out);
+                        self.read_copy(1, out);
                         return Ok(Progress::Reading);
                     }
-                    _ if !is_readable && newest::<R>(&slots.concat()).is_err() => {
-                        return Err(RecordError::Disk(read.expect_err("the slot is unreadable")));
+                    _ if !is_readable && newest::<R>(&copies.concat()).is_err() => {
+                        return Err(RecordError::Disk(read.expect_err("the copy is unreadable")));
                     }
-                    _ => slots.concat(),
+                    _ => copies.concat(),
                 }
             }
         };
         let (sequence, record, twice) = newest(&image)?;
-        *self = Kept { durable: record, twice, writing: None, sequence, slots: None };
+        *self = Kept { durable: record, twice, writing: None, sequence, copies: None };
         Ok(Progress::Read)
     }
 
-    fn read_slot(&self, slot: usize, out: &mut Effects) {
-        let offset = (slot * R::SLOT_BYTES) as u64;
-        out.disk(READ, DiskCommand::Read { offset, length: R::SLOT_BYTES });
+    fn read_copy(&self, copy: usize, out: &mut Effects) {
+        let offset = (copy * R::COPY_BYTES) as u64;
+        out.disk(READ, DiskCommand::Read { offset, length: R::COPY_BYTES });
     }
 
     /// The record that is durable.
@@ -164,28 +164,28 @@ impl<R: TwoCopyRecord> Kept<R> {
         self.writing.as_ref().map(|writing| &writing.record)
     }
 
-    /// Begins to write `record` if no record is being written, and the durable one is different or is in one slot alone. True if it does.
+    /// Begins to write `record` if no record is being written, and the durable one is different or is in one copy alone. True if it does.
     pub fn update(&mut self, record: R, out: &mut Effects) -> bool {
         if self.writing.is_some() || (self.twice && self.durable == record) {
             return false;
         }
         self.writing = Some(Writing { record, once: false });
-        self.write_slot(out);
+        self.write_copy(out);
         true
     }
 
-    fn write_slot(&mut self, out: &mut Effects) {
+    fn write_copy(&mut self, out: &mut Effects) {
         let writing = self.writing.as_ref().expect("there is something to write");
         self.sequence += 1;
-        let offset = self.sequence % 2 * R::SLOT_BYTES as u64;
+        let offset = self.sequence % 2 * R::COPY_BYTES as u64;
         let data = vec![encode(self.sequence, &writing.record)];
         out.disk(DiskTag(self.sequence), DiskCommand::Write { offset, data, durable: true });
     }
 }
 
-/// The content of a disk that has this record in both slots.
+/// The content of a disk that has this record in both copies.
 pub fn disk_image<R: TwoCopyRecord>(record: &R) -> Vec<u8> {
-    // The parity of the sequence selects the slot.
+    // The parity of the sequence selects the copy.
     [encode(2, record), encode(1, record)].concat()
 }
 
@@ -194,37 +194,37 @@ pub fn read_image<R: TwoCopyRecord>(disk: &[u8]) -> Result<R, RecordError> {
     newest(disk).map(|(_, record, _)| record)
 }
 
-/// The newest valid slot, and whether the other one has the same record. A slot of zeros was never written.
+/// The newest valid copy, and whether the other one has the same record. A copy of zeros was never written.
 fn newest<R: TwoCopyRecord>(disk: &[u8]) -> Result<(u64, R, bool), RecordError> {
-    let mut slots = Vec::new();
+    let mut copies = Vec::new();
     let mut unwritten = false;
-    for slot in disk.chunks(R::SLOT_BYTES) {
-        unwritten |= slot.iter().all(|byte| *byte == 0);
-        match decode(slot) {
+    for copy in disk.chunks(R::COPY_BYTES) {
+        unwritten |= copy.iter().all(|byte| *byte == 0);
+        match decode(copy) {
             Err(RecordError::Damaged) => {}
-            other => slots.push(other?),
+            other => copies.push(other?),
         }
     }
-    slots.sort_by_key(|(sequence, _)| *sequence);
-    match slots.pop() {
+    copies.sort_by_key(|(sequence, _)| *sequence);
+    match copies.pop() {
         Some((sequence, record)) => {
-            let twice = slots.pop().is_some_and(|(_, older)| older == record);
+            let twice = copies.pop().is_some_and(|(_, older)| older == record);
             Ok((sequence, record, twice))
         }
-        // A half-written slot beside one that was never written: the first write of all was interrupted, and before it there was no
+        // A half-written copy beside one that was never written: the first write of all was interrupted, and before it there was no
         // record.
         None if unwritten => Ok((0, R::default(), true)),
         None => Err(RecordError::Damaged),
     }
 }
 
-fn decode<R: TwoCopyRecord>(slot: &[u8]) -> Result<(u64, R), RecordError> {
-    let checksum_at = R::SLOT_BYTES - CHECKSUM_BYTES;
-    let whole = slot.len() == R::SLOT_BYTES && slot[..8] == R::MAGIC;
-    if !whole || slot[checksum_at..] != crc32c(&slot[..checksum_at]).to_le_bytes() {
+fn decode<R: TwoCopyRecord>(copy: &[u8]) -> Result<(u64, R), RecordError> {
+    let checksum_at = R::COPY_BYTES - CHECKSUM_BYTES;
+    let whole = copy.len() == R::COPY_BYTES && copy[..8] == R::MAGIC;
+    if !whole || copy[checksum_at..] != crc32c(&copy[..checksum_at]).to_le_bytes() {
         return Err(RecordError::Damaged);
     }
-    let mut from = &slot[8..checksum_at];
+    let mut from = &copy[8..checksum_at];
     let found = from.get_u32_le();
     if found > R::FORMAT {
         return Err(RecordError::NewerFormat { found });
@@ -241,18 +241,18 @@ fn encode<R: TwoCopyRecord>(sequence: u64, record: &R) -> Bytes {
     let mut body = Vec::new();
     record.put(&mut body);
     assert!(body.len().is_multiple_of(WORD_BYTES), "a record consists of whole words");
-    assert!(body.len() + R::EXTRA_BYTES <= R::SLOT_BYTES, "the record is larger than a slot");
-    let mut slot = AlignedBuffer::zeroed(R::SLOT_BYTES);
-    let mut to = &mut slot[..];
+    assert!(body.len() + R::EXTRA_BYTES <= R::COPY_BYTES, "the record is larger than a copy");
+    let mut copy = AlignedBuffer::zeroed(R::COPY_BYTES);
+    let mut to = &mut copy[..];
     to.put_slice(&R::MAGIC);
     to.put_u32_le(R::FORMAT);
     to.put_u32_le((body.len() / WORD_BYTES) as u32);
     to.put_u64_le(sequence);
     to.put_slice(&body);
-    let checksum_at = R::SLOT_BYTES - CHECKSUM_BYTES;
-    let checksum = crc32c(&slot[..checksum_at]);
-    slot[checksum_at..].copy_from_slice(&checksum.to_le_bytes());
-    slot.freeze()
+    let checksum_at = R::COPY_BYTES - CHECKSUM_BYTES;
+    let checksum = crc32c(&copy[..checksum_at]);
+    copy[checksum_at..].copy_from_slice(&checksum.to_le_bytes());
+    copy.freeze()
 }
 
 #[cfg(test)]
@@ -267,7 +267,7 @@ mod tests {
     impl TwoCopyRecord for Numbers {
         const MAGIC: [u8; 8] = *b"BraidTst";
         const FORMAT: u32 = 1;
-        const SLOT_BYTES: usize = 512;
+        const COPY_BYTES: usize = 512;
 
         fn put(&self, to: &mut Vec<u8>) {
             to.put_u32_le(self.0.len() as u32);
@@ -281,7 +281,7 @@ mod tests {
         }
     }
 
-    const SLOT: usize = Numbers::SLOT_BYTES;
+    const COPY: usize = Numbers::COPY_BYTES;
 
     fn numbers(numbers: &[u32]) -> Numbers {
         Numbers(numbers.to_vec())
@@ -292,25 +292,25 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_whole_slot_counts() {
+    fn the_newest_whole_copy_counts() {
         let mut disk = [encode(8, &numbers(&[1])), encode(9, &numbers(&[1, 2]))].concat();
         assert_eq!(read(&disk), Ok((9, numbers(&[1, 2]), false)));
-        disk[SLOT + 20] ^= 1;
+        disk[COPY + 20] ^= 1;
         assert_eq!(read(&disk), Ok((8, numbers(&[1]), false)));
         disk[20] ^= 1;
-        assert_eq!(read(&disk), Err(RecordError::Damaged), "neither slot is valid");
+        assert_eq!(read(&disk), Err(RecordError::Damaged), "neither copy is valid");
     }
 
     #[test]
     fn a_disk_of_zeros_is_the_default_even_after_a_torn_first_write() {
         let mut disk = vec![0; Numbers::DISK_BYTES as usize];
         assert_eq!(read(&disk), Ok((0, numbers(&[]), true)));
-        disk[SLOT..][..100].copy_from_slice(&encode(1, &numbers(&[1]))[..100]);
+        disk[COPY..][..100].copy_from_slice(&encode(1, &numbers(&[1]))[..100]);
         assert_eq!(read(&disk), Ok((0, numbers(&[]), true)));
     }
 
     #[test]
-    fn no_record_that_was_written_is_lost_with_a_slot() {
+    fn no_record_that_was_written_is_lost_with_a_copy() {
         let mut disk = vec![0; Numbers::DISK_BYTES as usize];
         let mut kept = Kept::default();
         for round in 1..5 {
@@ -321,24 +321,24 @@ mod tests {
                 assert_eq!((kept.writing(), kept.durable() == &written), (Some(&written), false));
                 let write = out.drain().next();
                 let Some(Effect::Disk { command: DiskCommand::Write { offset, data, .. }, .. }) = write else {
-                    panic!("each slot is written");
+                    panic!("each copy is written");
                 };
-                disk[offset as usize..][..SLOT].copy_from_slice(&data[0]);
+                disk[offset as usize..][..COPY].copy_from_slice(&data[0]);
                 assert_eq!(kept.on_disk_done(DiskResult::Done(Ok(())), &mut out), Ok(progress));
             }
             assert_eq!((kept.writing(), kept.durable()), (None, &written));
             assert_eq!(read(&disk).map(|(_, found, twice)| (found, twice)), Ok((written.clone(), true)));
-            for slot in [0, SLOT] {
-                disk[slot + 28] ^= 1;
+            for copy in [0, COPY] {
+                disk[copy + 28] ^= 1;
                 assert_eq!(read(&disk).map(|(_, found, _)| found), Ok(written.clone()));
-                disk[slot + 28] ^= 1;
+                disk[copy + 28] ^= 1;
             }
         }
     }
 
     #[test]
-    fn a_record_that_only_one_slot_has_is_written_again() {
-        let disk = [encode(8, &numbers(&[1])), vec![1; SLOT].into()].concat();
+    fn a_record_that_only_one_copy_has_is_written_again() {
+        let disk = [encode(8, &numbers(&[1])), vec![1; COPY].into()].concat();
         let mut kept = Kept::default();
         let mut out = Effects::new();
         assert_eq!(kept.on_disk_done(DiskResult::Read(Ok(disk.into())), &mut out), Ok(Progress::Read));
@@ -347,10 +347,10 @@ mod tests {
         let Some(Effect::Disk { command: DiskCommand::Write { offset, .. }, .. }) = commands.next() else {
             panic!("the record is written");
         };
-        assert_eq!(offset, SLOT as u64, "to the slot that does not have the record");
+        assert_eq!(offset, COPY as u64, "to the copy that does not have the record");
     }
 
-    /// Starts on a disk with one unreadable slot.
+    /// Starts on a disk with one unreadable copy.
     fn start_on(disk: &[u8], unreadable: usize) -> Result<Numbers, RecordError> {
         let (mut kept, mut out) = (Kept::<Numbers>::default(), Effects::new());
         kept.start(&mut out);
@@ -359,7 +359,7 @@ mod tests {
                 panic!("the machine reads until it has finished");
             };
             let range = offset as usize..offset as usize + length;
-            let is_hurt = range.start < (unreadable + 1) * SLOT && range.end > unreadable * SLOT;
+            let is_hurt = range.start < (unreadable + 1) * COPY && range.end > unreadable * COPY;
             let read = if is_hurt { Err(DiskError::Failed) } else { Ok(Bytes::copy_from_slice(&disk[range])) };
             match kept.on_disk_done(DiskResult::Read(read), &mut out)? {
                 Progress::Reading => {}
@@ -370,43 +370,43 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_can_not_be_read_costs_nothing_while_the_other_is_whole() {
+    fn a_copy_that_can_not_be_read_costs_nothing_while_the_other_is_whole() {
         let mut disk = [encode(8, &numbers(&[1])), encode(9, &numbers(&[1]))].concat();
         for unreadable in [0, 1] {
             assert_eq!(start_on(&disk, unreadable), Ok(numbers(&[1])));
         }
         disk[30] ^= 1;
-        assert_eq!(start_on(&disk, 1), Err(RecordError::Disk(DiskError::Failed)), "neither slot is valid");
-        // The first write of all, with one slot still empty: the new record was never durable.
-        disk[..SLOT].fill(0);
+        assert_eq!(start_on(&disk, 1), Err(RecordError::Disk(DiskError::Failed)), "neither copy is valid");
+        // The first write of all, with one copy still empty: the new record was never durable.
+        disk[..COPY].fill(0);
         assert_eq!(start_on(&disk, 1), Ok(numbers(&[])));
     }
 
     #[test]
     fn a_newer_format_is_refused_by_name() {
-        let mut slot = encode(1, &numbers(&[])).to_vec();
-        slot[8] = 9;
-        seal(&mut slot);
-        assert_eq!(read(&[slot, vec![0; SLOT]].concat()), Err(RecordError::NewerFormat { found: 9 }));
+        let mut copy = encode(1, &numbers(&[])).to_vec();
+        copy[8] = 9;
+        seal(&mut copy);
+        assert_eq!(read(&[copy, vec![0; COPY]].concat()), Err(RecordError::NewerFormat { found: 9 }));
     }
 
-    fn seal(slot: &mut [u8]) {
-        let at = SLOT - CHECKSUM_BYTES;
-        let checksum = crc32c(&slot[..at]).to_le_bytes();
-        slot[at..].copy_from_slice(&checksum);
+    fn seal(copy: &mut [u8]) {
+        let at = COPY - CHECKSUM_BYTES;
+        let checksum = crc32c(&copy[..at]).to_le_bytes();
+        copy[at..].copy_from_slice(&checksum);
     }
 
     proptest! {
         /// A checksum detects corruption, but not a record that was encoded wrongly.
         #[test]
         fn what_makes_no_sense_is_damaged(words in prop::collection::vec(0u32..200, 4..8)) {
-            let mut slot = encode(1, &numbers(&[7; 5])).to_vec();
+            let mut copy = encode(1, &numbers(&[7; 5])).to_vec();
             for (index, word) in words.iter().enumerate().filter(|(index, _)| !matches!(index, 1 | 2)) {
-                slot[12 + 4 * index..][..4].copy_from_slice(&word.to_le_bytes());
+                copy[12 + 4 * index..][..4].copy_from_slice(&word.to_le_bytes());
             }
-            seal(&mut slot);
+            seal(&mut copy);
             let sound = words[0] == words[3] + 1 && words[3] < 120;
-            prop_assert_eq!(decode::<Numbers>(&slot).is_ok(), sound);
+            prop_assert_eq!(decode::<Numbers>(&copy).is_ok(), sound);
         }
     }
 }

@@ -22,14 +22,14 @@ fn main() {
     let folder = std::env::args().nth(1).map_or_else(std::env::temp_dir, PathBuf::from);
     let file = folder.join(format!("braid-measure-{}", std::process::id()));
     fill(&file);
-    for engine in [EngineChoice::Ring, EngineChoice::Threads] {
+    for engine in [EngineChoice::Uring, EngineChoice::Threads] {
         for in_flight in [1, 32] {
             for (write, durable) in [(false, false), (true, false), (true, true)] {
                 disk_alone(&file, engine, in_flight, write, durable);
             }
         }
     }
-    for engine in [EngineChoice::Ring, EngineChoice::Threads] {
+    for engine in [EngineChoice::Uring, EngineChoice::Threads] {
         over_the_network(&file, engine);
     }
     let _ = std::fs::remove_file(&file);

@@ -2,14 +2,14 @@
 //! supports it.
 //!
 //! [`Disk`] itself performs one command after the other, which is what tools need. A running machine has many commands in flight, through
-//! an [`Engine`]: [`ring`] if the kernel supports io_uring, otherwise [`threads`].
+//! an [`Engine`]: [`uring`] if the kernel supports io_uring, otherwise [`threads`].
 
 mod engine;
 mod read_buffer;
-mod ring;
 #[cfg(test)]
 mod tests;
 mod threads;
+mod uring;
 
 pub(crate) use engine::Engine;
 pub use engine::EngineChoice;

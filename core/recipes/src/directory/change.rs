@@ -15,7 +15,7 @@ use super::chain::Chain;
 use super::entry::{Entry, NAME_BYTES_MAX, VERSION_MAX};
 use super::{Directory, NEXT_FREE, linked_at, lock_of, names_at};
 use crate::asking::{Asking, CasContext, DAMAGED, Heard, Results, Step, set};
-use crate::idempotency_record::Ticket;
+use crate::idempotency_record::Nonce;
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
 use braid_base::{ObjectId, Rng, Time};
 use braid_wire::SetAttribute;
@@ -61,8 +61,8 @@ pub struct Change {
     wish: Edit,
     course: CasContext,
     /// Drawn in the first step.
-    ticket: Option<Ticket>,
-    /// The value of the lock that it holds, or held last: the ticket, and how many locks it has taken. So a lock that it takes again is
+    nonce: Option<Nonce>,
+    /// The value of the lock that it holds, or held last: the nonce, and how many locks it has taken. So a lock that it takes again is
     /// distinguishable, and has a new lease.
     lock: Bytes,
     locks: u32,
@@ -147,7 +147,7 @@ impl Change {
             name,
             wish,
             course: CasContext::default(),
-            ticket: None,
+            nonce: None,
             lock: Bytes::new(),
             locks: 0,
             version: 0,
@@ -214,7 +214,7 @@ impl Change {
         if self.name.is_empty() {
             return Err(RequestFailure::NoName);
         }
-        self.ticket = Some(Ticket::draw(self.directory.idempotency_record, rng));
+        self.nonce = Some(Nonce::draw(self.directory.idempotency_record, rng));
         self.lock = self.lock_value();
         self.version = rng.next_u64() as u32 & VERSION_MAX;
         match self.wish.clone() {
@@ -234,7 +234,7 @@ impl Change {
         };
         self.removing = from;
         let asking = Asking::of(self.directory.object).swap(names_at(self.slot), &compare, &swap);
-        let sets = self.ticket().sets();
+        let sets = self.nonce().sets();
         let asking = if sets.is_empty() { asking } else { asking.then_set(sets) };
         Ok(self.directory.first_asking(asking, self.slot).done())
     }
@@ -250,7 +250,7 @@ impl Change {
         self.at = At::Looking;
         let mut gets = vec![names_at(self.slot), lock_of(self.slot)];
         gets.extend(self.free.map(linked_at));
-        let asking = Asking::of(self.directory.object).get(gets).get(self.ticket().gets());
+        let asking = Asking::of(self.directory.object).get(gets).get(self.nonce().gets());
         Ok(self.directory.first_asking(asking, self.slot).done())
     }
 
@@ -259,7 +259,7 @@ impl Change {
         let (first, lock) = (Entry::decode(&values[0])?, values[1].clone());
         if course.in_doubt {
             let linked = values.get(2).map_or(Ok(None), Entry::decode)?;
-            let told = self.ticket().tells(results.values(1, self.ticket().gets().len())?);
+            let told = self.nonce().tells(results.values(1, self.nonce().gets().len())?);
             if self.found_out(told, first.as_ref(), &lock, linked)? {
                 return self.succeeded();
             }
@@ -353,7 +353,7 @@ impl Change {
         (!fits).then_some(Changed::Other(entry.object))
     }
 
-    /// Takes the lock from `compare`, which may be nothing, a crashed client's ticket, or its own; sets the mark, and draws a free slot.
+    /// Takes the lock from `compare`, which may be nothing, a crashed client's nonce, or its own; sets the mark, and draws a free slot.
     fn lock(&mut self, compare: Bytes, first: Option<Entry>) -> Step<Changed> {
         let marks = first.as_ref().is_some_and(|first| !first.mark);
         let draws = self.free.is_none() && matches!(self.wish, Edit::Insert(_));
@@ -472,7 +472,7 @@ impl Change {
         }
         sets.push(set(names_at(self.slot), &slot.as_ref().map_or(Bytes::new(), Entry::encode)));
         sets.push(set(lock_of(self.slot), &free_lock(slot.as_ref())));
-        sets.extend(self.ticket().sets());
+        sets.extend(self.nonce().sets());
         self.at = At::Applying { uses_free, becomes };
         Ok(asking.then_set(sets).get(vec![names_at(self.slot)]).done())
     }
@@ -517,11 +517,11 @@ impl Change {
     }
 
     fn lock_value(&self) -> Bytes {
-        self.ticket().value().iter().copied().chain(self.locks.to_be_bytes()).collect()
+        self.nonce().value().iter().copied().chain(self.locks.to_be_bytes()).collect()
     }
 
-    fn ticket(&self) -> &Ticket {
-        self.ticket.as_ref().expect("drawn in the first step")
+    fn nonce(&self) -> &Nonce {
+        self.nonce.as_ref().expect("drawn in the first step")
     }
 }
 

@@ -3,7 +3,7 @@
 use super::search::{Found, Search};
 use super::{HEAD, ITEM_BYTES_MAX, Link, List, NODE_COUNTER, NUMBER_MAX, Node, item_name, link_name};
 use crate::asking::{Asking, CasContext, DAMAGED, Heard, Results, Step, set};
-use crate::idempotency_record::Ticket;
+use crate::idempotency_record::Nonce;
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
 use braid_base::{Rng, Time};
 use braid_wire::ObjectFailure;
@@ -36,7 +36,7 @@ pub struct Insert {
     place: ListPosition,
     item: Bytes,
     course: CasContext,
-    ticket: Option<Ticket>,
+    nonce: Option<Nonce>,
     number: u64,
     search: Search,
     at: At,
@@ -75,7 +75,7 @@ impl Insert {
     pub(super) fn new(list: List, place: ListPosition, item: Bytes) -> Insert {
         let search = Search::from(list, None);
         let (course, number) = (CasContext::default(), HEAD);
-        Insert { list, place, item, course, ticket: None, number, search, at: At::Beginning }
+        Insert { list, place, item, course, nonce: None, number, search, at: At::Beginning }
     }
 
     fn step(&mut self, course: &mut CasContext, rng: &mut Rng, heard: Heard) -> Step<Inserted> {
@@ -84,7 +84,7 @@ impl Insert {
                 Err(RequestFailure::TooLong { most: ITEM_BYTES_MAX })
             }
             (At::Beginning, _) => {
-                self.ticket = Some(Ticket::draw(self.list.idempotency_record, rng));
+                self.nonce = Some(Nonce::draw(self.list.idempotency_record, rng));
                 self.draw()
             }
             (At::Drawing, Heard::Results(results)) => self.drawn(&results),
@@ -169,7 +169,7 @@ impl Insert {
             set(link_name(self.number), &Link::to(next).encode(self.number)),
             set(item_name(self.number), &self.item),
         ];
-        sets.extend(self.ticket().sets());
+        sets.extend(self.nonce().sets());
         Ok(Asking::of(self.list.object).swap(link_name(before), &from, &to).then_set(sets).done())
     }
 
@@ -183,18 +183,18 @@ impl Insert {
     fn outcome_unknown(&mut self, before: u64) -> Step<Inserted> {
         self.at = At::Doubting { before };
         let asking = Asking::of(self.list.object).get(vec![link_name(self.number)]).get(vec![link_name(before)]);
-        Ok(asking.get(self.ticket().gets()).done())
+        Ok(asking.get(self.nonce().gets()).done())
     }
 
     /// No other operation has the number: if its node is there, this operation has inserted it. If not, it may have been removed since.
     fn found_out(&self, results: &Results) -> Result<bool, RequestFailure> {
-        let ticket = self.ticket();
+        let nonce = self.nonce();
         let there = !results.values(0, 1)?[0].is_empty();
-        let told = ticket.tells(results.values(2, ticket.gets().len())?);
+        let told = nonce.tells(results.values(2, nonce.gets().len())?);
         if there { Ok(true) } else { told.ok_or(RequestFailure::Unknown) }
     }
 
-    fn ticket(&self) -> &Ticket {
-        self.ticket.as_ref().expect("drawn in the first step")
+    fn nonce(&self) -> &Nonce {
+        self.nonce.as_ref().expect("drawn in the first step")
     }
 }

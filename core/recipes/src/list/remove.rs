@@ -3,7 +3,7 @@
 use super::search::{Found, Search};
 use super::{Link, List, Node, link_name};
 use crate::asking::{Asking, CasContext, DAMAGED, Heard, Results, Step};
-use crate::idempotency_record::Ticket;
+use crate::idempotency_record::Nonce;
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
 use braid_base::{Rng, Time};
 use bytes::Bytes;
@@ -24,7 +24,7 @@ pub struct Remove {
     list: List,
     node: u64,
     course: CasContext,
-    ticket: Option<Ticket>,
+    nonce: Option<Nonce>,
     search: Search,
     at: At,
 }
@@ -68,14 +68,14 @@ impl Procedure for Remove {
 impl Remove {
     pub(super) fn new(list: List, node: Node, before: Option<Node>) -> Remove {
         let search = Search::from(list, before.filter(|before| *before != node));
-        Remove { list, node: node.0, course: CasContext::default(), ticket: None, search, at: At::Beginning }
+        Remove { list, node: node.0, course: CasContext::default(), nonce: None, search, at: At::Beginning }
     }
 
     fn step(&mut self, course: &mut CasContext, rng: &mut Rng, heard: Heard) -> Step<Removed> {
         match (self.at, heard) {
             (At::Beginning, _) if self.node == super::HEAD => Ok(Next::Done(Ok(Removed::Gone))),
             (At::Beginning, _) => {
-                self.ticket = Some(Ticket::draw(self.list.idempotency_record, rng));
+                self.nonce = Some(Nonce::draw(self.list.idempotency_record, rng));
                 self.look(At::Looking)
             }
             (At::Looking, Heard::Results(results)) => self.looked(&results),
@@ -106,7 +106,7 @@ impl Remove {
     /// Reads the node, and the nodes around it to find its predecessor.
     fn look(&mut self, at: At) -> Step<Removed> {
         self.at = at;
-        let asking = Asking::of(self.list.object).get(vec![link_name(self.node)]).get(self.ticket().gets());
+        let asking = Asking::of(self.list.object).get(vec![link_name(self.node)]).get(self.nonce().gets());
         Ok(self.search.look_around(self.node, asking).done())
     }
 
@@ -125,7 +125,7 @@ impl Remove {
         self.at = At::Marking { unlinks: before.is_some() };
         let to = Link { removed: true, next }.encode(self.node);
         let asking = Asking::of(self.list.object).swap(link_name(self.node), value, &to);
-        let asking = asking.then_set(self.ticket().sets());
+        let asking = asking.then_set(self.nonce().sets());
         Ok(match before {
             Some(before) => super::unlink(asking, before, self.node, next),
             None => asking,
@@ -136,8 +136,8 @@ impl Remove {
     /// Without an idempotency record, a node that is still there was not removed; if it is gone, this or another client may have removed
     /// it.
     fn found_out(&self, results: &Results) -> Result<bool, RequestFailure> {
-        let ticket = self.ticket();
-        if let Some(told) = ticket.tells(results.values(1, ticket.gets().len())?) {
+        let nonce = self.nonce();
+        if let Some(told) = nonce.tells(results.values(1, nonce.gets().len())?) {
             return Ok(told);
         }
         match Link::decode(self.node, &results.values(0, 1)?[0])? {
@@ -163,7 +163,7 @@ impl Remove {
         })
     }
 
-    fn ticket(&self) -> &Ticket {
-        self.ticket.as_ref().expect("drawn in the first step")
+    fn nonce(&self) -> &Nonce {
+        self.nonce.as_ref().expect("drawn in the first step")
     }
 }

@@ -38,7 +38,7 @@ pub struct Claim {
     course: CasContext,
     began: Option<Time>,
     asked: Time,
-    ticket: u64,
+    nonce: u64,
     bell: Bytes,
     round: Round,
     at: At,
@@ -106,7 +106,7 @@ impl Claim {
             course: CasContext::default(),
             began: None,
             asked: Time(0),
-            ticket: 0,
+            nonce: 0,
             bell: Bytes::new(),
             round: Round::default(),
             at: At::Beginning,
@@ -117,7 +117,7 @@ impl Claim {
         match (self.at.clone(), heard) {
             (At::Beginning, _) => {
                 self.began = Some(now);
-                self.ticket = rng.next_u64();
+                self.nonce = rng.next_u64();
                 self.begin_round(rng)
             }
             (At::Waiting, _) => self.begin_round(rng),
@@ -280,7 +280,7 @@ impl Claim {
 
     fn claim(&mut self, item: Item, from: State) -> Step<Option<Claimed>> {
         let token = from.token().checked_add(1).ok_or(DAMAGED)?;
-        let claim = state::Claim { token, consumer: self.consumer, ticket: self.ticket, heartbeat: 0 };
+        let claim = state::Claim { token, consumer: self.consumer, nonce: self.nonce, heartbeat: 0 };
         self.at = At::Claiming { item, claim };
         let asking =
             Asking::of(self.queue.object).swap(state_of(item), &from.encode(), &State::Claimed(claim).encode());

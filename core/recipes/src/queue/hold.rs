@@ -3,7 +3,7 @@
 use super::state::{Claim, State};
 use super::{BELL, Claimed, Queue, parted, state_of, work_of};
 use crate::asking::{Asking, CasContext, DAMAGED, Heard, Results, Step, set};
-use crate::idempotency_record::Ticket;
+use crate::idempotency_record::Nonce;
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
 use braid_base::{Rng, Time};
 use braid_wire::SetAttribute;
@@ -95,7 +95,7 @@ struct Holding {
     claimed: Claimed,
     aim: Aim,
     course: CasContext,
-    ticket: Option<Ticket>,
+    nonce: Option<Nonce>,
     /// When it gives up. None for finishing, whose outcome must be known in any case.
     ends: Option<Time>,
     at: At,
@@ -118,7 +118,7 @@ enum At {
 
 impl Holding {
     fn new(queue: Queue, claimed: Claimed, aim: Aim) -> Holding {
-        Holding { queue, claimed, aim, course: CasContext::default(), ticket: None, ends: None, at: At::Beginning }
+        Holding { queue, claimed, aim, course: CasContext::default(), nonce: None, ends: None, at: At::Beginning }
     }
 
     fn resume<T>(
@@ -144,7 +144,7 @@ impl Holding {
     fn step(&mut self, course: &mut CasContext, rng: &mut Rng, heard: Heard) -> Step<Option<Claimed>> {
         match (self.at, heard) {
             (At::Beginning, _) => {
-                self.ticket = Some(Ticket::draw(self.queue.idempotency_record, rng));
+                self.nonce = Some(Nonce::draw(self.queue.idempotency_record, rng));
                 self.swap()
             }
             (At::Swapping, Heard::Results(results)) => match results.compared(0)?.ok_or(DAMAGED)? {
@@ -156,7 +156,7 @@ impl Holding {
                 self.at = At::Doubting;
                 let asking =
                     Asking::of(self.queue.object).get(vec![state_of(self.claimed.item), work_of(self.claimed.item)]);
-                Ok(asking.get(self.ticket().gets()).done())
+                Ok(asking.get(self.nonce().gets()).done())
             }
             (At::Doubting, Heard::Results(results)) => {
                 let happened = self.found_out(&results)?;
@@ -172,7 +172,7 @@ impl Holding {
         let item = self.claimed.item;
         let from = State::Claimed(self.claimed.claim).encode();
         let asking = |to: &Bytes| Asking::of(self.queue.object).swap(state_of(item), &from, to);
-        let mut sets = self.ticket().sets();
+        let mut sets = self.nonce().sets();
         Ok(match &self.aim {
             Aim::Renew => asking(&State::Claimed(self.heartbeat_at()).encode()).done(),
             Aim::GiveBack => asking(&State::Free { token: self.claimed.token }.encode()).then_add(BELL, 1).done(),
@@ -219,8 +219,8 @@ impl Holding {
             // If the state is not this claim's, the item was given back, or the claim was lost: the result is the same.
             (Aim::Renew | Aim::GiveBack, _) => Ok(false),
             (Aim::Finish(_), _) => {
-                let ticket = self.ticket();
-                let told = ticket.tells(results.values(1, ticket.gets().len())?);
+                let nonce = self.nonce();
+                let told = nonce.tells(results.values(1, nonce.gets().len())?);
                 // If the item is there, it is not finished. If it is not there, another consumer may have finished it.
                 let there = parted(&values[1]).is_some_and(|(of, _)| of == self.claimed.of);
                 if there { Ok(false) } else { told.ok_or(RequestFailure::Unknown) }
@@ -228,7 +228,7 @@ impl Holding {
         }
     }
 
-    fn ticket(&self) -> &Ticket {
-        self.ticket.as_ref().expect("drawn in the first step")
+    fn nonce(&self) -> &Nonce {
+        self.nonce.as_ref().expect("drawn in the first step")
     }
 }

@@ -3,7 +3,7 @@
 use super::state::State;
 use super::{BELL, ITEM_BYTES_MAX, Item, Queue, parted, state_of, work_of};
 use crate::asking::{Asking, CasContext, Heard, Step, set};
-use crate::idempotency_record::Ticket;
+use crate::idempotency_record::Nonce;
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
 use braid_base::{Rng, Time};
 use bytes::Bytes;
@@ -14,7 +14,7 @@ pub struct Put {
     queue: Queue,
     work: Bytes,
     course: CasContext,
-    ticket: Option<Ticket>,
+    nonce: Option<Nonce>,
     item: Item,
     at: At,
 }
@@ -40,7 +40,7 @@ impl Procedure for Put {
 
 impl Put {
     pub(super) fn new(queue: Queue, work: Bytes) -> Put {
-        Put { queue, work, course: CasContext::default(), ticket: None, item: Item(0), at: At::Beginning }
+        Put { queue, work, course: CasContext::default(), nonce: None, item: Item(0), at: At::Beginning }
     }
 
     fn step(&mut self, course: &mut CasContext, rng: &mut Rng, heard: Heard) -> Step<Item> {
@@ -49,7 +49,7 @@ impl Put {
                 if self.work.len() > ITEM_BYTES_MAX {
                     return Err(RequestFailure::TooLong { most: ITEM_BYTES_MAX });
                 }
-                self.ticket = Some(Ticket::draw(self.queue.idempotency_record, rng));
+                self.nonce = Some(Nonce::draw(self.queue.idempotency_record, rng));
                 self.put(rng)
             }
             (At::Putting, Heard::Results(results)) if results.swapped(0)? => Ok(Next::Done(Ok(self.item))),
@@ -59,12 +59,12 @@ impl Put {
                 course.in_doubt = true;
                 self.at = At::Doubting;
                 let asking = Asking::of(self.queue.object).get(vec![work_of(self.item)]);
-                Ok(asking.get(self.ticket().gets()).done())
+                Ok(asking.get(self.nonce().gets()).done())
             }
             (At::Doubting, Heard::Results(results)) => {
-                let ticket = self.ticket();
-                let found = parted(&results.values(0, 1)?[0]).is_some_and(|(of, _)| of == ticket.value());
-                let told = ticket.tells(results.values(1, ticket.gets().len())?);
+                let nonce = self.nonce();
+                let found = parted(&results.values(0, 1)?[0]).is_some_and(|(of, _)| of == nonce.value());
+                let told = nonce.tells(results.values(1, nonce.gets().len())?);
                 // An item that is not there was never put in, or is finished already.
                 let happened = if found { true } else { told.ok_or(RequestFailure::Unknown)? };
                 course.in_doubt = false;
@@ -77,15 +77,15 @@ impl Put {
     fn put(&mut self, rng: &mut Rng) -> Step<Item> {
         self.at = At::Putting;
         self.item = Item(rng.next_u64() as u32);
-        let ticket = self.ticket();
-        let value: Bytes = ticket.value().iter().chain(&self.work).copied().collect();
+        let nonce = self.nonce();
+        let value: Bytes = nonce.value().iter().chain(&self.work).copied().collect();
         let mut sets = vec![set(work_of(self.item), &value)];
-        sets.extend(ticket.sets());
+        sets.extend(nonce.sets());
         let asking = Asking::of(self.queue.object).swap(state_of(self.item), &Bytes::new(), &State::FRESH.encode());
         Ok(asking.then_add(BELL, 1).then_set(sets).done())
     }
 
-    fn ticket(&self) -> &Ticket {
-        self.ticket.as_ref().expect("drawn in the first step")
+    fn nonce(&self) -> &Nonce {
+        self.nonce.as_ref().expect("drawn in the first step")
     }
 }

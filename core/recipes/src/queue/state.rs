@@ -4,7 +4,7 @@
 //! ```text
 //!    fresh       0  0 (8)  zeros                                     35 bytes
 //!    given back  0  token  zeros                                     34 bytes
-//!    claimed     1  token  consumer  ticket  heartbeat               33 bytes
+//!    claimed     1  token  consumer  nonce  heartbeat               33 bytes
 //! ```
 
 use crate::asking::DAMAGED;
@@ -25,7 +25,7 @@ pub(super) enum State {
 pub(super) struct Claim {
     pub(super) token: u64,
     pub(super) consumer: u64,
-    pub(super) ticket: u64,
+    pub(super) nonce: u64,
     /// Rises when the claim is renewed.
     pub(super) heartbeat: u64,
 }
@@ -49,9 +49,9 @@ impl State {
                 bytes.put_u64(token);
                 bytes.resize(length as usize, 0);
             }
-            State::Claimed(Claim { token, consumer, ticket, heartbeat }) => {
+            State::Claimed(Claim { token, consumer, nonce, heartbeat }) => {
                 bytes.put_u8(CLAIMED);
-                for word in [token, consumer, ticket, heartbeat] {
+                for word in [token, consumer, nonce, heartbeat] {
                     bytes.put_u64(word);
                 }
             }
@@ -67,7 +67,7 @@ impl State {
             (FRESH_BYTES, Some(&FREE)) if word(1) == 0 => State::FRESH,
             (GIVEN_BACK_BYTES, Some(&FREE)) if word(1) > 0 => State::Free { token: word(1) },
             (CLAIMED_BYTES, Some(&CLAIMED)) => {
-                State::Claimed(Claim { token: word(1), consumer: word(9), ticket: word(17), heartbeat: word(25) })
+                State::Claimed(Claim { token: word(1), consumer: word(9), nonce: word(17), heartbeat: word(25) })
             }
             _ => return Err(DAMAGED),
         }))
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn lengths_tell_states() {
-        let claim = Claim { token: 1, consumer: 2, ticket: 3, heartbeat: 4 };
+        let claim = Claim { token: 1, consumer: 2, nonce: 3, heartbeat: 4 };
         assert_eq!(State::FRESH.encode().len() as u32, FRESH_BYTES);
         assert_eq!(State::Free { token: 1 }.encode().len() as u32, GIVEN_BACK_BYTES);
         assert_eq!(State::Claimed(claim).encode().len() as u32, CLAIMED_BYTES);
@@ -96,8 +96,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(token: u64, consumer: u64, ticket: u64, heartbeat: u64) {
-            for state in [State::Free { token }, State::Claimed(Claim { token, consumer, ticket, heartbeat })] {
+        fn what_is_encoded_is_decoded(token: u64, consumer: u64, nonce: u64, heartbeat: u64) {
+            for state in [State::Free { token }, State::Claimed(Claim { token, consumer, nonce, heartbeat })] {
                 prop_assert_eq!(State::decode(&state.encode()), Ok(Some(state)));
             }
         }

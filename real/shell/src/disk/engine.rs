@@ -1,8 +1,8 @@
 //! A disk engine keeps many disk commands in flight. There are two engines; one is chosen at the start.
 
 use super::Disk;
-use super::ring::Ring;
 use super::threads::Threads;
+use super::uring::Uring;
 use crate::counters::{Counters, add};
 use braid_machine::{DiskCommand, DiskResult, DiskTag};
 use std::io;
@@ -16,7 +16,7 @@ pub enum EngineChoice {
     #[default]
     Automatic,
     /// io_uring, or an error.
-    Ring,
+    Uring,
     /// A pool of threads.
     Threads,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Engine {
 }
 
 enum Kind {
-    Ring(Box<Ring>),
+    Uring(Box<Uring>),
     Threads(Threads),
 }
 
@@ -40,9 +40,9 @@ impl Engine {
         let disk = Arc::new(disk);
         let kind = match choice {
             EngineChoice::Threads => Kind::Threads(Threads::start(disk)?),
-            EngineChoice::Ring => Kind::Ring(Box::new(Ring::start(disk, counters.clone())?)),
-            EngineChoice::Automatic => match Ring::start(disk.clone(), counters.clone()) {
-                Ok(ring) => Kind::Ring(Box::new(ring)),
+            EngineChoice::Uring => Kind::Uring(Box::new(Uring::start(disk, counters.clone())?)),
+            EngineChoice::Automatic => match Uring::start(disk.clone(), counters.clone()) {
+                Ok(uring) => Kind::Uring(Box::new(uring)),
                 Err(error) => {
                     tracing::warn!(
                         "{path}: disk commands use a pool of threads, because the kernel refuses io_uring ({error})"
@@ -52,7 +52,7 @@ impl Engine {
             },
         };
         match &kind {
-            Kind::Ring(_) => tracing::info!("{path}: disk commands use io_uring"),
+            Kind::Uring(_) => tracing::info!("{path}: disk commands use io_uring"),
             Kind::Threads(_) => tracing::info!("{path}: disk commands use a pool of threads"),
         }
         Ok(Engine { kind, in_flight: 0, counters })
@@ -63,7 +63,7 @@ impl Engine {
         self.in_flight += 1;
         add(&self.counters.disk_commands, 1);
         match &mut self.kind {
-            Kind::Ring(ring) => ring.push(tag, command),
+            Kind::Uring(uring) => uring.push(tag, command),
             Kind::Threads(threads) => threads.push(tag, command),
         }
     }
@@ -71,7 +71,7 @@ impl Engine {
     /// Starts the commands that were pushed.
     pub fn submit(&mut self) -> io::Result<()> {
         match &mut self.kind {
-            Kind::Ring(ring) => ring.submit(),
+            Kind::Uring(uring) => uring.submit(),
             Kind::Threads(threads) => {
                 threads.submit();
                 Ok(())
@@ -83,7 +83,7 @@ impl Engine {
     pub fn poll_take(&mut self, cx: &mut Context<'_>, done: &mut Vec<(DiskTag, DiskResult)>) -> io::Result<()> {
         let before = done.len();
         match &mut self.kind {
-            Kind::Ring(ring) => ring.poll_take(cx, done)?,
+            Kind::Uring(uring) => uring.poll_take(cx, done)?,
             Kind::Threads(threads) => threads.poll_take(cx, done),
         }
         self.in_flight -= done.len() - before;

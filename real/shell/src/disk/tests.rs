@@ -37,7 +37,7 @@ impl Drop for Scratch {
 /// Runs the same test body with every combination of engine and I/O mode.
 fn for_each_way(content: &[u8], body: impl AsyncFn(&Scratch, &mut Engine)) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    for choice in [EngineChoice::Ring, EngineChoice::Threads] {
+    for choice in [EngineChoice::Uring, EngineChoice::Threads] {
         for direct in [true, false] {
             let scratch = Scratch::new(content);
             runtime.block_on(async {
@@ -175,7 +175,7 @@ fn more_than_a_file_can_hold_is_no_space() {
 #[test]
 fn a_disk_that_may_not_be_written_fails_writes_and_only_those() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    for choice in [EngineChoice::Ring, EngineChoice::Threads] {
+    for choice in [EngineChoice::Uring, EngineChoice::Threads] {
         let scratch = Scratch::new(&pattern(0, BLOCK));
         runtime.block_on(async {
             let disk = Disk::open(&scratch.0, &DiskOptions { write: false, ..DiskOptions::default() }).expect("a disk");
@@ -190,7 +190,7 @@ fn a_disk_that_may_not_be_written_fails_writes_and_only_those() {
 #[test]
 fn an_engine_that_is_dropped_first_ends_what_it_began() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    for choice in [EngineChoice::Ring, EngineChoice::Threads] {
+    for choice in [EngineChoice::Uring, EngineChoice::Threads] {
         let scratch = Scratch::new(&[]);
         runtime.block_on(async {
             let mut engine = Engine::start(scratch.open(true), choice, Arc::default()).expect("an engine");

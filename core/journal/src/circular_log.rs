@@ -1,9 +1,9 @@
-//! The ring is the space that batches are written to. It determines the position of the next batch, the space in use, and when a snapshot
+//! The circular log is the space that batches are written to. It determines the position of the next batch, the space in use, and when a snapshot
 //! is worthwhile.
 
-/// The state of the ring.
+/// The state of the log.
 #[derive(Debug)]
-pub(crate) struct Ring {
+pub(crate) struct CircularLog {
     capacity: u64,
     /// Batches begin at multiples of this, so that a batch never shares an atomic unit of the disk with a durable one.
     align: u64,
@@ -31,20 +31,20 @@ struct SnapshotStart {
 pub(crate) struct BatchSpan {
     pub offset: u64,
     end: u64,
-    /// Bytes that are left unused at the end of the ring, where the batch does not fit.
+    /// Bytes that are left unused at the end of the log, where the batch does not fit.
     wasted: u64,
     /// Bytes that it takes in all.
     taken: u64,
 }
 
-impl Ring {
-    pub fn new(capacity: u64, align: u64, tail: u64, head: u64) -> Ring {
+impl CircularLog {
+    pub fn new(capacity: u64, align: u64, tail: u64, head: u64) -> CircularLog {
         let used = (head + capacity - tail) % capacity;
         // In journals of an earlier release a batch may end at any offset.
         let gap = head.next_multiple_of(align) - head;
         let gap = if used + gap < capacity { gap } else { 0 };
         let (head, used) = ((head + gap) % capacity, used + gap);
-        Ring { capacity, align, head, used, snapshot_start: None, since_snapshot: used, wanted: false }
+        CircularLog { capacity, align, head, used, snapshot_start: None, since_snapshot: used, wanted: false }
     }
 
     /// Adopts a complete snapshot that recovery found.
@@ -79,7 +79,7 @@ impl Ring {
         (self.used + taken < self.capacity).then_some(BatchSpan { offset, end, wasted, taken })
     }
 
-    /// Allocates the space of a batch. A batch that only repeats records of the ring (`is_news` is false) does not make a snapshot due.
+    /// Allocates the space of a batch. A batch that only repeats records of the log (`is_news` is false) does not make a snapshot due.
     pub fn take(&mut self, place: BatchSpan, is_news: bool) {
         self.since_snapshot += if is_news { place.taken } else { 0 };
         self.used += place.taken;
@@ -125,7 +125,7 @@ impl Ring {
         self.since_snapshot > 2 * self.align
     }
 
-    /// True if a snapshot is due: the ring is half full, and not only with what the last snapshot repeated; or a record waits for space.
+    /// True if a snapshot is due: the log is half full, and not only with what the last snapshot repeated; or a record waits for space.
     pub fn wants_snapshot(&self) -> bool {
         let is_half_full = self.used > self.capacity / 2 && self.since_snapshot > self.capacity / 8;
         is_half_full || self.wanted && self.has_grown()

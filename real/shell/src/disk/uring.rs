@@ -23,8 +23,8 @@ const SUBMISSIONS: u32 = 256;
 /// The most commands in the kernel at the same time; further commands wait here.
 const IN_KERNEL_MAX: usize = 1024;
 
-pub(super) struct Ring {
-    ring: IoUring,
+pub(super) struct Uring {
+    uring: IoUring,
     /// Readable when there are completions, or when the kernel must be entered to process some.
     event: AsyncFd<OwnedFd>,
     /// The commands in the kernel, by the number that their completions carry. Owns every buffer that the kernel may access.
@@ -50,13 +50,13 @@ enum Work {
     Reserve { offset: u64, length: u64 },
 }
 
-impl Ring {
-    pub fn start(disk: Arc<Disk>, counters: Arc<Counters>) -> io::Result<Ring> {
-        let ring = build()?;
+impl Uring {
+    pub fn start(disk: Arc<Disk>, counters: Arc<Counters>) -> io::Result<Uring> {
+        let uring = build()?;
         let event = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        ring.submitter().register_eventfd(event.as_raw_fd())?;
+        uring.submitter().register_eventfd(event.as_raw_fd())?;
         let mut known = io_uring::Probe::new();
-        ring.submitter().register_probe(&mut known)?;
+        uring.submitter().register_probe(&mut known)?;
         let needed = [opcode::Read::CODE, opcode::Write::CODE, opcode::Writev::CODE, opcode::Fallocate::CODE];
         if !needed.iter().all(|code| known.is_supported(*code)) {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "this kernel's io_uring is too old"));
@@ -64,8 +64,8 @@ impl Ring {
         // SAFETY: the descriptor is valid for the lifetime of this object, which alone closes it when dropped.
         #[allow(unsafe_code)]
         let event = unsafe { AsyncFd::register_with_interest(event, Interest::READABLE) }?;
-        Ok(Ring {
-            ring,
+        Ok(Uring {
+            uring,
             event,
             operations: Vec::new(),
             vacant: Vec::new(),
@@ -109,16 +109,16 @@ impl Ring {
             let entry = operation.work.entry(Fd(self.disk.file.as_raw_fd())).user_data(number as u64);
             self.operations[number] = Some(operation);
             self.in_kernel += 1;
-            if self.ring.submission().is_full() {
+            if self.uring.submission().is_full() {
                 self.enter(0)?;
             }
             // SAFETY: the descriptor belongs to `self.disk`; every buffer that the entry points to is owned by `self.operations[number]`,
             // which stays until the kernel has completed it (see `take` and `drop`).
             #[allow(unsafe_code)]
-            let pushed = unsafe { self.ring.submission().push(&entry) };
+            let pushed = unsafe { self.uring.submission().push(&entry) };
             pushed.expect("entering the kernel has made room");
         }
-        if self.ring.submission().is_empty() { Ok(()) } else { self.enter(0) }
+        if self.uring.submission().is_empty() { Ok(()) } else { self.enter(0) }
     }
 
     pub fn poll_take(&mut self, cx: &mut Context<'_>, done: &mut Vec<(DiskTag, DiskResult)>) -> io::Result<()> {
@@ -132,11 +132,11 @@ impl Ring {
     fn take(&mut self, done: &mut Vec<(DiskTag, DiskResult)>) -> io::Result<()> {
         let mut asked = false;
         loop {
-            let Some(completion) = self.ring.completion().next() else {
+            let Some(completion) = self.uring.completion().next() else {
                 // One system call processes a limited number of completions. The kernel sets the flag that there are more after it has
                 // posted them, so that we may have taken them already; the flag then stays set until the next ones. Every completion
                 // signals the event descriptor.
-                if asked || !self.ring.submission().taskrun() {
+                if asked || !self.uring.submission().taskrun() {
                     break;
                 }
                 self.enter(0)?;
@@ -166,7 +166,7 @@ impl Ring {
     fn enter(&mut self, completions: usize) -> io::Result<()> {
         loop {
             add(&self.counters.ring_enters, 1);
-            match self.ring.submit_and_wait(completions) {
+            match self.uring.submit_and_wait(completions) {
                 Ok(_) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // The kernel is short of memory, or its completion queue is full: nothing is lost, so retry.
@@ -194,7 +194,7 @@ impl Ring {
     }
 }
 
-impl Drop for Ring {
+impl Drop for Uring {
     /// Waits until the kernel no longer accesses any buffer.
     fn drop(&mut self) {
         let mut ended = Vec::new();

@@ -53,7 +53,7 @@ pub(crate) struct Shared {
 }
 
 /// The shared state, while it is lent to a queue.
-pub(crate) struct View<'a> {
+pub(crate) struct Ctx<'a> {
     pub now: Time,
     pub state: &'a mut State,
     pub slots: &'a mut Slots,
@@ -61,18 +61,18 @@ pub(crate) struct View<'a> {
     pub disk: &'a mut DiskQueue,
     pub outbox: &'a mut Outbox,
     pub out: &'a mut Effects,
-    /// Requests in another queue wait for room: see [`View::linger`].
+    /// Requests in another queue wait for room: see [`Ctx::linger`].
     pub others_wait: bool,
 }
 
 impl Shared {
-    pub fn view<'a>(&'a mut self, out: &'a mut Effects) -> View<'a> {
+    pub fn ctx<'a>(&'a mut self, out: &'a mut Effects) -> Ctx<'a> {
         let Shared { state, slots, journal, disk, outbox, now } = self;
-        View { now: *now, state, slots, journal, disk, outbox, out, others_wait: false }
+        Ctx { now: *now, state, slots, journal, disk, outbox, out, others_wait: false }
     }
 }
 
-impl View<'_> {
+impl Ctx<'_> {
     /// Sends an event at once.
     pub fn tell(&mut self, event: StoreEvent) {
         self.outbox.events.push_back(event);
