@@ -1,15 +1,20 @@
-//! The common parts of an array's daemons: the locked state file, the listener, the present addresses of other nodes, and the end of a
-//! daemon that can't continue.
+//! The common parts of an array's daemons: the locked state file, the disk and the listener, the present addresses of other nodes, and the
+//! end of a daemon that can't continue.
 
+use crate::observed::{ObservedServer, Server, ServerView};
 use braid_admin::device_file::{open_failure, open_once_free};
 use braid_admin::failure::Failure;
 use braid_base::NodeId;
 use braid_control::ArrayFolder;
+use braid_machine::Machine;
 use braid_session::{HEARTBEAT, addresses, blocking, tell};
-use braid_shell::{Address, Addresses, Disk, DiskOptions, Listener};
+use braid_shell::{
+    Address, Addresses, Counters, Disk, DiskOptions, EngineChoice, HostClient, Listener, Node, run_server,
+};
 use std::io;
 use std::path::Path;
 use std::pin::pin;
+use std::sync::Arc;
 use tokio::sync::watch;
 
 /// Opens and locks the state file of a lock server or monitor: a file in the array's folder, which is created if it is missing. If another
@@ -23,14 +28,60 @@ pub fn open_state(folder: &ArrayFolder, file: &Path, bytes: u64, in_use: Failure
     open_once_free(&path).map_err(|failure| if failure.code == "device-in-use" { in_use } else { failure })
 }
 
-/// Binds the listener. If other nodes share this process (`own_process` is false), their connections bypass the network.
-pub async fn bind(listen: &Address, own_process: bool) -> Result<Listener, Failure> {
-    let bound = Listener::bind(listen).await;
-    let mut listener = bound.map_err(|error| Failure::from(error).of(format!("can't listen on {listen}")))?;
-    if !own_process {
-        listener.open_to_this_process();
+/// What a daemon runs its machine on: a disk, and a listener for other nodes.
+pub struct Platform {
+    disk: Disk,
+    listener: Listener,
+    /// True if the process runs nothing else.
+    own_process: bool,
+}
+
+impl Platform {
+    /// Binds the listener. If other nodes share this process (`own_process` is false), their connections bypass the network.
+    pub async fn bind(disk: Disk, listen: &Address, own_process: bool) -> Result<Platform, Failure> {
+        let bound = Listener::bind(listen).await;
+        let mut listener = bound.map_err(|error| Failure::from(error).of(format!("can't listen on {listen}")))?;
+        if !own_process {
+            listener.open_to_this_process();
+        }
+        Ok(Platform { disk, listener, own_process })
     }
-    Ok(listener)
+
+    /// Where it listens.
+    pub fn address(&self) -> Address {
+        self.listener.address().clone()
+    }
+
+    /// The path of the disk, for messages.
+    pub fn disk_path(&self) -> String {
+        self.disk.path().display().to_string()
+    }
+
+    /// Runs a machine as the node `us` until `stop` completes. It connects to `nodes`.
+    pub fn run(
+        self,
+        machine: impl Machine,
+        us: Node,
+        nodes: watch::Receiver<Addresses>,
+        counters: Arc<Counters>,
+        stop: impl Future<Output = ()>,
+    ) -> (HostClient, impl Future<Output = io::Result<()>>) {
+        run_server(machine, us, (self.disk, EngineChoice::Automatic), self.listener, nodes, counters, stop)
+    }
+
+    /// Runs a server whose state and metrics are observed.
+    pub fn serve<S: Server>(
+        self,
+        server: S,
+        us: Node,
+        nodes: watch::Receiver<Addresses>,
+        stop: impl Future<Output = ()>,
+    ) -> (ServerView<S>, watch::Receiver<S::Service>, HostClient, impl Future<Output = io::Result<()>>) {
+        let counters = Arc::new(Counters::default());
+        let (machine, view, seen) = ObservedServer::new(server, counters.clone(), self.own_process);
+        let (client, running) = self.run(machine, us, nodes, counters, stop);
+        (view, seen, client, running)
+    }
 }
 
 /// How far a daemon has come.

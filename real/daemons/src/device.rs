@@ -1,13 +1,13 @@
 //! The device daemon: serves the file or disk of one device.
 
-use crate::daemon::{self, MonitorAt, Stage};
+use crate::daemon::{self, MonitorAt, Platform, Stage};
 use crate::observed::ObservedDevice;
 use braid_admin::device_file::DeviceFile;
 use braid_admin::failure::Failure;
 use braid_base::NodeId;
 use braid_base::limits::Settings;
 use braid_device::{Device, DeviceConfig, Service};
-use braid_shell::{Address, Counters, EngineChoice, Node, run_server};
+use braid_shell::{Address, Counters, Node};
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -34,12 +34,10 @@ impl DeviceDaemon {
         serving: impl FnOnce(&Address),
         stop: impl Future<Output = ()>,
     ) -> Result<(), Failure> {
-        let listener = daemon::bind(listen, own_process).await?;
-        let address = listener.address().clone();
         let superblock = *self.file.superblock();
         let (medium, store) = (self.file.medium(), self.file.store_config());
-        let disk = self.file.into_disk();
-        let path = disk.path().display().to_string();
+        let platform = Platform::bind(self.file.into_disk(), listen, own_process).await?;
+        let (address, path) = (platform.address(), platform.disk_path());
         let us = Node { array: superblock.array, id: NodeId::Device(superblock.device) };
         // A device without access to the folder is told the length of its lease by the monitor.
         let leases = match &monitor {
@@ -52,7 +50,7 @@ impl DeviceDaemon {
         let counters = Arc::new(Counters::default());
         let (machine, seen) = ObservedDevice::new(device, counters.clone(), own_process);
         let (follow, nodes) = watch::channel(monitor.known());
-        let (_, running) = run_server(machine, us, (disk, EngineChoice::Automatic), listener, nodes, counters, stop);
+        let (_, running) = platform.run(machine, us, nodes, counters, stop);
         let stage = |service: &Service| match service {
             Service::Off | Service::Recovering => Stage::Starting,
             Service::Serving => Stage::Serving,

@@ -2,8 +2,10 @@
 
 use crate::exports::Exports;
 use braid_admin::failure::Failure;
-use braid_nbd::{BindError, Server, Settings};
-use braid_session::Session;
+use braid_admin::volumes;
+use braid_control::{ArrayDescription, ArrayFolder, VolumeState};
+use braid_nbd::{BindError, Server, Settings, uri};
+use braid_session::{Session, require_up};
 use braid_shell::Address;
 use std::sync::Arc;
 use tokio::sync::oneshot;
@@ -17,7 +19,57 @@ pub struct NbdFrontEnd {
     server: JoinHandle<()>,
 }
 
+/// A volume that NBD clients can use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportedVolume {
+    pub name: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// Its URI.
+    pub uri: String,
+}
+
+/// The volumes that a server at `address` exports: those named in `only`, or all if it is empty.
+pub fn exported(description: &ArrayDescription, only: &[String], address: &Address) -> Vec<ExportedVolume> {
+    // Attribute volumes have no blocks that NBD could serve.
+    let volumes =
+        description.volumes.iter().filter(|volume| volume.state == VolumeState::Ready && !volume.attribute_volume);
+    let volumes = volumes.filter(|volume| only.is_empty() || only.contains(&volume.name));
+    let exported = volumes.map(|volume| {
+        let (name, uri) = (volume.name.clone(), uri(address, &volume.name));
+        ExportedVolume { name, bytes: volume.bytes, uri }
+    });
+    exported.collect()
+}
+
 impl NbdFrontEnd {
+    /// Starts a server at `listen` for a running array, with a host of its own. It serves the volumes named in `only`, or all if it is
+    /// empty. Errors: `no-such-volume`, `is-an-attribute-volume`, `not-up`, `port-taken`.
+    pub async fn open(folder: &ArrayFolder, listen: &Address, only: Vec<String>) -> Result<NbdFrontEnd, Failure> {
+        let description = folder.describe()?;
+        for name in &only {
+            if volumes::find(&description, name)?.attribute_volume {
+                let message = format!("{name} is an attribute volume: it has no blocks that NBD could serve");
+                return Err(Failure::usage("is-an-attribute-volume", message));
+            }
+        }
+        require_up(folder)?;
+        let server = bind(listen).await?;
+        let role = format!("nbd {}", server.address());
+        Ok(NbdFrontEnd::start(Session::start(folder, &role).await?, server, only))
+    }
+
+    /// Serves until `stop` completes, and then ends after the requests in flight. Fails if its host is fenced.
+    pub async fn serve(self, stop: impl Future<Output = ()>) -> Result<(), Failure> {
+        tokio::select! {
+            () = stop => {
+                self.stop().await;
+                Ok(())
+            }
+            loss = self.session.lost() => Err(loss.into()),
+        }
+    }
+
     /// Serves the volumes named in `only` (all, if it is empty) through `server`, with the host of `session`.
     pub fn start(session: Session, server: Server, only: Vec<String>) -> NbdFrontEnd {
         let address = server.address().clone();

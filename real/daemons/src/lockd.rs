@@ -1,7 +1,7 @@
 //! The lock server daemon: its state in the array's folder, its generation and lease, and serving it.
 
-use crate::daemon::{self, MonitorAt, Stage};
-use crate::observed::{ObservedServer, ServerView};
+use crate::daemon::{self, MonitorAt, Platform, Stage};
+use crate::observed::ServerView;
 use braid_admin::failure::Failure;
 use braid_base::{ArrayId, Generation, LockServerId, NodeId, limits};
 use braid_control::{
@@ -9,9 +9,8 @@ use braid_control::{
 };
 use braid_locks::{DISK_BYTES, LockServer, LockServerConfig, LockService};
 use braid_session::{Metrics, blocking};
-use braid_shell::{Address, Counters, Disk, EngineChoice, Node, run_server};
+use braid_shell::{Address, Disk, Node};
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use tokio::sync::watch;
 
 /// A lock server. The lock on its state file keeps other processes from running the same lock server.
@@ -58,22 +57,19 @@ impl LockDaemon {
         stop: impl Future<Output = ()>,
     ) -> Result<(), Failure> {
         let LockDaemon { folder, array, id, disk, is_blank } = self;
-        let listener = daemon::bind(listen, own_process).await?;
-        let address = listener.address().clone();
-        let path = disk.path().display().to_string();
+        let platform = Platform::bind(disk, listen, own_process).await?;
+        let (address, path) = (platform.address(), platform.disk_path());
         // Taken after the state file is locked: otherwise another process could take a later generation without holding the file.
         let start = folder.take_generation(&format!("lock server {}", id.0), &Moment::now())?;
         let leases = folder.describe()?.leases();
         let settings = leases.settings();
         let unlisted = if is_blank { may_hold(&folder, start, leases).await? } else { BTreeSet::new() };
         let server = LockServer::new(LockServerConfig { id, start, unlisted, settings });
-        let counters = Arc::new(Counters::default());
-        let (machine, view, seen) = ObservedServer::new(server, counters.clone(), own_process);
         let us = Node { array, id: NodeId::LockServer(id) };
         // The lock server has hosts fenced by the monitor.
         let monitor = MonitorAt::Folder(folder.clone());
         let (follow, nodes) = watch::channel(monitor.known());
-        let (_, running) = run_server(machine, us, (disk, EngineChoice::Automatic), listener, nodes, counters, stop);
+        let (view, seen, _, running) = platform.serve(server, us, nodes, stop);
         let published = Published { id: id.0, address: address.to_string() };
         let keeping = async {
             tokio::select! {

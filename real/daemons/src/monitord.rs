@@ -1,8 +1,8 @@
 //! The monitor daemon: its state in the array's folder, the volumes that it must know, and serving it.
 
-use crate::daemon::{self, Stage};
+use crate::daemon::{self, Platform, Stage};
 use crate::membership_events::MembershipEvents;
-use crate::observed::{ObservedServer, ServerView};
+use crate::observed::ServerView;
 use braid_admin::failure::Failure;
 use braid_admin::recovery;
 use braid_admin::volumes;
@@ -16,9 +16,8 @@ use braid_layout::VolumeDescription;
 use braid_machine::HostRequest;
 use braid_membership::{DISK_BYTES, Monitor, MonitorConfig, MonitorService};
 use braid_session::{HEARTBEAT, blocking};
-use braid_shell::{Address, Addresses, Counters, Disk, EngineChoice, HostClient, Node, run_server};
+use braid_shell::{Address, Addresses, Disk, HostClient, Node};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -79,17 +78,13 @@ impl MonitorDaemon {
         stop: impl Future<Output = ()>,
     ) -> Result<(), Failure> {
         let MonitorDaemon { folder, array, devices, settings, disk } = self;
-        let listener = daemon::bind(listen, own_process).await?;
-        let address = listener.address().clone();
-        let path = disk.path().display().to_string();
+        let platform = Platform::bind(disk, listen, own_process).await?;
+        let (address, path) = (platform.address(), platform.disk_path());
         let monitor = Monitor::new(MonitorConfig { array, devices, settings });
-        let counters = Arc::new(Counters::default());
-        let (machine, view, seen) = ObservedServer::new(monitor, counters.clone(), own_process);
         let us = Node { array, id: NodeId::Monitor };
         // The monitor makes no connections: all others connect to it.
         let (_, nobody) = watch::channel(Addresses::new());
-        let (client, running) =
-            run_server(machine, us, (disk, EngineChoice::Automatic), listener, nobody, counters, stop);
+        let (view, seen, client, running) = platform.serve(monitor, us, nobody, stop);
         // A killed monitor has left its last report.
         let last = folder.monitor(&Moment::now())?.map(|entry| entry.report);
         let renewer = LeaseRenewer {

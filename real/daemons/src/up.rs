@@ -1,6 +1,6 @@
 //! `braid up`: runs a whole array on this machine.
 
-use crate::front_end::{self, NbdFrontEnd};
+use crate::front_end::{self, ExportedVolume, NbdFrontEnd};
 use crate::supervisor::{self, Placement, Report, Supervised, Tuning};
 use braid_admin::creation::{self, CreateOptions};
 use braid_admin::failure::Failure;
@@ -50,6 +50,13 @@ pub struct Ready<'a> {
     pub running: &'a RunningSet,
     /// The address for NBD clients.
     pub address: &'a Address,
+}
+
+impl Ready<'_> {
+    /// The volumes that NBD clients can use.
+    pub fn exported(&self) -> Vec<ExportedVolume> {
+        front_end::exported(self.description, &[], self.address)
+    }
 }
 
 /// Opens the array in `folder`, which is created as `asked` if it does not exist, and runs it until `stop` completes. Calls `ready` once
