@@ -1,8 +1,8 @@
 //! `braid bench atomics`: measures atomic operations of devices on attributes of objects.
 
+use super::arguments::{BenchArray, place, seconds};
 use super::settings::ArraySettings;
 use super::test_bed::TestBed;
-use super::{place, seconds};
 use braid_admin::failure::Failure;
 use braid_base::{DeviceId, ObjectId, Rng};
 use braid_client::recipes::directory::{Changed, Directory};
@@ -106,8 +106,8 @@ struct Run {
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let mut signals = Signals::catch()?;
     let devices = (!common.array_named).then_some(1);
-    let (place, array, ..) = place(common, &arguments.scratch, devices, arguments.in_process)?;
-    let mut test_bed = TestBed::new(place, 0);
+    let BenchArray { choice, array, .. } = place(common, &arguments.scratch, devices, arguments.in_process)?;
+    let mut test_bed = TestBed::new(choice, 0);
     let outcome = tokio::select! {
         outcome = measure_all(&mut test_bed, &array, &arguments) => outcome,
         () = signals.asked_to_end() => Err(Failure::failed("interrupted", "the bench was interrupted before it was done")),

@@ -2,6 +2,7 @@
 //!
 //! | module | what |
 //! | --- | --- |
+//! | `arguments` | arguments that two of the commands share |
 //! | `settings` | what is measured, and how the other side of a comparison differs |
 //! | `test_bed` | arrays, volumes, connections to them, and their removal |
 //! | `load` | performs operations on a volume |
@@ -12,6 +13,7 @@
 //! | `locks` | `braid bench locks`: the experiment of the device-atomics paper |
 //! | `orderings` | `braid bench orderings`: compares all orderings |
 
+mod arguments;
 mod atomics;
 mod content;
 mod figures;
@@ -24,10 +26,9 @@ mod test_bed;
 
 pub use test_bed::CHILD_OF;
 
-use braid_admin::creation;
+use arguments::{ArrayArguments, BenchArray, LengthArguments, RunArguments, Span, seconds};
 use braid_admin::failure::Failure;
 use braid_base::Rng;
-use braid_layout::Scheme;
 use braid_session::HEARTBEAT;
 use braid_session::cpu_micros;
 use braid_terminal::Common;
@@ -38,10 +39,9 @@ use braid_wire::{Atomicity, Ordering};
 use figures::Figures;
 use load::{drive, fill};
 use report::{Report, Run, Series};
-use settings::{ArraySettings, Change, LoadSettings, Pattern, Settings, Through, VolumeSettings};
-use std::path::PathBuf;
+use settings::{Change, LoadSettings, Pattern, Settings, Through, VolumeSettings};
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use test_bed::{ArrayChoice, Site, TestBed};
 
 /// Measure an array: operations per second, latency, and what each operation costs
@@ -75,21 +75,8 @@ use test_bed::{ArrayChoice, Site, TestBed};
 pub struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
-    /// The folder for scratch arrays; needs three times --size for each volume [default: .]
-    #[arg(long, value_name = "DIR", help_heading = "Array")]
-    scratch: Option<PathBuf>,
-    /// Devices of a scratch array [default: 5]
-    #[arg(long, value_name = "N", help_heading = "Array")]
-    devices: Option<u16>,
-    /// Run the devices of a scratch array in the process of `braid up`
-    #[arg(long, help_heading = "Array")]
-    in_process: bool,
-    /// raid5:4+1, raid1:2, raid0:5, … [default: the default of `braid up`, or the layout of your array's creation]
-    #[arg(long, value_name = "LAYOUT", help_heading = "Array")]
-    layout: Option<Scheme>,
-    /// Stripe unit, 4KiB to 1MiB [default: 64KiB, or the unit of your array's creation]
-    #[arg(long, value_parser = size, help_heading = "Array")]
-    unit: Option<u64>,
+    #[command(flatten)]
+    array: ArrayArguments,
     /// The ordering of the volume, which serializes concurrent hosts: docs/orderings.md
     #[arg(long, value_parser = ordering(), default_value = "timestamp", help_heading = "Array")]
     ordering: Ordering,
@@ -109,12 +96,8 @@ pub struct Arguments {
     /// Percentage of operations that are reads; the others are writes
     #[arg(long, value_name = "PERCENT", default_value_t = 100, help_heading = "Load")]
     reads: u8,
-    /// Length of an operation, a multiple of 4 KiB
-    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "4KiB", help_heading = "Load")]
-    block: u64,
-    /// Length of the longest operation; lengths are then distributed evenly from --block to this [default: --block]
-    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Load")]
-    block_max: Option<u64>,
+    #[command(flatten)]
+    lengths: LengthArguments,
     /// The sequence of offsets
     #[arg(long, value_enum, default_value = "random", help_heading = "Load")]
     pattern: Pattern,
@@ -127,12 +110,8 @@ pub struct Arguments {
     /// Duration of a run, in seconds
     #[arg(long, default_value_t = 5.0, value_parser = seconds, help_heading = "Load")]
     seconds: f64,
-    /// Warm-up before each run, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds, help_heading = "Load")]
-    warm_up: f64,
-    /// Random seed; the same seed repeats the same operations [default: a new one each time]
-    #[arg(long, help_heading = "Load")]
-    seed: Option<u64>,
+    #[command(flatten)]
+    runs: RunArguments,
 
     /// Compare with a second side that differs in this setting; may be given more than once: through, ordering, atomicity, layout, unit,
     /// size,
@@ -151,13 +130,6 @@ enum Command {
     Locks(locks::Arguments),
 }
 
-/// The duration of each run.
-#[derive(Clone, Copy)]
-struct Span {
-    warm_up: Duration,
-    counted: Duration,
-}
-
 /// The wait before counters are read. Commits are sent with later messages, and a server publishes its counters with its lease.
 const SETTLE: Duration = HEARTBEAT.saturating_add(Duration::from_millis(100));
 
@@ -172,7 +144,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let mut signals = Signals::catch()?;
     let (place, base) = arguments.base(common)?;
     let series = arguments.series(&base, matches!(place, ArrayChoice::Given(_)))?;
-    let seed = arguments.seed.unwrap_or_else(seed_of_now);
+    let seed = arguments.runs.seed();
     let mut test_bed = TestBed::new(place, seed);
     let outcome = tokio::select! {
         outcome = measure_all(&mut test_bed, &arguments, series, seed) => outcome,
@@ -187,12 +159,12 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
 impl Arguments {
     /// The array to measure, and the settings of side A except how requests reach the array.
     fn base(&self, common: &Common) -> Result<(ArrayChoice, Settings), Failure> {
-        let (place, array, layout, unit) = place(common, &self.scratch, self.devices, self.in_process)?;
+        let BenchArray { choice, array, layout, unit } = self.array.place(common)?;
         let settings = Settings {
             array,
             volume: VolumeSettings {
-                layout: self.layout.unwrap_or(layout),
-                unit: self.unit.unwrap_or(unit),
+                layout,
+                unit,
                 ordering: self.ordering,
                 atomicity: self.atomicity,
                 bytes: self.size,
@@ -200,18 +172,14 @@ impl Arguments {
             load: LoadSettings {
                 through: Through::Direct,
                 reads: self.reads,
-                block: self.block,
-                block_max: self.block_max.unwrap_or(self.block),
+                block: self.lengths.block,
+                block_max: self.lengths.longest(),
                 pattern: self.pattern,
                 depth: self.depth,
                 clients: self.clients,
             },
         };
-        Ok((place, settings))
-    }
-
-    fn span(&self) -> Span {
-        Span { warm_up: Duration::from_secs_f64(self.warm_up), counted: Duration::from_secs_f64(self.seconds) }
+        Ok((choice, settings))
     }
 
     /// The sides of each series.
@@ -255,41 +223,6 @@ impl Arguments {
     }
 }
 
-/// The array to measure, and its default settings, layout and stripe unit.
-fn place(
-    common: &Common,
-    scratch: &Option<PathBuf>,
-    devices: Option<u16>,
-    in_process: bool,
-) -> Result<(ArrayChoice, ArraySettings, Scheme, u64), Failure> {
-    if common.array_named {
-        let own = [("--scratch", scratch.is_some()), ("--devices", devices.is_some()), ("--in-process", in_process)];
-        if let Some((option, _)) = own.iter().find(|(_, given)| *given) {
-            return Err(Failure::usage(
-                "usage",
-                format!("{option} applies to scratch arrays, not to an existing array"),
-            ));
-        }
-        let folder = common.folder();
-        let description = folder.describe()?;
-        let running = folder.running()?.filter(|running| running.ready);
-        let running = running.ok_or_else(|| Failure::not_up(&folder).hint("start it with `braid up`"))?;
-        let in_process = running.devices.iter().any(|device| device.pid == Some(running.supervisor));
-        let array = ArraySettings { binary: None, devices: description.devices.len() as u16, in_process };
-        let layout = description.creation.layout.parse()?;
-        Ok((ArrayChoice::Given(folder), array, layout, description.creation.unit))
-    } else {
-        let dir = scratch.clone().unwrap_or_else(|| ".".into()).join(format!("braid-bench-{}", std::process::id()));
-        if dir.exists() {
-            return Err(Failure::failed("file-exists", format!("{} already exists", dir.display()))
-                .hint("it may have been left by a bench that was killed: remove it"));
-        }
-        let created = creation::CreateOptions { devices, ..Default::default() }.creation()?;
-        let array = ArraySettings { binary: None, devices: created.devices, in_process };
-        Ok((ArrayChoice::Scratch(dir), array, created.layout.parse()?, created.unit))
-    }
-}
-
 async fn measure_all(
     test_bed: &mut TestBed,
     arguments: &Arguments,
@@ -297,7 +230,7 @@ async fn measure_all(
     seed: u64,
 ) -> Result<Report, Failure> {
     let sites = prepare(test_bed, !arguments.no_fill, &series).await?;
-    let span = arguments.span();
+    let span = arguments.runs.span(arguments.seconds);
     let pairs = if arguments.versus.is_empty() { 1 } else { usize::from(arguments.pairs) };
     let mut series: Vec<Series> = series.into_iter().map(|sides| Series { sides, runs: Vec::new() }).collect();
     let runs: usize = series.iter().map(|series| series.sides.len() * pairs).sum();
@@ -327,7 +260,7 @@ async fn measure_all(
     progress.finish_and_clear();
     let changes: Vec<String> = arguments.versus.iter().map(Change::to_string).collect();
     let versus = (!changes.is_empty()).then(|| changes.join(", "));
-    Ok(Report { seconds: arguments.seconds, warm_up: arguments.warm_up, seed, versus, series })
+    Ok(Report { seconds: arguments.seconds, warm_up: arguments.runs.warm_up, seed, versus, series })
 }
 
 /// Creates all arrays and volumes first, so that only the runs alternate. Returns where each side of each series is measured.
@@ -385,16 +318,4 @@ async fn measure(
     let after = test_bed.snapshot(site).await?;
     test_bed.close(ways).await;
     Figures::new(&driven, &before, &after, cpu)
-}
-
-/// A seed that differs from start to start.
-fn seed_of_now() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    // Short enough to be typed.
-    Rng::new(now.as_nanos() as u64).below(1 << 32)
-}
-
-fn seconds(text: &str) -> Result<f64, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?;
-    if (0.0..=86_400.0).contains(&seconds) { Ok(seconds) } else { Err("choose 0 to 86400 seconds".to_string()) }
 }

@@ -1,32 +1,30 @@
 //! `braid bench orderings`: compares the orderings, as in figure 6 of the shared-array paper.
 
+use super::arguments::{ArrayArguments, BenchArray, LengthArguments, RunArguments, Span, seconds};
 use super::figures::METRICS;
 use super::report::{Run, Series, number, right};
 use super::settings::{LoadSettings, Pattern, Settings, Through, VolumeSettings};
 use super::test_bed::TestBed;
-use super::{Span, measure, place, prepare, seconds, seed_of_now};
+use super::{measure, prepare};
 use braid_admin::failure::Failure;
 use braid_base::Rng;
 use braid_benchkit::statistics::VALUES_MIN;
-use braid_layout::Scheme;
 use braid_terminal::Common;
 use braid_terminal::arguments::{ordering, size};
 use braid_terminal::output::{self, table};
 use braid_terminal::signals::Signals;
 use braid_wire::{Atomicity, Ordering};
 use serde_json::{Map, Value, json};
-use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 /// Compare the orderings: latency, throughput, messages and delays of each, and their ratios to
 /// `none`
 ///
 /// Creates a volume for each ordering on one array, and runs operations on them in turn (none,
 /// server-lock, …; each round begins with another ordering), from several hosts, each in its own
-/// process. Every host reads and writes the whole volume, evenly distributed. Every read is checked,
-/// also with `none`: if hosts conflict, `none` corrupts only parity, which is needed only when a
-/// device fails.
+/// process (with --in-process, in that of the bench). Every host reads and writes the whole volume,
+/// evenly distributed. Every read is checked, also with `none`: if hosts conflict, `none` corrupts
+/// only parity, which is needed only when a device fails.
 ///
 /// Each round gives one ratio to `none` for each ordering. The bench reports the medians of the
 /// ratios, with the interval that contains the true median with 95 % confidence.
@@ -39,21 +37,8 @@ use std::time::Duration;
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Arguments {
-    /// The folder for the scratch array; needs three times --size for each ordering [default: .]
-    #[arg(long, value_name = "DIR", help_heading = "Array")]
-    scratch: Option<PathBuf>,
-    /// Devices of a scratch array [default: 5]
-    #[arg(long, value_name = "N", help_heading = "Array")]
-    devices: Option<u16>,
-    /// Run devices and lock server in the process of `braid up`, and the hosts in this one
-    #[arg(long, help_heading = "Array")]
-    in_process: bool,
-    /// raid5:4+1, raid1:2, raid0:5, … [default: the default of `braid up`, or the layout of your array's creation]
-    #[arg(long, value_name = "LAYOUT", help_heading = "Array")]
-    layout: Option<Scheme>,
-    /// Stripe unit, 4KiB to 1MiB [default: 64KiB, or the unit of your array's creation]
-    #[arg(long, value_parser = size, help_heading = "Array")]
-    unit: Option<u64>,
+    #[command(flatten)]
+    array: ArrayArguments,
     /// Usable size of each volume: the smaller, the more often hosts conflict
     #[arg(long, value_parser = size, default_value = "256MiB", help_heading = "Array")]
     size: u64,
@@ -67,24 +52,16 @@ pub struct Arguments {
     /// Percentage of operations that are reads; the others are writes
     #[arg(long, value_name = "PERCENT", default_value_t = 70, help_heading = "Load")]
     reads: u8,
-    /// Length of an operation, a multiple of 4 KiB
-    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "4KiB", help_heading = "Load")]
-    block: u64,
-    /// Length of the longest operation; lengths are then distributed evenly from --block to this [default: --block]
-    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Load")]
-    block_max: Option<u64>,
+    #[command(flatten)]
+    lengths: LengthArguments,
     /// Operations in flight per host
     #[arg(long, default_value_t = 4, help_heading = "Load")]
     depth: u16,
     /// Duration of a run, in seconds
     #[arg(long, default_value_t = 3.0, value_parser = seconds, help_heading = "Load")]
     seconds: f64,
-    /// Warm-up before each run, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds, help_heading = "Load")]
-    warm_up: f64,
-    /// Random seed; the same seed repeats the same operations [default: a new one each time]
-    #[arg(long, help_heading = "Load")]
-    seed: Option<u64>,
+    #[command(flatten)]
+    runs: RunArguments,
     /// Runs of each ordering
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000), help_heading = "Load")]
     rounds: u16,
@@ -116,21 +93,15 @@ struct Comparison {
 /// Measures, reports, and removes what was created.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let mut signals = Signals::catch()?;
-    let (place, array, layout, unit) = place(common, &arguments.scratch, arguments.devices, arguments.in_process)?;
+    let BenchArray { choice, array, layout, unit } = arguments.array.place(common)?;
     let side = |ordering: Ordering| Settings {
         array: array.clone(),
-        volume: VolumeSettings {
-            layout: arguments.layout.unwrap_or(layout),
-            unit: arguments.unit.unwrap_or(unit),
-            ordering,
-            atomicity: Atomicity::Implied,
-            bytes: arguments.size,
-        },
+        volume: VolumeSettings { layout, unit, ordering, atomicity: Atomicity::Implied, bytes: arguments.size },
         load: LoadSettings {
-            through: if arguments.in_process { Through::Direct } else { Through::Hosts },
+            through: if arguments.array.in_process { Through::Direct } else { Through::Hosts },
             reads: arguments.reads,
-            block: arguments.block,
-            block_max: arguments.block_max.unwrap_or(arguments.block),
+            block: arguments.lengths.block,
+            block_max: arguments.lengths.longest(),
             pattern: Pattern::Random,
             depth: arguments.depth,
             clients: arguments.hosts,
@@ -138,8 +109,8 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     };
     let sides: Vec<Settings> = chosen(&arguments.orderings).into_iter().map(side).collect();
     sides.iter().try_for_each(Settings::check)?;
-    let seed = arguments.seed.unwrap_or_else(seed_of_now);
-    let mut test_bed = TestBed::new(place, seed);
+    let seed = arguments.runs.seed();
+    let mut test_bed = TestBed::new(choice, seed);
     let outcome = tokio::select! {
         outcome = measure_all(&mut test_bed, &arguments, sides, seed) => outcome,
         () = signals.asked_to_end() => Err(Failure::failed("interrupted", "the bench was interrupted before it was done")),
@@ -162,10 +133,7 @@ async fn measure_all(
     sides: Vec<Settings>,
     seed: u64,
 ) -> Result<Comparison, Failure> {
-    let span = Span {
-        warm_up: Duration::from_secs_f64(arguments.warm_up),
-        counted: Duration::from_secs_f64(arguments.seconds),
-    };
+    let span = arguments.runs.span(arguments.seconds);
     let sites = prepare(test_bed, true, std::slice::from_ref(&sides)).await?.remove(0);
     let mut series = Series { sides, runs: Vec::new() };
     let rounds = usize::from(arguments.rounds);

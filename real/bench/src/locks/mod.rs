@@ -12,10 +12,10 @@ mod drive;
 mod worker;
 mod workers;
 
+use crate::arguments::{BenchArray, place, seed_of_now};
 use crate::load::Target;
 use crate::settings::{ArraySettings, LoadSettings, Pattern, Settings, Through, VolumeSettings};
 use crate::test_bed::TestBed;
-use crate::{place, seed_of_now};
 use braid_admin::failure::Failure;
 use braid_base::{BLOCK_BYTES, Rng};
 use braid_benchkit::locking::{Habit, LockOwner, Strategy, Unlock, Work};
@@ -155,7 +155,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let used: Vec<(Habit, u16)> = spots.iter().filter_map(|spot| spot.devices).collect();
     let lock_manager = used.iter().any(|(habit, _)| habit.keeper == LockOwner::OneDevice);
     let devices = used.iter().map(|(_, devices)| *devices).max().unwrap_or(1) + u16::from(lock_manager);
-    let (place, array, ..) =
+    let BenchArray { choice, array, .. } =
         place(common, &arguments.scratch, (!common.array_named).then_some(devices), arguments.in_process)?;
     if array.devices < devices {
         let message = format!("the array has {} devices, but {devices} were requested", array.devices);
@@ -165,7 +165,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         return Err(Failure::usage("exists", format!("{} already exists: choose another folder", out.display())));
     }
     let seed = arguments.seed.unwrap_or_else(seed_of_now);
-    let mut test_bed = TestBed::new(place, seed);
+    let mut test_bed = TestBed::new(choice, seed);
     let outcome = tokio::select! {
         outcome = measure_all(&mut test_bed, &array, devices, &arguments, spots, seed) => outcome,
         () = signals.asked_to_end() => Err(Failure::failed("interrupted", "the bench was interrupted before it was done")),

@@ -3,13 +3,12 @@
 use super::drive::{Locking, Objects};
 use super::{Arguments, Spot};
 use braid_admin::failure::Failure;
+use braid_admin::parent_process;
 use braid_benchkit::locking::Counts;
 use braid_session::Session;
 use braid_terminal::Common;
 use braid_terminal::output;
-use braid_terminal::signals;
 use hdrhistogram::Histogram;
-use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::process::ExitCode;
@@ -59,10 +58,8 @@ impl Account {
 
 /// Executes runs until its input ends.
 pub async fn run(number: u64, arguments: &Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    if let Some(parent) = arguments.child_of
-        && !signals::heed_death_of(parent, Signal::KILL)?
-    {
-        return Err(Failure::failed("orphaned", "the process that started this one has ended"));
+    if let Some(parent) = arguments.child_of {
+        parent_process::die_with(parent)?;
     }
     let spots = arguments.spots();
     let session = Session::start(&common.folder(), "bench").await?;

@@ -1,0 +1,145 @@
+//! Arguments that `braid bench` and `braid bench orderings` share.
+
+use crate::settings::ArraySettings;
+use crate::test_bed::ArrayChoice;
+use braid_admin::creation;
+use braid_admin::failure::Failure;
+use braid_base::Rng;
+use braid_layout::Scheme;
+use braid_terminal::Common;
+use braid_terminal::arguments::size;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The array to measure, and the layout of its volumes.
+#[derive(clap::Args)]
+pub struct ArrayArguments {
+    /// The folder for scratch arrays; needs three times --size for each volume [default: .]
+    #[arg(long, value_name = "DIR", help_heading = "Array")]
+    scratch: Option<PathBuf>,
+    /// Devices of a scratch array [default: 5]
+    #[arg(long, value_name = "N", help_heading = "Array")]
+    devices: Option<u16>,
+    /// Run the devices of a scratch array in the process of `braid up`
+    #[arg(long, help_heading = "Array")]
+    pub in_process: bool,
+    /// raid5:4+1, raid1:2, raid0:5, … [default: the default of `braid up`, or the layout of your array's creation]
+    #[arg(long, value_name = "LAYOUT", help_heading = "Array")]
+    layout: Option<Scheme>,
+    /// Stripe unit, 4KiB to 1MiB [default: 64KiB, or the unit of your array's creation]
+    #[arg(long, value_parser = size, help_heading = "Array")]
+    unit: Option<u64>,
+}
+
+/// The array to measure, and the layout and stripe unit of the volumes on it.
+pub struct BenchArray {
+    pub choice: ArrayChoice,
+    pub array: ArraySettings,
+    pub layout: Scheme,
+    pub unit: u64,
+}
+
+/// The lengths of operations.
+#[derive(clap::Args)]
+pub struct LengthArguments {
+    /// Length of an operation, a multiple of 4 KiB
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "4KiB", help_heading = "Load")]
+    pub block: u64,
+    /// Length of the longest operation; lengths are then distributed evenly from --block to this [default: --block]
+    #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Load")]
+    block_max: Option<u64>,
+}
+
+/// What comes before each run, and what is random in it.
+#[derive(clap::Args)]
+pub struct RunArguments {
+    /// Warm-up before each run, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds, help_heading = "Load")]
+    pub warm_up: f64,
+    /// Random seed; the same seed repeats the same operations [default: a new one each time]
+    #[arg(long, help_heading = "Load")]
+    seed: Option<u64>,
+}
+
+/// The duration of each run.
+#[derive(Clone, Copy)]
+pub struct Span {
+    pub warm_up: Duration,
+    pub counted: Duration,
+}
+
+impl ArrayArguments {
+    /// The array to measure, and the layout of its volumes.
+    pub fn place(&self, common: &Common) -> Result<BenchArray, Failure> {
+        let place = place(common, &self.scratch, self.devices, self.in_process)?;
+        Ok(BenchArray { layout: self.layout.unwrap_or(place.layout), unit: self.unit.unwrap_or(place.unit), ..place })
+    }
+}
+
+impl LengthArguments {
+    /// The length of the longest operation.
+    pub fn longest(&self) -> u64 {
+        self.block_max.unwrap_or(self.block)
+    }
+}
+
+impl RunArguments {
+    /// The seed: a new one unless it is given.
+    pub fn seed(&self) -> u64 {
+        self.seed.unwrap_or_else(seed_of_now)
+    }
+
+    /// The duration of a run that counts for so many seconds.
+    pub fn span(&self, seconds: f64) -> Span {
+        Span { warm_up: Duration::from_secs_f64(self.warm_up), counted: Duration::from_secs_f64(seconds) }
+    }
+}
+
+/// The array to measure, and the defaults of its volumes.
+pub fn place(
+    common: &Common,
+    scratch: &Option<PathBuf>,
+    devices: Option<u16>,
+    in_process: bool,
+) -> Result<BenchArray, Failure> {
+    if common.array_named {
+        let own = [("--scratch", scratch.is_some()), ("--devices", devices.is_some()), ("--in-process", in_process)];
+        if let Some((option, _)) = own.iter().find(|(_, given)| *given) {
+            return Err(Failure::usage(
+                "usage",
+                format!("{option} applies to scratch arrays, not to an existing array"),
+            ));
+        }
+        let folder = common.folder();
+        let description = folder.describe()?;
+        let running = folder.running()?.filter(|running| running.ready);
+        let running = running.ok_or_else(|| Failure::not_up(&folder).hint("start it with `braid up`"))?;
+        let in_process = running.devices.iter().any(|device| device.pid == Some(running.supervisor));
+        let array = ArraySettings { binary: None, devices: description.devices.len() as u16, in_process };
+        let layout = description.creation.layout.parse()?;
+        Ok(BenchArray { choice: ArrayChoice::Given(folder), array, layout, unit: description.creation.unit })
+    } else {
+        let dir = scratch.clone().unwrap_or_else(|| ".".into()).join(format!("braid-bench-{}", std::process::id()));
+        if dir.exists() {
+            return Err(Failure::failed("file-exists", format!("{} already exists", dir.display()))
+                .hint("it may have been left by a bench that was killed: remove it"));
+        }
+        let created = creation::CreateOptions { devices, ..Default::default() }.creation()?;
+        let array = ArraySettings { binary: None, devices: created.devices, in_process };
+        let layout = created.layout.parse()?;
+        Ok(BenchArray { choice: ArrayChoice::Scratch(dir), array, layout, unit: created.unit })
+    }
+}
+
+/// A seed that differs from start to start.
+pub fn seed_of_now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    // Short enough to be typed.
+    Rng::new(now.as_nanos() as u64).below(1 << 32)
+}
+
+/// Parses a number of seconds.
+pub fn seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?;
+    if (0.0..=86_400.0).contains(&seconds) { Ok(seconds) } else { Err("choose 0 to 86400 seconds".to_string()) }
+}
