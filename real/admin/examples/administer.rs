@@ -1,19 +1,39 @@
-//! Administering an array: creates a volume, reads the status, follows events, and deletes the volume.
+//! Administering an array: brings it up, creates a volume, reads the status, follows events, deletes the volume, and stops the array.
 //!
 //! ```console
-//! $ braid up                                      # in another terminal; this example uses ./braid-data, or the folder in BRAID_ARRAY
-//! $ cargo run --release -p braid-admin --example administer
+//! $ cargo run --release -p braid-admin --example administer -- /tmp/example target/release/braid
 //! ```
 
-use braid_admin::{Array, EventKind, Failure, NewVolume, wait};
+use braid_admin::creation::CreateOptions;
+use braid_admin::{Array, EventKind, Failure, NewVolume, UpOptions, wait};
+use std::time::Duration;
 
 fn main() -> Result<(), Failure> {
     wait(run())
 }
 
 async fn run() -> Result<(), Failure> {
-    let array = Array::at(std::env::var_os("BRAID_ARRAY").unwrap_or_else(|| "braid-data".into()));
+    let mut arguments = std::env::args_os().skip(1);
+    let array = Array::at(arguments.next().unwrap_or_else(|| "braid-example".into()));
+    let program = arguments.next().unwrap_or_else(|| "braid".into());
 
+    // The array runs in processes of its own, and would continue if this program ended now.
+    let create = CreateOptions {
+        devices: Some(3),
+        size: Some(64 << 20),
+        volumes: vec![("first".to_string(), 16 << 20)],
+        ..CreateOptions::default()
+    };
+    array.up(&UpOptions { create, ..UpOptions::new(program) }).await?;
+    println!("the array is up");
+
+    let outcome = administer(&array).await;
+    array.down(Duration::from_secs(30)).await?;
+    println!("the array is down");
+    outcome
+}
+
+async fn administer(array: &Array) -> Result<(), Failure> {
     let volume = array.create_volume(&NewVolume::new("example", 1 << 20)).await?;
     println!("created volume {}: {} bytes, {}", volume.name, volume.bytes, volume.layout);
 

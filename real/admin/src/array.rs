@@ -36,8 +36,8 @@ impl Array {
         Array { folder }
     }
 
-    /// Creates an array: its folder and the files of its devices, as `asked`. Nothing is started: `braid up --dir PATH` runs the array, and
-    /// creates its first volumes. If the folder contains an array that differs from `asked`, the error is `arguments-differ`.
+    /// Creates an array: its folder and the files of its devices, as `asked`. Nothing is started: [`Array::up`] or `braid up --dir PATH` runs
+    /// the array, and creates its first volumes. If the folder contains an array that differs from `asked`, the error is `arguments-differ`.
     pub fn create(path: impl AsRef<Path>, asked: &CreateOptions) -> Result<Array, Failure> {
         asked.creation()?;
         let folder = ArrayFolder::at(path.as_ref());

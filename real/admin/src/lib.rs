@@ -1,12 +1,13 @@
 //! Administration of arrays for programs: operations, status as data, events as a stream. It prints nothing and parses no arguments.
 //!
-//! Start with [`Array`]; `examples/administer.rs` creates a volume, reads the status and follows the events. Sizes are in bytes. Each error
+//! Start with [`Array`]; `examples/administer.rs` brings an array up, creates a volume, reads the status and follows the events. Sizes are in bytes. Each error
 //! is a [`Failure`], whose `code` never changes its meaning. Progress is reported to a function given by the caller.
 //! Operations must be awaited on a tokio `LocalSet`; [`wait`] makes one for programs that have none.
 //!
 //! | module | what |
 //! | --- | --- |
 //! | `array` | an array: status, events, stopping it |
+//! | [`launch`] | bringing an array up |
 //! | [`volume_operations`] | operations on volumes |
 //! | [`device_operations`], [`replacement`] | operations on devices |
 //! | [`scrub`], [`check`] | finding checksum errors, and parity that does not match |
@@ -14,6 +15,9 @@
 //! | [`healing_operations`] | the recovery throttle, and the devices that must be resynchronised |
 //! | [`recovery_follower`] | follows the resynchronisation of devices until they are in |
 //! | [`location`] | the devices and spares, what lies on a device, and where the bytes of a volume lie |
+//! | [`object_operations`] | operations on objects that take more than one request |
+//! | [`held`] | running a command while something is held |
+//! | [`parent_process`] | ending with the process that started this one |
 //! | [`status`] | status as data |
 //! | [`event_stream`] | events as a stream |
 //! | [`creation`] | the parameters of an array's creation, and how later arguments differ from them |
@@ -40,8 +44,12 @@ pub mod event_stream;
 pub mod failure;
 pub mod healing_operations;
 pub mod health;
+pub mod held;
+pub mod launch;
 pub mod location;
 pub mod migration;
+pub mod object_operations;
+pub mod parent_process;
 pub mod recover;
 pub mod recovery;
 pub mod recovery_follower;
@@ -58,5 +66,6 @@ pub mod volumes;
 pub use array::{Array, wait};
 pub use event_stream::{Event, EventKind, Events};
 pub use failure::{Exit, Failure};
+pub use launch::UpOptions;
 pub use status::Status;
 pub use volume_operations::NewVolume;

@@ -3,8 +3,6 @@
 use braid_admin::failure::Failure;
 use braid_shell::Address;
 use braid_terminal::output::{self, ErrorReport};
-use braid_terminal::signals;
-use rustix::process::Signal;
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -27,16 +25,4 @@ pub fn announce(as_json: bool, name: &str, address: &Address, more: serde_json::
         },
         || format!("{name} serves at {address}\n"),
     );
-}
-/// Has the system kill this process when its parent dies.
-pub fn die_with(parent: u32) -> Result<(), Failure> {
-    heed_death_of(parent, Signal::KILL)
-}
-
-/// Has the system send this process a signal when its parent dies.
-pub fn heed_death_of(parent: u32, signal: Signal) -> Result<(), Failure> {
-    match signals::heed_death_of(parent, signal)? {
-        true => Ok(()),
-        false => Err(Failure::failed("orphaned", "the process that started this one has ended")),
-    }
 }

@@ -1,6 +1,7 @@
 //! The syntax of objects, attributes and values on the command line, and the output of values.
 
 use braid_admin::failure::Failure;
+pub use braid_admin::object_operations::attribute as name;
 use braid_client::{Array, AttributeName, Bytes, Object, Space, Value};
 use serde_json::json;
 use std::fmt;
@@ -126,15 +127,6 @@ fn number(text: &str) -> Option<u32> {
         Some(digits) if digits.bytes().all(|byte| byte.is_ascii_hexdigit()) => u32::from_str_radix(digits, 16).ok(),
         Some(_) => None,
         None => text.parse().ok().filter(|_| !text.starts_with('+')),
-    }
-}
-
-/// Formats an attribute's name; pages of devices are in hexadecimal.
-pub fn name(attribute: AttributeName) -> String {
-    if attribute.is_reserved() {
-        format!("{:#x}.{}", attribute.page, attribute.number)
-    } else {
-        format!("{}.{}", attribute.page, attribute.number)
     }
 }
 

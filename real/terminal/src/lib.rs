@@ -3,10 +3,12 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`arguments`] | arguments that every command takes, and parsers of sizes, rates, times and orderings |
+//! | [`outline`] | the outline of a command line, for completion by another program |
 //! | [`output`] | text or JSON on standard output, progress bars, tables, error reports |
-//! | [`signals`] | Ctrl-C and SIGTERM; the end together with the parent process |
+//! | [`signals`] | Ctrl-C and SIGTERM |
 
 pub mod arguments;
+pub mod outline;
 pub mod output;
 pub mod signals;
 

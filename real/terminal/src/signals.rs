@@ -1,6 +1,6 @@
-//! Requests to end: Ctrl-C, SIGTERM, and the end of the parent process.
+//! Requests to end: Ctrl-C and SIGTERM.
 
-use rustix::process::{Pid, Signal as Kill, getppid, set_parent_process_death_signal};
+use rustix::process::Signal as Kill;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Both signals, caught from its making on.
@@ -27,11 +27,4 @@ impl Signals {
             _ = self.terminate.recv() => Kill::TERM,
         }
     }
-}
-
-/// The system sends this process a signal when its parent dies, however that happens. False if the parent, `parent`, is gone already.
-pub fn heed_death_of(parent: u32, signal: Kill) -> std::io::Result<bool> {
-    set_parent_process_death_signal(Some(signal))?;
-    // It may have died before we asked.
-    Ok(getppid().map(Pid::as_raw_pid) == Some(parent as i32))
 }

@@ -16,6 +16,7 @@ mod replay;
 
 use braid_terminal::Common;
 use braid_terminal::arguments::{asks_for_json, sentence};
+use braid_terminal::outline;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use failure::{Exit, Failure};
 use std::ffi::OsString;
@@ -62,6 +63,9 @@ enum Command {
     Attack(attack::Arguments),
     Replay(replay::Arguments),
     Matrix(matrix::Arguments),
+    /// Print the outline of the command line, which `braid completions` reads
+    #[command(hide = true)]
+    Outline,
 }
 
 fn main() -> ExitCode {
@@ -93,6 +97,10 @@ fn execute(command: Command, common: &Common) -> Result<ExitCode, Failure> {
         Command::Attack(arguments) => attack::execute(arguments, common),
         Command::Replay(arguments) => replay::execute(&arguments, common),
         Command::Matrix(arguments) => matrix::execute(&arguments, common),
+        Command::Outline => {
+            println!("{}", outline::of(&Cli::command()));
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 

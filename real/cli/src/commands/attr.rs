@@ -4,6 +4,7 @@ use crate::commands::guard::Guarding;
 use crate::commands::object::Trying;
 use crate::values::{As, ObjectName, Written, attribute, name, page, text, to_json};
 use braid_admin::failure::Failure;
+use braid_admin::object_operations::{self, Listed};
 use braid_client::{AttributeName, Error as ClientError, Object, RequestError, Value};
 use braid_terminal::Common;
 use braid_terminal::arguments::span;
@@ -11,7 +12,7 @@ use braid_terminal::output;
 use serde_json::json;
 use std::io::Write;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Get, set and change attributes of objects atomically, and wait for them to change
 ///
@@ -219,7 +220,7 @@ async fn execute(command: &Command, object: &Object, as_json: bool) -> Result<Ex
         }
         Command::Set(Set { of, value, guarding, .. }) => {
             let value = value.value()?;
-            guarding.send(object, |request| request.set(of.name, &value)).await?;
+            object_operations::set(object, guarding.guard, of.name, &value).await?;
             output::print(as_json, || json!({"schema": 2, "value": to_json(&value)}), String::new);
         }
         Command::Delete(Delete { of, .. }) => {
@@ -247,16 +248,8 @@ async fn execute(command: &Command, object: &Object, as_json: bool) -> Result<Ex
             output::print(as_json, || json!({"schema": 2, "original": original}), || format!("{original}\n"));
         }
         Command::Wait(Wait { of, seen, timeout, showing }) => {
-            let begun = Instant::now();
-            // A single check may take the usual time limit.
-            let most = Trying::default().timeout;
-            let object = object.within(if timeout.is_zero() { most } else { most.min(*timeout) });
-            let seen = match seen {
-                Some(seen) => seen.value()?,
-                None => object.get(of.name).await?,
-            };
-            let left = timeout.saturating_sub(begun.elapsed());
-            let Some(value) = object.wait_for_change(of.name, seen, left).await? else {
+            let seen = seen.as_ref().map(Written::value).transpose()?;
+            let Some(value) = object_operations::wait_for_change(object, of.name, seen, *timeout).await? else {
                 return Err(Failure::failed("unchanged", format!("the value did not change within {timeout:?}")));
             };
             showing.print(&value, as_json, || json!({"schema": 2, "value": to_json(&value)}))?;
@@ -281,19 +274,8 @@ impl Showing {
 }
 
 async fn list(arguments: &List, object: &Object, as_json: bool) -> Result<(), Failure> {
-    let (mut all, mut left) = (Vec::new(), arguments.limit.unwrap_or(u32::MAX));
-    let mut after = arguments.after;
-    let more = loop {
-        let most = left.min(braid_base::limits::OBJECT_LIST_MAX as u32);
-        let (found, more) = object.attributes_after(arguments.page, after, most).await?;
-        left -= (found.len() as u32).min(left);
-        after = found.last().map(|(name, _)| *name).or(after);
-        let ends = !more || left == 0 || found.is_empty();
-        all.extend(found);
-        if ends {
-            break more;
-        }
-    };
+    let List { page, after, limit, .. } = arguments;
+    let Listed { found: all, more } = object_operations::attributes(object, *page, *after, *limit).await?;
     output::print(
         as_json,
         || {

@@ -1,6 +1,8 @@
 //! `braid completions`: scripts for completion of the command line in shells.
 
+use super::sim;
 use braid_admin::failure::Failure;
+use braid_terminal::outline;
 use clap_complete::Shell;
 use std::process::ExitCode;
 
@@ -8,6 +10,7 @@ use std::process::ExitCode;
 ///
 /// For bash: `braid completions bash > ~/.local/share/bash-completion/completions/braid`.
 /// For zsh, a file `_braid` in a folder of $fpath; for fish, ~/.config/fish/completions/braid.fish.
+/// `braid sim` is completed if `braid-sim` is in the same folder as `braid`.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The shell
@@ -15,7 +18,14 @@ pub struct Arguments {
 }
 
 /// Prints the script.
-pub fn run(arguments: Arguments, mut command: clap::Command) -> Result<ExitCode, Failure> {
+pub fn run(arguments: Arguments, command: clap::Command) -> Result<ExitCode, Failure> {
+    let mut command = match sim::outline().and_then(|outline| outline::to_command(&outline)) {
+        Some(simulator) => command.mut_subcommand(sim::NAME, |ours| match ours.get_about().cloned() {
+            Some(about) => simulator.name(sim::NAME).about(about),
+            None => simulator.name(sim::NAME),
+        }),
+        None => command,
+    };
     clap_complete::generate(arguments.shell, &mut command, "braid", &mut std::io::stdout());
     Ok(ExitCode::SUCCESS)
 }

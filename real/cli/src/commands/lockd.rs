@@ -2,6 +2,7 @@
 
 use crate::report;
 use braid_admin::failure::Failure;
+use braid_admin::parent_process;
 use braid_base::LockServerId;
 use braid_daemons::lockd::LockDaemon;
 use braid_shell::Address;
@@ -36,7 +37,7 @@ pub struct Arguments {
 /// Serves until it is asked to end.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     if let Some(parent) = arguments.child_of {
-        report::die_with(parent)?;
+        parent_process::die_with(parent)?;
     }
     let mut signals = Signals::catch()?;
     let daemon = LockDaemon::open(&common.folder(), LockServerId(arguments.id))?;

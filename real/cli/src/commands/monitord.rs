@@ -2,6 +2,7 @@
 
 use crate::report;
 use braid_admin::failure::Failure;
+use braid_admin::parent_process;
 use braid_daemons::monitord::MonitorDaemon;
 use braid_shell::Address;
 use braid_terminal::Common;
@@ -36,7 +37,7 @@ pub struct Arguments {
 /// Serves until it is asked to end.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     if let Some(parent) = arguments.child_of {
-        report::die_with(parent)?;
+        parent_process::die_with(parent)?;
     }
     let mut signals = Signals::catch()?;
     let monitor = MonitorDaemon::open(&common.folder(), arguments.spare_after)?;

@@ -1,11 +1,8 @@
 //! `braid nbd`: an additional NBD server for a running array.
 
-use crate::report;
 use braid_admin::failure::Failure;
-use braid_admin::volumes;
+use braid_admin::parent_process;
 use braid_daemons::front_end::{self, NbdFrontEnd};
-use braid_nbd::uri;
-use braid_session::{Session, require_up};
 use braid_shell::Address;
 use braid_terminal::Common;
 use braid_terminal::Signals;
@@ -35,48 +32,28 @@ pub struct Arguments {
 /// Serves until it is asked to end.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     if let Some(parent) = arguments.child_of {
-        report::die_with(parent)?;
+        parent_process::die_with(parent)?;
     }
     let mut signals = Signals::catch()?;
     let folder = common.folder();
-    let description = folder.describe()?;
-    for name in &arguments.volumes {
-        if volumes::find(&description, name)?.attribute_volume {
-            let message = format!("{name} is an attribute volume: it has no blocks that NBD could serve");
-            return Err(Failure::usage("is-an-attribute-volume", message));
-        }
-    }
-    require_up(&folder)?;
-    let server = front_end::bind(&arguments.listen).await?;
-    let what = format!("nbd {}", server.address());
-    let front = NbdFrontEnd::start(Session::start(&folder, &what).await?, server, arguments.volumes.clone());
-    let address = front.address().clone();
-    let served = description.volumes.iter().filter(|volume| {
-        volume.state == braid_control::VolumeState::Ready
-            && !volume.attribute_volume
-            && (arguments.volumes.is_empty() || arguments.volumes.contains(&volume.name))
-    });
-    let served: Vec<_> = served.map(|volume| (volume, uri(&address, &volume.name))).collect();
+    let front = NbdFrontEnd::open(&folder, &arguments.listen, arguments.volumes.clone()).await?;
+    let exported = front_end::exported(&folder.describe()?, &arguments.volumes, front.address());
     output::print(
         common.json,
         || {
-            let volumes =
-                served.iter().map(|(volume, uri)| json!({"name": volume.name, "size_bytes": volume.bytes, "nbd": uri}));
+            let volumes = exported
+                .iter()
+                .map(|volume| json!({"name": volume.name, "size_bytes": volume.bytes, "nbd": volume.uri}));
             json!({
                 "schema": 2,
                 "ready": true,
-                "address": address.to_string(),
+                "address": front.address().to_string(),
                 "generation": front.session().generation().0,
                 "volumes": volumes.collect::<Vec<_>>(),
             })
         },
-        || served.iter().map(|(_, uri)| format!("{uri}\n")).collect::<String>() + "Stop with Ctrl-C.\n",
+        || exported.iter().map(|volume| format!("{}\n", volume.uri)).collect::<String>() + "Stop with Ctrl-C.\n",
     );
-    tokio::select! {
-        () = signals.asked_to_end() => {
-            front.stop().await;
-            Ok(ExitCode::SUCCESS)
-        }
-        loss = front.session().lost() => Err(loss.into()),
-    }
+    front.serve(signals.asked_to_end()).await?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -1,11 +1,11 @@
 //! `braid object`: objects with bytes and attributes.
 
 use crate::commands::guard::Guarding;
-use crate::values::{As, ObjectName, ObjectSpace, Written, next_part, text, to_json};
+use crate::values::{self, As, ObjectName, ObjectSpace, next_part, text, to_json};
 use braid_admin::failure::Failure;
-use braid_base::limits;
+use braid_admin::object_operations::{self, Listed, WriteFailure, Written};
 use braid_base::units::format_size;
-use braid_client::{Array, ArrayOptions, Error as ClientError, Object, Value};
+use braid_client::{Array, ArrayOptions, Object, Value};
 use braid_terminal::Common;
 use braid_terminal::arguments::{size, span};
 use braid_terminal::output;
@@ -135,7 +135,7 @@ pub struct Overwrite {
     /// The object: DEVICE:NUMBER
     object: ObjectName,
     /// The bytes: text, int:N, hex:DIGITS, file:PATH, or - for standard input
-    value: Written,
+    value: values::Written,
     /// The offset of the first byte
     #[arg(long, value_name = "BYTES", value_parser = size, default_value = "0")]
     offset: u64,
@@ -150,7 +150,7 @@ pub struct Append {
     /// The object: DEVICE:NUMBER
     object: ObjectName,
     /// The bytes: text, int:N, hex:DIGITS, file:PATH, or - for standard input
-    value: Written,
+    value: values::Written,
     #[command(flatten)]
     guarding: Guarding,
     #[command(flatten)]
@@ -187,10 +187,6 @@ pub struct Flush {
 
 /// The most bytes that are printed in another form than raw.
 const SHOWN_MAX: u64 = 4 << 20;
-/// Bytes of one read, and of one atomic write.
-const PART: usize = limits::OBJECT_IO_BYTES_MAX;
-/// Bytes of one atomic append without a guard, which takes some of the space.
-const APPEND: usize = limits::OBJECT_REQUEST_BYTES_MAX;
 
 /// Runs one of the commands.
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
@@ -242,47 +238,23 @@ async fn execute(command: Command, array: &Array, as_json: bool) -> Result<(), F
             let object = arguments.object.find(array).await?;
             read(&object, &arguments, as_json).await.map_err(|failure| failure.of(&arguments.object))?;
         }
-        Command::Write(Overwrite { object: name, value, mut offset, guarding, .. }) => {
+        Command::Write(Overwrite { object: name, value, offset, guarding, .. }) => {
             let object = name.find(array).await?;
-            let (begun, mut from) = (offset, value.open()?);
-            loop {
-                let part = next_part(&mut *from, PART)?;
-                let (length, ends) = (part.len() as u64, part.len() < PART);
-                let written = guarding.send(&object, |request| request.write(offset, part)).await;
-                written.map_err(|failure| failure.of(beyond(&name, offset - begun)))?;
-                offset += length;
-                if ends {
-                    break;
-                }
-            }
-            let written = offset - begun;
-            let json = || json!({"schema": 2, "object": name.to_string(), "offset": begun, "written": written});
+            let mut from = value.open()?;
+            let next = |most: usize| next_part(&mut *from, most);
+            let written = object_operations::write(&object, guarding.guard, offset, next).await;
+            let Written { offset, bytes } = written.map_err(|failure| beyond(&name, failure))?;
+            let json = || json!({"schema": 2, "object": name.to_string(), "offset": offset, "written": bytes});
             output::print(as_json, json, String::new);
         }
         Command::Append(Append { object: name, value, guarding, .. }) => {
             let object = name.find(array).await?;
-            let (mut begun, mut written, mut from) = (None, 0, value.open()?);
-            let most = if guarding.any() { PART } else { APPEND };
-            loop {
-                let part = next_part(&mut *from, most)?;
-                let (length, ends) = (part.len() as u64, part.len() < most);
-                let appended = async {
-                    if !guarding.any() {
-                        return Ok(object.append(part).await?);
-                    }
-                    let done = guarding.send(&object, |request| request.append(part)).await?;
-                    done.answers.appended(done.command).ok_or_else(|| ClientError::ProtocolError.into())
-                };
-                let at = appended.await.map_err(|failure: Failure| failure.of(beyond(&name, written)))?;
-                begun.get_or_insert(at);
-                written += length;
-                if ends {
-                    break;
-                }
-            }
-            let begun = begun.unwrap_or(0);
-            let json = || json!({"schema": 2, "object": name.to_string(), "offset": begun, "written": written});
-            output::print(as_json, json, || format!("{begun}\n"));
+            let mut from = value.open()?;
+            let next = |most: usize| next_part(&mut *from, most);
+            let appended = object_operations::append(&object, guarding.guard, next).await;
+            let Written { offset, bytes } = appended.map_err(|failure| beyond(&name, failure))?;
+            let json = || json!({"schema": 2, "object": name.to_string(), "offset": offset, "written": bytes});
+            output::print(as_json, json, || format!("{offset}\n"));
         }
         Command::Truncate(Truncate { object: name, length, .. }) => {
             let object = name.find(array).await?;
@@ -319,27 +291,19 @@ async fn execute(command: Command, array: &Array, as_json: bool) -> Result<(), F
     Ok(())
 }
 
-/// The subject of a failure to write to an object, after `written` bytes were written.
-fn beyond(name: &ObjectName, written: u64) -> String {
-    if written == 0 { name.to_string() } else { format!("{name}, after {written} bytes were written") }
+/// The failure to write to an object, which says how much was written before.
+fn beyond(name: &ObjectName, WriteFailure { written, failure }: WriteFailure) -> Failure {
+    match written {
+        0 => failure.of(name),
+        _ => failure.of(format!("{name}, after {written} bytes were written")),
+    }
 }
 
 async fn list(arguments: List, array: &Array, as_json: bool) -> Result<(), Failure> {
-    let List { place, mut after, limit, .. } = arguments;
+    let List { place, after, limit, .. } = arguments;
     let space = place.find(array).await?;
-    let (mut all, mut left) = (Vec::new(), limit.unwrap_or(u32::MAX));
-    let more = loop {
-        let most = left.min(limits::OBJECT_LIST_MAX as u32);
-        let listed = space.list_after(after, most).await;
-        let (found, more) = listed.map_err(|error| Failure::from(error).of(&place))?;
-        left -= (found.len() as u32).min(left);
-        after = found.last().copied().unwrap_or(after);
-        let ends = !more || left == 0 || found.is_empty();
-        all.extend(found);
-        if ends {
-            break more;
-        }
-    };
+    let listed = object_operations::objects(&space, after, limit).await;
+    let Listed { found: all, more } = listed.map_err(|failure| failure.of(&place))?;
     let names: Vec<String> = all.iter().map(|number| format!("{place}:{number}")).collect();
     output::print(
         as_json,
@@ -350,23 +314,14 @@ async fn list(arguments: List, array: &Array, as_json: bool) -> Result<(), Failu
 }
 
 async fn read(object: &Object, arguments: &Read, as_json: bool) -> Result<(), Failure> {
-    let Read { mut offset, length, shown, .. } = *arguments;
-    let mut left = length.unwrap_or(u64::MAX);
+    let Read { offset, length, shown, .. } = *arguments;
+    let left = length.unwrap_or(u64::MAX);
     if shown == As::Raw && !as_json {
         let mut out = std::io::stdout().lock();
-        loop {
-            let part = left.min(PART as u64);
-            let data = object.read(offset, part).await?;
-            if out.write_all(&data).is_err() {
-                // It is no failure if the reader has closed the pipe.
-                return Ok(());
-            }
-            (offset, left) = (offset.saturating_add(data.len() as u64), left - data.len() as u64);
-            if (data.len() as u64) < part || left == 0 {
-                let _ = out.flush();
-                return Ok(());
-            }
-        }
+        // It is no failure if the reader has closed the pipe.
+        object_operations::read(object, offset, left, |data| out.write_all(data).is_ok()).await?;
+        let _ = out.flush();
+        return Ok(());
     }
     let data = object.read(offset, left.min(SHOWN_MAX + 1)).await?;
     if data.len() as u64 > SHOWN_MAX {

@@ -4,7 +4,7 @@ use braid_admin::failure::Failure;
 use braid_terminal::Common;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 
 /// Simulate arrays with the protocol code of real arrays: attack them, or run the papers' experiments
 ///
@@ -25,8 +25,17 @@ impl Arguments {
     }
 }
 
+/// The name of the command.
+pub const NAME: &str = "sim";
 /// The name of the program.
 const PROGRAM: &str = "braid-sim";
+
+/// The outline of the program's command line; none if the program is not there.
+pub fn outline() -> Option<serde_json::Value> {
+    let program = std::env::current_exe().ok()?.with_file_name(PROGRAM);
+    let output = Command::new(program).arg("outline").stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    serde_json::from_slice(&output.stdout).ok()
+}
 
 /// Replaces this process by that program.
 pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {

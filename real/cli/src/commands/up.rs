@@ -1,15 +1,15 @@
 //! `braid up`: starts a whole array on this machine, and keeps it running.
 
-use crate::report;
 use braid_admin::creation::{CreateOptions, LockAcquisition};
 use braid_admin::failure::Failure;
+use braid_admin::parent_process;
 use braid_base::DeviceId;
 use braid_base::units::{format_size, parse_size};
-use braid_control::{ArrayFolder, VolumeEntry, VolumeState};
+use braid_control::ArrayFolder;
+use braid_daemons::front_end::ExportedVolume;
 use braid_daemons::supervisor::{Placement, Tuning};
 use braid_daemons::up::{self, Options, Ready};
 use braid_layout::Scheme;
-use braid_nbd::uri;
 use braid_shell::Address;
 use braid_terminal::arguments::size;
 use braid_terminal::{Common, Signals, output};
@@ -86,7 +86,7 @@ pub struct Arguments {
 /// Runs the array until it is asked to end.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     if let Some(parent) = arguments.child_of {
-        report::die_with(parent)?;
+        parent_process::die_with(parent)?;
     }
     let mut signals = Signals::catch()?;
     let folder = match &arguments.dir {
@@ -118,21 +118,11 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     Ok(ExitCode::SUCCESS)
 }
 
-/// The volumes that NBD clients can use, with their URIs.
-fn served<'a>(ready: &'a Ready) -> impl Iterator<Item = (&'a VolumeEntry, String)> {
-    // Attribute volumes have no blocks that NBD could serve.
-    let volumes = ready
-        .description
-        .volumes
-        .iter()
-        .filter(|volume| volume.state == VolumeState::Ready && !volume.attribute_volume);
-    volumes.map(|volume| (volume, uri(ready.address, &volume.name)))
-}
-
 /// The announcement as JSON.
 fn json_of(ready: &Ready) -> serde_json::Value {
+    let exported = ready.exported();
     let volumes =
-        served(ready).map(|(volume, nbd)| json!({"name": volume.name, "size_bytes": volume.bytes, "nbd": nbd}));
+        exported.iter().map(|volume| json!({"name": volume.name, "size_bytes": volume.bytes, "nbd": volume.uri}));
     let devices = ready.running.devices.iter().map(|device| {
         let entry = ready.description.devices.iter().find(|entry| entry.id == device.id);
         let file = entry.map(|entry| entry.path(&ready.folder.absolute()));
@@ -156,11 +146,12 @@ fn text_of(ready: &Ready) -> String {
         text += &format!("  device {}  {}\n", DeviceId(device.id), device.address);
     }
     text += "\n";
-    for (volume, nbd) in served(ready) {
-        text += &format!("  volume {}  {}  {nbd}\n", volume.name, format_size(volume.bytes));
+    let exported = ready.exported();
+    for ExportedVolume { name, bytes, uri } in &exported {
+        text += &format!("  volume {name}  {}  {uri}\n", format_size(*bytes));
     }
-    if let Some((volume, nbd)) = served(ready).next() {
-        text += &what_to_try(&volume.name, &nbd, &dir.to_string());
+    if let Some(volume) = exported.first() {
+        text += &what_to_try(&volume.name, &volume.uri, &dir.to_string());
     }
     text += "\nStop it with Ctrl-C; `braid up` starts it again.\n";
     text

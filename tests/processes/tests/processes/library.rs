@@ -3,7 +3,8 @@
 use braid_client::{Array as Client, ArrayOptions, AttributeName, Error, wait};
 use braid_processes::array::Array;
 use braid_processes::daemon::signal;
-use braid_processes::run;
+use braid_processes::program::{braid, braid_bin};
+use braid_processes::{Scratch, run};
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 use std::future::Future;
@@ -42,23 +43,25 @@ fn the_examples_run_and_do_what_they_say() {
 
 #[test]
 fn a_program_administers_an_array_through_the_library() {
-    let array = Array::small();
-    let variable = format!("BRAID_ARRAY={}", array.dir().display());
-    let example = example("administer");
-    let said = run("env", &[&variable, example.to_str().expect("our paths are plain")]).done().stdout;
+    let scratch = Scratch::new();
+    let (dir, program, example) = (scratch.text("array"), braid_bin(), example("administer"));
+    let arguments = [dir.as_str(), program.to_str().expect("our paths are plain")];
+    let said = run(example.to_str().expect("our paths are plain"), &arguments).done().stdout;
     let lines: Vec<&str> = said.lines().collect();
     for line in [
         "created volume example: 1048576 bytes",
         "device 0: healthy",
         "volume example: healthy, nbd://",
         "event throttle-changed: ",
+        "deleted volume example",
     ] {
         assert!(lines.iter().any(|said| said.starts_with(line)), "it does not say '{line}':\n{said}");
     }
-    assert_eq!(lines.last(), Some(&"deleted volume example"));
-    let status = array.braid(&["status"]).done().json();
-    assert_eq!(status["throttle"]["paused"], false, "all is as before: {status}");
-    assert!(status["volumes"].as_array().is_some_and(|volumes| volumes.iter().all(|it| it["name"] != "example")));
+    assert_eq!((lines.first(), lines.last()), (Some(&"the array is up"), Some(&"the array is down")));
+    let list = braid(&["volume", "list", "--array", &dir, "--json"]).done().json();
+    let volumes: Vec<_> = list["volumes"].as_array().into_iter().flatten().map(|volume| &volume["name"]).collect();
+    assert_eq!(volumes, ["first"], "all is as before");
+    assert_eq!(braid(&["status", "--array", &dir]).status, Some(3), "nothing runs");
 }
 
 /// Cargo puts the examples beside the folder of the tests, when it builds the workspace's tests.

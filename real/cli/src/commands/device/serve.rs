@@ -4,6 +4,7 @@ use super::array_id;
 use crate::report;
 use braid_admin::device_file::{DeviceFile, Expected};
 use braid_admin::failure::Failure;
+use braid_admin::parent_process;
 use braid_base::{ArrayId, DeviceId};
 use braid_control::ArrayFolder;
 use braid_daemons::daemon::MonitorAt;
@@ -49,7 +50,7 @@ pub struct Arguments {
 /// Serves until it is asked to end.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     if let Some(parent) = arguments.child_of {
-        report::die_with(parent)?;
+        parent_process::die_with(parent)?;
     }
     let mut signals = Signals::catch()?;
     let expected = Expected { array: arguments.array_id, id: arguments.id.map(DeviceId) };

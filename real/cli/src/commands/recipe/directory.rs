@@ -1,7 +1,8 @@
 //! `braid recipe directory`: a directory, from a shell.
 
-use super::{In, failure, id};
+use super::{In, id};
 use braid_admin::failure::Failure;
+use braid_admin::held::failure;
 use braid_base::ObjectId;
 use braid_client::Object;
 use braid_client::recipes::directory::{Changed, Directory, Expected};

@@ -1,7 +1,8 @@
 //! `braid recipe fence`: fences that refuse late requests of former holders.
 
-use super::{In, attribute_of_user, failure, id};
+use super::{In, attribute_of_user, id};
 use braid_admin::failure::{Exit, Failure};
+use braid_admin::held::failure;
 use braid_client::recipes::fence::{Fence, RaiseError};
 use braid_client::{AttributeName, Object};
 use braid_terminal::output;

@@ -1,14 +1,18 @@
 //! `braid recipe lock`, `counter` and `leader`: run a command while a lock, a turn or the lead is held.
 
-use super::active_hold::{ActiveHold, of_counter, of_lead, of_lock};
+use super::supervisor::ITSELF;
 use super::{In, attribute_of_user, id, lease, own_name};
 use braid_admin::failure::Failure;
+use braid_admin::held::active_hold::{ActiveHold, HeldOutcome, of_counter, of_lead, of_lock};
+use braid_admin::held::running::HeldCommand;
 use braid_client::recipes::counter::{CounterOptions, DeliveryCounter};
 use braid_client::recipes::failover::{FailOver, FailOverOptions};
 use braid_client::recipes::lock::{self, LockOptions, Mode};
 use braid_client::{AttributeName, Object};
+use braid_terminal::Signals;
 use braid_terminal::arguments::span;
 use braid_terminal::output;
+use rustix::process::Signal;
 use serde_json::json;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -144,7 +148,7 @@ impl Lock {
                 let name = run.name();
                 let acquire = if *shared { lock.share(name.as_str()) } else { lock.acquire(name.as_str()) };
                 let grant = object.space().run(acquire).await?.map_err(of_lock)?;
-                ActiveHold::Lock(grant).run(object.space(), &run.command).await
+                run.hold(object, ActiveHold::Lock(grant)).await
             }
             Lock::Show(Show { of }) => {
                 let lock = lock::Lock::new(id(object), of.attribute, LockOptions::default());
@@ -186,7 +190,7 @@ impl Counter {
         let options = CounterOptions { lease: run.lease, patience: waiting.patience, ..CounterOptions::default() };
         let counter = DeliveryCounter::new(id(object), run.of.attribute, options);
         let turn = object.space().run(counter.enter(run.name().as_str())).await?.map_err(of_counter)?;
-        ActiveHold::Turn(turn).run(object.space(), &run.command).await
+        run.hold(object, ActiveHold::Turn(turn)).await
     }
 }
 
@@ -208,7 +212,7 @@ impl Leader {
                 let fail_over = FailOver::new(id(object), run.of.attribute, options);
                 let campaign = fail_over.campaign(run.name().as_str());
                 let leadership = object.space().run(campaign).await?.map_err(of_lead)?;
-                ActiveHold::Lead(leadership).run(object.space(), &run.command).await
+                run.hold(object, ActiveHold::Lead(leadership)).await
             }
             Leader::Show(Show { of }) => {
                 let fail_over = FailOver::new(id(object), of.attribute, FailOverOptions::default());
@@ -237,4 +241,21 @@ impl Run {
     fn name(&self) -> String {
         self.name.clone().unwrap_or_else(own_name)
     }
+
+    /// Runs the command while this is held.
+    async fn hold(&self, object: &Object, hold: ActiveHold) -> Result<ExitCode, Failure> {
+        let mut signals = Signals::catch()?;
+        let command = HeldCommand { words: &self.command, itself: ITSELF };
+        let outcome = hold.run(object.space(), &command, &mut async || signals.which().await).await?;
+        Ok(match outcome {
+            // The supervisor has reported it.
+            HeldOutcome::Ended(status) => ExitCode::from(status.code().unwrap_or(1) as u8),
+            HeldOutcome::AskedToEnd(signal) => status_of_signal(signal),
+        })
+    }
+}
+
+/// The exit status of a program that ends because of this signal.
+pub fn status_of_signal(signal: Signal) -> ExitCode {
+    ExitCode::from(128 + signal.as_raw() as u8)
 }

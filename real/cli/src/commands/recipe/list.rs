@@ -1,8 +1,9 @@
 //! `braid recipe list`: a linked list, from a shell.
 
-use super::{In, bytes, failure, id};
+use super::{In, bytes, id};
 use crate::values::{Written, text, to_json};
 use braid_admin::failure::Failure;
+use braid_admin::held::failure;
 use braid_client::recipes::list::{Cursor, Inserted, List, ListPosition, Node, Removed};
 use braid_client::{Object, Value};
 use braid_terminal::output;

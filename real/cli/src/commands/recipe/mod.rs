@@ -3,26 +3,21 @@
 //! | module | what |
 //! | --- | --- |
 //! | `hold` | lock, delivery counter, fail-over: run a command while something is held |
-//! | `active_hold` | the common part of these three and of the consumers of a queue |
-//! | `running` | the command, which does not outlive this program |
-//! | `supervisor` | the process in between, which ends the command |
+//! | `supervisor` | this program as the supervisor of such a command |
 //! | `list`, `queue`, `directory` | structures that many processes change |
 //! | `fence` | refusing late requests of former holders |
 
-mod active_hold;
 mod directory;
 mod fence;
 mod hold;
 mod list;
 mod queue;
-mod running;
 mod supervisor;
 
 use crate::commands::object::Trying;
 use crate::values::{ObjectName, Written, attribute};
 use braid_admin::failure::Failure;
-use braid_client::recipes::RequestFailure;
-use braid_client::{AttributeName, Bytes, Error as ClientError, Object};
+use braid_client::{AttributeName, Bytes, Object};
 use braid_terminal::Common;
 use braid_terminal::arguments::span;
 use std::process::ExitCode;
@@ -131,17 +126,6 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
     let outcome = outcome.await.map_err(|failure| failure.of(&place.object));
     array.close().await;
     outcome
-}
-
-/// The failure for an error of a structure.
-fn failure(failure: RequestFailure) -> Failure {
-    match failure {
-        RequestFailure::Refused(failure) => ClientError::from(failure).into(),
-        RequestFailure::TooLong { .. } => Failure::usage("too-long", failure.to_string()),
-        RequestFailure::NoName => Failure::usage("no-name", failure.to_string()),
-        RequestFailure::Unknown => Failure::unreachable("timed-out", failure.to_string())
-            .hint("`braid status` shows which devices serve; check the outcome before you try again"),
-    }
 }
 
 fn bytes(written: &Written) -> Result<Bytes, Failure> {

@@ -8,14 +8,23 @@
 //!                             killed: ········┘ killed by the system
 //! ```
 
-use super::supervisor;
-use braid_admin::failure::Failure;
+use super::supervisor::{self, Itself};
+use crate::failure::Failure;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::io::IsTerminal;
-use std::process::{ExitCode, ExitStatus, Stdio};
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 use tokio::process::{Child, ChildStdin, Command};
+
+/// A command to run while something is held.
+#[derive(Clone, Copy, Debug)]
+pub struct HeldCommand<'a> {
+    /// The program and its arguments.
+    pub words: &'a [OsString],
+    /// How this program starts itself as the command's supervisor.
+    pub itself: Itself,
+}
 
 /// A running command, with its supervisor.
 pub struct Running {
@@ -27,10 +36,10 @@ const ENDING_WAIT: Duration = Duration::from_secs(1);
 
 impl Running {
     /// Starts the command with these environment variables. If `given`, its input is written through [`Running::input`].
-    pub fn start(words: &[OsString], variables: &[(&str, String)], given: bool) -> Result<Running, Failure> {
+    pub fn start(command: &HeldCommand, variables: &[(&str, String)], given: bool) -> Result<Running, Failure> {
         // A command that reads from the terminal must be in the terminal's foreground process group.
         let grouped = given || !std::io::stdin().is_terminal();
-        let mut command = Command::from(supervisor::supervise(words, grouped));
+        let mut command = Command::from(supervisor::command(command, grouped));
         command.envs(variables.iter().map(|(name, value)| (name, value)));
         if grouped {
             command.process_group(0);
@@ -90,14 +99,4 @@ fn unattended() -> Failure {
     let message =
         "the command's supervisor was killed, and processes of the command may still run: the hold was not released";
     Failure::failed("unattended", message).hint("others can acquire it when its lease expires")
-}
-
-/// The exit status for a command's status, as reported by its supervisor.
-pub fn status_of(status: ExitStatus) -> ExitCode {
-    ExitCode::from(status.code().unwrap_or(1) as u8)
-}
-
-/// The exit status of a program that ends because of this signal.
-pub fn status_of_signal(signal: Signal) -> ExitCode {
-    ExitCode::from(128 + signal.as_raw() as u8)
 }

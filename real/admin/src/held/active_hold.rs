@@ -2,18 +2,16 @@
 //! another process can take over; if this program is asked to end, the command is ended before the hold is released.
 
 use super::failure;
-use super::running::{Running, status_of, status_of_signal};
-use braid_admin::failure::{Exit, Failure};
+use super::running::{HeldCommand, Running};
+use crate::failure::{Exit, Failure};
 use braid_base::Time;
 use braid_client::Space;
 use braid_client::recipes::counter::{CounterError, Turn};
 use braid_client::recipes::failover::{FailOverError, Leadership};
 use braid_client::recipes::lock::{Grant, LockError};
 use braid_client::recipes::queue::{Claimed, Queue, Renewed};
-use braid_terminal::Signals;
 use rustix::process::Signal;
-use std::ffi::OsString;
-use std::process::{ExitCode, ExitStatus};
+use std::process::ExitStatus;
 use std::time::Duration;
 
 /// What is held.
@@ -37,8 +35,17 @@ pub struct Item {
     pub sent: Time,
 }
 
+/// How a command has ended while its hold was kept.
+#[derive(Clone, Copy, Debug)]
+pub enum HeldOutcome {
+    /// By itself, with this status.
+    Ended(ExitStatus),
+    /// This program was asked to end by this signal, and has ended the command.
+    AskedToEnd(Signal),
+}
+
 /// How a command has ended.
-pub enum Ended {
+pub(super) enum Ended {
     /// By itself.
     Itself(ExitStatus),
     /// This program was asked to end by this signal, and has ended the command.
@@ -53,36 +60,41 @@ const END_WAIT: Duration = Duration::from_secs(5);
 const RENEW_PAUSE: Duration = Duration::from_millis(50);
 
 impl ActiveHold {
-    /// Runs a command while this is held, then releases it. The command finds the fencing token in `BRAID_TOKEN`.
-    pub async fn run(mut self, space: &Space, words: &[OsString]) -> Result<ExitCode, Failure> {
-        let mut signals = Signals::catch()?;
-        let mut running = match Running::start(words, &[("BRAID_TOKEN", self.token().to_string())], false) {
+    /// Runs a command while this is held, then releases it. The command finds the fencing token in `BRAID_TOKEN`. `stop` waits for a signal
+    /// that asks this program to end. If the hold could not be renewed, the error is `lost`, and the command was ended.
+    pub async fn run(
+        mut self,
+        space: &Space,
+        command: &HeldCommand<'_>,
+        stop: &mut impl AsyncFnMut() -> Signal,
+    ) -> Result<HeldOutcome, Failure> {
+        let mut running = match Running::start(command, &[("BRAID_TOKEN", self.token().to_string())], false) {
             Ok(running) => running,
             Err(failure) => {
-                self.give_back(space, &mut signals).await?;
+                self.give_back(space, stop).await?;
                 return Err(failure);
             }
         };
-        let status = match self.supervise(space, &mut running, &mut signals).await? {
-            Ended::Itself(status) => status_of(status),
-            Ended::AskedToEnd(signal) => status_of_signal(signal),
+        let outcome = match self.supervise(space, &mut running, stop).await? {
+            Ended::Itself(status) => HeldOutcome::Ended(status),
+            Ended::AskedToEnd(signal) => HeldOutcome::AskedToEnd(signal),
             Ended::Lost(failure) => return Err(failure),
         };
-        self.give_back(space, &mut signals).await?;
-        Ok(status)
+        self.give_back(space, stop).await?;
+        Ok(outcome)
     }
 
     /// Renews the hold until the command has ended.
-    pub async fn supervise(
+    pub(super) async fn supervise(
         &mut self,
         space: &Space,
         running: &mut Running,
-        signals: &mut Signals,
+        stop: &mut impl AsyncFnMut() -> Signal,
     ) -> Result<Ended, Failure> {
         loop {
             let renewed = tokio::select! {
                 status = running.wait() => return Ok(Ended::Itself(status?)),
-                signal = signals.which() => {
+                signal = stop() => {
                     running.end(self.end_wait()).await?;
                     return Ok(Ended::AskedToEnd(signal));
                 }
@@ -104,11 +116,11 @@ impl ActiveHold {
     }
 
     /// Releases the hold, if the device answers before the lease expires anyhow.
-    pub async fn give_back(self, space: &Space, signals: &mut Signals) -> Result<(), Failure> {
+    pub async fn give_back(self, space: &Space, stop: &mut impl AsyncFnMut() -> Signal) -> Result<(), Failure> {
         let most = self.sure_for();
         let outcome = tokio::select! {
             outcome = tokio::time::timeout(most, self.given_back(space)) => outcome.unwrap_or_else(|_| Err(silent())),
-            _ = signals.which() => Err(silent()),
+            _ = stop() => Err(silent()),
         };
         match outcome {
             // The command's status is reported, whether or not the release succeeded.

@@ -1,0 +1,28 @@
+//! Running a command while something is held: a lock, a turn, the leadership, or an item of a queue (`docs/recipes/`).
+//!
+//! | module | what |
+//! | --- | --- |
+//! | [`active_hold`] | what is held, and renewing it while the command runs |
+//! | [`running`] | the command, which does not outlive this program |
+//! | [`supervisor`] | the process in between, which ends the command |
+//! | [`consumer`] | works on the items of a queue, one after the other |
+
+pub mod active_hold;
+pub mod consumer;
+pub mod running;
+pub mod supervisor;
+
+use crate::failure::Failure;
+use braid_client::Error as ClientError;
+use braid_client::recipes::RequestFailure;
+
+/// The failure for an error of a structure.
+pub fn failure(failure: RequestFailure) -> Failure {
+    match failure {
+        RequestFailure::Refused(failure) => ClientError::from(failure).into(),
+        RequestFailure::TooLong { .. } => Failure::usage("too-long", failure.to_string()),
+        RequestFailure::NoName => Failure::usage("no-name", failure.to_string()),
+        RequestFailure::Unknown => Failure::unreachable("timed-out", failure.to_string())
+            .hint("`braid status` shows which devices serve; check the outcome before you try again"),
+    }
+}

@@ -1,0 +1,116 @@
+//! Bringing an array up: starting the program `braid`, which runs the array after this program has ended.
+
+use crate::array::Array;
+use crate::creation::CreateOptions;
+use crate::failure::Failure;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+/// How long an array may take to start: somewhat longer than `braid up` waits for its devices.
+const UP_WAIT: Duration = Duration::from_secs(150);
+
+/// How to bring an array up.
+#[derive(Clone, Debug)]
+pub struct UpOptions {
+    /// The program `braid`.
+    pub program: PathBuf,
+    /// The parameters of the array, if it does not exist; otherwise it must have these.
+    pub create: CreateOptions,
+    /// The port for NBD clients on 127.0.0.1; 0 for any free port.
+    pub port: u16,
+}
+
+impl UpOptions {
+    /// The defaults: NBD clients use any free port.
+    pub fn new(program: impl AsRef<Path>) -> UpOptions {
+        UpOptions { program: program.as_ref().to_path_buf(), create: CreateOptions::default(), port: 0 }
+    }
+}
+
+impl Array {
+    /// Brings the array up: starts `braid up` in a process of its own, which continues when this program ends, and logs to the standard
+    /// error of this program. Returns when the volumes are served, with the number of that process; [`Array::down`] stops it. If this
+    /// future is dropped before that, the process is killed. Errors: those of `braid up`, such as `already-up` and `arguments-differ`;
+    /// `up-slow` if it takes too long.
+    pub async fn up(&self, options: &UpOptions) -> Result<u32, Failure> {
+        let UpOptions { program, create, port } = options;
+        let mut command = Command::new(program);
+        command.args(["up", "--json", "--port", &port.to_string(), "--dir"]).arg(self.folder().dir());
+        command.args(arguments(create)).env_remove("BRAID_ARRAY");
+        // Signals of this program's terminal are not for the array.
+        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut started = Started(Some(command.spawn().map_err(|error| Failure::from(error).of(program.display()))?));
+        let ready = tokio::time::timeout(UP_WAIT, started.ready()).await;
+        let pid = ready.unwrap_or_else(|_| {
+            Err(Failure::unreachable("up-slow", format!("the array did not start within {UP_WAIT:?}")))
+        })?;
+        started.0 = None;
+        Ok(pid)
+    }
+}
+
+/// A process that is killed unless it has become ready.
+struct Started(Option<Child>);
+
+impl Started {
+    async fn ready(&mut self) -> Result<u32, Failure> {
+        let child = self.0.as_mut().expect("it was just started");
+        let pid = child.id().expect("it was not waited for");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("it is a pipe")).read_line(&mut line).await?;
+        let said: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
+        if said["ready"] == true {
+            return Ok(pid);
+        }
+        let status = child.wait().await?;
+        Err(Failure::from_json(&said, status.code())
+            .unwrap_or_else(|| Failure::failed("up-failed", format!("it ended with {status} before it was ready"))))
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            // It may have ended by itself.
+            let _ = child.start_kill();
+        }
+    }
+}
+
+/// The arguments of `braid up` for these parameters.
+fn arguments(create: &CreateOptions) -> Vec<String> {
+    let CreateOptions { devices, size, layout, unit, volumes, lock_servers, lock_acquisition, lease } = create;
+    let mut arguments = Vec::new();
+    let mut push = |option: &str, value: Option<String>| {
+        arguments.extend(value.into_iter().flat_map(|value| [option.to_string(), value]));
+    };
+    push("--devices", devices.map(|devices| devices.to_string()));
+    push("--size", size.map(|size| size.to_string()));
+    push("--layout", layout.map(|layout| layout.to_string()));
+    push("--unit", unit.map(|unit| unit.to_string()));
+    push("--lock-servers", lock_servers.map(|servers| servers.to_string()));
+    push("--lock-acquisition", lock_acquisition.map(|how| how.name().to_string()));
+    push("--lease", lease.map(|lease| format!("{}ms", lease.as_millis())));
+    volumes.iter().for_each(|(name, size)| push("--volume", Some(format!("{name}:{size}"))));
+    arguments
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_become_arguments() {
+        assert_eq!(arguments(&CreateOptions::default()), [""; 0]);
+        let create = CreateOptions {
+            devices: Some(3),
+            volumes: vec![("a".to_string(), 4096)],
+            lease: Some(Duration::from_secs(1)),
+            ..CreateOptions::default()
+        };
+        assert_eq!(arguments(&create).join(" "), "--devices 3 --lease 1000ms --volume a:4096");
+    }
+}
