@@ -1,5 +1,4 @@
-//! A set of blocks, kept as the smallest number of runs. It records the blocks that a device missed, and those that are absent on a
-//! device.
+//! A set of blocks, kept as the smallest number of runs. Devices keep missed blocks and absent blocks in such sets.
 
 use crate::BlockRange;
 use std::collections::BTreeMap;

@@ -15,13 +15,14 @@
 //!
 //! Deviations from the paper, and decisions that it leaves open:
 //!
-//! * Writes wait for lower pre-writes and intents on their blocks, as in figure 4, instead of being applied on arrival
-//!   (section 4.5.2). So the intents of a block are made, and committed, in the order of their stamps, and a queued
-//!   read of a range is not overtaken. The price is buffering in the rare case of a blind write behind a lower
-//!   pre-write; `limits::WAITING_BYTES_MAX` bounds it.
+//! * Writes wait for pre-writes and intents with lower stamps on their blocks, as in figure 4, instead of being applied
+//!   on arrival (section 4.5.2). So the intents of a block are made, and committed, in the order of their stamps, and no
+//!   later write overtakes a queued read of a range. The price is that a blind write behind an earlier pre-write must be
+//!   buffered, which is rare; `limits::WAITING_BYTES_MAX` bounds the buffers.
 //! * An intent raises `wts` at once, not at its commit. The host may already have answered its user, and a host whose
 //!   clock lags must not read the old content after that.
-//! * The device accepts stamps up to a bound only once that bound is durable. After a restart the bound is the floor.
+//! * The device accepts a stamp only if it has made a bound durable that the stamp does not exceed. After a restart, the
+//!   bound is the floor.
 
 mod decisions;
 pub mod device;

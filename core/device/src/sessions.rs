@@ -4,12 +4,12 @@ use braid_base::{Generation, Time, limits};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The session of one host, named by its generation.
+/// The session of one host. Hosts are identified by their generations.
 #[derive(Clone, Debug)]
 struct Session {
     /// When its last message came; before that, when the device started.
     last_heard: Time,
-    /// The host has not spoken since the device started. The device recovered something of it.
+    /// The device recovered transactions of the host, and the host has not spoken since the device started.
     is_recovered: bool,
     /// When it last read or wrote.
     last_served: Option<Time>,
@@ -25,24 +25,24 @@ impl Session {
     }
 }
 
-/// The hosts with a lease at this device. These are the hosts that spoke within the length of a lease, and hosts whose
-/// transactions were recovered, which have as long to speak.
+/// The hosts with a lease at this device: hosts that spoke within the length of a lease, and hosts whose transactions
+/// were recovered. The latter have the length of a lease, from the device's start, to speak.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sessions {
     live: BTreeMap<Generation, Session>,
-    /// The number of sessions whose hosts have not spoken.
+    /// The number of sessions of hosts that have not spoken since the device started.
     recovered: usize,
-    /// When silent hosts are looked for again.
+    /// When the device next looks for silent hosts.
     next_patrol: Option<Time>,
 }
 
-/// How often silent hosts are looked for within a lease.
+/// How often the device looks for silent hosts within the length of a lease.
 const PATROLS_PER_LEASE: u32 = 4;
 /// The most hosts that one check of the invariants looks at.
 const CHECKED_MAX: usize = 16;
 
 impl Sessions {
-    /// Renews `host`'s lease. False if the host is new and `most` have spoken.
+    /// Renews `host`'s lease. False if the host is new and `most` hosts have spoken already.
     pub fn hear(&mut self, host: Generation, now: Time, most: usize) -> bool {
         if !self.is_known(host) && self.is_full(most) {
             return false;
@@ -54,8 +54,7 @@ impl Sessions {
     }
 
     /// Gives a host with recovered transactions the length of a lease to speak. Such hosts do not count towards the
-    /// limit of hosts that have spoken, since some may have ended long ago; there are no more of them than recovered
-    /// transactions.
+    /// limit of hosts, since some may have ended long ago. Their number is bounded by that of recovered transactions.
     pub fn recover(&mut self, host: Generation, now: Time) {
         if !self.live.contains_key(&host) {
             self.recovered += 1;
@@ -68,7 +67,7 @@ impl Sessions {
         self.live.len() - self.recovered >= most
     }
 
-    /// Hosts that have spoken and then were silent for longer than `silence`; those with the longest silence first.
+    /// Hosts that have spoken, and then were silent for longer than `silence`; the longest silence comes first.
     pub fn idle(&self, now: Time, silence: Duration) -> Vec<Generation> {
         let idle = |session: &Session| !session.is_recovered && now.since(session.last_heard) > silence;
         let mut idle: Vec<_> = self.live.iter().filter(|(_, session)| idle(session)).collect();
@@ -96,7 +95,7 @@ impl Sessions {
         self.settled(host).is_some_and(|settled| sequence < settled)
     }
 
-    /// The host has declared its transactions below `sequence` over. False if that was known.
+    /// Notes that the host has declared its transactions below `sequence` over. False if that was known.
     pub fn settle(&mut self, host: Generation, sequence: u64) -> bool {
         let session = self.live.get_mut(&host).expect("it was just heard");
         let is_news = sequence > session.settled;
@@ -104,7 +103,7 @@ impl Sessions {
         is_news
     }
 
-    /// The host has read or written.
+    /// Notes that the host has read or written.
     pub fn serve(&mut self, host: Generation, now: Time) {
         if let Some(session) = self.live.get_mut(&host) {
             session.last_served = Some(now);
@@ -165,8 +164,8 @@ impl Sessions {
         self.live.len()
     }
 
-    /// Asserts that a host that has not spoken was served nothing and settled nothing, and that these hosts are counted
-    /// right.
+    /// Asserts that a host that has not spoken was not served and has no settled mark, and that the count of these hosts
+    /// is right.
     pub fn invariants(&self) {
         assert!(self.recovered <= self.live.len(), "hosts that have not spoken have leases");
         for (host, session) in self.live.iter().take(CHECKED_MAX).filter(|(_, session)| session.is_recovered) {

@@ -155,7 +155,8 @@ fn after_a_restart_only_intents_hold_their_locks() {
     assert_eq!(fills(&bench.hear(C).expect("it is committed")), [5]);
 }
 
-/// A transaction that read on another device and lost that lock in a restart would see here what was written since.
+/// Without the refusal, a transaction that lost its lock on another device in a restart would read here what was written
+/// after its read there.
 #[test]
 fn a_read_below_the_last_write_is_refused() {
     let mut bench = Bench::new();

@@ -4,7 +4,7 @@ use braid_base::{ObjectId, RangeTable};
 use braid_wire::locking::{LockExtent, LockMode};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The extents of cached locks, each named by the number of its request and its index there.
+/// The extents of cached locks. An extent is identified by the number of its lock request and its index in that request.
 #[derive(Debug, Default)]
 pub(super) struct Cache {
     by_place: BTreeMap<(ObjectId, u16), RangeTable<(u64, u16), LockMode>>,
@@ -29,7 +29,7 @@ impl Cache {
         }
     }
 
-    /// The cached locks that together cover all of these extents. `None` if an extent is not covered.
+    /// The numbers of cached lock requests that together cover all of these extents. `None` if an extent is not covered.
     pub fn covering(&self, object: ObjectId, extents: &[LockExtent]) -> Option<BTreeSet<u64>> {
         let mut used = BTreeSet::new();
         for extent in extents {
@@ -51,7 +51,7 @@ impl Cache {
         Some(used)
     }
 
-    /// The cached locks that conflict with these extents.
+    /// The numbers of cached lock requests that conflict with these extents.
     pub fn conflicting(&self, object: ObjectId, extents: &[LockExtent]) -> BTreeSet<u64> {
         let mut conflicting = BTreeSet::new();
         for extent in extents {
