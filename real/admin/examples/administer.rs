@@ -39,7 +39,7 @@ async fn administer(array: &Array) -> Result<(), Failure> {
 
     let status = array.status().await?;
     for device in &status.devices {
-        println!("device {}: {}", device.id, device.words);
+        println!("device {}: {}", device.id, device.text);
     }
     let of_volume = status.volume("example").expect("the volume exists");
     println!("volume {}: {}, {}", of_volume.name, of_volume.state, of_volume.nbd.as_deref().unwrap_or("not served"));
@@ -53,7 +53,7 @@ async fn administer(array: &Array) -> Result<(), Failure> {
             break event;
         }
     };
-    println!("event {}: {}", changed.kind.name(), changed.words);
+    println!("event {}: {}", changed.kind.name(), changed.text);
     array.set_throttle(|throttle| *throttle = change.before).await?;
 
     array.delete_volume("example").await?;

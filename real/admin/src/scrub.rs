@@ -4,7 +4,7 @@ use crate::array::Array;
 use crate::failure::Failure;
 use crate::volumes;
 use braid_base::{BLOCK_BYTES, VolumeId};
-use braid_control::{ByteRange, Event, EventKind, ScrubFindings, ScrubRecord, VolumeState, merged};
+use braid_control::{ByteRange, Event, ScrubFindings, ScrubRecord, VolumeState, event_texts, merged, unix_millis_now};
 use braid_layout::VolumeDescription;
 use braid_machine::{Found, HostRequest, HostSuccess, ScrubReport};
 use braid_session::{SCRUB, Session, require_up};
@@ -146,19 +146,14 @@ async fn scrub(
         let same = (last.stripes, last.repair, last.recompute) == (stripes, repair, recompute);
         same && !again && last.ended.is_none() && last.next_stripe > 0
     };
-    let begun = Event::now(EventKind::Other, "").unix_millis;
+    let begun = unix_millis_now();
     let lost = last.as_ref().map(|last| last.lost.clone()).unwrap_or_default();
     let mut record = match last.as_ref().filter(goes_on) {
         Some(last) => last.clone(),
         None => ScrubRecord { stripes, begun, repair, recompute, lost, ..ScrubRecord::default() },
     };
     let from = record.next_stripe;
-    let event = |kind, words: String| Event::now(kind, words).of_volume(name);
-    let words = match from {
-        0 => "a scrub begins".to_string(),
-        from => format!("a scrub continues with stripe {from} of {stripes}"),
-    };
-    note(folder.record_event(&event(EventKind::ScrubBegun, words)));
+    note(folder.record_event(&event_texts::scrub_begun(name, from, stripes)));
     let stripe_bytes = volume.layout.stripe_blocks() * BLOCK_BYTES as u64;
     let total = stripes * stripe_bytes;
     let told = |stripe: u64| progress(ScrubProgress { volume: name, done: (stripe * stripe_bytes).min(total), total });
@@ -208,9 +203,8 @@ async fn scrub(
         note(folder.note_scrub(id.0, &ScrubRecord { next_stripe: 0, ..record }));
         return Err(Failure::failed("volume-moved", "the volume was migrated meanwhile").hint("scrub it again"));
     }
-    let ended = event(EventKind::ScrubEnded, String::new());
     if !interrupted {
-        record.ended = Some(ended.unix_millis);
+        record.ended = Some(unix_millis_now());
     }
     folder.note_scrub(id.0, &record)?;
     let took = started.elapsed();
@@ -293,28 +287,18 @@ impl Scrubbed {
     /// Records the findings in the event log.
     fn tell(&self, mut record: impl FnMut(Event)) {
         let found = &self.record.found;
-        let event = |kind, words: String| Event::now(kind, words).of_volume(&self.name);
         if found.lost > 0 {
-            let words = format!("a scrub found {} blocks with checksum errors", found.lost);
-            record(event(EventKind::ChecksumErrorFound, words).with("blocks", found.lost));
+            record(event_texts::scrub_found_checksum_errors(&self.name, found.lost));
         }
         if found.repaired > 0 {
-            let words = format!("a scrub repaired {} blocks with checksum errors", found.repaired);
-            record(event(EventKind::ChecksumErrorRepaired, words).with("blocks", found.repaired));
+            record(event_texts::scrub_repaired_checksum_errors(&self.name, found.repaired));
         }
         for range in self.record.lost.iter().take(NAMED) {
-            let words = format!("bytes {} to {} are lost", range.offset, range.offset + range.length - 1);
-            let lost = event(EventKind::DataLost, words);
-            record(lost.with("offset", range.offset).with("length", range.length));
+            record(event_texts::scrub_found_lost_range(&self.name, *range));
         }
-        let words = match self.interrupted {
-            true => format!("a scrub was interrupted after stripe {}: {}", self.record.next_stripe, self.words()),
-            false => format!("a scrub has ended: {}", self.words()),
-        };
-        let ended = event(EventKind::ScrubEnded, words).with("seconds", self.took.as_secs());
-        record(
-            ended.with("corrupted", found.lost).with("repaired", found.repaired).with("mismatched", found.mismatched),
-        );
+        let interrupted_after = self.interrupted.then_some(self.record.next_stripe);
+        let seconds = self.took.as_secs();
+        record(event_texts::scrub_ended(&self.name, interrupted_after, &self.words(), found, seconds));
     }
 }
 

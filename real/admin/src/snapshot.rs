@@ -6,8 +6,8 @@ use crate::health::{DeviceHealth, MonitorHealth, VolumeHealth};
 use crate::volumes;
 use braid_base::{BLOCK_BYTES, DeviceId};
 use braid_control::{
-    ArrayDescription, ArrayFolder, ByteRange, DeviceReport, Event, EventKind, HostEntry, Moment, MonitorEntry,
-    RunningSet, ScrubRecord, ThrottleReport, VolumeEntry,
+    ArrayDescription, ArrayFolder, ByteRange, DeviceReport, HostEntry, Moment, MonitorEntry, RunningSet, ScrubRecord,
+    ThrottleReport, VolumeEntry, unix_millis_now,
 };
 use braid_machine::{HostRequest, HostSuccess};
 use braid_session::Session;
@@ -91,7 +91,7 @@ impl SnapshotReader {
         let monitor = folder.monitor(&Moment::now())?;
         let scrub = |volume: &VolumeEntry| Some((volume.id, folder.scrub(volume.id).ok()??));
         let scrubs = description.volumes.iter().filter_map(scrub).collect();
-        let now = Event::now(EventKind::Other, "").unix_millis;
+        let now = unix_millis_now();
         Ok(ArraySnapshot { folder, description, running, states, hosts, monitor, scrubs, now })
     }
 

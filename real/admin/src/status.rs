@@ -83,7 +83,7 @@ pub struct DeviceStatus {
     #[serde(serialize_with = "condition_name")]
     pub condition: DeviceCondition,
     /// Its condition as text.
-    pub words: String,
+    pub text: String,
     /// When `member_state` last changed, in milliseconds since 1970.
     pub changed_unix_millis: Option<u64>,
     /// The progress of its resynchronisation.
@@ -145,7 +145,7 @@ pub struct VolumeStatus {
     /// If it is degraded: the devices whose failure would stop a part of it.
     pub critical_devices: Vec<u16>,
     /// Its state as text.
-    pub words: String,
+    pub text: String,
     /// The ranges known to be lost.
     pub lost: Vec<ByteRange>,
     /// When its last scrub was completed, in milliseconds since 1970.
@@ -253,7 +253,7 @@ impl DeviceStatus {
             member_state: report.map(|device| device.member_state),
             since: report.map(|device| device.since),
             refused: report.and_then(DeviceReport::refusal),
-            words: condition.words(),
+            text: condition.words(),
             changed_unix_millis: report.and_then(|device| device.changed),
             healing: healing.map(HealingStatus::of),
             bytes_left: healing.and_then(|healing| healing.left),
@@ -298,7 +298,7 @@ impl VolumeStatus {
             state,
             missing_devices: lacks,
             critical_devices: needs(look, volume).iter().map(|device| device.0).collect(),
-            words: volume_words(look, volume),
+            text: volume_words(look, volume),
             lost: look.lost(volume).to_vec(),
             scrubbed_unix_millis: look.scrubs.get(&volume.id).and_then(|scrub| scrub.ended),
             usable: braid_session::is_usable(volume),

@@ -3,6 +3,8 @@
 //! The log is the file `events.jsonl`, with one JSON object a line. Each line is appended as a whole, under the folder's lock. A power
 //! loss may cut a line short: readers skip it, and the next writer starts a new line. When the file is full it is renamed to
 //! `events.1.jsonl`, which replaces the previous file of that name. Therefore the log is bounded and always contains the latest events.
+//!
+//! The texts of all events are in `event_texts.rs`.
 
 use crate::{ArrayFolder, ControlError};
 use serde::{Deserialize, Serialize};
@@ -29,7 +31,8 @@ pub struct Event {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<String>,
     /// The event as a sentence.
-    pub words: String,
+    #[serde(alias = "words")]
+    pub text: String,
     /// Numbers that belong to the event, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub figures: BTreeMap<String, u64>,
@@ -91,15 +94,14 @@ pub struct EventCursor {
 
 impl Event {
     /// An event that happens now.
-    pub fn now(kind: EventKind, words: impl Into<String>) -> Event {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Event::at(u64::try_from(since.as_millis()).unwrap_or(u64::MAX), kind, words)
+    pub(crate) fn now(kind: EventKind, text: impl Into<String>) -> Event {
+        Event::at(unix_millis_now(), kind, text)
     }
 
-    fn at(unix_millis: u64, kind: EventKind, words: impl Into<String>) -> Event {
+    fn at(unix_millis: u64, kind: EventKind, text: impl Into<String>) -> Event {
         let (schema, time) = (crate::file::SCHEMA, universal_time(unix_millis));
-        let words = words.into().chars().take(WORDS_MAX).collect();
-        Event { schema, time, unix_millis, kind, device: None, volume: None, words, figures: BTreeMap::new() }
+        let text = text.into().chars().take(TEXT_MAX).collect();
+        Event { schema, time, unix_millis, kind, device: None, volume: None, text, figures: BTreeMap::new() }
     }
 
     /// The same event, concerning this device.
@@ -215,6 +217,17 @@ fn ends_well(file: &mut File) -> std::io::Result<bool> {
     Ok(last == [b'\n'])
 }
 
+/// The time in milliseconds since 1970, as events have it.
+pub fn unix_millis_now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The time in UTC, as events have it.
+pub fn utc_now() -> String {
+    universal_time(unix_millis_now())
+}
+
 /// Formats a time as `2030-01-31T23:59:59.123Z`.
 fn universal_time(unix_millis: u64) -> String {
     // Years have four digits in this format.
@@ -227,15 +240,15 @@ pub(crate) const EVENTS_BEFORE: &str = "events.1.jsonl";
 /// About four thousand events fit.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Characters of a sentence.
-const WORDS_MAX: usize = 1000;
+const TEXT_MAX: usize = 1000;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::folder::tests::Scratch;
 
-    fn words(events: &[Event]) -> Vec<&str> {
-        events.iter().map(|event| event.words.as_str()).collect()
+    fn texts(events: &[Event]) -> Vec<&str> {
+        events.iter().map(|event| event.text.as_str()).collect()
     }
 
     #[test]
@@ -250,8 +263,8 @@ mod tests {
         assert_eq!(folder.events_since(&mut cursor).unwrap(), std::slice::from_ref(&event));
         assert_eq!(folder.events_since(&mut cursor).unwrap(), []);
         folder.record_event(&Event::now(EventKind::DeviceIn, "second")).unwrap();
-        assert_eq!(words(&folder.events_since(&mut cursor).unwrap()), ["second"]);
-        assert_eq!(words(&folder.events().unwrap().0), ["first", "second"]);
+        assert_eq!(texts(&folder.events_since(&mut cursor).unwrap()), ["second"]);
+        assert_eq!(texts(&folder.events().unwrap().0), ["first", "second"]);
     }
 
     #[test]
@@ -262,13 +275,14 @@ mod tests {
         let mut file = File::options().append(true).open(folder.path(EVENTS)).unwrap();
         file.write_all(b"{\"schema\":1,\"time\":\"20").unwrap();
         let (events, mut cursor) = folder.events().unwrap();
-        assert_eq!(words(&events), ["whole"]);
+        assert_eq!(texts(&events), ["whole"]);
         folder.record_event(&Event::now(EventKind::ScrubEnded, "next")).unwrap();
-        assert_eq!(words(&folder.events_since(&mut cursor).unwrap()), ["next"]);
+        assert_eq!(texts(&folder.events_since(&mut cursor).unwrap()), ["next"]);
         // A kind or a field added by a later release does not make the line unreadable.
         file.write_all(b"{\"schema\":1,\"time\":\"\",\"unix_millis\":1,\"kind\":\"new\",\"words\":\"w\",\"x\":1}\n")
             .unwrap();
-        assert_eq!(folder.events_since(&mut cursor).unwrap()[0].kind, EventKind::Other);
+        let later = folder.events_since(&mut cursor).unwrap();
+        assert_eq!((later[0].kind, texts(&later)), (EventKind::Other, vec!["w"]), "`words` is the key of schema 1");
     }
 
     #[test]
@@ -281,8 +295,8 @@ mod tests {
         folder.record_event(&Event::now(EventKind::DeviceIn, "unread")).unwrap();
         filled.set_len(FILE_BYTES_MAX - 10).unwrap();
         folder.record_event(&Event::now(EventKind::DeviceIn, "new")).unwrap();
-        assert_eq!(words(&folder.events_since(&mut cursor).unwrap()), ["unread", "new"]);
-        assert_eq!(words(&folder.events().unwrap().0), ["old", "unread", "new"]);
+        assert_eq!(texts(&folder.events_since(&mut cursor).unwrap()), ["unread", "new"]);
+        assert_eq!(texts(&folder.events().unwrap().0), ["old", "unread", "new"]);
         for round in 0..2 {
             filled.set_len(0).unwrap();
             let file = File::options().append(true).open(folder.path(EVENTS)).unwrap();

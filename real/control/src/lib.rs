@@ -26,6 +26,7 @@
 mod description;
 mod error;
 mod event_log;
+pub mod event_texts;
 mod file;
 mod folder;
 mod host_leases;
@@ -43,7 +44,7 @@ pub use description::{
     lock_server_file, parse_array_id, parse_disk,
 };
 pub use error::ControlError;
-pub use event_log::{Event, EventCursor, EventKind};
+pub use event_log::{Event, EventCursor, EventKind, unix_millis_now, utc_now};
 pub use folder::{ArrayFolder, Supervision};
 pub use host_leases::{Ending, Expired, Fence, HostEntry, LeaseReport, LockService, RecoveryReport};
 pub use lease_durations::{LEASE_MILLIS_MAX, LEASE_MILLIS_MIN, Leases};

@@ -1,10 +1,10 @@
 //! Events and rates that follow from successive reports of the monitor: the time since which a device is in its state, the rate at which
-//! it is resynchronised, and the changes to be recorded in the event log.
+//! it is resynchronised, and the changes to be recorded in the event log. The texts of the events are in
+//! `real/control/src/event_texts.rs`.
 
 use braid_admin::device_condition::throttle_words;
-use braid_base::DeviceId;
-use braid_base::units::format_size;
-use braid_control::{DeviceReport, Event, EventKind, HealingReport, MonitorReport, ReportedState};
+use braid_control::event_texts::{self, Restored};
+use braid_control::{DeviceReport, Event, HealingReport, MonitorReport, ReportedState, unix_millis_now};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,7 @@ impl MembershipEvents {
     /// Completes a report with values that depend on earlier reports. Returns the events that happened since the last report.
     pub fn take(&mut self, report: &mut MonitorReport, now: Instant) -> Vec<Event> {
         let mut events = Vec::new();
-        let millis = Event::now(EventKind::Other, "").unix_millis;
+        let millis = unix_millis_now();
         let last = self.last.take();
         for device in &mut report.devices {
             let before = last.iter().flat_map(|last| &last.devices).find(|before| before.id == device.id);
@@ -47,13 +47,8 @@ impl MembershipEvents {
             }
         }
         if let Some(last) = last.filter(|last| last.throttle != report.throttle) {
-            let kind = EventKind::ThrottleChanged;
-            let words = format!(
-                "the recovery throttle was {}; it is now {}",
-                throttle_words(&last.throttle),
-                throttle_words(&report.throttle)
-            );
-            events.push(Event::now(kind, words).with("bytes_per_second", report.throttle.bytes_per_second));
+            let (before, now) = (throttle_words(&last.throttle), throttle_words(&report.throttle));
+            events.push(event_texts::throttle_changed(&before, &now, report.throttle.bytes_per_second));
         }
         self.last = Some(report.clone());
         events
@@ -107,43 +102,32 @@ impl Rate {
 
 /// Events about the disk in a device's slot.
 fn of_slot(before: &DeviceReport, device: &DeviceReport, last: &MonitorReport) -> Vec<Event> {
-    let id = DeviceId(device.id);
+    let id = device.id;
     let mut events = Vec::new();
-    let mut happened = |kind, words: String| events.push(Event::now(kind, words).of_device(device.id));
     match (before.kept_out, device.kept_out) {
-        (false, true) => {
-            happened(EventKind::DeviceHeld, format!("device {id} was taken out by an operator, and stays out"))
-        }
-        (true, false) if device.awaited_disk.is_none() => {
-            happened(EventKind::DeviceHeld, format!("device {id} was allowed to return by an operator"));
-        }
+        (false, true) => events.push(event_texts::device_taken_out(id)),
+        (true, false) if device.awaited_disk.is_none() => events.push(event_texts::device_allowed_to_return(id)),
         _ => {}
     }
     if device.failing && !before.failing {
-        let words = format!(
-            "the disk of device {id} is failing: {} slots can't be written; the device is taken out as soon as the others can serve without it",
-            device.bad_slots
-        );
-        happened(EventKind::DiskErrors, words);
+        events.push(event_texts::disk_failing(id, device.bad_slots));
     } else if device.bad_slots > before.bad_slots && before.disk == device.disk {
-        let words =
-            format!("{} slots of the disk of device {id} can't be written, and are no longer used", device.bad_slots);
-        happened(EventKind::DiskErrors, words);
+        events.push(event_texts::disk_errors(id, device.bad_slots));
     }
     if let Some(disk) = device.next_disk.as_ref().filter(|_| before.next_disk != device.next_disk) {
-        let words = format!("disk {disk} will fill the slot of device {id} as soon as the others can serve without it");
-        happened(EventKind::DiskReplaced, words);
+        events.push(event_texts::disk_to_be_replaced(id, disk));
     }
     if let Some(disk) = device.awaited_disk.as_ref().filter(|_| before.awaited_disk != device.awaited_disk) {
         let is_spare = last.spares.iter().any(|spare| spare.disk == *disk);
-        let kind = if is_spare { EventKind::SpareTaken } else { EventKind::DiskReplaced };
-        let what = if is_spare { "spare" } else { "disk" };
-        happened(kind, format!("{what} {disk} now fills the slot of device {id}"));
+        events.push(match is_spare {
+            true => event_texts::spare_taken(id, disk),
+            false => event_texts::disk_replaced(id, disk),
+        });
     }
     // While another disk is awaited, the refusal is that of the previous disk, which was reported already.
     let is_news = |why: &String| device.awaited_disk.is_none() && before.refusal().as_ref() != Some(why);
     if let Some(why) = device.refusal().filter(is_news) {
-        happened(EventKind::DeviceRefused, format!("device {id} is refused: {why}"));
+        events.push(event_texts::device_refused(id, &why));
     }
     events
 }
@@ -151,64 +135,38 @@ fn of_slot(before: &DeviceReport, device: &DeviceReport, last: &MonitorReport) -
 /// Events about the membership state of a device.
 fn of_state(before: &DeviceReport, device: &DeviceReport, millis: u64) -> Vec<Event> {
     use ReportedState::{In, Out, Returning, Unavailable};
-    let id = DeviceId(device.id);
-    let event = |kind, words: String| Event::now(kind, words).of_device(device.id);
-    let out = || event(EventKind::DeviceOut, format!("device {id} is out: the others serve without it"));
+    let id = device.id;
     // The recovery coordinator's last report comes just before the device is in.
-    let healed = device.healing.as_ref().or(before.healing.as_ref()).cloned().unwrap_or_default();
+    let HealingReport { done, lost, .. } =
+        device.healing.as_ref().or(before.healing.as_ref()).cloned().unwrap_or_default();
     let seconds = before.changed.map_or(0, |changed| millis.saturating_sub(changed) / 1000);
-    let figures = |event: Event| {
-        let HealingReport { done, lost, .. } = healed;
-        event.with("bytes", done).with("lost_blocks", lost).with("seconds", seconds)
-    };
-    let lost = match healed.lost {
-        0 => String::new(),
-        lost => format!("; {lost} blocks could not be reconstructed, and are lost"),
-    };
+    let restored = Restored { bytes: done, lost_blocks: lost, seconds };
     match (before.member_state, device.member_state) {
         (In | Unavailable | Returning, Out) => {
-            let mut events = vec![out()];
+            let mut events = vec![event_texts::device_out(id)];
             if before.member_state == Returning && before.blank {
-                let words = format!(
-                    "the rebuild of device {id} has stopped, because the device is out; it will continue when the device returns"
-                );
-                events.push(figures(event(EventKind::RebuildEnded, words)));
+                events.push(event_texts::rebuild_stopped(id, restored));
             }
             events
         }
-        (In, Unavailable) => {
-            let words = format!("device {id} does not answer, and the others can't serve without it");
-            vec![event(EventKind::DeviceUnavailable, words)]
-        }
-        (Unavailable, In) => vec![event(EventKind::DeviceIn, format!("device {id} answers again"))],
+        (In, Unavailable) => vec![event_texts::device_unavailable(id)],
+        (Unavailable, In) => vec![event_texts::device_answers_again(id)],
         (In | Unavailable | Out, Returning) if device.blank => {
-            let words = format!("device {id} has another disk than before, and is rebuilt");
-            let begun = event(EventKind::RebuildBegun, format!("the rebuild of device {id} begins"));
-            vec![event(EventKind::DeviceReturning, words), begun]
+            vec![event_texts::device_returning_with_another_disk(id), event_texts::rebuild_begun(id)]
         }
-        (In | Unavailable | Out, Returning) => {
-            let words = format!("device {id} is back, and is resynchronised");
-            vec![event(EventKind::DeviceReturning, words)]
-        }
+        (In | Unavailable | Out, Returning) => vec![event_texts::device_returning(id)],
         (Returning, In) => {
-            let restored = match healed.done {
-                0 => format!("nothing had to be restored{lost}"),
-                done => format!("{} were restored in {seconds} s{lost}", format_size(done)),
-            };
             let mut events = Vec::new();
             if before.blank {
-                let words = format!("the rebuild of device {id} has ended: {restored}");
-                events.push(figures(event(EventKind::RebuildEnded, words)));
+                events.push(event_texts::rebuild_ended(id, restored));
             }
-            let words = format!("device {id} is in and up to date: {restored}");
-            events.push(figures(event(EventKind::DeviceIn, words)));
+            events.push(event_texts::device_in(id, restored));
             events
         }
         // The returning state was not observed.
-        (Out, In) => vec![event(EventKind::DeviceIn, format!("device {id} is in and up to date"))],
+        (Out, In) => vec![event_texts::device_in_unobserved(id)],
         (In, In) | (Returning, Returning) if before.since != device.since => {
-            let words = format!("device {id} was out for a moment, and is back");
-            vec![out(), event(EventKind::DeviceReturning, words)]
+            vec![event_texts::device_out(id), event_texts::device_returning_after_a_moment(id)]
         }
         _ => Vec::new(),
     }
@@ -218,6 +176,7 @@ fn of_state(before: &DeviceReport, device: &DeviceReport, millis: u64) -> Vec<Ev
 mod tests {
     use super::*;
     use ReportedState::{In, Out, Returning, Unavailable};
+    use braid_control::EventKind;
     use braid_control::SpareReport;
     use braid_control::ThrottleReport;
 
@@ -319,9 +278,9 @@ mod tests {
         let events = membership_events.take(&mut next, Instant::now());
         assert_eq!(events[0].kind, EventKind::ThrottleChanged);
         assert!(
-            events[0].words.contains("paused (when resumed: also while users are active, at most 1 MiB/s)"),
+            events[0].text.contains("paused (when resumed: also while users are active, at most 1 MiB/s)"),
             "{}",
-            events[0].words
+            events[0].text
         );
     }
 }

@@ -1,8 +1,8 @@
 //! A corruption reporter records in the event log the checksum errors that a host found or repaired, and the ranges that it could not
-//! restore.
+//! restore. The texts of the events are in `real/control/src/event_texts.rs`.
 
 use crate::metrics::Metrics;
-use braid_control::{ArrayFolder, ByteRange, ControlError, Event, EventKind, RecoveryReport};
+use braid_control::{ArrayFolder, ByteRange, ControlError, Event, RecoveryReport, event_texts};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -45,12 +45,10 @@ impl CorruptionReporter {
         if !waits && (found, repaired) != (self.found, self.repaired) {
             let (met, repaired) = (found - self.found.min(found), repaired - self.repaired.min(repaired));
             if met > 0 {
-                let words = format!("{met} requests found blocks with checksum errors, and reconstructed them");
-                diff.events.push(Event::now(EventKind::ChecksumErrorFound, words).with("requests", met));
+                diff.events.push(event_texts::checksum_errors_found(met));
             }
             if repaired > 0 {
-                let words = format!("{repaired} blocks with checksum errors were repaired");
-                diff.events.push(Event::now(EventKind::ChecksumErrorRepaired, words).with("blocks", repaired));
+                diff.events.push(event_texts::checksum_errors_repaired(repaired));
             }
             (self.found, self.repaired, self.told) = (found, repaired, Some(now));
         }
@@ -86,13 +84,7 @@ impl StatusDiff {
             folder.note_lost(volume, &ranges)?;
             let name = description.volumes.iter().find(|entry| entry.id == volume).map(|entry| entry.name.as_str());
             for range in ranges.iter().take(RANGES_TOLD) {
-                let (first, last) = (range.offset, range.offset + range.length - 1);
-                let words = format!(
-                    "bytes {first} to {last} could not be restored: other blocks of their rows have checksum errors"
-                );
-                let event =
-                    Event::now(EventKind::DataLost, words).of_device(device).of_volume(name.unwrap_or_default());
-                folder.record_event(&event.with("offset", range.offset).with("length", range.length))?;
+                folder.record_event(&event_texts::range_not_restored(device, name.unwrap_or_default(), *range))?;
             }
         }
         Ok(())

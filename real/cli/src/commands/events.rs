@@ -1,6 +1,6 @@
 //! `braid events`: the event log of the array.
 
-use braid_admin::{Array, Event, EventKind, Failure};
+use braid_admin::{Array, Event, Failure};
 use braid_terminal::{Common, Signals, output};
 use serde_json::json;
 use std::io::Write;
@@ -32,7 +32,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let mut stream = Array::of(common.folder()).events()?;
     let mut events = stream.pending().await?;
     if let Some(since) = arguments.since {
-        let now = Event::now(EventKind::Other, "").unix_millis;
+        let now = braid_control::unix_millis_now();
         let since = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
         events.retain(|event| event.unix_millis >= now.saturating_sub(since));
     }
@@ -66,7 +66,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
 /// Formats an event.
 fn line(event: &Event) -> String {
     let volume = event.volume.as_ref().map(|volume| format!("{volume}: ")).unwrap_or_default();
-    format!("{}  {:<16}  {volume}{}\n", event.time, event.kind.name(), event.words)
+    format!("{}  {:<16}  {volume}{}\n", event.time, event.kind.name(), event.text)
 }
 
 /// Parses an age.

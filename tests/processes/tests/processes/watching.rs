@@ -37,9 +37,9 @@ fn status_shows_a_device_that_is_out_resynchronised_or_rebuilt() {
     let pid = array.device_pid(2);
     signal(pid, Signal::STOP);
     let status = array.await_status("it is out", |status| status["devices"][2]["condition"] == "out");
-    let words = text(&status["volumes"][0]["words"]);
+    let words = text(&status["volumes"][0]["text"]);
     assert!(words.contains("without d2") && words.contains("one more failure stops it"), "{words}");
-    assert!(text(&status["devices"][2]["words"]).starts_with("out for "), "{status:#}");
+    assert!(text(&status["devices"][2]["text"]).starts_with("out for "), "{status:#}");
     assert_eq!(status["volumes"][0]["critical_devices"], Value::from(vec![0, 1, 3, 4]), "{status:#}");
     array.braid(&["rebuild"]).refused(1, "nothing-to-rebuild");
     client.write(0, &content[1 << 20..]).expect("a write works");
@@ -70,7 +70,7 @@ fn status_shows_a_device_that_is_out_resynchronised_or_rebuilt() {
     array.braid(&["rebuild", "--rate", "4MiB/s", "--share", "100%"]).done();
     array.braid(&["device", "replace", "3"]).done();
     let status = array.await_status("it is rebuilt", |status| status["devices"][3]["condition"] == "rebuilding");
-    assert!(text(&status["volumes"][0]["words"]).contains("d3 is being rebuilt"), "{status:#}");
+    assert!(text(&status["volumes"][0]["text"]).contains("d3 is being rebuilt"), "{status:#}");
     array.braid(&["rebuild", "--rate", "none", "--share", "usual"]).done();
     let followed = array.braid(&["rebuild", "3"]);
     // The device may have been in before the command could follow it.

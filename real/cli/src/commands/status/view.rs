@@ -108,11 +108,11 @@ impl<'a> View<'a> {
         for device in &status.devices {
             let tenth = device.condition.healing().and_then(Healing::percent).map(|percent| percent / 10);
             let state = format!("{} {tenth:?}", device.condition.name());
-            parts.push((format!("device {}", DeviceId(device.id)), state, device.words.clone()));
+            parts.push((format!("device {}", DeviceId(device.id)), state, device.text.clone()));
         }
         for volume in &status.volumes {
             let state = format!("{} {:?} {}", volume.state, volume.missing_devices, volume.lost.len());
-            parts.push((format!("volume {}", volume.name), state, volume.words.clone()));
+            parts.push((format!("volume {}", volume.name), state, volume.text.clone()));
         }
         parts
     }
@@ -131,7 +131,7 @@ fn volume_table(status: &Status) -> String {
             &format_size(volume.size_bytes),
             &volume.layout,
             &ordering,
-            &volume.words,
+            &volume.text,
             address,
         ]));
     }
@@ -145,7 +145,7 @@ fn device_table(look: &ArraySnapshot, status: &Status) -> String {
         rows.push(row([
             &DeviceId(device.id).to_string(),
             &format_size(device.size_bytes),
-            &device.words,
+            &device.text,
             &device.state,
             &device.pid.map(|pid| pid.to_string()).unwrap_or_default(),
             running.map_or("", |running| &running.address),

@@ -48,7 +48,7 @@ pub async fn run(mut reader: SnapshotReader, arguments: &Arguments, as_json: boo
 /// A line for each part whose state has changed: its name, its state as a word, and its state as text.
 fn changes(before: &mut BTreeMap<String, String>, parts: Vec<(String, String, String)>) -> String {
     let mut text = String::new();
-    let time = braid_control::Event::now(braid_control::EventKind::Other, "").time;
+    let time = braid_control::utc_now();
     let mut now = BTreeMap::new();
     for (part, state, words) in parts {
         if before.get(&part) != Some(&state) {

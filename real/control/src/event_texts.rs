@@ -1,0 +1,230 @@
+//! The texts of all events: one function for each event, which returns the event with its kind, text and figures. The callers decide when
+//! an event is recorded; its text is written here and nowhere else. The kinds and the log itself are in `event_log.rs`.
+//!
+//! The callers are `real/daemons/src/membership_events.rs` (devices), `real/session/src/corruption_events.rs` (checksum errors that requests
+//! found) and `real/admin/src/scrub.rs` (scrubs).
+
+use crate::event_log::{Event, EventKind};
+use crate::scrubs::{ByteRange, ScrubFindings};
+use braid_base::DeviceId;
+use braid_base::units::format_size;
+
+/// What the resynchronisation or the rebuild of a device restored.
+#[derive(Clone, Copy, Debug)]
+pub struct Restored {
+    pub bytes: u64,
+    pub lost_blocks: u64,
+    pub seconds: u64,
+}
+
+impl Restored {
+    fn text(self) -> String {
+        let lost = match self.lost_blocks {
+            0 => String::new(),
+            lost => format!("; {lost} blocks could not be reconstructed, and are lost"),
+        };
+        match self.bytes {
+            0 => format!("nothing had to be restored{lost}"),
+            bytes => format!("{} were restored in {} s{lost}", format_size(bytes), self.seconds),
+        }
+    }
+
+    fn figures_of(self, event: Event) -> Event {
+        event.with("bytes", self.bytes).with("lost_blocks", self.lost_blocks).with("seconds", self.seconds)
+    }
+}
+
+fn about_device(device: u16, kind: EventKind, text: impl FnOnce(DeviceId) -> String) -> Event {
+    Event::now(kind, text(DeviceId(device))).of_device(device)
+}
+
+// The membership state of a device.
+
+/// A device is out.
+pub fn device_out(device: u16) -> Event {
+    about_device(device, EventKind::DeviceOut, |id| format!("device {id} is out: the others serve without it"))
+}
+
+/// A device does not answer, and is needed.
+pub fn device_unavailable(device: u16) -> Event {
+    let text = |id| format!("device {id} does not answer, and the others can't serve without it");
+    about_device(device, EventKind::DeviceUnavailable, text)
+}
+
+/// A device that was unavailable answers again.
+pub fn device_answers_again(device: u16) -> Event {
+    about_device(device, EventKind::DeviceIn, |id| format!("device {id} answers again"))
+}
+
+/// A device returns with the disk that it had.
+pub fn device_returning(device: u16) -> Event {
+    about_device(device, EventKind::DeviceReturning, |id| format!("device {id} is back, and is resynchronised"))
+}
+
+/// A device returns with another disk.
+pub fn device_returning_with_another_disk(device: u16) -> Event {
+    let text = |id| format!("device {id} has another disk than before, and is rebuilt");
+    about_device(device, EventKind::DeviceReturning, text)
+}
+
+/// A device was out between two reports of the monitor.
+pub fn device_returning_after_a_moment(device: u16) -> Event {
+    about_device(device, EventKind::DeviceReturning, |id| format!("device {id} was out for a moment, and is back"))
+}
+
+/// A device is in, and it is known what was restored.
+pub fn device_in(device: u16, restored: Restored) -> Event {
+    let text = |id| format!("device {id} is in and up to date: {}", restored.text());
+    restored.figures_of(about_device(device, EventKind::DeviceIn, text))
+}
+
+/// A device is in, but its resynchronisation was not observed.
+pub fn device_in_unobserved(device: u16) -> Event {
+    about_device(device, EventKind::DeviceIn, |id| format!("device {id} is in and up to date"))
+}
+
+/// The rebuild of a device began.
+pub fn rebuild_begun(device: u16) -> Event {
+    about_device(device, EventKind::RebuildBegun, |id| format!("the rebuild of device {id} begins"))
+}
+
+/// The rebuild of a device was completed.
+pub fn rebuild_ended(device: u16, restored: Restored) -> Event {
+    let text = |id| format!("the rebuild of device {id} has ended: {}", restored.text());
+    restored.figures_of(about_device(device, EventKind::RebuildEnded, text))
+}
+
+/// The device that was rebuilt is out again.
+pub fn rebuild_stopped(device: u16, restored: Restored) -> Event {
+    let text = |id| {
+        format!(
+            "the rebuild of device {id} has stopped, because the device is out; it will continue when the device returns"
+        )
+    };
+    restored.figures_of(about_device(device, EventKind::RebuildEnded, text))
+}
+
+// The slot of a device and its disk.
+
+/// An operator took a device out.
+pub fn device_taken_out(device: u16) -> Event {
+    let text = |id| format!("device {id} was taken out by an operator, and stays out");
+    about_device(device, EventKind::DeviceHeld, text)
+}
+
+/// An operator allowed a device to return.
+pub fn device_allowed_to_return(device: u16) -> Event {
+    about_device(device, EventKind::DeviceHeld, |id| format!("device {id} was allowed to return by an operator"))
+}
+
+/// So many slots of a disk can't be written that the device must be taken out.
+pub fn disk_failing(device: u16, bad_slots: u32) -> Event {
+    let text = |id| {
+        format!(
+            "the disk of device {id} is failing: {bad_slots} slots can't be written; the device is taken out as soon as the others can serve without it"
+        )
+    };
+    about_device(device, EventKind::DiskErrors, text)
+}
+
+/// Further slots of a disk can't be written.
+pub fn disk_errors(device: u16, bad_slots: u32) -> Event {
+    let text = |id| format!("{bad_slots} slots of the disk of device {id} can't be written, and are no longer used");
+    about_device(device, EventKind::DiskErrors, text)
+}
+
+/// Another disk was requested for a slot that is still in use.
+pub fn disk_to_be_replaced(device: u16, disk: &str) -> Event {
+    let text = |id| format!("disk {disk} will fill the slot of device {id} as soon as the others can serve without it");
+    about_device(device, EventKind::DiskReplaced, text)
+}
+
+/// Another disk fills a slot.
+pub fn disk_replaced(device: u16, disk: &str) -> Event {
+    about_device(device, EventKind::DiskReplaced, |id| format!("disk {disk} now fills the slot of device {id}"))
+}
+
+/// A spare fills a slot.
+pub fn spare_taken(device: u16, disk: &str) -> Event {
+    about_device(device, EventKind::SpareTaken, |id| format!("spare {disk} now fills the slot of device {id}"))
+}
+
+/// The disk in a slot is not allowed to serve; `reason` is the monitor's.
+pub fn device_refused(device: u16, reason: &str) -> Event {
+    about_device(device, EventKind::DeviceRefused, |id| format!("device {id} is refused: {reason}"))
+}
+
+// Recovery.
+
+/// An operator changed the recovery throttle; both settings are given as text.
+pub fn throttle_changed(before: &str, now: &str, bytes_per_second: u64) -> Event {
+    let text = format!("the recovery throttle was {before}; it is now {now}");
+    Event::now(EventKind::ThrottleChanged, text).with("bytes_per_second", bytes_per_second)
+}
+
+/// Requests found blocks with checksum errors.
+pub fn checksum_errors_found(requests: u64) -> Event {
+    let text = format!("{requests} requests found blocks with checksum errors, and reconstructed them");
+    Event::now(EventKind::ChecksumErrorFound, text).with("requests", requests)
+}
+
+/// Blocks with checksum errors were repaired after requests had found them.
+pub fn checksum_errors_repaired(blocks: u64) -> Event {
+    let text = format!("{blocks} blocks with checksum errors were repaired");
+    Event::now(EventKind::ChecksumErrorRepaired, text).with("blocks", blocks)
+}
+
+/// A range of a volume could not be restored when a device was resynchronised.
+pub fn range_not_restored(device: u16, volume: &str, range: ByteRange) -> Event {
+    let (first, last) = (range.offset, range.offset + range.length - 1);
+    let text =
+        format!("bytes {first} to {last} could not be restored: other blocks of their rows have checksum errors");
+    let event = Event::now(EventKind::DataLost, text).of_device(device).of_volume(volume);
+    event.with("offset", range.offset).with("length", range.length)
+}
+
+// Scrubs.
+
+/// A scrub begins, or continues with the stripe `from`.
+pub fn scrub_begun(volume: &str, from: u64, stripes: u64) -> Event {
+    let text = match from {
+        0 => "a scrub begins".to_string(),
+        from => format!("a scrub continues with stripe {from} of {stripes}"),
+    };
+    Event::now(EventKind::ScrubBegun, text).of_volume(volume)
+}
+
+/// A scrub found blocks with checksum errors.
+pub fn scrub_found_checksum_errors(volume: &str, blocks: u64) -> Event {
+    let text = format!("a scrub found {blocks} blocks with checksum errors");
+    Event::now(EventKind::ChecksumErrorFound, text).of_volume(volume).with("blocks", blocks)
+}
+
+/// A scrub repaired blocks with checksum errors.
+pub fn scrub_repaired_checksum_errors(volume: &str, blocks: u64) -> Event {
+    let text = format!("a scrub repaired {blocks} blocks with checksum errors");
+    Event::now(EventKind::ChecksumErrorRepaired, text).of_volume(volume).with("blocks", blocks)
+}
+
+/// A scrub found a range that can't be reconstructed.
+pub fn scrub_found_lost_range(volume: &str, range: ByteRange) -> Event {
+    let text = format!("bytes {} to {} are lost", range.offset, range.offset + range.length - 1);
+    let event = Event::now(EventKind::DataLost, text).of_volume(volume);
+    event.with("offset", range.offset).with("length", range.length)
+}
+
+/// A scrub has ended, or was interrupted after a stripe; `findings` are given as text and as figures.
+pub fn scrub_ended(
+    volume: &str,
+    interrupted_after: Option<u64>,
+    findings: &str,
+    found: &ScrubFindings,
+    seconds: u64,
+) -> Event {
+    let text = match interrupted_after {
+        Some(stripe) => format!("a scrub was interrupted after stripe {stripe}: {findings}"),
+        None => format!("a scrub has ended: {findings}"),
+    };
+    let ended = Event::now(EventKind::ScrubEnded, text).of_volume(volume).with("seconds", seconds);
+    ended.with("corrupted", found.lost).with("repaired", found.repaired).with("mismatched", found.mismatched)
+}
