@@ -268,3 +268,103 @@ impl Timer {
         Poll::Ready(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::Address;
+    use crate::inbox::Node;
+    use crate::pipe;
+    use crate::stream::Listener;
+    use braid_base::{ArrayId, DeviceId, Epoch, Generation};
+    use braid_wire::{Command, Frame, Request};
+    use bytes::Bytes;
+    use std::sync::Mutex;
+    use std::task::{Wake, Waker};
+    use tokio::io::{AsyncWrite, DuplexStream};
+
+    const ARRAY: ArrayId = ArrayId([1; 16]);
+    const US: NodeId = NodeId::Device(DeviceId(0));
+
+    /// A heartbeat of a host that was sent at `time`; its settled mark says when.
+    fn heartbeat(host: u32, time: Time) -> Bytes {
+        let host = Generation(host);
+        let request = Request {
+            host,
+            epoch: Epoch(1),
+            settled: time.0,
+            over: Vec::new(),
+            commits: Vec::new(),
+            command: Command::Heartbeat,
+        };
+        Frame { array: ARRAY, from: NodeId::Host(host), to: US, message: Message::Request(request) }.encode().to_bytes()
+    }
+
+    /// Notes when it has processed each message, and when that was sent.
+    #[derive(Default)]
+    struct Noting {
+        messages: Vec<(Time, Time)>,
+    }
+
+    impl Machine for Noting {
+        fn step(&mut self, now: Now, input: Input, _: &mut Effects) {
+            if let Input::Message { message: Message::Request(request), .. } = input {
+                self.messages.push((now.time, Time(request.settled)));
+            }
+        }
+
+        fn deadline(&self) -> Option<Time> {
+            None
+        }
+
+        fn invariants(&self) {}
+    }
+
+    /// A host that sends a message while the driver receives from another host; before that, the driver's process is suspended for a moment.
+    struct SendsWhenWoken(Mutex<DuplexStream>);
+
+    impl Wake for SendsWhenWoken {
+        fn wake(self: Arc<Self>) {
+            std::thread::sleep(Duration::from_millis(1));
+            let mut pipe = self.0.lock().expect("one thread");
+            let sent = write(&mut pipe, Waker::noop(), &heartbeat(2, clock::now().time));
+            assert!(matches!(sent, Poll::Ready(Ok(_))), "the pipe was empty");
+        }
+    }
+
+    fn write(pipe: &mut DuplexStream, waker: &Waker, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(pipe).poll_write(&mut Context::from_waker(waker), bytes)
+    }
+
+    /// A lease that has expired must not seem valid: see [`Driver::round`].
+    #[tokio::test]
+    async fn a_message_is_not_processed_at_a_time_before_it_was_sent() {
+        let mut listener = Listener::bind(&Address::loopback(0)).await.expect("a free port");
+        listener.open_to_this_process();
+        let (address, counters) = (listener.address().clone(), Arc::<Counters>::default());
+        let transport = Transport::listen(Node { array: ARRAY, id: US }, listener, counters.clone());
+        let mut driver = Driver::new(Noting::default(), transport, None, None, counters);
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut pipes = Vec::new();
+        // The driver receives from its connections in the order in which they were made.
+        for host in [1, 2] {
+            let mut pipe = pipe::connect(&address).expect("the listener is open");
+            assert!(matches!(write(&mut pipe, Waker::noop(), &heartbeat(host, Time(0))), Poll::Ready(Ok(_))));
+            pipes.push(pipe);
+            while driver.machine.messages.len() < pipes.len() {
+                tokio::task::yield_now().await;
+                driver.round(&mut cx).expect("there is no disk");
+            }
+        }
+        let second = Arc::new(SendsWhenWoken(Mutex::new(pipes.pop().expect("two"))));
+        let first = &mut pipes[0];
+        // Host 1 has filled its pipe. As soon as the driver has read some of that, host 2 sends.
+        let many = heartbeat(1, Time(0)).repeat(10_000);
+        assert!(matches!(write(first, Waker::noop(), &many), Poll::Ready(Ok(count)) if count < many.len()));
+        assert!(write(first, &Waker::from(second), &many).is_pending());
+        driver.round(&mut cx).expect("there is no disk");
+        let (processed, sent) = *driver.machine.messages.last().expect("some");
+        assert!(sent > Time(0), "the last message is of host 2");
+        assert!(processed >= sent, "{processed:?} {sent:?}");
+    }
+}

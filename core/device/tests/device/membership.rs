@@ -3,7 +3,8 @@
 use crate::bench::*;
 use braid_base::{BlockRange, DeviceId, Epoch, Generation, MemberState, Membership, ObjectId};
 use braid_wire::{
-    Atomicity, Command, Failure, MonitorCommand, Ordering, Outcome, Refusal, Rejection, Reply, Step, Task, Vote,
+    Atomicity, Command, Failure, Managed, MonitorCommand, Ordering, Outcome, Refusal, Rejection, Reply, Step, Task,
+    Vote,
 };
 use std::time::Duration;
 
@@ -470,6 +471,50 @@ fn after_an_absence_only_transactions_without_other_participants_are_left_undeci
     let reader = Actor::new(B, 3, bench.stamp(B, 3_000_000));
     bench.say(B, reader.read(RANGE));
     assert_eq!(bench.hear(B).map(|reply| fills(&reply)), Some(vec![0, 0]));
+}
+
+/// A recovery coordinator restores blocks in such a transaction: the device alone knows that they are restored.
+#[test]
+fn an_intent_without_other_participants_outlives_an_absence() {
+    let mut bench = Bench::with_monitor();
+    let one = Actor::new(A, 101, bench.stamp(A, 0));
+    bench.say(A, one.prewrite(RANGE));
+    assert!(matches!(bench.hear(A), Some(Reply::Accepted { .. })));
+    let mut write = one.write(RANGE, 7);
+    let Command::Write { participants, .. } = &mut write else { unreachable!("it is a write") };
+    *participants = vec![DeviceId(0)];
+    bench.say(A, write);
+    assert!(matches!(bench.hear(A), Some(Reply::Written { .. })));
+    return_from_absence(&mut bench);
+    assert_eq!(vote(&mut bench, one), Vote::Prepared);
+}
+
+/// Otherwise the returning device could be in before the decision, and later be the only one of the two that is in.
+#[test]
+fn missed_blocks_are_not_listed_before_earlier_intents_are_decided() {
+    let mut bench = Bench::with_monitor();
+    let one = Actor::new(A, 101, bench.stamp(A, 0));
+    prepare(&mut bench, one, 7);
+    let out = next(&bench, |membership| stands(membership, 1, MemberState::Out));
+    bench.tell(Some(out));
+    let back = next(&bench, |membership| stands(membership, 1, MemberState::Returning { recovery_coordinator: None }));
+    bench.tell(Some(back));
+    let list = |bench: &mut Bench, ticket| {
+        bench.say(
+            B,
+            Command::Manage { ticket, task: Task::ListMissed { device: DeviceId(1), object: OBJECT, from: 0 } },
+        );
+        match bench.hear(B) {
+            Some(Reply::Managed { result, .. }) => result,
+            other => panic!("not a list: {other:?}"),
+        }
+    };
+    assert_eq!(list(&mut bench, 1), Err(Failure::Busy), "device 1 took part in it, and has no vote any more");
+    bench.say(A, one.decide(Outcome::Commit));
+    bench.pass_with_lease(MOMENT * 100);
+    assert!(matches!(bench.hear(A), Some(Reply::Decided { outcome: Outcome::Commit, .. })));
+    let missed = list(&mut bench, 2);
+    assert!(matches!(&missed, Ok(Managed::Missed { extents, .. }) if *extents == [RANGE]), "{missed:?}");
 }
 
 #[test]

@@ -120,10 +120,17 @@ impl Bench {
 
     /// Restarts the monitor with its disk.
     pub fn restart(&mut self, config: MonitorConfig) {
+        self.restart_stalled(config);
+        self.stalled = false;
+        self.run_disk();
+    }
+
+    /// Restarts the monitor with its disk, which executes one command whenever it is told to.
+    pub fn restart_stalled(&mut self, config: MonitorConfig) {
         self.monitor = Monitor::new(config);
         self.disk.forget_commands();
         self.heard.clear();
-        self.stalled = false;
+        self.stalled = true;
         self.take(Input::Start);
     }
 

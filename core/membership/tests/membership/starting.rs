@@ -99,6 +99,25 @@ fn one_copy_of_the_record_is_enough_and_is_written_twice_again() {
     assert_eq!(bench.monitor.deadline(), None);
 }
 
+/// Its disk is slow: when it knows the members, all of them have had time to be heard.
+#[test]
+fn a_monitor_that_rewrites_a_damaged_record_can_be_asked_which_devices_are_unavailable() {
+    let mut bench = one_out();
+    bench.damage(100);
+    bench.restart_stalled(config(5));
+    let mut rewriting = 0;
+    loop {
+        bench.pass(LEASE);
+        assert!(bench.run_command(), "the disk has the monitor's next command");
+        if bench.monitor.service() == MonitorService::Serving {
+            break;
+        }
+        rewriting += usize::from(bench.epoch() == 2);
+        assert_eq!(bench.unavailable(), []);
+    }
+    assert!(rewriting > 0, "it has read the record, and does not serve before it is written again");
+}
+
 #[test]
 fn the_record_of_another_array_is_refused_and_says_which_devices_there_are() {
     let mut bench = one_out();

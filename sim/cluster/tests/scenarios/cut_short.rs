@@ -6,6 +6,8 @@ use braid_cluster::{Cluster, HostSlot, Options, Role};
 use braid_machine::{HostOutcome, HostSuccess};
 use braid_wire::{Atomicity, Command, Message, Ordering};
 use braid_world::Verdict;
+use std::cell::Cell;
+use std::rc::Rc;
 use std::time::Duration;
 
 fn array(ordering: Ordering, atomicity: Atomicity) -> (Cluster, HostSlot, HostSlot) {
@@ -67,6 +69,34 @@ fn parity_is_resynchronised_without_new_writes() {
         array.run_for(A_WHILE);
         assert_eq!(suspects(&array), 0, "{ordering}");
         assert!(recomputed(&array) > 0, "{ordering}");
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn a_parity_resync_ends_when_its_device_is_taken_out() {
+    for ordering in [Ordering::Timestamp, Ordering::DeviceLock] {
+        let (mut array, a, b) = array(ordering, Atomicity::Consistent);
+        let before = array.write(a, 0, 4 * BLOCK);
+        assert_eq!(array.finish(before), DONE);
+        die_between_two_writes(&mut array, a);
+        // The recomputed parity does not reach device 4 before that is taken out.
+        let recomputes = Rc::new(Cell::new(false));
+        let seen = recomputes.clone();
+        array.world.network.set_rule(move |_, to, message| {
+            let lost = is_write(message) && to == device(4);
+            seen.set(seen.get() || lost);
+            if lost { Verdict::Drop } else { Verdict::Pass }
+        });
+        wait_until(&mut array, "the parity is recomputed", |_| recomputes.get());
+        lose(&mut array, 4);
+        write(&mut array, b, 0, 4 * BLOCK);
+        array.run_for(A_WHILE);
+        let Some(Role::Host(host)) = array.world.machine(array.node(b)) else { panic!("the host is up") };
+        assert!(host.is_idle(), "{ordering}: the host waits for no device that is out");
+        array.world.network.heal();
+        welcome(&mut array, 4);
+        wait_in(&mut array, 4);
         all_is_well(array);
     }
 }

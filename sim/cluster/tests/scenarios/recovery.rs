@@ -4,6 +4,7 @@
 use crate::story::*;
 use braid_base::{DeviceId, MemberState, NodeId};
 use braid_cluster::{Cluster, HostSlot, Options};
+use braid_machine::HostRequest;
 use braid_wire::{Command, Message, MonitorCommand, Ordering, Task};
 use braid_world::{LocalClock, Verdict};
 use std::cell::RefCell;
@@ -192,6 +193,25 @@ fn a_device_is_not_in_before_its_recovery_coordinator_has_all_lists() {
     assert!(matches!(member_state(&array, 4), Some(MemberState::Returning { .. })));
     assert_eq!(recovery_coordinator(&array), Some(array.node(a)));
     array.world.network.heal();
+    wait_in(&mut array, 4);
+    all_is_well(array);
+}
+
+#[test]
+fn a_recovery_coordinator_that_does_not_know_the_volume_does_not_finish() {
+    let (mut array, a, b) = long_list(Ordering::Timestamp);
+    let volume = array.volume().clone();
+    for host in [a, b] {
+        let dropped = array.ask(host, HostRequest::DropVolume { volume: volume.id });
+        assert_eq!(array.finish(dropped), DONE);
+    }
+    array.restart_device(DeviceId(4));
+    array.run_for(A_WHILE);
+    assert!(matches!(member_state(&array, 4), Some(MemberState::Returning { .. })), "{:?}", member_state(&array, 4));
+    for host in [a, b] {
+        let adopted = array.ask(host, HostRequest::AdoptVolume { volume: volume.clone() });
+        assert_eq!(array.finish(adopted), DONE);
+    }
     wait_in(&mut array, 4);
     all_is_well(array);
 }
