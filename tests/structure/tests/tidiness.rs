@@ -1,5 +1,5 @@
 //! Each source file begins with its purpose, has a bounded length, and contains no unfinished code. The files that pages name and link
-//! to exist.
+//! to exist, and so do the tests that the page on testing names.
 
 use braid_structure::{crates, pages, root, sources, sources_in};
 use std::path::PathBuf;
@@ -97,6 +97,45 @@ fn unknown_names(page: &str, is_known: impl Fn(Option<&str>, &str) -> bool) -> V
                 Some((folder, _)) => before = Some(folder).filter(|_| line.starts_with('|')),
                 None if is_known(before, word) => {}
                 None => unknown.push(word.to_string()),
+            }
+        }
+    }
+    unknown
+}
+
+/// In the tables of the page on testing, the names after a file are those of its test functions.
+#[test]
+fn tests_that_the_page_on_testing_names_are_there() {
+    let all = sources();
+    let page = std::fs::read_to_string(root().join("docs/testing.md")).expect("the page can be read");
+    let unknown = unknown_tests(&page, |file, test| {
+        let text = |path: &PathBuf| std::fs::read_to_string(path).expect("a source file can be read");
+        all.iter().filter(|path| path.ends_with(file)).any(|path| text(path).contains(&format!("fn {test}(")))
+    });
+    assert!(unknown.is_empty(), "docs/testing.md names tests that do not exist: {unknown:?}");
+}
+
+#[test]
+fn a_test_that_is_not_there_is_found() {
+    let is_known = |file: &str, test: &str| (file, test) == ("a/one.rs", "it_works");
+    let page = "| 1 | `host` | `a/one.rs`: `it_works` |\nThen `b_fails`.\n| 2 | `no_file` | `a/one.rs`, `b_fails` |\n";
+    assert_eq!(unknown_tests(page, is_known), ["a/one.rs: b_fails"]);
+    assert_eq!(unknown_tests("| `one.rs`: `it_works` |\n", is_known), ["one.rs: it_works"]);
+}
+
+/// The tests in tables of a page that are not known. The name of a test contains an underscore, and follows that of its file.
+fn unknown_tests(page: &str, is_known: impl Fn(&str, &str) -> bool) -> Vec<String> {
+    let is_test = |word: &str| {
+        word.contains('_') && word.chars().all(|letter| letter.is_ascii_lowercase() || "_0123456789".contains(letter))
+    };
+    let mut unknown = Vec::new();
+    for row in page.lines().filter(|line| line.starts_with('|')) {
+        let mut file = None;
+        for word in row.split('`').skip(1).step_by(2) {
+            match file {
+                _ if word.ends_with(".rs") => file = Some(word),
+                Some(file) if is_test(word) && !is_known(file, word) => unknown.push(format!("{file}: {word}")),
+                _ => {}
             }
         }
     }
