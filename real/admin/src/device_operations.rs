@@ -1,9 +1,10 @@
-//! Devices and spares of a running array: adding, taking out, readmitting and removing them.
+//! The operations of the library on devices and spares of a running array: adding, taking out, readmitting and removing them. Each starts
+//! a session, and waits for the outcome; the steps are in `device_lifecycle.rs`.
 
 use crate::array::Array;
 use crate::creation;
+use crate::device_lifecycle::{self, ACT_WAIT, NewDisk};
 use crate::failure::Failure;
-use crate::slots::{self, ACT_WAIT, NewDisk};
 use braid_base::DeviceId;
 use braid_control::{DeviceReport, DiskEntry, ReportedState};
 use braid_session::Session;
@@ -29,9 +30,9 @@ impl Array {
         self.with_host("device add", async |session| {
             let stem = format!("device-{}", session.folder().describe()?.unused_device());
             let disk = prepare(session, new, stem)?;
-            let id = slots::add(session, disk.clone(), domain).await?;
+            let id = device_lifecycle::add(session, disk.clone(), domain).await?;
             let is_in = |device: Option<&DeviceReport>| stands(device, ReportedState::In);
-            slots::await_report(session.folder(), id, Some(ACT_WAIT), is_in).await?;
+            device_lifecycle::await_report(session.folder(), id, Some(ACT_WAIT), is_in).await?;
             Ok((id, disk))
         })
         .await
@@ -42,7 +43,7 @@ impl Array {
         check_size(&new)?;
         self.with_host("device add", async |session| {
             let disk = prepare(session, new, "spare".to_string())?;
-            slots::add_spare(session, disk.clone()).await?;
+            device_lifecycle::add_spare(session, disk.clone()).await?;
             Ok(disk)
         })
         .await
@@ -52,11 +53,11 @@ impl Array {
     /// without it), `not-yet`, `not-up`.
     pub async fn fail_device(&self, id: u16) -> Result<(), Failure> {
         self.with_host("device fail", async |session| {
-            slots::find(&session.folder().describe()?, id)?;
-            let asked = slots::administer_soon(session, Administration::Fail { device: DeviceId(id) }).await;
-            asked.map_err(|error| slots::explain(session.folder(), error))?;
+            device_lifecycle::find(&session.folder().describe()?, id)?;
+            let asked = device_lifecycle::administer_soon(session, Administration::Fail { device: DeviceId(id) }).await;
+            asked.map_err(|error| device_lifecycle::explain(session.folder(), error))?;
             let is_out = |device: Option<&DeviceReport>| stands(device, ReportedState::Out);
-            slots::await_report(session.folder(), id, Some(ACT_WAIT), is_out).await
+            device_lifecycle::await_report(session.folder(), id, Some(ACT_WAIT), is_out).await
         })
         .await
     }
@@ -66,8 +67,8 @@ impl Array {
     pub async fn readmit_device(&self, id: u16, wait: bool) -> Result<ReportedState, Failure> {
         self.with_host("device readmit", async |session| {
             let folder = session.folder();
-            slots::find(&folder.describe()?, id)?;
-            slots::administer(session.client(), Administration::Readmit { device: DeviceId(id) }).await?;
+            device_lifecycle::find(&folder.describe()?, id)?;
+            device_lifecycle::administer(session.client(), Administration::Readmit { device: DeviceId(id) }).await?;
             let is_settled = |device: Option<&DeviceReport>| {
                 let there = |member_state| {
                     member_state == ReportedState::In || (!wait && member_state == ReportedState::Returning)
@@ -75,8 +76,8 @@ impl Array {
                 device
                     .is_some_and(|device| !device.kept_out && device.next_disk.is_none() && there(device.member_state))
             };
-            slots::await_report(folder, id, (!wait).then_some(ACT_WAIT), is_settled).await?;
-            Ok(slots::report_of(folder, id)?.map_or(ReportedState::In, |device| device.member_state))
+            device_lifecycle::await_report(folder, id, (!wait).then_some(ACT_WAIT), is_settled).await?;
+            Ok(device_lifecycle::report_of(folder, id)?.map_or(ReportedState::In, |device| device.member_state))
         })
         .await
     }
@@ -89,8 +90,8 @@ impl Array {
             let description = folder.describe()?;
             let absolute = folder.absolute();
             if let Ok(id) = which.parse() {
-                let path = slots::find(&description, id)?.path(&absolute);
-                slots::remove(session, id).await?;
+                let path = device_lifecycle::find(&description, id)?.path(&absolute);
+                device_lifecycle::remove(session, id).await?;
                 return Ok(path);
             }
             let named = |path: PathBuf| {
@@ -104,7 +105,7 @@ impl Array {
                     Failure::unreachable("no-such-spare", message).hint("`braid device list` lists devices and spares")
                 );
             };
-            slots::remove_spare(session, spare).await?;
+            device_lifecycle::remove_spare(session, spare).await?;
             Ok(spare.path(&absolute))
         })
         .await
@@ -119,7 +120,7 @@ fn prepare(session: &Session, new: NewDevice, stem: String) -> Result<DiskEntry,
     let description = session.folder().describe()?;
     let NewDevice { path, size, overwrite } = new;
     let default_size = description.creation.size;
-    slots::prepare(session.folder(), &description, &NewDisk { path, stem, size, default_size, overwrite })
+    device_lifecycle::prepare(session.folder(), &description, &NewDisk { path, stem, size, default_size, overwrite })
 }
 
 fn stands(device: Option<&DeviceReport>, member_state: ReportedState) -> bool {

@@ -11,7 +11,7 @@
 //! | [`volume_operations`] | operations on volumes |
 //! | [`device_operations`], [`replacement`] | operations on devices |
 //! | [`scrub`], [`check`] | finding checksum errors, and parity that does not match |
-//! | [`recover`] | recovering an array that has lost its folder or the monitor's state |
+//! | [`recovery_operations`] | recovering an array that has lost its folder or the monitor's state |
 //! | [`healing_operations`] | the recovery throttle, and the devices that must be resynchronised |
 //! | [`recovery_follower`] | follows the resynchronisation of devices until they are in |
 //! | [`location`] | the devices and spares, what lies on a device, and where the bytes of a volume lie |
@@ -24,11 +24,11 @@
 //! | [`volumes`] | creating and deleting volumes with their components |
 //! | [`volume_hold`] | holding a volume, to change its ordering or placement while hosts use it |
 //! | [`migration`] | migrating a volume to other devices |
-//! | [`slots`] | adding, removing and replacing devices and spares: description and membership |
+//! | [`device_lifecycle`] | adding, removing and replacing devices and spares: description and membership |
 //! | [`device_file`] | the file or disk of a device: creating, opening and checking it |
 //! | [`silent_host_fencing`] | fencing hosts that have been silent for too long |
 //! | [`copies`] | copies of the array's folder in its devices' files |
-//! | [`recovery`] | recovers the monitor's state and the folder from the devices |
+//! | [`state_from_devices`] | recovers the monitor's state and the folder from the devices |
 //! | [`snapshot`] | reads the state of an array once |
 //! | [`device_condition`], [`health`] | the state of devices, volumes and the monitor |
 //! | [`failure`] | failures: a code, a message, a hint, an exit status |
@@ -39,6 +39,7 @@ pub mod copies;
 pub mod creation;
 pub mod device_condition;
 pub mod device_file;
+pub mod device_lifecycle;
 pub mod device_operations;
 pub mod event_stream;
 pub mod failure;
@@ -50,14 +51,13 @@ pub mod location;
 pub mod migration;
 pub mod object_operations;
 pub mod parent_process;
-pub mod recover;
-pub mod recovery;
 pub mod recovery_follower;
+pub mod recovery_operations;
 pub mod replacement;
 pub mod scrub;
 pub mod silent_host_fencing;
-pub mod slots;
 pub mod snapshot;
+pub mod state_from_devices;
 pub mod status;
 pub mod volume_hold;
 pub mod volume_operations;

@@ -2,7 +2,7 @@
 
 use crate::array::Array;
 use crate::failure::Failure;
-use crate::{slots, volumes};
+use crate::{device_lifecycle, volumes};
 use braid_base::{BLOCK_BYTES, DeviceId};
 use braid_control::{
     ArrayDescription, DeviceEntry, DeviceReport, DeviceState, DiskEntry, Moment, MonitorReport, RunningSet,
@@ -104,9 +104,9 @@ impl Array {
     /// What lies on a device. The error is `no-such-device` if there is none of this number.
     pub fn content_of_device(&self, id: u16) -> Result<DeviceContent, Failure> {
         let state = FolderState::read(self)?;
-        let entry = slots::find(&state.description, id)?;
+        let entry = device_lifecycle::find(&state.description, id)?;
         let mut parts = Vec::new();
-        for entry in slots::volumes_on(&state.description, id) {
+        for entry in device_lifecycle::volumes_on(&state.description, id) {
             let volume = volumes::describe(entry)?;
             let target = volume.target();
             let sides = [(Some(volume), false), (target, true)].into_iter();
@@ -125,7 +125,7 @@ impl Array {
             let message = format!("volume '{name}' has {} bytes, so offset {offset} is beyond its end", volume.bytes);
             return Err(Failure::usage("bad-offset", message));
         }
-        let (device, block, others) = slots::devices_of_block(&volume, offset / BLOCK);
+        let (device, block, others) = device_lifecycle::devices_of_block(&volume, offset / BLOCK);
         let related =
             |(device, block, kind): (_, u64, _)| RelatedBlock { device, component_offset: block * BLOCK, kind };
         let component_offset = block * BLOCK + offset % BLOCK;
@@ -156,7 +156,9 @@ impl FolderState {
             entry: entry.clone(),
             report: reports.clone().find(|report| report.id == entry.id).cloned(),
             file: entry.path(&array.folder().absolute()),
-            volumes: slots::volumes_on(&self.description, entry.id).map(|volume| volume.name.clone()).collect(),
+            volumes: device_lifecycle::volumes_on(&self.description, entry.id)
+                .map(|volume| volume.name.clone())
+                .collect(),
             pid: process.and_then(|process| process.pid),
             address: process.map(|process| process.address.clone()).or(entry.address.clone()),
         }

@@ -1,8 +1,8 @@
 //! Replacing a device's disk, and determining what would be lost by that.
 
 use crate::array::Array;
+use crate::device_lifecycle::{self, ACT_WAIT, NewDisk};
 use crate::failure::Failure;
-use crate::slots::{self, ACT_WAIT, NewDisk};
 use crate::{creation, volumes};
 use braid_base::DeviceId;
 use braid_base::units::format_size;
@@ -41,12 +41,12 @@ impl Array {
         self.with_host("device replace", async |session| {
             let folder = session.folder();
             let description = folder.describe()?;
-            let entry = slots::find(&description, id)?;
+            let entry = device_lifecycle::find(&description, id)?;
             let needed = needed_blocks(&description, id)?;
             if !lose {
                 refuse_to_lose(&description, id)?;
             }
-            let made = |disk: DiskEntry| Ok::<_, Failure>((slots::room(disk.size)?, disk));
+            let made = |disk: DiskEntry| Ok::<_, Failure>((device_lifecycle::room(disk.size)?, disk));
             let disk = if with_spare {
                 let rooms = description.spares.iter().cloned().map(made).collect::<Result<Vec<_>, _>>()?;
                 let fits = rooms.into_iter().filter(|(room, _)| *room >= needed).min_by_key(|(room, _)| *room);
@@ -63,16 +63,16 @@ impl Array {
             } else {
                 let default_size = entry.size;
                 // Checked before anything is created or overwritten.
-                if slots::room(size.unwrap_or(default_size))? < needed {
+                if device_lifecycle::room(size.unwrap_or(default_size))? < needed {
                     return Err(too_small(id, size.unwrap_or(default_size)));
                 }
                 let stem = format!("device-{id}");
-                slots::prepare(folder, &description, &NewDisk { path, stem, size, default_size, overwrite })?
+                device_lifecycle::prepare(folder, &description, &NewDisk { path, stem, size, default_size, overwrite })?
             };
-            if slots::room(disk.size)? < needed {
+            if device_lifecycle::room(disk.size)? < needed {
                 return Err(too_small(id, disk.size));
             }
-            if let Err(failure) = slots::replace(session, id, &disk, lose).await {
+            if let Err(failure) = device_lifecycle::replace(session, id, &disk, lose).await {
                 return Err(if lose { failure } else { with_losses(folder, id, failure)? });
             }
             let name = disk.disk.to_string();
@@ -86,9 +86,9 @@ impl Array {
                     device.disk.as_ref() == Some(&name) && device.awaited_disk.is_none() && there
                 })
             };
-            slots::await_report(folder, id, (!wait).then_some(ACT_WAIT), has_it).await?;
+            device_lifecycle::await_report(folder, id, (!wait).then_some(ACT_WAIT), has_it).await?;
             let member_state =
-                slots::report_of(folder, id)?.map_or(ReportedState::Returning, |device| device.member_state);
+                device_lifecycle::report_of(folder, id)?.map_or(ReportedState::Returning, |device| device.member_state);
             Ok((disk, member_state))
         })
         .await
@@ -101,11 +101,11 @@ fn needed_blocks(description: &ArrayDescription, id: u16) -> Result<u64, Failure
         let there = volumes::describe(volume)?.object_on(DeviceId(id)).map_or(0, |range| range.count);
         Ok(there.next_multiple_of(volumes::CHUNK_BLOCKS))
     };
-    slots::volumes_on(description, id).map(blocks).sum()
+    device_lifecycle::volumes_on(description, id).map(blocks).sum()
 }
 
 fn refuse_to_lose(description: &ArrayDescription, id: u16) -> Result<(), Failure> {
-    for volume in slots::volumes_on(description, id) {
+    for volume in device_lifecycle::volumes_on(description, id) {
         if volumes::describe(volume)?.layout.redundancy_units() == 0 {
             let message =
                 format!("volume '{}' has no redundancy: its data on device {id} would be lost for good", volume.name);
@@ -118,18 +118,19 @@ fn refuse_to_lose(description: &ArrayDescription, id: u16) -> Result<(), Failure
 
 /// Completes the failure if the others can't serve without the device. If the device and others are dead, it says what would be lost.
 fn with_losses(folder: &ArrayFolder, id: u16, failure: Failure) -> Result<Failure, Failure> {
-    let is_dead = slots::report_of(folder, id)?.is_some_and(|report| report.member_state == ReportedState::Unavailable);
+    let is_dead = device_lifecycle::report_of(folder, id)?
+        .is_some_and(|report| report.member_state == ReportedState::Unavailable);
     if failure.code != "other-devices-needed" || !is_dead {
         return Ok(failure);
     }
     let description = folder.describe()?;
     let (mut losses, mut missing) = (Vec::new(), Vec::new());
-    for entry in slots::volumes_on(&description, id) {
+    for entry in device_lifecycle::volumes_on(&description, id) {
         let volume = volumes::describe(entry)?;
         let mut gone = vec![DeviceId(id)];
         for device in volume.holders() {
             let is_whole = |report: DeviceReport| report.member_state == ReportedState::In;
-            if !slots::report_of(folder, device.0)?.is_some_and(is_whole) && !gone.contains(&device) {
+            if !device_lifecycle::report_of(folder, device.0)?.is_some_and(is_whole) && !gone.contains(&device) {
                 gone.push(device);
             }
         }
@@ -144,7 +145,7 @@ fn with_losses(folder: &ArrayFolder, id: u16, failure: Failure) -> Result<Failur
     }
     let message =
         format!("{}: the data of {} on device {id} can't be reconstructed", failure.message, losses.join(", "));
-    let first = slots::readmit_first(folder, &missing);
+    let first = device_lifecycle::readmit_first(folder, &missing);
     let first = first.unwrap_or_else(|| "bring another one of these devices back".to_string());
     Ok(Failure::failed("would-lose-data", message).hint(format!(
         "{first}; or, if they are lost for good, use --lose to give these stripes up: data on dead devices only is lost, and its \

@@ -1,7 +1,7 @@
 //! The common parts of an array's daemons: the locked state file, the disk and the listener, the present addresses of other nodes, and the
 //! end of a daemon that can't continue.
 
-use crate::observed::{ObservedServer, Server, ServerView};
+use crate::published_metrics::{ObservedServer, Server, ServerView};
 use braid_admin::device_file::{open_failure, open_once_free};
 use braid_admin::failure::Failure;
 use braid_base::NodeId;

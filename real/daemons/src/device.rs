@@ -1,7 +1,7 @@
 //! The device daemon: serves the file or disk of one device.
 
 use crate::daemon::{self, MonitorAt, Platform, Stage};
-use crate::observed::ObservedDevice;
+use crate::published_metrics::ObservedDevice;
 use braid_admin::device_file::DeviceFile;
 use braid_admin::failure::Failure;
 use braid_base::NodeId;

@@ -11,7 +11,7 @@
 //! | [`up`] | a whole array on this machine: what `braid up` runs |
 //! | [`daemon`] | the common parts of devices, lock servers and the monitor |
 //! | [`membership_events`] | derives events and rates from successive reports of the monitor |
-//! | [`observed`] | devices and servers whose state other tasks can read while they run |
+//! | [`published_metrics`] | devices and servers whose state other tasks can read while they run |
 
 pub mod daemon;
 pub mod device;
@@ -20,6 +20,6 @@ pub mod front_end;
 pub mod lockd;
 pub mod membership_events;
 pub mod monitord;
-pub mod observed;
+pub mod published_metrics;
 pub mod supervisor;
 pub mod up;

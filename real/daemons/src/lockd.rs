@@ -1,7 +1,7 @@
 //! The lock server daemon: its state in the array's folder, its generation and lease, and serving it.
 
 use crate::daemon::{self, MonitorAt, Platform, Stage};
-use crate::observed::ServerView;
+use crate::published_metrics::ServerView;
 use braid_admin::failure::Failure;
 use braid_base::{ArrayId, Generation, LockServerId, NodeId, limits};
 use braid_control::{

@@ -2,9 +2,9 @@
 
 use crate::daemon::{self, Platform, Stage};
 use crate::membership_events::MembershipEvents;
-use crate::observed::ServerView;
+use crate::published_metrics::ServerView;
 use braid_admin::failure::Failure;
-use braid_admin::recovery;
+use braid_admin::state_from_devices;
 use braid_admin::volumes;
 use braid_base::limits::Settings;
 use braid_base::{ArrayId, BLOCK_BYTES, DeviceId, Epoch, MemberState, NodeId, Now, VolumeId};
@@ -58,7 +58,7 @@ impl MonitorDaemon {
         if description.populated && !path.exists() {
             // An empty state would mean that all devices are completely resynchronised.
             let message = format!("{}: the monitor's state is missing", path.display());
-            let hint = format!("stop `braid up` if it is running, then: {}", recovery::advice(folder));
+            let hint = format!("stop `braid up` if it is running, then: {}", state_from_devices::advice(folder));
             return Err(Failure::data_lost("monitor-state-lost", message).hint(hint));
         }
         let disk = daemon::open_state(folder, &monitor_file(), DISK_BYTES, in_use)?;
@@ -98,16 +98,18 @@ impl MonitorDaemon {
             untold: Vec::new(),
             telling: None,
         };
-        let stage = |service: &MonitorService| match service {
-            MonitorService::Off | MonitorService::Reading => Stage::Starting,
-            MonitorService::Serving => Stage::Serving,
-            MonitorService::Unusable(error) => {
-                let failure = Failure::data_lost("monitor-state-damaged", error.to_string()).of(&path);
-                Stage::Unusable(
-                    failure.hint(format!("stop `braid up` if it is running, then: {}", recovery::advice(&folder))),
-                )
-            }
-        };
+        let stage =
+            |service: &MonitorService| match service {
+                MonitorService::Off | MonitorService::Reading => Stage::Starting,
+                MonitorService::Serving => Stage::Serving,
+                MonitorService::Unusable(error) => {
+                    let failure = Failure::data_lost("monitor-state-damaged", error.to_string()).of(&path);
+                    Stage::Unusable(failure.hint(format!(
+                        "stop `braid up` if it is running, then: {}",
+                        state_from_devices::advice(&folder)
+                    )))
+                }
+            };
         let outcome = daemon::run(running, renewer.keep(), seen, stage, || serving(&address)).await;
         if let Err(error) = folder.withdraw_monitor() {
             tracing::warn!("monitor: {error}");

@@ -5,7 +5,7 @@ use crate::supervisor::{self, Placement, Report, Supervised, Tuning};
 use braid_admin::creation::{self, CreateOptions};
 use braid_admin::failure::Failure;
 use braid_admin::silent_host_fencing::keep_fenced;
-use braid_admin::{copies, recovery, slots, volume_hold, volumes};
+use braid_admin::{copies, device_lifecycle, state_from_devices, volume_hold, volumes};
 use braid_base::{DeviceId, NodeId};
 use braid_control::{
     ArrayDescription, ArrayFolder, DeviceReport, Endpoint, Leases, Moment, ReportedState, RunningSet, Supervision,
@@ -86,7 +86,7 @@ pub async fn run(
     };
     let description = creation::open_or_create(&folder, asked)?;
     copies::require_newest(&folder, &description)?;
-    recovery::require_state(&folder, &description)?;
+    state_from_devices::require_state(&folder, &description)?;
 
     let mut array = Array {
         supervised: Supervised::start(&folder, &description, options.placement, options.tuning),
@@ -275,7 +275,8 @@ impl Array {
 
     /// Runs the array's devices, each on the disk that fills its slot.
     async fn follow_devices(&mut self, description: ArrayDescription) {
-        let description = match blocking(&self.folder, move |folder| slots::fill(folder, description)).await {
+        let description = match blocking(&self.folder, move |folder| device_lifecycle::fill(folder, description)).await
+        {
             Ok(description) => description,
             Err(error) => return tracing::warn!("can't determine which disks fill the slots of devices: {error}"),
         };
@@ -328,7 +329,7 @@ impl Array {
         let view = session.view().clone();
         watching.spawn_local(keep_fenced(self.folder.clone(), leases, session.generation(), client.clone(), view));
         watching.spawn(volume_hold::keep_settled(self.folder.clone(), client.clone(), session.generation()));
-        watching.spawn(slots::keep_settled(self.folder.clone(), client));
+        watching.spawn(device_lifecycle::keep_settled(self.folder.clone(), client));
         watching.spawn(copies::keep_copied(self.folder.clone()));
         watching
     }

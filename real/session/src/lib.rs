@@ -4,7 +4,8 @@
 //! | module | what |
 //! | --- | --- |
 //! | `session` | starts a host, renews its lease, ends it |
-//! | `observed` | wraps the host's state machine: lets other tasks read its state, and starts no operation on volumes that are on hold |
+//! | `held_volumes` | wraps the host's state machine, and starts no operation on volumes that are on hold: requests for them are queued |
+//! | `host_view` | lets other tasks read the host's metrics and jobs |
 //! | `registry` | the volumes that a host knows, and which of them are on hold |
 //! | `corruption_events` | records checksum errors and lost ranges in the event log |
 //! | `volumes` | converts entries of the description to the descriptions that a host needs |
@@ -13,15 +14,17 @@
 
 mod corruption_events;
 mod error;
+mod held_volumes;
+mod host_view;
 mod metrics;
-mod observed;
 mod registry;
 mod session;
 mod volumes;
 
 pub use error::{Loss, SessionError};
+pub use held_volumes::{Holds, ObservedHost};
+pub use host_view::{HostView, cpu_micros, of_process, of_shell};
 pub use metrics::{Metrics, ratio};
-pub use observed::{Holds, HostView, ObservedHost, cpu_micros, of_process, of_shell};
 pub use registry::{VolumeRegistry, is_usable, usable};
 pub use session::{HEARTBEAT, SCRUB, Session, addresses, blocking, require_up, tell};
 pub use volumes::{describe, describe_widest, find, layout};

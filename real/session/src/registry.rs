@@ -5,7 +5,7 @@
 //! start. Users see a pause, and no error.
 
 use crate::error::SessionError;
-use crate::observed::Holds;
+use crate::held_volumes::Holds;
 use crate::volumes;
 use braid_base::VolumeId;
 use braid_control::{ArrayDescription, ArrayFolder, VolumeEntry, VolumeState};

@@ -2,8 +2,9 @@
 
 use crate::corruption_events::CorruptionReporter;
 use crate::error::{Loss, SessionError};
+use crate::held_volumes::ObservedHost;
+use crate::host_view::HostView;
 use crate::metrics::Metrics;
-use crate::observed::{HostView, ObservedHost};
 use crate::registry::{self, VolumeRegistry};
 use braid_base::{DeviceId, Generation, LockServerId, NodeId, VolumeId};
 use braid_control::{ArrayDescription, ArrayFolder, ControlError, LeaseReport, Leases, Moment};

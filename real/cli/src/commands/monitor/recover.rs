@@ -1,7 +1,7 @@
 //! `braid monitor recover`: rebuilds the monitor's state, or the array's folder, from the devices.
 
-use braid_admin::recover::{RecoverOptions, Recovery};
-use braid_admin::recovery::{DeviceFacts, Plan};
+use braid_admin::recovery_operations::{RecoverOptions, Recovery};
+use braid_admin::state_from_devices::{DeviceFacts, Plan};
 use braid_admin::{Array, Failure};
 use braid_base::{DeviceId, MemberState};
 use braid_control::{ArrayDescription, ArrayFolder};

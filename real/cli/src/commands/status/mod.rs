@@ -1,14 +1,14 @@
 //! `braid status`: the state of the array, once or live.
 
-mod view;
+mod status_output;
 mod watch;
 
 use braid_admin::failure::{Exit, Failure};
 use braid_admin::snapshot::SnapshotReader;
 use braid_terminal::Common;
 use braid_terminal::output;
+use status_output::View;
 use std::process::ExitCode;
-use view::View;
 
 /// Show the state of the array: its monitor, devices, lock servers, volumes and hosts
 ///

@@ -1,7 +1,7 @@
 //! The live status.
 
 use super::Arguments;
-use super::view::View;
+use super::status_output::View;
 use braid_admin::failure::Failure;
 use braid_admin::snapshot::SnapshotReader;
 use braid_terminal::Signals;

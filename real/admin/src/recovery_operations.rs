@@ -2,7 +2,7 @@
 
 use crate::array::Array;
 use crate::failure::Failure;
-use crate::recovery::{self, Plan};
+use crate::state_from_devices::{self, Plan};
 use braid_base::DeviceId;
 use braid_control::{ArrayDescription, ArrayFolder, ControlError, Moment};
 use std::collections::BTreeSet;
@@ -52,15 +52,15 @@ impl Array {
         let restores_description = described.is_none();
         let description = match described {
             Some(description) => description,
-            None => recovery::description_from(folder, from)?,
+            None => state_from_devices::description_from(folder, from)?,
         };
         refuse_running_monitor(folder)?;
-        let devices = recovery::read_devices(folder, &description);
-        let copies = recovery::read_copies(&devices);
+        let devices = state_from_devices::read_devices(folder, &description);
+        let copies = state_from_devices::read_copies(&devices);
         let without = options.without.clone();
-        let plan = recovery::plan(folder, &description, devices, &copies, without, restores_description)?;
+        let plan = state_from_devices::plan(folder, &description, devices, &copies, without, restores_description)?;
         if restores_description {
-            recovery::require_current(&description, &plan)?;
+            state_from_devices::require_current(&description, &plan)?;
         }
         if !options.dry_run {
             if restores_description {

@@ -1,5 +1,5 @@
-//! Recovery of the array's folder from its devices (`docs/membership.md`): checks whether the monitor's state is current, and recreates
-//! it.
+//! The monitor's state and the array's folder as the devices know them (`docs/membership.md`): checks whether the monitor's state is
+//! current, and recreates it. `recovery_operations.rs` has the operation that uses this.
 //!
 //! Devices are read without serving them, so the array is down, and no disk that was read has a lease of the lost monitor.
 

@@ -1,4 +1,4 @@
-//! The output of the status.
+//! The output of `braid status`, as text and as JSON.
 
 use crate::metrics;
 use braid_admin::device_condition::Healing;

@@ -1,4 +1,4 @@
-//! Devices and spares: adding, removing and replacing them. Each operation changes the description and the monitor's membership. If the
+//! The steps of adding, removing and replacing devices and spares, for `device_operations.rs` and `replacement.rs`. Each operation changes the description and the monitor's membership. If the
 //! process dies in between, another process brings both into agreement.
 //!
 //! ```text

@@ -1,0 +1,128 @@
+//! Read access to a host while it runs: the metrics of the host, its shell and its process, and its jobs.
+
+use crate::held_volumes::Holds;
+use crate::metrics::Metrics;
+use braid_base::{BLOCK_BYTES, FenceTable, VolumeId};
+use braid_control::{ByteRange, RecoveryReport, merged};
+use braid_host::{Host, MigrationProgress};
+use braid_shell::Counters;
+use rustix::time::{ClockId, clock_gettime};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// The most ranges of a volume that a lease lists.
+const LOST_SHOWN_MAX: usize = 64;
+
+/// Read access to an [`ObservedHost`](crate::ObservedHost). It needs no message, and wakes no task.
+#[derive(Clone)]
+pub struct HostView {
+    host: Rc<RefCell<Host>>,
+    holds: Holds,
+    shell: Arc<Counters>,
+}
+
+impl HostView {
+    pub(crate) fn new(host: Rc<RefCell<Host>>, holds: Holds, shell: Arc<Counters>) -> HostView {
+        HostView { host, holds, shell }
+    }
+
+    /// The volumes on hold.
+    pub fn holds(&self) -> &Holds {
+        &self.holds
+    }
+
+    /// True if a device or the monitor has told this host that it is fenced.
+    pub fn is_fenced(&self) -> bool {
+        self.host.borrow().is_fenced()
+    }
+
+    /// The hosts that are fenced, as this host last heard.
+    pub fn fence(&self) -> Option<FenceTable> {
+        self.host.borrow().membership().map(|membership| membership.fence.clone())
+    }
+
+    /// The resynchronisation that this host coordinates, if any.
+    pub fn coordinates_recovery(&self) -> Option<RecoveryReport> {
+        let host = self.host.borrow();
+        let (device, left) = host.coordinates_recovery()?;
+        let bytes = BLOCK_BYTES as u64;
+        let mut lost: BTreeMap<u64, Vec<ByteRange>> = BTreeMap::new();
+        for (volume, block) in host.not_restored() {
+            lost.entry(volume.0).or_default().push(ByteRange { offset: block * bytes, length: bytes });
+        }
+        // Every host reads every lease twice a second.
+        let named = |(volume, ranges): (u64, Vec<ByteRange>)| {
+            (volume, merged(ranges.into_iter()).into_iter().take(LOST_SHOWN_MAX).collect())
+        };
+        let lost = lost.into_iter().map(named).collect();
+        Some(RecoveryReport { device: device.0, left: left.map(|blocks| blocks * bytes), lost })
+    }
+
+    /// The progress of this host's scrub of a volume: the first stripe that has not been started.
+    pub fn scrubs(&self, volume: VolumeId) -> Option<u64> {
+        let host = self.host.borrow();
+        host.scrubbing().find(|(scrubbed, ..)| *scrubbed == volume).map(|(_, next, _)| next)
+    }
+
+    /// The progress of this host's migration of a volume.
+    pub fn migrating(&self, volume: VolumeId) -> Option<MigrationProgress> {
+        self.host.borrow().migrating().find(|progress| progress.volume == volume)
+    }
+
+    /// True if no operation is under way on any volume that is on hold.
+    pub fn has_drained(&self) -> bool {
+        let host = self.host.borrow();
+        self.holds.all().into_iter().all(|volume| host.is_idle_for(volume))
+    }
+
+    /// The metrics of the host, its shell and this process since their start.
+    pub fn counters(&self) -> Metrics {
+        let host = self.host.borrow().counters().list();
+        let host = host.into_iter().map(|(name, value)| (name.to_string(), value));
+        host.chain(of_shell(&self.shell)).chain(of_process()).collect()
+    }
+}
+
+/// CPU time that this process has used, with all its threads in user and kernel mode, in microseconds.
+pub fn cpu_micros() -> u64 {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    used.tv_sec as u64 * 1_000_000 + used.tv_nsec as u64 / 1000
+}
+
+/// The counters of a shell.
+pub fn of_shell(shell: &Counters) -> impl Iterator<Item = (String, u64)> {
+    shell.list().into_iter().map(|(name, value)| (name.to_string(), value))
+}
+
+/// The resource usage of this process.
+pub fn of_process() -> impl Iterator<Item = (String, u64)> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let resident = resident_bytes(&status).map(|bytes| ("resident_bytes".to_string(), bytes));
+    std::iter::once(("cpu_micros".to_string(), cpu_micros())).chain(resident)
+}
+
+/// The resident memory in bytes, from the content of `/proc/PID/status`.
+fn resident_bytes(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    #[test]
+    fn memory_is_read_from_what_the_kernel_says() {
+        assert_eq!(resident_bytes("Name:\tbraid\nVmHWM:\t 9999 kB\nVmRSS:\t   1234 kB\n"), Some(1234 * 1024));
+        assert_eq!(resident_bytes("Name:\tbraid\n"), None);
+    }
+
+    #[test]
+    fn this_process_uses_time_and_memory() {
+        let figures: Vec<_> = of_process().collect();
+        let names: Vec<_> = figures.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["cpu_micros", "resident_bytes"]);
+        assert!(figures.iter().all(|(_, value)| *value > 0), "{figures:?}");
+    }
+}
