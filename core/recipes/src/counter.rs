@@ -33,12 +33,12 @@
 //! ticket cannot be given back; a client that stops waiting is skipped like a client that has crashed. Requests without a guard are exclusive
 //! only until [`Turn::sure_until`]. The attributes must not be removed or set by other means.
 
-use crate::asking::{Asking, Results, set};
-use crate::edit::{At, CasLoop, CasPolicy, Move, Patience, Seen, Swap, number_bytes};
-use crate::fence::{Fence, Unguardable, if_swapped};
-use crate::holding::{Give, Gone, HoldWord, Holding, Keep, Word};
+use crate::cas_loop::{At, CasLoop, CasPolicy, Move, Patience, Seen, Swap, number_bytes};
+use crate::fencing_token::{Fence, Unguardable, if_swapped};
+use crate::hold_word::{Give, Gone, HoldWord, Holding, Keep, Word};
 use crate::lease::{Entry, Name, Watch};
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
+use crate::request_builder::{Asking, Results, set};
 use braid_base::{Backoff, ObjectId, Rng, Time};
 use braid_wire::{AttributeName, CommandResult, ObjectCommand, ObjectRequest, SetAttribute};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -167,7 +167,7 @@ impl Turn {
         self.holding.renew_at()
     }
 
-    /// A request on the same device that has no effect if the turn is over. Pass its results to [`unguard`](crate::fence::unguard).
+    /// A request on the same device that has no effect if the turn is over. Pass its results to [`unguard`](crate::fencing_token::unguard).
     pub fn guard(&self, request: ObjectRequest) -> Result<ObjectRequest, Unguardable> {
         self.holding.fence().guard(request)
     }

@@ -73,8 +73,8 @@ pub use entry::{Entry, NAME_BYTES_MAX};
 pub use lookup::Lookup;
 pub use names::{Cursor, Names, NamesPage};
 
-use crate::asking::Asking;
 use crate::idempotency_record::IdempotencyRecord;
+use crate::request_builder::Asking;
 use braid_base::ObjectId;
 use braid_wire::AttributeName;
 use bytes::Bytes;

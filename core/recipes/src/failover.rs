@@ -33,12 +33,12 @@
 //! ([`Leadership::sure_until`], if no clock runs more than 1/16 fast), and should finish its unguarded work before that. A leader that
 //! makes progress but does not do its work is not detected. And the attributes must not be removed or set by other means.
 
-use crate::asking::Results;
-use crate::edit::{At, CasLoop, CasPolicy, Move, Patience, Seen, Swap};
-use crate::fence::{Fence, Unguardable, if_swapped};
-use crate::holding::{Give, Gone, HoldWord, Holding, Keep, Word};
+use crate::cas_loop::{At, CasLoop, CasPolicy, Move, Patience, Seen, Swap};
+use crate::fencing_token::{Fence, Unguardable, if_swapped};
+use crate::hold_word::{Give, Gone, HoldWord, Holding, Keep, Word};
 use crate::lease::{Entry, Name, Watch};
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
+use crate::request_builder::Results;
 use braid_base::{Backoff, ObjectId, Rng, Time};
 use braid_wire::{AttributeName, CommandResult, ObjectRequest};
 use bytes::Bytes;
@@ -128,7 +128,7 @@ impl Leadership {
         self.0.renew_at()
     }
 
-    /// A request on the same device that has no effect if another machine leads. Pass its results to [`unguard`](crate::fence::unguard).
+    /// A request on the same device that has no effect if another machine leads. Pass its results to [`unguard`](crate::fencing_token::unguard).
     pub fn guard(&self, request: ObjectRequest) -> Result<ObjectRequest, Unguardable> {
         self.0.fence().guard(request)
     }

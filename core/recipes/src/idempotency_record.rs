@@ -20,13 +20,13 @@
 //! operation writes a few bytes less, and reports [`RequestFailure::Unknown`](crate::RequestFailure::Unknown) in the rare case that it
 //! cannot determine its outcome.
 
-use crate::asking::set;
+use crate::request_builder::set;
 use braid_base::Rng;
 use braid_wire::{AttributeName, SetAttribute};
 use bytes::Bytes;
 
 /// The page of all idempotency records in a structure's object.
-pub const RECEIPTS_PAGE: u32 = 0x0001_0000;
+pub const IDEMPOTENCY_RECORDS_PAGE: u32 = 0x0001_0000;
 
 /// A client's idempotency record in an object. The number must not be used there by any other client, nor by an earlier start of this one,
 /// whose last request may still be on its way: a program that restarts takes another number. A record serves one operation at a time.
@@ -36,7 +36,7 @@ pub struct IdempotencyRecord(pub u32);
 impl IdempotencyRecord {
     /// The attribute. A client that will not return may clear it.
     pub fn attribute(self) -> AttributeName {
-        AttributeName::new(RECEIPTS_PAGE, self.0)
+        AttributeName::new(IDEMPOTENCY_RECORDS_PAGE, self.0)
     }
 }
 

@@ -8,27 +8,27 @@
 //! | [`lock`] | a lock for one writer or many readers |
 //! | [`counter`] | a delivery counter: exclusive use in the order of tickets |
 //! | [`failover`] | fail-over: one leader, and backups that take over when it fails |
-//! | [`fence`] | fencing tokens, with which a device refuses late writes |
+//! | [`fencing_token`] | fencing tokens, with which a device refuses late writes |
 //! | [`lease`] | leases, by which lost holders are detected |
 //! | [`idempotency_record`] | a record that an operation has taken effect |
 //! | [`directory`] | a hash table of names and the objects that they stand for |
 //! | [`list`] | a linked list without locks |
 //! | [`queue`] | a work queue, each item claimed by one consumer at a time |
-//! | `asking` | building requests, and interpreting their answers |
-//! | `edit`, `holding` | compare-and-swap loops on one attribute; the attribute of a number and at most one holder |
+//! | `request_builder` | building requests, and interpreting their answers |
+//! | `cas_loop`, `hold_word` | compare-and-swap loops on one attribute; the attribute of a number and at most one holder |
 
-mod asking;
+mod cas_loop;
 pub mod counter;
 pub mod directory;
-mod edit;
 pub mod failover;
-pub mod fence;
-mod holding;
+pub mod fencing_token;
+mod hold_word;
 pub mod idempotency_record;
 pub mod lease;
 pub mod list;
 pub mod lock;
 pub mod procedure;
 pub mod queue;
+mod request_builder;
 
 pub use procedure::{Answer, Next, Procedure, RequestFailure};

@@ -60,9 +60,9 @@ pub use insert::{Insert, Inserted, ListPosition};
 pub use remove::{Remove, Removed};
 pub use walk::{Cursor, Walk, Walked};
 
-use crate::asking::{Asking, DAMAGED};
 use crate::idempotency_record::IdempotencyRecord;
 use crate::procedure::RequestFailure;
+use crate::request_builder::{Asking, DAMAGED};
 use braid_base::ObjectId;
 use braid_wire::AttributeName;
 use bytes::Bytes;
@@ -164,6 +164,6 @@ impl Link {
 /// Appends two commands that unlink a marked node and remove its attributes, if all comparisons before have held.
 fn unlink(asking: Asking, before: u64, node: u64, next: u64) -> Asking {
     let (from, to) = (Link::to(node).encode(before), Link::to(next).encode(before));
-    let gone = |name| crate::asking::set(name, &Bytes::new());
+    let gone = |name| crate::request_builder::set(name, &Bytes::new());
     asking.then_swap(link_name(before), &from, &to).then_set(vec![gone(link_name(node)), gone(item_name(node))])
 }

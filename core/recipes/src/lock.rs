@@ -44,12 +44,12 @@ mod word;
 pub use keep::{Release, ReleaseWith, Renew};
 pub use take::{Acquire, Once};
 
-use crate::asking::Results;
-use crate::edit::{At, CasLoop, CasPolicy, CasTarget, Move, Patience, Seen, number};
-use crate::fence::{Fence, Unguardable, if_swapped};
+use crate::cas_loop::{At, CasLoop, CasPolicy, CasTarget, Move, Patience, Seen, number};
+use crate::fencing_token::{Fence, Unguardable, if_swapped};
 use crate::idempotency_record::IdempotencyRecord;
 use crate::lease::{Entry, Name, sure_until};
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
+use crate::request_builder::Results;
 use braid_base::{Backoff, ObjectId, Rng, Time};
 use braid_wire::{AttributeName, ObjectRequest};
 use bytes::Bytes;
@@ -189,7 +189,7 @@ impl Grant {
     }
 
     /// A request on the same device that has no effect if the lock is no longer held. Pass its results to
-    /// [`unguard`](crate::fence::unguard).
+    /// [`unguard`](crate::fencing_token::unguard).
     pub fn guard(&self, request: ObjectRequest) -> Result<ObjectRequest, Unguardable> {
         self.fence_at(self.lock.object, self.lock.token()).guard(request)
     }

@@ -2,7 +2,7 @@
 
 use braid_base::DeviceId;
 use braid_machine::HostError;
-use braid_recipes::fence::Unguardable;
+use braid_recipes::fencing_token::Unguardable;
 use braid_session::SessionError;
 use braid_wire::{ObjectFailure, ObjectRefusal};
 use std::sync::Arc;

@@ -4,7 +4,7 @@ use crate::error::{Error, RequestError};
 use crate::request::{Answers, Request};
 use braid_recipes::counter::Turn;
 use braid_recipes::failover::Leadership;
-use braid_recipes::fence::{Fence, Unguardable, unguard};
+use braid_recipes::fencing_token::{Fence, Unguardable, unguard};
 use braid_recipes::lock::Grant;
 use braid_wire::ObjectRequest;
 

@@ -7,8 +7,8 @@
 
 use super::entry::Entry;
 use super::{Directory, linked_at, names_at};
-use crate::asking::{Asking, DAMAGED, Results};
 use crate::procedure::RequestFailure;
+use crate::request_builder::{Asking, DAMAGED, Results};
 use bytes::Bytes;
 use std::num::NonZeroU32;
 

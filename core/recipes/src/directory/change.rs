@@ -14,9 +14,9 @@
 use super::chain::Chain;
 use super::entry::{Entry, NAME_BYTES_MAX, VERSION_MAX};
 use super::{Directory, NEXT_FREE, linked_at, lock_of, names_at};
-use crate::asking::{Asking, CasContext, DAMAGED, Heard, Results, Step, set};
 use crate::idempotency_record::Nonce;
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
+use crate::request_builder::{Asking, CasContext, DAMAGED, Heard, Results, Step, set};
 use braid_base::{ObjectId, Rng, Time};
 use braid_wire::SetAttribute;
 use bytes::Bytes;

@@ -8,8 +8,8 @@
 //!    the rest     name
 //! ```
 
-use crate::asking::DAMAGED;
 use crate::procedure::RequestFailure;
+use crate::request_builder::DAMAGED;
 use braid_base::ObjectId;
 use bytes::{BufMut, Bytes, BytesMut};
 use std::num::NonZeroU32;

@@ -3,8 +3,8 @@
 use super::Directory;
 use super::chain::Chain;
 use super::entry::Entry;
-use crate::asking::{CasContext, Heard, Step};
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
+use crate::request_builder::{CasContext, Heard, Step};
 use braid_base::{Rng, Time};
 use bytes::Bytes;
 

@@ -6,8 +6,8 @@
 use super::chain::Chain;
 use super::entry::Entry;
 use super::{Directory, NAMES_PAGE, names_at};
-use crate::asking::{Asking, CasContext, Heard, Results, Step};
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
+use crate::request_builder::{Asking, CasContext, Heard, Results, Step};
 use braid_base::{ObjectId, Rng, Time};
 use bytes::Bytes;
 

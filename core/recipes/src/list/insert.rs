@@ -2,9 +2,9 @@
 
 use super::search::{Found, Search};
 use super::{HEAD, ITEM_BYTES_MAX, Link, List, NODE_COUNTER, NUMBER_MAX, Node, item_name, link_name};
-use crate::asking::{Asking, CasContext, DAMAGED, Heard, Results, Step, set};
 use crate::idempotency_record::Nonce;
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
+use crate::request_builder::{Asking, CasContext, DAMAGED, Heard, Results, Step, set};
 use braid_base::{Rng, Time};
 use braid_wire::ObjectFailure;
 use bytes::Bytes;

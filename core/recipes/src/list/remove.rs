@@ -2,9 +2,9 @@
 
 use super::search::{Found, Search};
 use super::{Link, List, Node, link_name};
-use crate::asking::{Asking, CasContext, DAMAGED, Heard, Results, Step};
 use crate::idempotency_record::Nonce;
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
+use crate::request_builder::{Asking, CasContext, DAMAGED, Heard, Results, Step};
 use braid_base::{Rng, Time};
 use bytes::Bytes;
 

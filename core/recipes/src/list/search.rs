@@ -4,8 +4,8 @@
 //! the wanted one, all as of one moment, so that the pointers among them can be followed.
 
 use super::{HEAD, ITEMS_PAGE, Link, List, NONE, NUMBER_MAX, Node, item_name, link_name};
-use crate::asking::{Asking, DAMAGED, Results};
 use crate::procedure::RequestFailure;
+use crate::request_builder::{Asking, DAMAGED, Results};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 

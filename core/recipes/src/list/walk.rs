@@ -12,8 +12,8 @@
 
 use super::search::Look;
 use super::{HEAD, Link, List, NONE, Node};
-use crate::asking::{Asking, CasContext, DAMAGED, Heard, Results, Step};
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
+use crate::request_builder::{Asking, CasContext, DAMAGED, Heard, Results, Step};
 use braid_base::{Rng, Time};
 use bytes::Bytes;
 

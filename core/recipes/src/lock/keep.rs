@@ -2,11 +2,11 @@
 
 use super::word::Word;
 use super::{Grant, LockError, Mode};
-use crate::asking::{Asking, Results, set};
-use crate::edit::{At, CasLoop, CasPolicy, Move, Seen, Swap, number, number_bytes};
-use crate::holding::{patience_to_give_back, patience_to_renew, was_too_slow};
+use crate::cas_loop::{At, CasLoop, CasPolicy, Move, Seen, Swap, number, number_bytes};
+use crate::hold_word::{patience_to_give_back, patience_to_renew, was_too_slow};
 use crate::lease::Entry;
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
+use crate::request_builder::{Asking, Results, set};
 use braid_base::{Rng, Time};
 use braid_wire::{CommandResult, ObjectCommand};
 use bytes::Bytes;

@@ -2,10 +2,10 @@
 
 use super::word::{READERS_MAX, Word};
 use super::{Grant, Lock, LockError, Mode};
-use crate::asking::{Asking, Results, set};
-use crate::edit::{At, CasLoop, CasPolicy, Move, Patience, Seen, Swap, number, number_bytes, random_pause};
+use crate::cas_loop::{At, CasLoop, CasPolicy, Move, Patience, Seen, Swap, number, number_bytes, random_pause};
 use crate::lease::{Entry, Name, Watch};
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
+use crate::request_builder::{Asking, Results, set};
 use braid_base::{Backoff, Rng, Time};
 use braid_wire::{CommandResult, ObjectCommand};
 use bytes::Bytes;

@@ -2,8 +2,8 @@
 
 use super::state::{self, FRESH_BYTES, GIVEN_BACK_BYTES, State};
 use super::{BELL, Claimed, Item, Queue, STATES_PAGE, parted, state_of, work_of};
-use crate::asking::{Asking, CasContext, DAMAGED, Heard, Results, Step};
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
+use crate::request_builder::{Asking, CasContext, DAMAGED, Heard, Results, Step};
 use braid_base::{Rng, Time};
 use bytes::Bytes;
 use std::collections::BTreeMap;

@@ -2,9 +2,9 @@
 
 use super::state::{Claim, State};
 use super::{BELL, Claimed, Queue, parted, state_of, work_of};
-use crate::asking::{Asking, CasContext, DAMAGED, Heard, Results, Step, set};
 use crate::idempotency_record::Nonce;
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
+use crate::request_builder::{Asking, CasContext, DAMAGED, Heard, Results, Step, set};
 use braid_base::{Rng, Time};
 use braid_wire::SetAttribute;
 use bytes::Bytes;

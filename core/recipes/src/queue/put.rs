@@ -2,9 +2,9 @@
 
 use super::state::State;
 use super::{BELL, ITEM_BYTES_MAX, Item, Queue, parted, state_of, work_of};
-use crate::asking::{Asking, CasContext, Heard, Step, set};
 use crate::idempotency_record::Nonce;
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
+use crate::request_builder::{Asking, CasContext, Heard, Step, set};
 use braid_base::{Rng, Time};
 use bytes::Bytes;
 

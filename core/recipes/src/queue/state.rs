@@ -7,8 +7,8 @@
 //!    claimed     1  token  consumer  nonce  heartbeat               33 bytes
 //! ```
 
-use crate::asking::DAMAGED;
 use crate::procedure::RequestFailure;
+use crate::request_builder::DAMAGED;
 use bytes::{BufMut, Bytes, BytesMut};
 
 /// The state of an item.

@@ -5,7 +5,7 @@ use crate::bench::{
 };
 use braid_base::{ObjectId, Time};
 use braid_recipes::counter::{CounterError, CounterOptions, DeliveryCounter, SLOTS, Turn};
-use braid_recipes::fence::unguard;
+use braid_recipes::fencing_token::unguard;
 use braid_recipes::{Answer, RequestFailure};
 use braid_wire::{Action, AttributeName, CommandResult, ObjectRequest, SetAttribute};
 use bytes::Bytes;

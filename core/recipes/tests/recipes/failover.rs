@@ -5,7 +5,7 @@ use crate::bench::{
 };
 use braid_base::{ObjectId, Time};
 use braid_recipes::failover::{FailOver, FailOverError, FailOverOptions, LeaderStatus, Leadership};
-use braid_recipes::fence::{RaiseError, unguard};
+use braid_recipes::fencing_token::{RaiseError, unguard};
 use braid_recipes::{Answer, RequestFailure};
 use braid_wire::{Action, AttributeName, CommandResult, ObjectRequest};
 use bytes::Bytes;

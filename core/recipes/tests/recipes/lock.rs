@@ -5,7 +5,7 @@ use crate::bench::{
     Budget, CALM, Doing, FaultRates, Moment, SILENT, World, ask, explore, late, over, run, sleep, space,
 };
 use braid_base::ObjectId;
-use braid_recipes::fence::{Fence, Unguardable, unguard};
+use braid_recipes::fencing_token::{Fence, Unguardable, unguard};
 use braid_recipes::lock::{Grant, Lock, LockError, LockOptions, LockStatus, Mode, READERS_MAX};
 use braid_recipes::{Answer, RequestFailure};
 use braid_wire::{Action, ActionResult, AttributeName, CommandResult, ObjectRequest, SetAttribute, Undefined, When};

@@ -2,7 +2,7 @@
 
 use crate::bench::{Doing, FaultRates, Moment, ROUGH, World, ask, over, run, sleep, space};
 use braid_base::{ObjectId, Time};
-use braid_recipes::fence::unguard;
+use braid_recipes::fencing_token::unguard;
 use braid_recipes::idempotency_record::IdempotencyRecord;
 use braid_recipes::lock::{Grant, Lock, LockError, LockOptions, Mode};
 use braid_recipes::{Answer, RequestFailure};

@@ -3,7 +3,7 @@
 use braid_client::recipes::RequestFailure;
 use braid_client::recipes::counter::{CounterError, CounterOptions, DeliveryCounter, Turn};
 use braid_client::recipes::failover::{FailOver, FailOverError, FailOverOptions, Leadership};
-use braid_client::recipes::fence::{Fence, Unguardable};
+use braid_client::recipes::fencing_token::{Fence, Unguardable};
 use braid_client::recipes::lock::{Grant, Lock, LockError, LockOptions};
 use braid_client::{AttributeName, Error, Guard, Object, ObjectRequest, now, wait};
 use braid_processes::daemon::signal;

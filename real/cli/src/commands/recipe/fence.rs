@@ -3,7 +3,7 @@
 use super::{In, attribute_of_user, id};
 use braid_admin::failure::{Exit, Failure};
 use braid_admin::held::failure;
-use braid_client::recipes::fence::{Fence, RaiseError};
+use braid_client::recipes::fencing_token::{Fence, RaiseError};
 use braid_client::{AttributeName, Object};
 use braid_terminal::output;
 use serde_json::json;

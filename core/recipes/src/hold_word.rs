@@ -5,11 +5,11 @@
 //!   1  version, 1       8  the number       0 or 1, and the holder's entry            undefined: 0, and no holder
 //! ```
 
-use crate::asking::{Results, set};
-use crate::edit::{At, CasLoop, CasPolicy, CasTarget, Move, Patience, Seen, Swap, number, number_bytes};
-use crate::fence::Fence;
+use crate::cas_loop::{At, CasLoop, CasPolicy, CasTarget, Move, Patience, Seen, Swap, number, number_bytes};
+use crate::fencing_token::Fence;
 use crate::lease::{Entry, Name, sure_until};
 use crate::procedure::RequestFailure;
+use crate::request_builder::{Results, set};
 use braid_base::{Backoff, ObjectId, Time};
 use braid_wire::{AttributeName, CommandResult, ObjectCommand, ObjectFailure, SetAttribute};
 use bytes::{Buf, BufMut, Bytes, BytesMut};

@@ -1,4 +1,4 @@
-//! A fence is an attribute with a token, by which a device refuses the late writes of a former holder.
+//! Fencing tokens. A fence is an attribute with a token, by which a device refuses the late writes of a former holder.
 //!
 //! ```text
 //!   guarded:   [ CAS  fence: mine → mine, strictly ]  [ all the rest, if swapped ]        one request, all or nothing
@@ -17,9 +17,9 @@
 //! so none of a holder's requests takes effect after the next holder has raised the fence. Not guaranteed: anything about requests that are
 //! not guarded, or that are guarded by another fence.
 
-use crate::asking::{Asking, Results};
-use crate::edit::{At, CasLoop, CasPolicy, CasTarget, Move, Patience, Seen, Swap, number, number_bytes};
+use crate::cas_loop::{At, CasLoop, CasPolicy, CasTarget, Move, Patience, Seen, Swap, number, number_bytes};
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
+use crate::request_builder::{Asking, Results};
 use braid_base::{Backoff, ObjectId, Rng, Time, limits};
 use braid_wire::{Action, ActionResult, AttributeName, CommandResult, ObjectCommand, ObjectRequest, When};
 use bytes::Bytes;

@@ -11,8 +11,8 @@
 //! A compare-and-swap that fails returns the word, so it costs no more than a read. After [`RequestFailure::Unknown`] the word is read, and
 //! the policy determines from it whether its swap has happened: what it writes contains its own nonce.
 
-use crate::asking::{Asking, Results};
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
+use crate::request_builder::{Asking, Results};
 use braid_base::{Backoff, ObjectId, Rng, Time};
 use braid_wire::{AttributeName, ObjectCommand, ObjectFailure, ObjectRequest, SetAttribute};
 use bytes::Bytes;
