@@ -6,7 +6,7 @@
 //! | [`table`] | the table of held and waiting locks: used by lock servers, devices and hosts alike |
 //! | [`server`] | the lock server's machine: checks who may speak, and routes each message |
 //! | `lock_requests` | lock, unlock, yield and revoke |
-//! | `fencing` | fencing of silent hosts |
+//! | `fence_rounds` | fencing of silent hosts |
 //! | [`sessions`] | the server's data on each host |
 //! | [`host_list`] | the hosts that may hold locks, on disk |
 //! | `counters` | the counters of a lock server |
@@ -23,7 +23,7 @@
 
 pub mod client;
 mod counters;
-mod fencing;
+mod fence_rounds;
 pub mod host_list;
 mod lock_requests;
 pub mod server;

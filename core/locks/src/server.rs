@@ -1,7 +1,7 @@
 //! The lock server's machine. It checks who may speak, and routes each message to the part that handles it.
 
 use crate::LockServerCounters;
-use crate::fencing::Fencing;
+use crate::fence_rounds::Fencing;
 use crate::host_list::{HostList, ListError};
 use crate::sessions::{LockDetails, LockName, Session};
 use crate::table::{LockState, LockTable};

@@ -18,8 +18,8 @@
 //! over one change and returns it, so that the owner reacts to it before the next.
 
 mod lease;
+mod membership_view;
 mod pending;
-mod view;
 
 use braid_base::limits::Settings;
 use braid_base::{
@@ -31,10 +31,10 @@ use braid_wire::{
     MonitorRequest, RecoveryThrottle,
 };
 use lease::LeaseState;
+pub use membership_view::MembershipView;
 pub use pending::{FenceRequest, Persistence};
 use pending::{Pending, PendingAdministration, PendingFence};
 use std::time::Duration;
-pub use view::MembershipView;
 
 /// The least time between two reports that are sent out of turn, because something is wrong.
 const REPORT_AGAIN_AFTER: Duration = Duration::from_millis(20);

@@ -1,7 +1,7 @@
 //! Decides which devices can be marked out at present.
 
 use crate::device_leases::Device;
-use crate::slot::{Change, Slot};
+use crate::slot_record::{Change, Slot};
 use crate::stripes::Stripes;
 use braid_base::limits::Settings;
 use braid_base::{DeviceId, MemberState, Membership, Time};

@@ -3,9 +3,9 @@
 //!
 //! ```text
 //!     Renew ──► device_leases, hosts ──┐
-//!     Fence ──► fencing ───────────────┼──► next_epoch ──► monitor_record ──► Changed, to all nodes
+//!     Fence ──► fence_requests ────────┼──► next_epoch ──► monitor_record ──► Changed, to all nodes
 //!     Resynchronised ──► new_reports ──┤                   (durable)
-//!     Administer ──► slots ────────────┘
+//!     Administer ──► slot_answers ─────┘
 //! ```
 //!
 //! | module | what |
@@ -19,11 +19,11 @@
 //! | `new_reports` | the reports since the last decision |
 //! | `next_epoch` | computes the next epoch |
 //! | `record_draft` | the next record, while it is being made |
-//! | `changes` | applies operators' requests to the next record |
-//! | [`slot`](SlotShown) | the record of one slot and its disk |
-//! | `slots` | which disk fills each slot, and what devices and operators are told of it |
-//! | `administrations` | operators' requests that are not answered yet |
-//! | `fencing` | requests to fence hosts that are not answered yet, and when each is done |
+//! | `operator_changes` | applies operators' requests to the next record |
+//! | [`slot_record`](SlotShown) | the record of one slot and its disk |
+//! | `slot_answers` | which disk fills each slot, and what devices and operators are told of it |
+//! | `operator_requests` | operators' requests that are not answered yet |
+//! | `fence_requests` | requests to fence hosts that are not answered yet, and when each is done |
 //! | `monitor_record` | the monitor's record: content and format |
 //! | [`recovery`] | rebuilds a lost record from the devices' journals |
 //! | `counters` | counts of what a monitor has done |
@@ -34,22 +34,22 @@
 //!   expired at the device, too. From that decision on the device gets no lease, until an epoch in which it has returned is durable.
 //! * A restart loses the memory, and with it who holds a lease: the monitor then assumes that every device holds one.
 
-mod administrations;
-mod changes;
 pub mod client;
 mod counters;
 mod dependence;
 pub mod device_leases;
-mod fencing;
+mod fence_requests;
 mod hosts;
 pub mod monitor;
 mod monitor_record;
 mod new_reports;
 mod next_epoch;
+mod operator_changes;
+mod operator_requests;
 mod record_draft;
 pub mod recovery;
-mod slot;
-mod slots;
+mod slot_answers;
+mod slot_record;
 mod stripes;
 mod watch;
 
@@ -57,4 +57,4 @@ pub use counters::MonitorCounters;
 pub use device_leases::{DeviceLease, LEASE_MARGIN};
 pub use monitor::{Monitor, MonitorConfig, MonitorService};
 pub use monitor_record::{DISK_BYTES, MonitorError};
-pub use slot::SlotShown;
+pub use slot_record::SlotShown;

@@ -1,12 +1,12 @@
 //! The machine of the monitor: it accepts or ignores each message, and routes it to the module that handles it.
 
 use crate::MonitorCounters;
-use crate::administrations::Administrations;
 use crate::device_leases::{Device, DeviceLease, Renewal, shown};
-use crate::fencing::{Fences, Taken, never_shrinks};
+use crate::fence_requests::{Fences, Taken, never_shrinks};
 use crate::hosts::Hosts;
 use crate::monitor_record::{MonitorError, Recorded};
 use crate::new_reports::NewReports;
+use crate::operator_requests::Administrations;
 use crate::stripes::Stripes;
 use crate::watch::Watch;
 use braid_base::limits::{self, Settings};

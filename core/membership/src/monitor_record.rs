@@ -1,6 +1,6 @@
 //! The monitor's record: the content and format of its disk.
 
-use crate::slot::{CHANGES_MAX, Change, Slot};
+use crate::slot_record::{CHANGES_MAX, Change, Slot};
 use braid_base::{ArrayId, DeviceId, DiskId, Epoch, FenceTable, Generation, Member, MemberState, Membership, limits};
 use braid_machine::DiskError;
 use braid_two_copy_record::{RecordError, TwoCopyRecord};

@@ -6,7 +6,7 @@ use crate::device_leases::Device;
 use crate::hosts::Hosts;
 use crate::monitor_record::Recorded;
 use crate::new_reports::NewReports;
-use crate::slot::{CHANGES_MAX, Change, Slot};
+use crate::slot_record::{CHANGES_MAX, Change, Slot};
 use crate::stripes::Stripes;
 use braid_base::limits::Settings;
 use braid_base::{DeviceId, DiskId, MemberState, Membership, Time};

@@ -5,7 +5,7 @@
 //! but no device adopted, were never served in, so leaving them out loses nothing.
 
 use crate::monitor_record::Recorded;
-use crate::slot::{Change, Slot};
+use crate::slot_record::{Change, Slot};
 use crate::{MonitorError, monitor_record};
 use braid_base::{ArrayId, DeviceId, DiskId, Epoch, Generation, MemberState, Membership};
 use std::collections::{BTreeMap, BTreeSet};

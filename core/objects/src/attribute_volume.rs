@@ -15,7 +15,7 @@
 use crate::bucket::{BUCKET_BLOCKS, Blocks, BucketAddress, BucketError, Entries, Full, decode, encode};
 use crate::evaluate::{Evaluation, evaluate};
 use crate::key::{Key, Kind};
-use crate::view::{Obstacle, View, apply};
+use crate::map_access::{Obstacle, View, apply};
 use braid_base::ObjectId;
 use braid_wire::{
     Action, AttributeName, CommandResult, ObjectAnswer, ObjectCommand, ObjectFailure, ObjectRefusal, ObjectRequest,

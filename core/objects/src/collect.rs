@@ -2,7 +2,7 @@
 
 use crate::evaluate::NotHere;
 use crate::key::{Key, Kind};
-use crate::view::{Change, Known, Obstacle, View};
+use crate::map_access::{Change, Known, Obstacle, View};
 
 /// A step of a garbage collection.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use crate::header::Header;
 use crate::key::Key;
+use crate::map_access::{Change, Obstacle, View};
 use crate::overlay::Overlay;
-use crate::view::{Change, Obstacle, View};
 use braid_base::{ObjectId, limits};
 use braid_wire::{
     Action, ActionResult, CommandResult, ObjectAnswer, ObjectCommand, ObjectFailure, ObjectRefusal, ObjectRequest, When,

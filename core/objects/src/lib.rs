@@ -8,7 +8,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | [`key`] | the keys of objects, bytes and attributes in the map |
-//! | [`view`] | read access of an evaluation to the map |
+//! | [`map_access`] | read access of an evaluation to the map |
 //! | [`mod@evaluate`] | the evaluation of a request, command by command |
 //! | `overlay` | the map with the changes of a request so far |
 //! | `header`, `attributes`, `data` | the commands on whole objects, on attributes, on bytes |
@@ -24,11 +24,11 @@ mod data;
 pub mod evaluate;
 mod header;
 pub mod key;
+pub mod map_access;
 mod overlay;
-pub mod view;
 
 pub use bucket::BucketAddress;
 pub use collect::{Collected, collect};
 pub use evaluate::{Evaluation, NotHere, evaluate};
 pub use key::{Key, Kind};
-pub use view::{Change, Known, Obstacle, View};
+pub use map_access::{Change, Known, Obstacle, View};

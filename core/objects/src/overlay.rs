@@ -2,7 +2,7 @@
 
 use crate::evaluate::EvaluationError;
 use crate::key::Key;
-use crate::view::{Change, View};
+use crate::map_access::{Change, View};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeInclusive};

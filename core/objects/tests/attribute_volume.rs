@@ -3,7 +3,7 @@
 use braid_base::{BLOCK_BYTES, ObjectId, limits};
 use braid_objects::attribute_volume::{Effect, SPREAD, buckets, carry_out, place_of};
 use braid_objects::bucket::{BUCKET_BLOCKS, BUCKET_BYTES, Blocks, BucketError, Entries, Full, decode, encode};
-use braid_objects::view::apply;
+use braid_objects::map_access::apply;
 use braid_objects::{BucketAddress, Key, evaluate};
 use braid_wire::{
     Action, ActionResult, AttributeName, ObjectAnswer, ObjectCommand, ObjectFailure, ObjectRefusal, ObjectRequest,

@@ -1,8 +1,8 @@
 //! The state that a store's queues share. It is lent to one queue at a time; the queues have no other access to each other.
 
 use crate::disk_queue::DiskQueue;
+use crate::free_slots::Slots;
 use crate::journal_format::Queued;
-use crate::slots::Slots;
 use crate::state::State;
 use crate::{StoreError, StoreEvent};
 use braid_base::Time;

@@ -3,8 +3,8 @@
 
 use crate::block::CHUNK_BLOCKS;
 use crate::ctx::Ctx;
+use crate::free_slots::SPARE_MIN;
 use crate::journal_format::request::roots_len;
-use crate::slots::SPARE_MIN;
 use crate::state::State;
 use braid_object_index::{Growth, Needs};
 use braid_objects::{Change, Kind, Obstacle};

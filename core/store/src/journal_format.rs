@@ -1,4 +1,5 @@
-//! The format of the journal's records (`docs/disk-format.md`). Records are written in batches, whose format is in `braid-journal`. Decoding
+//! The format of the journal's records (`docs/disk-format.md`). Records are written in batches, whose format is in
+//! `core/journal/src/batch_format.rs`. The format number of the store is `FORMAT` in `core/store/src/superblock.rs`. Decoding
 //! trusts nothing: a record that makes no sense counts as damaged.
 
 mod fields;

@@ -38,7 +38,7 @@
 //! | `journal_format` | the format of the journal's records; batches and group commit are in the crate `braid-journal` |
 //! | `journal_view` | a read-only view of a journal, for tools |
 //! | `state`, with `transactions`, `chunk_reservations`, `missed`, `absent` | the state that follows from the records, live and in replay |
-//! | `objects`, `map`, `slots`, `block` | parts of that state, and their form on the disk |
+//! | `objects`, `map`, `free_slots`, `block` | parts of that state, and their form on the disk |
 //! | `superblock`, `recovery`, `reader`, `replay` | where recovery begins, and its steps |
 //!
 //! `docs/disk-format.md` draws the format byte by byte.
@@ -50,6 +50,7 @@ mod checkpoint;
 mod chunk_reservations;
 mod ctx;
 mod disk_queue;
+mod free_slots;
 mod free_space;
 mod index_merge;
 mod journal_format;
@@ -67,7 +68,6 @@ mod recovery;
 mod replay;
 mod request_queue;
 mod serving;
-mod slots;
 mod state;
 mod storage;
 mod store;

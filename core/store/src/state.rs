@@ -8,12 +8,12 @@
 use crate::absent::Absent;
 use crate::block::{Attribution, CHUNK_BLOCKS, SLOT_BYTES, WHOLE_CHUNK, chunks};
 use crate::chunk_reservations::ChunkReservations;
+use crate::free_slots::spare_slots;
 use crate::journal_format::request::{Executed, roots_len};
 use crate::journal_format::{Body, Decision, IntentRecord, ObjectRecord, Record, membership_len, retired_len};
 use crate::map::{ChunkMap, ENTRIES_PER_PAGE, Entry};
 use crate::missed::Missed;
 use crate::objects::Objects;
-use crate::slots::spare_slots;
 use crate::superblock::Geometry;
 use crate::transactions::Transactions;
 use braid_base::{

@@ -1,10 +1,10 @@
 //! The implementation of [`Storage`] on a disk.
 
 use crate::ctx::Ctx;
+use crate::free_slots::failing_from;
 use crate::read_queue::Of;
 use crate::recovery::{Progress, Recovery};
 use crate::serving::{Queues, Serving};
-use crate::slots::failing_from;
 use crate::state::State;
 use crate::storage::Storage;
 use crate::superblock::{Geometry, PAGE, Superblock};

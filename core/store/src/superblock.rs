@@ -3,9 +3,9 @@
 //! either of them.
 
 use crate::block::{CHUNK_BLOCKS, SLOT_BYTES};
+use crate::free_slots::spare_slots;
 use crate::journal_format::Record;
 use crate::map::ENTRIES_PER_PAGE;
-use crate::slots::spare_slots;
 use crate::{StoreConfig, StoreError};
 use braid_base::checksum::crc32c;
 use braid_base::{AlignedBuffer, ArrayId, DeviceId, DiskId};

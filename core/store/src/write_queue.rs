@@ -15,8 +15,8 @@
 use crate::block::{Attribution, CHUNK_BLOCKS, SLOT_BYTES, WHOLE_CHUNK, chunks, interleave, places_of};
 use crate::ctx::Ctx;
 use crate::disk_queue::{Io, Written, slots_of};
+use crate::free_slots::bad_slots_max;
 use crate::journal_format::{Body, Home, IntentRecord, Part, Queued, Record};
-use crate::slots::bad_slots_max;
 use crate::{Intent, StoreEvent};
 use braid_base::{BLOCK_BYTES, BlockRange, Time, limits};
 use braid_machine::DiskError;

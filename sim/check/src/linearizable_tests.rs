@@ -6,7 +6,7 @@ use crate::exactly_once::{Miscounted, check_counters};
 use crate::history::Client;
 use crate::object_history::ObjectOperationId;
 use braid_base::{DeviceId, ObjectId, Time};
-use braid_objects::view::apply;
+use braid_objects::map_access::apply;
 use braid_wire::{Action, ActionResult, AttributeName, CommandResult, ObjectCommand, SetAttribute, Undefined, When};
 use proptest::prelude::*;
 

@@ -10,7 +10,7 @@ use braid_check::{
     is_beyond_the_model,
 };
 use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
-use braid_objects::{evaluate, view::apply};
+use braid_objects::{evaluate, map_access::apply};
 use braid_wire::{
     Action, ActionResult, Answer, AttributeName, Command, CommandResult, LockAnswer, LockReply, Message, ObjectAnswer,
     ObjectCommand, ObjectFailure, ObjectRefusal, ObjectRequest, Rejection, Reply,

@@ -7,7 +7,7 @@ use braid_base::{
     BLOCK_BYTES, BlockRange, Clock, DeviceId, Generation, Membership, Now, ObjectId, Time, TransactionId,
 };
 use braid_machine::{DiskCommand, DiskResult, DiskTag, Effects};
-use braid_objects::view::apply;
+use braid_objects::map_access::apply;
 use braid_objects::{Key, evaluate};
 use braid_store::{Intent, Recovered, Storage, StoreEvent};
 use braid_wire::{Content, Failure, ObjectAnswer, ObjectDescription, ObjectRequest, Ordering, Piece};

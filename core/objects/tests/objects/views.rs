@@ -2,7 +2,7 @@
 
 use crate::words::{LOCK, NOTE, OBJECT, Objects, Words, command, read, set, swap, write};
 use braid_base::ObjectId;
-use braid_objects::{Collected, Key, Kind, Known, Obstacle, View, collect, evaluate, view};
+use braid_objects::{Collected, Key, Kind, Known, Obstacle, View, collect, evaluate, map_access};
 use braid_wire::*;
 use bytes::Bytes;
 use proptest::collection::vec;
@@ -137,7 +137,7 @@ fn what_is_damaged_does_not_keep_the_rest_from_being_swept() {
     let collect_from = |objects: &mut Objects, from, damaged| {
         let mut view = Damaged { map: &mut objects.map, damaged };
         let Collected { changes, next } = collect(&mut view, from, 9).expect("all of it is here");
-        view::apply(&changes, &mut objects.map);
+        map_access::apply(&changes, &mut objects.map);
         (changes.len(), next)
     };
     let first_piece = |key: Key| key == Key::piece(1, 0);

@@ -1,7 +1,7 @@
 //! Functions with which tests write requests.
 
 use braid_base::ObjectId;
-use braid_objects::view::apply;
+use braid_objects::map_access::apply;
 use braid_objects::{Collected, Evaluation, Key, collect, evaluate};
 use braid_wire::*;
 use bytes::Bytes;

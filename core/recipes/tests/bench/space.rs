@@ -1,7 +1,7 @@
 //! The objects that clients share: `braid_objects` on a map in memory.
 
 use braid_base::ObjectId;
-use braid_objects::{Change, Key, evaluate, view};
+use braid_objects::{Change, Key, evaluate, map_access};
 use braid_wire::{
     Action, ActionResult, AttributeName, ObjectAnswer, ObjectCommand, ObjectFailure, ObjectRefusal, ObjectRequest,
 };
@@ -38,12 +38,12 @@ impl Space {
             && evaluation.changes.iter().any(longer)
         {
             let mut after = self.map.clone();
-            view::apply(&evaluation.changes, &mut after);
+            map_access::apply(&evaluation.changes, &mut after);
             if after.values().map(|value| length(Some(value))).sum::<usize>() > room {
                 return Err(ObjectRefusal { command: 0, failure: ObjectFailure::NoSpace });
             }
         }
-        view::apply(&evaluation.changes, &mut self.map);
+        map_access::apply(&evaluation.changes, &mut self.map);
         evaluation.answer
     }
 

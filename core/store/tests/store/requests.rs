@@ -3,7 +3,7 @@
 
 use crate::protocol::Bench;
 use braid_base::{Generation, ObjectId, Rng, TransactionId};
-use braid_objects::{Key, evaluate, view};
+use braid_objects::{Key, evaluate, map_access};
 use braid_store::Storage;
 use braid_wire::{
     Action, ActionResult, AttributeName, ObjectAnswer, ObjectCommand, ObjectFailure, ObjectRefusal, ObjectRequest,
@@ -94,7 +94,7 @@ impl Requests {
             _ => {
                 let expected = evaluate(&request, &mut self.model).expect("all of the model is in memory");
                 assert!(answer == expected.answer, "{name}: the answer differs from the model");
-                view::apply(&expected.changes, &mut self.model);
+                map_access::apply(&expected.changes, &mut self.model);
             }
         }
         self.answered.insert(name.sequence, (request, answer));

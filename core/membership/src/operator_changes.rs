@@ -1,8 +1,8 @@
-//! Applies operators' requests to the next record (`docs/healing.md`).
+//! The changes that operators request: applies operators' requests to the next record (`docs/healing.md`).
 
 use crate::monitor_record::Recorded;
 use crate::record_draft::Draft;
-use crate::slot::{CHANGES_MAX, Change};
+use crate::slot_record::{CHANGES_MAX, Change};
 use braid_base::{DeviceId, DiskId, MemberState, limits};
 use braid_wire::{AdminError, Administration};
 

@@ -1,4 +1,4 @@
-//! Fencing of silent hosts. Before a silent host's locks are granted to another host, the monitor has to make every
+//! The rounds in which a lock server has silent hosts fenced. Before a silent host's locks are granted to another host, the monitor has to make every
 //! device refuse the silent host.
 //!
 //! A host that is to be fenced, and is not fenced by every device yet, is *doomed*. The server asks the monitor to fence

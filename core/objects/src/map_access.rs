@@ -1,4 +1,4 @@
-//! A view is the read access of an evaluation to the map. A change is what an evaluation wants written.
+//! Access to the map of attributes and data. A view is the read access of an evaluation to the map. A change is what an evaluation wants written.
 
 use crate::key::Key;
 use bytes::Bytes;

@@ -1,10 +1,11 @@
-//! The disks of slots: which disk fills each slot, and the answers to devices and operators about it; see [`Slot`].
+//! The monitor's answers about slots, to devices that ask for a lease and to operators: which disk fills each slot. The record of one slot
+//! is in `slot_record.rs`.
 
-use crate::administrations::AdministrationName;
 use crate::device_leases::Device;
 use crate::monitor::Monitor;
 use crate::monitor_record::Recorded;
-use crate::slot::{Change, Slot, SlotShown};
+use crate::operator_requests::AdministrationName;
+use crate::slot_record::{Change, Slot, SlotShown};
 use braid_base::{DeviceId, DiskId, Epoch, NodeId, Now};
 use braid_machine::Effects;
 use braid_wire::{AdminError, Administration, Message, MonitorAnswer, MonitorReply, RecoveryThrottle};

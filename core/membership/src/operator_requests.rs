@@ -1,4 +1,4 @@
-//! Requests of operators. Each is checked when the next record is made, and answered when that record is durable.
+//! Pending requests of operators. Each is checked when the next record is made, and answered when that record is durable.
 
 use braid_base::{Epoch, NodeId};
 use braid_machine::Ignored;
