@@ -3,7 +3,7 @@
 
 use arbitrary::Arbitrary;
 use braid_base::{BLOCK_BYTES, BlockRange};
-use braid_layout::{Absence, CheckPlan, Layout, New, Old, ReadPlan, Scheme, Share, WritePlan};
+use braid_layout::{Absence, CheckPlan, Layout, New, Old, ReadPlan, RaidLevel, Share, WritePlan};
 use braid_wire::{Content, Piece};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -32,9 +32,9 @@ type Devices = Vec<BTreeMap<u64, Bytes>>;
 
 libfuzzer_sys::fuzz_target!(|run: Run| {
     let scheme = match run.scheme % 3 {
-        0 => Scheme::Raid0 { data: 1 + usize::from(run.width % 5) },
-        1 => Scheme::Raid1 { copies: 2 + usize::from(run.width % 3) },
-        _ => Scheme::Raid5 { data: 2 + usize::from(run.width % 6) },
+        0 => RaidLevel::Raid0 { data: 1 + usize::from(run.width % 5) },
+        1 => RaidLevel::Raid1 { copies: 2 + usize::from(run.width % 3) },
+        _ => RaidLevel::Raid5 { data: 2 + usize::from(run.width % 6) },
     };
     let devices = scheme.width() + usize::from(run.more_devices % 9);
     let layout = Layout::new(scheme, devices, 1 << (run.unit % 4)).expect("the layout is valid");

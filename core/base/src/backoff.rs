@@ -1,5 +1,10 @@
 //! Truncated binary exponential back-off: each wait before a retry is twice as long as the one before, up to a limit. A
 //! wait may be random, so that requests that collided do not collide again.
+//!
+//! The limits belong to the users: `core/base/src/limits.rs` has those of retried transactions and of requests that are sent again,
+//! `core/host/src/disconnect.rs` that of a disconnect; the recipes' are in their options and in `core/recipes/src/fencing_token.rs`; those of
+//! connections are in `real/shell/src/connector.rs`, of restarted processes in `real/daemons/src/supervisor/mod.rs`, and of the client's pauses
+//! in `real/client/src/space.rs`.
 
 use crate::Rng;
 use std::time::Duration;

@@ -15,14 +15,14 @@
 //!   stripe 4:   P  16  17  18  19
 //! ```
 
-use crate::{Scheme, SchemeError};
+use crate::{RaidLevel, RaidLevelError};
 use braid_base::limits::PARTICIPANTS_MAX;
 use braid_base::{BLOCK_BYTES, BlockRange};
 
 /// The arrangement of a volume on its ring of devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
-    scheme: Scheme,
+    scheme: RaidLevel,
     devices: usize,
     unit_blocks: u64,
     first_block: u64,
@@ -46,7 +46,7 @@ impl Layout {
     pub const UNIT_BLOCKS_DEFAULT: u64 = (64 << 10) / BLOCK_BYTES as u64;
 
     /// Stripes of `scheme` on a ring of `devices` devices, with units of `unit_blocks` blocks.
-    pub fn new(scheme: Scheme, devices: usize, unit_blocks: u64) -> Result<Layout, LayoutError> {
+    pub fn new(scheme: RaidLevel, devices: usize, unit_blocks: u64) -> Result<Layout, LayoutError> {
         scheme.check()?;
         if devices < scheme.width() {
             return Err(LayoutError::TooFewDevices { scheme, needed: scheme.width(), devices });
@@ -71,7 +71,7 @@ impl Layout {
     }
 
     /// The RAID level and its parameters.
-    pub fn scheme(&self) -> Scheme {
+    pub fn scheme(&self) -> RaidLevel {
         self.scheme
     }
 
@@ -202,11 +202,11 @@ fn greatest_common_divisor(a: usize, b: usize) -> usize {
 pub enum LayoutError {
     /// The scheme is invalid.
     #[error(transparent)]
-    Scheme(#[from] SchemeError),
+    RaidLevel(#[from] RaidLevelError),
     /// The ring has fewer devices than a stripe has units.
     #[error("{scheme} needs {needed} devices, and there are only {devices}: add devices or choose a narrower layout")]
     TooFewDevices {
-        scheme: Scheme,
+        scheme: RaidLevel,
         /// The width of the scheme.
         needed: usize,
         /// The devices of the ring.
@@ -236,7 +236,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     fn raid5(data: usize, devices: usize) -> Layout {
-        Layout::new(Scheme::Raid5 { data }, devices, 1).unwrap()
+        Layout::new(RaidLevel::Raid5 { data }, devices, 1).unwrap()
     }
 
     #[test]
@@ -284,21 +284,21 @@ mod tests {
 
     #[test]
     fn raid0_deals_round_the_ring_without_rotation() {
-        let layout = Layout::new(Scheme::Raid0 { data: 3 }, 3, 1).unwrap();
+        let layout = Layout::new(RaidLevel::Raid0 { data: 3 }, 3, 1).unwrap();
         let positions: Vec<usize> = (0..7).map(|block| layout.locate(block).position).collect();
         assert_eq!(positions, [0, 1, 2, 0, 1, 2, 0]);
     }
 
     #[test]
     fn impossible_layouts_are_refused_with_advice() {
-        let scheme = Scheme::Raid5 { data: 4 };
+        let scheme = RaidLevel::Raid5 { data: 4 };
         for (result, advice) in [
             (Layout::new(scheme, 4, 16), "raid5:4+1 needs 5 devices, and there are only 4"),
             (Layout::new(scheme, PARTICIPANTS_MAX + 1, 16), "make several volumes"),
             (Layout::new(scheme, 5, 0), "power of two"),
             (Layout::new(scheme, 5, 3), "12288 bytes"),
             (Layout::new(scheme, 5, 512), "1 MiB"),
-            (Layout::new(Scheme::Raid1 { copies: 0 }, 5, 16), "raid1:2"),
+            (Layout::new(RaidLevel::Raid1 { copies: 0 }, 5, 16), "raid1:2"),
         ] {
             let error = result.unwrap_err().to_string();
             assert!(error.contains(advice), "{error}");

@@ -31,5 +31,5 @@ pub use plan::{
     CheckPlan, CrossCheckPlan, Method, Methods, MovePlan, New, Old, Part, ReadPlan, RecomputePlan, ReconstructError,
     ReconstructPlan, RestorePlan, Share, StripeRows, UpdatePlan, WritePlan,
 };
-pub use raid_level::{Scheme, SchemeError};
+pub use raid_level::{RaidLevel, RaidLevelError};
 pub use volume::{Absences, Placement, RingError, VolumeDescription, VolumeError, ring_of};

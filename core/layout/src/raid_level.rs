@@ -1,4 +1,4 @@
-//! A scheme is a RAID level with its parameters. In commands it is written `raid0:5`, `raid1:2` or `raid5:4+1`.
+//! A RAID level with its parameters, also called a layout's scheme. In commands it is written `raid0:5`, `raid1:2` or `raid5:4+1`.
 
 use braid_base::limits::PARTICIPANTS_MAX;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 /// The units of a stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Scheme {
+pub enum RaidLevel {
     /// Striping: data units without redundancy.
     Raid0 {
         /// Data units of a stripe.
@@ -24,12 +24,12 @@ pub enum Scheme {
     },
 }
 
-impl Scheme {
+impl RaidLevel {
     /// k: data units of a stripe.
     pub fn data_units(self) -> usize {
         match self {
-            Scheme::Raid0 { data } | Scheme::Raid5 { data } => data,
-            Scheme::Raid1 { .. } => 1,
+            RaidLevel::Raid0 { data } | RaidLevel::Raid5 { data } => data,
+            RaidLevel::Raid1 { .. } => 1,
         }
     }
 
@@ -37,9 +37,9 @@ impl Scheme {
     /// the single data unit of RAID 1, that is a copy.
     pub fn redundancy_units(self) -> usize {
         match self {
-            Scheme::Raid0 { .. } => 0,
-            Scheme::Raid1 { copies } => copies - 1,
-            Scheme::Raid5 { .. } => 1,
+            RaidLevel::Raid0 { .. } => 0,
+            RaidLevel::Raid1 { copies } => copies - 1,
+            RaidLevel::Raid5 { .. } => 1,
         }
     }
 
@@ -49,46 +49,46 @@ impl Scheme {
     }
 
     /// Checks the parameters.
-    pub fn check(self) -> Result<(), SchemeError> {
+    pub fn check(self) -> Result<(), RaidLevelError> {
         match self {
-            Scheme::Raid0 { data: 0 } => Err(SchemeError::NoData),
-            Scheme::Raid1 { copies: 0 | 1 } => Err(SchemeError::OneCopy),
-            Scheme::Raid5 { data: 0 | 1 } => Err(SchemeError::OneDataUnit),
+            RaidLevel::Raid0 { data: 0 } => Err(RaidLevelError::NoData),
+            RaidLevel::Raid1 { copies: 0 | 1 } => Err(RaidLevelError::OneCopy),
+            RaidLevel::Raid5 { data: 0 | 1 } => Err(RaidLevelError::OneDataUnit),
             // In this order, since a sum with a data unit too many could overflow.
             _ if self.data_units() > PARTICIPANTS_MAX || self.width() > PARTICIPANTS_MAX => {
-                Err(SchemeError::TooWide { most: PARTICIPANTS_MAX })
+                Err(RaidLevelError::TooWide { most: PARTICIPANTS_MAX })
             }
             _ => Ok(()),
         }
     }
 }
 
-impl fmt::Display for Scheme {
+impl fmt::Display for RaidLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Scheme::Raid0 { data } => write!(f, "raid0:{data}"),
-            Scheme::Raid1 { copies } => write!(f, "raid1:{copies}"),
-            Scheme::Raid5 { data } => write!(f, "raid5:{data}+1"),
+            RaidLevel::Raid0 { data } => write!(f, "raid0:{data}"),
+            RaidLevel::Raid1 { copies } => write!(f, "raid1:{copies}"),
+            RaidLevel::Raid5 { data } => write!(f, "raid5:{data}+1"),
         }
     }
 }
 
-impl FromStr for Scheme {
-    type Err = SchemeError;
+impl FromStr for RaidLevel {
+    type Err = RaidLevelError;
 
-    fn from_str(text: &str) -> Result<Scheme, SchemeError> {
-        let unknown = || SchemeError::Unknown { text: text.to_string() };
+    fn from_str(text: &str) -> Result<RaidLevel, RaidLevelError> {
+        let unknown = || RaidLevelError::Unknown { text: text.to_string() };
         let number = |digits: &str| digits.parse::<usize>().map_err(|_| unknown());
         let (level, numbers) = text.split_once(':').ok_or_else(unknown)?;
         let scheme = match level {
-            "raid0" => Scheme::Raid0 { data: number(numbers)? },
-            "raid1" => Scheme::Raid1 { copies: number(numbers)? },
+            "raid0" => RaidLevel::Raid0 { data: number(numbers)? },
+            "raid1" => RaidLevel::Raid1 { copies: number(numbers)? },
             "raid5" => {
                 let (data, parity) = numbers.split_once('+').ok_or_else(unknown)?;
                 if number(parity)? != 1 {
-                    return Err(SchemeError::NotOneParity { data: number(data)? });
+                    return Err(RaidLevelError::NotOneParity { data: number(data)? });
                 }
-                Scheme::Raid5 { data: number(data)? }
+                RaidLevel::Raid5 { data: number(data)? }
             }
             _ => return Err(unknown()),
         };
@@ -99,7 +99,7 @@ impl FromStr for Scheme {
 
 /// Why a scheme is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SchemeError {
+pub enum RaidLevelError {
     /// The text does not have the format of a scheme.
     #[error(
         "'{text}' is not a layout: write raid0:DEVICES, raid1:COPIES or raid5:DATA+1, such as raid5:4+1, raid1:2 or raid0:5"
@@ -140,7 +140,7 @@ mod tests {
         for (text, k, m) in
             [("raid0:1", 1, 0), ("raid0:5", 5, 0), ("raid1:2", 1, 1), ("raid1:3", 1, 2), ("raid5:4+1", 4, 1)]
         {
-            let scheme: Scheme = text.parse().unwrap();
+            let scheme: RaidLevel = text.parse().unwrap();
             assert_eq!((scheme.data_units(), scheme.redundancy_units()), (k, m), "{text}");
             assert_eq!(scheme.to_string(), text);
         }
@@ -162,17 +162,17 @@ mod tests {
             ("raid0:0", "raid0:1"),
             ("", "raid5:4+1"),
         ] {
-            let error = text.parse::<Scheme>().unwrap_err().to_string();
+            let error = text.parse::<RaidLevel>().unwrap_err().to_string();
             assert!(error.contains(advice), "{text}: {error}");
         }
     }
 
     #[test]
     fn a_stripe_is_no_wider_than_a_transaction() {
-        assert_eq!(Scheme::Raid5 { data: PARTICIPANTS_MAX - 1 }.check(), Ok(()));
+        assert_eq!(RaidLevel::Raid5 { data: PARTICIPANTS_MAX - 1 }.check(), Ok(()));
         assert_eq!(
-            Scheme::Raid5 { data: PARTICIPANTS_MAX }.check(),
-            Err(SchemeError::TooWide { most: PARTICIPANTS_MAX })
+            RaidLevel::Raid5 { data: PARTICIPANTS_MAX }.check(),
+            Err(RaidLevelError::TooWide { most: PARTICIPANTS_MAX })
         );
     }
 }

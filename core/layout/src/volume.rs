@@ -286,14 +286,14 @@ pub enum RingError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Scheme;
+    use crate::RaidLevel;
     use proptest::prelude::*;
 
     fn volume() -> VolumeDescription {
         VolumeDescription {
             id: VolumeId(1),
             bytes: 1 << 20,
-            layout: Layout::new(Scheme::Raid5 { data: 2 }, 3, 16).unwrap(),
+            layout: Layout::new(RaidLevel::Raid5 { data: 2 }, 3, 16).unwrap(),
             devices: (0..3).map(DeviceId).collect(),
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,

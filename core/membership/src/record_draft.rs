@@ -168,7 +168,7 @@ mod tests {
     use super::*;
     use crate::device_leases::Renewal;
     use braid_base::{ArrayId, Epoch, VolumeId};
-    use braid_layout::{Atomicity, Layout, Scheme, VolumeDescription};
+    use braid_layout::{Atomicity, Layout, RaidLevel, VolumeDescription};
     use braid_wire::{AdminError, Administration, Ordering};
     use std::time::Duration;
 
@@ -191,7 +191,7 @@ mod tests {
             stripes.adopt(VolumeDescription {
                 id: VolumeId(1),
                 bytes: 1 << 20,
-                layout: Layout::new(Scheme::Raid1 { copies: 2 }, 2, 16).expect("it can be laid so"),
+                layout: Layout::new(RaidLevel::Raid1 { copies: 2 }, 2, 16).expect("it can be laid so"),
                 devices: vec![FIRST, SECOND],
                 ordering: Ordering::Timestamp,
                 atomicity: Atomicity::Implied,

@@ -82,10 +82,10 @@ impl Stripes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use braid_layout::{Atomicity, Layout, Scheme};
+    use braid_layout::{Atomicity, Layout, RaidLevel};
     use braid_wire::Ordering;
 
-    fn volume(id: u64, scheme: Scheme, devices: &[u16]) -> VolumeDescription {
+    fn volume(id: u64, scheme: RaidLevel, devices: &[u16]) -> VolumeDescription {
         VolumeDescription {
             id: VolumeId(id),
             bytes: 1 << 20,
@@ -106,19 +106,19 @@ mod tests {
         let mut stripes = Stripes::default();
         let all = |_| true;
         let but = |gone: u16| move |device| device != DeviceId(gone);
-        stripes.adopt(volume(1, Scheme::Raid0 { data: 3 }, &[0, 1, 2]));
+        stripes.adopt(volume(1, RaidLevel::Raid0 { data: 3 }, &[0, 1, 2]));
         assert!(!can_do_without(&stripes, DeviceId(0), all), "no redundancy is gained");
         // Two groups of three.
-        stripes.adopt(volume(2, Scheme::Raid5 { data: 2 }, &[0, 1, 2, 3, 4, 5]));
+        stripes.adopt(volume(2, RaidLevel::Raid5 { data: 2 }, &[0, 1, 2, 3, 4, 5]));
         assert!(can_do_without(&stripes, DeviceId(0), all));
         assert!(can_do_without(&stripes, DeviceId(0), but(3)) && !can_do_without(&stripes, DeviceId(0), but(2)));
         assert!(can_do_without(&stripes, DeviceId(0), but(0)), "whether the device itself is present does not matter");
-        stripes.adopt(volume(3, Scheme::Raid1 { copies: 2 }, &[3, 0]));
+        stripes.adopt(volume(3, RaidLevel::Raid1 { copies: 2 }, &[3, 0]));
         assert!(!can_do_without(&stripes, DeviceId(0), but(3)) && can_do_without(&stripes, DeviceId(1), but(3)));
         assert!(!can_do_without(&stripes, DeviceId(6), all), "it has no units");
         stripes.drop(VolumeId(3));
         assert!(can_do_without(&stripes, DeviceId(0), but(3)));
-        stripes.adopt(volume(2, Scheme::Raid0 { data: 6 }, &[0, 1, 2, 3, 4, 5]));
+        stripes.adopt(volume(2, RaidLevel::Raid0 { data: 6 }, &[0, 1, 2, 3, 4, 5]));
         assert!(!can_do_without(&stripes, DeviceId(0), all), "the new description counts");
     }
 
@@ -126,11 +126,11 @@ mod tests {
     fn what_lies_on_a_device_is_known() {
         let mut stripes = Stripes::default();
         // Volumes of 256 blocks: 6 stripes on the first three, 86 blocks in 96; 256 blocks on each of the two copies.
-        stripes.adopt(volume(1, Scheme::Raid5 { data: 3 }, &[0, 1, 2, 3]));
-        stripes.adopt(volume(2, Scheme::Raid1 { copies: 2 }, &[3, 4]));
+        stripes.adopt(volume(1, RaidLevel::Raid5 { data: 3 }, &[0, 1, 2, 3]));
+        stripes.adopt(volume(2, RaidLevel::Raid1 { copies: 2 }, &[3, 4]));
         assert_eq!([0, 3, 4, 5].map(|device| stripes.blocks_on(DeviceId(device))), [96, 96 + 256, 256, 0]);
         assert_eq!(stripes.unprotected_on(DeviceId(3)), None);
-        stripes.adopt(volume(3, Scheme::Raid0 { data: 2 }, &[3, 5]));
+        stripes.adopt(volume(3, RaidLevel::Raid0 { data: 2 }, &[3, 5]));
         assert_eq!(stripes.unprotected_on(DeviceId(3)), Some(VolumeId(3)));
         assert!(!stripes.is_protected(DeviceId(5)) && stripes.is_protected(DeviceId(3)));
         assert_eq!(stripes.needed_beside(DeviceId(3), |device| device == DeviceId(1)), [0, 2, 4].map(DeviceId));
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn three_copies_do_without_two_of_each_stripe() {
         let mut stripes = Stripes::default();
-        stripes.adopt(volume(1, Scheme::Raid1 { copies: 3 }, &[0, 1, 2]));
+        stripes.adopt(volume(1, RaidLevel::Raid1 { copies: 3 }, &[0, 1, 2]));
         let there = |present: &[u16]| {
             let present: Vec<_> = present.iter().copied().map(DeviceId).collect();
             move |device| present.contains(&device)
@@ -150,7 +150,7 @@ mod tests {
         );
         assert_eq!(stripes.needed_beside(DeviceId(0), there(&[])), [1, 2].map(DeviceId));
         // On a longer ring, each stripe counts for itself: 0 1 2, 1 2 3, 2 3 4, 3 4 0, 4 0 1.
-        stripes.adopt(volume(1, Scheme::Raid1 { copies: 3 }, &[0, 1, 2, 3, 4]));
+        stripes.adopt(volume(1, RaidLevel::Raid1 { copies: 3 }, &[0, 1, 2, 3, 4]));
         assert!(can_do_without(&stripes, DeviceId(0), there(&[2, 4])));
         assert_eq!(stripes.needed_beside(DeviceId(0), there(&[2, 3])), [1, 4].map(DeviceId));
     }

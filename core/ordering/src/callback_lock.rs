@@ -1,4 +1,6 @@
 //! Callback locking (shared-array paper, section 4.2): hosts cache the locks of a lock server until the server calls them back.
+//!
+//! `policy.rs` names the files of hosts and devices that act on each property.
 
 use crate::policy::{LockHold, Policy};
 

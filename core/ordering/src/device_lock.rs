@@ -1,5 +1,7 @@
 //! Device-served locking (shared-array paper, section 4.4): each device locks its own blocks. Lock requests are part of the pre-writes
 //! and reads.
+//!
+//! `policy.rs` names the files of hosts and devices that act on each property.
 
 use crate::policy::{AbortNotice, Admission, Policy, RefusedWrite, UnannouncedWrite};
 

@@ -1,4 +1,6 @@
 //! No ordering: the paper's zero-overhead protocol. Concurrent hosts can corrupt parity. It is the baseline of performance measurements.
+//!
+//! `policy.rs` names the files of hosts and devices that act on each property.
 
 use crate::policy::{AbortNotice, Admission, Policy, RefusedWrite, UnannouncedWrite};
 

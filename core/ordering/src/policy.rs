@@ -1,4 +1,16 @@
 //! A policy lists the properties of one ordering.
+//!
+//! | property | files that act on it |
+//! | --- | --- |
+//! | `lock_server` | `core/transactions/src/locking.rs`, `core/ordering/src/names.rs`, `real/session/src/session.rs` |
+//! | `announces` | `core/transactions/src/transaction.rs`, `core/transactions/src/attempt.rs`, `core/device/src/scheduler/stamp_checks.rs` |
+//! | `admission` | `core/device/src/scheduler/stamp_checks.rs`, `core/device/src/scheduler/stamp_reservation.rs`, `core/device/src/scheduler/transactions.rs` |
+//! | `reads_insist` | `core/transactions/src/attempt.rs` |
+//! | `unannounced_write` | `core/device/src/scheduler/stamp_checks.rs`, `core/device/src/scheduler/stamp_reservation.rs` |
+//! | `refused_write` | `core/transactions/src/refusal.rs`, `core/transactions/src/transaction.rs` |
+//! | `abort_notice` | `core/transactions/src/ending.rs` |
+//! | `keeps_intents` | `core/ordering/src/names.rs` (the write mode) |
+//! | `leaves_suspects` | `core/transactions/src/transaction.rs`, `core/transactions/src/epoch.rs`, `core/wire/src/message.rs` |
 
 /// What hosts and devices do under one ordering.
 ///

@@ -1,4 +1,6 @@
 //! Centralized locking (shared-array paper, section 4.2): one message to a lock server locks all extents, another one unlocks them.
+//!
+//! `policy.rs` names the files of hosts and devices that act on each property.
 
 use crate::policy::{AbortNotice, Admission, LockHold, Policy, RefusedWrite, UnannouncedWrite};
 

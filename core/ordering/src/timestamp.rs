@@ -1,4 +1,6 @@
 //! Timestamp ordering (shared-array paper, section 4.5): devices serve transactions in the order of their stamps.
+//!
+//! `policy.rs` names the files of hosts and devices that act on each property.
 
 use crate::policy::{AbortNotice, Admission, Policy, RefusedWrite, UnannouncedWrite};
 

@@ -5,7 +5,7 @@ use braid_base::{
     BLOCK_BYTES, Clock, DeviceId, Generation, LockServerId, MemberState, Membership, NodeId, Now, Rng, Stamp, Time,
     TransactionId, VolumeId,
 };
-use braid_layout::{Atomicity, Layout, Scheme, VolumeDescription};
+use braid_layout::{Atomicity, Layout, RaidLevel, VolumeDescription};
 use braid_locks::client::{Acquisition, Ctx as LockCtx, LockClient, LockClientConfig, Part};
 use braid_machine::{Effect, Effects, HostError, HostOutcome, HostRequest, HostSuccess, OpId};
 use braid_membership::client::{Ctx as MonitorCtx, MonitorClient};
@@ -48,7 +48,7 @@ impl Owner {
     /// Five devices with a volume of RAID 5, 4+1, in units of one block.
     fn new(ordering: Ordering) -> Owner {
         let devices: Vec<_> = (0..5).map(DeviceId).collect();
-        let scheme: Scheme = "raid5:4+1".parse().expect("a scheme");
+        let scheme: RaidLevel = "raid5:4+1".parse().expect("a scheme");
         let volume = VolumeDescription {
             id: VolumeId(1),
             bytes: 256 * BLOCK_BYTES as u64,

@@ -9,7 +9,7 @@ use braid_control::{
     ArrayDescription, ArrayFolder, ControlError, Creation, DeviceEntry, DeviceState, LEASE_MILLIS_MAX,
     LEASE_MILLIS_MIN, monitor_file,
 };
-use braid_layout::{Layout, Scheme};
+use braid_layout::{Layout, RaidLevel};
 use braid_store::{SIZE_MIN, StoreConfig, StoreError};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub struct CreateOptions {
     pub devices: Option<u16>,
     /// The size of each device in bytes.
     pub size: Option<u64>,
-    pub layout: Option<Scheme>,
+    pub layout: Option<RaidLevel>,
     /// Bytes in a stripe unit.
     pub unit: Option<u64>,
     /// Name and usable size of each volume.
@@ -249,7 +249,7 @@ fn refuse_left_overs(folder: &ArrayFolder, description: &ArrayDescription) -> Re
 }
 
 /// The layout of `scheme` on this many devices, with units of `unit` bytes.
-pub fn layout(scheme: Scheme, devices: usize, unit: u64) -> Result<Layout, Failure> {
+pub fn layout(scheme: RaidLevel, devices: usize, unit: u64) -> Result<Layout, Failure> {
     Ok(braid_session::layout(scheme, devices, unit)?)
 }
 
@@ -274,12 +274,12 @@ pub fn check_name(name: &str) -> Result<(), Failure> {
         .hint("use up to 64 letters, digits, '-', '_' and '.', beginning with a letter or digit"))
 }
 
-fn default_scheme(devices: u16) -> Scheme {
+fn default_scheme(devices: u16) -> RaidLevel {
     match devices {
-        0 | 1 => Scheme::Raid0 { data: 1 },
-        2 => Scheme::Raid1 { copies: 2 },
+        0 | 1 => RaidLevel::Raid0 { data: 1 },
+        2 => RaidLevel::Raid1 { copies: 2 },
         // A stripe over all devices, up to the width beyond which a second failure becomes likely.
-        n => Scheme::Raid5 { data: usize::from(n.min(9)) - 1 },
+        n => RaidLevel::Raid5 { data: usize::from(n.min(9)) - 1 },
     }
 }
 

@@ -2,7 +2,7 @@
 
 use braid_client::Error as ClientError;
 use braid_control::{ArrayFolder, ControlError};
-use braid_layout::{LayoutError, RingError, SchemeError, VolumeError};
+use braid_layout::{LayoutError, RaidLevelError, RingError, VolumeError};
 use braid_machine::HostError;
 use braid_session::{Loss, SessionError};
 use braid_store::StoreError;
@@ -162,7 +162,7 @@ impl From<&SessionError> for Failure {
             SessionError::VolumeDeleting { name } => Failure::failed("volume-deleting", message)
                 .hint(format!("`braid volume delete {name} --yes` completes the deletion")),
             SessionError::Unit { .. } => Failure::usage("bad-unit", message),
-            SessionError::Scheme(_) | SessionError::Layout(_) => Failure::usage("bad-layout", message),
+            SessionError::RaidLevel(_) | SessionError::Layout(_) => Failure::usage("bad-layout", message),
             SessionError::Volume(_) => Failure::usage("bad-volume", message),
             SessionError::Ordering(_) | SessionError::Atomicity(_) | SessionError::Acquisition { .. } => {
                 Failure::failed("description-damaged", message)
@@ -357,7 +357,7 @@ macro_rules! usage_failures {
         }
     )*};
 }
-usage_failures!(SchemeError => "bad-layout", LayoutError => "bad-layout", RingError => "bad-layout", VolumeError => "bad-volume");
+usage_failures!(RaidLevelError => "bad-layout", LayoutError => "bad-layout", RingError => "bad-layout", VolumeError => "bad-volume");
 
 fn system(source: &std::io::Error, message: String) -> Failure {
     use std::io::ErrorKind;

@@ -190,10 +190,10 @@ mod tests {
     use super::*;
     use braid_base::VolumeId;
     use braid_control::{MonitorReport, ThrottleReport};
-    use braid_layout::{Atomicity, Layout, Scheme};
+    use braid_layout::{Atomicity, Layout, RaidLevel};
     use braid_wire::Ordering;
 
-    fn volume(scheme: Scheme, devices: u16) -> VolumeDescription {
+    fn volume(scheme: RaidLevel, devices: u16) -> VolumeDescription {
         VolumeDescription {
             id: VolumeId(1),
             bytes: 1 << 20,

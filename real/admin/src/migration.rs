@@ -16,7 +16,7 @@ use crate::volumes;
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId};
 use braid_control::{ArrayDescription, Change, PlacementEntry, VolumeEntry};
-use braid_layout::{Atomicity, Scheme};
+use braid_layout::{Atomicity, RaidLevel};
 use braid_machine::{HostRequest, HostSuccess, MigrationReport};
 use braid_session::{Session, require_up};
 use braid_wire::Ordering;
@@ -32,7 +32,7 @@ const IN_WAIT: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug, Default)]
 pub struct MigrationTarget {
     /// The layout; none for the current one.
-    pub scheme: Option<Scheme>,
+    pub scheme: Option<RaidLevel>,
     /// The stripe unit in bytes; none for the current one.
     pub unit: Option<u64>,
     /// The devices; none for all devices of the array.

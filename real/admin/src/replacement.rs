@@ -180,13 +180,13 @@ fn too_small(id: u16, size: u64) -> Failure {
 mod tests {
     use super::*;
     use braid_base::VolumeId;
-    use braid_layout::{Atomicity, Layout, Scheme};
+    use braid_layout::{Atomicity, Layout, RaidLevel};
     use braid_wire::Ordering;
 
     #[test]
     fn stripes_are_lost_that_lie_on_more_dead_devices_than_they_do_without() {
         let lost = |scheme: &str, devices: u16, stripes: u64, gone: &[u16]| {
-            let scheme: Scheme = scheme.parse().expect("the scheme is valid");
+            let scheme: RaidLevel = scheme.parse().expect("the scheme is valid");
             let layout = Layout::new(scheme, devices.into(), 16).expect("the ring is wide enough");
             let volume = VolumeDescription {
                 id: VolumeId(1),

@@ -306,7 +306,7 @@ impl Scrubbed {
 mod tests {
     use super::*;
     use braid_base::DeviceId;
-    use braid_layout::{Atomicity, Layout, Scheme};
+    use braid_layout::{Atomicity, Layout, RaidLevel};
     use braid_machine::Finding;
     use braid_wire::Ordering;
 
@@ -316,7 +316,7 @@ mod tests {
         VolumeDescription {
             id: VolumeId(1),
             bytes: 10 * STRIPE,
-            layout: Layout::new(Scheme::Raid5 { data: 2 }, 3, 16).unwrap(),
+            layout: Layout::new(RaidLevel::Raid5 { data: 2 }, 3, 16).unwrap(),
             devices: (0..3).map(DeviceId).collect(),
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,

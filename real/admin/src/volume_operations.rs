@@ -9,7 +9,7 @@ use crate::volumes::{self, Plan};
 use braid_base::DeviceId;
 use braid_base::units::format_size;
 use braid_control::VolumeEntry;
-use braid_layout::{Atomicity, Scheme};
+use braid_layout::{Atomicity, RaidLevel};
 use braid_session::require_up;
 use braid_wire::Ordering;
 
@@ -21,7 +21,7 @@ pub struct NewVolume {
     /// Its usable size in bytes, a multiple of 4 KiB.
     pub bytes: u64,
     /// Its layout; none for that of the array's creation.
-    pub scheme: Option<Scheme>,
+    pub scheme: Option<RaidLevel>,
     /// Bytes in a stripe unit, from 4 KiB to 1 MiB; none for that of the array's creation.
     pub unit: Option<u64>,
     /// The ordering of its requests.

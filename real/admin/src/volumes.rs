@@ -6,7 +6,7 @@ use crate::volume_hold;
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId};
 use braid_control::{ArrayDescription, ArrayFolder, Moment, ReportedState, VolumeEntry, VolumeState};
-use braid_layout::{Atomicity, Scheme, VolumeDescription, ring_of};
+use braid_layout::{Atomicity, RaidLevel, VolumeDescription, ring_of};
 use braid_machine::{HostError, HostRequest, HostSuccess};
 use braid_session::Session;
 use braid_shell::HostClient;
@@ -44,7 +44,7 @@ pub struct Plan {
     /// Its usable size in bytes.
     pub bytes: u64,
     /// Its layout over all devices of the array.
-    pub scheme: Scheme,
+    pub scheme: RaidLevel,
     /// Bytes in a stripe unit.
     pub unit: u64,
     /// The ordering of its requests.
@@ -187,7 +187,7 @@ pub async fn delete(session: &Session, name: &str) -> Result<(), Failure> {
 }
 
 /// The usable bytes that another volume with this layout can have.
-pub async fn free(session: &Session, scheme: Scheme, unit: u64) -> Result<u64, Failure> {
+pub async fn free(session: &Session, scheme: RaidLevel, unit: u64) -> Result<u64, Failure> {
     let devices = session.folder().describe()?.ready_devices().count();
     let layout = creation::layout(scheme, devices, unit)?;
     Ok(layout.usable_blocks(room(session).await?) * BLOCK_BYTES as u64)
@@ -277,7 +277,7 @@ fn enter(description: &mut ArrayDescription, plan: &Plan, unused: u64) -> Result
 }
 
 /// The devices in an order in which no stripe has two units in one failure domain.
-pub fn ring(domains: &[(u16, String)], scheme: Scheme) -> Result<Vec<u16>, Failure> {
+pub fn ring(domains: &[(u16, String)], scheme: RaidLevel) -> Result<Vec<u16>, Failure> {
     let devices: Vec<(DeviceId, String)> = domains.iter().map(|(id, domain)| (DeviceId(*id), domain.clone())).collect();
     Ok(ring_of(&devices, scheme.width())?.into_iter().map(|id| id.0).collect())
 }

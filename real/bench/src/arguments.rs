@@ -5,7 +5,7 @@ use crate::test_bed::ArrayChoice;
 use braid_admin::creation;
 use braid_admin::failure::Failure;
 use braid_base::Rng;
-use braid_layout::Scheme;
+use braid_layout::RaidLevel;
 use braid_terminal::Common;
 use braid_terminal::arguments::size;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ pub struct ArrayArguments {
     pub in_process: bool,
     /// raid5:4+1, raid1:2, raid0:5, … [default: the default of `braid up`, or the layout of your array's creation]
     #[arg(long, value_name = "LAYOUT", help_heading = "Array")]
-    layout: Option<Scheme>,
+    layout: Option<RaidLevel>,
     /// Stripe unit, 4KiB to 1MiB [default: 64KiB, or the unit of your array's creation]
     #[arg(long, value_parser = size, help_heading = "Array")]
     unit: Option<u64>,
@@ -35,7 +35,7 @@ pub struct ArrayArguments {
 pub struct BenchArray {
     pub choice: ArrayChoice,
     pub array: ArraySettings,
-    pub layout: Scheme,
+    pub layout: RaidLevel,
     pub unit: u64,
 }
 

@@ -5,7 +5,7 @@ use braid_admin::failure::Failure;
 use braid_base::BLOCK_BYTES;
 use braid_base::limits::TRANSACTION_BYTES_MAX;
 use braid_base::units::{format_size, parse_size};
-use braid_layout::Scheme;
+use braid_layout::RaidLevel;
 use braid_wire::{Atomicity, Ordering, UnknownAtomicity, UnknownOrdering};
 use serde_json::json;
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ pub struct ArraySettings {
 /// Settings whose change requires another volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeSettings {
-    pub layout: Scheme,
+    pub layout: RaidLevel,
     /// Bytes in a stripe unit.
     pub unit: u64,
     pub ordering: Ordering,
@@ -227,7 +227,9 @@ impl Change {
             "block-max" => load.block_max = size(value)?,
             "ordering" => volume.ordering = value.parse().map_err(|error: UnknownOrdering| error.to_string())?,
             "atomicity" => volume.atomicity = value.parse().map_err(|error: UnknownAtomicity| error.to_string())?,
-            "layout" => volume.layout = value.parse().map_err(|error: braid_layout::SchemeError| error.to_string())?,
+            "layout" => {
+                volume.layout = value.parse().map_err(|error: braid_layout::RaidLevelError| error.to_string())?
+            }
             "unit" => volume.unit = size(value)?,
             "size" => volume.bytes = size(value)?,
             "devices" => array.devices = number(value)?,
@@ -252,7 +254,7 @@ impl FromStr for Change {
         change.apply(&mut Settings {
             array: ArraySettings::default(),
             volume: VolumeSettings {
-                layout: Scheme::Raid0 { data: 1 },
+                layout: RaidLevel::Raid0 { data: 1 },
                 unit: 0,
                 ordering: Ordering::Timestamp,
                 atomicity: Atomicity::Implied,
@@ -303,7 +305,7 @@ mod tests {
         Settings {
             array: ArraySettings { binary: None, devices: 5, in_process: false },
             volume: VolumeSettings {
-                layout: Scheme::Raid5 { data: 4 },
+                layout: RaidLevel::Raid5 { data: 4 },
                 unit: 64 << 10,
                 ordering: Ordering::Timestamp,
                 atomicity: Atomicity::Implied,

@@ -1,7 +1,7 @@
 //! Errors of a host: why it can't be started or can't find a volume, and why it can't continue.
 
 use braid_control::ControlError;
-use braid_layout::{LayoutError, SchemeError, VolumeError};
+use braid_layout::{LayoutError, RaidLevelError, VolumeError};
 use braid_machine::HostError;
 use braid_wire::{UnknownAtomicity, UnknownOrdering};
 use std::path::PathBuf;
@@ -37,7 +37,7 @@ pub enum SessionError {
     Unit { bytes: u64 },
     /// The layout is not a known one.
     #[error(transparent)]
-    Scheme(#[from] SchemeError),
+    RaidLevel(#[from] RaidLevelError),
     /// The layout is not possible on these devices.
     #[error(transparent)]
     Layout(#[from] LayoutError),

@@ -140,7 +140,7 @@ mod tests {
     use braid_base::limits::Settings;
     use braid_base::{DeviceId, Generation, Membership};
     use braid_host::HostConfig;
-    use braid_layout::{Atomicity, Layout, Scheme, VolumeDescription};
+    use braid_layout::{Atomicity, Layout, RaidLevel, VolumeDescription};
     use braid_machine::Effect;
     use braid_machine::OpId;
     use braid_wire::Ordering;
@@ -150,7 +150,7 @@ mod tests {
         let volume = |id: u64, ordering: Ordering| VolumeDescription {
             id: VolumeId(id),
             bytes: 1 << 20,
-            layout: Layout::new(Scheme::Raid0 { data: 1 }, 1, 16).unwrap(),
+            layout: Layout::new(RaidLevel::Raid0 { data: 1 }, 1, 16).unwrap(),
             devices: vec![DeviceId(0)],
             ordering,
             atomicity: Atomicity::Implied,

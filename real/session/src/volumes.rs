@@ -3,11 +3,11 @@
 use crate::error::SessionError;
 use braid_base::{BLOCK_BYTES, DeviceId, VolumeId};
 use braid_control::{ArrayDescription, Change, PlacementEntry, VolumeEntry, VolumeState};
-use braid_layout::{Layout, Placement, Scheme, VolumeDescription};
+use braid_layout::{Layout, Placement, RaidLevel, VolumeDescription};
 
 /// The volume of an entry, as hosts know it.
 pub fn describe(entry: &VolumeEntry) -> Result<VolumeDescription, SessionError> {
-    let scheme: Scheme = entry.layout.parse()?;
+    let scheme: RaidLevel = entry.layout.parse()?;
     let moving = entry.moving.as_ref().map(placement).transpose()?;
     let description = VolumeDescription {
         id: VolumeId(entry.id),
@@ -52,7 +52,7 @@ pub fn find<'a>(description: &'a ArrayDescription, name: &str) -> Result<&'a Vol
 }
 
 /// The layout of `scheme` on this many devices, with units of `unit` bytes.
-pub fn layout(scheme: Scheme, devices: usize, unit: u64) -> Result<Layout, SessionError> {
+pub fn layout(scheme: RaidLevel, devices: usize, unit: u64) -> Result<Layout, SessionError> {
     let block = BLOCK_BYTES as u64;
     if !unit.is_multiple_of(block) {
         return Err(SessionError::Unit { bytes: unit });

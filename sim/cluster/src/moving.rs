@@ -4,7 +4,7 @@ use crate::cluster::{Cluster, Failed, HostSlot};
 use crate::role::Role;
 use crate::swarm::{AFTERMATH, Run};
 use braid_base::{BlockRange, DeviceId};
-use braid_layout::{Layout, Placement, Scheme, VolumeDescription};
+use braid_layout::{Layout, Placement, RaidLevel, VolumeDescription};
 use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
 use braid_wire::Task;
 
@@ -79,11 +79,11 @@ impl Run {
     pub(crate) fn begin_move(&mut self) -> Result<(), Failed> {
         let mut devices = self.cluster.devices();
         let redundant = self.cluster.volume.layout.redundancy_units() > 0;
-        let schemes: Vec<Scheme> = match redundant {
-            true => vec![Scheme::Raid1 { copies: 2 }, Scheme::Raid5 { data: 2 }, Scheme::Raid5 { data: 3 }],
-            false => vec![Scheme::Raid0 { data: 1 }, Scheme::Raid0 { data: 2 }, Scheme::Raid0 { data: 3 }],
+        let schemes: Vec<RaidLevel> = match redundant {
+            true => vec![RaidLevel::Raid1 { copies: 2 }, RaidLevel::Raid5 { data: 2 }, RaidLevel::Raid5 { data: 3 }],
+            false => vec![RaidLevel::Raid0 { data: 1 }, RaidLevel::Raid0 { data: 2 }, RaidLevel::Raid0 { data: 3 }],
         };
-        let fitting: Vec<Scheme> = schemes.into_iter().filter(|scheme| scheme.width() <= devices.len()).collect();
+        let fitting: Vec<RaidLevel> = schemes.into_iter().filter(|scheme| scheme.width() <= devices.len()).collect();
         let scheme = fitting[self.rng.below(fitting.len() as u64) as usize];
         while devices.len() as u64 > self.rng.between(scheme.width() as u64, devices.len() as u64) {
             devices.remove(self.rng.below(devices.len() as u64) as usize);

@@ -6,7 +6,7 @@ use braid_base::limits::Settings;
 use braid_base::{DeviceId, Rng};
 use braid_check::Promise;
 use braid_host::Acquisition;
-use braid_layout::{Layout, Scheme};
+use braid_layout::{Layout, RaidLevel};
 use braid_machine::{ClockCause, HostError};
 use braid_objects::bucket::BUCKET_BLOCKS;
 use braid_store::Medium;
@@ -84,7 +84,7 @@ const BYTES_FOR_OBJECTS: u64 = 16 << 20;
 impl Options {
     /// Options of an array without faults, for scripted scenarios.
     pub fn calm(layout: &str, devices: usize, unit_blocks: u64, stripes: u64) -> Options {
-        let scheme: Scheme = layout.parse().expect("scenarios name layouts that exist");
+        let scheme: RaidLevel = layout.parse().expect("scenarios name layouts that exist");
         Options {
             seed: 1,
             layout: Layout::new(scheme, devices, unit_blocks).expect("scenarios choose layouts that fit"),
@@ -332,7 +332,7 @@ impl Options {
             _ => None,
         };
         if let Some((scheme, devices)) = layout.filter(|_| self.attribute_volume.is_none()) {
-            let scheme: Scheme = scheme.parse().expect("a scheme that there is");
+            let scheme: RaidLevel = scheme.parse().expect("a scheme that there is");
             self.layout = Layout::new(scheme, devices, self.layout.unit_blocks()).expect("a ring that is wide enough");
         }
         self.other_devices = rng.below(2) as u16;
@@ -408,7 +408,7 @@ impl Options {
         self.faults.weights.retain(|kind, _| *kind == dies || WITH_CONSISTENT.contains(kind));
         if self.layout.redundancy_units() == 0 {
             // Without redundancy there would be nothing to keep consistent.
-            let scheme: Scheme = "raid5:2+1".parse().expect("a scheme that there is");
+            let scheme: RaidLevel = "raid5:2+1".parse().expect("a scheme that there is");
             self.layout = Layout::new(scheme, 3, self.layout.unit_blocks()).expect("a ring that is wide enough");
         }
         // At most one device may be out at a time, and not again before its interrupted writes are repaired.
@@ -538,7 +538,7 @@ fn topology(rng: &mut Rng, unit_blocks: u64) -> Layout {
         1..4 => format!("raid1:{}", rng.between(2, 3)),
         _ => format!("raid5:{}+1", rng.between(2, 5)),
     };
-    let scheme: Scheme = scheme.parse().expect("a scheme that there is");
+    let scheme: RaidLevel = scheme.parse().expect("a scheme that there is");
     let width = scheme.width() as u64;
     let devices = match rng.below(4) {
         0 => width + rng.between(1, 3),

@@ -6,7 +6,7 @@ use crate::options::{Choices, Options};
 use crate::role::Role;
 use crate::swarm::{AFTERMATH, Run};
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Rng, VolumeId};
-use braid_layout::{Layout, Scheme, VolumeDescription};
+use braid_layout::{Layout, RaidLevel, VolumeDescription};
 use braid_machine::{HostError, HostRequest};
 use braid_wire::{Atomicity, Failure, Ordering, Task};
 use braid_world::FaultKind;
@@ -28,10 +28,10 @@ impl MoreVolume {
     /// Draws a volume on some of `devices` devices.
     fn draw(rng: &mut Rng, devices: usize, redundant: bool) -> MoreVolume {
         let schemes = match redundant && devices > 1 {
-            true => [Scheme::Raid1 { copies: 2 }, Scheme::Raid5 { data: 2 }, Scheme::Raid5 { data: 3 }],
-            false => [Scheme::Raid0 { data: 1 }, Scheme::Raid0 { data: 2 }, Scheme::Raid0 { data: 3 }],
+            true => [RaidLevel::Raid1 { copies: 2 }, RaidLevel::Raid5 { data: 2 }, RaidLevel::Raid5 { data: 3 }],
+            false => [RaidLevel::Raid0 { data: 1 }, RaidLevel::Raid0 { data: 2 }, RaidLevel::Raid0 { data: 3 }],
         };
-        let fitting: Vec<Scheme> = schemes.into_iter().filter(|scheme| scheme.width() <= devices).collect();
+        let fitting: Vec<RaidLevel> = schemes.into_iter().filter(|scheme| scheme.width() <= devices).collect();
         let scheme = fitting[rng.below(fitting.len() as u64) as usize];
         let width = rng.between(scheme.width() as u64, devices as u64) as usize;
         let unit = [1, 1, 2, 4][rng.below(4) as usize];

@@ -12,7 +12,7 @@ use braid_base::limits::Settings;
 use braid_base::{ArrayId, BLOCK_BYTES, DeviceId, Generation, LockServerId, Membership, NodeId, Rng, Time, VolumeId};
 use braid_device::{Device, DeviceConfig};
 use braid_host::{Acquisition, Host, HostConfig};
-use braid_layout::{Atomicity, Layout, Scheme, VolumeDescription};
+use braid_layout::{Atomicity, Layout, RaidLevel, VolumeDescription};
 use braid_locks::{LockServer, LockServerConfig};
 use braid_machine::{HostOutcome, OpId};
 use braid_store::StoreConfig;
@@ -226,7 +226,7 @@ impl System {
 /// The volumes, each on the devices that follow those of the volume before.
 fn volumes(parameters: &Parameters, ordering: Ordering) -> Vec<VolumeDescription> {
     let (system, count) = (&parameters.system, parameters.volumes());
-    let scheme = Scheme::Raid5 { data: system.data_units as usize };
+    let scheme = RaidLevel::Raid5 { data: system.data_units as usize };
     let unit_blocks = system.unit_kib * 1024 / BLOCK_BYTES as u64;
     let width = system.devices / count;
     let layout = Layout::new(scheme, width as usize, unit_blocks).expect("parameters are checked");

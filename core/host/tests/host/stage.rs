@@ -6,7 +6,7 @@ use braid_base::{
     VolumeId,
 };
 use braid_host::{Acquisition, Host, HostConfig};
-use braid_layout::{Atomicity, Layout, Scheme, VolumeDescription};
+use braid_layout::{Atomicity, Layout, RaidLevel, VolumeDescription};
 use braid_machine::{Effect, Effects, HostOutcome, HostRequest, Input, Machine, OpId};
 use braid_wire::locking::{LockAnswer, LockCommand, LockReply, LockRequest};
 use braid_wire::{
@@ -82,7 +82,7 @@ impl Stage {
         has_monitor: bool,
     ) -> Stage {
         let devices: Vec<_> = (0..5).map(DeviceId).collect();
-        let scheme: Scheme = scheme.parse().expect("a scheme");
+        let scheme: RaidLevel = scheme.parse().expect("a scheme");
         let (blocks, unit) = if scheme.data_units() == 1 { (64, 32) } else { (256, 1) };
         let volume = VolumeDescription {
             id: VOLUME,

@@ -6,7 +6,7 @@ mod unavailable;
 mod update;
 
 use super::{CheckPlan, Methods, New, Old, ReadPlan, ReconstructError, ReconstructPlan, Share, WritePlan};
-use crate::{Absence, Layout, Scheme, UnitAddress};
+use crate::{Absence, Layout, RaidLevel, UnitAddress};
 use braid_base::limits::{EXTENTS_MAX, TRANSACTION_BYTES_MAX};
 use braid_base::{BLOCK_BYTES, BlockRange};
 use braid_wire::{Content, Piece, Want};
@@ -19,9 +19,9 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Layouts of every scheme, on rings as wide as a stripe and wider.
 pub(crate) fn layouts() -> impl Strategy<Value = Layout> {
     let schemes = prop_oneof![
-        (1usize..6).prop_map(|data| Scheme::Raid0 { data }),
-        (2usize..5).prop_map(|copies| Scheme::Raid1 { copies }),
-        (2usize..8).prop_map(|data| Scheme::Raid5 { data }),
+        (1usize..6).prop_map(|data| RaidLevel::Raid0 { data }),
+        (2usize..5).prop_map(|copies| RaidLevel::Raid1 { copies }),
+        (2usize..8).prop_map(|data| RaidLevel::Raid5 { data }),
     ];
     (schemes, 0usize..9, 0u32..4)
         .prop_map(|(scheme, more, shift)| Layout::new(scheme, scheme.width() + more, 1 << shift).unwrap())
@@ -278,7 +278,7 @@ proptest! {
 }
 
 fn raid5() -> Layout {
-    Layout::new(Scheme::Raid5 { data: 4 }, 5, 16).unwrap()
+    Layout::new(RaidLevel::Raid5 { data: 4 }, 5, 16).unwrap()
 }
 
 fn share(position: usize, prewrites: &[(u64, u64)], reads: &[(u64, u64)]) -> Share {
@@ -325,7 +325,7 @@ fn a_write_across_units_has_a_method_for_each_band() {
 
 #[test]
 fn between_equally_many_reads_the_method_of_fewer_devices_is_taken() {
-    let layout = Layout::new(Scheme::Raid5 { data: 2 }, 3, 16).unwrap();
+    let layout = Layout::new(RaidLevel::Raid5 { data: 2 }, 3, 16).unwrap();
     assert_eq!(
         WritePlan::new(&layout, &Absence::none(), 0, BLOCK).unwrap().methods(),
         Methods { large: 1, ..Methods::default() }
@@ -346,7 +346,7 @@ fn nothing_to_do_is_no_plan() {
 
 #[test]
 fn users_bytes_are_shared_and_never_copied() {
-    let layout = Layout::new(Scheme::Raid1 { copies: 3 }, 3, 16).unwrap();
+    let layout = Layout::new(RaidLevel::Raid1 { copies: 3 }, 3, 16).unwrap();
     let data = noise(1, 40 * BLOCK);
     let plan = WritePlan::new(&layout, &Absence::none(), 5 * BLOCK, 40 * BLOCK).unwrap();
     for (_, pieces) in plan.compute(&New::Data(data.clone()), &Old::new()) {
@@ -440,6 +440,6 @@ fn what_cannot_be_reconstructed_is_refused() {
         ReconstructPlan::new(&raid5(), &Absence::none(), unit - BLOCK, 2 * BLOCK),
         Err(ReconstructError::SeveralUnits { unit_bytes: unit })
     );
-    let raid0 = Layout::new(Scheme::Raid0 { data: 4 }, 4, 16).unwrap();
+    let raid0 = Layout::new(RaidLevel::Raid0 { data: 4 }, 4, 16).unwrap();
     assert_eq!(ReconstructPlan::new(&raid0, &Absence::none(), 0, BLOCK), Err(ReconstructError::NoRedundancy));
 }

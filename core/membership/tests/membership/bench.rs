@@ -5,7 +5,7 @@ use braid_base::{
     ArrayId, Clock, DeviceId, DiskId, Epoch, Generation, LockServerId, MemberState, Membership, NodeId, Now, Time,
     VolumeId,
 };
-use braid_layout::{Atomicity, Layout, Scheme, VolumeDescription};
+use braid_layout::{Atomicity, Layout, RaidLevel, VolumeDescription};
 use braid_machine::{Effect, Effects, HostOutcome, HostRequest, HostSuccess, Input, Machine, OpId};
 use braid_membership::{DISK_BYTES, Monitor, MonitorConfig, MonitorService};
 use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, Ordering};
@@ -47,7 +47,7 @@ pub fn config(devices: u16) -> MonitorConfig {
     MonitorConfig { array: ArrayId([1; 16]), devices, settings: Settings::default() }
 }
 
-pub fn volume(id: u64, scheme: Scheme, devices: &[u16]) -> VolumeDescription {
+pub fn volume(id: u64, scheme: RaidLevel, devices: &[u16]) -> VolumeDescription {
     VolumeDescription {
         id: VolumeId(id),
         bytes: 1 << 20,
@@ -79,7 +79,7 @@ impl Bench {
     /// Five devices with one volume that can serve without any one of them; all devices have been heard.
     pub fn new() -> Bench {
         let mut bench = Bench::of(5);
-        bench.adopt(volume(1, Scheme::Raid5 { data: 4 }, &[0, 1, 2, 3, 4]));
+        bench.adopt(volume(1, RaidLevel::Raid5 { data: 4 }, &[0, 1, 2, 3, 4]));
         bench.pass_with(SECOND, &nodes(&[0, 1, 2, 3, 4], &[]));
         bench.heard.clear();
         bench

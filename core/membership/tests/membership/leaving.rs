@@ -2,7 +2,7 @@
 
 use crate::bench::*;
 use braid_base::{DeviceId, MemberState};
-use braid_layout::Scheme;
+use braid_layout::RaidLevel;
 use braid_machine::HostRequest;
 use braid_wire::MonitorReply;
 use std::time::Duration;
@@ -71,7 +71,7 @@ fn of_two_that_fall_silent_together_none_is_taken_out() {
 #[test]
 fn groups_that_share_no_stripe_each_do_without_one() {
     let mut bench = Bench::of(6);
-    bench.adopt(volume(1, Scheme::Raid5 { data: 2 }, &[0, 1, 2, 3, 4, 5]));
+    bench.adopt(volume(1, RaidLevel::Raid5 { data: 2 }, &[0, 1, 2, 3, 4, 5]));
     bench.pass_with(SECOND, &nodes(&[0, 1, 2, 3, 4, 5], &[]));
     bench.pass_with(LEASE + NOTICE, &nodes(&[1, 2, 4, 5], &[]));
     assert_eq!((bench.member_state(0), bench.member_state(3)), (MemberState::Out, MemberState::Out));
@@ -85,8 +85,8 @@ fn groups_that_share_no_stripe_each_do_without_one() {
 #[test]
 fn a_silent_device_without_redundant_volumes_is_only_unavailable() {
     let mut bench = Bench::of(3);
-    bench.adopt(volume(1, Scheme::Raid0 { data: 3 }, &[0, 1, 2]));
-    bench.adopt(volume(2, Scheme::Raid1 { copies: 2 }, &[1, 2]));
+    bench.adopt(volume(1, RaidLevel::Raid0 { data: 3 }, &[0, 1, 2]));
+    bench.adopt(volume(2, RaidLevel::Raid1 { copies: 2 }, &[1, 2]));
     bench.pass_with(SECOND, &nodes(&[0, 1, 2], &[]));
     bench.pass_with(LEASE * 2, &nodes(&[1, 2], &[]));
     assert_eq!((bench.epoch(), bench.unavailable()), (1, vec![0]));
@@ -230,7 +230,7 @@ fn a_device_whose_disk_is_failing_serves_on_while_the_others_need_it() {
     assert_eq!((bench.member_state(1), bench.member_state(3)), (MemberState::Out, MemberState::In));
     // No volume there has redundancy.
     let mut bench = Bench::of(2);
-    bench.adopt(volume(1, Scheme::Raid0 { data: 2 }, &[0, 1]));
+    bench.adopt(volume(1, RaidLevel::Raid0 { data: 2 }, &[0, 1]));
     bench.failing = vec![DeviceId(1)];
     bench.pass_with(SECOND * 20, &nodes(&[0, 1], &[7]));
     assert!(bench.gets_lease(device(1)));

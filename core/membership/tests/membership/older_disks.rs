@@ -41,7 +41,7 @@ fn a_new_array_of_empty_disks_is_let_in_one_after_the_other() {
 #[test]
 fn a_disk_that_was_never_used_is_let_in_after_an_absence() {
     let mut bench = Bench::of(5);
-    bench.adopt(volume(1, braid_layout::Scheme::Raid5 { data: 4 }, &ALL));
+    bench.adopt(volume(1, braid_layout::RaidLevel::Raid5 { data: 4 }, &ALL));
     bench.pass_with(LEASE * 2, &nodes(&[0, 1, 3, 4], &[7]));
     assert_eq!(bench.member_state(2), MemberState::Out);
     bench.pass_with(SECOND * 2, &nodes(&ALL, &[7]));
@@ -97,7 +97,7 @@ fn what_is_on_record_outlives_the_monitor() {
     for wait in [SECOND / 5, LEASE * 2] {
         let mut bench = Bench::new();
         bench.restart(config(5));
-        bench.adopt(volume(1, braid_layout::Scheme::Raid5 { data: 4 }, &ALL));
+        bench.adopt(volume(1, braid_layout::RaidLevel::Raid5 { data: 4 }, &ALL));
         bench.pass_with(wait, &nodes(&[0, 1, 3, 4], &[7]));
         bench.renew_in(Epoch(0), device(2));
         assert_eq!(outdated(&bench, 2), Some(0));

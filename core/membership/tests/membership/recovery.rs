@@ -2,7 +2,7 @@
 
 use crate::bench::*;
 use braid_base::{ArrayId, DeviceId, DiskId, Epoch, Generation, MemberState, Membership, Rng};
-use braid_layout::Scheme;
+use braid_layout::RaidLevel;
 use braid_membership::recovery::{
     DeviceTestimony, EPOCH_MARGIN, Evidence, RecordSummary, RecoveredRecord, RecoveryRefused, recover,
 };
@@ -28,7 +28,7 @@ struct History {
 impl History {
     fn new(seed: u64) -> History {
         let mut bench = Bench::of(DEVICES);
-        bench.adopt(volume(1, Scheme::Raid5 { data: 3 }, &[0, 1, 2, 3]));
+        bench.adopt(volume(1, RaidLevel::Raid5 { data: 3 }, &[0, 1, 2, 3]));
         let adopted = (0..DEVICES).map(|device| (DeviceId(device), Vec::new())).collect();
         let mut history = History {
             bench,
@@ -141,7 +141,7 @@ impl History {
     fn serve(&self, record: &RecoveredRecord, heard: &[u16]) -> (BTreeSet<u16>, Membership) {
         let mut bench = Bench::on(config(DEVICES), record.disk_image());
         assert_eq!((bench.monitor.service(), bench.membership()), (MonitorService::Serving, record.membership()));
-        bench.adopt(volume(1, Scheme::Raid5 { data: 3 }, &[0, 1, 2, 3]));
+        bench.adopt(volume(1, RaidLevel::Raid5 { data: 3 }, &[0, 1, 2, 3]));
         let mut epochs: BTreeMap<u16, Epoch> =
             heard.iter().map(|device| (*device, self.lives_by(DeviceId(*device)))).collect();
         let mut leased = BTreeSet::new();
@@ -327,7 +327,7 @@ fn an_empty_disk_that_waits_outside_is_let_in() {
     let record = recover(&evidence).expect("all are heard");
     let mut bench = Bench::on(config(DEVICES), record.disk_image());
     bench.disks.insert(DeviceId(2), DiskId(77));
-    bench.adopt(volume(1, Scheme::Raid5 { data: 3 }, &[0, 1, 2, 3]));
+    bench.adopt(volume(1, RaidLevel::Raid5 { data: 3 }, &[0, 1, 2, 3]));
     for number in [0, 1, 3] {
         bench.epochs.insert(device(number), history.newest_adopted());
     }

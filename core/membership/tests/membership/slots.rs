@@ -3,7 +3,7 @@
 
 use crate::bench::*;
 use braid_base::{Clock, DeviceId, DiskId, Epoch, MemberState};
-use braid_layout::Scheme;
+use braid_layout::RaidLevel;
 use braid_membership::SlotShown;
 use braid_wire::{AdminError, Administration, JoinRefused, MonitorCommand, MonitorReply, RecoveryThrottle};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -154,7 +154,7 @@ fn it_is_all_there_after_a_restart() {
     assert_eq!(ask(&mut bench, Administration::RecoveryThrottle(throttle)), Some(Ok(())));
     assert_eq!(ask(&mut bench, Administration::AddSpare { disk: DiskId(90), blocks: 600 }), Some(Ok(())));
     bench.restart(config(5));
-    bench.adopt(volume(1, Scheme::Raid5 { data: 4 }, &ALL));
+    bench.adopt(volume(1, RaidLevel::Raid5 { data: 4 }, &ALL));
     assert_eq!(slot(&bench, 2).awaited_disk, Some(NEW));
     bench.pass_with(SECOND * 3, &nodes(&[0, 1, 3, 4], &[HOST]));
     let answer = bench.answer_to(host(HOST)).reply;
@@ -196,7 +196,7 @@ fn an_operator_is_answered_when_it_is_durable() {
 #[test]
 fn volumes_without_redundancy_lose_nothing_unasked() {
     let mut bench = steady();
-    bench.adopt(volume(2, Scheme::Raid0 { data: 2 }, &[1, 2]));
+    bench.adopt(volume(2, RaidLevel::Raid0 { data: 2 }, &[1, 2]));
     let would_lose = AdminError::WouldLose { volume: braid_base::VolumeId(2) };
     assert_eq!(ask(&mut bench, replace(2, NEW)), Some(Err(would_lose)));
     // 256 blocks over four devices, and over two.
@@ -206,7 +206,7 @@ fn volumes_without_redundancy_lose_nothing_unasked() {
     assert_eq!(ask(&mut bench, fits), Some(Ok(())));
     // A device that holds nothing else is replaced as well.
     let mut bench = Bench::of(2);
-    bench.adopt(volume(2, Scheme::Raid0 { data: 2 }, &[0, 1]));
+    bench.adopt(volume(2, RaidLevel::Raid0 { data: 2 }, &[0, 1]));
     bench.pass_with(SECOND * 3, &nodes(&[0, 1], &[HOST]));
     assert_eq!(ask(&mut bench, Administration::Fail { device: DeviceId(0) }), Some(Err(AdminError::NothingGained)));
     let lose = Administration::Replace { device: DeviceId(0), disk: NEW, blocks: 500, lose: true };
@@ -218,7 +218,7 @@ fn volumes_without_redundancy_lose_nothing_unasked() {
 #[test]
 fn a_device_whose_witness_is_given_up_does_not_come_back_with_older_content_unasked() {
     let mut bench = Bench::of(2);
-    bench.adopt(volume(2, Scheme::Raid1 { copies: 2 }, &[0, 1]));
+    bench.adopt(volume(2, RaidLevel::Raid1 { copies: 2 }, &[0, 1]));
     bench.pass_with(SECOND * 3, &nodes(&[0, 1], &[HOST]));
     // The first device goes out; later writes are on the second alone, which then fails for good.
     bench.pass_with(LEASE * 2, &nodes(&[1], &[HOST]));
@@ -273,11 +273,11 @@ fn a_device_is_added_and_removed_while_all_goes_on() {
     let since = bench.membership().member(DeviceId(7)).map(|member| member.since).expect("it is there");
     bench.say(host(HOST), MonitorCommand::Resynchronised { device: DeviceId(7), since });
     assert_eq!(bench.member_state(7), MemberState::In);
-    bench.adopt(volume(2, Scheme::Raid1 { copies: 2 }, &[7, 0]));
+    bench.adopt(volume(2, RaidLevel::Raid1 { copies: 2 }, &[7, 0]));
     let remove = Administration::RemoveDevice { device: DeviceId(7) };
     let holds = AdminError::HoldsVolume { volume: braid_base::VolumeId(2) };
     assert_eq!(ask(&mut bench, remove), Some(Err(holds)));
-    bench.adopt(volume(2, Scheme::Raid1 { copies: 2 }, &[1, 0]));
+    bench.adopt(volume(2, RaidLevel::Raid1 { copies: 2 }, &[1, 0]));
     bench.pass_with(SECOND, &all);
     assert!(bench.gets_lease(device(7)));
     assert_eq!(ask(&mut bench, remove), Some(Ok(())));

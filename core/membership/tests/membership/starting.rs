@@ -2,7 +2,7 @@
 
 use crate::bench::*;
 use braid_base::{ArrayId, DeviceId, Epoch, Generation, MemberState, VolumeId};
-use braid_layout::Scheme;
+use braid_layout::RaidLevel;
 use braid_machine::{DiskError, DiskResult, DiskTag, Effects, HostError, HostRequest, Input, Machine};
 use braid_membership::{DISK_BYTES, MonitorConfig, MonitorError, MonitorService};
 use braid_wire::MonitorReply;
@@ -16,7 +16,7 @@ fn one_out() -> Bench {
 }
 
 fn five() -> braid_layout::VolumeDescription {
-    volume(1, Scheme::Raid5 { data: 4 }, &[0, 1, 2, 3, 4])
+    volume(1, RaidLevel::Raid5 { data: 4 }, &[0, 1, 2, 3, 4])
 }
 
 #[test]
@@ -168,16 +168,16 @@ fn a_monitor_whose_disk_fails_stops() {
 fn volumes_that_make_no_sense_are_not_adopted() {
     let mut bench = Bench::of(3);
     let mut ask = |volume| bench.request(HostRequest::AdoptVolume { volume });
-    let one = volume(1, Scheme::Raid1 { copies: 2 }, &[0, 7]);
+    let one = volume(1, RaidLevel::Raid1 { copies: 2 }, &[0, 7]);
     assert_eq!(ask(one), Err(HostError::NoSuchDevice { device: DeviceId(7) }));
-    let twice = volume(1, Scheme::Raid1 { copies: 2 }, &[1, 1]);
+    let twice = volume(1, RaidLevel::Raid1 { copies: 2 }, &[1, 1]);
     assert_eq!(ask(twice), Err(HostError::NoSuchVolume));
     for id in 0..braid_base::limits::OBJECTS_MAX as u64 {
-        bench.adopt(volume(id, Scheme::Raid1 { copies: 2 }, &[0, 1]));
+        bench.adopt(volume(id, RaidLevel::Raid1 { copies: 2 }, &[0, 1]));
     }
-    bench.adopt(volume(0, Scheme::Raid1 { copies: 2 }, &[0, 2]));
+    bench.adopt(volume(0, RaidLevel::Raid1 { copies: 2 }, &[0, 2]));
     let mut ask = |volume| bench.request(HostRequest::AdoptVolume { volume });
-    let more = volume(5_000, Scheme::Raid1 { copies: 2 }, &[0, 1]);
+    let more = volume(5_000, RaidLevel::Raid1 { copies: 2 }, &[0, 1]);
     assert_eq!(ask(more.clone()), Err(HostError::Busy));
     bench.request(HostRequest::DropVolume { volume: VolumeId(0) }).expect("it is forgotten");
     bench.adopt(more);

@@ -8,7 +8,7 @@ use braid_base::limits::Settings;
 use braid_base::{
     ArrayId, Clock, DeviceId, DiskId, Epoch, Generation, MemberState, Membership, NodeId, Now, Rng, Time,
 };
-use braid_layout::Scheme;
+use braid_layout::RaidLevel;
 use braid_machine::{Effect, Effects, HostRequest, Input, Machine, OpId};
 use braid_membership::{DISK_BYTES, Monitor, MonitorCounters, MonitorService};
 use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest};
@@ -331,7 +331,7 @@ impl Swarm {
     }
 
     fn adopt_volume(&mut self) {
-        let volume = volume(1, Scheme::Raid5 { data: 2 }, &[0, 1, 2, 3, 4, 5]);
+        let volume = volume(1, RaidLevel::Raid5 { data: 2 }, &[0, 1, 2, 3, 4, 5]);
         self.world.request(NodeId::Monitor, OpId(1), HostRequest::AdoptVolume { volume });
     }
 

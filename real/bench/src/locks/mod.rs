@@ -23,7 +23,7 @@ use braid_benchkit::plot::{Axis, PlotKind, plots_of};
 use braid_benchkit::rows::Row;
 use braid_benchkit::statistics::Estimate;
 use braid_benchkit::tables::{tables, text};
-use braid_layout::Scheme;
+use braid_layout::RaidLevel;
 use braid_terminal::Common;
 use braid_terminal::output;
 use braid_terminal::signals::Signals;
@@ -308,7 +308,7 @@ fn volume_of_a_lock_server(array: &ArraySettings, devices: u16, objects: u64) ->
     Settings {
         array: array.clone(),
         volume: VolumeSettings {
-            layout: Scheme::Raid0 { data: devices.into() },
+            layout: RaidLevel::Raid0 { data: devices.into() },
             unit: block,
             ordering: Ordering::ServerLock,
             atomicity: Atomicity::Implied,

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
     use braid_base::{DeviceId, VolumeId};
     use braid_control::{ScrubFindings, ScrubRecord};
-    use braid_layout::{Atomicity, Layout, Scheme, VolumeDescription};
+    use braid_layout::{Atomicity, Layout, RaidLevel, VolumeDescription};
     use braid_wire::Ordering;
     use std::time::Duration;
 
@@ -162,7 +162,7 @@ mod tests {
         let volume = VolumeDescription {
             id: VolumeId(1),
             bytes: 10 * 2 * 16 * BLOCK_BYTES as u64,
-            layout: Layout::new(Scheme::Raid5 { data: 2 }, 3, 16).unwrap(),
+            layout: Layout::new(RaidLevel::Raid5 { data: 2 }, 3, 16).unwrap(),
             devices: (0..3).map(DeviceId).collect(),
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,

@@ -9,7 +9,7 @@ use braid_control::ArrayFolder;
 use braid_daemons::front_end::ExportedVolume;
 use braid_daemons::supervisor::{Placement, Tuning};
 use braid_daemons::up::{self, Options, Ready};
-use braid_layout::Scheme;
+use braid_layout::RaidLevel;
 use braid_shell::Address;
 use braid_terminal::arguments::size;
 use braid_terminal::{Common, Signals, output};
@@ -44,7 +44,7 @@ pub struct Arguments {
     size: Option<u64>,
     /// The layout of volumes: raid5:4+1, raid1:2, raid0:5, … [default: RAID 5 over all devices]
     #[arg(long)]
-    layout: Option<Scheme>,
+    layout: Option<RaidLevel>,
     /// Stripe unit, 4KiB to 1MiB [default: 64KiB]
     #[arg(long, value_parser = size, value_name = "SIZE")]
     unit: Option<u64>,

@@ -3,7 +3,7 @@
 
 use crate::running::{Running, scratch};
 use braid_base::{ArrayId, BLOCK_BYTES, DeviceId, Generation, NodeId, Now, Time, VolumeId, limits};
-use braid_layout::{Atomicity, Layout, Scheme, VolumeDescription};
+use braid_layout::{Atomicity, Layout, RaidLevel, VolumeDescription};
 use braid_machine::{Effects, HostError, HostRequest, HostSuccess, Input, Machine, OpId};
 use braid_nbd::{Backend, Error, ErrorNumber, HostBackend, HostVolume, ServedVolume, Settings, Space, Volume};
 use braid_shell::{Address, Counters, Node, run_host};
@@ -117,7 +117,7 @@ fn blocks(start: u64, end: u64) -> impl Iterator<Item = u64> {
 }
 
 fn volume(id: VolumeId, data: usize) -> ServedVolume {
-    let layout = Layout::new(Scheme::Raid5 { data }, data + 1, Layout::UNIT_BLOCKS_DEFAULT).unwrap();
+    let layout = Layout::new(RaidLevel::Raid5 { data }, data + 1, Layout::UNIT_BLOCKS_DEFAULT).unwrap();
     let devices = (0..=data as u16).map(DeviceId).collect();
     let volume = VolumeDescription {
         id,

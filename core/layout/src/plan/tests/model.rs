@@ -2,7 +2,7 @@
 
 use super::{BLOCK, noise};
 use crate::plan::{New, Old, Share};
-use crate::{Absence, Layout, Scheme, UnitAddress};
+use crate::{Absence, Layout, RaidLevel, UnitAddress};
 use braid_base::{BLOCK_BYTES, BlockRange};
 use braid_wire::{Content, Piece, Want};
 use bytes::Bytes;
@@ -27,7 +27,7 @@ pub(super) fn stale(positions: &[usize]) -> Absence {
 pub(super) fn small_layouts(schemes: &[&str]) -> Vec<Layout> {
     let mut layouts = Vec::new();
     for scheme in schemes {
-        let scheme: Scheme = scheme.parse().unwrap();
+        let scheme: RaidLevel = scheme.parse().unwrap();
         for devices in [scheme.width(), scheme.width() + 1, 2 * scheme.width()] {
             layouts.push(Layout::new(scheme, devices, if scheme.width() < 4 { 4 } else { 2 }).unwrap());
         }

@@ -8,7 +8,7 @@ use super::{BLOCK, noise, raid5, share};
 use crate::plan::{
     CheckPlan, Method, Methods, New, ReadPlan, ReconstructError, ReconstructPlan, RestorePlan, Share, WritePlan,
 };
-use crate::{Absence, Layout, Scheme, Unavailable, UnitAddress};
+use crate::{Absence, Layout, RaidLevel, Unavailable, UnitAddress};
 use braid_base::limits::{EXTENTS_MAX, TRANSACTION_BYTES_MAX};
 use braid_base::{BLOCK_BYTES, BlockRange};
 use braid_wire::Want;
@@ -268,7 +268,7 @@ fn try_with_two_unavailable(model: &Model, unavailable: [usize; 2], absence: &Ab
 
 #[test]
 fn three_copies_do_with_any_one_of_them() {
-    let layout = Layout::new(Scheme::Raid1 { copies: 3 }, 3, 2).unwrap();
+    let layout = Layout::new(RaidLevel::Raid1 { copies: 3 }, 3, 2).unwrap();
     let before = Model::new(layout);
     for present in 0..3 {
         let [a, b] = [(present + 1) % 3, (present + 2) % 3];
@@ -380,7 +380,7 @@ fn what_is_read_for_itself_and_for_a_neighbour_is_read_once() {
 #[test]
 fn plans_of_stripes_with_nothing_missing_are_as_ever() {
     // Two groups: stripe 0 is at positions 0 to 4.
-    let layout = Layout::new(Scheme::Raid5 { data: 4 }, 10, 16).unwrap();
+    let layout = Layout::new(RaidLevel::Raid5 { data: 4 }, 10, 16).unwrap();
     for (offset, length) in [(100, BLOCK), (0, 16 * BLOCK), (5 * BLOCK, 40 * BLOCK), (0, 64 * BLOCK)] {
         let shares = |absence| WritePlan::new(&layout, absence, offset, length).unwrap().shares().to_vec();
         assert_eq!(shares(&lost(&[7])), shares(&Absence::none()));
@@ -398,7 +398,7 @@ fn checks_and_reconstructions_need_the_whole_rest() {
         assert!(unit(2).is_ok(), "the unit itself is not needed");
         assert_eq!(unit(1).unwrap_err(), ReconstructError::Unavailable(unavailable(&[2])));
     }
-    let groups = Layout::new(Scheme::Raid5 { data: 4 }, 10, 16).unwrap();
+    let groups = Layout::new(RaidLevel::Raid5 { data: 4 }, 10, 16).unwrap();
     assert!(CheckPlan::new(&groups, &lost(&[2]), 1).is_ok(), "stripe 1 is at positions 5 to 9");
     assert!(
         RestorePlan::new(&raid5(), &lost(&[2]), 2, BlockRange::new(0, 64)).is_err(),

@@ -2,7 +2,7 @@
 
 use braid_admin::{Array, Failure, NewVolume};
 use braid_base::units::format_size;
-use braid_layout::{Atomicity, Scheme};
+use braid_layout::{Atomicity, RaidLevel};
 use braid_terminal::Common;
 use braid_terminal::arguments::{atomicity, ordering, size};
 use braid_terminal::output;
@@ -29,7 +29,7 @@ pub struct Arguments {
     size: u64,
     /// raid5:4+1, raid1:2, raid0:5, … [default: the layout of the array's creation]
     #[arg(long, value_name = "LAYOUT")]
-    layout: Option<Scheme>,
+    layout: Option<RaidLevel>,
     /// Stripe unit, 4KiB to 1MiB [default: the unit of the array's creation]
     #[arg(long, value_parser = size, value_name = "SIZE")]
     unit: Option<u64>,

@@ -4,7 +4,7 @@ use braid_admin::migration::{Migrated, MigrationTarget, Watcher};
 use braid_admin::{Array, Failure};
 use braid_base::DeviceId;
 use braid_base::units::format_size;
-use braid_layout::Scheme;
+use braid_layout::RaidLevel;
 use braid_terminal::arguments::size;
 use braid_terminal::{Common, output};
 use indicatif::ProgressBar;
@@ -27,7 +27,7 @@ pub struct Arguments {
     name: String,
     /// The new layout: raid5:4+1, raid1:2, …
     #[arg(long, value_name = "LAYOUT")]
-    layout: Option<Scheme>,
+    layout: Option<RaidLevel>,
     /// The new stripe unit, 4KiB to 1MiB
     #[arg(long, value_parser = size, value_name = "SIZE")]
     unit: Option<u64>,
