@@ -21,8 +21,8 @@ fn plan(hosts: &[&str]) -> Plan {
 }
 
 /// Bytes of the device that have been rebuilt so far.
-fn brought(status: &Value) -> u64 {
-    status["devices"][REBUILT]["healing"]["done"].as_u64().unwrap_or(0)
+fn bytes_restored(status: &Value) -> u64 {
+    status["devices"][REBUILT]["healing"]["bytes_done"].as_u64().unwrap_or(0)
 }
 
 /// The host that coordinates the rebuild.
@@ -48,7 +48,7 @@ fn a_rebuild_survives_the_death_of_its_host_of_another_device_and_of_all_process
     array.braid(&["rebuild", "--rate", "1MiB/s", "--share", "100%"]).done();
     let file = array.scratch().path("new.braid");
     array.braid(&["device", "replace", &REBUILT.to_string(), path_text(&file)]).done();
-    let status = array.await_status("the rebuild makes progress", |status| brought(status) > 0);
+    let status = array.await_status("the rebuild makes progress", |status| bytes_restored(status) > 0);
 
     // Kill the recovery coordinator. If it is the host of `up`, all other processes end with it.
     let generation = recovery_coordinator(&status).expect("a host coordinates the rebuild");
@@ -67,7 +67,7 @@ fn a_rebuild_survives_the_death_of_its_host_of_another_device_and_of_all_process
     let uri = array.nbd();
     record.verify(&uri);
     let status = array.await_status("another host continues it", |status| {
-        brought(status) > 0 && recovery_coordinator(status).is_some_and(|now| now != generation)
+        bytes_restored(status) > 0 && recovery_coordinator(status).is_some_and(|now| now != generation)
     });
     assert_eq!(status["devices"][REBUILT]["member_state"], "returning", "{status:#}");
 
@@ -81,7 +81,7 @@ fn a_rebuild_survives_the_death_of_its_host_of_another_device_and_of_all_process
     let mut record = load.ended();
     array.start(&[]);
     record.verify(&array.nbd());
-    array.await_status("it continues where it was", |status| brought(status) > 0);
+    array.await_status("it continues where it was", |status| bytes_restored(status) > 0);
     array.braid(&["rebuild", "--rate", "none", "--share", "100%"]).done();
     array.await_volume(0, "healthy");
     record.verify(&array.nbd());

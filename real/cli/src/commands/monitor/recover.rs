@@ -132,9 +132,12 @@ impl View<'_> {
                 device.0
             );
         }
+        let degraded = if self.plan.record.left_out.is_empty() { "" } else { " --degraded" };
         text += &match self.dry_run {
             true => "Nothing was changed.\n".to_string(),
-            false => format!("The monitor's state was recreated: start the array with `braid up --dir {dir}`.\n"),
+            false => {
+                format!("The monitor's state was recreated: start the array with `braid up --dir {dir}{degraded}`.\n")
+            }
         };
         text
     }
