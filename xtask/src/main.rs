@@ -67,11 +67,12 @@ fn chore() -> Result<()> {
 /// them run at once, and the tests that compute take the processor time that these leave.
 fn test() -> Result<()> {
     packages::install(&packages::CLIENTS, "the tests need")?;
-    // The tests with real processes start these programs.
-    run(cargo(&["build", "--locked", "--package", "braid", "--package", "braid-sim"]))?;
-    run(cargo(&["test", "--no-run", "--workspace", "--locked"]))?;
+    // All at once, and always for the whole workspace: for some of its packages, cargo would build others with fewer features. The tests with
+    // real processes start the programs.
+    run(cargo(&["build", "--workspace", "--lib", "--bins", "--tests", "--examples", "--locked"]))?;
     let computing = Beside::start(&["test", "--workspace", "--exclude", "braid-processes", "--locked"])?;
-    let processes = run(cargo(&["test", "--package", "braid-processes", "--locked", "--", "--test-threads", "4"]));
+    let processes = ["test", "--workspace", "--test", "processes", "--locked", "--", "--test-threads", "4"];
+    let processes = run(cargo(&processes));
     computing.end().and(processes)
 }
 
