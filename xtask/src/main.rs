@@ -7,12 +7,9 @@ mod instructions;
 mod packages;
 mod picture;
 
-use anyhow::{Context, Result, bail, ensure};
-use std::ffi::OsString;
-use std::fs::File;
-use std::io;
+use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode};
+use std::process::{Command, ExitCode};
 
 const HELP: &str = "\
 Tasks around the repository.
@@ -63,43 +60,15 @@ fn chore() -> Result<()> {
     }
 }
 
-/// Tests with real processes wait most of the time, for leases, restarts and rebuilds, but what they wait for has deadlines. So four of
-/// them run at once, and the tests that compute take the processor time that these leave.
 fn test() -> Result<()> {
     packages::install(&packages::CLIENTS, "the tests need")?;
     // All at once, and always for the whole workspace: for some of its packages, cargo would build others with fewer features. The tests with
     // real processes start the programs.
     run(cargo(&["build", "--workspace", "--lib", "--bins", "--tests", "--examples", "--locked"]))?;
-    let computing = Beside::start(&["test", "--workspace", "--exclude", "braid-processes", "--locked"])?;
-    let processes = ["test", "--workspace", "--test", "processes", "--locked", "--", "--test-threads", "4"];
-    let processes = run(cargo(&processes));
-    computing.end().and(processes)
-}
-
-/// A command of cargo that uses only processor time that no other process wants. Its output is shown when it has ended.
-struct Beside {
-    running: Child,
-    output: PathBuf,
-}
-
-impl Beside {
-    fn start(arguments: &[&str]) -> Result<Beside> {
-        let output = target_folder().join("beside.log");
-        let file = File::create(&output).with_context(|| format!("{} can't be written", output.display()))?;
-        let mut idle = Command::new("chrt");
-        idle.args(["--idle", "0"]).arg(cargo_program()).args(arguments).current_dir(root());
-        idle.stdout(file.try_clone()?).stderr(file);
-        let running = idle.spawn().context("chrt (Debian package util-linux) could not be started")?;
-        Ok(Beside { running, output })
-    }
-
-    fn end(mut self) -> Result<()> {
-        println!("\nThe tests that compute are still running; their output follows when they have ended.");
-        let status = self.running.wait()?;
-        io::copy(&mut File::open(&self.output)?, &mut io::stdout())?;
-        ensure!(status.success(), "tests that compute have failed: see above, or {}", self.output.display());
-        Ok(())
-    }
+    run(cargo(&["test", "--workspace", "--exclude", "braid-processes", "--locked"]))?;
+    // These wait most of the time, for leases, restarts and rebuilds: so more of them run at once than there are processors. Beside tests
+    // that compute they miss deadlines, even if those have the lowest scheduling class.
+    run(cargo(&["test", "--workspace", "--test", "processes", "--locked", "--", "--test-threads", "4"]))
 }
 
 /// Tests that take too long for every change.
@@ -135,13 +104,9 @@ fn planted(names: &[String]) -> Result<()> {
 }
 
 fn cargo(arguments: &[&str]) -> Command {
-    let mut command = Command::new(cargo_program());
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(root());
     command
-}
-
-fn cargo_program() -> OsString {
-    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
 fn run(mut command: Command) -> Result<()> {
