@@ -97,10 +97,11 @@ fn release_build(named: Option<&Path>) -> Result<PathBuf> {
 }
 
 fn planted(names: &[String]) -> Result<()> {
-    let program = ["run", "--locked", "--package", "braid-cluster", "--bin", "planted", "--"];
-    let mut command = cargo(&program);
-    command.args(names);
-    run(command)
+    // The whole workspace is selected, as for the tests: so most crates are built already.
+    run(cargo(&["build", "--locked", "--workspace", "--bin", "planted"]))?;
+    let mut planted = Command::new(target_folder().join("debug/planted"));
+    planted.args(names).current_dir(root());
+    run(planted)
 }
 
 fn cargo(arguments: &[&str]) -> Command {

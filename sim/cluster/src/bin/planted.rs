@@ -187,21 +187,14 @@ impl Copy {
     fn attack(&self, patched: &[String], runs: u64, only: Option<&str>) -> Result<(bool, String), Box<dyn Error>> {
         let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
         let profile = profile_of_its_own(patched);
-        let in_copy = |task: &str, arguments: &[&str]| {
-            let mut command = Command::new(&cargo);
-            command
-                .arg(task)
-                .args(&profile)
-                .args(["--quiet", "-p", "braid-cluster", "--bin", "planted"])
-                .args(arguments);
-            command.current_dir(&self.folder).env("CARGO_TARGET_DIR", &self.target).output()
-        };
-        let built = in_copy("build", &[])?;
+        let mut build = Command::new(&cargo);
+        build.args(["build", "--quiet", "--workspace", "--bin", "planted"]).args(&profile);
+        let built = build.current_dir(&self.folder).env("CARGO_TARGET_DIR", &self.target).output()?;
         if !built.status.success() {
             return Err(format!("the tree does not build:\n{}", text(&built)).into());
         }
-        let (runs, under) = (runs.to_string(), only.into_iter().collect::<Vec<_>>());
-        let output = in_copy("run", &[&["--", "--attack", "--runs", &runs], &under[..]].concat())?;
+        let mut attack = Command::new(self.target.join("debug/planted"));
+        let output = attack.args(["--attack", "--runs", &runs.to_string()]).args(only).output()?;
         Ok((!output.status.success(), text(&output)))
     }
 }
