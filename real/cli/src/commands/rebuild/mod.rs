@@ -90,7 +90,7 @@ fn json(look: &ArraySnapshot) -> serde_json::Value {
         json!({
             "id": id.0,
             "condition": condition.name(),
-            "words": condition.words(),
+            "text": condition.words(),
             "healing": condition.healing().map(HealingStatus::of),
         })
     });
@@ -103,7 +103,7 @@ fn text(look: &ArraySnapshot) -> String {
     if text.is_empty() {
         text += "nothing to rebuild: all devices are up to date\n";
     }
-    text + &format!("pace: {}\n", throttle_words(&look.throttle()))
+    text + &format!("recovery throttle: {}\n", throttle_words(&look.throttle()))
 }
 
 /// Parses a share in per cent; zero stands for the default.
