@@ -201,36 +201,11 @@ impl Host {
 
     /// Starts an operation that users and background jobs may ask for: a storage transaction, or a task for a device.
     pub(crate) fn start(&mut self, now: Now, op: OperationId, request: HostRequest, out: &mut Effects) {
-        let volume = match &request {
-            HostRequest::Manage { device, task } => {
-                let (requests, links, mut ctx) = self.requests(now, out);
-                return requests.start_task(&mut ctx, links, op, *device, task.clone());
-            }
-            HostRequest::Read { volume, .. }
-            | HostRequest::Write { volume, .. }
-            | HostRequest::Zero { volume, .. }
-            | HostRequest::Allocation { volume, .. }
-            | HostRequest::Check { volume, .. }
-            | HostRequest::CheckRows { volume, .. }
-            | HostRequest::AttributeVolume { volume, .. }
-            | HostRequest::Restore { volume, .. }
-            | HostRequest::Copy { volume, .. }
-            | HostRequest::CrossCheck { volume, .. }
-            | HostRequest::Recompute { volume, .. }
-            | HostRequest::Reconstruct { volume, .. } => *volume,
-            HostRequest::AdoptVolume { .. }
-            | HostRequest::DropVolume { .. }
-            | HostRequest::Flush { .. }
-            | HostRequest::Scrub { .. }
-            | HostRequest::Migrate { .. }
-            | HostRequest::StopMigrating { .. }
-            | HostRequest::Objects { .. }
-            | HostRequest::Await { .. }
-            | HostRequest::Abandon { .. }
-            | HostRequest::Disconnect
-            | HostRequest::Fence { .. }
-            | HostRequest::Administer { .. } => unreachable!("only front ends ask for that"),
-        };
+        if let HostRequest::Manage { device, task } = request {
+            let (requests, links, mut ctx) = self.requests(now, out);
+            return requests.start_task(&mut ctx, links, op, device, task);
+        }
+        let volume = request.volume().expect("all other requests are served by on_request");
         let moves = matches!(&request, HostRequest::Restore { target: true, .. });
         let volume = match self.volumes.get(&volume) {
             _ if self.is_fenced() => Err(HostError::Fenced),

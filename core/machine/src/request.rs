@@ -172,6 +172,42 @@ pub enum HostRequest {
     Manage { device: DeviceId, task: Task },
 }
 
+impl HostRequest {
+    /// The volume whose blocks the request reads or writes; none if it does neither, or does so only by further requests.
+    pub fn volume(&self) -> Option<VolumeId> {
+        match self {
+            HostRequest::Read { volume, .. }
+            | HostRequest::Write { volume, .. }
+            | HostRequest::Zero { volume, .. }
+            | HostRequest::Allocation { volume, .. }
+            | HostRequest::Check { volume, .. }
+            | HostRequest::CheckRows { volume, .. }
+            | HostRequest::Reconstruct { volume, .. }
+            // A scrub is requested for a few stripes at a time, so that the volume can be put on hold in between.
+            | HostRequest::Scrub { volume, .. }
+            | HostRequest::Restore { volume, .. }
+            | HostRequest::Copy { volume, .. }
+            | HostRequest::CrossCheck { volume, .. }
+            | HostRequest::AttributeVolume { volume, .. }
+            | HostRequest::Recompute { volume, .. } => Some(*volume),
+            HostRequest::AdoptVolume { .. }
+            | HostRequest::DropVolume { .. }
+            // Every write is durable when it is answered: a flush starts nothing.
+            | HostRequest::Flush { .. }
+            | HostRequest::Objects { .. }
+            | HostRequest::Await { .. }
+            | HostRequest::Disconnect
+            | HostRequest::Abandon { .. }
+            | HostRequest::Fence { .. }
+            // A migration takes long, and consists of the host's own requests.
+            | HostRequest::Migrate { .. }
+            | HostRequest::StopMigrating { .. }
+            | HostRequest::Administer { .. }
+            | HostRequest::Manage { .. } => None,
+        }
+    }
+}
+
 /// The outcome of a request.
 pub type HostOutcome = Result<HostSuccess, HostError>;
 

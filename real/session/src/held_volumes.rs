@@ -55,7 +55,7 @@ impl Machine for ObservedHost {
                     }
                 }
                 _ => {
-                    if let Some(volume) = volume_of(request).filter(|volume| self.holds.contains(*volume)) {
+                    if let Some(volume) = request.volume().filter(|volume| self.holds.contains(*volume)) {
                         return self.held.push((volume, input));
                     }
                 }
@@ -98,39 +98,6 @@ impl Holds {
 
     fn lock(&self) -> MutexGuard<'_, BTreeSet<VolumeId>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The volume on which a request starts an operation; none if the request does not have to wait for a hold.
-fn volume_of(request: &HostRequest) -> Option<VolumeId> {
-    match request {
-        HostRequest::Read { volume, .. }
-        | HostRequest::Write { volume, .. }
-        | HostRequest::Zero { volume, .. }
-        | HostRequest::Allocation { volume, .. }
-        | HostRequest::Check { volume, .. }
-        | HostRequest::CheckRows { volume, .. }
-        | HostRequest::Reconstruct { volume, .. }
-        // A scrub is requested for a few stripes at a time, so that the volume can be put on hold in between.
-        | HostRequest::Scrub { volume, .. }
-        | HostRequest::Restore { volume, .. }
-        | HostRequest::Copy { volume, .. }
-        | HostRequest::CrossCheck { volume, .. }
-        | HostRequest::AttributeVolume { volume, .. }
-        | HostRequest::Recompute { volume, .. } => Some(*volume),
-        HostRequest::AdoptVolume { .. }
-        | HostRequest::DropVolume { .. }
-        | HostRequest::Flush { .. }
-        | HostRequest::Objects { .. }
-        | HostRequest::Await { .. }
-        | HostRequest::Disconnect
-        | HostRequest::Abandon { .. }
-        | HostRequest::Fence { .. }
-        // A migration takes long, and consists of the host's own requests.
-        | HostRequest::Migrate { .. }
-        | HostRequest::StopMigrating { .. }
-        | HostRequest::Administer { .. }
-        | HostRequest::Manage { .. } => None,
     }
 }
 
