@@ -110,7 +110,7 @@ pub enum Step {
 
 /// The event that lets a process continue.
 #[derive(Clone, Debug)]
-pub enum Heard<'a> {
+pub enum LockerEvent<'a> {
     /// The process starts, or has finished waiting.
     Nothing,
     /// A device has executed the request.
@@ -213,22 +213,22 @@ impl Locker {
     }
 
     /// Continues after an event; returns the next step.
-    pub fn resume(&mut self, now: Time, sampler: &mut Rng, heard: Heard<'_>) -> Step {
+    pub fn resume(&mut self, now: Time, sampler: &mut Rng, event: LockerEvent<'_>) -> Step {
         match self.state {
             State::Idle => panic!("the process is not using an object"),
             State::Waiting => self.attempt(now),
-            State::Trying => match heard {
-                Heard::Results(results) => self.on_attempt(now, sampler, results),
-                Heard::Managed { waited } => {
+            State::Trying => match event {
+                LockerEvent::Results(results) => self.on_attempt(now, sampler, results),
+                LockerEvent::Managed { waited } => {
                     self.counts.delayed += u64::from(waited);
                     self.work(now, sampler)
                 }
-                Heard::Nothing => panic!("an attempt has an answer"),
+                LockerEvent::Nothing => panic!("an attempt has an answer"),
             },
-            State::Counting => self.on_counted(now, sampler, heard),
+            State::Counting => self.on_counted(now, sampler, event),
             State::CountingOff => self.work(now, sampler),
             State::Working => self.give_back(now),
-            State::GivingBack => self.on_given_back(heard),
+            State::GivingBack => self.on_given_back(event),
         }
     }
 
@@ -289,10 +289,11 @@ impl Locker {
         self.ask(now, self.lock.device, vec![command])
     }
 
-    fn on_counted(&mut self, now: Time, sampler: &mut Rng, heard: Heard<'_>) -> Step {
-        let Heard::Results([CommandResult { action: ActionResult::Added { original: Some(before) }, .. }]) = heard
+    fn on_counted(&mut self, now: Time, sampler: &mut Rng, event: LockerEvent<'_>) -> Step {
+        let LockerEvent::Results([CommandResult { action: ActionResult::Added { original: Some(before) }, .. }]) =
+            event
         else {
-            panic!("a fetch-and-add returns the previous number, not {heard:?}");
+            panic!("a fetch-and-add returns the previous number, not {event:?}");
         };
         self.waiting = u64::try_from(*before).expect("the counter is never decremented below zero");
         self.trip = now.since(self.asked);
@@ -365,8 +366,8 @@ impl Locker {
         self.ask(now, self.lock.device, vec![command])
     }
 
-    fn on_given_back(&mut self, heard: Heard<'_>) -> Step {
-        if let Heard::Results([CommandResult { action: ActionResult::Compared { swapped, .. }, .. }]) = heard {
+    fn on_given_back(&mut self, event: LockerEvent<'_>) -> Step {
+        if let LockerEvent::Results([CommandResult { action: ActionResult::Compared { swapped, .. }, .. }]) = event {
             assert!(swapped, "only the holder changes the lock");
         }
         self.done()

@@ -8,5 +8,5 @@
 pub mod locker;
 pub mod strategy;
 
-pub use locker::{Counts, Habit, Heard, LockAddress, LockOwner, Locker, Step, Unlock, Work};
+pub use locker::{Counts, Habit, LockAddress, LockOwner, Locker, LockerEvent, Step, Unlock, Work};
 pub use strategy::Strategy;

@@ -4,7 +4,7 @@
 use crate::counters::HostCounters;
 use crate::ctx::{Ctx, RequestTimer, Timer};
 use crate::disconnect::{Rest, begins_something};
-use crate::object_requests::Asks;
+use crate::object_requests::RequestContent;
 use crate::requests::DeviceRequests;
 use braid_base::limits::Settings;
 use braid_base::{DeviceId, Generation, LockServerId, Membership, NodeId, Now, ObjectId, Rng, Time, VolumeId};
@@ -182,10 +182,10 @@ impl Host {
             }
             HostRequest::Administer { request } => self.start_administration(now, op, request, out),
             HostRequest::Objects { device, request, patience } => {
-                self.start_objects(now, op, device, Asks::Commands(request), patience, out);
+                self.start_objects(now, op, device, RequestContent::Commands(request), patience, out);
             }
             HostRequest::Await { device, object, name, seen, patience } => {
-                self.start_objects(now, op, device, Asks::Change { object, name, seen }, patience, out);
+                self.start_objects(now, op, device, RequestContent::Change { object, name, seen }, patience, out);
             }
             HostRequest::Disconnect => {
                 let (requests, _, mut ctx) = self.requests(now, out);
@@ -424,7 +424,7 @@ impl Host {
         now: Now,
         op: OpId,
         device: DeviceId,
-        asks: Asks,
+        content: RequestContent,
         patience: Duration,
         out: &mut Effects,
     ) {
@@ -432,7 +432,7 @@ impl Host {
             return out.reply(op, Err(HostError::Fenced));
         }
         let (requests, links, mut ctx) = self.requests(now, out);
-        requests.start_objects(&mut ctx, links, op, device, asks, patience);
+        requests.start_objects(&mut ctx, links, op, device, content, patience);
     }
 
     /// Continues a graceful disconnect as far as possible. Called whenever something has ended.

@@ -32,7 +32,7 @@ pub(crate) struct ObjectRequests {
 struct PendingRequest {
     op: OpId,
     device: DeviceId,
-    asks: Asks,
+    content: RequestContent,
     since: Time,
     until: Time,
     resend: Backoff,
@@ -40,7 +40,7 @@ struct PendingRequest {
 
 /// The content of a request.
 #[derive(Clone, Debug)]
-pub(crate) enum Asks {
+pub(crate) enum RequestContent {
     /// Commands to execute.
     Commands(ObjectRequest),
     /// A wait for an attribute to change.
@@ -52,15 +52,15 @@ pub(crate) enum Asks {
     },
 }
 
-impl Asks {
+impl RequestContent {
     fn check(&self) -> Result<(), ObjectRefusal> {
         match self {
-            Asks::Commands(request) => request.check(),
-            Asks::Change { seen, .. } if seen.len() > limits::ATTRIBUTE_BYTES_MAX => {
+            RequestContent::Commands(request) => request.check(),
+            RequestContent::Change { seen, .. } if seen.len() > limits::ATTRIBUTE_BYTES_MAX => {
                 let failure = ObjectFailure::ValueTooLong { length: seen.len() as u32 };
                 Err(ObjectRefusal { command: 0, failure })
             }
-            Asks::Change { .. } => Ok(()),
+            RequestContent::Change { .. } => Ok(()),
         }
     }
 }
@@ -72,18 +72,18 @@ impl ObjectRequests {
         links: &mut Links,
         op: OpId,
         device: DeviceId,
-        asks: Asks,
+        content: RequestContent,
         patience: Duration,
     ) -> Result<(), HostError> {
         // A request that no device accepts may not even fit into a frame.
-        asks.check().map_err(HostError::Objects)?;
+        content.check().map_err(HostError::Objects)?;
         if self.pending.len() >= limits::OPERATIONS_MAX {
             return Err(HostError::Busy);
         }
         if !links.has(device) {
             return Err(HostError::NoSuchDevice { device });
         }
-        let is_change = matches!(asks, Asks::Change { .. });
+        let is_change = matches!(content, RequestContent::Change { .. });
         if !is_change && !links.may_begin_request(device) {
             return Err(HostError::Busy);
         }
@@ -95,7 +95,7 @@ impl ObjectRequests {
             until = ctx.now.time.after(patience.min(ctx.settings.request_timeout));
         }
         let (since, resend) = (ctx.now.time, ctx.settings.resend());
-        self.pending.insert(sequence, PendingRequest { op, device, asks, since, until, resend });
+        self.pending.insert(sequence, PendingRequest { op, device, content, since, until, resend });
         self.send(ctx, links, sequence);
         Ok(())
     }
@@ -165,18 +165,18 @@ impl ObjectRequests {
         }
         let heard = links.last_heard(pending.device);
         let silent = HostError::TimedOut { devices: vec![pending.device], waited: now.since(pending.since) };
-        let outcome = match &pending.asks {
-            Asks::Commands(_) => Err(silent),
+        let outcome = match &pending.content {
+            RequestContent::Commands(_) => Err(silent),
             // The device was heard, and has not reported a change.
-            Asks::Change { seen, .. } if heard.is_some_and(|heard| heard >= pending.since) => {
+            RequestContent::Change { seen, .. } if heard.is_some_and(|heard| heard >= pending.since) => {
                 Ok(HostSuccess::Value(seen.clone()))
             }
             // The device is asked for the present value: there is no time left to wait.
-            Asks::Change { .. } if now < pending.until.after(CHANGE_GRACE) => {
+            RequestContent::Change { .. } if now < pending.until.after(CHANGE_GRACE) => {
                 ctx.counters.resent += 1;
                 return self.send(ctx, links, sequence);
             }
-            Asks::Change { .. } => Err(silent),
+            RequestContent::Change { .. } => Err(silent),
         };
         self.end(ctx, links, sequence, outcome);
     }
@@ -206,13 +206,13 @@ impl ObjectRequests {
 
     /// True if commands are under way.
     pub fn has_commands(&self) -> bool {
-        self.pending.values().any(|pending| matches!(pending.asks, Asks::Commands(_)))
+        self.pending.values().any(|pending| matches!(pending.content, RequestContent::Commands(_)))
     }
 
     fn end(&mut self, ctx: &mut Ctx, links: &mut Links, sequence: u64, outcome: HostOutcome) {
         let pending = self.pending.remove(&sequence).expect("it is pending");
         self.timers.cancel(sequence);
-        if let Asks::Commands(request) = &pending.asks {
+        if let RequestContent::Commands(request) = &pending.content {
             let end = match &outcome {
                 _ if request.only_asks() => RequestEnd::NothingKept,
                 Err(HostError::TimedOut { .. }) => RequestEnd::Abandoned,
@@ -228,12 +228,12 @@ impl ObjectRequests {
         let pending = self.pending.get_mut(&sequence).expect("it is pending");
         let wait = pending.resend.next_wait();
         let (device, until) = (pending.device, pending.until);
-        let command = match pending.asks.clone() {
-            Asks::Commands(request) => {
+        let command = match pending.content.clone() {
+            RequestContent::Commands(request) => {
                 let abandoned = links.abandoned_before(device, sequence);
                 Command::Objects { sequence, abandoned, request }
             }
-            Asks::Change { object, name, seen } => {
+            RequestContent::Change { object, name, seen } => {
                 let patience = until.since(now).as_millis().min(u128::from(u32::MAX)) as u32;
                 Command::Await { ticket: sequence, object, name, seen, patience }
             }

@@ -2,7 +2,7 @@
 
 use crate::ctx::{Ctx, RequestTimer};
 use crate::disconnect::{Disconnect, Rest};
-use crate::object_requests::{Asks, ObjectRequests};
+use crate::object_requests::{ObjectRequests, RequestContent};
 use crate::tasks::Tasks;
 use braid_base::{DeviceId, Now, Time};
 use braid_machine::{HostError, HostSuccess, OpId};
@@ -29,10 +29,10 @@ impl DeviceRequests {
         links: &mut Links,
         op: OpId,
         device: DeviceId,
-        asks: Asks,
+        content: RequestContent,
         patience: Duration,
     ) {
-        if let Err(error) = self.objects.start(ctx, links, op, device, asks, patience) {
+        if let Err(error) = self.objects.start(ctx, links, op, device, content, patience) {
             ctx.out.reply(op, Err(error));
         }
     }

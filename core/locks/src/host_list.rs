@@ -3,7 +3,7 @@
 
 use braid_base::{Generation, limits};
 use braid_machine::{DiskError, DiskResult, Effects};
-use braid_two_copy_record::{Kept, Progress, RecordError, TwoCopyRecord};
+use braid_two_copy_record::{Progress, RecordError, StoredRecord, TwoCopyRecord};
 use bytes::{Buf, BufMut};
 use std::collections::BTreeSet;
 
@@ -60,7 +60,7 @@ impl TwoCopyRecord for Hosts {
 
 /// The list, in memory and on disk.
 #[derive(Debug, Default)]
-pub(crate) struct HostList(Kept<Hosts>);
+pub(crate) struct HostList(StoredRecord<Hosts>);
 
 impl HostList {
     /// Begins to read the list.

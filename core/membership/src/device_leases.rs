@@ -35,7 +35,7 @@ pub struct DeviceLease {
 /// The monitor's state of a device.
 #[derive(Clone, Debug)]
 pub(crate) struct Device {
-    pub said: Said,
+    pub last_report: LastReport,
     lease: Option<Lease>,
     /// At least half of the hosts report that they cannot reach it.
     pub suspected: bool,
@@ -50,7 +50,7 @@ pub(crate) struct Device {
 
 /// What a device has reported of itself.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Said {
+pub(crate) struct LastReport {
     /// When it last asked for a lease, by the monitor's clock.
     pub heard: Option<Time>,
     /// When it sent that request, by its own clock.
@@ -103,7 +103,7 @@ impl Device {
     /// A device that has not been heard.
     pub fn new(started: Time, settings: &Settings) -> Device {
         Device {
-            said: Said::default(),
+            last_report: LastReport::default(),
             lease: None,
             suspected: false,
             refused: false,
@@ -116,25 +116,27 @@ impl Device {
     /// True if this request was sent before one that was received shortly ago: the messages were reordered. (A device's clock restarts with
     /// its machine, but that takes longer.)
     pub fn is_late(&self, now: Time, renewal: &Renewal, settings: &Settings) -> bool {
-        renewal.sent < self.said.sent && self.was_heard_within(settings.heartbeat * 2, now)
+        renewal.sent < self.last_report.sent && self.was_heard_within(settings.heartbeat * 2, now)
     }
 
     /// Notes a request for a lease. `is_outdated`: its epoch is earlier than the record allows.
     pub fn hear(&mut self, now: Time, renewal: &Renewal, is_outdated: bool) {
-        let said = &mut self.said;
-        (said.sent, said.heard) = (renewal.sent, Some(now));
-        (said.bad_slots, said.failing) = (renewal.bad_slots, renewal.failing);
-        if renewal.epoch >= said.epoch {
+        let last_report = &mut self.last_report;
+        (last_report.sent, last_report.heard) = (renewal.sent, Some(now));
+        (last_report.bad_slots, last_report.failing) = (renewal.bad_slots, renewal.failing);
+        if renewal.epoch >= last_report.epoch {
             let most = renewal.undecided.len().min(limits::UNDECIDED_HOSTS_MAX);
-            (said.epoch, said.undecided) = (renewal.epoch, renewal.undecided[..most].to_vec());
+            (last_report.epoch, last_report.undecided) = (renewal.epoch, renewal.undecided[..most].to_vec());
         }
-        said.outdated = is_outdated.then_some(renewal.epoch);
+        last_report.outdated = is_outdated.then_some(renewal.epoch);
     }
 
     /// True if the device has `epoch` or a later one, and holds no undecided intents of hosts that `fence` refuses.
     pub fn has_done_with(&self, epoch: Epoch, fence: &FenceTable) -> bool {
-        let all_are_named = self.said.undecided.len() < limits::UNDECIDED_HOSTS_MAX;
-        self.said.epoch >= epoch && all_are_named && !self.said.undecided.iter().any(|host| fence.refuses(*host))
+        let all_are_named = self.last_report.undecided.len() < limits::UNDECIDED_HOSTS_MAX;
+        self.last_report.epoch >= epoch
+            && all_are_named
+            && !self.last_report.undecided.iter().any(|host| fence.refuses(*host))
     }
 
     /// Grants a lease. It expires later here than at the device.
@@ -159,12 +161,12 @@ impl Device {
 
     /// True if its last report allows it to be let in.
     fn is_able(&self) -> bool {
-        self.said.outdated.is_none() && !self.said.unable
+        self.last_report.outdated.is_none() && !self.last_report.unable
     }
 
     /// True if it asked for a lease at most `span` ago.
     pub fn was_heard_within(&self, span: Duration, now: Time) -> bool {
-        self.said.heard.is_some_and(|heard| now.since(heard) <= span)
+        self.last_report.heard.is_some_and(|heard| now.since(heard) <= span)
     }
 
     /// When its lease expires.
@@ -184,13 +186,13 @@ impl Device {
 
     /// Another disk fills its slot from now on.
     pub fn forget_disk(&mut self) {
-        self.said = Said { unable: self.said.unable, ..Said::default() };
+        self.last_report = LastReport { unable: self.last_report.unable, ..LastReport::default() };
         self.join_refused = None;
     }
 
     /// True if it has been out for long enough, silent or with a failing disk, that a spare may take its slot.
     pub fn stays_out(&self, now: Time, settings: &Settings) -> bool {
-        let is_gone = self.said.failing || !self.was_heard_within(settings.heartbeat * 4, now);
+        let is_gone = self.last_report.failing || !self.was_heard_within(settings.heartbeat * 4, now);
         now.since(self.absence.taken_out) >= settings.spare_after && is_gone
     }
 
@@ -198,7 +200,7 @@ impl Device {
     pub fn may_return(&self, now: Time, settings: &Settings) -> bool {
         let heard = self.is_able()
             && !self.suspected
-            && !self.said.failing
+            && !self.last_report.failing
             && self.was_heard_within(settings.heartbeat * 2, now);
         heard && now >= self.absence.taken_out.after(self.absence.wait)
     }
@@ -219,12 +221,12 @@ impl Device {
 pub(crate) fn shown(devices: &BTreeMap<DeviceId, Device>, now: Time) -> impl Iterator<Item = DeviceLease> + '_ {
     devices.iter().map(move |(device, known)| DeviceLease {
         device: *device,
-        heard: known.said.heard,
-        epoch: known.said.epoch,
+        heard: known.last_report.heard,
+        epoch: known.last_report.epoch,
         runs_until: known.lease.map(|lease| lease.until).filter(|until| now < *until),
-        outdated: known.said.outdated,
-        bad_slots: known.said.bad_slots,
-        failing: known.said.failing,
+        outdated: known.last_report.outdated,
+        bad_slots: known.last_report.bad_slots,
+        failing: known.last_report.failing,
     })
 }
 
@@ -250,10 +252,10 @@ mod tests {
         let mut device = Device::new(at(0), &settings);
         device.grant(at(0), &settings);
         assert!(!device.is_steady(at(1_000), &settings), "it was never heard");
-        device.said.heard = Some(at(900));
+        device.last_report.heard = Some(at(900));
         assert!(device.is_steady(at(1_000), &settings) && !device.is_steady(at(999), &settings));
         assert!(device.is_steady(at(2_900), &settings) && !device.is_steady(at(2_901), &settings));
-        device.said.heard = Some(at(4_500));
+        device.last_report.heard = Some(at(4_500));
         device.grant(at(4_500), &settings);
         assert!(!device.is_steady(at(4_600), &settings), "its lease had run out");
     }
@@ -269,7 +271,7 @@ mod tests {
             let taken_out = now;
             while !device.may_return(now, &settings) {
                 now = now.after(Duration::from_millis(500));
-                device.said.heard = Some(now);
+                device.last_report.heard = Some(now);
             }
             waits.push(now.since(taken_out).as_secs());
             device.come_back(now, &settings);
@@ -278,7 +280,7 @@ mod tests {
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
         now = now.after(Duration::from_secs(1));
         device.take_out(now, &settings);
-        device.said.heard = Some(now.after(Duration::from_secs(1)));
+        device.last_report.heard = Some(now.after(Duration::from_secs(1)));
         assert!(device.may_return(now.after(Duration::from_secs(1)), &settings), "it had stayed");
     }
 }

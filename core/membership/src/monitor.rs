@@ -13,7 +13,7 @@ use braid_base::limits::{self, Settings};
 use braid_base::{ArrayId, Clock, DeviceId, Epoch, FenceTable, MemberState, Membership, NodeId, Now, Time};
 use braid_layout::VolumeDescription;
 use braid_machine::{DiskResult, Effects, HostError, HostOutcome, HostRequest, HostSuccess, Ignored, Input, Machine};
-use braid_two_copy_record::{Kept, Progress};
+use braid_two_copy_record::{Progress, StoredRecord};
 use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest};
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ pub struct MonitorConfig {
 pub struct Monitor {
     pub(crate) config: MonitorConfig,
     service: MonitorService,
-    pub(crate) record: Kept<Recorded>,
+    pub(crate) record: StoredRecord<Recorded>,
     pub(crate) stripes: Stripes,
     pub(crate) devices: BTreeMap<DeviceId, Device>,
     pub(crate) hosts: Hosts,
@@ -69,7 +69,7 @@ impl Monitor {
         Monitor {
             config,
             service: MonitorService::Off,
-            record: Kept::default(),
+            record: StoredRecord::default(),
             stripes: Stripes::default(),
             devices: BTreeMap::new(),
             hosts: Hosts::default(),
@@ -275,7 +275,7 @@ impl Monitor {
             return self.ignore(Ignored::Settled, out);
         }
         if !is_late {
-            known.said.unable = unable;
+            known.last_report.unable = unable;
         }
         // Another disk may have any epoch.
         let is_another = self.slot(device).disk.is_some_and(|expected| expected != disk);
@@ -298,7 +298,7 @@ impl Monitor {
         } else if waits {
             self.watch.defer(device, renewal);
             MonitorReply::Changed
-        } else if may_have_lease && !known.refused && !known.said.unable {
+        } else if may_have_lease && !known.refused && !known.last_report.unable {
             known.grant(now.time, &self.config.settings);
             self.counters.leases += 1;
             self.lease(sent)
@@ -310,7 +310,7 @@ impl Monitor {
 
     /// True while no lease is granted, because not all devices have been heard since the start.
     fn awaits_others(&self) -> bool {
-        let heard = self.devices.values().map(|known| known.said.heard.is_some());
+        let heard = self.devices.values().map(|known| known.last_report.heard.is_some());
         self.watch.awaits_others(&self.config.settings, heard)
     }
 

@@ -108,7 +108,7 @@ impl Monitor {
         let devices: Vec<_> = self.devices.keys().copied().collect();
         for id in devices {
             let (known, slot) = (&self.devices[&id], self.slot(id));
-            let refused = (known.suspected || known.said.failing || slot.is_to_leave())
+            let refused = (known.suspected || known.last_report.failing || slot.is_to_leave())
                 && self.dependence(now.time).is_better_out(id, slot, &durable);
             self.devices.get_mut(&id).expect("just listed").refused = refused;
         }
@@ -120,7 +120,7 @@ impl Monitor {
         let member = self.membership().member(device);
         let is_news = member.is_some_and(|member| {
             member.since == since && matches!(member.member_state, MemberState::Returning { .. })
-        }) && self.devices[&device].said.epoch >= since;
+        }) && self.devices[&device].last_report.epoch >= since;
         if is_news {
             self.new_reports.note_resynchronised(device);
         }

@@ -154,7 +154,7 @@ impl Draft<'_> {
             // A device that is just being added has not been heard.
             let Some(known) = self.devices.get(&device) else { continue };
             let slot = self.next.slot_mut(device);
-            slot.lived_by = slot.lived_by.max(known.said.epoch);
+            slot.lived_by = slot.lived_by.max(known.last_report.epoch);
         }
     }
 

@@ -52,7 +52,7 @@ impl Monitor {
             }
             // It must not adopt an epoch in which it is out: a disk that has adopted an epoch is refused as used.
             (None, Slot { change: Change::Awaited { .. }, .. }) => {
-                known.said.heard = Some(now.time);
+                known.last_report.heard = Some(now.time);
                 MonitorReply::Changed
             }
             _ => return true,

@@ -24,7 +24,7 @@ use bytes::Bytes;
 use std::ops::RangeInclusive;
 
 /// The first object whose attributes are spread over all buckets.
-pub const SPREAD: ObjectId = ObjectId(1 << 63);
+pub const FIRST_SPREAD_OBJECT: ObjectId = ObjectId(1 << 63);
 
 /// The number of buckets in a volume of this many blocks.
 pub fn buckets(blocks: u64) -> u64 {
@@ -64,7 +64,7 @@ struct Group {
 
 /// The groups of the attributes that a command uses.
 fn groups(command: &ObjectCommand) -> Result<Vec<Group>, ObjectFailure> {
-    let is_spread = command.object >= SPREAD;
+    let is_spread = command.object >= FIRST_SPREAD_OBJECT;
     let named = match &command.action {
         Action::CompareAndSwap { name, .. } | Action::FetchAndAdd { name, .. } => Some(*name),
         Action::ListAttributes { .. } if is_spread => return Err(ObjectFailure::NotTogether),

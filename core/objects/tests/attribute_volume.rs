@@ -1,7 +1,7 @@
 //! Buckets, and requests to them, compared with the same requests on objects in memory.
 
 use braid_base::{BLOCK_BYTES, ObjectId, limits};
-use braid_objects::attribute_volume::{Effect, SPREAD, buckets, carry_out, place_of};
+use braid_objects::attribute_volume::{Effect, FIRST_SPREAD_OBJECT, buckets, carry_out, place_of};
 use braid_objects::bucket::{BUCKET_BLOCKS, BUCKET_BYTES, Blocks, BucketError, Entries, Full, decode, encode};
 use braid_objects::map_access::apply;
 use braid_objects::{BucketAddress, Key, evaluate};
@@ -139,7 +139,7 @@ proptest! {
     }
 }
 
-const OBJECTS: [u64; 4] = [1, 2, SPREAD.0, SPREAD.0 + 5];
+const OBJECTS: [u64; 4] = [1, 2, FIRST_SPREAD_OBJECT.0, FIRST_SPREAD_OBJECT.0 + 5];
 
 /// Requests that an attribute volume accepts: of one object, and if that is spread, of one number.
 fn requests() -> impl Strategy<Value = ObjectRequest> {
@@ -149,7 +149,7 @@ fn requests() -> impl Strategy<Value = ObjectRequest> {
     let of_one = move |object: u64, number: u32| {
         let name = move || {
             (0u32..3, 0u32..4).prop_map(move |(page, other)| {
-                AttributeName::new(page, if object >= SPREAD.0 { number } else { other })
+                AttributeName::new(page, if object >= FIRST_SPREAD_OBJECT.0 { number } else { other })
             })
         };
         let undefined = prop_oneof![Just(Undefined::Matches), Just(Undefined::IsEmpty)];
@@ -164,7 +164,7 @@ fn requests() -> impl Strategy<Value = ObjectRequest> {
         );
         let add = (name(), -3i64..9).prop_map(|(name, add)| Action::FetchAndAdd { name, add, original: true });
         let list = (prop::option::of(name()), prop::option::of(0u32..3)).prop_map(move |(after, page)| {
-            match object >= SPREAD.0 {
+            match object >= FIRST_SPREAD_OBJECT.0 {
                 true => Action::Flush,
                 false => Action::ListAttributes { after, page, most: 3 },
             }
@@ -193,7 +193,7 @@ fn attributes_of_one_object_go_together_and_of_one_that_is_spread_those_of_one_n
         assert!(place_of(&both(5, 5, 8), buckets).is_ok());
         assert!(place_of(&list(5), buckets).is_ok());
         assert_eq!(place_of(&both(5, 6, 7), buckets), refused(1));
-        let spread = SPREAD.0 + 1;
+        let spread = FIRST_SPREAD_OBJECT.0 + 1;
         assert!(place_of(&both(spread, spread, 7), buckets).is_ok());
         assert_eq!(place_of(&both(spread, spread, 8), buckets), refused(1));
         assert_eq!(place_of(&both(spread, spread + 1, 7), buckets), refused(1));
@@ -277,11 +277,12 @@ fn what_writes_what_is_there_writes_nothing() {
 fn numbers_spread_over_the_buckets_as_they_always_have() {
     let mut counts = [0u32; 16];
     for number in 0..1600 {
-        counts[place_of(&get(SPREAD.0 + 7, 1, number), 16).unwrap().bucket as usize] += 1;
+        counts[place_of(&get(FIRST_SPREAD_OBJECT.0 + 7, 1, number), 16).unwrap().bucket as usize] += 1;
     }
     assert!(counts.iter().all(|count| (60..140).contains(count)), "{counts:?}");
     // The location of attributes is part of the disk format: it must never change.
-    let places = [get(7, 1, 0), get(7, 2, 1), get(8, 1, 0), get(SPREAD.0, 1, 4), get(SPREAD.0, 9, 9)];
+    let places =
+        [get(7, 1, 0), get(7, 2, 1), get(8, 1, 0), get(FIRST_SPREAD_OBJECT.0, 1, 4), get(FIRST_SPREAD_OBJECT.0, 9, 9)];
     let places = places.map(|request| place_of(&request, 1 << 20).unwrap().bucket);
     assert_eq!(places, [756_556, 756_556, 279_598, 33_177, 628_765]);
 }

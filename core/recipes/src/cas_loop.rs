@@ -12,7 +12,7 @@
 //! the policy determines from it whether its swap has happened: what it writes contains its own nonce.
 
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
-use crate::request_builder::{Asking, Results};
+use crate::request_builder::{RequestBuilder, Results};
 use braid_base::{Backoff, ObjectId, Rng, Time};
 use braid_wire::{AttributeName, ObjectCommand, ObjectFailure, ObjectRequest, SetAttribute};
 use bytes::Bytes;
@@ -24,18 +24,18 @@ pub(crate) trait CasPolicy {
     type Output;
 
     /// The first step, before the word is known; also the step after every wait.
-    fn begin(&mut self, _at: &mut At<'_>) -> Move<Self::Output> {
+    fn begin(&mut self, _ctx: &mut StepContext<'_>) -> Move<Self::Output> {
         Move::Look
     }
 
     /// The step for a word that was read.
-    fn look(&mut self, at: &mut At<'_>, seen: Seen) -> Move<Self::Output>;
+    fn look(&mut self, ctx: &mut StepContext<'_>, seen: Seen) -> Move<Self::Output>;
 
     /// The step after a successful swap.
-    fn made(&mut self, at: &mut At<'_>, results: Results) -> Move<Self::Output>;
+    fn made(&mut self, ctx: &mut StepContext<'_>, results: Results) -> Move<Self::Output>;
 
     /// The step after [`Move::Ask`].
-    fn told(&mut self, _at: &mut At<'_>, _results: Results) -> Move<Self::Output> {
+    fn told(&mut self, _ctx: &mut StepContext<'_>, _results: Results) -> Move<Self::Output> {
         Move::Look
     }
 
@@ -44,7 +44,7 @@ pub(crate) trait CasPolicy {
 }
 
 /// The time and the random source.
-pub(crate) struct At<'a> {
+pub(crate) struct StepContext<'a> {
     pub now: Time,
     pub rng: &'a mut Rng,
     /// After [`Move::Await`], the attribute's value.
@@ -67,7 +67,7 @@ pub(crate) enum Move<T> {
     /// It swaps.
     Swap(Swap),
     /// Makes another request. If its outcome is unknown, the policy is told by [`Seen::outcome_unknown`].
-    Ask(Asking),
+    Ask(RequestBuilder),
     Sleep(Duration),
     /// Waits for another value of an attribute, if the device can do that.
     Await {
@@ -132,7 +132,7 @@ enum State {
     Waiting,
     Reading,
     Swapping,
-    Asking,
+    Requesting,
     Over,
 }
 
@@ -141,14 +141,14 @@ impl<E: CasPolicy> CasLoop<E> {
         CasLoop { target, policy, state: State::Waiting, outcome_unknown: false, races: 0, deadline: None }
     }
 
-    fn failure(&mut self, at: &mut At<'_>, state: State, failure: RequestFailure) -> Next<E::Output> {
-        let out_of_patience = self.deadline.is_some_and(|deadline| at.now >= deadline);
+    fn failure(&mut self, ctx: &mut StepContext<'_>, state: State, failure: RequestFailure) -> Next<E::Output> {
+        let out_of_patience = self.deadline.is_some_and(|deadline| ctx.now >= deadline);
         match failure {
             RequestFailure::Unknown if !out_of_patience => {
-                self.outcome_unknown |= matches!(state, State::Swapping | State::Asking);
-                self.read(at)
+                self.outcome_unknown |= matches!(state, State::Swapping | State::Requesting);
+                self.read(ctx)
             }
-            RequestFailure::Refused(ObjectFailure::Busy) if !out_of_patience => self.pause(at),
+            RequestFailure::Refused(ObjectFailure::Busy) if !out_of_patience => self.pause(ctx),
             failure => self.fail(failure),
         }
     }
@@ -160,15 +160,15 @@ impl<E: CasPolicy> CasLoop<E> {
     }
 
     /// How long a request may take.
-    fn left(&self, at: &At<'_>) -> Duration {
+    fn left(&self, ctx: &StepContext<'_>) -> Duration {
         match (&self.target.patience, self.deadline) {
-            (Patience::Until(..), Some(deadline)) => deadline.since(at.now),
+            (Patience::Until(..), Some(deadline)) => deadline.since(ctx.now),
             _ => Duration::MAX,
         }
     }
 
-    fn ask(&mut self, at: &At<'_>, state: State, request: ObjectRequest) -> Next<E::Output> {
-        let patience = self.left(at);
+    fn ask(&mut self, ctx: &StepContext<'_>, state: State, request: ObjectRequest) -> Next<E::Output> {
+        let patience = self.left(ctx);
         if patience.is_zero() {
             return self.fail(RequestFailure::Unknown);
         }
@@ -176,29 +176,29 @@ impl<E: CasPolicy> CasLoop<E> {
         Next::Ask { request, patience }
     }
 
-    fn read(&mut self, at: &At<'_>) -> Next<E::Output> {
+    fn read(&mut self, ctx: &StepContext<'_>) -> Next<E::Output> {
         let gets = [self.target.word].into_iter().chain(self.target.extras.iter().copied()).collect();
-        self.ask(at, State::Reading, Asking::of(self.target.object).get(gets).request())
+        self.ask(ctx, State::Reading, RequestBuilder::of(self.target.object).get(gets).request())
     }
 
-    fn pause(&mut self, at: &mut At<'_>) -> Next<E::Output> {
+    fn pause(&mut self, ctx: &mut StepContext<'_>) -> Next<E::Output> {
         self.state = State::Waiting;
-        Next::Sleep(random_pause(&mut self.target.backoff, at.rng).min(self.left(at)))
+        Next::Sleep(random_pause(&mut self.target.backoff, ctx.rng).min(self.left(ctx)))
     }
 
-    fn go(&mut self, at: &mut At<'_>, next: Move<E::Output>) -> Next<E::Output> {
+    fn go(&mut self, ctx: &mut StepContext<'_>, next: Move<E::Output>) -> Next<E::Output> {
         match next {
-            Move::Look => self.read(at),
+            Move::Look => self.read(ctx),
             Move::Swap(_) if self.races > RACES_MAX => {
                 self.races = 0;
-                self.pause(at)
+                self.pause(ctx)
             }
             Move::Swap(Swap { compare, swap, sets, rest }) => {
-                let asking = Asking::of(self.target.object).swap(self.target.word, &compare, &swap);
-                let asking = asking.with_sets(sets).with_gets(self.target.extras.clone()).then(rest);
-                self.ask(at, State::Swapping, asking.request())
+                let builder = RequestBuilder::of(self.target.object).swap(self.target.word, &compare, &swap);
+                let builder = builder.with_sets(sets).with_gets(self.target.extras.clone()).then(rest);
+                self.ask(ctx, State::Swapping, builder.request())
             }
-            Move::Ask(asking) => self.ask(at, State::Asking, asking.request()),
+            Move::Ask(builder) => self.ask(ctx, State::Requesting, builder.request()),
             Move::Sleep(span) => {
                 self.state = State::Waiting;
                 Next::Sleep(span)
@@ -214,33 +214,33 @@ impl<E: CasPolicy> CasLoop<E> {
         }
     }
 
-    fn look(&mut self, at: &mut At<'_>, word: Bytes, extras: &[Bytes]) -> Next<E::Output> {
+    fn look(&mut self, ctx: &mut StepContext<'_>, word: Bytes, extras: &[Bytes]) -> Next<E::Output> {
         let seen = Seen { word, extras: extras.to_vec(), outcome_unknown: std::mem::take(&mut self.outcome_unknown) };
-        let next = self.policy.look(at, seen);
-        self.go(at, next)
+        let next = self.policy.look(ctx, seen);
+        self.go(ctx, next)
     }
 
     /// Handles a word that was read or found by a failed comparison, and the extras. A malformed answer is treated like a lost one.
-    fn heard(&mut self, at: &mut At<'_>, results: Results) -> Result<Next<E::Output>, RequestFailure> {
+    fn on_results(&mut self, ctx: &mut StepContext<'_>, results: Results) -> Result<Next<E::Output>, RequestFailure> {
         let extras = self.target.extras.len();
         match self.state {
             State::Reading => {
                 let values = results.values(0, 1 + extras)?;
-                Ok(self.look(at, values[0].clone(), &values[1..]))
+                Ok(self.look(ctx, values[0].clone(), &values[1..]))
             }
             State::Swapping if results.swapped(0)? => {
                 self.races = 0;
-                let next = self.policy.made(at, results);
-                Ok(self.go(at, next))
+                let next = self.policy.made(ctx, results);
+                Ok(self.go(ctx, next))
             }
             State::Swapping => {
                 let (_, word) = results.compared(0)?.ok_or(RequestFailure::Unknown)?;
                 self.races += 1;
-                Ok(self.look(at, word, results.values(0, extras)?))
+                Ok(self.look(ctx, word, results.values(0, extras)?))
             }
             _ => {
-                let next = self.policy.told(at, results);
-                Ok(self.go(at, next))
+                let next = self.policy.told(ctx, results);
+                Ok(self.go(ctx, next))
             }
         }
     }
@@ -251,7 +251,7 @@ impl<E: CasPolicy> Procedure for CasLoop<E> {
 
     fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<E::Output> {
         let value = if let Answer::Value(value) = &answer { Some(value.clone()) } else { None };
-        let at = &mut At { now, rng, value };
+        let ctx = &mut StepContext { now, rng, value };
         self.deadline.get_or_insert(match self.target.patience {
             Patience::Until(end, _) if now < end => end,
             Patience::For(span) | Patience::Until(_, span) => now.after(span),
@@ -259,18 +259,18 @@ impl<E: CasPolicy> Procedure for CasLoop<E> {
         match (self.state, answer) {
             (State::Over, _) => panic!("a procedure that has ended is not resumed"),
             // The device cannot wait for an attribute, so the operation pauses instead.
-            (State::Waiting, Answer::RequestFailure(_)) => self.pause(at),
-            (State::Waiting, _) if self.outcome_unknown => self.read(at),
+            (State::Waiting, Answer::RequestFailure(_)) => self.pause(ctx),
+            (State::Waiting, _) if self.outcome_unknown => self.read(ctx),
             (State::Waiting, _) => {
-                let next = self.policy.begin(at);
-                self.go(at, next)
+                let next = self.policy.begin(ctx);
+                self.go(ctx, next)
             }
-            (state, Answer::RequestFailure(failure)) => self.failure(at, state, failure),
-            (state, Answer::Results(results)) => match self.heard(at, Results(results)) {
+            (state, Answer::RequestFailure(failure)) => self.failure(ctx, state, failure),
+            (state, Answer::Results(results)) => match self.on_results(ctx, Results(results)) {
                 Ok(next) => next,
-                Err(_) => self.failure(at, state, RequestFailure::Unknown),
+                Err(_) => self.failure(ctx, state, RequestFailure::Unknown),
             },
-            (state, _) => self.failure(at, state, RequestFailure::Unknown),
+            (state, _) => self.failure(ctx, state, RequestFailure::Unknown),
         }
     }
 }

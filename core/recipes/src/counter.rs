@@ -33,12 +33,12 @@
 //! ticket cannot be given back; a client that stops waiting is skipped like a client that has crashed. Requests without a guard are exclusive
 //! only until [`Turn::sure_until`]. The attributes must not be removed or set by other means.
 
-use crate::cas_loop::{At, CasLoop, CasPolicy, Move, Patience, Seen, Swap, number_bytes};
+use crate::cas_loop::{CasLoop, CasPolicy, Move, Patience, Seen, StepContext, Swap, number_bytes};
 use crate::fencing_token::{Fence, Unguardable, if_swapped};
 use crate::hold_word::{Give, Gone, HoldWord, Holding, Keep, Word};
 use crate::lease::{Entry, Name, Watch};
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
-use crate::request_builder::{Asking, Results, set};
+use crate::request_builder::{RequestBuilder, Results, set};
 use braid_base::{Backoff, ObjectId, Rng, Time};
 use braid_wire::{AttributeName, CommandResult, ObjectCommand, ObjectRequest, SetAttribute};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -306,15 +306,15 @@ type Moved = Move<Result<Turn, CounterError>>;
 
 impl Entering {
     fn draw(&mut self) -> Moved {
-        let asking = Asking::of(self.counter.place.object).then_add(self.counter.tickets, 1);
-        Move::Ask(asking.with_gets(vec![self.counter.place.word]))
+        let builder = RequestBuilder::of(self.counter.place.object).then_add(self.counter.tickets, 1);
+        Move::Ask(builder.with_gets(vec![self.counter.place.word]))
     }
 
     fn place(&mut self, ticket: u64) -> Moved {
         self.phase = Phase::Placing { ticket };
         let (slot, mine) = (self.counter.slot(ticket), self.waits(ticket));
-        let asking = Asking::of(self.counter.place.object).swap(slot, &Bytes::new(), &mine);
-        Move::Ask(asking.with_gets(vec![self.counter.place.word]))
+        let builder = RequestBuilder::of(self.counter.place.object).swap(slot, &Bytes::new(), &mine);
+        Move::Ask(builder.with_gets(vec![self.counter.place.word]))
     }
 
     /// The value that it writes to its slot.
@@ -323,18 +323,25 @@ impl Entering {
     }
 
     /// Enters the word: it is its turn, or the swap makes it so.
-    fn come(&mut self, at: &At<'_>, compare: Bytes, ticket: u64, slot: Option<Bytes>, skips: Option<u64>) -> Moved {
+    fn come(
+        &mut self,
+        ctx: &StepContext<'_>,
+        compare: Bytes,
+        ticket: u64,
+        slot: Option<Bytes>,
+        skips: Option<u64>,
+    ) -> Moved {
         self.phase = Phase::Coming { ticket, slot };
-        self.sent = at.now;
+        self.sent = ctx.now;
         let holder = self.entry.clone();
         let mut sets = vec![self.counter.place.fence(Some(ticket))];
         sets.extend(skips.map(|skipped| self.counter.ends(skipped)));
         Move::Swap(Swap { compare, swap: Word { number: ticket, holder }.encode(), sets, rest: Vec::new() })
     }
 
-    fn skip(&mut self, at: &At<'_>, compare: Bytes, turn: u64, ticket: u64, slot: Option<Bytes>) -> Moved {
+    fn skip(&mut self, ctx: &StepContext<'_>, compare: Bytes, turn: u64, ticket: u64, slot: Option<Bytes>) -> Moved {
         if turn + 1 == ticket {
-            return self.come(at, compare, ticket, slot, Some(turn));
+            return self.come(ctx, compare, ticket, slot, Some(turn));
         }
         self.phase = Phase::Skipping { ticket, slot };
         let sets = vec![self.counter.place.fence(None), self.counter.ends(turn), self.counter.calls(turn + 1)];
@@ -348,16 +355,16 @@ impl Entering {
     }
 
     /// Handles the answer to drawing the ticket, or to writing the slot.
-    fn heard(&mut self, at: &mut At<'_>, results: &Results) -> Result<Moved, RequestFailure> {
+    fn on_results(&mut self, ctx: &mut StepContext<'_>, results: &Results) -> Result<Moved, RequestFailure> {
         let word = results.values(0, 1)?[0].clone();
         match self.phase.clone() {
             Phase::Drawing => {
                 let drawn = results.added(0)?.ok_or(RequestFailure::Unknown)?;
                 let Ok(ticket) = u64::try_from(drawn) else { return Ok(Move::Done(Err(CounterError::NoCounter))) };
-                self.entry = Some(Entry::new(self.name.clone(), self.counter.place.lease, at.rng));
+                self.entry = Some(Entry::new(self.name.clone(), self.counter.place.lease, ctx.rng));
                 Ok(match Word::decode(&word) {
                     Some(Word { number: turn, .. }) if turn < ticket => self.place(ticket),
-                    _ => self.decide(at, word, ticket, None),
+                    _ => self.decide(ctx, word, ticket, None),
                 })
             }
             Phase::Placing { ticket } => {
@@ -366,14 +373,14 @@ impl Entering {
                 // Not swapped: the ticket is called already; or an earlier attempt succeeded, and its answer was lost; or another ticket
                 // has the slot.
                 let slot = (swapped || original == mine).then_some(mine);
-                Ok(self.decide(at, word, ticket, slot))
+                Ok(self.decide(ctx, word, ticket, slot))
             }
             phase => unreachable!("no request is made while {phase:?}"),
         }
     }
 
     /// Decides the next step of a client that has a ticket and sees the word.
-    fn decide(&mut self, at: &mut At<'_>, seen: Bytes, ticket: u64, slot: Option<Bytes>) -> Moved {
+    fn decide(&mut self, ctx: &mut StepContext<'_>, seen: Bytes, ticket: u64, slot: Option<Bytes>) -> Moved {
         let Some(Word { number: turn, holder }) = Word::decode(&seen) else {
             return Move::Done(Err(CounterError::NoCounter));
         };
@@ -382,7 +389,7 @@ impl Entering {
         }
         if turn == ticket {
             return match (holder, &self.entry) {
-                (None, _) => self.come(at, seen, ticket, slot, None),
+                (None, _) => self.come(ctx, seen, ticket, slot, None),
                 (Some(holder), Some(entry)) if holder.nonce == entry.nonce => self.served(ticket),
                 (Some(_), _) => Move::Done(Err(CounterError::NoCounter)),
             };
@@ -390,11 +397,11 @@ impl Entering {
         // A called client that has not come has no heartbeat yet: the turn is watched instead.
         let heartbeat = holder.as_ref().map_or((turn, u64::MAX), |entry| (entry.nonce, entry.heartbeat));
         let lease = holder.map_or(self.counter.place.lease, |entry| entry.lease);
-        self.watch.see_heartbeats(at.now, [heartbeat].into_iter());
-        if self.watch.same_for(at.now, heartbeat) >= lease.max(Duration::from_nanos(1)) {
-            return self.skip(at, seen, turn, ticket, slot);
+        self.watch.see_heartbeats(ctx.now, [heartbeat].into_iter());
+        if self.watch.same_for(ctx.now, heartbeat) >= lease.max(Duration::from_nanos(1)) {
+            return self.skip(ctx, seen, turn, ticket, slot);
         }
-        let left = self.deadline.unwrap_or_default().since(at.now);
+        let left = self.deadline.unwrap_or_default().since(ctx.now);
         if left.is_zero() {
             return Move::Done(Err(CounterError::TimedOut { ticket, turn }));
         }
@@ -410,15 +417,15 @@ impl Entering {
 impl CasPolicy for Entering {
     type Output = Result<Turn, CounterError>;
 
-    fn begin(&mut self, at: &mut At<'_>) -> Moved {
-        self.deadline.get_or_insert(at.now.after(self.counter.place.patience));
+    fn begin(&mut self, ctx: &mut StepContext<'_>) -> Moved {
+        self.deadline.get_or_insert(ctx.now.after(self.counter.place.patience));
         match self.phase.clone() {
             Phase::Drawing => self.draw(),
             Phase::Placing { ticket } => self.place(ticket),
-            Phase::Waiting { ticket, slot } if at.value == Some(called(ticket)) => {
-                self.come(at, Word { number: ticket, holder: None }.encode(), ticket, slot, None)
+            Phase::Waiting { ticket, slot } if ctx.value == Some(called(ticket)) => {
+                self.come(ctx, Word { number: ticket, holder: None }.encode(), ticket, slot, None)
             }
-            Phase::Waiting { ticket, slot } if at.value.is_some() && at.value != slot => {
+            Phase::Waiting { ticket, slot } if ctx.value.is_some() && ctx.value != slot => {
                 // The ticket SLOTS before this one has ended, and cleared the slot.
                 self.phase = Phase::Waiting { ticket, slot: None };
                 Move::Look
@@ -427,22 +434,22 @@ impl CasPolicy for Entering {
         }
     }
 
-    fn told(&mut self, at: &mut At<'_>, results: Results) -> Moved {
-        self.heard(at, &results).unwrap_or_else(|failure| Move::Done(Err(CounterError::RequestFailure(failure))))
+    fn told(&mut self, ctx: &mut StepContext<'_>, results: Results) -> Moved {
+        self.on_results(ctx, &results).unwrap_or_else(|failure| Move::Done(Err(CounterError::RequestFailure(failure))))
     }
 
-    fn look(&mut self, at: &mut At<'_>, seen: Seen) -> Moved {
+    fn look(&mut self, ctx: &mut StepContext<'_>, seen: Seen) -> Moved {
         match self.phase.clone() {
             // A ticket may have been drawn. If so, no client knows it, and it will be skipped.
             Phase::Drawing => self.draw(),
             Phase::Placing { ticket } => self.place(ticket),
             Phase::Waiting { ticket, slot } | Phase::Coming { ticket, slot } | Phase::Skipping { ticket, slot } => {
-                self.decide(at, seen.word, ticket, slot)
+                self.decide(ctx, seen.word, ticket, slot)
             }
         }
     }
 
-    fn made(&mut self, _at: &mut At<'_>, _results: Results) -> Moved {
+    fn made(&mut self, _ctx: &mut StepContext<'_>, _results: Results) -> Moved {
         match self.phase.clone() {
             Phase::Coming { ticket, .. } => self.served(ticket),
             Phase::Skipping { ticket, slot } => {

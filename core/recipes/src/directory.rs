@@ -74,7 +74,7 @@ pub use lookup::Lookup;
 pub use names::{Cursor, Names, NamesPage};
 
 use crate::idempotency_record::IdempotencyRecord;
-use crate::request_builder::Asking;
+use crate::request_builder::RequestBuilder;
 use braid_base::ObjectId;
 use braid_wire::AttributeName;
 use bytes::Bytes;
@@ -90,8 +90,8 @@ pub const LOCKS_PAGE: u32 = 0x0002_0003;
 /// How many slots of the linked list were given out, from which the next free one follows.
 pub const NEXT_FREE: AttributeName = AttributeName::new(0x0002_0004, 0);
 
-/// From this number on, attribute volumes spread the attributes of an object.
-const SPREAD_IN_MIRRORS: ObjectId = ObjectId(1 << 63);
+/// The first object whose attributes an attribute volume spreads over all its buckets.
+const FIRST_SPREAD_OBJECT: ObjectId = ObjectId(1 << 63);
 
 /// A directory, as one client uses it. `bits` and `linked` must be the same for all clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,8 +137,8 @@ impl Directory {
     /// An attribute volume distributes the attributes of such an object over its buckets by their numbers, and refuses a request that uses
     /// attributes of two buckets, as all requests on a chain do. The first request of an operation therefore uses two attributes as well,
     /// so that it fails at once instead of at the first collision. On a device, where an object is in one place, that has no effect.
-    fn first_asking(self, asking: Asking, slot: u32) -> Asking {
-        if self.object < SPREAD_IN_MIRRORS { asking } else { asking.get(vec![lock_of(!slot)]) }
+    fn first_request(self, builder: RequestBuilder, slot: u32) -> RequestBuilder {
+        if self.object < FIRST_SPREAD_OBJECT { builder } else { builder.get(vec![lock_of(!slot)]) }
     }
 
     /// The slot of a name: FNV-1a, followed by the mix of SplitMix64, so that every bit of the name influences every bit of the number.

@@ -33,7 +33,7 @@
 //! ([`Leadership::sure_until`], if no clock runs more than 1/16 fast), and should finish its unguarded work before that. A leader that
 //! makes progress but does not do its work is not detected. And the attributes must not be removed or set by other means.
 
-use crate::cas_loop::{At, CasLoop, CasPolicy, Move, Patience, Seen, Swap};
+use crate::cas_loop::{CasLoop, CasPolicy, Move, Patience, Seen, StepContext, Swap};
 use crate::fencing_token::{Fence, Unguardable, if_swapped};
 use crate::hold_word::{Give, Gone, HoldWord, Holding, Keep, Word};
 use crate::lease::{Entry, Name, Watch};
@@ -254,10 +254,15 @@ impl Campaigning {
         Move::Done(Ok(Leadership(Holding { place: self.place.clone(), number: self.term, entry, sent: self.sent })))
     }
 
-    fn take_over(&mut self, at: &mut At<'_>, compare: Bytes, term: u64) -> Move<Result<Leadership, FailOverError>> {
-        (self.term, self.sent) = (term, at.now);
+    fn take_over(
+        &mut self,
+        ctx: &mut StepContext<'_>,
+        compare: Bytes,
+        term: u64,
+    ) -> Move<Result<Leadership, FailOverError>> {
+        (self.term, self.sent) = (term, ctx.now);
         let entry = match &self.entry {
-            None => Entry::new(self.name.clone(), self.place.lease, at.rng),
+            None => Entry::new(self.name.clone(), self.place.lease, ctx.rng),
             Some(entry) => entry.next_heartbeat(),
         };
         self.entry = Some(entry.clone());
@@ -270,33 +275,33 @@ impl Campaigning {
 impl CasPolicy for Campaigning {
     type Output = Result<Leadership, FailOverError>;
 
-    fn begin(&mut self, at: &mut At<'_>) -> Move<Self::Output> {
-        self.deadline.get_or_insert(at.now.after(self.place.patience));
+    fn begin(&mut self, ctx: &mut StepContext<'_>) -> Move<Self::Output> {
+        self.deadline.get_or_insert(ctx.now.after(self.place.patience));
         Move::Look
     }
 
-    fn look(&mut self, at: &mut At<'_>, seen: Seen) -> Move<Self::Output> {
+    fn look(&mut self, ctx: &mut StepContext<'_>, seen: Seen) -> Move<Self::Output> {
         let Some(word) = Word::decode(&seen.word) else { return Move::Done(Err(FailOverError::NoLeader)) };
         let Some(next) = word.number.checked_add(1) else { return Move::Done(Err(FailOverError::NoLeader)) };
-        let Some(leader) = &word.holder else { return self.take_over(at, seen.word, next) };
+        let Some(leader) = &word.holder else { return self.take_over(ctx, seen.word, next) };
         if self.entry.as_ref().is_some_and(|entry| entry.nonce == leader.nonce) {
             (self.term, self.entry) = (word.number, word.holder);
             return self.leads();
         }
-        self.watch.see(at.now, word.holder.iter());
-        if self.watch.lost(at.now, leader) {
-            return self.take_over(at, seen.word, next);
+        self.watch.see(ctx.now, word.holder.iter());
+        if self.watch.lost(ctx.now, leader) {
+            return self.take_over(ctx, seen.word, next);
         }
         self.leader = Some(leader.name.clone());
-        let left = self.deadline.unwrap_or_default().since(at.now);
+        let left = self.deadline.unwrap_or_default().since(ctx.now);
         if left.is_zero() {
             return Move::Done(Err(FailOverError::TimedOut { leader: self.leader.take() }));
         }
-        let lease = leader.lease.saturating_sub(self.watch.same_for(at.now, (leader.nonce, leader.heartbeat)));
+        let lease = leader.lease.saturating_sub(self.watch.same_for(ctx.now, (leader.nonce, leader.heartbeat)));
         Move::Await { name: self.place.word, seen: seen.word, patience: lease.min(left) }
     }
 
-    fn made(&mut self, _at: &mut At<'_>, _results: Results) -> Move<Self::Output> {
+    fn made(&mut self, _ctx: &mut StepContext<'_>, _results: Results) -> Move<Self::Output> {
         self.leads()
     }
 
@@ -330,7 +335,7 @@ struct Looking;
 impl CasPolicy for Looking {
     type Output = Result<LeaderStatus, FailOverError>;
 
-    fn look(&mut self, _at: &mut At<'_>, seen: Seen) -> Move<Self::Output> {
+    fn look(&mut self, _ctx: &mut StepContext<'_>, seen: Seen) -> Move<Self::Output> {
         let status = |Word { number, holder }| LeaderStatus {
             term: number,
             leader: holder.map(|entry: Entry| (entry.name, entry.heartbeat)),
@@ -338,7 +343,7 @@ impl CasPolicy for Looking {
         Move::Done(Word::decode(&seen.word).map(status).ok_or(FailOverError::NoLeader))
     }
 
-    fn made(&mut self, _at: &mut At<'_>, _results: Results) -> Move<Self::Output> {
+    fn made(&mut self, _ctx: &mut StepContext<'_>, _results: Results) -> Move<Self::Output> {
         unreachable!("this policy never swaps")
     }
 

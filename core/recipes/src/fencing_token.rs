@@ -17,9 +17,9 @@
 //! so none of a holder's requests takes effect after the next holder has raised the fence. Not guaranteed: anything about requests that are
 //! not guarded, or that are guarded by another fence.
 
-use crate::cas_loop::{At, CasLoop, CasPolicy, CasTarget, Move, Patience, Seen, Swap, number, number_bytes};
+use crate::cas_loop::{CasLoop, CasPolicy, CasTarget, Move, Patience, Seen, StepContext, Swap, number, number_bytes};
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
-use crate::request_builder::{Asking, Results};
+use crate::request_builder::{RequestBuilder, Results};
 use braid_base::{Backoff, ObjectId, Rng, Time, limits};
 use braid_wire::{Action, ActionResult, AttributeName, CommandResult, ObjectCommand, ObjectRequest, When};
 use bytes::Bytes;
@@ -39,7 +39,7 @@ pub struct Fence {
 impl Fence {
     /// The same request, with no effect unless the token is in the attribute. Pass its results to [`unguard`].
     pub fn guard(&self, request: ObjectRequest) -> Result<ObjectRequest, Unguardable> {
-        let guard = Asking::of(self.object).test(self.name, &number_bytes(self.token));
+        let guard = RequestBuilder::of(self.object).test(self.name, &number_bytes(self.token));
         Ok(guard.then(if_swapped(request, 1)?).request())
     }
 
@@ -149,11 +149,11 @@ impl Raising {
 impl CasPolicy for Raising {
     type Output = Result<(), RaiseError>;
 
-    fn begin(&mut self, _at: &mut At<'_>) -> Move<Self::Output> {
+    fn begin(&mut self, _ctx: &mut StepContext<'_>) -> Move<Self::Output> {
         self.swap(Bytes::new())
     }
 
-    fn look(&mut self, _at: &mut At<'_>, seen: Seen) -> Move<Self::Output> {
+    fn look(&mut self, _ctx: &mut StepContext<'_>, seen: Seen) -> Move<Self::Output> {
         match number(&seen.word) {
             None => Move::Done(Err(RaiseError::NoFence)),
             Some(_) if seen.word.is_empty() => self.swap(seen.word),
@@ -163,7 +163,7 @@ impl CasPolicy for Raising {
         }
     }
 
-    fn made(&mut self, _at: &mut At<'_>, _results: Results) -> Move<Self::Output> {
+    fn made(&mut self, _ctx: &mut StepContext<'_>, _results: Results) -> Move<Self::Output> {
         Move::Done(Ok(()))
     }
 

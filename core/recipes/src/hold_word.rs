@@ -5,7 +5,7 @@
 //!   1  version, 1       8  the number       0 or 1, and the holder's entry            undefined: 0, and no holder
 //! ```
 
-use crate::cas_loop::{At, CasLoop, CasPolicy, CasTarget, Move, Patience, Seen, Swap, number, number_bytes};
+use crate::cas_loop::{CasLoop, CasPolicy, CasTarget, Move, Patience, Seen, StepContext, Swap, number, number_bytes};
 use crate::fencing_token::Fence;
 use crate::lease::{Entry, Name, sure_until};
 use crate::procedure::RequestFailure;
@@ -158,8 +158,8 @@ pub(crate) struct Keep {
 }
 
 impl Keep {
-    fn swap(&mut self, at: &At<'_>, compare: Bytes) -> Move<Result<Holding, Gone>> {
-        self.sent = at.now;
+    fn swap(&mut self, ctx: &StepContext<'_>, compare: Bytes) -> Move<Result<Holding, Gone>> {
+        self.sent = ctx.now;
         let swap = Word { number: self.holding.number, holder: Some(self.entry.clone()) }.encode();
         Move::Swap(Swap { compare, swap, sets: Vec::new(), rest: Vec::new() })
     }
@@ -172,11 +172,11 @@ impl Keep {
 impl CasPolicy for Keep {
     type Output = Result<Holding, Gone>;
 
-    fn begin(&mut self, at: &mut At<'_>) -> Move<Self::Output> {
-        self.swap(at, self.holding.word())
+    fn begin(&mut self, ctx: &mut StepContext<'_>) -> Move<Self::Output> {
+        self.swap(ctx, self.holding.word())
     }
 
-    fn look(&mut self, at: &mut At<'_>, seen: Seen) -> Move<Self::Output> {
+    fn look(&mut self, ctx: &mut StepContext<'_>, seen: Seen) -> Move<Self::Output> {
         let Some(word) = Word::decode(&seen.word) else { return Move::Done(Err(Gone::Alien)) };
         match word.held_by(self.entry.nonce) {
             Some(entry) if seen.outcome_unknown && *entry == self.entry => return self.kept(),
@@ -188,10 +188,10 @@ impl CasPolicy for Keep {
                 return Move::Done(Err(Gone::Lost { number: word.number, by }));
             }
         }
-        self.swap(at, seen.word)
+        self.swap(ctx, seen.word)
     }
 
-    fn made(&mut self, _at: &mut At<'_>, _results: Results) -> Move<Self::Output> {
+    fn made(&mut self, _ctx: &mut StepContext<'_>, _results: Results) -> Move<Self::Output> {
         self.kept()
     }
 
@@ -243,11 +243,11 @@ impl CasPolicy for Give {
     /// The request's results; none if it is known to have happened, but its answer was lost.
     type Output = Result<Option<Vec<CommandResult>>, Gone>;
 
-    fn begin(&mut self, _at: &mut At<'_>) -> Move<Self::Output> {
+    fn begin(&mut self, _ctx: &mut StepContext<'_>) -> Move<Self::Output> {
         self.swap(self.holding.word())
     }
 
-    fn look(&mut self, _at: &mut At<'_>, seen: Seen) -> Move<Self::Output> {
+    fn look(&mut self, _ctx: &mut StepContext<'_>, seen: Seen) -> Move<Self::Output> {
         self.was_unknown |= seen.outcome_unknown;
         let Some(word) = Word::decode(&seen.word) else { return Move::Done(Err(Gone::Alien)) };
         match word.held_by(self.holding.entry.nonce) {
@@ -256,7 +256,7 @@ impl CasPolicy for Give {
         }
     }
 
-    fn made(&mut self, _at: &mut At<'_>, results: Results) -> Move<Self::Output> {
+    fn made(&mut self, _ctx: &mut StepContext<'_>, results: Results) -> Move<Self::Output> {
         Move::Done(Ok(Some(results.from(1))))
     }
 

@@ -62,7 +62,7 @@ pub use walk::{Cursor, Walk, Walked};
 
 use crate::idempotency_record::IdempotencyRecord;
 use crate::procedure::RequestFailure;
-use crate::request_builder::{Asking, DAMAGED};
+use crate::request_builder::{DAMAGED, RequestBuilder};
 use braid_base::ObjectId;
 use braid_wire::AttributeName;
 use bytes::Bytes;
@@ -162,8 +162,8 @@ impl Link {
 }
 
 /// Appends two commands that unlink a marked node and remove its attributes, if all comparisons before have held.
-fn unlink(asking: Asking, before: u64, node: u64, next: u64) -> Asking {
+fn unlink(builder: RequestBuilder, before: u64, node: u64, next: u64) -> RequestBuilder {
     let (from, to) = (Link::to(node).encode(before), Link::to(next).encode(before));
     let gone = |name| crate::request_builder::set(name, &Bytes::new());
-    asking.then_swap(link_name(before), &from, &to).then_set(vec![gone(link_name(node)), gone(item_name(node))])
+    builder.then_swap(link_name(before), &from, &to).then_set(vec![gone(link_name(node)), gone(item_name(node))])
 }

@@ -44,7 +44,7 @@ mod word;
 pub use keep::{Release, ReleaseWith, Renew};
 pub use take::{Acquire, Once};
 
-use crate::cas_loop::{At, CasLoop, CasPolicy, CasTarget, Move, Patience, Seen, number};
+use crate::cas_loop::{CasLoop, CasPolicy, CasTarget, Move, Patience, Seen, StepContext, number};
 use crate::fencing_token::{Fence, Unguardable, if_swapped};
 use crate::idempotency_record::IdempotencyRecord;
 use crate::lease::{Entry, Name, sure_until};
@@ -271,7 +271,7 @@ struct Looking;
 impl CasPolicy for Looking {
     type Output = Result<LockStatus, LockError>;
 
-    fn look(&mut self, _at: &mut At<'_>, seen: Seen) -> Move<Self::Output> {
+    fn look(&mut self, _ctx: &mut StepContext<'_>, seen: Seen) -> Move<Self::Output> {
         let (Some(Word { mode, holders, mark }), Some(token)) = (Word::decode(&seen.word), number(&seen.extras[0]))
         else {
             return Move::Done(Err(LockError::NoLock));
@@ -284,7 +284,7 @@ impl CasPolicy for Looking {
         }))
     }
 
-    fn made(&mut self, _at: &mut At<'_>, _results: Results) -> Move<Self::Output> {
+    fn made(&mut self, _ctx: &mut StepContext<'_>, _results: Results) -> Move<Self::Output> {
         unreachable!("this policy never swaps")
     }
 

@@ -13,27 +13,27 @@ use bytes::Bytes;
 use std::time::Duration;
 
 /// A builder of a request on one object.
-pub(crate) struct Asking {
+pub(crate) struct RequestBuilder {
     object: ObjectId,
     commands: Vec<ObjectCommand>,
 }
 
-impl Asking {
-    pub(crate) fn of(object: ObjectId) -> Asking {
-        Asking { object, commands: Vec::new() }
+impl RequestBuilder {
+    pub(crate) fn of(object: ObjectId) -> RequestBuilder {
+        RequestBuilder { object, commands: Vec::new() }
     }
 
     /// Compares and swaps, and returns the value that was there.
-    pub(crate) fn swap(self, name: AttributeName, compare: &Bytes, swap: &Bytes) -> Asking {
+    pub(crate) fn swap(self, name: AttributeName, compare: &Bytes, swap: &Bytes) -> RequestBuilder {
         self.swap_when(When::Always, name, compare, swap)
     }
 
     /// The same, if all comparisons before have held.
-    pub(crate) fn then_swap(self, name: AttributeName, compare: &Bytes, swap: &Bytes) -> Asking {
+    pub(crate) fn then_swap(self, name: AttributeName, compare: &Bytes, swap: &Bytes) -> RequestBuilder {
         self.swap_when(When::IfSwapped, name, compare, swap)
     }
 
-    fn swap_when(self, when: When, name: AttributeName, compare: &Bytes, swap: &Bytes) -> Asking {
+    fn swap_when(self, when: When, name: AttributeName, compare: &Bytes, swap: &Bytes) -> RequestBuilder {
         let (compare, swap) = (compare.clone(), swap.clone());
         self.command(
             when,
@@ -42,56 +42,56 @@ impl Asking {
     }
 
     /// Changes nothing; later commands depend on whether the attribute has this value.
-    pub(crate) fn test(self, name: AttributeName, value: &Bytes) -> Asking {
+    pub(crate) fn test(self, name: AttributeName, value: &Bytes) -> RequestBuilder {
         self.swap(name, value, value)
     }
 
     /// Sets attributes if the last command's comparison has held, too.
-    pub(crate) fn with_sets(mut self, sets: Vec<SetAttribute>) -> Asking {
+    pub(crate) fn with_sets(mut self, sets: Vec<SetAttribute>) -> RequestBuilder {
         let last = self.commands.last_mut().expect("it belongs to a command");
         (last.sets, last.sets_when) = (sets, When::IfSwapped);
         self
     }
 
     /// Reads attributes with the last command.
-    pub(crate) fn with_gets(mut self, gets: Vec<AttributeName>) -> Asking {
+    pub(crate) fn with_gets(mut self, gets: Vec<AttributeName>) -> RequestBuilder {
         self.commands.last_mut().expect("it belongs to a command").gets = gets;
         self
     }
 
     /// Appends commands that state their own conditions.
-    pub(crate) fn then(mut self, commands: impl IntoIterator<Item = ObjectCommand>) -> Asking {
+    pub(crate) fn then(mut self, commands: impl IntoIterator<Item = ObjectCommand>) -> RequestBuilder {
         self.commands.extend(commands);
         self
     }
 
     /// Adds if all comparisons before have held, and returns the value that was there.
-    pub(crate) fn then_add(self, name: AttributeName, add: i64) -> Asking {
+    pub(crate) fn then_add(self, name: AttributeName, add: i64) -> RequestBuilder {
         self.command(When::IfSwapped, Action::FetchAndAdd { name, add, original: true })
     }
 
     /// Sets attributes if all comparisons before have held.
-    pub(crate) fn then_set(self, sets: Vec<SetAttribute>) -> Asking {
+    pub(crate) fn then_set(self, sets: Vec<SetAttribute>) -> RequestBuilder {
         self.command(When::IfSwapped, Action::Nothing).with_sets(sets)
     }
 
     /// Reads attributes unconditionally.
-    pub(crate) fn get(self, gets: Vec<AttributeName>) -> Asking {
+    pub(crate) fn get(self, gets: Vec<AttributeName>) -> RequestBuilder {
         self.command(When::Always, Action::Nothing).with_gets(gets)
     }
 
     /// Reads attributes if all comparisons before have held.
-    pub(crate) fn then_get(self, gets: Vec<AttributeName>) -> Asking {
+    pub(crate) fn then_get(self, gets: Vec<AttributeName>) -> RequestBuilder {
         self.command(When::IfSwapped, Action::Nothing).with_gets(gets)
     }
 
     /// Lists attributes of a page unconditionally.
-    pub(crate) fn list(self, page: u32, after: Option<u32>, most: u32) -> Asking {
+    pub(crate) fn list(self, page: u32, after: Option<u32>, most: u32) -> RequestBuilder {
         let after = after.map(|number| AttributeName::new(page, number));
         self.command(When::Always, Action::ListAttributes { after, page: Some(page), most })
     }
 
-    fn command(mut self, when: When, action: Action) -> Asking {
+    fn command(mut self, when: When, action: Action) -> RequestBuilder {
         let (sets, gets) = (Vec::new(), Vec::new());
         self.commands.push(ObjectCommand { object: self.object, when, action, sets, sets_when: When::Always, gets });
         self
@@ -173,7 +173,7 @@ impl Results {
 pub(crate) const DAMAGED: RequestFailure = RequestFailure::Refused(ObjectFailure::Lost);
 
 /// The event with which a step of an operation begins.
-pub(crate) enum Heard {
+pub(crate) enum StepEvent {
     /// The beginning, or the end of a sleep.
     Nothing,
     /// The answer to a request.
@@ -219,20 +219,20 @@ impl CasContext {
         &mut self,
         rng: &mut Rng,
         answer: Answer,
-        step: impl FnOnce(&mut CasContext, &mut Rng, Heard) -> Step<T>,
+        step: impl FnOnce(&mut CasContext, &mut Rng, StepEvent) -> Step<T>,
     ) -> Next<Result<T, RequestFailure>> {
         let next = match (answer, std::mem::take(&mut self.last)) {
             (Answer::None, Last::Again(request)) => Ok(Next::ask(request)),
             (Answer::RequestFailure(failure), last) => match self.troubled(rng, failure, last) {
                 Ok(Some(sleep)) => return Next::Sleep(sleep),
-                Ok(None) => step(self, rng, Heard::Unknown),
+                Ok(None) => step(self, rng, StepEvent::Unknown),
                 Err(failure) => Err(failure),
             },
-            (Answer::None, _) => step(self, rng, Heard::Nothing),
-            (Answer::Value(_), _) => step(self, rng, Heard::Value),
+            (Answer::None, _) => step(self, rng, StepEvent::Nothing),
+            (Answer::Value(_), _) => step(self, rng, StepEvent::Value),
             (Answer::Results(results), _) => {
                 (self.busy, self.unknown) = (0, 0);
-                step(self, rng, Heard::Results(Results(results)))
+                step(self, rng, StepEvent::Results(Results(results)))
             }
         };
         match &next {

@@ -17,7 +17,7 @@ const RUN_MAX: u64 = 256;
 
 /// What a read returns of its blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Of {
+pub(crate) enum ReadKind {
     Data,
     /// The transaction that wrote each block, and its hostwrite.
     Header,
@@ -35,7 +35,7 @@ pub(crate) struct ReadQueue {
 struct ReadOperation {
     ticket: u64,
     object: ObjectId,
-    of: Of,
+    kind: ReadKind,
     parts: Vec<ReadPart>,
     outstanding: usize,
 }
@@ -57,10 +57,10 @@ enum ReadPart {
 
 impl ReadQueue {
     /// See [`Storage::read`](crate::Storage::read) and [`Storage::linkage`](crate::Storage::linkage).
-    pub fn read(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], of: Of, ctx: &mut Ctx) {
+    pub fn read(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], kind: ReadKind, ctx: &mut Ctx) {
         let parts = check(ctx.state, object, extents).and_then(|()| {
             let mut parts = Vec::with_capacity(extents.len());
-            extents.iter().try_for_each(|extent| locate(ctx.state, object, *extent, of, &mut parts))?;
+            extents.iter().try_for_each(|extent| locate(ctx.state, object, *extent, kind, &mut parts))?;
             Ok(parts)
         });
         let parts = match parts {
@@ -69,7 +69,7 @@ impl ReadQueue {
         };
         let homes = |part: &(usize, &ReadPart)| matches!(part.1, ReadPart::Home { .. });
         let outstanding = parts.iter().enumerate().filter(homes).count();
-        let operation = ReadOperation { ticket, object, of, parts, outstanding };
+        let operation = ReadOperation { ticket, object, kind, parts, outstanding };
         if outstanding == 0 {
             return ctx.tell(operation.finish());
         }
@@ -85,17 +85,17 @@ impl ReadQueue {
     /// A part of a read has arrived from the disk, or can't be read.
     pub fn on_read(&mut self, operation: u64, part: usize, places: BlockRange, bytes: Option<Bytes>, ctx: &mut Ctx) {
         let reading = self.reads.get_mut(&operation).expect("a read lasts until its last part has come");
-        let (object, of) = (reading.object, reading.of);
+        let (object, kind) = (reading.object, reading.kind);
         let found = match &mut reading.parts[part] {
             ReadPart::Apart(first, blocks) => &mut blocks[(places.start - *first) as usize],
             whole => whole,
         };
         let ReadPart::Home { blocks, .. } = *found else { panic!("a part arrives once") };
         let bytes = bytes.filter(|bytes| bytes.len() == blocks.count as usize * STRIDE);
-        *found = match bytes.map(|bytes| strip(&bytes, object, blocks, of)) {
+        *found = match bytes.map(|bytes| strip(&bytes, object, blocks, kind)) {
             Some(Ok(pieces)) => ReadPart::Arrived(pieces),
             Some(Err(failure)) => ReadPart::Failed(failure),
-            None if blocks.count == 1 && of == Of::Salvage => {
+            None if blocks.count == 1 && kind == ReadKind::Salvage => {
                 ReadPart::Arrived(vec![Piece { range: blocks, content: Content::Lost }])
             }
             None if blocks.count == 1 => ReadPart::Failed(Failure::Lost { block: blocks.start }),
@@ -132,7 +132,7 @@ fn locate(
     state: &State,
     object: ObjectId,
     extent: BlockRange,
-    of: Of,
+    kind: ReadKind,
     parts: &mut Vec<ReadPart>,
 ) -> Result<(), Failure> {
     if extent.is_empty() {
@@ -149,11 +149,11 @@ fn locate(
         let last = parts[own..].last_mut();
         if let Some(dirty) = dirty {
             let by = &dirty.by;
-            let content = match (of, dirty.data.clone()) {
-                (Of::Salvage, None) => Content::Lost,
+            let content = match (kind, dirty.data.clone()) {
+                (ReadKind::Salvage, None) => Content::Lost,
                 (_, None) => return Err(Failure::Lost { block }),
-                (Of::Data | Of::Salvage, Some(data)) => Content::Data(data),
-                (Of::Header, Some(_)) => Content::Header { transaction: by.transaction, linkage: by.linkage },
+                (ReadKind::Data | ReadKind::Salvage, Some(data)) => Content::Data(data),
+                (ReadKind::Header, Some(_)) => Content::Header { transaction: by.transaction, linkage: by.linkage },
             };
             parts.push(ReadPart::Ready(Piece { range: BlockRange::new(block, 1), content }));
         } else if entry.blocks >> (block % CHUNK_BLOCKS) & 1 == 0 {
@@ -208,18 +208,18 @@ fn one_by_one(blocks: BlockRange, places: BlockRange) -> Vec<ReadPart> {
 }
 
 /// The data of `blocks` without their headers, or the headers' linkage without the data. Each block is verified.
-fn strip(bytes: &Bytes, object: ObjectId, blocks: BlockRange, of: Of) -> Result<Vec<Piece>, Failure> {
+fn strip(bytes: &Bytes, object: ObjectId, blocks: BlockRange, kind: ReadKind) -> Result<Vec<Piece>, Failure> {
     let one = |(block, at): (u64, usize)| {
         let range = BlockRange::new(block, 1);
         if !holds(&bytes[at..at + STRIDE], object, block) {
-            return match of {
-                Of::Salvage => Ok(Piece { range, content: Content::Lost }),
-                Of::Data | Of::Header => Err(Failure::Lost { block }),
+            return match kind {
+                ReadKind::Salvage => Ok(Piece { range, content: Content::Lost }),
+                ReadKind::Data | ReadKind::Header => Err(Failure::Lost { block }),
             };
         }
-        let content = match of {
-            Of::Data | Of::Salvage => Content::Data(bytes.slice(at..at + BLOCK_BYTES)),
-            Of::Header => {
+        let content = match kind {
+            ReadKind::Data | ReadKind::Salvage => Content::Data(bytes.slice(at..at + BLOCK_BYTES)),
+            ReadKind::Header => {
                 let (transaction, linkage) = source(&bytes[at..at + STRIDE]);
                 Content::Header { transaction, linkage }
             }

@@ -2,7 +2,7 @@
 
 use crate::ctx::Ctx;
 use crate::free_slots::failing_from;
-use crate::read_queue::Of;
+use crate::read_queue::ReadKind;
 use crate::recovery::{Progress, Recovery};
 use crate::serving::{Queues, Serving};
 use crate::state::State;
@@ -151,8 +151,8 @@ impl Store {
         self.act(now, out, |queues, ctx| queues.note(ctx, act));
     }
 
-    fn read_of(&mut self, of: Of, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects) {
-        self.with(|serving| serving.with(out, |queues, ctx| queues.reads.read(ticket, object, extents, of, ctx)));
+    fn start_read(&mut self, kind: ReadKind, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects) {
+        self.with(|serving| serving.with(out, |queues, ctx| queues.reads.read(ticket, object, extents, kind, ctx)));
     }
 }
 
@@ -206,15 +206,15 @@ impl Storage for Store {
     }
 
     fn read(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects) {
-        self.read_of(Of::Data, ticket, object, extents, out);
+        self.start_read(ReadKind::Data, ticket, object, extents, out);
     }
 
     fn salvage(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects) {
-        self.read_of(Of::Salvage, ticket, object, extents, out);
+        self.start_read(ReadKind::Salvage, ticket, object, extents, out);
     }
 
     fn linkage(&mut self, ticket: u64, object: ObjectId, extents: &[BlockRange], out: &mut Effects) {
-        self.read_of(Of::Header, ticket, object, extents, out);
+        self.start_read(ReadKind::Header, ticket, object, extents, out);
     }
 
     fn allocation(&self, object: ObjectId, extents: &[BlockRange]) -> Vec<Piece> {

@@ -30,7 +30,7 @@ pub struct BucketWork {
 #[derive(Clone, Debug)]
 enum BucketPlan {
     /// The request changes nothing, whatever the bucket holds.
-    Asks(ReadPlan),
+    Reads(ReadPlan),
     Changes(Box<UpdatePlan>),
 }
 
@@ -49,7 +49,7 @@ impl BucketWork {
         let blocks = blocks_of(place);
         let plan = if request.only_asks() {
             let (offset, length) = (blocks.start * BLOCK_BYTES as u64, blocks.count * BLOCK_BYTES as u64);
-            ReadPlan::new(&volume.layout, &absences.own, offset, length).map(BucketPlan::Asks)
+            ReadPlan::new(&volume.layout, &absences.own, offset, length).map(BucketPlan::Reads)
         } else {
             UpdatePlan::new(volume, absences, blocks).map(|plan| BucketPlan::Changes(Box::new(plan)))
         };
@@ -60,7 +60,7 @@ impl BucketWork {
     /// The share of each device.
     pub fn shares(&self) -> &[Share] {
         match &self.plan {
-            BucketPlan::Asks(plan) => plan.shares(),
+            BucketPlan::Reads(plan) => plan.shares(),
             BucketPlan::Changes(plan) => plan.shares(),
         }
     }
@@ -77,7 +77,7 @@ impl BucketWork {
     /// Executes the request on the content of the bucket: returns what to write or to answer.
     pub(crate) fn conclude(&self, old: &Old) -> Conclusion {
         let (before, plan) = match &self.plan {
-            BucketPlan::Asks(plan) => (plan.pieces(old), None),
+            BucketPlan::Reads(plan) => (plan.pieces(old), None),
             BucketPlan::Changes(plan) => (plan.before(old), Some(plan)),
         };
         let before = self.cut(before);

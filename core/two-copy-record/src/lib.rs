@@ -78,7 +78,7 @@ pub enum Progress {
 
 /// A record in memory, with its state on disk.
 #[derive(Debug, Default)]
-pub struct Kept<R> {
+pub struct StoredRecord<R> {
     durable: R,
     /// Both copies have the durable record.
     twice: bool,
@@ -95,7 +95,7 @@ struct Writing<R> {
     once: bool,
 }
 
-impl<R: TwoCopyRecord> Kept<R> {
+impl<R: TwoCopyRecord> StoredRecord<R> {
     /// Begins to read the record.
     pub fn start(&self, out: &mut Effects) {
         out.disk(READ, DiskCommand::Read { offset: 0, length: R::DISK_BYTES as usize });
@@ -145,7 +145,7 @@ impl<R: TwoCopyRecord> Kept<R> {
             }
         };
         let (sequence, record, twice) = newest(&image)?;
-        *self = Kept { durable: record, twice, writing: None, sequence, copies: None };
+        *self = StoredRecord { durable: record, twice, writing: None, sequence, copies: None };
         Ok(Progress::Read)
     }
 
@@ -312,21 +312,21 @@ mod tests {
     #[test]
     fn no_record_that_was_written_is_lost_with_a_copy() {
         let mut disk = vec![0; Numbers::DISK_BYTES as usize];
-        let mut kept = Kept::default();
+        let mut stored = StoredRecord::default();
         for round in 1..5 {
             let written = numbers(&[round]);
             let mut out = Effects::new();
-            assert!(kept.update(written.clone(), &mut out));
+            assert!(stored.update(written.clone(), &mut out));
             for progress in [Progress::Writing, Progress::Written] {
-                assert_eq!((kept.writing(), kept.durable() == &written), (Some(&written), false));
+                assert_eq!((stored.writing(), stored.durable() == &written), (Some(&written), false));
                 let write = out.drain().next();
                 let Some(Effect::Disk { command: DiskCommand::Write { offset, data, .. }, .. }) = write else {
                     panic!("each copy is written");
                 };
                 disk[offset as usize..][..COPY].copy_from_slice(&data[0]);
-                assert_eq!(kept.on_disk_done(DiskResult::Done(Ok(())), &mut out), Ok(progress));
+                assert_eq!(stored.on_disk_done(DiskResult::Done(Ok(())), &mut out), Ok(progress));
             }
-            assert_eq!((kept.writing(), kept.durable()), (None, &written));
+            assert_eq!((stored.writing(), stored.durable()), (None, &written));
             assert_eq!(read(&disk).map(|(_, found, twice)| (found, twice)), Ok((written.clone(), true)));
             for copy in [0, COPY] {
                 disk[copy + 28] ^= 1;
@@ -339,10 +339,10 @@ mod tests {
     #[test]
     fn a_record_that_only_one_copy_has_is_written_again() {
         let disk = [encode(8, &numbers(&[1])), vec![1; COPY].into()].concat();
-        let mut kept = Kept::default();
+        let mut stored = StoredRecord::default();
         let mut out = Effects::new();
-        assert_eq!(kept.on_disk_done(DiskResult::Read(Ok(disk.into())), &mut out), Ok(Progress::Read));
-        assert!(kept.update(numbers(&[1]), &mut out));
+        assert_eq!(stored.on_disk_done(DiskResult::Read(Ok(disk.into())), &mut out), Ok(Progress::Read));
+        assert!(stored.update(numbers(&[1]), &mut out));
         let mut commands = out.drain();
         let Some(Effect::Disk { command: DiskCommand::Write { offset, .. }, .. }) = commands.next() else {
             panic!("the record is written");
@@ -352,8 +352,8 @@ mod tests {
 
     /// Starts on a disk with one unreadable copy.
     fn start_on(disk: &[u8], unreadable: usize) -> Result<Numbers, RecordError> {
-        let (mut kept, mut out) = (Kept::<Numbers>::default(), Effects::new());
-        kept.start(&mut out);
+        let (mut stored, mut out) = (StoredRecord::<Numbers>::default(), Effects::new());
+        stored.start(&mut out);
         loop {
             let Some(Effect::Disk { command: DiskCommand::Read { offset, length }, .. }) = out.drain().next() else {
                 panic!("the machine reads until it has finished");
@@ -361,9 +361,9 @@ mod tests {
             let range = offset as usize..offset as usize + length;
             let is_hurt = range.start < (unreadable + 1) * COPY && range.end > unreadable * COPY;
             let read = if is_hurt { Err(DiskError::Failed) } else { Ok(Bytes::copy_from_slice(&disk[range])) };
-            match kept.on_disk_done(DiskResult::Read(read), &mut out)? {
+            match stored.on_disk_done(DiskResult::Read(read), &mut out)? {
                 Progress::Reading => {}
-                Progress::Read => return Ok(kept.durable().clone()),
+                Progress::Read => return Ok(stored.durable().clone()),
                 progress => panic!("nothing is written: {progress:?}"),
             }
         }

@@ -218,22 +218,22 @@ type Outcome = Receiver<Result<(), Failure>>;
 
 /// The copies written to one device.
 #[derive(Default)]
-struct Kept {
+struct DeviceCopies {
     copied: Option<Arc<FolderCopy>>,
     /// The thread that writes a copy, and its content. Threads are used so that a disk that does not answer delays no other one.
     writing: Option<(Arc<FolderCopy>, Outcome)>,
-    said: Option<String>,
+    last_warning: Option<String>,
 }
 
-impl Kept {
+impl DeviceCopies {
     fn keep(&mut self, path: &Path, now: &Arc<FolderCopy>) {
         if let Some((copy, outcome)) = &mut self.writing {
             match outcome.try_recv() {
                 Err(TryRecvError::Empty) => return,
                 Ok(Ok(())) => self.copied = Some(copy.clone()),
-                Ok(Err(failure)) if self.said.as_ref() != Some(&failure.message) => {
+                Ok(Err(failure)) if self.last_warning.as_ref() != Some(&failure.message) => {
                     tracing::warn!("{} has no copy of the current array.json: {failure}", path.display());
-                    self.said = Some(failure.message);
+                    self.last_warning = Some(failure.message);
                 }
                 Ok(Err(_)) | Err(TryRecvError::Closed) => {}
             }
@@ -251,8 +251,8 @@ impl Kept {
 
 /// Runs until dropped: keeps the copies in the devices' files up to date.
 pub async fn keep_copied(folder: ArrayFolder) {
-    let mut devices: BTreeMap<PathBuf, Kept> = BTreeMap::new();
-    let mut said = None;
+    let mut devices: BTreeMap<PathBuf, DeviceCopies> = BTreeMap::new();
+    let mut last_warning = None;
     loop {
         match blocking(&folder, |folder| Ok(FolderCopy::of(folder))).await {
             Ok(Ok(now)) => {
@@ -266,9 +266,9 @@ pub async fn keep_copied(folder: ArrayFolder) {
                     devices.entry(path.clone()).or_default().keep(&path, &now);
                 }
             }
-            Ok(Err(failure)) if said.as_ref() != Some(&failure.message) => {
+            Ok(Err(failure)) if last_warning.as_ref() != Some(&failure.message) => {
                 tracing::warn!("can't copy the folder to the devices: {failure}");
-                said = Some(failure.message);
+                last_warning = Some(failure.message);
             }
             _ => {}
         }

@@ -9,25 +9,25 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// One kind of warning.
 #[derive(Debug, Default)]
 pub struct Warning {
-    said: Mutex<Said>,
+    last: Mutex<LastWarning>,
 }
 
 #[derive(Debug, Default)]
-struct Said {
-    last: Option<Instant>,
+struct LastWarning {
+    time: Option<Instant>,
     kept_back: u64,
 }
 
 impl Warning {
     /// Logs the text, unless a warning of this kind was logged within the last interval.
     pub fn say(&self, text: impl FnOnce() -> String) {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        if said.last.is_some_and(|last| last.elapsed() < PAUSE) {
-            said.kept_back += 1;
+        let mut warning = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if warning.time.is_some_and(|last| last.elapsed() < PAUSE) {
+            warning.kept_back += 1;
             return;
         }
-        said.last = Some(Instant::now());
-        match std::mem::take(&mut said.kept_back) {
+        warning.time = Some(Instant::now());
+        match std::mem::take(&mut warning.kept_back) {
             0 => tracing::warn!("{}", text()),
             more => tracing::warn!("{} ({more} similar warnings were suppressed)", text()),
         }

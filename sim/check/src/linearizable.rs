@@ -14,7 +14,7 @@
 //!
 //! The number of steps is bounded; an abandoned search is a verdict of its own.
 
-use crate::object_history::{ObjectHistory, ObjectOperation, Objects, Outcome, ToldAnswer};
+use crate::object_history::{AnswerText, ObjectHistory, ObjectOperation, Objects, Outcome};
 use crate::partition::partition;
 use braid_base::Rng;
 use braid_objects::{Change, Key, evaluate};
@@ -100,7 +100,7 @@ impl fmt::Display for Contradiction {
             let mark = if *operation == self.culprit { "  <- the first impossible answer" } else { "" };
             writeln!(f, "  {operation}{mark}")?;
         }
-        self.expected.iter().try_for_each(|answer| writeln!(f, "  possible answer: {}", ToldAnswer(answer)))
+        self.expected.iter().try_for_each(|answer| writeln!(f, "  possible answer: {}", AnswerText(answer)))
     }
 }
 

@@ -162,25 +162,25 @@ impl fmt::Display for ObjectOperation {
             Outcome::Unknown => write!(f, "{:>13}  ", "unknown")?,
             Outcome::Never => write!(f, "{:>13}  ", "never")?,
         }
-        write!(f, "{}: {}", self.device, Told(&self.request))?;
-        self.answer().map_or(Ok(()), |answer| write!(f, " -> {}", ToldAnswer(answer)))
+        write!(f, "{}: {}", self.device, RequestText(&self.request))?;
+        self.answer().map_or(Ok(()), |answer| write!(f, " -> {}", AnswerText(answer)))
     }
 }
 
 /// Formats a request briefly, as in `o3: 1/7 += 2, get 1/8; o3: list if swapped`.
-pub struct Told<'a>(pub &'a ObjectRequest);
+pub struct RequestText<'a>(pub &'a ObjectRequest);
 
-impl fmt::Display for Told<'_> {
+impl fmt::Display for RequestText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, command) in self.0.commands.iter().enumerate() {
             f.write_str(if index > 0 { "; " } else { "" })?;
-            tell_command(f, command)?;
+            write_command(f, command)?;
         }
         Ok(())
     }
 }
 
-fn tell_command(f: &mut fmt::Formatter<'_>, command: &ObjectCommand) -> fmt::Result {
+fn write_command(f: &mut fmt::Formatter<'_>, command: &ObjectCommand) -> fmt::Result {
     write!(f, "{}: ", command.object)?;
     match &command.action {
         Action::Nothing => f.write_str("nothing")?,
@@ -199,15 +199,15 @@ fn tell_command(f: &mut fmt::Formatter<'_>, command: &ObjectCommand) -> fmt::Res
         Action::ListAttributes { .. } => f.write_str("list attributes")?,
         Action::List { .. } => f.write_str("list objects")?,
     }
-    tell_when(f, command.when)?;
+    write_when(f, command.when)?;
     for set in &command.sets {
         write!(f, ", {} := {}", named(set.name), short(&set.value))?;
     }
-    tell_when(f, command.sets_when)?;
+    write_when(f, command.sets_when)?;
     command.gets.iter().try_for_each(|get| write!(f, ", get {}", named(*get)))
 }
 
-fn tell_when(f: &mut fmt::Formatter<'_>, when: When) -> fmt::Result {
+fn write_when(f: &mut fmt::Formatter<'_>, when: When) -> fmt::Result {
     f.write_str(match when {
         When::Always => "",
         When::IfSwapped => " if swapped",
@@ -216,9 +216,9 @@ fn tell_when(f: &mut fmt::Formatter<'_>, when: When) -> fmt::Result {
 }
 
 /// Formats an answer briefly.
-pub struct ToldAnswer<'a>(pub &'a ObjectAnswer);
+pub struct AnswerText<'a>(pub &'a ObjectAnswer);
 
-impl fmt::Display for ToldAnswer<'_> {
+impl fmt::Display for AnswerText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let results = match self.0 {
             Ok(results) => results,

@@ -154,7 +154,7 @@ fn to_json(results: &[CaseResult], broken: &[&Broken]) -> Value {
         let nodes = result
             .tried
             .iter()
-            .map(|(who, (tried, failed))| json!({"node": who.to_string(), "tried": tried, "failed": failed}));
+            .map(|(node, (tried, failed))| json!({"node": node.to_string(), "tried": tried, "failed": failed}));
         let (a, b) = result.case.writes;
         json!({"array": result.case.array, "ordering": result.case.ordering.name(), "writes": [a.name(), b.name()],
                "without": result.case.without.map(|device| device.0), "nodes": nodes.collect::<Vec<_>>()})

@@ -1,7 +1,7 @@
 //! Runs the crash matrix on all cores, and draws it as a table: a row for each pair of writes, a column for each node that loses
 //! power.
 
-use crate::matrix::{ARRAYS, Broken, Case, Point, Who};
+use crate::matrix::{ARRAYS, Broken, Case, MatrixNode, Point};
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;
 use std::sync::Mutex;
@@ -13,7 +13,7 @@ use std::thread;
 pub struct CaseResult {
     pub case: Case,
     /// For each node, the number of points at which it lost power, and the number of these after which a check failed.
-    pub tried: BTreeMap<Who, (u64, u64)>,
+    pub tried: BTreeMap<MatrixNode, (u64, u64)>,
     /// The failures.
     pub broken: Vec<Broken>,
 }
@@ -47,7 +47,7 @@ pub fn run_matrix(
     });
     for ((number, point), broken) in points.into_iter().zip(ended) {
         let result = &mut results[number];
-        let (tried, failed) = result.tried.entry(point.who).or_default();
+        let (tried, failed) = result.tried.entry(point.node).or_default();
         *tried += 1;
         *failed += u64::from(broken.is_some());
         result.broken.extend(broken.map(|broken| *broken));
@@ -95,18 +95,18 @@ fn table(results: &[&CaseResult]) -> String {
         0 => String::new(),
         _ => format!(", without {} from the start", without.into_iter().collect::<Vec<_>>().join(" or ")),
     };
-    let who: BTreeSet<Who> = results.iter().flat_map(|result| result.tried.keys().copied()).collect();
+    let nodes: BTreeSet<MatrixNode> = results.iter().flat_map(|result| result.tried.keys().copied()).collect();
     let blocks = if unit_blocks == 1 { "1 block".to_string() } else { format!("{unit_blocks} blocks") };
     let mut text = format!("{scheme} on {devices} devices in units of {blocks}{without} ({orderings}):\n\n");
-    let headings: Vec<String> = who.iter().map(Who::to_string).collect();
-    text.push_str(&format!("| A + B | {} |\n| --- |{}\n", headings.join(" | "), " ---: |".repeat(who.len())));
+    let headings: Vec<String> = nodes.iter().map(MatrixNode::to_string).collect();
+    text.push_str(&format!("| A + B | {} |\n| --- |{}\n", headings.join(" | "), " ---: |".repeat(nodes.len())));
     for writes in results.iter().map(|result| result.case.writes).collect::<BTreeSet<_>>() {
         let row = || results.iter().filter(|result| result.case.writes == writes);
-        let sum = |who: &Who| {
-            let tried = row().filter_map(|result| result.tried.get(who));
+        let sum = |node: &MatrixNode| {
+            let tried = row().filter_map(|result| result.tried.get(node));
             tried.copied().reduce(|(tried, failed), (more, worse)| (tried + more, failed + worse))
         };
-        let cells: Vec<String> = who.iter().map(|who| cell(sum(who))).collect();
+        let cells: Vec<String> = nodes.iter().map(|node| cell(sum(node))).collect();
         text.push_str(&format!("| {} + {} | {} |\n", writes.0.name(), writes.1.name(), cells.join(" | ")));
     }
     text
@@ -132,15 +132,15 @@ mod tests {
         let ordering = braid_wire::Ordering::DeviceLock;
         let other = Case { ordering, ..case.clone() };
         let third = Case { writes: (Shape::Full, Shape::Full), ..case.clone() };
-        let result = |case, tried: &[(Who, (u64, u64))]| CaseResult {
+        let result = |case, tried: &[(MatrixNode, (u64, u64))]| CaseResult {
             case,
             tried: tried.iter().copied().collect(),
             broken: Vec::new(),
         };
         let results = [
-            result(case, &[(Who::A, (12, 0)), (Who::B, (9, 2))]),
-            result(other, &[(Who::A, (3, 0)), (Who::B, (1, 0))]),
-            result(third, &[(Who::A, (7, 0))]),
+            result(case, &[(MatrixNode::A, (12, 0)), (MatrixNode::B, (9, 2))]),
+            result(other, &[(MatrixNode::A, (3, 0)), (MatrixNode::B, (1, 0))]),
+            result(third, &[(MatrixNode::A, (7, 0))]),
         ];
         let expected = "\
 raid5:2+1 on 3 devices in units of 1 block (device-lock, timestamp):

@@ -86,7 +86,7 @@ impl Shape {
 
 /// A node of the array; A and B are the two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Who {
+pub enum MatrixNode {
     A,
     B,
     Device(DeviceId),
@@ -94,14 +94,14 @@ pub enum Who {
     Monitor,
 }
 
-impl fmt::Display for Who {
+impl fmt::Display for MatrixNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Who::A => f.write_str("A"),
-            Who::B => f.write_str("B"),
-            Who::Device(device) => write!(f, "{}", NodeId::Device(*device)),
-            Who::LockServer(server) => write!(f, "{}", NodeId::LockServer(*server)),
-            Who::Monitor => f.write_str("monitor"),
+            MatrixNode::A => f.write_str("A"),
+            MatrixNode::B => f.write_str("B"),
+            MatrixNode::Device(device) => write!(f, "{}", NodeId::Device(*device)),
+            MatrixNode::LockServer(server) => write!(f, "{}", NodeId::LockServer(*server)),
+            MatrixNode::Monitor => f.write_str("monitor"),
         }
     }
 }
@@ -121,7 +121,7 @@ pub struct Case {
 /// The point at which a node loses power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Point {
-    pub who: Who,
+    pub node: MatrixNode,
     /// The number of the input since the writes began, counted from 1; the node loses power instead of taking it.
     pub at: u64,
     /// What its disk keeps of unsynced writes.
@@ -137,7 +137,7 @@ impl fmt::Display for Point {
             Keeps::Nothing => ":nothing",
             Keeps::Everything => ":everything",
         };
-        write!(f, "{}:{}{keeps}{}", self.who, self.at, if self.long { ":long" } else { "" })
+        write!(f, "{}:{}{keeps}{}", self.node, self.at, if self.long { ":long" } else { "" })
     }
 }
 
@@ -159,18 +159,18 @@ impl FromStr for Point {
     fn from_str(text: &str) -> Result<Point, NoPoint> {
         let mut words = text.split(':');
         let numbered = |word: &str, letter: char| word.strip_prefix(letter)?.parse::<u16>().ok();
-        let who = match words.next() {
-            Some("A") => Who::A,
-            Some("B") => Who::B,
-            Some("monitor") => Who::Monitor,
+        let node = match words.next() {
+            Some("A") => MatrixNode::A,
+            Some("B") => MatrixNode::B,
+            Some("monitor") => MatrixNode::Monitor,
             Some(word) => numbered(word, 'd')
-                .map(|number| Who::Device(DeviceId(number)))
-                .or_else(|| numbered(word, 'l').map(|number| Who::LockServer(LockServerId(number))))
+                .map(|number| MatrixNode::Device(DeviceId(number)))
+                .or_else(|| numbered(word, 'l').map(|number| MatrixNode::LockServer(LockServerId(number))))
                 .ok_or(NoPoint)?,
             None => return Err(NoPoint),
         };
         let at = words.next().and_then(|word| word.parse().ok()).ok_or(NoPoint)?;
-        let mut point = Point { who, at, keeps: Keeps::Random, long: false };
+        let mut point = Point { node, at, keeps: Keeps::Random, long: false };
         for word in words {
             match word {
                 "nothing" => point.keeps = Keeps::Nothing,
@@ -197,24 +197,24 @@ impl Case {
     /// Every point at which power may fail in this case.
     pub fn points(&self) -> Result<Vec<Point>, Box<Broken>> {
         let inputs = self.run(None, 0)?;
-        let ways: fn(&Who) -> &'static [(Keeps, bool)] = |who| match who {
-            Who::A | Who::B => &[(Keeps::Random, false)],
+        let ways: fn(&MatrixNode) -> &'static [(Keeps, bool)] = |node| match node {
+            MatrixNode::A | MatrixNode::B => &[(Keeps::Random, false)],
             // Only devices depend on what was synced; the random source adds torn writes.
-            Who::Device(_) => {
+            MatrixNode::Device(_) => {
                 &[(Keeps::Nothing, false), (Keeps::Everything, false), (Keeps::Random, false), (Keeps::Random, true)]
             }
-            Who::LockServer(_) | Who::Monitor => &[(Keeps::Nothing, false), (Keeps::Everything, false)],
+            MatrixNode::LockServer(_) | MatrixNode::Monitor => &[(Keeps::Nothing, false), (Keeps::Everything, false)],
         };
-        let one = |(who, count): (Who, u64)| {
+        let one = |(node, count): (MatrixNode, u64)| {
             let at =
-                move |at| ways(&who).iter().map(move |(keeps, long)| Point { who, at, keeps: *keeps, long: *long });
+                move |at| ways(&node).iter().map(move |(keeps, long)| Point { node, at, keeps: *keeps, long: *long });
             (1..=count).flat_map(at)
         };
         Ok(inputs.into_iter().flat_map(one).collect())
     }
 
     /// Runs the case, with or without a crash; returns the number of inputs of each node until nothing was in progress.
-    pub fn run(&self, crash: Option<Point>, lines: usize) -> Result<BTreeMap<Who, u64>, Box<Broken>> {
+    pub fn run(&self, crash: Option<Point>, lines: usize) -> Result<BTreeMap<MatrixNode, u64>, Box<Broken>> {
         let mut play = None;
         let outcome = caught(|| {
             let play = play.insert(Play::new(self.options(), lines));
@@ -324,7 +324,7 @@ impl Play {
         }
     }
 
-    fn go(&mut self, case: &Case, crash: Option<Point>) -> Result<BTreeMap<Who, u64>, Failed> {
+    fn go(&mut self, case: &Case, crash: Option<Point>) -> Result<BTreeMap<MatrixNode, u64>, Failed> {
         let layout = self.cluster.volume().layout;
         let (a, b) = (HostSlot(0), HostSlot(1));
         self.cluster.write(a, 0, 2 * layout.stripe_blocks() * BLOCK_BYTES as u64);
@@ -338,11 +338,11 @@ impl Play {
             self.cluster.crash(NodeId::Device(device));
             self.pass(self.cluster.world.now().after(TAKEN_OUT))?;
         }
-        let everybody = self.everybody(case);
-        let before: BTreeMap<Who, u64> = everybody.iter().map(|who| (*who, self.inputs(*who))).collect();
-        if let Some(Point { who, at, keeps, long }) = crash {
+        let nodes = self.nodes(case);
+        let before: BTreeMap<MatrixNode, u64> = nodes.iter().map(|node| (*node, self.inputs(*node))).collect();
+        if let Some(Point { node, at, keeps, long }) = crash {
             self.unavailable = if long { AWAY_LONG } else { AWAY };
-            let node = self.node(who);
+            let node = self.node(node);
             if let Some(disk) = self.cluster.world.disk_mut(node) {
                 disk.set_keeps(keeps);
             }
@@ -360,8 +360,8 @@ impl Play {
             return Err(Failed { check: "refused", details: self.refused.join("\n") });
         }
         // (Another host may be in a crashed host's slot by now, and count from its own start.)
-        let taken = |who| self.inputs(who).saturating_sub(before[&who]);
-        let taken = everybody.into_iter().map(|who| (who, taken(who))).collect();
+        let taken = |node| self.inputs(node).saturating_sub(before[&node]);
+        let taken = nodes.into_iter().map(|node| (node, taken(node))).collect();
         if let Some(device) = case.without {
             self.cluster.restart_device(device);
         }
@@ -383,24 +383,29 @@ impl Play {
         self.cluster.have_done(slot, device, vec![swap, append]);
     }
 
-    fn everybody(&self, case: &Case) -> Vec<Who> {
+    fn nodes(&self, case: &Case) -> Vec<MatrixNode> {
         let devices = self.cluster.devices().into_iter().filter(|device| case.without != Some(*device));
-        let servers = self.cluster.lock_servers().into_iter().map(Who::LockServer);
-        [Who::A, Who::B].into_iter().chain(devices.map(Who::Device)).chain(servers).chain([Who::Monitor]).collect()
+        let servers = self.cluster.lock_servers().into_iter().map(MatrixNode::LockServer);
+        [MatrixNode::A, MatrixNode::B]
+            .into_iter()
+            .chain(devices.map(MatrixNode::Device))
+            .chain(servers)
+            .chain([MatrixNode::Monitor])
+            .collect()
     }
 
-    fn node(&self, who: Who) -> NodeId {
-        match who {
-            Who::A => self.cluster.node(HostSlot(0)),
-            Who::B => self.cluster.node(HostSlot(1)),
-            Who::Device(device) => NodeId::Device(device),
-            Who::LockServer(server) => NodeId::LockServer(server),
-            Who::Monitor => NodeId::Monitor,
+    fn node(&self, node: MatrixNode) -> NodeId {
+        match node {
+            MatrixNode::A => self.cluster.node(HostSlot(0)),
+            MatrixNode::B => self.cluster.node(HostSlot(1)),
+            MatrixNode::Device(device) => NodeId::Device(device),
+            MatrixNode::LockServer(server) => NodeId::LockServer(server),
+            MatrixNode::Monitor => NodeId::Monitor,
         }
     }
 
-    fn inputs(&self, who: Who) -> u64 {
-        self.cluster.world.inputs(self.node(who))
+    fn inputs(&self, node: MatrixNode) -> u64 {
+        self.cluster.world.inputs(self.node(node))
     }
 
     fn come_to_rest(&mut self) -> Result<(), Failed> {

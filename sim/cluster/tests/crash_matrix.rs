@@ -2,7 +2,7 @@
 
 use braid_base::DeviceId;
 use braid_cluster::crash_table::{run_matrix, tables};
-use braid_cluster::matrix::{ARRAYS, Case, Point, Shape, Who};
+use braid_cluster::matrix::{ARRAYS, Case, MatrixNode, Point, Shape};
 use braid_wire::Ordering;
 
 /// Every 41st point of every case, which covers each kind of power loss in turn: about a minute on one core.
@@ -39,9 +39,9 @@ fn a_case_is_one_run_and_a_point_is_one_moment_of_it() {
     let case = Case { array: 0, ordering: Ordering::Timestamp, writes: (Shape::Small, Shape::Full), without: None };
     let quiet = case.run(None, 0).unwrap();
     assert_eq!(quiet, case.run(None, 0).unwrap());
-    assert!(quiet[&Who::A] >= 8 && quiet.values().all(|count| *count >= 4), "{quiet:?}");
+    assert!(quiet[&MatrixNode::A] >= 8 && quiet.values().all(|count| *count >= 4), "{quiet:?}");
     let points = case.points().unwrap();
-    assert_eq!(points.iter().filter(|point| point.who == Who::A).count() as u64, quiet[&Who::A]);
+    assert_eq!(points.iter().filter(|point| point.node == MatrixNode::A).count() as u64, quiet[&MatrixNode::A]);
     for text in ["A:3", "B:1", "d2:14:nothing", "l0:5:everything", "d0:2:long", "monitor:1:nothing:long"] {
         assert_eq!(text.parse::<Point>().unwrap().to_string(), text);
     }

@@ -39,12 +39,12 @@ pub struct Engine<A> {
     effects: Effects,
     handled: u64,
     messages: u64,
-    told: VecDeque<Told>,
+    results: VecDeque<EngineResult>,
 }
 
 /// A result for the application.
 #[derive(Clone, Debug)]
-pub enum Told {
+pub enum EngineResult {
     /// The answer of a host.
     Outcome { op: OpId, outcome: HostOutcome },
     /// The answer of a lock server to a message that the application sent in place of a host.
@@ -141,7 +141,7 @@ impl<A> Engine<A> {
             effects: Effects::new(),
             handled: 0,
             messages: 0,
-            told: VecDeque::new(),
+            results: VecDeque::new(),
         }
     }
 
@@ -188,8 +188,8 @@ impl<A> Engine<A> {
     }
 
     /// The next result that the application has not taken yet.
-    pub fn told(&mut self) -> Option<Told> {
-        self.told.pop_front()
+    pub fn next_result(&mut self) -> Option<EngineResult> {
+        self.results.pop_front()
     }
 
     /// Advances to the next event; returns it if it belongs to the application.
@@ -247,7 +247,7 @@ impl<A> Engine<A> {
         self.messages += 1;
         match (self.events.machine(to), message) {
             (Some(Role::Client(_)), Message::LockAnswer(answer)) => {
-                self.told.push_back(Told::Locking { node: to, reply: answer.reply });
+                self.results.push_back(EngineResult::Locking { node: to, reply: answer.reply });
             }
             (_, message) => {
                 let from = self.nodes[from as usize].id;
@@ -295,7 +295,7 @@ impl<A> Engine<A> {
                 let read = if let DiskCommand::Read { length, .. } = command { Some(length) } else { None };
                 self.events.schedule_own(node, done, Event::DiskDone { tag, read });
             }
-            Effect::Reply { op, outcome } => self.told.push_back(Told::Outcome { op, outcome }),
+            Effect::Reply { op, outcome } => self.results.push_back(EngineResult::Outcome { op, outcome }),
         }
     }
 

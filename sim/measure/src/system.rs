@@ -1,7 +1,7 @@
 //! An array on modelled hardware with the request streams of its hosts: the shared-array paper's experiments.
 
 use crate::disk_latency::DiskModel;
-use crate::engine::{Engine, Role, Told};
+use crate::engine::{Engine, EngineResult, Role};
 use crate::hardware::{NetworkModel, ProcessorCosts};
 use crate::parameters::{self, Arrivals, Parameters, milliseconds};
 use crate::sampler::Sampler;
@@ -150,8 +150,8 @@ impl System {
                 }
                 None => {}
             }
-            while let Some(told) = self.engine.told() {
-                let Told::Outcome { op, outcome } = told else {
+            while let Some(result) = self.engine.next_result() {
+                let EngineResult::Outcome { op, outcome } = result else {
                     unreachable!("hosts talk to their lock servers themselves")
                 };
                 self.on_outcome(op, &outcome);

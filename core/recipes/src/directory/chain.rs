@@ -8,7 +8,7 @@
 use super::entry::Entry;
 use super::{Directory, linked_at, names_at};
 use crate::procedure::RequestFailure;
-use crate::request_builder::{Asking, DAMAGED, Results};
+use crate::request_builder::{DAMAGED, RequestBuilder, Results};
 use bytes::Bytes;
 use std::num::NonZeroU32;
 
@@ -51,10 +51,10 @@ impl Chain {
     }
 
     /// Reads the first entry, and the next unknown one.
-    pub(super) fn ask(&self, directory: Directory, slot: u32) -> Asking {
+    pub(super) fn ask(&self, directory: Directory, slot: u32) -> RequestBuilder {
         let mut gets = vec![names_at(slot)];
         gets.extend(self.next().map(linked_at));
-        Asking::of(directory.object).get(gets)
+        RequestBuilder::of(directory.object).get(gets)
     }
 
     /// Takes in the answer. If the chain has changed meanwhile, it restarts with the present first entry.

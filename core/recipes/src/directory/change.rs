@@ -16,7 +16,7 @@ use super::entry::{Entry, NAME_BYTES_MAX, VERSION_MAX};
 use super::{Directory, NEXT_FREE, linked_at, lock_of, names_at};
 use crate::idempotency_record::Nonce;
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
-use crate::request_builder::{Asking, CasContext, DAMAGED, Heard, Results, Step, set};
+use crate::request_builder::{CasContext, DAMAGED, RequestBuilder, Results, Step, StepEvent, set};
 use braid_base::{ObjectId, Rng, Time};
 use braid_wire::SetAttribute;
 use bytes::Bytes;
@@ -78,7 +78,7 @@ pub struct Change {
     asked: Time,
     /// The entry that is being removed, in case the outcome is unknown.
     removing: Option<Entry>,
-    at: At,
+    phase: Phase,
 }
 
 #[derive(Clone, Debug)]
@@ -88,7 +88,7 @@ enum Edit {
 }
 
 #[derive(Clone, Debug)]
-enum At {
+enum Phase {
     Beginning,
     /// A single request on the fast path.
     Fast,
@@ -124,7 +124,7 @@ impl Procedure for Change {
 
     fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
         let mut course = std::mem::take(&mut self.course);
-        let next = course.resume(rng, answer, |course, rng, heard| self.step(course, now, rng, heard));
+        let next = course.resume(rng, answer, |course, rng, event| self.step(course, now, rng, event));
         self.course = course;
         self.asked = now;
         next
@@ -157,26 +157,27 @@ impl Change {
             expired: false,
             asked: Time(0),
             removing: None,
-            at: At::Beginning,
+            phase: Phase::Beginning,
         }
     }
 
-    fn step(&mut self, course: &mut CasContext, now: Time, rng: &mut Rng, heard: Heard) -> Step<Changed> {
-        match (self.at.clone(), heard) {
-            (At::Beginning, _) => self.begin(rng),
-            (At::Fast, Heard::Results(results)) => match results.compared(0)?.ok_or(DAMAGED)? {
+    fn step(&mut self, course: &mut CasContext, now: Time, rng: &mut Rng, event: StepEvent) -> Step<Changed> {
+        match (self.phase.clone(), event) {
+            (Phase::Beginning, _) => self.begin(rng),
+            (Phase::Fast, StepEvent::Results(results)) => match results.compared(0)?.ok_or(DAMAGED)? {
                 (true, _) => self.succeeded(),
                 (false, other) => self.consider(Entry::decode(&other)?, now),
             },
-            (At::Fast | At::Applying { .. }, Heard::Unknown) => {
+            (Phase::Fast | Phase::Applying { .. }, StepEvent::Unknown) => {
                 course.in_doubt = true;
                 self.look()
             }
-            (At::Looking, Heard::Results(results)) => self.looked(course, &results, now),
-            (At::Looking | At::Locking { .. } | At::Waiting, Heard::Unknown | Heard::Nothing | Heard::Value) => {
-                self.look()
-            }
-            (At::Locking { marks, draws }, Heard::Results(results)) => {
+            (Phase::Looking, StepEvent::Results(results)) => self.looked(course, &results, now),
+            (
+                Phase::Looking | Phase::Locking { .. } | Phase::Waiting,
+                StepEvent::Unknown | StepEvent::Nothing | StepEvent::Value,
+            ) => self.look(),
+            (Phase::Locking { marks, draws }, StepEvent::Results(results)) => {
                 let at = 1 + usize::from(marks);
                 self.free = if draws { self.drawn(results.added(at)?)? } else { self.free };
                 let first = Entry::decode(&results.values(at + usize::from(draws), 1)?[0])?;
@@ -185,7 +186,7 @@ impl Change {
                     (false, others) => self.lost_to(others, first, now),
                 }
             }
-            (At::Walking(mut chain), Heard::Results(results)) => {
+            (Phase::Walking(mut chain), StepEvent::Results(results)) => {
                 let lock = &results.values(1, 1)?[0];
                 if *lock != self.lock {
                     let first = Entry::decode(&results.values(0, 2)?[0])?;
@@ -197,13 +198,13 @@ impl Change {
                     _ => self.walk(chain),
                 }
             }
-            (At::Walking(chain), _) => self.walk(chain),
-            (At::Applying { uses_free, becomes }, Heard::Results(results)) => {
+            (Phase::Walking(chain), _) => self.walk(chain),
+            (Phase::Applying { uses_free, becomes }, StepEvent::Results(results)) => {
                 self.applied(uses_free, becomes, &results, now)
             }
             // If the lock was not released, it expires with its lease.
-            (At::Unlocking(outcome), _) => Ok(Next::Done(Ok(outcome))),
-            (At::Fast | At::Applying { .. } | At::Waiting, _) => unreachable!("no wait was requested"),
+            (Phase::Unlocking(outcome), _) => Ok(Next::Done(Ok(outcome))),
+            (Phase::Fast | Phase::Applying { .. } | Phase::Waiting, _) => unreachable!("no wait was requested"),
         }
     }
 
@@ -226,17 +227,17 @@ impl Change {
 
     /// The fast path: one request that changes the slot if it has the expected value.
     fn fast(&mut self, from: Option<Entry>) -> Step<Changed> {
-        self.at = At::Fast;
+        self.phase = Phase::Fast;
         let compare = from.as_ref().map_or(Bytes::new(), Entry::encode);
         let swap = match self.wish {
             Edit::Insert(_) => self.first_entry().encode(),
             Edit::Remove(_) => Bytes::new(),
         };
         self.removing = from;
-        let asking = Asking::of(self.directory.object).swap(names_at(self.slot), &compare, &swap);
+        let builder = RequestBuilder::of(self.directory.object).swap(names_at(self.slot), &compare, &swap);
         let sets = self.nonce().sets();
-        let asking = if sets.is_empty() { asking } else { asking.then_set(sets) };
-        Ok(self.directory.first_asking(asking, self.slot).done())
+        let builder = if sets.is_empty() { builder } else { builder.then_set(sets) };
+        Ok(self.directory.first_request(builder, self.slot).done())
     }
 
     fn succeeded(&self) -> Step<Changed> {
@@ -247,11 +248,11 @@ impl Change {
     }
 
     fn look(&mut self) -> Step<Changed> {
-        self.at = At::Looking;
+        self.phase = Phase::Looking;
         let mut gets = vec![names_at(self.slot), lock_of(self.slot)];
         gets.extend(self.free.map(linked_at));
-        let asking = Asking::of(self.directory.object).get(gets).get(self.nonce().gets());
-        Ok(self.directory.first_asking(asking, self.slot).done())
+        let builder = RequestBuilder::of(self.directory.object).get(gets).get(self.nonce().gets());
+        Ok(self.directory.first_request(builder, self.slot).done())
     }
 
     fn looked(&mut self, course: &mut CasContext, results: &Results, now: Time) -> Step<Changed> {
@@ -319,7 +320,7 @@ impl Change {
             (Edit::Remove(_), Some(first)) if !first.mark && first.next.is_none() => self.fast(Some(first)),
             (_, first) => match self.others.clone() {
                 Some((seen, since)) if !self.expired => {
-                    self.at = At::Waiting;
+                    self.phase = Phase::Waiting;
                     let patience = self.directory.lease.saturating_sub(now.since(since)).max(WAIT_MIN);
                     Ok(Next::Await { object: self.directory.object, name: lock_of(self.slot), seen, patience })
                 }
@@ -361,15 +362,15 @@ impl Change {
             self.locks += 1;
             self.lock = self.lock_value();
         }
-        let mut asking = Asking::of(self.directory.object).swap(lock_of(self.slot), &compare, &self.lock);
+        let mut builder = RequestBuilder::of(self.directory.object).swap(lock_of(self.slot), &compare, &self.lock);
         if let Some(first) = first.filter(|first| !first.mark) {
-            asking = asking.then_swap(names_at(self.slot), &first.encode(), &first.marked().encode());
+            builder = builder.then_swap(names_at(self.slot), &first.encode(), &first.marked().encode());
         }
         if draws {
-            asking = asking.then_add(NEXT_FREE, 1);
+            builder = builder.then_add(NEXT_FREE, 1);
         }
-        self.at = At::Locking { marks, draws };
-        Ok(asking.get(vec![names_at(self.slot)]).done())
+        self.phase = Phase::Locking { marks, draws };
+        Ok(builder.get(vec![names_at(self.slot)]).done())
     }
 
     fn drawn(&self, count: Option<i64>) -> Result<Option<NonZeroU32>, RequestFailure> {
@@ -411,9 +412,9 @@ impl Change {
     }
 
     fn step_along(&mut self, chain: Chain) -> Step<Changed> {
-        let asking = chain.ask(self.directory, self.slot).get(vec![lock_of(self.slot)]);
-        self.at = At::Walking(chain);
-        Ok(asking.done())
+        let builder = chain.ask(self.directory, self.slot).get(vec![lock_of(self.slot)]);
+        self.phase = Phase::Walking(chain);
+        Ok(builder.done())
     }
 
     /// The new entry goes directly behind the first.
@@ -465,16 +466,17 @@ impl Change {
         becomes: Changed,
     ) -> Step<Changed> {
         let seen = first.map_or(Bytes::new(), Entry::encode);
-        let mut asking =
-            Asking::of(self.directory.object).test(lock_of(self.slot), &self.lock).test(names_at(self.slot), &seen);
+        let mut builder = RequestBuilder::of(self.directory.object)
+            .test(lock_of(self.slot), &self.lock)
+            .test(names_at(self.slot), &seen);
         if let Some(free) = self.free.filter(|_| uses_free) {
-            asking = asking.test(linked_at(free), &Bytes::new());
+            builder = builder.test(linked_at(free), &Bytes::new());
         }
         sets.push(set(names_at(self.slot), &slot.as_ref().map_or(Bytes::new(), Entry::encode)));
         sets.push(set(lock_of(self.slot), &free_lock(slot.as_ref())));
         sets.extend(self.nonce().sets());
-        self.at = At::Applying { uses_free, becomes };
-        Ok(asking.then_set(sets).get(vec![names_at(self.slot)]).done())
+        self.phase = Phase::Applying { uses_free, becomes };
+        Ok(builder.then_set(sets).get(vec![names_at(self.slot)]).done())
     }
 
     fn applied(&mut self, uses_free: bool, becomes: Changed, results: &Results, now: Time) -> Step<Changed> {
@@ -498,13 +500,13 @@ impl Change {
     }
 
     fn unlock(&mut self, outcome: Changed, first: Option<Entry>) -> Step<Changed> {
-        self.at = At::Unlocking(outcome);
+        self.phase = Phase::Unlocking(outcome);
         let mut sets = vec![set(lock_of(self.slot), &free_lock(first.as_ref()))];
         if let Some(first) = first.filter(|first| first.mark) {
             sets.push(set(names_at(self.slot), &first.unmarked().encode()));
         }
-        let asking = Asking::of(self.directory.object).test(lock_of(self.slot), &self.lock);
-        Ok(asking.then_set(sets).done())
+        let builder = RequestBuilder::of(self.directory.object).test(lock_of(self.slot), &self.lock);
+        Ok(builder.then_set(sets).done())
     }
 
     /// The new entry as the only one of its slot.

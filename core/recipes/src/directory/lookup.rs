@@ -4,7 +4,7 @@ use super::Directory;
 use super::chain::Chain;
 use super::entry::Entry;
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
-use crate::request_builder::{CasContext, Heard, Step};
+use crate::request_builder::{CasContext, Step, StepEvent};
 use braid_base::{Rng, Time};
 use bytes::Bytes;
 
@@ -22,7 +22,7 @@ impl Procedure for Lookup {
 
     fn resume(&mut self, _: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
         let mut course = std::mem::take(&mut self.course);
-        let next = course.resume(rng, answer, |_, _, heard| self.step(heard));
+        let next = course.resume(rng, answer, |_, _, event| self.step(event));
         self.course = course;
         next
     }
@@ -33,8 +33,8 @@ impl Lookup {
         Lookup { directory, name, chain: Chain::default(), course: CasContext::default() }
     }
 
-    fn step(&mut self, heard: Heard) -> Step<Option<Entry>> {
-        if let Heard::Results(results) = heard {
+    fn step(&mut self, event: StepEvent) -> Step<Option<Entry>> {
+        if let StepEvent::Results(results) = event {
             self.chain.hear(&results)?;
             if let Some(at) = self.chain.find(&self.name) {
                 return Ok(Next::Done(Ok(Some(self.chain.entries[at].1.clone()))));
@@ -44,6 +44,6 @@ impl Lookup {
             }
         }
         let slot = self.directory.slot(&self.name);
-        Ok(self.directory.first_asking(self.chain.ask(self.directory, slot), slot).done())
+        Ok(self.directory.first_request(self.chain.ask(self.directory, slot), slot).done())
     }
 }

@@ -7,7 +7,7 @@ use super::chain::Chain;
 use super::entry::Entry;
 use super::{Directory, NAMES_PAGE, names_at};
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
-use crate::request_builder::{Asking, CasContext, Heard, Results, Step};
+use crate::request_builder::{CasContext, RequestBuilder, Results, Step, StepEvent};
 use braid_base::{ObjectId, Rng, Time};
 use bytes::Bytes;
 
@@ -34,11 +34,11 @@ pub struct Names {
     /// Slots with a chain behind the first entry, and the part of the chain that is known.
     chains: Vec<(u32, Chain)>,
     course: CasContext,
-    at: At,
+    phase: Phase,
 }
 
 #[derive(Clone, Debug)]
-enum At {
+enum Phase {
     /// Listing the slots in use.
     Listing,
     /// Reading the first entries of these slots.
@@ -60,7 +60,7 @@ impl Procedure for Names {
 
     fn resume(&mut self, _: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
         let mut course = std::mem::take(&mut self.course);
-        let next = course.resume(rng, answer, |_, _, heard| self.step(heard));
+        let next = course.resume(rng, answer, |_, _, event| self.step(event));
         self.course = course;
         next
     }
@@ -70,24 +70,24 @@ impl Names {
     pub(super) fn new(directory: Directory, after: Option<Cursor>, most: u32) -> Names {
         let page = NamesPage { names: Vec::new(), more: None };
         let most = most.clamp(1, SLOTS_MAX);
-        Names { directory, after, most, page, chains: Vec::new(), course: CasContext::default(), at: At::Listing }
+        Names { directory, after, most, page, chains: Vec::new(), course: CasContext::default(), phase: Phase::Listing }
     }
 
-    fn step(&mut self, heard: Heard) -> Step<NamesPage> {
-        let Heard::Results(results) = heard else { return Ok(self.ask()) };
-        match &self.at {
-            At::Listing => {
+    fn step(&mut self, event: StepEvent) -> Step<NamesPage> {
+        let StepEvent::Results(results) = event else { return Ok(self.ask()) };
+        match &self.phase {
+            Phase::Listing => {
                 let (found, more) = results.listed(0)?;
                 let slots: Vec<u32> = found.into_iter().map(|(slot, _)| slot).collect();
                 self.page.more = slots.last().filter(|_| more).map(|last| Cursor(*last));
-                self.at = if slots.is_empty() { At::Walking } else { At::Reading(slots) };
+                self.phase = if slots.is_empty() { Phase::Walking } else { Phase::Reading(slots) };
             }
-            At::Reading(slots) => {
+            Phase::Reading(slots) => {
                 let slots = slots.clone();
                 self.read(&slots, &results)?;
-                self.at = At::Walking;
+                self.phase = Phase::Walking;
             }
-            At::Walking => {
+            Phase::Walking => {
                 if let Some((_, chain)) = self.chains.last_mut() {
                     chain.hear(&results)?;
                 }
@@ -96,7 +96,7 @@ impl Names {
         while let Some((_, chain)) = self.chains.pop_if(|(_, chain)| chain.next().is_none()) {
             self.page.names.extend(chain.entries.into_iter().map(|(_, entry)| (entry.name, entry.object)));
         }
-        if matches!(self.at, At::Walking) && self.chains.is_empty() {
+        if matches!(self.phase, Phase::Walking) && self.chains.is_empty() {
             let names = std::mem::take(&mut self.page.names);
             return Ok(Next::Done(Ok(NamesPage { names, more: self.page.more })));
         }
@@ -117,14 +117,14 @@ impl Names {
     }
 
     fn ask(&self) -> Next<Result<NamesPage, RequestFailure>> {
-        let asking = Asking::of(self.directory.object);
-        match (&self.at, self.chains.last()) {
-            (At::Reading(slots), _) => {
+        let builder = RequestBuilder::of(self.directory.object);
+        match (&self.phase, self.chains.last()) {
+            (Phase::Reading(slots), _) => {
                 let names = |slots: &[u32]| slots.iter().map(|slot| names_at(*slot)).collect();
-                slots.chunks(GETS_MAX).fold(asking, |asking, slots| asking.get(names(slots))).done()
+                slots.chunks(GETS_MAX).fold(builder, |builder, slots| builder.get(names(slots))).done()
             }
-            (At::Walking, Some((slot, chain))) => chain.ask(self.directory, *slot).done(),
-            _ => asking.list(NAMES_PAGE, self.after.map(|after| after.0), self.most).done(),
+            (Phase::Walking, Some((slot, chain))) => chain.ask(self.directory, *slot).done(),
+            _ => builder.list(NAMES_PAGE, self.after.map(|after| after.0), self.most).done(),
         }
     }
 }

@@ -4,7 +4,7 @@ use super::search::{Found, Search};
 use super::{HEAD, ITEM_BYTES_MAX, Link, List, NODE_COUNTER, NUMBER_MAX, Node, item_name, link_name};
 use crate::idempotency_record::Nonce;
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
-use crate::request_builder::{Asking, CasContext, DAMAGED, Heard, Results, Step, set};
+use crate::request_builder::{CasContext, DAMAGED, RequestBuilder, Results, Step, StepEvent, set};
 use braid_base::{Rng, Time};
 use braid_wire::ObjectFailure;
 use bytes::Bytes;
@@ -39,11 +39,11 @@ pub struct Insert {
     nonce: Option<Nonce>,
     number: u64,
     search: Search,
-    at: At,
+    phase: Phase,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum At {
+enum Phase {
     Beginning,
     /// Drawing a number.
     Drawing,
@@ -65,7 +65,7 @@ impl Procedure for Insert {
 
     fn resume(&mut self, _: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
         let mut course = std::mem::take(&mut self.course);
-        let next = course.resume(rng, answer, |course, rng, heard| self.step(course, rng, heard));
+        let next = course.resume(rng, answer, |course, rng, event| self.step(course, rng, event));
         self.course = course;
         next
     }
@@ -75,29 +75,29 @@ impl Insert {
     pub(super) fn new(list: List, place: ListPosition, item: Bytes) -> Insert {
         let search = Search::from(list, None);
         let (course, number) = (CasContext::default(), HEAD);
-        Insert { list, place, item, course, nonce: None, number, search, at: At::Beginning }
+        Insert { list, place, item, course, nonce: None, number, search, phase: Phase::Beginning }
     }
 
-    fn step(&mut self, course: &mut CasContext, rng: &mut Rng, heard: Heard) -> Step<Inserted> {
-        match (self.at, heard) {
-            (At::Beginning, _) if self.item.len() > ITEM_BYTES_MAX => {
+    fn step(&mut self, course: &mut CasContext, rng: &mut Rng, event: StepEvent) -> Step<Inserted> {
+        match (self.phase, event) {
+            (Phase::Beginning, _) if self.item.len() > ITEM_BYTES_MAX => {
                 Err(RequestFailure::TooLong { most: ITEM_BYTES_MAX })
             }
-            (At::Beginning, _) => {
+            (Phase::Beginning, _) => {
                 self.nonce = Some(Nonce::draw(self.list.idempotency_record, rng));
                 self.draw()
             }
-            (At::Drawing, Heard::Results(results)) => self.drawn(&results),
+            (Phase::Drawing, StepEvent::Results(results)) => self.drawn(&results),
             // A number that may have been drawn is left unused.
-            (At::Drawing, _) => self.draw(),
-            (At::Searching, Heard::Results(results)) => self.searched(&results),
-            (At::Unlinking | At::Searching, _) => self.search_again(),
-            (At::Linking { before }, Heard::Results(results)) => self.linked(before, &results),
-            (At::Linking { before } | At::Doubting { before }, Heard::Unknown) => {
+            (Phase::Drawing, _) => self.draw(),
+            (Phase::Searching, StepEvent::Results(results)) => self.searched(&results),
+            (Phase::Unlinking | Phase::Searching, _) => self.search_again(),
+            (Phase::Linking { before }, StepEvent::Results(results)) => self.linked(before, &results),
+            (Phase::Linking { before } | Phase::Doubting { before }, StepEvent::Unknown) => {
                 course.in_doubt = true;
                 self.outcome_unknown(before)
             }
-            (At::Doubting { before }, Heard::Results(results)) => {
+            (Phase::Doubting { before }, StepEvent::Results(results)) => {
                 let happened = self.found_out(&results)?;
                 course.in_doubt = false;
                 if happened {
@@ -105,19 +105,19 @@ impl Insert {
                 }
                 self.proceed(Link::decode(before, &results.values(1, 1)?[0])?, before)
             }
-            (At::Linking { .. } | At::Doubting { .. }, Heard::Nothing | Heard::Value) => {
+            (Phase::Linking { .. } | Phase::Doubting { .. }, StepEvent::Nothing | StepEvent::Value) => {
                 unreachable!("no wait was requested")
             }
         }
     }
 
     fn draw(&mut self) -> Step<Inserted> {
-        self.at = At::Drawing;
-        let asking = Asking::of(self.list.object).then_add(NODE_COUNTER, 1);
+        self.phase = Phase::Drawing;
+        let builder = RequestBuilder::of(self.list.object).then_add(NODE_COUNTER, 1);
         Ok(match self.place {
-            ListPosition::First => asking.get(vec![link_name(HEAD)]),
-            ListPosition::Behind(node) => asking.get(vec![link_name(node.0)]),
-            ListPosition::InOrder => asking,
+            ListPosition::First => builder.get(vec![link_name(HEAD)]),
+            ListPosition::Behind(node) => builder.get(vec![link_name(node.0)]),
+            ListPosition::InOrder => builder,
         }
         .done())
     }
@@ -137,18 +137,18 @@ impl Insert {
     }
 
     fn search_again(&mut self) -> Step<Inserted> {
-        self.at = At::Searching;
+        self.phase = Phase::Searching;
         Ok(self.search.again().done())
     }
 
     fn searched(&mut self, results: &Results) -> Step<Inserted> {
         let item = self.item.clone();
         Ok(match self.search.go_on(results, 0, |_, other| other > item)? {
-            Found::Further(asking) => asking.done(),
+            Found::Further(builder) => builder.done(),
             Found::Here { before, next } => return self.link(before, next),
             Found::Removed { before, node, next } => {
-                self.at = At::Unlinking;
-                super::unlink(Asking::of(self.list.object), before, node, next).done()
+                self.phase = Phase::Unlinking;
+                super::unlink(RequestBuilder::of(self.list.object), before, node, next).done()
             }
         })
     }
@@ -163,14 +163,14 @@ impl Insert {
     }
 
     fn link(&mut self, before: u64, next: u64) -> Step<Inserted> {
-        self.at = At::Linking { before };
+        self.phase = Phase::Linking { before };
         let (from, to) = (Link::to(next).encode(before), Link::to(self.number).encode(before));
         let mut sets = vec![
             set(link_name(self.number), &Link::to(next).encode(self.number)),
             set(item_name(self.number), &self.item),
         ];
         sets.extend(self.nonce().sets());
-        Ok(Asking::of(self.list.object).swap(link_name(before), &from, &to).then_set(sets).done())
+        Ok(RequestBuilder::of(self.list.object).swap(link_name(before), &from, &to).then_set(sets).done())
     }
 
     fn linked(&mut self, before: u64, results: &Results) -> Step<Inserted> {
@@ -181,9 +181,10 @@ impl Insert {
     }
 
     fn outcome_unknown(&mut self, before: u64) -> Step<Inserted> {
-        self.at = At::Doubting { before };
-        let asking = Asking::of(self.list.object).get(vec![link_name(self.number)]).get(vec![link_name(before)]);
-        Ok(asking.get(self.nonce().gets()).done())
+        self.phase = Phase::Doubting { before };
+        let builder =
+            RequestBuilder::of(self.list.object).get(vec![link_name(self.number)]).get(vec![link_name(before)]);
+        Ok(builder.get(self.nonce().gets()).done())
     }
 
     /// No other operation has the number: if its node is there, this operation has inserted it. If not, it may have been removed since.

@@ -4,7 +4,7 @@ use super::search::{Found, Search};
 use super::{Link, List, Node, link_name};
 use crate::idempotency_record::Nonce;
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
-use crate::request_builder::{Asking, CasContext, DAMAGED, Heard, Results, Step};
+use crate::request_builder::{CasContext, DAMAGED, RequestBuilder, Results, Step, StepEvent};
 use braid_base::{Rng, Time};
 use bytes::Bytes;
 
@@ -26,11 +26,11 @@ pub struct Remove {
     course: CasContext,
     nonce: Option<Nonce>,
     search: Search,
-    at: At,
+    phase: Phase,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum At {
+enum Phase {
     Beginning,
     /// Reading its link.
     Looking,
@@ -53,11 +53,11 @@ impl Procedure for Remove {
 
     fn resume(&mut self, _: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
         let mut course = std::mem::take(&mut self.course);
-        let next = course.resume(rng, answer, |course, rng, heard| self.step(course, rng, heard));
+        let next = course.resume(rng, answer, |course, rng, event| self.step(course, rng, event));
         self.course = course;
         match next {
             // The node is removed; another operation will unlink it.
-            Next::Done(Err(_)) if matches!(self.at, At::Searching | At::Unlinking { .. }) => {
+            Next::Done(Err(_)) if matches!(self.phase, Phase::Searching | Phase::Unlinking { .. }) => {
                 Next::Done(Ok(Removed::Removed))
             }
             next => next,
@@ -68,46 +68,48 @@ impl Procedure for Remove {
 impl Remove {
     pub(super) fn new(list: List, node: Node, before: Option<Node>) -> Remove {
         let search = Search::from(list, before.filter(|before| *before != node));
-        Remove { list, node: node.0, course: CasContext::default(), nonce: None, search, at: At::Beginning }
+        Remove { list, node: node.0, course: CasContext::default(), nonce: None, search, phase: Phase::Beginning }
     }
 
-    fn step(&mut self, course: &mut CasContext, rng: &mut Rng, heard: Heard) -> Step<Removed> {
-        match (self.at, heard) {
-            (At::Beginning, _) if self.node == super::HEAD => Ok(Next::Done(Ok(Removed::Gone))),
-            (At::Beginning, _) => {
+    fn step(&mut self, course: &mut CasContext, rng: &mut Rng, event: StepEvent) -> Step<Removed> {
+        match (self.phase, event) {
+            (Phase::Beginning, _) if self.node == super::HEAD => Ok(Next::Done(Ok(Removed::Gone))),
+            (Phase::Beginning, _) => {
                 self.nonce = Some(Nonce::draw(self.list.idempotency_record, rng));
-                self.look(At::Looking)
+                self.look(Phase::Looking)
             }
-            (At::Looking, Heard::Results(results)) => self.looked(&results),
-            (At::Looking, _) => self.look(At::Looking),
-            (At::Marking { unlinks }, Heard::Results(results)) => match results.compared(0)?.ok_or(DAMAGED)? {
+            (Phase::Looking, StepEvent::Results(results)) => self.looked(&results),
+            (Phase::Looking, _) => self.look(Phase::Looking),
+            (Phase::Marking { unlinks }, StepEvent::Results(results)) => match results.compared(0)?.ok_or(DAMAGED)? {
                 (true, _) if unlinks && results.swapped(2)? => Ok(Next::Done(Ok(Removed::Removed))),
                 (true, _) => self.search_again(),
                 (false, other) => self.mark(&other, None),
             },
-            (At::Marking { .. } | At::Doubting, Heard::Unknown) => {
+            (Phase::Marking { .. } | Phase::Doubting, StepEvent::Unknown) => {
                 course.in_doubt = true;
-                self.look(At::Doubting)
+                self.look(Phase::Doubting)
             }
-            (At::Doubting, Heard::Results(results)) => {
+            (Phase::Doubting, StepEvent::Results(results)) => {
                 let happened = self.found_out(&results)?;
                 course.in_doubt = false;
                 if happened { self.search_again() } else { self.looked(&results) }
             }
-            (At::Searching, Heard::Results(results)) => self.searched(&results),
-            (At::Unlinking { itself: true }, Heard::Results(results)) if results.swapped(0)? => {
+            (Phase::Searching, StepEvent::Results(results)) => self.searched(&results),
+            (Phase::Unlinking { itself: true }, StepEvent::Results(results)) if results.swapped(0)? => {
                 Ok(Next::Done(Ok(Removed::Removed)))
             }
-            (At::Searching | At::Unlinking { .. }, _) => self.search_again(),
-            (At::Marking { .. } | At::Doubting, Heard::Nothing | Heard::Value) => unreachable!("no wait was requested"),
+            (Phase::Searching | Phase::Unlinking { .. }, _) => self.search_again(),
+            (Phase::Marking { .. } | Phase::Doubting, StepEvent::Nothing | StepEvent::Value) => {
+                unreachable!("no wait was requested")
+            }
         }
     }
 
     /// Reads the node, and the nodes around it to find its predecessor.
-    fn look(&mut self, at: At) -> Step<Removed> {
-        self.at = at;
-        let asking = Asking::of(self.list.object).get(vec![link_name(self.node)]).get(self.nonce().gets());
-        Ok(self.search.look_around(self.node, asking).done())
+    fn look(&mut self, phase: Phase) -> Step<Removed> {
+        self.phase = phase;
+        let builder = RequestBuilder::of(self.list.object).get(vec![link_name(self.node)]).get(self.nonce().gets());
+        Ok(self.search.look_around(self.node, builder).done())
     }
 
     fn looked(&mut self, results: &Results) -> Step<Removed> {
@@ -122,13 +124,13 @@ impl Remove {
         let Some(Link { removed: false, next }) = Link::decode(self.node, value)? else {
             return Ok(Next::Done(Ok(Removed::Gone)));
         };
-        self.at = At::Marking { unlinks: before.is_some() };
+        self.phase = Phase::Marking { unlinks: before.is_some() };
         let to = Link { removed: true, next }.encode(self.node);
-        let asking = Asking::of(self.list.object).swap(link_name(self.node), value, &to);
-        let asking = asking.then_set(self.nonce().sets());
+        let builder = RequestBuilder::of(self.list.object).swap(link_name(self.node), value, &to);
+        let builder = builder.then_set(self.nonce().sets());
         Ok(match before {
-            Some(before) => super::unlink(asking, before, self.node, next),
-            None => asking,
+            Some(before) => super::unlink(builder, before, self.node, next),
+            None => builder,
         }
         .done())
     }
@@ -147,18 +149,18 @@ impl Remove {
     }
 
     fn search_again(&mut self) -> Step<Removed> {
-        self.at = At::Searching;
+        self.phase = Phase::Searching;
         Ok(self.search.again().done())
     }
 
     fn searched(&mut self, results: &Results) -> Step<Removed> {
         Ok(match self.search.go_on(results, 0, |_, _| false)? {
-            Found::Further(asking) => asking.done(),
+            Found::Further(builder) => builder.done(),
             // Another operation has unlinked it already.
             Found::Here { .. } => Next::Done(Ok(Removed::Removed)),
             Found::Removed { before, node, next } => {
-                self.at = At::Unlinking { itself: node == self.node };
-                super::unlink(Asking::of(self.list.object), before, node, next).done()
+                self.phase = Phase::Unlinking { itself: node == self.node };
+                super::unlink(RequestBuilder::of(self.list.object), before, node, next).done()
             }
         })
     }

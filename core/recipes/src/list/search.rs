@@ -5,7 +5,7 @@
 
 use super::{HEAD, ITEMS_PAGE, Link, List, NONE, NUMBER_MAX, Node, item_name, link_name};
 use crate::procedure::RequestFailure;
-use crate::request_builder::{Asking, DAMAGED, Results};
+use crate::request_builder::{DAMAGED, RequestBuilder, Results};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -39,10 +39,10 @@ impl Look {
     }
 
     /// Adds its two commands to a request.
-    pub(super) fn ask(&self, asking: Asking) -> Asking {
+    pub(super) fn ask(&self, builder: RequestBuilder) -> RequestBuilder {
         let links = self.asked.iter().map(|node| link_name(*node)).collect();
         let items = self.asked.iter().map(|node| item_name(*node)).collect();
-        asking.get(links).get(items)
+        builder.get(links).get(items)
     }
 
     /// Takes in the results of those commands.
@@ -82,7 +82,7 @@ pub(super) struct Search {
 /// The result of a step of a search.
 pub(super) enum Found {
     /// The search continues with this request.
-    Further(Asking),
+    Further(RequestBuilder),
     /// `next`, or none, is the first wanted node, and comes directly behind `before`.
     Here { before: u64, next: u64 },
     /// Behind `before` comes a removed node, which has to be unlinked first.
@@ -96,20 +96,20 @@ impl Search {
         Search { list, at, look: Look::at(at, NONE) }
     }
 
-    pub(super) fn request(&self) -> Asking {
-        self.look.ask(Asking::of(self.list.object))
+    pub(super) fn request(&self) -> RequestBuilder {
+        self.look.ask(RequestBuilder::of(self.list.object))
     }
 
     /// Restarts at the present position.
-    pub(super) fn again(&mut self) -> Asking {
+    pub(super) fn again(&mut self) -> RequestBuilder {
         self.look = Look::at(self.at, NONE);
         self.request()
     }
 
     /// Restarts at the present position, and also reads around a node that should come later. Adds two commands to a request.
-    pub(super) fn look_around(&mut self, node: u64, asking: Asking) -> Asking {
+    pub(super) fn look_around(&mut self, node: u64, builder: RequestBuilder) -> RequestBuilder {
         self.look = Look::at(self.at, node);
-        self.look.ask(asking)
+        self.look.ask(builder)
     }
 
     /// Continues with an answer, whose commands from `command` on are the search's own, up to the first node for which `wanted` is true.

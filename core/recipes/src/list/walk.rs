@@ -13,7 +13,7 @@
 use super::search::Look;
 use super::{HEAD, Link, List, NONE, Node};
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
-use crate::request_builder::{Asking, CasContext, DAMAGED, Heard, Results, Step};
+use crate::request_builder::{CasContext, DAMAGED, RequestBuilder, Results, Step, StepEvent};
 use braid_base::{Rng, Time};
 use bytes::Bytes;
 
@@ -40,11 +40,11 @@ pub struct Walk {
     most: usize,
     items: Vec<(Node, Bytes)>,
     course: CasContext,
-    at: At,
+    phase: Phase,
 }
 
 #[derive(Clone, Debug)]
-enum At {
+enum Phase {
     Beginning,
     /// Reading a node that should be there, and others around it.
     Going {
@@ -66,7 +66,7 @@ impl Procedure for Walk {
 
     fn resume(&mut self, _: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
         let mut course = std::mem::take(&mut self.course);
-        let next = course.resume(rng, answer, |_, _, heard| self.step(heard));
+        let next = course.resume(rng, answer, |_, _, event| self.step(event));
         self.course = course;
         next
     }
@@ -75,15 +75,17 @@ impl Procedure for Walk {
 impl Walk {
     pub(super) fn new(list: List, cursor: Cursor, most: usize) -> Walk {
         let (items, course) = (Vec::new(), CasContext::default());
-        Walk { list, cursor, most: most.max(1), items, course, at: At::Beginning }
+        Walk { list, cursor, most: most.max(1), items, course, phase: Phase::Beginning }
     }
 
-    fn step(&mut self, heard: Heard) -> Step<Walked> {
-        match (self.at.clone(), heard) {
-            (At::Beginning, _) => self.back(self.cursor.told.len()),
-            (At::Going { next, look }, Heard::Results(results)) => self.go(next, look.hear(&results, 0)?),
-            (At::Back { index, look }, Heard::Results(results)) => self.resumed(index, look, &results),
-            (At::Going { look, .. } | At::Back { look, .. }, _) => Ok(look.ask(Asking::of(self.list.object)).done()),
+    fn step(&mut self, event: StepEvent) -> Step<Walked> {
+        match (self.phase.clone(), event) {
+            (Phase::Beginning, _) => self.back(self.cursor.told.len()),
+            (Phase::Going { next, look }, StepEvent::Results(results)) => self.go(next, look.hear(&results, 0)?),
+            (Phase::Back { index, look }, StepEvent::Results(results)) => self.resumed(index, look, &results),
+            (Phase::Going { look, .. } | Phase::Back { look, .. }, _) => {
+                Ok(look.ask(RequestBuilder::of(self.list.object)).done())
+            }
         }
     }
 
@@ -96,9 +98,9 @@ impl Walk {
             match look.link(next) {
                 None => {
                     let look = Look::at(next, next);
-                    let asking = look.ask(Asking::of(self.list.object));
-                    self.at = At::Going { next, look };
-                    return Ok(asking.done());
+                    let builder = look.ask(RequestBuilder::of(self.list.object));
+                    self.phase = Phase::Going { next, look };
+                    return Ok(builder.done());
                 }
                 Some(None) => return self.back(self.cursor.told.len()),
                 // A removed node still leads on, as long as it is there.
@@ -119,9 +121,9 @@ impl Walk {
     fn back(&mut self, index: usize) -> Step<Walked> {
         let some = &self.cursor.told[index.saturating_sub(BACK)..index];
         let look = Look::at_all(if some.is_empty() { vec![HEAD] } else { some.to_vec() });
-        let asking = look.ask(Asking::of(self.list.object));
-        self.at = At::Back { index, look };
-        Ok(asking.done())
+        let builder = look.ask(RequestBuilder::of(self.list.object));
+        self.phase = Phase::Back { index, look };
+        Ok(builder.done())
     }
 
     fn resumed(&mut self, index: usize, look: Look, results: &Results) -> Step<Walked> {

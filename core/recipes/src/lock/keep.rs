@@ -2,11 +2,11 @@
 
 use super::word::Word;
 use super::{Grant, LockError, Mode};
-use crate::cas_loop::{At, CasLoop, CasPolicy, Move, Seen, Swap, number, number_bytes};
+use crate::cas_loop::{CasLoop, CasPolicy, Move, Seen, StepContext, Swap, number, number_bytes};
 use crate::hold_word::{patience_to_give_back, patience_to_renew, was_too_slow};
 use crate::lease::Entry;
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
-use crate::request_builder::{Asking, Results, set};
+use crate::request_builder::{RequestBuilder, Results, set};
 use braid_base::{Rng, Time};
 use braid_wire::{CommandResult, ObjectCommand};
 use bytes::Bytes;
@@ -39,13 +39,13 @@ struct Keep {
 }
 
 impl Keep {
-    fn swap(&mut self, at: &At<'_>, compare: Bytes) -> Move<Result<Grant, LockError>> {
+    fn swap(&mut self, ctx: &StepContext<'_>, compare: Bytes) -> Move<Result<Grant, LockError>> {
         let Some(mut word) = Word::decode(&compare) else { return Move::Done(Err(LockError::NoLock)) };
         let Some(mine) = word.holders.iter_mut().find(|entry| entry.nonce == self.entry.nonce) else {
             return Move::Done(Err(LockError::Lost));
         };
         *mine = self.entry.clone();
-        self.sent = at.now;
+        self.sent = ctx.now;
         self.word = word.encode();
         Move::Swap(Swap { compare, swap: self.word.clone(), sets: Vec::new(), rest: Vec::new() })
     }
@@ -58,11 +58,11 @@ impl Keep {
 impl CasPolicy for Keep {
     type Output = Result<Grant, LockError>;
 
-    fn begin(&mut self, at: &mut At<'_>) -> Move<Self::Output> {
-        self.swap(at, self.grant.word.clone())
+    fn begin(&mut self, ctx: &mut StepContext<'_>) -> Move<Self::Output> {
+        self.swap(ctx, self.grant.word.clone())
     }
 
-    fn look(&mut self, at: &mut At<'_>, seen: Seen) -> Move<Self::Output> {
+    fn look(&mut self, ctx: &mut StepContext<'_>, seen: Seen) -> Move<Self::Output> {
         let there = Word::decode(&seen.word).and_then(|word| word.holder(self.entry.nonce).cloned());
         match there {
             Some(entry) if seen.outcome_unknown && entry == self.entry => return self.kept(seen.word),
@@ -70,10 +70,10 @@ impl CasPolicy for Keep {
             Some(entry) if entry.heartbeat >= self.entry.heartbeat => self.entry = entry.next_heartbeat(),
             _ => {}
         }
-        self.swap(at, seen.word)
+        self.swap(ctx, seen.word)
     }
 
-    fn made(&mut self, _at: &mut At<'_>, _results: Results) -> Move<Self::Output> {
+    fn made(&mut self, _ctx: &mut StepContext<'_>, _results: Results) -> Move<Self::Output> {
         self.kept(self.word.clone())
     }
 
@@ -138,7 +138,7 @@ impl Give {
     fn swap(&mut self, compare: Bytes, mut word: Word) -> Move<Given> {
         word.holders.retain(|entry| entry.nonce != self.grant.entry.nonce);
         let lock = &self.grant.lock;
-        let (mut sets, mut rest) = (Vec::new(), Asking::of(lock.object));
+        let (mut sets, mut rest) = (Vec::new(), RequestBuilder::of(lock.object));
         let ends = word.holders.is_empty();
         if ends {
             rest = rest.then_add(lock.token(), 1);
@@ -172,13 +172,13 @@ impl Give {
 impl CasPolicy for Give {
     type Output = Given;
 
-    fn begin(&mut self, _at: &mut At<'_>) -> Move<Given> {
+    fn begin(&mut self, _ctx: &mut StepContext<'_>) -> Move<Given> {
         let compare = self.grant.word.clone();
         let word = Word::decode(&compare).expect("it was granted with this word");
         self.swap(compare, word)
     }
 
-    fn look(&mut self, _at: &mut At<'_>, seen: Seen) -> Move<Given> {
+    fn look(&mut self, _ctx: &mut StepContext<'_>, seen: Seen) -> Move<Given> {
         self.was_unknown |= seen.outcome_unknown;
         let (Some(word), Some(token)) = (Word::decode(&seen.word), number(&seen.extras[0])) else {
             return Move::Done(Err(LockError::NoLock));
@@ -189,7 +189,7 @@ impl CasPolicy for Give {
         self.swap(seen.word, word)
     }
 
-    fn made(&mut self, _at: &mut At<'_>, results: Results) -> Move<Given> {
+    fn made(&mut self, _ctx: &mut StepContext<'_>, results: Results) -> Move<Given> {
         Move::Done(Ok(Some(results.from(self.own))))
     }
 

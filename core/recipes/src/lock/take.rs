@@ -2,10 +2,12 @@
 
 use super::word::{READERS_MAX, Word};
 use super::{Grant, Lock, LockError, Mode};
-use crate::cas_loop::{At, CasLoop, CasPolicy, Move, Patience, Seen, Swap, number, number_bytes, random_pause};
+use crate::cas_loop::{
+    CasLoop, CasPolicy, Move, Patience, Seen, StepContext, Swap, number, number_bytes, random_pause,
+};
 use crate::lease::{Entry, Name, Watch};
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
-use crate::request_builder::{Asking, Results, set};
+use crate::request_builder::{RequestBuilder, Results, set};
 use braid_base::{Backoff, Rng, Time};
 use braid_wire::{CommandResult, ObjectCommand};
 use bytes::Bytes;
@@ -118,9 +120,9 @@ impl Take {
     }
 
     /// The entry for the next swap.
-    fn next_entry(&mut self, at: &mut At<'_>) -> Entry {
+    fn next_entry(&mut self, ctx: &mut StepContext<'_>) -> Entry {
         let entry = match &self.entry {
-            None => Entry::new(self.name.clone(), self.lock.options.lease, at.rng),
+            None => Entry::new(self.name.clone(), self.lock.options.lease, ctx.rng),
             Some(entry) => entry.next_heartbeat(),
         };
         self.entry.insert(entry).clone()
@@ -130,11 +132,17 @@ impl Take {
         self.entry.as_ref().map(|entry| entry.nonce)
     }
 
-    fn swap(&mut self, at: &At<'_>, trying: Trying, compare: Bytes, word: &Word) -> Move<Result<Taken, LockError>> {
+    fn swap(
+        &mut self,
+        ctx: &StepContext<'_>,
+        trying: Trying,
+        compare: Bytes,
+        word: &Word,
+    ) -> Move<Result<Taken, LockError>> {
         self.trying = trying;
-        self.sent = at.now;
+        self.sent = ctx.now;
         self.word = word.encode();
-        let (mut sets, mut rest) = (Vec::new(), Asking::of(self.lock.object));
+        let (mut sets, mut rest) = (Vec::new(), RequestBuilder::of(self.lock.object));
         if trying == Trying::Begin {
             // Without keeping the lock, a hold begins and ends.
             let counts = if self.request.is_some() { 2 } else { 1 };
@@ -148,17 +156,22 @@ impl Take {
     }
 
     /// Begins a hold in place of the holders in the word.
-    fn begin_hold(&mut self, at: &mut At<'_>, compare: Bytes, mark: Option<Entry>) -> Move<Result<Taken, LockError>> {
-        let entry = self.next_entry(at);
+    fn begin_hold(
+        &mut self,
+        ctx: &mut StepContext<'_>,
+        compare: Bytes,
+        mark: Option<Entry>,
+    ) -> Move<Result<Taken, LockError>> {
+        let entry = self.next_entry(ctx);
         let holders = if self.request.is_some() { Vec::new() } else { vec![entry] };
         let word = Word { mode: self.mode, holders, mark };
-        self.swap(at, Trying::Begin, compare, &word)
+        self.swap(ctx, Trying::Begin, compare, &word)
     }
 
-    fn wait(&mut self, at: &mut At<'_>, word: &Word) -> Move<Result<Taken, LockError>> {
+    fn wait(&mut self, ctx: &mut StepContext<'_>, word: &Word) -> Move<Result<Taken, LockError>> {
         self.holder = word.entries().find(|entry| Some(entry.nonce) != self.nonce()).map(|entry| entry.name.clone());
-        let left = self.deadline.unwrap_or_default().since(at.now);
-        Move::Sleep(random_pause(&mut self.backoff, at.rng).min(left))
+        let left = self.deadline.unwrap_or_default().since(ctx.now);
+        Move::Sleep(random_pause(&mut self.backoff, ctx.rng).min(left))
     }
 
     fn granted(&self, token: u64, word: Bytes) -> Move<Result<Taken, LockError>> {
@@ -173,16 +186,16 @@ impl Take {
     }
 
     /// True if, by the word, there is no holder or writer to wait for.
-    fn may_begin(&self, at: &At<'_>, word: &Word) -> bool {
-        let lives = |entry: &&Entry| !self.watch.lost(at.now, entry);
+    fn may_begin(&self, ctx: &StepContext<'_>, word: &Word) -> bool {
+        let lives = |entry: &&Entry| !self.watch.lost(ctx.now, entry);
         let others_wait = word.mark.iter().filter(lives).any(|entry| Some(entry.nonce) != self.nonce());
         let live = word.holders.iter().filter(lives).count();
         let may_join = (word.mode, self.mode) == (Mode::Shared, Mode::Shared) && live < READERS_MAX;
         !others_wait && (live == 0 || may_join)
     }
 
-    fn out_of_patience(&self, at: &At<'_>) -> bool {
-        self.deadline.is_some_and(|deadline| at.now >= deadline)
+    fn out_of_patience(&self, ctx: &StepContext<'_>) -> bool {
+        self.deadline.is_some_and(|deadline| ctx.now >= deadline)
     }
 
     /// Whether a request whose answer was lost has happened; none if that cannot be determined any more.
@@ -201,17 +214,17 @@ impl Take {
 impl CasPolicy for Take {
     type Output = Result<Taken, LockError>;
 
-    fn begin(&mut self, at: &mut At<'_>) -> Move<Self::Output> {
+    fn begin(&mut self, ctx: &mut StepContext<'_>) -> Move<Self::Output> {
         let first = self.deadline.is_none();
-        self.deadline.get_or_insert(at.now.after(self.lock.options.patience));
+        self.deadline.get_or_insert(ctx.now.after(self.lock.options.patience));
         // A request that goes with the lock is sent in vain at most once.
-        if !first && (self.out_of_patience(at) || self.request.is_some()) {
+        if !first && (self.out_of_patience(ctx) || self.request.is_some()) {
             return Move::Look;
         }
-        self.begin_hold(at, Bytes::new(), None)
+        self.begin_hold(ctx, Bytes::new(), None)
     }
 
-    fn look(&mut self, at: &mut At<'_>, seen: Seen) -> Move<Self::Output> {
+    fn look(&mut self, ctx: &mut StepContext<'_>, seen: Seen) -> Move<Self::Output> {
         let (Some(word), Some(token)) = (Word::decode(&seen.word), number(&seen.extras[0])) else {
             return Move::Done(Err(LockError::NoLock));
         };
@@ -227,44 +240,44 @@ impl CasPolicy for Take {
             }
         }
         self.token = Some(token);
-        self.watch.see(at.now, word.entries());
+        self.watch.see(ctx.now, word.entries());
         let own = self.nonce();
         let mine = |entry: &Entry| Some(entry.nonce) == own;
         let marked = word.mark.as_ref().is_some_and(mine);
         // Even without patience, one try is made.
-        if self.out_of_patience(at) && (self.tried || !self.may_begin(at, &word)) {
+        if self.out_of_patience(ctx) && (self.tried || !self.may_begin(ctx, &word)) {
             if marked {
-                return self.swap(at, Trying::Unmark, seen.word, &Word { mark: None, ..word });
+                return self.swap(ctx, Trying::Unmark, seen.word, &Word { mark: None, ..word });
             }
-            self.wait(at, &word);
+            self.wait(ctx, &word);
             return Move::Done(Err(LockError::TimedOut { holder: self.holder.take() }));
         }
-        self.tried = self.out_of_patience(at);
-        let lost = |entry: &Entry| self.watch.lost(at.now, entry);
+        self.tried = self.out_of_patience(ctx);
+        let lost = |entry: &Entry| self.watch.lost(ctx.now, entry);
         let live: Vec<Entry> = word.holders.iter().filter(|entry| !lost(entry)).cloned().collect();
         // Another writer's mark; a lost one does not count.
         let mark = word.mark.clone().filter(|entry| !mine(entry) && !lost(entry));
         if mark.is_some() {
-            return self.wait(at, &word);
+            return self.wait(ctx, &word);
         }
         if live.is_empty() {
-            return self.begin_hold(at, seen.word, None);
+            return self.begin_hold(ctx, seen.word, None);
         }
         match (word.mode, self.mode) {
             (Mode::Shared, Mode::Shared) if live.len() < READERS_MAX => {
                 let mut holders = live;
-                holders.push(self.next_entry(at));
-                self.swap(at, Trying::Join, seen.word, &Word { mode: Mode::Shared, holders, mark: None })
+                holders.push(self.next_entry(ctx));
+                self.swap(ctx, Trying::Join, seen.word, &Word { mode: Mode::Shared, holders, mark: None })
             }
-            (Mode::Shared, Mode::Exclusive) if !marked || at.now.since(self.marked) >= self.lock.options.lease / 4 => {
-                let mark = Some(self.next_entry(at));
-                self.swap(at, Trying::Mark, seen.word, &Word { mode: Mode::Shared, holders: live, mark })
+            (Mode::Shared, Mode::Exclusive) if !marked || ctx.now.since(self.marked) >= self.lock.options.lease / 4 => {
+                let mark = Some(self.next_entry(ctx));
+                self.swap(ctx, Trying::Mark, seen.word, &Word { mode: Mode::Shared, holders: live, mark })
             }
-            _ => self.wait(at, &word),
+            _ => self.wait(ctx, &word),
         }
     }
 
-    fn made(&mut self, at: &mut At<'_>, results: Results) -> Move<Self::Output> {
+    fn made(&mut self, ctx: &mut StepContext<'_>, results: Results) -> Move<Self::Output> {
         match self.trying {
             Trying::Begin if self.request.is_some() => Move::Done(Ok(Taken::Used(Some(results.from(2))))),
             Trying::Begin => match results.added(1) {
@@ -278,8 +291,8 @@ impl CasPolicy for Take {
             },
             Trying::Mark => {
                 self.marked = self.sent;
-                let left = self.deadline.unwrap_or_default().since(at.now);
-                Move::Sleep(random_pause(&mut self.backoff, at.rng).min(left))
+                let left = self.deadline.unwrap_or_default().since(ctx.now);
+                Move::Sleep(random_pause(&mut self.backoff, ctx.rng).min(left))
             }
             Trying::Unmark => Move::Done(Err(LockError::TimedOut { holder: self.holder.take() })),
         }

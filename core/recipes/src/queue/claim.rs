@@ -3,7 +3,7 @@
 use super::state::{self, FRESH_BYTES, GIVEN_BACK_BYTES, State};
 use super::{BELL, Claimed, Item, Queue, STATES_PAGE, parted, state_of, work_of};
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
-use crate::request_builder::{Asking, CasContext, DAMAGED, Heard, Results, Step};
+use crate::request_builder::{CasContext, DAMAGED, RequestBuilder, Results, Step, StepEvent};
 use braid_base::{Rng, Time};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ pub struct Claim {
     nonce: u64,
     bell: Bytes,
     round: Round,
-    at: At,
+    phase: Phase,
 }
 
 /// A search through all numbers, from a random one on.
@@ -57,7 +57,7 @@ struct Round {
 }
 
 #[derive(Clone, Debug)]
-enum At {
+enum Phase {
     Beginning,
     /// Listing free items, and reading the states of claimed ones.
     Looking {
@@ -89,7 +89,7 @@ impl Procedure for Claim {
 
     fn resume(&mut self, now: Time, rng: &mut Rng, answer: Answer) -> Next<ClaimEnd> {
         let mut course = std::mem::take(&mut self.course);
-        let next = course.resume(rng, answer, |course, rng, heard| self.step(course, now, rng, heard));
+        let next = course.resume(rng, answer, |course, rng, event| self.step(course, now, rng, event));
         self.course = course;
         self.asked = now;
         next.map(|result| ClaimEnd { result, watch: std::mem::take(&mut self.watch) })
@@ -109,41 +109,43 @@ impl Claim {
             nonce: 0,
             bell: Bytes::new(),
             round: Round::default(),
-            at: At::Beginning,
+            phase: Phase::Beginning,
         }
     }
 
-    fn step(&mut self, course: &mut CasContext, now: Time, rng: &mut Rng, heard: Heard) -> Step<Option<Claimed>> {
-        match (self.at.clone(), heard) {
-            (At::Beginning, _) => {
+    fn step(&mut self, course: &mut CasContext, now: Time, rng: &mut Rng, event: StepEvent) -> Step<Option<Claimed>> {
+        match (self.phase.clone(), event) {
+            (Phase::Beginning, _) => {
                 self.began = Some(now);
                 self.nonce = rng.next_u64();
                 self.begin_round(rng)
             }
-            (At::Waiting, _) => self.begin_round(rng),
-            (At::Looking { watched }, Heard::Results(results)) => {
+            (Phase::Waiting, _) => self.begin_round(rng),
+            (Phase::Looking { watched }, StepEvent::Results(results)) => {
                 self.looked(&watched, &results, now)?;
                 self.choose(now, rng)
             }
-            (At::Looking { .. }, _) => self.look(),
-            (At::Reading(item), Heard::Results(results)) => {
+            (Phase::Looking { .. }, _) => self.look(),
+            (Phase::Reading(item), StepEvent::Results(results)) => {
                 let value = &results.values(0, 1)?[0];
                 match State::decode(value)? {
                     Some(state @ State::Free { .. }) => self.claim(item, state),
                     _ => self.choose(now, rng),
                 }
             }
-            (At::Reading(_), _) => self.choose(now, rng),
-            (At::Claiming { item, claim }, Heard::Results(results)) => match results.compared(0)?.ok_or(DAMAGED)? {
-                (true, _) => self.claimed(item, claim, &results.values(1, 1)?[0]),
-                (false, _) => self.choose(now, rng),
-            },
-            (At::Claiming { item, claim } | At::Doubting { item, claim }, Heard::Unknown) => {
-                course.in_doubt = true;
-                self.at = At::Doubting { item, claim };
-                Ok(Asking::of(self.queue.object).get(vec![state_of(item), work_of(item)]).done())
+            (Phase::Reading(_), _) => self.choose(now, rng),
+            (Phase::Claiming { item, claim }, StepEvent::Results(results)) => {
+                match results.compared(0)?.ok_or(DAMAGED)? {
+                    (true, _) => self.claimed(item, claim, &results.values(1, 1)?[0]),
+                    (false, _) => self.choose(now, rng),
+                }
             }
-            (At::Doubting { item, claim }, Heard::Results(results)) => {
+            (Phase::Claiming { item, claim } | Phase::Doubting { item, claim }, StepEvent::Unknown) => {
+                course.in_doubt = true;
+                self.phase = Phase::Doubting { item, claim };
+                Ok(RequestBuilder::of(self.queue.object).get(vec![state_of(item), work_of(item)]).done())
+            }
+            (Phase::Doubting { item, claim }, StepEvent::Results(results)) => {
                 course.in_doubt = false;
                 let values = results.values(0, 2)?;
                 match State::decode(&values[0])? {
@@ -154,7 +156,7 @@ impl Claim {
                     _ => self.choose(now, rng),
                 }
             }
-            (At::Claiming { .. } | At::Doubting { .. }, _) => unreachable!("no wait was requested"),
+            (Phase::Claiming { .. } | Phase::Doubting { .. }, _) => unreachable!("no wait was requested"),
         }
     }
 
@@ -169,12 +171,12 @@ impl Claim {
         let watched: Vec<Item> = self.watch.seen.keys().copied().collect();
         let mut gets = vec![BELL];
         gets.extend(watched.iter().map(|item| state_of(*item)));
-        let mut asking = Asking::of(self.queue.object).get(gets).list(STATES_PAGE, self.round.after, LISTED);
+        let mut builder = RequestBuilder::of(self.queue.object).get(gets).list(STATES_PAGE, self.round.after, LISTED);
         if !self.round.wrapped {
-            asking = asking.list(STATES_PAGE, None, LISTED);
+            builder = builder.list(STATES_PAGE, None, LISTED);
         }
-        self.at = At::Looking { watched };
-        Ok(asking.done())
+        self.phase = Phase::Looking { watched };
+        Ok(builder.done())
     }
 
     fn looked(&mut self, watched: &[Item], results: &Results, now: Time) -> Result<(), RequestFailure> {
@@ -255,8 +257,8 @@ impl Claim {
             return match value.as_ref().map(State::decode) {
                 Some(state) => self.claim(item, state?.ok_or(DAMAGED)?),
                 None => {
-                    self.at = At::Reading(item);
-                    Ok(Asking::of(self.queue.object).get(vec![state_of(item)]).done())
+                    self.phase = Phase::Reading(item);
+                    Ok(RequestBuilder::of(self.queue.object).get(vec![state_of(item)]).done())
                 }
             };
         }
@@ -274,17 +276,17 @@ impl Claim {
         let ends = self.watch.seen.values().flatten();
         let next = ends.map(|(_, since)| self.queue.lease.saturating_sub(now.since(*since))).min();
         let patience = next.unwrap_or(self.queue.lease).min(left).max(WAIT_MIN);
-        self.at = At::Waiting;
+        self.phase = Phase::Waiting;
         Ok(Next::Await { object: self.queue.object, name: BELL, seen: self.bell.clone(), patience })
     }
 
     fn claim(&mut self, item: Item, from: State) -> Step<Option<Claimed>> {
         let token = from.token().checked_add(1).ok_or(DAMAGED)?;
         let claim = state::Claim { token, consumer: self.consumer, nonce: self.nonce, heartbeat: 0 };
-        self.at = At::Claiming { item, claim };
-        let asking =
-            Asking::of(self.queue.object).swap(state_of(item), &from.encode(), &State::Claimed(claim).encode());
-        Ok(asking.then_get(vec![work_of(item)]).done())
+        self.phase = Phase::Claiming { item, claim };
+        let builder =
+            RequestBuilder::of(self.queue.object).swap(state_of(item), &from.encode(), &State::Claimed(claim).encode());
+        Ok(builder.then_get(vec![work_of(item)]).done())
     }
 
     fn claimed(&mut self, item: Item, claim: state::Claim, value: &Bytes) -> Step<Option<Claimed>> {

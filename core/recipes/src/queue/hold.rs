@@ -4,7 +4,7 @@ use super::state::{Claim, State};
 use super::{BELL, Claimed, Queue, parted, state_of, work_of};
 use crate::idempotency_record::Nonce;
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
-use crate::request_builder::{Asking, CasContext, DAMAGED, Heard, Results, Step, set};
+use crate::request_builder::{CasContext, DAMAGED, RequestBuilder, Results, Step, StepEvent, set};
 use braid_base::{Rng, Time};
 use braid_wire::SetAttribute;
 use bytes::Bytes;
@@ -98,7 +98,7 @@ struct Holding {
     nonce: Option<Nonce>,
     /// When it gives up. None for finishing, whose outcome must be known in any case.
     ends: Option<Time>,
-    at: At,
+    phase: Phase,
 }
 
 #[derive(Clone, Debug)]
@@ -109,7 +109,7 @@ enum Aim {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum At {
+enum Phase {
     Beginning,
     Swapping,
     /// Determining whether the request has taken effect.
@@ -118,7 +118,7 @@ enum At {
 
 impl Holding {
     fn new(queue: Queue, claimed: Claimed, aim: Aim) -> Holding {
-        Holding { queue, claimed, aim, course: CasContext::default(), nonce: None, ends: None, at: At::Beginning }
+        Holding { queue, claimed, aim, course: CasContext::default(), nonce: None, ends: None, phase: Phase::Beginning }
     }
 
     fn resume<T>(
@@ -129,7 +129,7 @@ impl Holding {
         end: impl FnOnce(Option<Claimed>) -> T,
     ) -> Next<Result<T, RequestFailure>> {
         let mut course = std::mem::take(&mut self.course);
-        let next = course.resume(rng, answer, |course, rng, heard| self.step(course, rng, heard));
+        let next = course.resume(rng, answer, |course, rng, event| self.step(course, rng, event));
         self.course = course;
         let left = self.ends.get_or_insert(now.after(self.queue.lease / 2)).since(now);
         match next.map(|result| result.map(end)) {
@@ -141,45 +141,45 @@ impl Holding {
         }
     }
 
-    fn step(&mut self, course: &mut CasContext, rng: &mut Rng, heard: Heard) -> Step<Option<Claimed>> {
-        match (self.at, heard) {
-            (At::Beginning, _) => {
+    fn step(&mut self, course: &mut CasContext, rng: &mut Rng, event: StepEvent) -> Step<Option<Claimed>> {
+        match (self.phase, event) {
+            (Phase::Beginning, _) => {
                 self.nonce = Some(Nonce::draw(self.queue.idempotency_record, rng));
                 self.swap()
             }
-            (At::Swapping, Heard::Results(results)) => match results.compared(0)?.ok_or(DAMAGED)? {
+            (Phase::Swapping, StepEvent::Results(results)) => match results.compared(0)?.ok_or(DAMAGED)? {
                 (true, _) => self.done(),
                 (false, other) => self.otherwise(&other),
             },
-            (At::Swapping | At::Doubting, Heard::Unknown) => {
+            (Phase::Swapping | Phase::Doubting, StepEvent::Unknown) => {
                 course.in_doubt = matches!(self.aim, Aim::Finish(_));
-                self.at = At::Doubting;
-                let asking =
-                    Asking::of(self.queue.object).get(vec![state_of(self.claimed.item), work_of(self.claimed.item)]);
-                Ok(asking.get(self.nonce().gets()).done())
+                self.phase = Phase::Doubting;
+                let builder = RequestBuilder::of(self.queue.object)
+                    .get(vec![state_of(self.claimed.item), work_of(self.claimed.item)]);
+                Ok(builder.get(self.nonce().gets()).done())
             }
-            (At::Doubting, Heard::Results(results)) => {
+            (Phase::Doubting, StepEvent::Results(results)) => {
                 let happened = self.found_out(&results)?;
                 course.in_doubt = false;
                 if happened { self.done() } else { self.otherwise(&results.values(0, 2)?[0]) }
             }
-            (At::Swapping | At::Doubting, _) => unreachable!("no wait was requested"),
+            (Phase::Swapping | Phase::Doubting, _) => unreachable!("no wait was requested"),
         }
     }
 
     fn swap(&mut self) -> Step<Option<Claimed>> {
-        self.at = At::Swapping;
+        self.phase = Phase::Swapping;
         let item = self.claimed.item;
         let from = State::Claimed(self.claimed.claim).encode();
-        let asking = |to: &Bytes| Asking::of(self.queue.object).swap(state_of(item), &from, to);
+        let builder = |to: &Bytes| RequestBuilder::of(self.queue.object).swap(state_of(item), &from, to);
         let mut sets = self.nonce().sets();
         Ok(match &self.aim {
-            Aim::Renew => asking(&State::Claimed(self.heartbeat_at()).encode()).done(),
-            Aim::GiveBack => asking(&State::Free { token: self.claimed.token }.encode()).then_add(BELL, 1).done(),
+            Aim::Renew => builder(&State::Claimed(self.heartbeat_at()).encode()).done(),
+            Aim::GiveBack => builder(&State::Free { token: self.claimed.token }.encode()).then_add(BELL, 1).done(),
             Aim::Finish(results) => {
                 sets.push(set(work_of(item), &Bytes::new()));
                 sets.extend(results.iter().cloned());
-                asking(&Bytes::new()).then_set(sets).done()
+                builder(&Bytes::new()).then_set(sets).done()
             }
         })
     }

@@ -4,7 +4,7 @@ use super::state::State;
 use super::{BELL, ITEM_BYTES_MAX, Item, Queue, parted, state_of, work_of};
 use crate::idempotency_record::Nonce;
 use crate::procedure::{Answer, Next, Procedure, RequestFailure};
-use crate::request_builder::{Asking, CasContext, Heard, Step, set};
+use crate::request_builder::{CasContext, RequestBuilder, Step, StepEvent, set};
 use braid_base::{Rng, Time};
 use bytes::Bytes;
 
@@ -16,11 +16,11 @@ pub struct Put {
     course: CasContext,
     nonce: Option<Nonce>,
     item: Item,
-    at: At,
+    phase: Phase,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum At {
+enum Phase {
     Beginning,
     Putting,
     /// Determining whether the item was put in.
@@ -32,7 +32,7 @@ impl Procedure for Put {
 
     fn resume(&mut self, _: Time, rng: &mut Rng, answer: Answer) -> Next<Self::Output> {
         let mut course = std::mem::take(&mut self.course);
-        let next = course.resume(rng, answer, |course, rng, heard| self.step(course, rng, heard));
+        let next = course.resume(rng, answer, |course, rng, event| self.step(course, rng, event));
         self.course = course;
         next
     }
@@ -40,28 +40,28 @@ impl Procedure for Put {
 
 impl Put {
     pub(super) fn new(queue: Queue, work: Bytes) -> Put {
-        Put { queue, work, course: CasContext::default(), nonce: None, item: Item(0), at: At::Beginning }
+        Put { queue, work, course: CasContext::default(), nonce: None, item: Item(0), phase: Phase::Beginning }
     }
 
-    fn step(&mut self, course: &mut CasContext, rng: &mut Rng, heard: Heard) -> Step<Item> {
-        match (self.at, heard) {
-            (At::Beginning, _) => {
+    fn step(&mut self, course: &mut CasContext, rng: &mut Rng, event: StepEvent) -> Step<Item> {
+        match (self.phase, event) {
+            (Phase::Beginning, _) => {
                 if self.work.len() > ITEM_BYTES_MAX {
                     return Err(RequestFailure::TooLong { most: ITEM_BYTES_MAX });
                 }
                 self.nonce = Some(Nonce::draw(self.queue.idempotency_record, rng));
                 self.put(rng)
             }
-            (At::Putting, Heard::Results(results)) if results.swapped(0)? => Ok(Next::Done(Ok(self.item))),
+            (Phase::Putting, StepEvent::Results(results)) if results.swapped(0)? => Ok(Next::Done(Ok(self.item))),
             // Another item has the number.
-            (At::Putting, Heard::Results(_)) => self.put(rng),
-            (At::Putting | At::Doubting, Heard::Unknown) => {
+            (Phase::Putting, StepEvent::Results(_)) => self.put(rng),
+            (Phase::Putting | Phase::Doubting, StepEvent::Unknown) => {
                 course.in_doubt = true;
-                self.at = At::Doubting;
-                let asking = Asking::of(self.queue.object).get(vec![work_of(self.item)]);
-                Ok(asking.get(self.nonce().gets()).done())
+                self.phase = Phase::Doubting;
+                let builder = RequestBuilder::of(self.queue.object).get(vec![work_of(self.item)]);
+                Ok(builder.get(self.nonce().gets()).done())
             }
-            (At::Doubting, Heard::Results(results)) => {
+            (Phase::Doubting, StepEvent::Results(results)) => {
                 let nonce = self.nonce();
                 let found = parted(&results.values(0, 1)?[0]).is_some_and(|(of, _)| of == nonce.value());
                 let told = nonce.tells(results.values(1, nonce.gets().len())?);
@@ -70,19 +70,22 @@ impl Put {
                 course.in_doubt = false;
                 if happened { Ok(Next::Done(Ok(self.item))) } else { self.put(rng) }
             }
-            (At::Putting | At::Doubting, Heard::Nothing | Heard::Value) => unreachable!("no wait was requested"),
+            (Phase::Putting | Phase::Doubting, StepEvent::Nothing | StepEvent::Value) => {
+                unreachable!("no wait was requested")
+            }
         }
     }
 
     fn put(&mut self, rng: &mut Rng) -> Step<Item> {
-        self.at = At::Putting;
+        self.phase = Phase::Putting;
         self.item = Item(rng.next_u64() as u32);
         let nonce = self.nonce();
         let value: Bytes = nonce.value().iter().chain(&self.work).copied().collect();
         let mut sets = vec![set(work_of(self.item), &value)];
         sets.extend(nonce.sets());
-        let asking = Asking::of(self.queue.object).swap(state_of(self.item), &Bytes::new(), &State::FRESH.encode());
-        Ok(asking.then_add(BELL, 1).then_set(sets).done())
+        let builder =
+            RequestBuilder::of(self.queue.object).swap(state_of(self.item), &Bytes::new(), &State::FRESH.encode());
+        Ok(builder.then_add(BELL, 1).then_set(sets).done())
     }
 
     fn nonce(&self) -> &Nonce {

@@ -11,17 +11,17 @@ const OBJECT: ObjectId = ObjectId(1);
 const COUNTER: AttributeName = AttributeName::new(1, 1);
 
 #[derive(Default)]
-struct Heard {
+struct OutcomeCounts {
     done: u64,
     unknown: u64,
     busy: u64,
 }
 
-fn adds(times: u32) -> Doing<Heard> {
+fn adds(times: u32) -> Doing<OutcomeCounts> {
     if times == 0 {
         return over();
     }
-    ask(add(), move |moment: &mut Moment<Heard>, answer| {
+    ask(add(), move |moment: &mut Moment<OutcomeCounts>, answer| {
         match answer {
             Answer::Results(_) => moment.ledger.done += 1,
             Answer::RequestFailure(RequestFailure::Unknown) => moment.ledger.unknown += 1,
@@ -40,7 +40,7 @@ fn add() -> ObjectRequest {
 fn what_was_answered_has_happened_and_what_is_unknown_may_have() {
     let (mut lost, mut dead, mut busy) = (0, 0, 0);
     for seed in 0..50 {
-        let mut world = World::new(seed, ROUGH, &[OBJECT], Heard::default());
+        let mut world = World::new(seed, ROUGH, &[OBJECT], OutcomeCounts::default());
         let clients: Vec<usize> = (0..4).map(|_| world.client(adds(20))).collect();
         world.run();
         let counted = world.space.number(OBJECT, COUNTER);
@@ -58,7 +58,7 @@ fn what_was_answered_has_happened_and_what_is_unknown_may_have() {
 fn an_unknown_request_may_be_executed_before_a_later_request_but_not_after_it() {
     let (mut after, mut before, mut never) = (0, 0, 0);
     for seed in 0..200 {
-        let mut world = World::new(seed, CALM, &[OBJECT], Heard::default());
+        let mut world = World::new(seed, CALM, &[OBJECT], OutcomeCounts::default());
         world.client(ask(add(), |_, answer| {
             assert_eq!(answer, Answer::RequestFailure(RequestFailure::Unknown));
             sleep(Duration::from_secs(1), |_| ask(space::one(OBJECT, Action::Stat), |_, _| over()))
@@ -84,7 +84,7 @@ fn an_unknown_request_may_be_executed_before_a_later_request_but_not_after_it() 
 #[test]
 fn the_same_seed_is_the_same_run() {
     let run = |seed| {
-        let mut world = World::new(seed, ROUGH, &[OBJECT], Heard::default());
+        let mut world = World::new(seed, ROUGH, &[OBJECT], OutcomeCounts::default());
         for _ in 0..4 {
             world.client(adds(20));
         }
@@ -97,7 +97,7 @@ fn the_same_seed_is_the_same_run() {
 
 #[test]
 fn nothing_goes_wrong_in_calm_weather() {
-    let mut world = World::new(1, CALM, &[OBJECT], Heard::default());
+    let mut world = World::new(1, CALM, &[OBJECT], OutcomeCounts::default());
     world.client(adds(20));
     world.client(adds(20));
     world.run();

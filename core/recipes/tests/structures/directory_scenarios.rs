@@ -5,7 +5,7 @@ use crate::bench::space::one;
 use crate::directory::{Contents, OBJECT, contents, small};
 use crate::sequential::Alone;
 use braid_base::{ObjectId, Rng, Time};
-use braid_objects::attribute_volume::{SPREAD, place_of};
+use braid_objects::attribute_volume::{FIRST_SPREAD_OBJECT, place_of};
 use braid_recipes::directory::{Changed, Directory, Expected, LOCKS_PAGE, NAMES_PAGE, NEXT_FREE};
 use braid_recipes::idempotency_record::IdempotencyRecord;
 use braid_recipes::{Answer, Next, Procedure, RequestFailure};
@@ -304,7 +304,9 @@ fn first_refusal<T>(mut procedure: impl Procedure<Output = Result<T, RequestFail
 
 #[test]
 fn in_an_object_of_an_attribute_volume_every_operation_is_refused_at_its_first_step() {
-    for (object, refused) in [(ObjectId(5), false), (ObjectId(SPREAD.0 - 1), false), (SPREAD, true)] {
+    for (object, refused) in
+        [(ObjectId(5), false), (ObjectId(FIRST_SPREAD_OBJECT.0 - 1), false), (FIRST_SPREAD_OBJECT, true)]
+    {
         for idempotency_record in [None, Some(IdempotencyRecord(3))] {
             let directory = Directory { idempotency_record, ..Directory::new(object) };
             let (anna, expected) =
@@ -316,8 +318,8 @@ fn in_an_object_of_an_attribute_volume_every_operation_is_refused_at_its_first_s
         }
     }
     // On a device, an object is in one place, whatever its number.
-    let mut alone = Alone::with(Space::with(&[SPREAD]));
-    let directory = Directory::new(SPREAD);
+    let mut alone = Alone::with(Space::with(&[FIRST_SPREAD_OBJECT]));
+    let directory = Directory::new(FIRST_SPREAD_OBJECT);
     assert_eq!(alone.count(directory.insert(name("anna"), ObjectId(1))), (Ok(Changed::Inserted), 1));
     let (found, trips) = alone.count(directory.look_up(name("anna")));
     let entry = found.unwrap().expect("it was just inserted");

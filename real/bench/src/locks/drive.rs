@@ -6,7 +6,7 @@ use braid_admin::failure::Failure;
 use braid_base::limits::OBJECT_COMMANDS_MAX;
 use braid_base::{BLOCK_BYTES, DeviceId, ObjectId, Rng, VolumeId};
 use braid_benchkit::locking::locker::WAITING;
-use braid_benchkit::locking::{Counts, Habit, Heard, LockAddress, LockOwner, Locker, Step, Strategy};
+use braid_benchkit::locking::{Counts, Habit, LockAddress, LockOwner, Locker, LockerEvent, Step, Strategy};
 use braid_machine::{HostRequest, HostSuccess};
 use braid_shell::HostClient;
 use braid_wire::{Action, ActionResult, CommandResult, ObjectCommand, ObjectRequest, SetAttribute, When};
@@ -128,11 +128,11 @@ impl Locking {
                 step = match step {
                     Step::Ask { device, request } => {
                         let results = ask(&self.client, device, request).await?;
-                        locker.resume(braid_shell::now().time, &mut rng, Heard::Results(&results))
+                        locker.resume(braid_shell::now().time, &mut rng, LockerEvent::Results(&results))
                     }
                     Step::Wait(span) => {
                         self.alarm.wait(span).await;
-                        locker.resume(braid_shell::now().time, &mut rng, Heard::Nothing)
+                        locker.resume(braid_shell::now().time, &mut rng, LockerEvent::Nothing)
                     }
                     Step::Done => break,
                     Step::Lock(_) | Step::GiveBack(_) => unreachable!("hosts send the requests to lock servers"),

@@ -75,7 +75,7 @@ Exit status: 1 if `cas` did not swap, or the value did not change during `wait`;
 
 /// An attribute of an object.
 #[derive(clap::Args)]
-pub struct Of {
+pub struct AttributeArgs {
     /// The object: DEVICE:NUMBER or VOLUME:NUMBER
     object: ObjectName,
     /// The attribute: PAGE.NUMBER
@@ -86,7 +86,7 @@ pub struct Of {
 #[derive(clap::Args)]
 pub struct Get {
     #[command(flatten)]
-    of: Of,
+    attribute: AttributeArgs,
     #[command(flatten)]
     showing: Showing,
     #[command(flatten)]
@@ -104,7 +104,7 @@ pub struct Showing {
 #[derive(clap::Args)]
 pub struct Set {
     #[command(flatten)]
-    of: Of,
+    attribute: AttributeArgs,
     /// text, int:N, hex:DIGITS, file:PATH, or - for standard input
     value: Written,
     #[command(flatten)]
@@ -116,7 +116,7 @@ pub struct Set {
 #[derive(clap::Args)]
 pub struct Delete {
     #[command(flatten)]
-    of: Of,
+    attribute: AttributeArgs,
     #[command(flatten)]
     trying: Trying,
 }
@@ -141,7 +141,7 @@ pub struct List {
 #[derive(clap::Args)]
 pub struct Cas {
     #[command(flatten)]
-    of: Of,
+    attribute: AttributeArgs,
     /// The expected value: text, int:N, hex:DIGITS, file:PATH; '' for undefined
     compare: Written,
     /// The new value; '' for undefined
@@ -161,7 +161,7 @@ pub struct Cas {
 #[derive(clap::Args)]
 pub struct Add {
     #[command(flatten)]
-    of: Of,
+    attribute: AttributeArgs,
     /// The number to add; may be negative
     #[arg(allow_negative_numbers = true, default_value_t = 1)]
     add: i64,
@@ -172,7 +172,7 @@ pub struct Add {
 #[derive(clap::Args)]
 pub struct Wait {
     #[command(flatten)]
-    of: Of,
+    attribute: AttributeArgs,
     /// The known value [default: the current one]
     #[arg(long, value_name = "VALUE")]
     seen: Option<Written>,
@@ -187,12 +187,12 @@ pub struct Wait {
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
     let waiting = Trying::default();
     let (trying, object, attribute) = match &command {
-        Command::Get(Get { of, trying, .. })
-        | Command::Set(Set { of, trying, .. })
-        | Command::Delete(Delete { of, trying })
-        | Command::Cas(Cas { of, trying, .. })
-        | Command::Add(Add { of, trying, .. }) => (trying, &of.object, Some(of.name)),
-        Command::Wait(Wait { of, .. }) => (&waiting, &of.object, Some(of.name)),
+        Command::Get(Get { attribute, trying, .. })
+        | Command::Set(Set { attribute, trying, .. })
+        | Command::Delete(Delete { attribute, trying })
+        | Command::Cas(Cas { attribute, trying, .. })
+        | Command::Add(Add { attribute, trying, .. }) => (trying, &attribute.object, Some(attribute.name)),
+        Command::Wait(Wait { attribute, .. }) => (&waiting, &attribute.object, Some(attribute.name)),
         Command::List(List { object, trying, .. }) => (trying, object, None),
     };
     let what = match attribute {
@@ -211,28 +211,28 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
 
 async fn execute(command: &Command, object: &Object, as_json: bool) -> Result<ExitCode, Failure> {
     match command {
-        Command::Get(Get { of, showing, .. }) => {
-            let value = object.get(of.name).await?;
+        Command::Get(Get { attribute, showing, .. }) => {
+            let value = object.get(attribute.name).await?;
             if value.is_undefined() {
                 return Err(Failure::unreachable("undefined", "the attribute is undefined"));
             }
             showing.print(&value, as_json, || json!({"schema": 2, "value": to_json(&value)}))?;
         }
-        Command::Set(Set { of, value, guarding, .. }) => {
+        Command::Set(Set { attribute, value, guarding, .. }) => {
             let value = value.value()?;
-            object_operations::set(object, guarding.guard, of.name, &value).await?;
+            object_operations::set(object, guarding.guard, attribute.name, &value).await?;
             output::print(as_json, || json!({"schema": 2, "value": to_json(&value)}), String::new);
         }
-        Command::Delete(Delete { of, .. }) => {
-            object.delete(of.name).await?;
-            output::print(as_json, || json!({"schema": 2, "deleted": name(of.name)}), String::new);
+        Command::Delete(Delete { attribute, .. }) => {
+            object.delete(attribute.name).await?;
+            output::print(as_json, || json!({"schema": 2, "deleted": name(attribute.name)}), String::new);
         }
         Command::List(arguments) => list(arguments, object, as_json).await?,
-        Command::Cas(Cas { of, compare, swap, exact, set, showing, .. }) => {
+        Command::Cas(Cas { attribute, compare, swap, exact, set, showing, .. }) => {
             let (compare, swap) = (compare.value()?, swap.value()?);
             let mut request = match exact {
-                true => object.request().compare_and_swap_exact(of.name, compare, swap),
-                false => object.request().compare_and_swap(of.name, compare, swap),
+                true => object.request().compare_and_swap_exact(attribute.name, compare, swap),
+                false => object.request().compare_and_swap(attribute.name, compare, swap),
             };
             for (name, value) in set {
                 request = request.set(*name, value.value()?).if_swapped();
@@ -243,13 +243,13 @@ async fn execute(command: &Command, object: &Object, as_json: bool) -> Result<Ex
             showing.print(&swapped.original, as_json, json)?;
             return Ok(if swapped.swapped { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
-        Command::Add(Add { of, add, .. }) => {
-            let original = object.fetch_and_add(of.name, *add).await?;
+        Command::Add(Add { attribute, add, .. }) => {
+            let original = object.fetch_and_add(attribute.name, *add).await?;
             output::print(as_json, || json!({"schema": 2, "original": original}), || format!("{original}\n"));
         }
-        Command::Wait(Wait { of, seen, timeout, showing }) => {
+        Command::Wait(Wait { attribute, seen, timeout, showing }) => {
             let seen = seen.as_ref().map(Written::value).transpose()?;
-            let Some(value) = object_operations::wait_for_change(object, of.name, seen, *timeout).await? else {
+            let Some(value) = object_operations::wait_for_change(object, attribute.name, seen, *timeout).await? else {
                 return Err(Failure::failed("unchanged", format!("the value did not change within {timeout:?}")));
             };
             showing.print(&value, as_json, || json!({"schema": 2, "value": to_json(&value)}))?;

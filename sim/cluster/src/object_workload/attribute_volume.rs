@@ -6,7 +6,7 @@
 
 use super::{COUNTER, NUMBER, ObjectChoice, ObjectOptions, ObjectWorkload, WORD, command, get, request, set};
 use braid_base::{DeviceId, ObjectId, Rng};
-use braid_objects::attribute_volume::SPREAD;
+use braid_objects::attribute_volume::FIRST_SPREAD_OBJECT;
 use braid_wire::{Action, AttributeName, ObjectCommand, SetAttribute, When};
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ impl ObjectOptions {
 
     /// The objects of an attribute volume.
     pub fn in_attribute_volume(&self) -> impl Iterator<Item = ObjectId> + use<> {
-        (1..=self.staying).map(|number| ObjectId(if number % 2 == 1 { number } else { SPREAD.0 + number }))
+        (1..=self.staying).map(|number| ObjectId(if number % 2 == 1 { number } else { FIRST_SPREAD_OBJECT.0 + number }))
     }
 }
 
@@ -52,7 +52,7 @@ impl ObjectWorkload {
 
     /// Several commands in one request: with conditions, refused in the middle, or reading all values that others change together.
     fn together(&mut self, object: ObjectId) -> Vec<ObjectCommand> {
-        let name = |which: u32| match object < SPREAD {
+        let name = |which: u32| match object < FIRST_SPREAD_OBJECT {
             true => AttributeName::new(2, which),
             false => AttributeName::new(10 + which, 7),
         };
@@ -94,7 +94,7 @@ impl ObjectWorkload {
         match self.rng.below(4) {
             0 => vec![set(object, WORD, data), command(object, Action::Remove)],
             1 => vec![command(object, Action::Append { data })],
-            2 => vec![set(SPREAD, COUNTER, data), get(SPREAD, NUMBER)],
+            2 => vec![set(FIRST_SPREAD_OBJECT, COUNTER, data), get(FIRST_SPREAD_OBJECT, NUMBER)],
             _ => vec![set(ObjectId(1), WORD, data), get(ObjectId(5), WORD)],
         }
     }

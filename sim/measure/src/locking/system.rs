@@ -3,13 +3,13 @@
 use super::manager::LockManager;
 use super::parameters::LockParameters;
 use crate::disk_latency::DiskModel;
-use crate::engine::{Engine, Role, Told};
+use crate::engine::{Engine, EngineResult, Role};
 use crate::hardware::{NetworkModel, ProcessorCosts};
 use crate::storage::ModelStorage;
 use crate::tally::{LockCounts, Measured};
 use braid_base::limits::{OBJECT_COMMANDS_MAX, Settings};
 use braid_base::{ArrayId, BlockRange, DeviceId, Generation, LockServerId, Membership, NodeId, ObjectId, Rng, Time};
-use braid_benchkit::locking::{Heard, LockAddress, LockOwner, Locker, Step, Strategy};
+use braid_benchkit::locking::{LockAddress, LockOwner, Locker, LockerEvent, Step, Strategy};
 use braid_device::{Device, DeviceConfig};
 use braid_host::{Acquisition, Host, HostConfig};
 use braid_layout::Atomicity;
@@ -126,7 +126,7 @@ impl LockingSystem {
         }
         while self.running > 0 {
             match self.engine.advance() {
-                Some(Event::Waited { process }) => self.resume(process, Heard::Nothing),
+                Some(Event::Waited { process }) => self.resume(process, LockerEvent::Nothing),
                 Some(Event::Taken { process }) => {
                     let request =
                         self.processes[process].request.take().expect("the processor has received the request");
@@ -134,8 +134,8 @@ impl LockingSystem {
                 }
                 None => {}
             }
-            while let Some(told) = self.engine.told() {
-                self.hear(told);
+            while let Some(result) = self.engine.next_result() {
+                self.on_result(result);
             }
         }
         let locks = self.latencies.len() as f64;
@@ -189,7 +189,7 @@ impl LockingSystem {
             loop {
                 let event = self.engine.advance();
                 assert!(event.is_none(), "no process has started");
-                if let Some(Told::Outcome { outcome, .. }) = self.engine.told() {
+                if let Some(EngineResult::Outcome { outcome, .. }) = self.engine.next_result() {
                     outcome.expect("new objects can be made");
                     break;
                 }
@@ -216,8 +216,8 @@ impl LockingSystem {
         self.perform(process, step);
     }
 
-    fn resume(&mut self, process: usize, heard: Heard<'_>) {
-        let step = self.processes[process].locker.resume(self.engine.now(), &mut self.sampler, heard);
+    fn resume(&mut self, process: usize, event: LockerEvent<'_>) {
+        let step = self.processes[process].locker.resume(self.engine.now(), &mut self.sampler, event);
         self.perform(process, step);
     }
 
@@ -261,22 +261,22 @@ impl LockingSystem {
         self.engine.send(process, NodeId::LockServer(MANAGER), Message::LockRequest(request));
     }
 
-    fn hear(&mut self, told: Told) {
-        match told {
-            Told::Outcome { op, outcome } => self.on_outcome(op.0 as usize, outcome),
-            Told::Locking { node, reply: LockReply::Granted { waited, .. } } => {
-                self.resume(node, Heard::Managed { waited });
+    fn on_result(&mut self, result: EngineResult) {
+        match result {
+            EngineResult::Outcome { op, outcome } => self.on_outcome(op.0 as usize, outcome),
+            EngineResult::Locking { node, reply: LockReply::Granted { waited, .. } } => {
+                self.resume(node, LockerEvent::Managed { waited });
             }
-            Told::Locking { node, reply: LockReply::Unlocked { .. } } => {
-                self.resume(node, Heard::Managed { waited: false });
+            EngineResult::Locking { node, reply: LockReply::Unlocked { .. } } => {
+                self.resume(node, LockerEvent::Managed { waited: false });
             }
-            Told::Locking { reply, .. } => unreachable!("the lock manager never sends {reply:?}"),
+            EngineResult::Locking { reply, .. } => unreachable!("the lock manager never sends {reply:?}"),
         }
     }
 
     fn on_outcome(&mut self, process: usize, outcome: HostOutcome) {
         match outcome {
-            Ok(HostSuccess::Objects(results)) => self.resume(process, Heard::Results(&results)),
+            Ok(HostSuccess::Objects(results)) => self.resume(process, LockerEvent::Results(&results)),
             other => panic!("no request fails in this model: {other:?}"),
         }
     }

@@ -93,7 +93,7 @@ pub struct Waiting {
 #[derive(clap::Args)]
 pub struct Run {
     #[command(flatten)]
-    of: Of,
+    structure: StructureArgs,
     /// The holder's name as shown to others [default: machine and process]
     #[arg(long)]
     name: Option<String>,
@@ -109,12 +109,12 @@ pub struct Run {
 #[derive(clap::Args)]
 pub struct Show {
     #[command(flatten)]
-    of: Of,
+    structure: StructureArgs,
 }
 
 /// A structure in an attribute.
 #[derive(clap::Args)]
-pub struct Of {
+pub struct StructureArgs {
     #[command(flatten)]
     place: In,
     /// The attribute: PAGE.NUMBER. Attributes of the same number on the following pages belong to the structure, too
@@ -134,8 +134,8 @@ impl Lock {
     /// The object that holds the structure.
     pub fn place(&self) -> &In {
         match self {
-            Lock::Run(RunLock { run, .. }) => &run.of.place,
-            Lock::Show(Show { of }) => &of.place,
+            Lock::Run(RunLock { run, .. }) => &run.structure.place,
+            Lock::Show(Show { structure }) => &structure.place,
         }
     }
 
@@ -144,14 +144,14 @@ impl Lock {
         match self {
             Lock::Run(RunLock { shared, waiting, run }) => {
                 let options = LockOptions { lease: run.lease, patience: waiting.patience, ..LockOptions::default() };
-                let lock = lock::Lock::new(id(object), run.of.attribute, options);
+                let lock = lock::Lock::new(id(object), run.structure.attribute, options);
                 let name = run.name();
                 let acquire = if *shared { lock.share(name.as_str()) } else { lock.acquire(name.as_str()) };
                 let grant = object.space().run(acquire).await?.map_err(of_lock)?;
                 run.hold(object, ActiveHold::Lock(grant)).await
             }
-            Lock::Show(Show { of }) => {
-                let lock = lock::Lock::new(id(object), of.attribute, LockOptions::default());
+            Lock::Show(Show { structure }) => {
+                let lock = lock::Lock::new(id(object), structure.attribute, LockOptions::default());
                 let status = object.space().run(lock.status()).await?.map_err(of_lock)?;
                 let mode = match status.mode {
                     None => "free",
@@ -181,14 +181,14 @@ impl Counter {
     /// The object that holds the structure.
     pub fn place(&self) -> &In {
         let Counter::Run(RunCounter { run, .. }) = self;
-        &run.of.place
+        &run.structure.place
     }
 
     /// Runs the command.
     pub async fn execute(&self, object: &Object, _as_json: bool) -> Result<ExitCode, Failure> {
         let Counter::Run(RunCounter { waiting, run }) = self;
         let options = CounterOptions { lease: run.lease, patience: waiting.patience, ..CounterOptions::default() };
-        let counter = DeliveryCounter::new(id(object), run.of.attribute, options);
+        let counter = DeliveryCounter::new(id(object), run.structure.attribute, options);
         let turn = object.space().run(counter.enter(run.name().as_str())).await?.map_err(of_counter)?;
         run.hold(object, ActiveHold::Turn(turn)).await
     }
@@ -198,8 +198,8 @@ impl Leader {
     /// The object that holds the structure.
     pub fn place(&self) -> &In {
         match self {
-            Leader::Run(RunLeader { run, .. }) => &run.of.place,
-            Leader::Show(Show { of }) => &of.place,
+            Leader::Run(RunLeader { run, .. }) => &run.structure.place,
+            Leader::Show(Show { structure }) => &structure.place,
         }
     }
 
@@ -209,13 +209,13 @@ impl Leader {
             Leader::Run(RunLeader { patience, run }) => {
                 let patience = patience.unwrap_or(Duration::MAX);
                 let options = FailOverOptions { lease: run.lease, patience, ..FailOverOptions::default() };
-                let fail_over = FailOver::new(id(object), run.of.attribute, options);
+                let fail_over = FailOver::new(id(object), run.structure.attribute, options);
                 let campaign = fail_over.campaign(run.name().as_str());
                 let leadership = object.space().run(campaign).await?.map_err(of_lead)?;
                 run.hold(object, ActiveHold::Lead(leadership)).await
             }
-            Leader::Show(Show { of }) => {
-                let fail_over = FailOver::new(id(object), of.attribute, FailOverOptions::default());
+            Leader::Show(Show { structure }) => {
+                let fail_over = FailOver::new(id(object), structure.attribute, FailOverOptions::default());
                 let status = object.space().run(fail_over.leader()).await?.map_err(of_lead)?;
                 let leader = status.leader.map(|(name, progress)| (name.to_string(), progress));
                 output::print(
