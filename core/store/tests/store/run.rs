@@ -54,7 +54,8 @@ pub struct Run {
     objects: BTreeMap<ObjectId, (u64, bool)>,
     /// The membership, and what the other devices have missed.
     missing: Missing,
-    creating: BTreeMap<u64, ObjectDescription>,
+    /// The objects that are being created, and the expected results.
+    creating: BTreeMap<u64, (ObjectDescription, Result<(), Failure>)>,
     /// The values that were written to each block, in the order in which they take effect; none: a hole.
     history: BTreeMap<Block, Vec<(TransactionId, Option<u64>)>>,
     transactions: BTreeMap<TransactionId, Transaction>,
@@ -143,7 +144,8 @@ impl Run {
             redundant,
             atomicity: Atomicity::Implied,
         };
-        self.creating.insert(ticket, description);
+        let fits = blocks.next_multiple_of(16) <= self.bench.store.free_blocks();
+        self.creating.insert(ticket, (description, if fits { Ok(()) } else { Err(Failure::NoSpace) }));
         self.bench.store.create_object(ticket, description, 0, &mut self.bench.out);
     }
 
@@ -384,8 +386,12 @@ impl Run {
                 }
                 StoreEvent::Aborted { transaction } => self.move_on(transaction, Progress::Aborting, Progress::Gone),
                 StoreEvent::Done { ticket, result } => {
-                    assert_eq!(result, Ok(()));
-                    if let Some(created) = self.creating.remove(&ticket) {
+                    let (created, expected) = self
+                        .creating
+                        .remove(&ticket)
+                        .map_or((None, Ok(())), |(created, expected)| (Some(created), expected));
+                    assert_eq!(result, expected);
+                    if let Some(created) = created.filter(|_| result.is_ok()) {
                         self.objects.insert(created.object, (created.blocks, created.redundant));
                     }
                 }
@@ -485,7 +491,7 @@ impl Run {
         self.bench.now = now;
         self.bench.store.audit();
         self.reading.clear();
-        for (_, created) in std::mem::take(&mut self.creating) {
+        for (created, _) in std::mem::take(&mut self.creating).into_values() {
             if self.bench.store.object(created.object).is_some() {
                 self.objects.insert(created.object, (created.blocks, created.redundant));
             }
