@@ -24,3 +24,7 @@ mod recovery;
 mod sleepers;
 mod story;
 mod timestamps;
+
+/// Simulation allocates millions of times: with this allocator it takes a fifth less time than with the system's.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
