@@ -312,7 +312,7 @@ impl Device {
 
     fn on_recovered(&mut self, now: Now, mut recovered: Recovered, out: &mut Effects) {
         self.monitor.recover(recovered.disk, recovered.membership.take());
-        // Each host gets the length of a lease to claim the transactions that were found of it.
+        // Each host whose transactions were found gets the length of a lease to send a message.
         let intents = recovered.intents.iter().map(|intent| intent.transaction.host);
         let found = intents.chain(recovered.commits.iter().map(|commit| commit.transaction.host));
         for host in found {

@@ -13,7 +13,7 @@
 //! | `outcomes` | commit, abort, resolve, forget, and the store's reports |
 //! | `interrupted` | interrupted writes, where writes take effect on arrival |
 //! | `epochs` | the effects of a new membership |
-//! | `recovery` | transactions that the store recovered after a restart |
+//! | `transaction_recovery` | transactions that the store recovered after a restart |
 //! | `ledger` | the transactions, the orphans and suspects among them, and the consequences of a change of state |
 //! | [`transactions`] | the states of transactions, and the blocks that undecided transactions claim |
 //! | [`stamp_table`] | `rts` and `wts` of blocks, and the floor of forgotten stamps |
@@ -32,7 +32,6 @@ mod ledger;
 mod locking;
 mod locks;
 mod outcomes;
-mod recovery;
 mod round_robin;
 mod stamp_checks;
 mod stamp_reservation;
@@ -40,6 +39,7 @@ pub mod stamp_table;
 mod suspects;
 #[cfg(test)]
 mod tests;
+mod transaction_recovery;
 pub(crate) mod transactions;
 pub(crate) mod waiting;
 

@@ -25,7 +25,7 @@
 //! | `operator_requests` | operators' requests that are not answered yet |
 //! | `fence_requests` | requests to fence hosts that are not answered yet, and when each is done |
 //! | `monitor_record` | the monitor's record: content and format |
-//! | [`recovery`] | rebuilds a lost record from the devices' journals |
+//! | [`record_recovery`] | rebuilds a lost record from the devices' journals |
 //! | `counters` | counts of what a monitor has done |
 //! | [`client`] | the monitor's client: a node's membership, its lease, its requests |
 //!
@@ -47,7 +47,7 @@ mod next_epoch;
 mod operator_changes;
 mod operator_requests;
 mod record_draft;
-pub mod recovery;
+pub mod record_recovery;
 mod slot_answers;
 mod slot_record;
 mod stripes;

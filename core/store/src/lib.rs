@@ -39,7 +39,7 @@
 //! | `journal_view` | a read-only view of a journal, for tools |
 //! | `state`, with `transactions`, `chunk_reservations`, `missed`, `absent` | the state that follows from the records, live and in replay |
 //! | `objects`, `map`, `free_slots`, `block` | parts of that state, and their form on the disk |
-//! | `superblock`, `recovery`, `reader`, `replay` | where recovery begins, and its steps |
+//! | `superblock`, `crash_recovery`, `reader`, `replay` | where recovery begins, and its steps |
 //!
 //! `docs/disk-format.md` draws the format byte by byte.
 
@@ -48,6 +48,7 @@ mod api;
 mod block;
 mod checkpoint;
 mod chunk_reservations;
+mod crash_recovery;
 mod ctx;
 mod disk_queue;
 mod free_slots;
@@ -64,7 +65,6 @@ mod objects;
 mod queries;
 mod read_queue;
 mod reader;
-mod recovery;
 mod replay;
 mod request_queue;
 mod serving;

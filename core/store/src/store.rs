@@ -1,9 +1,9 @@
 //! The implementation of [`Storage`] on a disk.
 
+use crate::crash_recovery::{Progress, Recovery};
 use crate::ctx::Ctx;
 use crate::free_slots::failing_from;
 use crate::read_queue::ReadKind;
-use crate::recovery::{Progress, Recovery};
 use crate::serving::{Queues, Serving};
 use crate::state::State;
 use crate::storage::Storage;

@@ -10,7 +10,9 @@ use crate::volumes;
 use braid_base::{ArrayId, DeviceId, DiskId, Epoch, Generation, MemberState};
 use braid_control::{ArrayDescription, ArrayFolder, DeviceEntry, Moment, VolumeEntry, VolumeState};
 use braid_membership::MonitorError;
-use braid_membership::recovery::{DeviceTestimony, Evidence, RecordSummary, RecoveredRecord, RecoveryRefused, recover};
+use braid_membership::record_recovery::{
+    DeviceTestimony, Evidence, RecordSummary, RecoveredRecord, RecoveryRefused, recover,
+};
 use braid_store::{JournalView, Superblock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -4,7 +4,7 @@
 //! collects all replies that are ready, and sends them in one write. Requests have no tasks of their own. The requests and data that a
 //! client has in flight or has not read yet are bounded. At the bound, the server stops reading from the client (back-pressure).
 
-use crate::handshake::{Handshake, HandshakeError, Progress, Session};
+use crate::handshake::{Handshake, HandshakeError, Negotiated, Progress};
 use crate::neighbours::Neighbours;
 use crate::reply::{self, Outcome, Output, Reply};
 use crate::request::{Command, DecodeError, Request, Requests};
@@ -68,12 +68,12 @@ where
         }
         _ = stop.wait_for(|stop| *stop) => None,
     };
-    let Some(session) = negotiated else {
+    let Some(negotiated) = negotiated else {
         return Ok(());
     };
-    let name = &session.export.name;
+    let name = &negotiated.export.name;
     let volume = backend.open(name).await.ok_or_else(|| ConnectionError::ExportGone { name: name.clone() })?;
-    tracing::debug!(export = name, structured = session.structured, "the client has chosen");
+    tracing::debug!(export = name, structured = negotiated.structured, "the client has chosen");
 
     let volume = Arc::new(volume);
     let place = neighbours.join(name, socket, volume.clone());
@@ -81,7 +81,7 @@ where
     let mut transmission = Transmission {
         stream,
         input,
-        requests: Requests::new(&session),
+        requests: Requests::new(&negotiated),
         begin: move |request| answer(volume, request),
         // A client that reconnects after losing its connection must not be overtaken by its own earlier requests.
         before: || place.abandon_the_gone(),
@@ -91,7 +91,7 @@ where
         },
         in_flight: FuturesUnordered::new(),
         bytes_in_flight: 0,
-        output: Output::new(session.structured),
+        output: Output::new(negotiated.structured),
         reading: true,
         settings,
     };
@@ -116,13 +116,13 @@ where
     end
 }
 
-/// Performs the handshake. No session if the client left.
+/// Performs the handshake. None if the client left.
 async fn negotiate<S, B>(
     stream: &mut S,
     input: &mut BytesMut,
     backend: &B,
     has_chosen: &AtomicBool,
-) -> Result<Option<Session>, ConnectionError>
+) -> Result<Option<Negotiated>, ConnectionError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
     B: Backend,
@@ -143,7 +143,7 @@ where
                     return Ok(None);
                 }
             }
-            Progress::Chosen(session) => return Ok(Some(session)),
+            Progress::Chosen(negotiated) => return Ok(Some(negotiated)),
             Progress::Aborted => return Ok(None),
         }
     }

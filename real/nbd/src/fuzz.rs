@@ -1,7 +1,7 @@
 //! The code of fuzz targets for the codec. Their input is arbitrary bytes, in pieces of any size. It also runs as property tests.
 
 use crate::Export;
-use crate::handshake::{Handshake, HandshakeError, Progress, Session};
+use crate::handshake::{Handshake, HandshakeError, Negotiated, Progress};
 use crate::protocol::{OPTION_REPLY_MAGIC, REQUEST_BYTES_MAX};
 use crate::request::{Command, DecodeError, Request, Requests};
 use bytes::{Buf, Bytes, BytesMut};
@@ -21,14 +21,18 @@ pub fn fuzz_handshake(data: &[u8]) {
 /// A client sends `data` after the handshake. The decoded requests must not depend on how its bytes are split, and must lie within the
 /// export.
 pub fn fuzz_requests(data: &[u8]) {
-    let &[piece, session, ref data @ ..] = data else {
+    let &[piece, flags, ref data @ ..] = data else {
         return;
     };
     let export = Export { name: String::new(), bytes: EXPORT_BYTES, description: String::new() };
-    let structured = session & 1 != 0;
-    let session = Session { export, structured, allocation: structured && session & 2 != 0 };
-    let whole = requests(&session, data, data.len().max(1));
-    assert_eq!(whole, requests(&session, data, usize::from(piece).max(1)), "requests depend on how the bytes were cut");
+    let structured = flags & 1 != 0;
+    let negotiated = Negotiated { export, structured, allocation: structured && flags & 2 != 0 };
+    let whole = requests(&negotiated, data, data.len().max(1));
+    assert_eq!(
+        whole,
+        requests(&negotiated, data, usize::from(piece).max(1)),
+        "requests depend on how the bytes were cut"
+    );
     whole.0.iter().filter_map(|request| request.command.as_ref().ok()).for_each(check_command);
 }
 
@@ -61,8 +65,8 @@ fn check_option_replies(mut replies: Bytes, chosen: bool) {
 }
 
 /// All requests in `data`, and the error, if decoding failed.
-fn requests(session: &Session, data: &[u8], piece: usize) -> (Vec<Request>, Option<DecodeError>) {
-    let (mut requests, mut input, mut taken) = (Requests::new(session), BytesMut::new(), Vec::new());
+fn requests(negotiated: &Negotiated, data: &[u8], piece: usize) -> (Vec<Request>, Option<DecodeError>) {
+    let (mut requests, mut input, mut taken) = (Requests::new(negotiated), BytesMut::new(), Vec::new());
     for piece in data.chunks(piece) {
         input.extend_from_slice(piece);
         loop {

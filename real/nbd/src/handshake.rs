@@ -39,14 +39,14 @@ pub(crate) enum Progress {
     /// An option was handled; there may be more in the input.
     Answered,
     /// The client has chosen an export; the rest of the input are requests.
-    Chosen(Session),
+    Chosen(Negotiated),
     /// The client has aborted.
     Aborted,
 }
 
 /// The result of the negotiation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Session {
+pub(crate) struct Negotiated {
     pub export: Export,
     /// Replies are structured.
     pub structured: bool,
@@ -152,7 +152,7 @@ impl Handshake {
             option::INFO | option::GO => match self.on_info(option, body, exports, out) {
                 Ok(export) if option == option::GO => {
                     put_reply(out, option, option_reply::ACK, &[]);
-                    return Ok(Progress::Chosen(self.session(export)));
+                    return Ok(Progress::Chosen(self.negotiated(export)));
                 }
                 other => other.map(|_| ()),
             },
@@ -175,7 +175,7 @@ impl Handshake {
         if !self.no_zeroes {
             out.put_bytes(0, 124);
         }
-        Ok(Progress::Chosen(self.session(export)))
+        Ok(Progress::Chosen(self.negotiated(export)))
     }
 
     fn on_structured_reply(&mut self, body: &Bytes) -> Result<(), Refusal> {
@@ -259,8 +259,8 @@ impl Handshake {
         Ok(export)
     }
 
-    fn session(&self, export: &Export) -> Session {
-        Session {
+    fn negotiated(&self, export: &Export) -> Negotiated {
+        Negotiated {
             export: export.clone(),
             structured: self.structured,
             allocation: self.allocation_for.as_ref() == Some(&export.name),

@@ -1,7 +1,7 @@
 //! The NBD front end: a server that serves volumes to any client of the Network Block Device protocol.
 //!
 //! ```text
-//!     client ── bytes ──► Handshake ── Session ──► Requests ── Command ──► Volume (a host of the array)
+//!     client ── bytes ──► Handshake ── Negotiated ──► Requests ── Command ──► Volume (a host of the array)
 //!            ◄────────────────── Output ◄── Reply ◄───────────────────────┘
 //! ```
 //!

@@ -25,7 +25,7 @@ struct Neighbour<V> {
 
 /// The entry of a client, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct NeighbourSlot<V> {
+pub(crate) struct NeighbourGuard<V> {
     neighbours: Arc<Neighbours<V>>,
     own: Arc<Neighbour<V>>,
 }
@@ -38,10 +38,10 @@ impl<V> Default for Neighbours<V> {
 
 impl<V: Volume> Neighbours<V> {
     /// Adds a client that has opened an export.
-    pub fn join(self: &Arc<Self>, export: &str, socket: OwnedFd, volume: Arc<V>) -> NeighbourSlot<V> {
+    pub fn join(self: &Arc<Self>, export: &str, socket: OwnedFd, volume: Arc<V>) -> NeighbourGuard<V> {
         let own = Arc::new(Neighbour { export: export.to_string(), socket, volume });
         self.lock().push(own.clone());
-        NeighbourSlot { neighbours: self.clone(), own }
+        NeighbourGuard { neighbours: self.clone(), own }
     }
 }
 
@@ -51,7 +51,7 @@ impl<V> Neighbours<V> {
     }
 }
 
-impl<V: Volume> NeighbourSlot<V> {
+impl<V: Volume> NeighbourGuard<V> {
     /// Abandons the requests of other clients of the same export that have closed their connections.
     pub fn abandon_the_gone(&self) {
         let mut clients = self.neighbours.lock();
@@ -74,14 +74,14 @@ impl<V: Volume> NeighbourSlot<V> {
     }
 }
 
-impl<V> NeighbourSlot<V> {
+impl<V> NeighbourGuard<V> {
     /// The client has disconnected in order: its requests are finished even though it closes its connection.
     pub fn take_leave(&self) {
         self.neighbours.lock().retain(|client| !Arc::ptr_eq(client, &self.own));
     }
 }
 
-impl<V> Drop for NeighbourSlot<V> {
+impl<V> Drop for NeighbourGuard<V> {
     fn drop(&mut self) {
         self.take_leave();
     }

@@ -1,7 +1,7 @@
-//! Decoding of requests. This module is pure. It checks requests against the session: a decoded command lies within the export, and uses
+//! Decoding of requests. This module is pure. It checks requests against the result of the negotiation: a decoded command lies within the export, and uses
 //! only options that were negotiated.
 
-use crate::handshake::Session;
+use crate::handshake::Negotiated;
 use crate::protocol::*;
 use crate::{Error, ErrorNumber, Space};
 use bytes::{Buf, Bytes, BytesMut};
@@ -61,11 +61,11 @@ struct Header {
 }
 
 impl Requests {
-    pub fn new(session: &Session) -> Requests {
+    pub fn new(negotiated: &Negotiated) -> Requests {
         Requests {
-            export_bytes: session.export.bytes,
-            structured: session.structured,
-            allocation: session.allocation,
+            export_bytes: negotiated.export.bytes,
+            structured: negotiated.structured,
+            allocation: negotiated.allocation,
             refused: None,
         }
     }

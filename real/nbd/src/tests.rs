@@ -1,7 +1,7 @@
 //! Tests of the codec against a naive client, which encodes and decodes every message byte by byte.
 
 use crate::fuzz::{fuzz_handshake, fuzz_requests};
-use crate::handshake::{Handshake, HandshakeError, Progress, Session};
+use crate::handshake::{Handshake, HandshakeError, Negotiated, Progress};
 use crate::reply::{Outcome, Output, Reply, extents};
 use crate::request::{Command, DecodeError, Request, Requests};
 use crate::{Error, ErrorNumber, Export, Space};
@@ -20,8 +20,8 @@ fn exports() -> Vec<Export> {
     vec![export("first", "the first"), export("second", "")]
 }
 
-fn session(structured: bool) -> Session {
-    Session { export: exports().remove(0), structured, allocation: structured }
+fn negotiated(structured: bool) -> Negotiated {
+    Negotiated { export: exports().remove(0), structured, allocation: structured }
 }
 
 // ---- handshake ----
@@ -98,13 +98,13 @@ fn go_answers_with_size_flags_and_the_requested_information_and_begins() {
         (7, 1, vec![]),
     ];
     assert_eq!(replies, expected);
-    assert_eq!(end, Ok(Some(Progress::Chosen(session(true)))));
+    assert_eq!(end, Ok(Some(Progress::Chosen(negotiated(true)))));
 }
 
 #[test]
 fn a_session_is_what_was_agreed_on_for_the_export_that_was_chosen() {
     let allocation = |options: &[Vec<u8>]| match converse(&exports(), options).1 {
-        Ok(Some(Progress::Chosen(session))) => (session.structured, session.allocation),
+        Ok(Some(Progress::Chosen(negotiated))) => (negotiated.structured, negotiated.allocation),
         other => panic!("{other:?}"),
     };
     let structured = || option(8, b"");
@@ -167,9 +167,9 @@ fn what_cannot_be_granted_is_refused_and_the_client_may_go_on() {
 fn the_only_export_needs_no_name() {
     let only = &exports()[..1];
     let (_, end) = converse(only, &[option(7, &info("", &[]))]);
-    assert_eq!(end, Ok(Some(Progress::Chosen(session(false)))));
+    assert_eq!(end, Ok(Some(Progress::Chosen(negotiated(false)))));
     let (_, end) = converse(only, &[option(1, b"")]);
-    assert_eq!(end, Ok(Some(Progress::Chosen(session(false)))));
+    assert_eq!(end, Ok(Some(Progress::Chosen(negotiated(false)))));
     let (_, end) = converse(only, &[option(1, b"other")]);
     assert_eq!(end, Err(HandshakeError::NoSuchExport { name: "other".into() }));
 }
@@ -210,7 +210,7 @@ fn request(flags: u16, command: u16, cookie: u64, offset: u64, length: u32) -> V
     [&magic[..], &flags, &command, &cookie.to_be_bytes(), &offset.to_be_bytes(), &length.to_be_bytes()].concat()
 }
 
-/// Every command that a structured session may send, and its encoding.
+/// Every command that a client with structured replies may send, and its encoding.
 fn any_request() -> impl Strategy<Value = (Request, Vec<u8>)> {
     let command = (0..=7u16, 0..EXPORT_BYTES / 2, 0..100_000u32, any::<[bool; 3]>());
     (any::<u64>(), command).prop_map(|(cookie, (number, offset, length, [fua, one, two]))| {
@@ -246,7 +246,7 @@ proptest! {
     ) {
         let (expected, bytes): (Vec<_>, Vec<_>) = sent.into_iter().unzip();
         let bytes = bytes.concat();
-        let (mut requests, mut input, mut taken) = (Requests::new(&session(true)), BytesMut::new(), Vec::new());
+        let (mut requests, mut input, mut taken) = (Requests::new(&negotiated(true)), BytesMut::new(), Vec::new());
         let (mut rest, mut cuts) = (&bytes[..], cuts.iter().cycle());
         while !rest.is_empty() {
             let (now, later) = rest.split_at((*cuts.next().unwrap()).min(rest.len()));
@@ -353,7 +353,7 @@ fn any_wild_request() -> impl Strategy<Value = Vec<u8>> {
 #[test]
 fn what_cannot_be_done_is_refused_with_the_number_that_fits() {
     let numbers = |structured: bool, bytes: &[u8]| -> Vec<u32> {
-        let (mut requests, mut input) = (Requests::new(&session(structured)), BytesMut::from(bytes));
+        let (mut requests, mut input) = (Requests::new(&negotiated(structured)), BytesMut::from(bytes));
         let taken: Vec<_> = std::iter::from_fn(|| requests.take(&mut input).unwrap()).collect();
         assert!(input.is_empty());
         taken.iter().map(|request| request.command.as_ref().map_or_else(|error| error.number as u32, |_| 0)).collect()
@@ -396,7 +396,7 @@ fn what_cannot_be_done_is_refused_with_the_number_that_fits() {
 
 #[test]
 fn what_is_no_request_ends_the_connection() {
-    let first = |bytes: &[u8]| Requests::new(&session(true)).take(&mut BytesMut::from(bytes));
+    let first = |bytes: &[u8]| Requests::new(&negotiated(true)).take(&mut BytesMut::from(bytes));
     assert_eq!(first(&[b'x'; 28]), Err(DecodeError::NotARequest { magic: 0x7878_7878 }));
     assert_eq!(first(&request(0, 1, 1, 0, u32::MAX)), Err(DecodeError::WriteTooLong { length: u32::MAX }));
 }

@@ -24,11 +24,11 @@ pub(crate) struct Arrival {
     /// Longest silence between frames before the connection is closed. On a connection that we made, silence counts only while an answer
     /// is due.
     pub silence_max: Duration,
-    pub slot: Slot,
+    pub origin: Origin,
 }
 
-/// What the end of a connection releases.
-pub(crate) enum Slot {
+/// How a connection came about, and what its end releases.
+pub(crate) enum Origin {
     /// Accepted: a permit to accept another connection.
     Accepted { _permit: OwnedSemaphorePermit },
     /// Made by us: a notice to the connector, false if the peer owed an answer and sent nothing valid.
@@ -46,7 +46,7 @@ pub(crate) struct Connection {
     asked: Option<Instant>,
     /// True once it has received a valid frame.
     spoke: bool,
-    slot: Slot,
+    origin: Origin,
 }
 
 /// The result of pushing a frame.
@@ -70,9 +70,9 @@ pub(crate) enum Ended {
 
 impl Connection {
     pub fn new(arrival: Arrival, inbox: Inbox, now: Instant) -> Connection {
-        let Arrival { stream, name, silence_max, slot, .. } = arrival;
+        let Arrival { stream, name, silence_max, origin, .. } = arrival;
         let outbox = Outbox::default();
-        Connection { name, stream, inbox, outbox, silence_max, last_read: now, asked: None, spoke: false, slot }
+        Connection { name, stream, inbox, outbox, silence_max, last_read: now, asked: None, spoke: false, origin }
     }
 
     pub fn name(&self) -> &str {
@@ -87,7 +87,7 @@ impl Connection {
     /// Puts a frame into the outbox. [`Connection::poll_flush`] writes it.
     pub fn push(&mut self, frame: EncodedFrame) -> Pushed {
         let first = self.outbox.is_empty();
-        if matches!(self.slot, Slot::Made { .. }) {
+        if matches!(self.origin, Origin::Made { .. }) {
             self.asked.get_or_insert_with(Instant::now);
         }
         match self.outbox.push(frame) {
@@ -141,15 +141,15 @@ impl Connection {
 
     /// Fails if the connection has been silent for too long, or is no longer wanted.
     pub fn check(&self, now: Instant) -> Result<(), Ended> {
-        if let Slot::Made { ended } = &self.slot
+        if let Origin::Made { ended } = &self.origin
             && ended.is_closed()
         {
             return Err(Ended::Quietly);
         }
         let waiting = self.inbox.is_waiting();
         let patience = if waiting { STALL_MAX } else { self.silence_max };
-        let since = match (&self.slot, waiting) {
-            (Slot::Made { .. }, false) => match self.asked {
+        let since = match (&self.origin, waiting) {
+            (Origin::Made { .. }, false) => match self.asked {
                 Some(asked) => asked,
                 // No answer is due, so silence is normal.
                 None => return Ok(()),
@@ -165,7 +165,7 @@ impl Connection {
     }
 
     pub fn end(self) {
-        if let Slot::Made { ended } = self.slot {
+        if let Origin::Made { ended } = self.origin {
             // The connector may have ended.
             let _ = ended.send(self.spoke || self.asked.is_none());
         }

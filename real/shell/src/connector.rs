@@ -1,7 +1,7 @@
 //! The connector makes and accepts connections, and passes them to the [`Transport`](crate::transport::Transport).
 
 use crate::address::Address;
-use crate::connection::{Arrival, Slot};
+use crate::connection::{Arrival, Origin};
 use crate::stream::{self, Listener};
 use crate::warning::Warning;
 use braid_base::{Backoff, NodeId, limits};
@@ -34,8 +34,8 @@ pub(crate) async fn accept(mut listener: Listener, arrivals: mpsc::Sender<Arriva
         let permit = room.clone().acquire_owned().await.expect("the semaphore is never closed");
         match listener.accept().await {
             Ok((stream, name)) => {
-                let slot = Slot::Accepted { _permit: permit };
-                let arrival = Arrival { stream, name, peer: None, silence_max: HOST_SILENCE_MAX, slot };
+                let origin = Origin::Accepted { _permit: permit };
+                let arrival = Arrival { stream, name, peer: None, silence_max: HOST_SILENCE_MAX, origin };
                 if arrivals.send(arrival).await.is_err() {
                     return;
                 }
@@ -89,7 +89,7 @@ async fn stay_connected(node: NodeId, address: Address, arrivals: mpsc::Sender<A
                     name: format!("{node} at {address}"),
                     peer: Some(node),
                     silence_max: ANSWER_SILENCE_MAX,
-                    slot: Slot::Made { ended },
+                    origin: Origin::Made { ended },
                 };
                 if arrivals.send(arrival).await.is_err() {
                     return;

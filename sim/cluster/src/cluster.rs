@@ -7,7 +7,7 @@ mod at_rest;
 
 use crate::attribute_volumes::{self, Open};
 use crate::damage;
-use crate::leaving::Left;
+use crate::graceful_disconnect::DisconnectedHost;
 use crate::member_state::{Absences, Seen};
 use crate::object_workload::attribute_volume::ATTRIBUTE_VOLUME;
 use crate::objects::{Abandoned, Sniffer};
@@ -109,7 +109,7 @@ pub struct Cluster {
     /// All hosts that ever existed.
     pub(crate) hosts_ever: BTreeSet<Generation>,
     /// Hosts that have disconnected gracefully, with all confirmations.
-    pub(crate) left: BTreeMap<Generation, Left>,
+    pub(crate) disconnected: BTreeMap<Generation, DisconnectedHost>,
     /// When devices were last started.
     pub(crate) started: BTreeMap<DeviceId, Time>,
     next_op: u64,
@@ -174,7 +174,7 @@ impl Cluster {
             answered: BTreeMap::new(),
             next_generation: 1,
             hosts_ever: BTreeSet::new(),
-            left: BTreeMap::new(),
+            disconnected: BTreeMap::new(),
             started: BTreeMap::new(),
             next_op: 1,
             next_disk: 0,
@@ -638,7 +638,7 @@ impl Cluster {
             };
             if let Some(found) = surveyor.blocks().cloned() {
                 self.world.crash(node);
-                if self.options.leaves.is_some() {
+                if self.options.disconnects.is_some() {
                     // Where tables are small, the surveyor must not displace hosts: devices forget it after some heartbeats.
                     self.run_for(HEARTBEATS_MISSED * self.options.settings.heartbeat);
                 }

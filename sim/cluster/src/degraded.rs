@@ -43,7 +43,7 @@ impl Options {
             self.faults.weights.insert(FaultKind::DeviceCrash, 10);
         }
         // One more host restores the lost blocks.
-        if self.leaves.is_some() {
+        if self.disconnects.is_some() {
             self.settings.hosts_max += 1;
         }
         let every = Duration::from_millis([10, 50, 300][rng.below(3) as usize]);

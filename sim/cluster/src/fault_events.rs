@@ -45,7 +45,7 @@ pub(crate) enum FaultEvent {
     /// Clients of a host lose their connections.
     Reconnect,
     /// A host disconnects gracefully.
-    Leave,
+    Disconnect,
     /// A device dies for good, if all others are in.
     Death,
     /// A block is damaged, if a device is out or returning.
@@ -128,7 +128,7 @@ impl Run {
                 self.reconnect();
                 self.plan_reconnect();
             }
-            FaultEvent::Leave => self.leave_and_plan_next(),
+            FaultEvent::Disconnect => self.disconnect_and_plan_next(),
             FaultEvent::Fence { host, device, dies, unavailable } => self.fence(host, device, dies, unavailable),
             FaultEvent::Death => {
                 self.let_die();
@@ -258,7 +258,7 @@ impl Run {
         self.availability.end_all_but(now, &["stall", "replaced disk", "record damaged", FAULTS_OF_MESSAGES]);
         self.availability.end(now.after(delay), FAULTS_OF_MESSAGES);
         self.cluster.world.network.heal();
-        if self.cluster.options.leaves.is_some() && self.cluster.options.objects.is_none() {
+        if self.cluster.options.disconnects.is_some() && self.cluster.options.objects.is_none() {
             self.cluster.overhear();
         }
         for node in self.cluster.nodes_with_disks().collect::<Vec<_>>() {

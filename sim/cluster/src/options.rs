@@ -68,7 +68,7 @@ pub struct Options {
     /// If set, the volume is an attribute volume, with this workload; clients then read and write no blocks.
     pub attribute_volume: Option<ObjectOptions>,
     /// If set, hosts disconnect gracefully, with this mean time between two, and others take their places.
-    pub leaves: Option<Duration>,
+    pub disconnects: Option<Duration>,
     /// Time-outs and leases of the protocol, often much shorter than in production, so that rare paths are taken.
     pub settings: Settings,
     pub faults: FaultOptions,
@@ -111,7 +111,7 @@ impl Options {
             medium: Medium::default(),
             objects: None,
             attribute_volume: None,
-            leaves: None,
+            disconnects: None,
             settings: Settings::default(),
             faults: FaultOptions::none(),
         }
@@ -151,7 +151,7 @@ impl Options {
             .with_fences(choices)
             .calmed(choices)
             .with_reconnects(choices)
-            .leaving(choices)
+            .with_disconnects(choices)
             .with_dead(choices)
             .with_volumes(choices)
             .with_degraded_damage(choices)
@@ -270,12 +270,12 @@ impl Options {
 
     /// In some seeds, hosts disconnect gracefully in the middle of the run; if the choices name this, in all seeds in which they may.
     /// Session tables then have room for little more than the living hosts.
-    fn leaving(self, choices: &Choices) -> Options {
+    fn with_disconnects(self, choices: &Choices) -> Options {
         // Where writes take effect on arrival, a host may not end while a device is unavailable.
         // In calm runs no host may be refused for lack of room.
         let is_calm = self.faults.has(FaultKind::Calm);
-        let may = choices.kinds().contains(&FaultKind::Leave) && self.atomicity == Atomicity::Implied && !is_calm;
-        let named = choices.only.contains(&FaultKind::Leave) || choices.also.contains(&FaultKind::Leave);
+        let may = choices.kinds().contains(&FaultKind::Disconnect) && self.atomicity == Atomicity::Implied && !is_calm;
+        let named = choices.only.contains(&FaultKind::Disconnect) || choices.also.contains(&FaultKind::Disconnect);
         // A random source of its own, so that all other seeds are unchanged.
         let rng = &mut Rng::new(self.seed ^ 0x1ea4e);
         if !may || !(rng.below(4) == 0 || named) {
@@ -286,8 +286,8 @@ impl Options {
             device_transactions_max: rng.between(128, 512) as usize,
             ..self.settings
         };
-        let leaves = Duration::from_millis([100, 500, 2_000][rng.below(3) as usize]);
-        Options { leaves: Some(leaves), settings, ..self }
+        let every = Duration::from_millis([100, 500, 2_000][rng.below(3) as usize]);
+        Options { disconnects: Some(every), settings, ..self }
     }
 
     /// In some seeds, hosts are fenced by others; if the choices name this, in all seeds in which it can be.
@@ -352,7 +352,7 @@ impl Options {
         }
         self.dying.dedup();
         // One more host is used to check the array without the dead devices.
-        if self.leaves.is_some() {
+        if self.disconnects.is_some() {
             self.settings.hosts_max += 1;
         }
         self
@@ -452,7 +452,7 @@ impl Options {
             medium: Medium::default(),
             objects: None,
             attribute_volume: None,
-            leaves: None,
+            disconnects: None,
             faults: FaultOptions::draw(rng, &budget),
             settings,
         };
@@ -590,12 +590,12 @@ impl Options {
             HostError::Fenced => self.lock_servers > 0 || has(FaultKind::Fence),
             // Session tables are full until devices have forgotten hosts that have ended.
             HostError::Rejected { rejection: Rejection::TooManyHosts, .. }
-            | HostError::LockServerRejected { rejection: Rejection::TooManyHosts, .. } => self.leaves.is_some(),
+            | HostError::LockServerRejected { rejection: Rejection::TooManyHosts, .. } => self.disconnects.is_some(),
             // The journal of the device is full for a while, because other requests wait for the device, too.
             HostError::Objects(refusal) => refusal.failure == ObjectFailure::Busy,
             HostError::Abandoned => self.reconnects.is_some(),
             // The request was sent to a host that was about to disconnect.
-            HostError::Disconnecting => self.leaves.is_some(),
+            HostError::Disconnecting => self.disconnects.is_some(),
             HostError::ClockApart { cause, .. } => {
                 // Two clocks that have the largest difference and run at different rates will differ by more.
                 let drifts = self.faults.drift_ppm_max > 0 || has(FaultKind::ClockRate);
@@ -680,8 +680,8 @@ impl fmt::Display for Options {
         if let Some(every) = self.record_damage {
             writeln!(f, "  records of devices and of the monitor are damaged, one every {every:?} or so")?;
         }
-        if let Some(leaves) = &self.leaves {
-            writeln!(f, "  hosts disconnect gracefully, one every {leaves:?}")?;
+        if let Some(every) = &self.disconnects {
+            writeln!(f, "  hosts disconnect gracefully, one every {every:?}")?;
         }
         if let Some(attribute_volume) = &self.attribute_volume {
             writeln!(f, "  the volume is an attribute volume: {attribute_volume:?}")?;

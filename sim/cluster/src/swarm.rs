@@ -102,9 +102,9 @@ pub(crate) struct Run {
     /// The operator's last request to set the recovery throttle; a copy of an earlier one may still arrive.
     pub(crate) paced: Option<OpId>,
     /// Hosts that were told to disconnect, and when, by their requests.
-    pub(crate) leaving: BTreeMap<OpId, (NodeId, Time)>,
+    pub(crate) disconnecting: BTreeMap<OpId, (NodeId, Time)>,
     /// Decides which host disconnects.
-    pub(crate) leave_rng: Rng,
+    pub(crate) disconnect_rng: Rng,
     /// The hosts that take over from fenced hosts, by their requests.
     pub(crate) takeovers: BTreeMap<OpId, Takeover>,
     /// Decides which blocks are damaged while the array is degraded.
@@ -174,13 +174,13 @@ impl Run {
         let damage_rng = Rng::new(options.seed ^ 0xda3a6e);
         let availability = Availability::new(&options);
         let record_rng = Rng::new(options.seed ^ 0x04ec_04d6);
-        let leave_rng = Rng::new(options.seed ^ 0x1ea4f);
+        let disconnect_rng = Rng::new(options.seed ^ 0x1ea4f);
         let mut cluster = Cluster::new(options, trace);
         cluster.world.bound(RUN_MAX);
         Run {
             availability,
-            leaving: BTreeMap::new(),
-            leave_rng,
+            disconnecting: BTreeMap::new(),
+            disconnect_rng,
             damage_rng,
             damaged: BTreeMap::new(),
             record_rng,
@@ -274,7 +274,7 @@ impl Run {
             self.availability.begin(now, FAULTS_OF_MESSAGES, Cause::Other, FOR_EVER);
         }
         self.cluster.world.network.set_options(network);
-        if self.object_workload.is_some() || self.cluster.options.leaves.is_some() {
+        if self.object_workload.is_some() || self.cluster.options.disconnects.is_some() {
             self.cluster.overhear();
         }
         for slot in self.cluster.slots() {
@@ -284,7 +284,7 @@ impl Run {
         self.plan(pause, ScheduledEvent::FaultEvent(FaultEvent::Next));
         self.look_after_disks();
         self.plan_reconnect();
-        self.plan_leaving();
+        self.plan_disconnect();
         self.plan_damage();
         self.plan_record_damage();
     }
@@ -431,7 +431,7 @@ impl Run {
                         _ => self.think(asked.node, asked.client),
                     }
                 }
-                self.on_left(op);
+                self.on_disconnected(op);
             }
             WorldEvent::PowerFailed(node) => {
                 let (unavailable, reboot) =
@@ -484,7 +484,7 @@ impl Run {
         match schedule {
             ScheduledEvent::ClientOperation { slot, node, client } => {
                 let is_there = self.cluster.node(slot) == node && self.cluster.world.machine(node).is_some();
-                if is_there && !self.is_leaving(node) {
+                if is_there && !self.is_disconnecting(node) {
                     self.issued += 1;
                     let of_objects = self.object_workload.as_mut().and_then(ObjectWorkload::operation);
                     match (of_objects, &mut self.attribute_workload) {

@@ -79,7 +79,7 @@ pub enum FaultKind {
     /// source.
     Reconnect,
     /// No fault: hosts disconnect gracefully, and others take their places. Not drawn as an event.
-    Leave,
+    Disconnect,
     /// Devices die for good, up to the number that redundancy covers. Drawn apart from the others, once in a run.
     Dead,
     /// Blocks are corrupted or become unreadable while a device is out or returning. Drawn apart from the others: more data than
@@ -121,7 +121,7 @@ impl FaultKind {
         FaultKind::Volumes,
         FaultKind::Calm,
         FaultKind::Reconnect,
-        FaultKind::Leave,
+        FaultKind::Disconnect,
         FaultKind::Dead,
         FaultKind::DamageDegraded,
         FaultKind::RecordDamage,
@@ -159,7 +159,7 @@ impl FaultKind {
             FaultKind::Volumes => "volumes",
             FaultKind::Calm => "calm",
             FaultKind::Reconnect => "reconnect",
-            FaultKind::Leave => "leave",
+            FaultKind::Disconnect => "disconnect",
             FaultKind::Dead => "dead",
             FaultKind::DamageDegraded => "damage-degraded",
             FaultKind::RecordDamage => "record-damage",
@@ -209,6 +209,7 @@ impl FromStr for FaultKind {
         let name = match text {
             "rot" => "corruption",
             "mirrors" => "attribute-volumes",
+            "leave" => "disconnect",
             _ => text,
         };
         FaultKind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| NoSuchFault(text.to_string()))
@@ -474,7 +475,7 @@ impl FaultOptions {
             FaultKind::LargeSectors,
             FaultKind::PageCache,
             FaultKind::Reconnect,
-            FaultKind::Leave,
+            FaultKind::Disconnect,
         ];
         let faults = FaultKind::ALL.into_iter().filter(|kind| !apart.contains(kind));
         let mut weights: Vec<_> = faults.map(|kind| (kind, weight(kind.weight_max()))).collect();
@@ -550,6 +551,11 @@ mod tests {
     fn names_are_read_as_they_are_written() {
         for kind in FaultKind::ALL {
             assert_eq!(kind.name().parse(), Ok(kind));
+        }
+        for (earlier, kind) in
+            [("rot", FaultKind::Corruption), ("mirrors", FaultKind::AttributeVolumes), ("leave", FaultKind::Disconnect)]
+        {
+            assert_eq!(earlier.parse(), Ok(kind));
         }
         let error = "flood".parse::<FaultKind>().unwrap_err().to_string();
         assert!(error.contains("flood") && error.contains("host-crash, device-crash"), "{error}");

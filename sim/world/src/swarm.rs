@@ -154,7 +154,7 @@ impl Swarm {
             | FaultKind::LargeSectors
             | FaultKind::PageCache
             | FaultKind::Reconnect
-            | FaultKind::Leave => {
+            | FaultKind::Disconnect => {
                 unreachable!("these kinds are not faults of a moment")
             }
             FaultKind::Fence => Fault::Fence {
@@ -322,7 +322,7 @@ mod tests {
             FaultKind::LargeSectors,
             FaultKind::PageCache,
             FaultKind::Reconnect,
-            FaultKind::Leave,
+            FaultKind::Disconnect,
         ];
         for kind in FaultKind::ALL.into_iter().filter(|kind| !lasting.contains(kind)) {
             let mut swarm = swarm([kind], 7);

@@ -4,7 +4,7 @@ mod bench;
 mod fences;
 mod leaving;
 mod older_disks;
-mod recovery;
+mod record_recovery;
 mod returning;
 mod slots;
 mod starting;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! run(lock.acquire("a"), move |_, grant| match grant {
-//!     Ok(grant) => ask(write, move |moment: &mut Moment<Ledger>, answer| { moment.ledger.wrote += 1; run(grant.release(), |_, _| over()) }),
+//!     Ok(grant) => ask(write, move |moment: &mut Moment<Observations>, answer| { moment.observed.wrote += 1; run(grant.release(), |_, _| over()) }),
 //!     Err(_) => over(),
 //! })
 //! ```
@@ -22,7 +22,7 @@ pub struct Moment<'a, L> {
     /// The client's random source.
     pub rng: &'a mut Rng,
     /// The test's record.
-    pub ledger: &'a mut L,
+    pub observed: &'a mut L,
 }
 
 /// The rest of a client's program.

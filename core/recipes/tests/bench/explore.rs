@@ -47,8 +47,8 @@ pub fn explore_from<L>(
     let mut choices = Choices::default();
     let (mut runs, mut ended) = (0, 0);
     loop {
-        let (ledger, clients) = begin();
-        let mut world = World::new(0, CALM, &[], ledger);
+        let (observed, clients) = begin();
+        let mut world = World::new(0, CALM, &[], observed);
         world.space = space.clone();
         world.after_each(after_each.clone());
         for doing in clients {

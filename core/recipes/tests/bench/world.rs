@@ -88,7 +88,7 @@ pub enum Fate {
 pub struct World<L> {
     pub space: Space,
     /// The record of the test.
-    pub ledger: L,
+    pub observed: L,
     /// True time, which no client sees.
     pub now: Time,
     /// The present rates of faults.
@@ -161,10 +161,10 @@ struct Watcher {
 
 impl<L> World<L> {
     /// A world with this seed and these objects.
-    pub fn new(seed: u64, rates: FaultRates, objects: &[ObjectId], ledger: L) -> World<L> {
+    pub fn new(seed: u64, rates: FaultRates, objects: &[ObjectId], observed: L) -> World<L> {
         World {
             space: Space::with(objects),
-            ledger,
+            observed,
             now: Time(0),
             rates,
             began: rates,
@@ -290,7 +290,7 @@ impl<L> World<L> {
         };
         self.note(client, What::Done(request.clone(), answer.clone()));
         if let Some(look) = &mut self.after_each {
-            look(&mut self.ledger, &self.space);
+            look(&mut self.observed, &self.space);
         }
         answer
     }
@@ -311,8 +311,8 @@ impl<L> World<L> {
         let of = &mut self.clients[client];
         of.step += 1;
         for _ in 0..1000 {
-            let (rng, ledger) = (&mut of.rng, &mut self.ledger);
-            let mut moment = Moment { client, now, true_now: self.now, rng, ledger };
+            let (rng, observed) = (&mut of.rng, &mut self.observed);
+            let mut moment = Moment { client, now, true_now: self.now, rng, observed };
             let Some(runs) = &mut of.doing.0 else {
                 of.fate = Fate::Through;
                 return None;

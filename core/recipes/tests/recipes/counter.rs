@@ -85,7 +85,7 @@ fn taken(answer: &Answer) -> bool {
 fn visits(name: &'static str, stay: Duration) -> Doing<Log> {
     run(counter().enter(name), move |moment: &mut Moment<Log>, turn| {
         let turn = turn.expect("it is served");
-        moment.ledger.lines.push(format!("{name}{} {}", turn.ticket(), moment.true_now.0 / 1_000_000_000));
+        moment.observed.lines.push(format!("{name}{} {}", turn.ticket(), moment.true_now.0 / 1_000_000_000));
         sleep(stay, move |_| {
             run(turn.leave(), |_, left| {
                 left.expect("it held its turn until the end");
@@ -103,7 +103,7 @@ fn alone_it_takes_two_round_trips_to_enter_and_one_to_leave() {
         world.run();
         assert_eq!(world.trace().len(), 3 * round);
     }
-    assert_eq!(world.ledger.lines, ["a0 0", "a1 0", "a2 0"]);
+    assert_eq!(world.observed.lines, ["a0 0", "a1 0", "a2 0"]);
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn they_are_served_in_the_order_of_tickets_and_called_and_do_not_ask() {
         world.run_for(Duration::from_millis(50));
     }
     world.run();
-    let served: Vec<&str> = world.ledger.lines.iter().map(|line| &line[..2]).collect();
+    let served: Vec<&str> = world.observed.lines.iter().map(|line| &line[..2]).collect();
     assert_eq!(served, ["a0", "b1", "c2", "d3"]);
     // For each client: a ticket, its name written to the slot, the entry after the call, and the exit; the first needs no slot. The last in
     // line looks once more, since it has to wait for longer than two polls.
@@ -133,10 +133,10 @@ fn the_dead_are_skipped_and_one_that_comes_back_learns_it() {
     world.client(run(counter().enter("paused"), |moment: &mut Moment<Log>, turn| {
         let turn = turn.unwrap();
         assert_eq!(turn.ticket(), 2);
-        moment.ledger.lines.push(format!("paused2 {}", moment.true_now.0 / 1_000_000_000));
+        moment.observed.lines.push(format!("paused2 {}", moment.true_now.0 / 1_000_000_000));
         late(seconds(8), turn.guard(append([2, 2, 2])).unwrap(), move |moment: &mut Moment<Log>, answer| {
             assert!(!taken(&answer));
-            moment.ledger.lines.push("refused".into());
+            moment.observed.lines.push("refused".into());
             run(turn.renew(), move |_, renewed| {
                 assert_eq!(renewed.unwrap_err(), CounterError::Skipped { turn: 4 });
                 run(turn.leave_with(append([2, 2, 2])).unwrap(), |_, left| {
@@ -153,11 +153,11 @@ fn the_dead_are_skipped_and_one_that_comes_back_learns_it() {
     world.run();
     // The first lease began when a client saw that heartbeat, at 1; then that of the client that was called and did not come; then that of
     // the paused one.
-    let [paused, last, refused] = &world.ledger.lines[..] else { panic!("{:?}", world.ledger.lines) };
+    let [paused, last, refused] = &world.observed.lines[..] else { panic!("{:?}", world.observed.lines) };
     assert!(
         paused.starts_with("paused2 ") && last.starts_with("last3 ") && refused == "refused",
         "{:?}",
-        world.ledger.lines
+        world.observed.lines
     );
     assert!(records(&world).is_empty());
     assert_eq!(
@@ -180,8 +180,8 @@ fn a_client_that_gives_up_is_skipped() {
     world.run_for(seconds(1));
     world.client(visits("patient", Duration::ZERO));
     world.run();
-    assert_eq!(world.ledger.lines.len(), 1);
-    assert!(world.ledger.lines[0].starts_with("patient2"));
+    assert_eq!(world.observed.lines.len(), 1);
+    assert!(world.observed.lines[0].starts_with("patient2"));
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn a_slot_that_is_anothers_is_done_without() {
     world.run_for(Duration::from_millis(100));
     world.client(visits("b", seconds(1)));
     world.run();
-    assert_eq!(world.ledger.lines, ["a65536 0", "b65537 2"]);
+    assert_eq!(world.observed.lines, ["a65536 0", "b65537 2"]);
     assert_eq!(world.trace().len(), 3 + 4 + 3, "it looks three times");
     assert_eq!(world.space.value(COUNTERS, AttributeName::new(FIRST.page + 5, FIRST.number)), Bytes::new());
 }
@@ -282,7 +282,7 @@ fn check(world: &mut World<Log>) {
             assert!(before != ticket || (other == client && its < write), "one at a time: {records:?}");
         }
     }
-    let log = &world.ledger;
+    let log = &world.observed;
     for record in &log.happened {
         assert_eq!(
             records.iter().filter(|other| *other == record).count(),
@@ -306,9 +306,9 @@ fn check(world: &mut World<Log>) {
 /// Records the reported outcome of a last write.
 fn told(moment: &mut Moment<Log>, record: [u64; 3], left: Result<Option<Vec<CommandResult>>, CounterError>) {
     match left {
-        Ok(_) => moment.ledger.happened.push(record),
+        Ok(_) => moment.observed.happened.push(record),
         Err(CounterError::RequestFailure(RequestFailure::Unknown)) => {}
-        Err(_) => moment.ledger.not_happened.push(record),
+        Err(_) => moment.observed.not_happened.push(record),
     }
 }
 
@@ -322,12 +322,12 @@ fn lives(rounds: u64) -> Doing<Log> {
             Ok(turn) => turn,
             Err(error) => {
                 assert_ne!(error, CounterError::NoCounter);
-                moment.ledger.skipped += u64::from(matches!(error, CounterError::Skipped { .. }));
+                moment.observed.skipped += u64::from(matches!(error, CounterError::Skipped { .. }));
                 return lives(rounds - 1);
             }
         };
         let sure = moment.true_now.after(turn.sure_until().since(moment.now));
-        moment.ledger.served.push((turn.ticket(), moment.client, moment.true_now, sure));
+        moment.observed.served.push((turn.ticket(), moment.client, moment.true_now, sure));
         writes(turn, rounds, 0)
     })
 }
@@ -336,7 +336,7 @@ fn writes(turn: Turn, rounds: u64, done: u64) -> Doing<Log> {
     sleep(Duration::from_millis(10), move |moment: &mut Moment<Log>| {
         let record = [turn.ticket(), moment.client as u64, done];
         if done == 2 {
-            let mine = moment.ledger.served.iter_mut().find(|served| served.0 == record[0]).expect("it was recorded");
+            let mine = moment.observed.served.iter_mut().find(|served| served.0 == record[0]).expect("it was recorded");
             mine.3 = mine.3.min(moment.true_now);
             return match moment.rng.below(4) {
                 0 => lives(rounds - 1),
@@ -353,7 +353,7 @@ fn writes(turn: Turn, rounds: u64, done: u64) -> Doing<Log> {
                     // If the outcome arrived in time.
                     let left = turn.sure_until().since(moment.now);
                     let mine = moment
-                        .ledger
+                        .observed
                         .served
                         .iter_mut()
                         .find(|served| served.0 == turn.ticket())
@@ -364,7 +364,7 @@ fn writes(turn: Turn, rounds: u64, done: u64) -> Doing<Log> {
                     writes(turn, rounds, done)
                 }
                 Err(error) => {
-                    moment.ledger.skipped += u64::from(matches!(error, CounterError::Skipped { .. }));
+                    moment.observed.skipped += u64::from(matches!(error, CounterError::Skipped { .. }));
                     lives(rounds - 1)
                 }
             });
@@ -373,10 +373,10 @@ fn writes(turn: Turn, rounds: u64, done: u64) -> Doing<Log> {
         ask(turn.guard(append(record)).unwrap(), move |moment: &mut Moment<Log>, answer| {
             if let Answer::Results(_) = &answer {
                 if !taken(&answer) {
-                    moment.ledger.refused += 1;
+                    moment.observed.refused += 1;
                     return lives(rounds - 1);
                 }
-                moment.ledger.taken += 1;
+                moment.observed.taken += 1;
             }
             sleep(thinks, move |_| writes(turn, rounds, done + 1))
         })
@@ -389,7 +389,7 @@ fn swarm(seed: u64, rates: FaultRates) -> Log {
         world.client(lives(10));
     }
     world.run();
-    let left = world.space.number(COUNTERS, FIRST) - world.ledger.turn;
+    let left = world.space.number(COUNTERS, FIRST) - world.observed.turn;
     world.rates = CALM;
     let came = world.now;
     let patient = CounterOptions { patience: seconds(1000), ..options() };
@@ -403,7 +403,7 @@ fn swarm(seed: u64, rates: FaultRates) -> Log {
     }));
     world.run();
     check(&mut world);
-    std::mem::take(&mut world.ledger)
+    std::mem::take(&mut world.observed)
 }
 
 #[test]
@@ -419,7 +419,7 @@ fn a_client_that_is_cut_off_learns_that_its_lease_expired() {
                 run(turn.leave(), move |moment: &mut Moment<Log>, left| {
                     assert_eq!(left, Err(CounterError::RequestFailure(RequestFailure::Unknown)));
                     assert!(moment.now.since(began) < options().lease + seconds(1));
-                    moment.ledger.lines.push("heard".into());
+                    moment.observed.lines.push("heard".into());
                     over()
                 })
             })
@@ -428,7 +428,7 @@ fn a_client_that_is_cut_off_learns_that_its_lease_expired() {
     world.run_for(Duration::from_millis(100));
     world.rates = SILENT;
     world.run();
-    assert_eq!(world.ledger.lines, ["heard"]);
+    assert_eq!(world.observed.lines, ["heard"]);
 }
 
 #[test]

@@ -99,7 +99,7 @@ fn leads(leader: Leadership, times: u32, resigns: bool) -> Doing<Log> {
 fn noting(name: &'static str, times: u32, resigns: bool) -> Doing<Log> {
     run(service().campaign(name), move |moment: &mut Moment<Log>, leader| {
         let leader = leader.expect("it leads eventually");
-        moment.ledger.lines.push(format!("{name} {} at {}", leader.term(), moment.true_now.0 / 1_000_000_000));
+        moment.observed.lines.push(format!("{name} {} at {}", leader.term(), moment.true_now.0 / 1_000_000_000));
         leads(leader, times, resigns)
     })
 }
@@ -119,7 +119,7 @@ fn the_backup_takes_over_a_lease_after_the_last_progress_and_at_once_after_a_res
     world.client(noting("c", 0, true));
     world.run();
     // The first leader's progress until 10; three seconds; then 11 seconds of the other one's.
-    assert_eq!(world.ledger.lines, ["a 1 at 0", "b 2 at 13", "c 3 at 24"]);
+    assert_eq!(world.observed.lines, ["a 1 at 0", "b 2 at 13", "c 3 at 24"]);
 }
 
 #[test]
@@ -136,10 +136,10 @@ fn split_brain_a_paused_leader_writes_late_and_is_refused_here_and_elsewhere() {
                 leader.guard(append(DATA, [1, 0, 0])).unwrap(),
                 move |moment: &mut Moment<Log>, answer| {
                     assert!(!taken(&answer));
-                    moment.ledger.lines.push("refused here".into());
+                    moment.observed.lines.push("refused here".into());
                     ask(fence.guard(append(ELSEWHERE, [1, 0, 0])).unwrap(), move |moment: &mut Moment<Log>, answer| {
                         assert!(!taken(&answer));
-                        moment.ledger.lines.push("refused elsewhere".into());
+                        moment.observed.lines.push("refused elsewhere".into());
                         run(fence.raise(), move |_, raised| {
                             assert_eq!(raised, Err(RaiseError::TooLate { token: 2 }));
                             run(leader.progress(), |_, progress| {
@@ -171,7 +171,7 @@ fn split_brain_a_paused_leader_writes_late_and_is_refused_here_and_elsewhere() {
         })
     }));
     world.run();
-    assert_eq!(world.ledger.lines, ["refused here", "refused elsewhere"]);
+    assert_eq!(world.observed.lines, ["refused here", "refused elsewhere"]);
     assert_eq!((records(&world, DATA), records(&world, ELSEWHERE)), (vec![[2, 1, 0]], vec![[2, 1, 0]]));
 }
 
@@ -186,7 +186,7 @@ fn progress_by_way_of_an_old_copy_counts_from_when_it_was_shown() {
                 sleep(seconds(1), move |_| {
                     run(leader.progress(), |moment: &mut Moment<Log>, leader| {
                         let sure = leader.unwrap().sure_until().since(moment.now);
-                        moment.ledger.led.push((1, 0, moment.true_now, moment.true_now.after(sure)));
+                        moment.observed.led.push((1, 0, moment.true_now, moment.true_now.after(sure)));
                         over()
                     })
                 })
@@ -196,9 +196,9 @@ fn progress_by_way_of_an_old_copy_counts_from_when_it_was_shown() {
     world.run_for(Duration::from_millis(100));
     world.client(noting("b", 0, true));
     world.run();
-    let (_, _, _, sure) = world.ledger.led[0];
+    let (_, _, _, sure) = world.observed.led[0];
     assert!(sure > Time(4_500_000_000), "two seconds, and most of a lease");
-    assert_eq!(world.ledger.lines, ["b 2 at 5"]);
+    assert_eq!(world.observed.lines, ["b 2 at 5"]);
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn a_leader_that_is_cut_off_learns_that_its_lease_expired() {
                     assert!(moment.now.since(began) < options().lease + seconds(1));
                     run(service.leader(), |moment: &mut Moment<Log>, status| {
                         assert_eq!(status, Err(FailOverError::RequestFailure(RequestFailure::Unknown)));
-                        moment.ledger.lines.push("heard".into());
+                        moment.observed.lines.push("heard".into());
                         over()
                     })
                 })
@@ -242,7 +242,7 @@ fn a_leader_that_is_cut_off_learns_that_its_lease_expired() {
     world.run_for(Duration::from_millis(100));
     world.rates = SILENT;
     world.run();
-    assert_eq!(world.ledger.lines, ["heard"]);
+    assert_eq!(world.observed.lines, ["heard"]);
 }
 
 /// Two machines in every order of steps, with one lost answer or one crash.
@@ -289,7 +289,7 @@ fn check(world: &mut World<Log>) {
         }
     }
     let records = records(world, DATA);
-    let log = &world.ledger;
+    let log = &world.observed;
     for record in &log.happened {
         assert_eq!(
             records.iter().filter(|other| *other == record).count(),
@@ -313,9 +313,9 @@ fn check(world: &mut World<Log>) {
 /// Records the reported outcome of a last write.
 fn told(moment: &mut Moment<Log>, record: [u64; 3], end: Result<Option<Vec<CommandResult>>, FailOverError>) {
     match end {
-        Ok(_) => moment.ledger.happened.push(record),
+        Ok(_) => moment.observed.happened.push(record),
         Err(FailOverError::RequestFailure(RequestFailure::Unknown)) => {}
-        Err(_) => moment.ledger.not_happened.push(record),
+        Err(_) => moment.observed.not_happened.push(record),
     }
 }
 
@@ -327,11 +327,11 @@ fn lives(rounds: u64) -> Doing<Log> {
     run(service().campaign("x"), move |moment: &mut Moment<Log>, leader| {
         let Ok(leader) = leader else { return lives(rounds - 1) };
         let sure = moment.true_now.after(leader.sure_until().since(moment.now));
-        moment.ledger.led.push((leader.term(), moment.client, moment.true_now, sure));
+        moment.observed.led.push((leader.term(), moment.client, moment.true_now, sure));
         run(leader.fence_at(ELSEWHERE, FENCE).raise(), move |moment: &mut Moment<Log>, raised| match raised {
             Ok(()) => serves(leader, rounds, 0),
             Err(error) => {
-                moment.ledger.deposed += u64::from(matches!(error, RaiseError::TooLate { .. }));
+                moment.observed.deposed += u64::from(matches!(error, RaiseError::TooLate { .. }));
                 lives(rounds - 1)
             }
         })
@@ -342,7 +342,7 @@ fn serves(leader: Leadership, rounds: u64, done: u64) -> Doing<Log> {
     sleep(Duration::from_millis(50), move |moment: &mut Moment<Log>| {
         let record = [leader.term(), moment.client as u64, done];
         if done == 4 {
-            let mine = moment.ledger.led.iter_mut().find(|led| led.0 == record[0]).expect("it was recorded");
+            let mine = moment.observed.led.iter_mut().find(|led| led.0 == record[0]).expect("it was recorded");
             mine.3 = mine.3.min(moment.true_now);
             return match moment.rng.below(3) {
                 0 => lives(rounds - 1),
@@ -359,14 +359,14 @@ fn serves(leader: Leadership, rounds: u64, done: u64) -> Doing<Log> {
                     // If the outcome arrived in time.
                     let left = leader.sure_until().since(moment.now);
                     let mine =
-                        moment.ledger.led.iter_mut().find(|led| led.0 == leader.term()).expect("it was recorded");
+                        moment.observed.led.iter_mut().find(|led| led.0 == leader.term()).expect("it was recorded");
                     if !left.is_zero() {
                         mine.3 = moment.true_now.after(left);
                     }
                     serves(leader, rounds, done)
                 }
                 Err(error) => {
-                    moment.ledger.deposed += u64::from(matches!(error, FailOverError::Deposed { .. }));
+                    moment.observed.deposed += u64::from(matches!(error, FailOverError::Deposed { .. }));
                     lives(rounds - 1)
                 }
             });
@@ -379,10 +379,10 @@ fn serves(leader: Leadership, rounds: u64, done: u64) -> Doing<Log> {
         ask(write.unwrap(), move |moment: &mut Moment<Log>, answer| {
             if let Answer::Results(_) = &answer {
                 if !taken(&answer) {
-                    moment.ledger.refused += 1;
+                    moment.observed.refused += 1;
                     return lives(rounds - 1);
                 }
-                moment.ledger.taken += 1;
+                moment.observed.taken += 1;
             }
             sleep(thinks, move |_| serves(leader, rounds, done + 1))
         })
@@ -404,7 +404,7 @@ fn swarm(seed: u64, rates: FaultRates) -> Log {
     }));
     world.run();
     check(&mut world);
-    std::mem::take(&mut world.ledger)
+    std::mem::take(&mut world.observed)
 }
 
 #[test]

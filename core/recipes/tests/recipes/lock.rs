@@ -49,7 +49,7 @@ fn guarded(
     then: impl FnOnce() -> Doing<Vec<String>> + 'static,
 ) -> Doing<Vec<String>> {
     ask(grant.guard(append(text)).expect("it can be guarded"), move |moment: &mut Moment<Vec<String>>, answer| {
-        moment.ledger.push(format!("{text} {}", if taken(answer) { "taken" } else { "refused" }));
+        moment.observed.push(format!("{text} {}", if taken(answer) { "taken" } else { "refused" }));
         then()
     })
 }
@@ -116,7 +116,7 @@ fn a_paused_holder_that_writes_late_is_refused() {
         // Its request is delayed by more than its lease.
         late(seconds(15), write, |moment: &mut Moment<Vec<String>>, answer| {
             assert!(!taken(answer));
-            moment.ledger.push("late refused".into());
+            moment.observed.push("late refused".into());
             run(grant.renew(), |_, renewed| {
                 assert_eq!(renewed.unwrap_err(), LockError::Lost);
                 run(grant.release_with(append("later")).unwrap(), |_, end| {
@@ -130,12 +130,12 @@ fn a_paused_holder_that_writes_late_is_refused() {
     world.client(run(lock().acquire("next"), |moment: &mut Moment<Vec<String>>, grant| {
         let grant = held(grant);
         assert_eq!(grant.token(), 2, "higher than the paused one's");
-        moment.ledger.push("granted".into());
+        moment.observed.push("granted".into());
         guarded(&grant.clone(), "next", move || sleep(seconds(8), move |_| run(grant.release(), |_, _| over())))
     }));
     world.run();
     assert_eq!(
-        (text(&world).as_str(), world.ledger.join(", ").as_str()),
+        (text(&world).as_str(), world.observed.join(", ").as_str()),
         ("next", "granted, next taken, late refused")
     );
 }
@@ -176,18 +176,18 @@ fn a_holder_that_renews_keeps_the_lock_and_one_that_dies_loses_it_after_its_leas
     let hasty = Lock::new(LOCKS, WORD, LockOptions { patience: seconds(30), ..options() });
     world.client(run(hasty.acquire("b"), |moment: &mut Moment<Vec<String>>, grant| {
         assert_eq!(grant.unwrap_err(), LockError::TimedOut { holder: Some("a".into()) });
-        moment.ledger.push(format!("given up at {}", moment.true_now.0 / 1_000_000_000));
+        moment.observed.push(format!("given up at {}", moment.true_now.0 / 1_000_000_000));
         over()
     }));
     world.run_for(seconds(40));
-    assert_eq!(world.ledger, ["given up at 31"]);
+    assert_eq!(world.observed, ["given up at 31"]);
     world.kill(holder);
     world.client(run(lock().acquire("c"), |moment: &mut Moment<Vec<String>>, grant| {
-        moment.ledger.push(format!("granted at {}", moment.true_now.0 / 1_000_000_000));
+        moment.observed.push(format!("granted at {}", moment.true_now.0 / 1_000_000_000));
         run(held(grant).release(), |_, _| over())
     }));
     world.run();
-    assert_eq!(world.ledger[1], "granted at 51", "a lease after it came, since it had seen no heartbeat before");
+    assert_eq!(world.observed[1], "granted at 51", "a lease after it came, since it had seen no heartbeat before");
 }
 
 #[test]
@@ -210,11 +210,11 @@ fn a_renewal_by_way_of_an_old_copy_counts_from_when_it_was_sent() {
     world.run_for(seconds(1));
     world.client(run(lock().acquire("b"), |moment: &mut Moment<Vec<String>>, grant| {
         held(grant);
-        moment.ledger.push(format!("granted at {}", moment.true_now.0 / 1_000_000_000));
+        moment.observed.push(format!("granted at {}", moment.true_now.0 / 1_000_000_000));
         over()
     }));
     world.run();
-    assert_eq!(world.ledger, ["granted at 18"]);
+    assert_eq!(world.observed, ["granted at 18"]);
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn readers_share_and_a_waiting_writer_is_next() {
         run(lock().share(name), move |moment: &mut Moment<Vec<String>>, grant| {
             let grant = held(grant);
             assert_eq!(grant.mode(), Mode::Shared);
-            moment.ledger.push(format!("{name}{}", grant.token()));
+            moment.observed.push(format!("{name}{}", grant.token()));
             sleep(seconds(span), move |_| {
                 run(grant.release(), |_, end| {
                     assert_eq!(end, Ok(()));
@@ -237,7 +237,7 @@ fn readers_share_and_a_waiting_writer_is_next() {
     world.client(reads("s", 6));
     world.run_for(seconds(1));
     world.client(run(lock().acquire("w"), |moment: &mut Moment<Vec<String>>, grant| {
-        moment.ledger.push(format!("w{}", held(grant.clone()).token()));
+        moment.observed.push(format!("w{}", held(grant.clone()).token()));
         run(held(grant).release(), |_, _| over())
     }));
     world.run_for(seconds(1));
@@ -250,7 +250,7 @@ fn readers_share_and_a_waiting_writer_is_next() {
         over()
     }));
     world.run();
-    let order: String = world.ledger.join(" ");
+    let order: String = world.observed.join(" ");
     assert!(
         ["r1 s1 w3 t5 u5", "s1 r1 w3 t5 u5", "r1 s1 w3 u5 t5", "s1 r1 w3 u5 t5"].contains(&order.as_str()),
         "{order}"
@@ -270,7 +270,7 @@ fn a_mark_that_is_renewed_keeps_readers_out_for_longer_than_a_lease() {
         name: &'static str,
     ) -> impl FnOnce(&mut Moment<Vec<String>>, Result<Grant, LockError>) -> Doing<Vec<String>> {
         move |moment, grant| {
-            moment.ledger.push(format!("{name} at {}", moment.true_now.0 / 1_000_000_000));
+            moment.observed.push(format!("{name} at {}", moment.true_now.0 / 1_000_000_000));
             run(held(grant).release(), |_, _| over())
         }
     }
@@ -280,7 +280,7 @@ fn a_mark_that_is_renewed_keeps_readers_out_for_longer_than_a_lease() {
     world.run_for(seconds(2));
     world.client(run(lock().share("s"), notes("reader")));
     world.run();
-    assert_eq!(world.ledger, ["writer at 30", "reader at 30"]);
+    assert_eq!(world.observed, ["writer at 30", "reader at 30"]);
 }
 
 #[test]
@@ -293,12 +293,12 @@ fn a_dead_writers_mark_and_dead_readers_are_not_in_the_way_for_ever() {
     world.run_for(seconds(2));
     dead.into_iter().chain([writer]).for_each(|client| world.kill(client));
     let share = |moment: &mut Moment<Vec<String>>, grant| {
-        moment.ledger.push(format!("granted at {}", moment.true_now.0 / 1_000_000_000));
+        moment.observed.push(format!("granted at {}", moment.true_now.0 / 1_000_000_000));
         run(held(grant).release(), |_, _| over())
     };
     world.client(run(lock().share("t"), share));
     world.run();
-    assert_eq!(world.ledger, ["granted at 13"]);
+    assert_eq!(world.observed, ["granted at 13"]);
     assert_eq!(world.space.value(LOCKS, WORD), Bytes::new());
 }
 
@@ -313,11 +313,11 @@ fn a_full_table_of_readers_admits_no_other_until_one_ends() {
     }
     world.client(run(lock().share("one more"), |moment: &mut Moment<Vec<String>>, grant| {
         assert_eq!(held(grant).token(), 1, "the hold goes on");
-        moment.ledger.push(format!("granted at {}", moment.true_now.0 / 1_000_000_000));
+        moment.observed.push(format!("granted at {}", moment.true_now.0 / 1_000_000_000));
         over()
     }));
     world.run();
-    assert_eq!(world.ledger, ["granted at 8"]);
+    assert_eq!(world.observed, ["granted at 8"]);
 }
 
 #[test]
@@ -430,7 +430,9 @@ fn without_contenders_the_lock_is_never_reported_as_lost() {
                     assert_eq!(end, Ok(()));
                     run(lock().share("a"), |_, grant| {
                         run(held(grant).release_with(append("x")).unwrap(), |moment: &mut Moment<Vec<String>>, end| {
-                            moment.ledger.push(end.map(|_| "done").expect("no other client has held it since").into());
+                            moment
+                                .observed
+                                .push(end.map(|_| "done").expect("no other client has held it since").into());
                             over()
                         })
                     })
@@ -446,7 +448,7 @@ fn without_contenders_the_lock_is_never_reported_as_lost() {
         begin,
         |_, _| (),
         |world| {
-            assert_eq!((text(world).as_str(), &world.ledger[..]), ("x", &["done".to_string()][..]));
+            assert_eq!((text(world).as_str(), &world.observed[..]), ("x", &["done".to_string()][..]));
         },
     );
     assert!(runs == ended && runs > 50, "{runs} {ended}");
@@ -468,8 +470,8 @@ fn two_clients_in_every_order() {
             ask(grant.guard(append(text)).unwrap(), move |_, _| {
                 run(grant.release_with(append(last)).unwrap(), move |moment: &mut Moment<Vec<String>>, end| {
                     match end {
-                        Ok(_) => moment.ledger.push(last.into()),
-                        Err(LockError::Lost) => moment.ledger.push(format!("not {last}")),
+                        Ok(_) => moment.observed.push(last.into()),
+                        Err(LockError::Lost) => moment.observed.push(format!("not {last}")),
                         Err(error) => assert_eq!(error, LockError::RequestFailure(RequestFailure::Unknown)),
                     }
                     over()
@@ -489,7 +491,7 @@ fn two_clients_in_every_order() {
                 // A client's writes are contiguous unless it has lost the lock, and then it writes no more.
                 assert!(!text.contains("ab") || !text.contains('A'), "{text}");
                 assert!(!text.contains("ba") || !text.contains('B'), "{text}");
-                for said in &world.ledger {
+                for said in &world.observed {
                     let (last, times) = said.strip_prefix("not ").map_or((&said[..], 1), |last| (last, 0));
                     assert_eq!(text.matches(last).count(), times, "the reported outcome is true: {said}: {text}");
                 }
@@ -538,7 +540,7 @@ fn a_client_that_is_cut_off_learns_that_its_lease_expired() {
                         run(grant.release(), move |moment: &mut Moment<Vec<String>>, end| {
                             assert!(matches!(end, Err(LockError::RequestFailure(_))), "{end:?}");
                             assert!(moment.now.since(began) < options().lease + seconds(1));
-                            moment.ledger.push("heard".into());
+                            moment.observed.push("heard".into());
                             over()
                         })
                     })
@@ -548,7 +550,7 @@ fn a_client_that_is_cut_off_learns_that_its_lease_expired() {
         world.run_for(seconds(1));
         world.rates = rates;
         world.run();
-        assert_eq!(world.ledger, ["heard"]);
+        assert_eq!(world.observed, ["heard"]);
     }
 }
 
@@ -557,12 +559,12 @@ fn an_observer_of_a_silent_device_learns_that_it_is_silent() {
     let mut world = world();
     world.client(run(lock().status(), |moment: &mut Moment<Vec<String>>, status| {
         assert_eq!(status, Err(LockError::RequestFailure(RequestFailure::Unknown)));
-        moment.ledger.push("heard".into());
+        moment.observed.push("heard".into());
         over()
     }));
     world.rates = SILENT;
     world.run();
-    assert_eq!(world.ledger, ["heard"]);
+    assert_eq!(world.observed, ["heard"]);
 }
 
 /// Whatever length the pauses are configured to have: no client sees the same mark for a lease.
@@ -583,16 +585,16 @@ fn a_short_lease_makes_for_short_pauses() {
         world.client(run(lock.share("r"), |_, grant| reads(held(grant), 100)));
         world.run_for(Duration::from_millis(100));
         world.client(run(lock.acquire("w"), |moment: &mut Moment<Vec<String>>, grant| {
-            moment.ledger.push("writer".into());
+            moment.observed.push("writer".into());
             run(held(grant).release(), |_, _| over())
         }));
         world.run_for(Duration::from_millis(100));
         world.client(run(lock.share("s"), |moment: &mut Moment<Vec<String>>, grant| {
-            moment.ledger.push("reader".into());
+            moment.observed.push("reader".into());
             run(held(grant).release(), |_, _| over())
         }));
         world.run();
-        assert_eq!(world.ledger, ["writer", "reader"], "seed {seed}: the mark keeps readers out");
+        assert_eq!(world.observed, ["writer", "reader"], "seed {seed}: the mark keeps readers out");
     }
 }
 

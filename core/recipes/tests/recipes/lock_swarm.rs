@@ -95,7 +95,7 @@ fn lives(lock: &Lock, rounds: u64) -> Doing<Log> {
                 // It does not know its token: its record consists of the client's number and the round.
                 let record = [u64::MAX, client, rounds];
                 run(lock.once(&name[..], append(record)).unwrap(), move |moment: &mut Moment<Log>, end| {
-                    moment.ledger.once += u64::from(matches!(end, Ok(Some(_))));
+                    moment.observed.once += u64::from(matches!(end, Ok(Some(_))));
                     told(moment, record, end);
                     lives(&lock, rounds - 1)
                 })
@@ -107,7 +107,7 @@ fn lives(lock: &Lock, rounds: u64) -> Doing<Log> {
 fn note(moment: &mut Moment<Log>, grant: &Grant) {
     let sure = moment.true_now.after(grant.sure_until().since(moment.now));
     let (token, mode, client, from) = (grant.token(), grant.mode(), moment.client, moment.true_now);
-    moment.ledger.held.push(Held { token, mode, client, from, sure });
+    moment.observed.held.push(Held { token, mode, client, from, sure });
 }
 
 /// From now on it does not use the lock any more.
@@ -119,16 +119,16 @@ fn ends(moment: &mut Moment<Log>, grant: &Grant) {
 
 fn held<'a>(moment: &'a mut Moment<Log>, grant: &Grant) -> &'a mut Held {
     let client = moment.client;
-    let mut held = moment.ledger.held.iter_mut().rev();
+    let mut held = moment.observed.held.iter_mut().rev();
     held.find(|held| (held.token, held.client) == (grant.token(), client)).expect("it was recorded")
 }
 
 /// Records the reported outcome of commands that were part of a release, or of a single request.
 fn told(moment: &mut Moment<Log>, record: [u64; 3], end: Result<Option<Vec<CommandResult>>, LockError>) {
     match end {
-        Ok(_) => moment.ledger.happened.push(record),
-        Err(LockError::RequestFailure(RequestFailure::Unknown)) => moment.ledger.unknowns += 1,
-        Err(_) => moment.ledger.not_happened.push(record),
+        Ok(_) => moment.observed.happened.push(record),
+        Err(LockError::RequestFailure(RequestFailure::Unknown)) => moment.observed.unknowns += 1,
+        Err(_) => moment.observed.not_happened.push(record),
     }
 }
 
@@ -140,7 +140,7 @@ fn writes(lock: Lock, grant: Grant, rounds: u64, done: u64) -> Doing<Log> {
             ends(moment, &grant);
             return match moment.rng.below(3) {
                 0 => run(grant.release(), move |moment: &mut Moment<Log>, end| {
-                    moment.ledger.lost += u64::from(end == Err(LockError::Lost));
+                    moment.observed.lost += u64::from(end == Err(LockError::Lost));
                     lives(&lock, rounds - 1)
                 }),
                 1 => run(grant.release_with(append(record)).unwrap(), move |moment: &mut Moment<Log>, end| {
@@ -162,7 +162,7 @@ fn writes(lock: Lock, grant: Grant, rounds: u64, done: u64) -> Doing<Log> {
                     writes(lock, grant, rounds, done)
                 }
                 Err(LockError::Lost) => {
-                    moment.ledger.lost += 1;
+                    moment.observed.lost += 1;
                     lives(&lock, rounds - 1)
                 }
                 Err(_) => lives(&lock, rounds - 1),
@@ -171,9 +171,9 @@ fn writes(lock: Lock, grant: Grant, rounds: u64, done: u64) -> Doing<Log> {
         let thinks = if moment.rng.chance(1, 10) { Duration::from_secs(5) } else { Duration::from_millis(20) };
         ask(grant.guard(append(record)).unwrap(), move |moment: &mut Moment<Log>, answer| {
             match answer {
-                Answer::Results(results) if unguard(results.clone()).is_ok() => moment.ledger.taken += 1,
+                Answer::Results(results) if unguard(results.clone()).is_ok() => moment.observed.taken += 1,
                 Answer::Results(_) => {
-                    moment.ledger.refused += 1;
+                    moment.observed.refused += 1;
                     return lives(&lock, rounds - 1);
                 }
                 _ => {}
@@ -229,8 +229,8 @@ fn swarm(seed: u64, rates: FaultRates, idempotency_records: bool) -> Log {
     }));
     world.run();
     let data = world.space.bytes(DATA);
-    check(&world.ledger, &data);
-    std::mem::take(&mut world.ledger)
+    check(&world.observed, &data);
+    std::mem::take(&mut world.observed)
 }
 
 /// Checks by the accepted writes that there was one hold at a time.

@@ -23,9 +23,9 @@ fn adds(times: u32) -> Doing<OutcomeCounts> {
     }
     ask(add(), move |moment: &mut Moment<OutcomeCounts>, answer| {
         match answer {
-            Answer::Results(_) => moment.ledger.done += 1,
-            Answer::RequestFailure(RequestFailure::Unknown) => moment.ledger.unknown += 1,
-            Answer::RequestFailure(RequestFailure::Refused(ObjectFailure::Busy)) => moment.ledger.busy += 1,
+            Answer::Results(_) => moment.observed.done += 1,
+            Answer::RequestFailure(RequestFailure::Unknown) => moment.observed.unknown += 1,
+            Answer::RequestFailure(RequestFailure::Refused(ObjectFailure::Busy)) => moment.observed.busy += 1,
             other => panic!("{other:?}"),
         }
         sleep(Duration::from_millis(1), move |_| adds(times - 1))
@@ -45,10 +45,10 @@ fn what_was_answered_has_happened_and_what_is_unknown_may_have() {
         world.run();
         let counted = world.space.number(OBJECT, COUNTER);
         dead += clients.iter().filter(|client| world.fate(**client) == Fate::Dead).count() as u64;
-        lost += world.ledger.unknown;
-        busy += world.ledger.busy;
-        assert!(world.ledger.done <= counted);
-        assert!(counted <= world.ledger.done + world.ledger.unknown + 4);
+        lost += world.observed.unknown;
+        busy += world.observed.busy;
+        assert!(world.observed.done <= counted);
+        assert!(counted <= world.observed.done + world.observed.unknown + 4);
     }
     assert!(lost > 20 && dead > 20, "faults occur: {lost} answers lost, {dead} clients crashed");
     assert!(busy > 20, "{busy} requests were refused");
@@ -101,7 +101,7 @@ fn nothing_goes_wrong_in_calm_weather() {
     world.client(adds(20));
     world.client(adds(20));
     world.run();
-    assert_eq!((world.space.number(OBJECT, COUNTER), world.ledger.unknown), (40, 0));
+    assert_eq!((world.space.number(OBJECT, COUNTER), world.observed.unknown), (40, 0));
 }
 
 #[test]

@@ -62,7 +62,7 @@ fn numbers(space: &Space, page: u32) -> BTreeSet<u32> {
 
 /// The history of a run.
 #[derive(Default)]
-pub struct Ledger {
+pub struct Observations {
     /// The content after each change, from the beginning on.
     states: Vec<Contents>,
     ended: Vec<Ended>,
@@ -83,9 +83,9 @@ enum What {
     Told(Vec<(Bytes, ObjectId)>),
 }
 
-impl Ledger {
-    pub fn new(contents: Contents) -> Ledger {
-        Ledger { states: vec![contents], ended: Vec::new() }
+impl Observations {
+    pub fn new(contents: Contents) -> Observations {
+        Observations { states: vec![contents], ended: Vec::new() }
     }
 
     pub fn look(&mut self, space: &Space, directory: Directory) {
@@ -194,27 +194,27 @@ fn name(text: &'static str) -> Bytes {
     Bytes::from_static(text.as_bytes())
 }
 
-/// Runs one operation after the other. `begin`: the index of the ledger's state at the beginning; `seen`: the entry last looked up.
-pub fn client(directory: Directory, mut ops: Vec<Op>, begin: usize, seen: Option<Entry>) -> Doing<Ledger> {
+/// Runs one operation after the other. `begin`: the index of the observed's state at the beginning; `seen`: the entry last looked up.
+pub fn client(directory: Directory, mut ops: Vec<Op>, begin: usize, seen: Option<Entry>) -> Doing<Observations> {
     if ops.is_empty() {
         return over();
     }
     let removed = move |of: Bytes, ops: Vec<Op>| {
-        move |moment: &mut Moment<Ledger>, outcome| {
-            moment.ledger.end(of, begin, What::Removed(outcome));
-            client(directory, ops, moment.ledger.now(), None)
+        move |moment: &mut Moment<Observations>, outcome| {
+            moment.observed.end(of, begin, What::Removed(outcome));
+            client(directory, ops, moment.observed.now(), None)
         }
     };
     match ops.remove(0) {
-        Op::LookUp(text) => run(directory.look_up(name(text)), move |moment: &mut Moment<Ledger>, found| {
+        Op::LookUp(text) => run(directory.look_up(name(text)), move |moment: &mut Moment<Observations>, found| {
             let found = found.expect("a look-up has no unknown outcome");
-            moment.ledger.end(name(text), begin, What::Found(found.as_ref().map(|entry| entry.object)));
-            client(directory, ops, moment.ledger.now(), found)
+            moment.observed.end(name(text), begin, What::Found(found.as_ref().map(|entry| entry.object)));
+            client(directory, ops, moment.observed.now(), found)
         }),
         Op::Insert(text, object) => {
-            run(directory.insert(name(text), ObjectId(object)), move |moment: &mut Moment<Ledger>, outcome| {
-                moment.ledger.end(name(text), begin, What::Inserted(ObjectId(object), outcome));
-                client(directory, ops, moment.ledger.now(), seen)
+            run(directory.insert(name(text), ObjectId(object)), move |moment: &mut Moment<Observations>, outcome| {
+                moment.observed.end(name(text), begin, What::Inserted(ObjectId(object), outcome));
+                client(directory, ops, moment.observed.now(), seen)
             })
         }
         Op::Remove(text) => run(directory.remove(name(text), Expected::Anything), removed(name(text), ops)),
@@ -240,15 +240,15 @@ fn names(
     most: u32,
     after: Option<Cursor>,
     mut told: Vec<(Bytes, ObjectId)>,
-) -> Doing<Ledger> {
-    run(directory.names(after, most), move |moment: &mut Moment<Ledger>, page| {
+) -> Doing<Observations> {
+    run(directory.names(after, most), move |moment: &mut Moment<Observations>, page| {
         let page = page.expect("listing names has no unknown outcome");
         told.extend(page.names);
         if page.more.is_some() {
             return names(directory, ops, begin, most, page.more, told);
         }
-        moment.ledger.end(Bytes::new(), begin, What::Told(told));
-        client(directory, ops, moment.ledger.now(), None)
+        moment.observed.end(Bytes::new(), begin, What::Told(told));
+        client(directory, ops, moment.observed.now(), None)
     })
 }
 
@@ -271,8 +271,8 @@ fn some_ops(client: u64, rng: &mut Rng) -> Vec<Op> {
 
 fn swarm(seed: u64, idempotency_records: bool) -> (usize, usize) {
     let directory = small(seed as u32 % 3);
-    let mut world = World::new(seed, ROUGH, &[OBJECT], Ledger::new(Contents::new()));
-    world.after_each(move |ledger, space| ledger.look(space, directory));
+    let mut world = World::new(seed, ROUGH, &[OBJECT], Observations::new(Contents::new()));
+    world.after_each(move |observed, space| observed.look(space, directory));
     let mut rng = Rng::new(seed ^ 0x5eed);
     let clients: Vec<usize> = (0..4)
         .map(|number| {
@@ -282,9 +282,9 @@ fn swarm(seed: u64, idempotency_records: bool) -> (usize, usize) {
         .collect();
     world.run();
     let all = clients.iter().all(|client| world.fate(*client) == Fate::Through);
-    world.ledger.check(all, idempotency_records);
+    world.observed.check(all, idempotency_records);
     // Whatever crashed clients left behind, a new client makes progress.
-    let last = world.ledger.now();
+    let last = world.observed.now();
     let after = NAMES.iter().flat_map(|name| [Op::Remove(name), Op::Insert(name, 9000), Op::Remove(name)]);
     let mut ops: Vec<Op> = after.collect();
     for (number, op) in ops.iter_mut().enumerate() {
@@ -301,11 +301,11 @@ fn swarm(seed: u64, idempotency_records: bool) -> (usize, usize) {
     ));
     world.run();
     assert_eq!(world.fate(newcomer), Fate::Through);
-    world.ledger.check(false, idempotency_records);
+    world.observed.check(false, idempotency_records);
     assert!(contents(&world.space, directory).is_empty());
     assert_eq!(world.space.attributes(OBJECT, NAMES_PAGE), []);
     let unknowns = |ended: &&Ended| matches!(ended.what, What::Inserted(_, Err(_)) | What::Removed(Err(_)));
-    (world.ledger.states.len(), world.ledger.ended.iter().filter(unknowns).count())
+    (world.observed.states.len(), world.observed.ended.iter().filter(unknowns).count())
 }
 
 #[test]
@@ -340,17 +340,17 @@ fn every_way(
         states.push(contents(&alone.space, directory));
     }
     let begin = || {
-        let ledger = Ledger { states: states.clone(), ended: Vec::new() };
+        let observed = Observations { states: states.clone(), ended: Vec::new() };
         let doing = clients.iter().zip(0..).map(|(ops, number)| {
             let idempotency_record = idempotency_records.then_some(IdempotencyRecord(number));
-            client(Directory { idempotency_record, ..directory }, ops.to_vec(), ledger.now(), None)
+            client(Directory { idempotency_record, ..directory }, ops.to_vec(), observed.now(), None)
         });
         let doing = doing.collect();
-        (ledger, doing)
+        (observed, doing)
     };
-    let look = move |ledger: &mut Ledger, space: &Space| ledger.look(space, directory);
+    let look = move |observed: &mut Observations, space: &Space| observed.look(space, directory);
     explore_from(budget, &alone.space, begin, look, |world| {
-        world.ledger.check(false, idempotency_records);
+        world.observed.check(false, idempotency_records);
         // Nothing is blocked forever, whichever client has crashed.
         let mut newcomer = Alone { now: world.now, ..Alone::with(world.space.clone()) };
         for (text, object) in contents(&world.space, directory) {

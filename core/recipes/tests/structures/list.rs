@@ -49,7 +49,7 @@ pub fn contents(space: &Space) -> (Contents, usize) {
 
 /// The history of a run.
 #[derive(Default)]
-pub struct Ledger {
+pub struct Observations {
     /// The content after each change, from the beginning on.
     states: Vec<Contents>,
     ended: Vec<Ended>,
@@ -69,7 +69,7 @@ enum What {
     Walked(Contents),
 }
 
-impl Ledger {
+impl Observations {
     pub fn look(&mut self, space: &Space) {
         let now = contents(space).0;
         let last = self.states.last().expect("there is a first");
@@ -180,7 +180,7 @@ pub enum Op {
 }
 
 /// Runs one operation after the other. `seen`: the nodes seen last, in order.
-pub fn client(list: List, mut ops: Vec<(Op, Bytes)>, begin: usize, seen: Vec<u64>) -> Doing<Ledger> {
+pub fn client(list: List, mut ops: Vec<(Op, Bytes)>, begin: usize, seen: Vec<u64>) -> Doing<Observations> {
     if ops.is_empty() {
         return over();
     }
@@ -194,19 +194,21 @@ pub fn client(list: List, mut ops: Vec<(Op, Bytes)>, begin: usize, seen: Vec<u64
             let node = pick(which).unwrap_or(1);
             let before = seen.iter().position(|other| *other == node).and_then(|at| at.checked_sub(1));
             let before = before.map(|at| Node(seen[at]));
-            return run(list.remove(Node(node), before), move |moment: &mut Moment<Ledger>, outcome| {
-                moment.ledger.end(begin, What::Removed(node, outcome));
-                client(list, ops, moment.ledger.now(), seen)
+            return run(list.remove(Node(node), before), move |moment: &mut Moment<Observations>, outcome| {
+                moment.observed.end(begin, What::Removed(node, outcome));
+                client(list, ops, moment.observed.now(), seen)
             });
         }
         Op::Apart => {
-            return ask(apart(), move |moment: &mut Moment<Ledger>, _| client(list, ops, moment.ledger.now(), seen));
+            return ask(apart(), move |moment: &mut Moment<Observations>, _| {
+                client(list, ops, moment.observed.now(), seen)
+            });
         }
         Op::Walk(most) => return walk(list, ops, begin, most, Cursor::default(), Contents::new()),
     };
-    run(list.insert(place, item.clone()), move |moment: &mut Moment<Ledger>, outcome| {
-        moment.ledger.end(begin, What::Inserted(item, place, outcome));
-        client(list, ops, moment.ledger.now(), seen)
+    run(list.insert(place, item.clone()), move |moment: &mut Moment<Observations>, outcome| {
+        moment.observed.end(begin, What::Inserted(item, place, outcome));
+        client(list, ops, moment.observed.now(), seen)
     })
 }
 
@@ -217,16 +219,16 @@ fn walk(
     most: usize,
     cursor: Cursor,
     mut told: Contents,
-) -> Doing<Ledger> {
-    run(list.walk(cursor, most), move |moment: &mut Moment<Ledger>, walked| {
+) -> Doing<Observations> {
+    run(list.walk(cursor, most), move |moment: &mut Moment<Observations>, walked| {
         let walked = walked.expect("a walk has no unknown outcome");
         told.extend(walked.items.into_iter().map(|(node, item)| (node.0, item)));
         if let Some(cursor) = walked.more {
             return walk(list, ops, begin, most, cursor, told);
         }
         let seen = told.iter().map(|(node, _)| *node).collect();
-        moment.ledger.end(begin, What::Walked(told));
-        client(list, ops, moment.ledger.now(), seen)
+        moment.observed.end(begin, What::Walked(told));
+        client(list, ops, moment.observed.now(), seen)
     })
 }
 
@@ -254,9 +256,9 @@ fn some_ops(client: u64, sorted: bool, rng: &mut Rng) -> Vec<(Op, Bytes)> {
 fn swarm(seed: u64, idempotency_records: bool) -> usize {
     let sorted = seed.is_multiple_of(2);
     let list = List::new(OBJECT);
-    let ledger = Ledger { states: vec![Contents::new()], sorted, ..Ledger::default() };
-    let mut world = World::new(seed, ROUGH, &[OBJECT], ledger);
-    world.after_each(|ledger, space| ledger.look(space));
+    let observed = Observations { states: vec![Contents::new()], sorted, ..Observations::default() };
+    let mut world = World::new(seed, ROUGH, &[OBJECT], observed);
+    world.after_each(|observed, space| observed.look(space));
     let mut rng = Rng::new(seed ^ 0x5eed);
     let clients: Vec<usize> = (0..4)
         .map(|number| {
@@ -266,14 +268,14 @@ fn swarm(seed: u64, idempotency_records: bool) -> usize {
         .collect();
     world.run();
     let all = clients.iter().all(|client| world.fate(*client) == Fate::Through);
-    world.ledger.check(all, idempotency_records);
+    world.observed.check(all, idempotency_records);
     // Nodes that crashed clients left marked are unlinked by a later operation.
     let mut newcomer = Alone { now: world.now, rng: Rng::new(seed), ..Alone::with(world.space.clone()) };
     newcomer.run(list.insert(ListPosition::InOrder, Bytes::from_static(b"~"))).unwrap();
     if sorted {
         assert_eq!(contents(&newcomer.space).1, 0, "marked nodes are left");
     }
-    world.ledger.states.len()
+    world.observed.states.len()
 }
 
 #[test]
@@ -291,17 +293,17 @@ fn every_way(items: usize, clients: &[&[Op]], budget: Budget, idempotency_record
     }
     let first = contents(&alone.space).0;
     let begin = || {
-        let ledger = Ledger { states: vec![first.clone()], ..Ledger::default() };
+        let observed = Observations { states: vec![first.clone()], ..Observations::default() };
         let doing = clients.iter().zip(0_u32..).map(|(ops, number)| {
             let idempotency_record = idempotency_records.then_some(IdempotencyRecord(number));
             let named = ops.iter().zip(0..).map(|(op, at)| (*op, item(u64::from(number), at))).collect();
             client(List { idempotency_record, ..list }, named, 0, first.iter().map(|(node, _)| *node).collect())
         });
         let doing = doing.collect();
-        (ledger, doing)
+        (observed, doing)
     };
-    let look = |ledger: &mut Ledger, space: &Space| ledger.look(space);
-    explore_from(budget, &alone.space, begin, look, |world| world.ledger.check(false, idempotency_records))
+    let look = |observed: &mut Observations, space: &Space| observed.look(space);
+    explore_from(budget, &alone.space, begin, look, |world| world.observed.check(false, idempotency_records))
 }
 
 const LOSS: Budget = Budget { unknown: 1, deaths: 0, waits: 0 };

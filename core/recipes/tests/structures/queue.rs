@@ -71,7 +71,7 @@ pub fn contents(space: &Space) -> Contents {
 
 /// The history of a run.
 #[derive(Default)]
-pub struct Ledger {
+pub struct Observations {
     last: Contents,
     /// Work that was put in.
     came: BTreeSet<u32>,
@@ -84,7 +84,7 @@ pub struct Ledger {
     taken_over: u64,
 }
 
-impl Ledger {
+impl Observations {
     /// Checks that every change is one of the arrows in the drawing.
     pub fn look(&mut self, space: &Space) {
         let now = contents(space);
@@ -150,16 +150,16 @@ fn taken_over(before: &State, after: &State) -> bool {
 }
 
 /// Puts these items in, one after the other.
-pub fn producer(queue: Queue, mut numbers: Vec<u32>) -> Doing<Ledger> {
+pub fn producer(queue: Queue, mut numbers: Vec<u32>) -> Doing<Observations> {
     if numbers.is_empty() {
         return over();
     }
     let this = numbers.remove(0);
-    run(queue.put(work(this)), move |moment: &mut Moment<Ledger>, put| {
+    run(queue.put(work(this)), move |moment: &mut Moment<Observations>, put| {
         match put {
-            Ok(_) => assert!(moment.ledger.put.insert(this)),
+            Ok(_) => assert!(moment.observed.put.insert(this)),
             Err(RequestFailure::Unknown) => {
-                moment.ledger.unknowns.insert(u64::from(this) << 32);
+                moment.observed.unknowns.insert(u64::from(this) << 32);
             }
             other => panic!("{other:?}"),
         }
@@ -168,11 +168,11 @@ pub fn producer(queue: Queue, mut numbers: Vec<u32>) -> Doing<Ledger> {
 }
 
 /// Works until this many items are finished, or none was free for this long.
-pub fn consumer(queue: Queue, name: u64, items: u32, patience: Duration, watch: Watch) -> Doing<Ledger> {
+pub fn consumer(queue: Queue, name: u64, items: u32, patience: Duration, watch: Watch) -> Doing<Observations> {
     if items == 0 {
         return over();
     }
-    run(queue.claim(name, watch, patience), move |moment: &mut Moment<Ledger>, end| {
+    run(queue.claim(name, watch, patience), move |moment: &mut Moment<Observations>, end| {
         let watch = end.watch;
         let next = move |items| consumer(queue, name, items, patience, watch);
         match end.result {
@@ -185,13 +185,13 @@ pub fn consumer(queue: Queue, name: u64, items: u32, patience: Duration, watch: 
     })
 }
 
-type Then = Box<dyn FnOnce() -> Doing<Ledger>>;
+type Then = Box<dyn FnOnce() -> Doing<Observations>>;
 
 /// Renews several times, and then finishes the item or gives it back.
-fn works(queue: Queue, claimed: Claimed, renewals: u32, then: Then) -> Doing<Ledger> {
-    sleep(LEASE / 3, move |moment: &mut Moment<Ledger>| {
+fn works(queue: Queue, claimed: Claimed, renewals: u32, then: Then) -> Doing<Observations> {
+    sleep(LEASE / 3, move |moment: &mut Moment<Observations>| {
         if renewals > 0 {
-            return run(queue.renew(claimed.clone()), move |_: &mut Moment<Ledger>, renewed| match renewed {
+            return run(queue.renew(claimed.clone()), move |_: &mut Moment<Observations>, renewed| match renewed {
                 Ok(Renewed::Kept(claimed)) => works(queue, claimed, renewals - 1, then),
                 Ok(Renewed::Lost) => then(),
                 Err(RequestFailure::Unknown) => works(queue, claimed, renewals - 1, then),
@@ -199,25 +199,25 @@ fn works(queue: Queue, claimed: Claimed, renewals: u32, then: Then) -> Doing<Led
             });
         }
         if moment.rng.chance(1, 6) {
-            return run(queue.give_back(claimed), move |_: &mut Moment<Ledger>, given| match given {
+            return run(queue.give_back(claimed), move |_: &mut Moment<Observations>, given| match given {
                 Ok(()) | Err(RequestFailure::Unknown) => then(),
                 other => panic!("{other:?}"),
             });
         }
-        finishes(queue, claimed, moment.ledger, then)
+        finishes(queue, claimed, moment.observed, then)
     })
 }
 
-fn finishes(queue: Queue, claimed: Claimed, ledger: &mut Ledger, then: Then) -> Doing<Ledger> {
-    ledger.operations += 1;
-    let operation = ledger.operations;
+fn finishes(queue: Queue, claimed: Claimed, observed: &mut Observations, then: Then) -> Doing<Observations> {
+    observed.operations += 1;
+    let operation = observed.operations;
     let results = result(&claimed, operation);
-    run(queue.finish(claimed.clone(), results), move |moment: &mut Moment<Ledger>, finished| {
-        let ledger = &mut moment.ledger;
+    run(queue.finish(claimed.clone(), results), move |moment: &mut Moment<Observations>, finished| {
+        let observed = &mut moment.observed;
         match finished {
-            Ok(Finished::Finished) => assert_eq!(ledger.finished.insert(number(&claimed.work), operation), None),
-            Ok(Finished::Lost) => assert!(ledger.lost.insert(operation)),
-            Err(RequestFailure::Unknown) => assert!(ledger.unknowns.insert(operation)),
+            Ok(Finished::Finished) => assert_eq!(observed.finished.insert(number(&claimed.work), operation), None),
+            Ok(Finished::Lost) => assert!(observed.lost.insert(operation)),
+            Err(RequestFailure::Unknown) => assert!(observed.unknowns.insert(operation)),
             other => panic!("{other:?}"),
         }
         then()
@@ -227,8 +227,8 @@ fn finishes(queue: Queue, claimed: Claimed, ledger: &mut Ledger, then: Then) -> 
 /// Returns how many claims were taken over, and how many outcomes were unknown.
 fn swarm(seed: u64, idempotency_records: bool) -> (u64, usize) {
     let queue = Queue::new(OBJECT, LEASE);
-    let mut world = World::new(seed, ROUGH, &[OBJECT], Ledger::default());
-    world.after_each(|ledger, space| ledger.look(space));
+    let mut world = World::new(seed, ROUGH, &[OBJECT], Observations::default());
+    world.after_each(|observed, space| observed.look(space));
     let mut idempotency_record = (0..).map(|number| idempotency_records.then_some(IdempotencyRecord(number)));
     let mut mine = || Queue { idempotency_record: idempotency_record.next().flatten(), ..queue };
     for producers in 0..2 {
@@ -238,15 +238,15 @@ fn swarm(seed: u64, idempotency_records: bool) -> (u64, usize) {
         world.client(consumer(mine(), name, 20, LEASE * 4, Watch::default()));
     }
     world.run();
-    world.ledger.check(idempotency_records);
+    world.observed.check(idempotency_records);
     // The remaining items are finished by a client that does not crash.
     let last = world.immortal(consumer(mine(), 99, 100, LEASE * 20, Watch::default()));
     world.run();
     assert_eq!(world.fate(last), Fate::Through);
-    world.ledger.check(idempotency_records);
-    assert!(world.ledger.last.items.is_empty(), "no item is left");
-    assert_eq!(world.ledger.last.results.len(), world.ledger.came.len());
-    (world.ledger.taken_over, world.ledger.unknowns.len())
+    world.observed.check(idempotency_records);
+    assert!(world.observed.last.items.is_empty(), "no item is left");
+    assert_eq!(world.observed.last.results.len(), world.observed.came.len());
+    (world.observed.taken_over, world.observed.unknowns.len())
 }
 
 #[test]
@@ -270,27 +270,27 @@ fn every_way(clients: u64, budget: Budget, idempotency_records: bool) -> (u64, u
     alone.run(queue.put(work(1))).unwrap();
     let first = contents(&alone.space);
     let begin = || {
-        let ledger = Ledger { last: first.clone(), came: BTreeSet::from([1]), ..Ledger::default() };
+        let observed = Observations { last: first.clone(), came: BTreeSet::from([1]), ..Observations::default() };
         let doing = (0..clients).map(|name| {
             let idempotency_record = idempotency_records.then_some(IdempotencyRecord(name as u32));
             let queue = Queue { idempotency_record, ..queue };
-            run(queue.claim(name, Watch::default(), LEASE * 2), move |moment: &mut Moment<Ledger>, end| {
-                match end.result {
-                    Ok(Some(claimed)) => finishes(queue, claimed, moment.ledger, Box::new(over)),
-                    Ok(None) | Err(RequestFailure::Unknown) => over(),
-                    other => panic!("{other:?}"),
-                }
+            run(queue.claim(name, Watch::default(), LEASE * 2), move |moment: &mut Moment<Observations>, end| match end
+                .result
+            {
+                Ok(Some(claimed)) => finishes(queue, claimed, moment.observed, Box::new(over)),
+                Ok(None) | Err(RequestFailure::Unknown) => over(),
+                other => panic!("{other:?}"),
             })
         });
-        (ledger, doing.collect())
+        (observed, doing.collect())
     };
     explore_from(
         budget,
         &alone.space,
         begin,
-        |ledger: &mut Ledger, space| ledger.look(space),
+        |observed: &mut Observations, space| observed.look(space),
         |world| {
-            world.ledger.check(idempotency_records);
+            world.observed.check(idempotency_records);
             let mut newcomer = Alone { now: world.now, rng: Rng::new(77), ..Alone::with(world.space.clone()) };
             let end = newcomer.run(queue.claim(9, Watch::default(), LEASE * 3));
             let left = contents(&world.space).items.len();

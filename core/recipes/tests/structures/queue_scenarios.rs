@@ -73,12 +73,12 @@ fn an_item_put_while_a_consumer_waits_is_claimed_at_once() {
     let queue = Queue::new(OBJECT, LEASE);
     world.client(run(queue.claim(1, Watch::default(), LEASE * 100), |moment: &mut Moment<Vec<Time>>, end| {
         assert!(end.result.unwrap().is_some());
-        moment.ledger.push(moment.true_now);
+        moment.observed.push(moment.true_now);
         over()
     }));
     world.client(sleep(LEASE / 2, move |_| run(queue.put(work(1)), |_, _| over())));
     world.run();
-    let waited = world.ledger[0].since(Time(0));
+    let waited = world.observed[0].since(Time(0));
     assert!(LEASE / 2 < waited && waited < LEASE / 2 + Duration::from_millis(20), "{waited:?}");
 }
 
@@ -90,12 +90,12 @@ fn an_item_given_back_while_a_consumer_waits_is_claimed_at_once() {
     world.space = alone.space;
     world.client(run(queue.claim(1, Watch::default(), LEASE * 100), |moment: &mut Moment<Vec<Time>>, end| {
         assert!(end.result.unwrap().is_some());
-        moment.ledger.push(moment.true_now);
+        moment.observed.push(moment.true_now);
         over()
     }));
     world.client(sleep(LEASE / 2, move |_| run(queue.give_back(claimed), |_, _| over())));
     world.run();
-    let waited = world.ledger[0].since(Time(0));
+    let waited = world.observed[0].since(Time(0));
     assert!(LEASE / 2 < waited && waited < LEASE / 2 + Duration::from_millis(20), "{waited:?}");
 }
 
@@ -132,7 +132,7 @@ fn keeps(queue: Queue, renewals: u32) -> Doing<Tale> {
             }
             run(queue.renew(claimed), move |moment: &mut Moment<Tale>, renewed| match renewed {
                 Ok(Renewed::Kept(claimed)) => {
-                    moment.ledger.renewals += 1;
+                    moment.observed.renewals += 1;
                     renews(queue, claimed, left - 1)
                 }
                 other => panic!("{other:?}"),
@@ -156,13 +156,13 @@ fn a_consumer_that_renews_keeps_its_item_and_a_dead_one_loses_it_after_a_lease()
         world.client(sleep(LEASE / 4, move |_| {
             run(other, |moment: &mut Moment<Tale>, end| {
                 assert!(end.result.unwrap().is_some());
-                moment.ledger.had = Some(moment.true_now);
+                moment.observed.had = Some(moment.true_now);
                 over()
             })
         }));
         world.run();
-        assert_eq!(world.ledger.renewals, 20);
-        let had = world.ledger.had.expect("it comes back").since(Time(0));
+        assert_eq!(world.observed.renewals, 20);
+        let had = world.observed.had.expect("it comes back").since(Time(0));
         // The last renewal was after ten leases; a watching consumer may have seen it one look later.
         assert!(LEASE * 11 <= had && had < LEASE * 12 + LEASE / 2, "{had:?}");
     }
@@ -176,7 +176,7 @@ fn a_consumer_that_is_cut_off_learns_it_within_half_a_lease() {
         let mut world = World::new(1, CALM, &[], Vec::new());
         world.space = alone.space.clone();
         let noting = |moment: &mut Moment<Vec<Time>>| {
-            moment.ledger.push(moment.true_now);
+            moment.observed.push(moment.true_now);
             over()
         };
         world.client(match gives_back {
@@ -191,7 +191,7 @@ fn a_consumer_that_is_cut_off_learns_it_within_half_a_lease() {
         });
         world.rates = SILENT;
         world.run();
-        let waited = world.ledger[0].since(Time(0));
+        let waited = world.observed[0].since(Time(0));
         assert!(waited < LEASE / 2 + Duration::from_millis(10), "{waited:?}");
     }
 }

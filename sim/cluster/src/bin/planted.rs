@@ -113,7 +113,7 @@ fn only_of(name: &str) -> Option<&'static str> {
         FaultKind::Volumes,
         FaultKind::Calm,
         FaultKind::Reconnect,
-        FaultKind::Leave,
+        FaultKind::Disconnect,
         FaultKind::Fence,
         FaultKind::Dead,
         FaultKind::DamageDegraded,

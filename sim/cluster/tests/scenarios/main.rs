@@ -20,7 +20,7 @@ mod monitor;
 mod objects;
 mod older_disks;
 mod records;
-mod recovery;
+mod resynchronisation;
 mod sleepers;
 mod story;
 mod timestamps;

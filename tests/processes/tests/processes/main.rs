@@ -57,7 +57,7 @@ mod orderings;
 mod rebuilding;
 mod recipes;
 mod reconnects;
-mod recovery;
+mod state_from_devices;
 mod strangers;
 mod supervised;
 mod watching;

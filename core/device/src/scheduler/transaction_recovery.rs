@@ -34,7 +34,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes in one transaction. A host that is not fenced has the length of a lease to claim its transactions.
+    /// Takes in one transaction. A host that is not fenced has the length of a lease to send a message; after that, they are orphans.
     fn take_in(&mut self, cx: &mut Ctx, id: TransactionId, transaction: Transaction) {
         self.ledger.insert(id, transaction);
         if cx.view.refuses(id.host) {

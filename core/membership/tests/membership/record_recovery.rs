@@ -3,7 +3,7 @@
 use crate::bench::*;
 use braid_base::{ArrayId, DeviceId, DiskId, Epoch, Generation, MemberState, Membership, Rng};
 use braid_layout::RaidLevel;
-use braid_membership::recovery::{
+use braid_membership::record_recovery::{
     DeviceTestimony, EPOCH_MARGIN, Evidence, RecordSummary, RecoveredRecord, RecoveryRefused, recover,
 };
 use braid_membership::{MonitorError, MonitorService};

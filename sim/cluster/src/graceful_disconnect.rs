@@ -17,7 +17,7 @@ const KEPT: [&str; 4] = ["answers_kept", "commits_remembered", "intents_undecide
 
 /// A host that has disconnected gracefully.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Left {
+pub(crate) struct DisconnectedHost {
     /// When it was told to disconnect.
     asked: Time,
     /// Its last epoch. A device that was out in this epoch was not told.
@@ -26,40 +26,40 @@ pub(crate) struct Left {
 
 impl Run {
     /// Schedules graceful disconnects, if the run has them.
-    pub(crate) fn plan_leaving(&mut self) {
-        if let Some(mean) = self.cluster.options.leaves {
-            let pause = Duration::from_nanos(self.leave_rng.below(2 * mean.as_nanos() as u64) + 1);
-            self.plan_fault(pause, FaultEvent::Leave);
+    pub(crate) fn plan_disconnect(&mut self) {
+        if let Some(mean) = self.cluster.options.disconnects {
+            let pause = Duration::from_nanos(self.disconnect_rng.below(2 * mean.as_nanos() as u64) + 1);
+            self.plan_fault(pause, FaultEvent::Disconnect);
         }
     }
 
     /// Makes one host disconnect, or has the control plane fence all hosts that have ended.
-    pub(crate) fn leave_and_plan_next(&mut self) {
+    pub(crate) fn disconnect_and_plan_next(&mut self) {
         let staying = self.staying_slots();
-        if self.leave_rng.chance(1, 4) {
+        if self.disconnect_rng.chance(1, 4) {
             self.sweep();
-        } else if let Some(slot) = pick(&mut self.leave_rng, &staying) {
-            self.count_fault("host leaves");
+        } else if let Some(slot) = pick(&mut self.disconnect_rng, &staying) {
+            self.count_fault("host disconnects");
             let (node, now) = (self.cluster.node(slot), self.cluster.world.now());
             let op = self.cluster.ask(slot, HostRequest::Disconnect);
-            self.leaving.insert(op, (node, now));
+            self.disconnecting.insert(op, (node, now));
         }
-        self.plan_leaving();
+        self.plan_disconnect();
     }
 
     /// Hosts that accept requests: the others are down, or refuse requests because they disconnect.
     pub(crate) fn staying_slots(&self) -> Vec<HostSlot> {
         let up = self.cluster.living_slots().into_iter();
-        up.filter(|slot| !self.is_leaving(self.cluster.node(*slot))).collect()
+        up.filter(|slot| !self.is_disconnecting(self.cluster.node(*slot))).collect()
     }
 
-    pub(crate) fn is_leaving(&self, node: NodeId) -> bool {
-        self.leaving.values().any(|(leaving, _)| *leaving == node)
+    pub(crate) fn is_disconnecting(&self, node: NodeId) -> bool {
+        self.disconnecting.values().any(|(host, _)| *host == node)
     }
 
     /// A host has disconnected: its process ends, and another host takes its slot.
-    pub(crate) fn on_left(&mut self, op: OpId) {
-        let Some((node, since)) = self.leaving.remove(&op) else { return };
+    pub(crate) fn on_disconnected(&mut self, op: OpId) {
+        let Some((node, since)) = self.disconnecting.remove(&op) else { return };
         let (Some(slot), NodeId::Host(generation)) = (self.cluster.slot(node), node) else { return };
         let took = self.cluster.world.now().since(since);
         let epoch = match self.cluster.world.machine(node) {
@@ -67,7 +67,7 @@ impl Run {
             _ => Epoch(0),
         };
         if took < CONFIRMED_WITHIN && !self.cluster.fenced().contains(&slot) {
-            self.cluster.left.insert(generation, Left { asked: since, epoch });
+            self.cluster.disconnected.insert(generation, DisconnectedHost { asked: since, epoch });
         }
         self.crash(node);
         self.replace_if_down(slot);
@@ -159,9 +159,10 @@ impl Cluster {
             let Some(Role::Device(machine)) = self.world.machine(NodeId::Device(device)) else { continue };
             let started = self.started.get(&device).copied().unwrap_or(Time(0));
             let is_left = |transaction: &TransactionView| {
-                let was_out = |left: &Left| self.present_since(device).is_none_or(|since| since > left.epoch);
-                let has_left = self.left.get(&transaction.id.host).filter(|left| left.asked > started);
-                has_left.is_some_and(|left| transaction.participants.len() > 1 || !was_out(left))
+                let was_out =
+                    |host: &DisconnectedHost| self.present_since(device).is_none_or(|since| since > host.epoch);
+                let disconnected = self.disconnected.get(&transaction.id.host).filter(|host| host.asked > started);
+                disconnected.is_some_and(|host| transaction.participants.len() > 1 || !was_out(host))
             };
             if let Some(transaction) = machine.transactions().find(is_left) {
                 let details = format!("{device} keeps what belongs to a host that has left: {transaction:?}");
