@@ -11,12 +11,12 @@
 //!
 //!   enter   FA tickets + 1 ──▶ my ticket t, and the word
 //!              ├ turn = t ─────────────────────────────────────────────────────────────┐
-//!              └ turn < t: CAS slot t: undefined → my name                              │
+//!              └ turn < t: CAS slot t: ∅ → my name                                      │
 //!                    └▶ await slot t, and look now and then ── called ──▶ turn = t ─────┤
-//!                          └ turn < t, and the same for a lease: SKIP                   ▼
-//!                                                          CAS word: t, none → t, me;  fence: t ──▶ served
-//!   leave   CAS word: t, me → t + 1, none;  fence: nothing;  slot t: undefined;  slot t + 1: called;  and the last request
-//!   SKIP    CAS word: u, any holder or none → u + 1, none (or me, if u + 1 is mine);  the same sets
+//!                          └ turn < t, and the same for a lease: skip                   ▼
+//!                                                         CAS word: t, none → t, me;  fence := t ──▶ served
+//!   leave   CAS word: t, me → t + 1, none;  fence := ∅;  slot t := ∅;  slot t + 1 := called;  and the last request
+//!   skip    CAS word: u, any holder or none → u + 1, none (or me, if u + 1 is mine);  the same sets
 //! ```
 //!
 //! Guarantees:

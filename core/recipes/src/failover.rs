@@ -9,10 +9,10 @@
 //!
 //!   leader     progress  CAS word: mine → mine, heartbeat + 1     every third of a lease; other word ──▶ deposed
 //!              work      CAS fence: term → term, strictly; and the request
-//!              resign    CAS word: mine → none; fence: nothing
+//!              resign    CAS word: mine → none;  fence := ∅
 //!
 //!   backup     look at word ─┬ no leader ────────────────────────┐
-//!      ▲                     └ same heartbeat for a whole lease ─┴▶ CAS word: → term + 1, me;  fence: term + 1 ──▶ leads
+//!      ▲                     └ same heartbeat for a whole lease ─┴▶ CAS word: → term + 1, me;  fence := term + 1 ──▶ leads
 //!      └── await another word, a lease at most ◀── else, or another was faster
 //! ```
 //!

@@ -3,18 +3,18 @@
 //!
 //! ```text
 //!   three attributes of one number, on three pages that follow each other:
-//!     word    free: undefined; else one writer or up to 64 readers (name, nonce, heartbeat, lease), and the mark of a waiting writer
+//!     word    free: ∅ (undefined); else one writer or up to 64 readers (name, nonce, heartbeat, lease), and the mark of a waiting writer
 //!     token   counts the beginnings and ends of holds; all guards compare it
 //!     trace   the nonce of the client that last ended its hold together with other commands
 //!
-//!   acquire   CAS  word: undefined → mine;  FA token + 1 ─────────────────── swapped ──▶ granted, with that token
+//!   acquire   CAS  word: ∅ → mine;  FA token + 1 ─────────────────────────── swapped ──▶ granted, with that token
 //!                └─ other word ─┬ all holders lost: CAS word → mine; FA + 1 ─ swapped ─▶ granted (the lock is broken)
 //!                               ├ readers, and I read, and no mark: CAS word → with me ▶ granted, with the readers' token
 //!                               ├ readers, and I write: CAS word → with my mark; wait
 //!                               └ else wait: a random time up to first_pause · 2ⁿ, at most longest_pause
 //!   renew     CAS  word: → the same, with my heartbeat + 1
 //!   release   CAS  word: → without me; FA token + 1 if no holder is left;  and, in the same request, the last request
-//!   once      CAS  word: undefined → undefined;  FA token + 2;  and the request
+//!   once      CAS  word: ∅ → ∅;  FA token + 2;  and the request
 //!   guarded   CAS  token: mine → mine, strictly;  and the request
 //! ```
 //!
