@@ -125,6 +125,22 @@ fn a_host_asks_for_confirmations_again_and_again_but_not_for_long() {
 }
 
 #[test]
+fn only_devices_that_have_not_confirmed_every_commit_are_asked_for_confirmations() {
+    let (mut stage, mut waiting) = wrote(Ordering::Timestamp);
+    let asked = |stage: &mut Stage| -> BTreeSet<DeviceId> {
+        std::mem::take(&mut stage.sent).into_iter().map(|(device, _)| device).collect()
+    };
+    let op = stage.ask(HostRequest::Disconnect);
+    assert_eq!(asked(&mut stage), waiting, "the other devices know of no commit");
+    let confirms = waiting.pop_first().expect("a write has participants");
+    stage.answer_with(confirms, vec![1], HEARTBEAT);
+    // Less than the interval of heartbeats.
+    stage.pass(Duration::from_millis(50));
+    assert_eq!(asked(&mut stage), waiting);
+    assert!(!left(&mut stage, op));
+}
+
+#[test]
 fn a_host_that_keeps_nothing_anywhere_ends_at_once() {
     let mut stage = Stage::raid5(Ordering::Timestamp);
     let op = stage.read_block(0);

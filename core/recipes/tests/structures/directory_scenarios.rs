@@ -143,6 +143,33 @@ fn slots_of_the_linked_list_come_round_and_a_full_one_says_so() {
 }
 
 #[test]
+fn races_for_an_empty_slot_do_not_count_as_slots_in_use() {
+    let directory = small(0);
+    let mut alone = with(directory, &[("other", 1)]);
+    let (mut insertion, rng) = (directory.insert(name("anna"), ObjectId(2)), &mut Rng::new(5));
+    let (mut answer, mut requests) = (Answer::None, 0);
+    let end = loop {
+        let request = match insertion.resume(alone.now, rng, answer) {
+            Next::Done(end) => break end,
+            Next::Ask { request, .. } => request,
+            _ => panic!("the lock is free, or its own"),
+        };
+        // Another client empties the slot before each lock, and fills it before each change.
+        if (1..200).contains(&requests) {
+            let (change, changed) = match requests % 2 {
+                1 => (directory.remove(name("other"), Expected::Anything), Changed::Removed(ObjectId(1))),
+                _ => (directory.insert(name("other"), ObjectId(1)), Changed::Inserted),
+            };
+            assert_eq!(alone.run(change), Ok(changed));
+        }
+        answer = Answer::Results(alone.space.execute(&request).unwrap());
+        requests += 1;
+    };
+    assert_eq!((end, requests), (Ok(Changed::Inserted), 201));
+    assert_eq!(contents(&alone.space, directory).len(), 1);
+}
+
+#[test]
 fn a_directory_that_is_full_can_be_emptied() {
     for (bits, room) in [0, 2, 8].into_iter().flat_map(|bits| (1500..1600).step_by(9).map(move |room| (bits, room))) {
         let directory = Directory { linked: NonZeroU32::new(1000).unwrap(), ..small(bits) };

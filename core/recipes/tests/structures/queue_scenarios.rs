@@ -215,6 +215,19 @@ fn a_consumer_that_only_asks_now_and_then_takes_over_what_the_dead_left() {
 }
 
 #[test]
+fn a_consumer_that_watches_all_claims_looks_once() {
+    let (mut alone, queue) = with(1);
+    claim(&mut alone, queue, 1).unwrap();
+    let watch = alone.run(queue.claim(2, Watch::default(), Duration::ZERO)).watch;
+    // The search begins on either side of the item.
+    for seed in 0..20 {
+        alone.rng = Rng::new(seed);
+        let (end, trips) = alone.count(queue.claim(2, watch.clone(), Duration::ZERO));
+        assert_eq!((end.result, end.watch, trips), (Ok(None), watch.clone(), 1));
+    }
+}
+
+#[test]
 fn the_dead_s_items_come_back_though_there_is_always_something_fresh() {
     let (mut alone, queue) = with(1);
     let dead = claim(&mut alone, queue, 1).unwrap();
