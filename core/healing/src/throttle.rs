@@ -16,8 +16,6 @@ use braid_wire::RecoveryThrottle;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The default share, in per cent.
-const SHARE: u8 = 25;
 /// The most blocks of a device that one transaction restores while there are users.
 const BLOCKS_BESIDE_USERS: u64 = 32;
 /// The longest rest: a transaction that took longer may have waited for something else.
@@ -85,7 +83,7 @@ impl Budget {
     pub fn new(throttle: RecoveryThrottle, hastens: bool, are_users_at_work: impl FnOnce() -> bool) -> Budget {
         let share = match throttle.share {
             0 if hastens => 100,
-            0 => SHARE,
+            0 => RecoveryThrottle::SHARE_DEFAULT,
             share => share.min(100),
         };
         if share < 100 && are_users_at_work() {

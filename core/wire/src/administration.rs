@@ -56,6 +56,11 @@ pub struct RecoveryThrottle {
     pub paused: bool,
 }
 
+impl RecoveryThrottle {
+    /// The default share, in per cent.
+    pub const SHARE_DEFAULT: u8 = 25;
+}
+
 /// Why the monitor refuses a change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AdminError {

@@ -51,7 +51,7 @@ impl Array {
         &self.folder
     }
 
-    /// The array's status. Devices that don't answer within three seconds count as silent. An array that is not up is no error.
+    /// The array's status. Devices that don't answer within a second after another one count as silent. An array that is not up is no error.
     pub async fn status(&self) -> Result<Status, Failure> {
         let mut reader = SnapshotReader::new(self.folder.clone(), WHAT);
         let look = reader.look().await;

@@ -10,7 +10,7 @@ use braid_control::{
     LEASE_MILLIS_MIN, monitor_file,
 };
 use braid_layout::{Layout, RaidLevel};
-use braid_store::{SIZE_MIN, StoreConfig, StoreError};
+use braid_store::{SIZE_MIN, StoreConfig};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -72,10 +72,7 @@ impl CreateOptions {
             return Err(Failure::usage("bad-devices", format!("an array has 1 to {most} devices, not {devices}")));
         }
         let size = self.size.unwrap_or(DEFAULT_SIZE);
-        check_multiple("--size", size)?;
-        if size < SIZE_MIN {
-            return Err(StoreError::TooSmall { min: SIZE_MIN }.into());
-        }
+        check_device_size("--size", size)?;
         let scheme = self.layout.unwrap_or_else(|| default_scheme(devices));
         let unit = self.unit.unwrap_or(Layout::UNIT_BLOCKS_DEFAULT * braid_base::BLOCK_BYTES as u64);
         layout(scheme, devices.into(), unit)?;
@@ -262,6 +259,19 @@ pub fn check_multiple(what: &str, bytes: u64) -> Result<(), Failure> {
     let nearest = (bytes / block).max(1) * block;
     Err(Failure::usage("bad-size", format!("{what}: {bytes} bytes is zero or not a multiple of 4 KiB"))
         .hint(format!("use {nearest}, for example")))
+}
+
+/// Refuses a raw size that a device can't have.
+pub fn check_device_size(what: &str, bytes: u64) -> Result<(), Failure> {
+    if bytes < SIZE_MIN {
+        let (size, least) = (format_size(bytes), format_size(SIZE_MIN));
+        return Err(Failure::usage(
+            "device-too-small",
+            format!("{what}: {size} is too small: a device has at least {least}"),
+        )
+        .hint(format!("use {what} {}, for example; sizes can be written as 64MiB or 8G", least.replace(' ', ""))));
+    }
+    check_multiple(what, bytes)
 }
 
 /// Refuses names that can't be used in a URI.

@@ -4,6 +4,7 @@
 use crate::health::DeviceHealth;
 use braid_base::units::format_size;
 use braid_control::{DeviceReport, ReportedState, ThrottleReport};
+use braid_wire::RecoveryThrottle;
 use std::time::Duration;
 
 /// The condition of a device.
@@ -224,15 +225,19 @@ impl Healing {
 /// The recovery throttle as text.
 pub fn throttle_words(throttle: &ThrottleReport) -> String {
     let rate = format!("at most {}/s", format_size(throttle.bytes_per_second));
-    let limit = match (throttle.share, throttle.bytes_per_second) {
-        (0, 0) => "unlimited while users are idle".to_string(),
-        (0, _) => rate,
+    let limit = match (with_real_share(*throttle).share, throttle.bytes_per_second) {
         (100.., 0) => "unlimited, also while users are active".to_string(),
         (100.., _) => format!("also while users are active, {rate}"),
-        (share, 0) => format!("{share} % of the time while users are active"),
+        (share, 0) => format!("{share} % of the time while users are active, unlimited while they are idle"),
         (share, _) => format!("{share} % of the time while users are active, {rate}"),
     };
     if throttle.paused { format!("paused (when resumed: {limit})") } else { limit }
+}
+
+/// The throttle as it is reported to users: with the default share instead of zero, which stands for it.
+pub fn with_real_share(throttle: ThrottleReport) -> ThrottleReport {
+    let share = if throttle.share == 0 { RecoveryThrottle::SHARE_DEFAULT } else { throttle.share };
+    ThrottleReport { share, ..throttle }
 }
 
 /// Formats a duration.

@@ -5,8 +5,10 @@ use crate::array::Array;
 use crate::creation;
 use crate::device_lifecycle::{self, ACT_WAIT, NewDisk};
 use crate::failure::Failure;
+use crate::health::VolumeHealth;
+use crate::volumes;
 use braid_base::DeviceId;
-use braid_control::{DeviceReport, DiskEntry, ReportedState};
+use braid_control::{ArrayDescription, DeviceReport, DiskEntry, Moment, MonitorEntry, ReportedState};
 use braid_session::Session;
 use braid_wire::Administration;
 use std::path::PathBuf;
@@ -49,11 +51,16 @@ impl Array {
         .await
     }
 
-    /// Takes a device out, and keeps it out. Returns when it is out. Errors: `no-such-device`, `other-devices-needed` (the others can't serve
-    /// without it), `not-yet`, `not-up`.
-    pub async fn fail_device(&self, id: u16) -> Result<(), Failure> {
+    /// Takes a device out, and keeps it out. Returns when it is out. A volume without redundancy is unavailable from then on, which
+    /// `accept_unavailable` allows. Errors: `no-such-device`, `other-devices-needed` (the others can't serve without it),
+    /// `would-stop-volumes`, `not-yet`, `not-up`.
+    pub async fn fail_device(&self, id: u16, accept_unavailable: bool) -> Result<(), Failure> {
         self.with_host("device fail", async |session| {
-            device_lifecycle::find(&session.folder().describe()?, id)?;
+            let description = session.folder().describe()?;
+            device_lifecycle::find(&description, id)?;
+            if !accept_unavailable {
+                refuse_to_stop_volumes(&description, session.folder().monitor(&Moment::now())?.as_ref(), DeviceId(id))?;
+            }
             let asked = device_lifecycle::administer_soon(session, Administration::Fail { device: DeviceId(id) }).await;
             asked.map_err(|error| device_lifecycle::explain(session.folder(), error))?;
             let is_out = |device: Option<&DeviceReport>| stands(device, ReportedState::Out);
@@ -112,8 +119,33 @@ impl Array {
     }
 }
 
+/// Fails if volumes that can be used now would be unavailable without this device. The monitor refuses that for redundant volumes, but not for
+/// volumes without redundancy, which any change of the array's devices would stop.
+fn refuse_to_stop_volumes(
+    description: &ArrayDescription,
+    monitor: Option<&MonitorEntry>,
+    device: DeviceId,
+) -> Result<(), Failure> {
+    let mut stopped = Vec::new();
+    for entry in device_lifecycle::volumes_on(description, device.0) {
+        let volume = volumes::describe(entry)?;
+        let health = VolumeHealth::of(&volume, monitor, |_| true);
+        if volume.layout.redundancy_units() == 0 && !matches!(health, VolumeHealth::Unavailable(_)) {
+            stopped.push(format!("'{}' ({})", entry.name, entry.layout));
+        }
+    }
+    if stopped.is_empty() {
+        return Ok(());
+    }
+    let noun = if stopped.len() == 1 { "volume" } else { "volumes" };
+    let message = format!("without device {} {noun} {} would be unavailable", device.0, stopped.join(", "));
+    Err(Failure::failed("would-stop-volumes", message).hint(
+        "confirm with --yes; or first migrate to a redundant layout or to other devices, or delete what is not needed",
+    ))
+}
+
 fn check_size(new: &NewDevice) -> Result<(), Failure> {
-    new.size.map_or(Ok(()), |size| creation::check_multiple("--size", size))
+    new.size.map_or(Ok(()), |size| creation::check_device_size("--size", size))
 }
 
 fn prepare(session: &Session, new: NewDevice, stem: String) -> Result<DiskEntry, Failure> {

@@ -104,7 +104,7 @@ impl From<&ControlError> for Failure {
         let message = error.to_string();
         match error {
             ControlError::NoArray { dir } => Failure::unreachable("no-array", message).hint(format!(
-                "create one with `braid up --dir {}`; or name another array with --array or BRAID_ARRAY",
+                "name the array's folder with `--array FOLDER` or BRAID_ARRAY; or create an array with `braid up --dir {}`",
                 dir.display()
             )),
             ControlError::ArrayExists { .. } => Failure::failed("array-exists", message),
@@ -130,6 +130,12 @@ impl From<&ControlError> for Failure {
             ControlError::AlreadyUp { dir, .. } => Failure::failed("already-up", message)
                 .hint(format!("`braid status --array {0}` shows it, `braid down --array {0}` ends it", dir.display())),
             ControlError::LeaseLost { .. } => Failure::failed("lease-lost", message).hint(SHUT_OUT),
+            // A folder was to be created, where there is a file.
+            ControlError::File { doing: "create", source, .. }
+                if source.kind() == std::io::ErrorKind::AlreadyExists =>
+            {
+                system(&std::io::ErrorKind::NotADirectory.into(), message)
+            }
             ControlError::File { source, .. } => system(source, message),
         }
     }
@@ -181,9 +187,9 @@ impl From<ClientError> for Failure {
     fn from(error: ClientError) -> Failure {
         let message = error.to_string();
         match error {
-            ClientError::NoSuchObject => {
-                Failure::unreachable("no-such-object", message).hint("`braid object list` lists the objects")
-            }
+            ClientError::NoSuchObject => Failure::unreachable("no-such-object", message).hint(
+                "create it with `braid object create DEVICE:NUMBER`; `braid object list DEVICE` lists the objects",
+            ),
             ClientError::ObjectExists => Failure::failed("object-exists", message),
             ClientError::NotANumber { .. } => {
                 Failure::failed("not-a-number", message).hint("set it to a number first: `braid attr set` with int:0")
@@ -363,7 +369,14 @@ fn system(source: &std::io::Error, message: String) -> Failure {
     use std::io::ErrorKind;
     match source.kind() {
         ErrorKind::NotFound => Failure::unreachable("no-such-file", message),
-        ErrorKind::PermissionDenied => Failure::failed("permission-denied", message),
+        ErrorKind::NotADirectory => Failure::unreachable("not-a-folder", message).hint(
+            "name the array's folder, or the file array.json in it, with `--array FOLDER` (`braid up`: `--dir FOLDER`)",
+        ),
+        ErrorKind::PermissionDenied => Failure::failed("permission-denied", message)
+            .hint("run the command as the user that the array belongs to, or choose a folder that you may write"),
+        ErrorKind::ReadOnlyFilesystem => Failure::failed("read-only", message).hint(
+            "choose a folder on a file system that can be written, with `--array FOLDER` (`braid up`: `--dir FOLDER`)",
+        ),
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => disk_full(message),
         ErrorKind::AddrInUse => Failure::failed("port-taken", message)
             .hint("another program listens there: choose another port, or 0 for any free port"),

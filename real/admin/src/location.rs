@@ -59,7 +59,7 @@ pub struct VolumePart {
 /// A stripe unit on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocatedUnit {
-    /// Its kind: `data`, `copy` or `parity of`.
+    /// Its kind: `data`, `copy` or `parity`.
     pub kind: &'static str,
     /// The first byte of the volume that it holds or protects.
     pub offset: u64,
@@ -204,7 +204,7 @@ impl VolumePart {
             } else if (0..layout.redundancy_units())
                 .any(|unit| layout.redundancy_unit(stripe, unit).position == position)
             {
-                let kind = if layout.data_units() == 1 { "copy" } else { "parity of" };
+                let kind = if layout.data_units() == 1 { "copy" } else { "parity" };
                 let offset = stripe * stripe_bytes;
                 first_units.push(LocatedUnit { kind, offset, length: stripe_bytes.min(volume.bytes - offset) });
             }

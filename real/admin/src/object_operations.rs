@@ -1,9 +1,11 @@
 //! Operations on objects that take more than one request, or whose errors have codes: reading and writing of any length, lists, waiting for
 //! changes, and requests that are guarded by a token. Single requests are methods of [`Object`] and [`Space`].
 
+use crate::device_lifecycle;
 use crate::failure::{Exit, Failure};
 use braid_base::limits;
 use braid_client::{Answers, AttributeName, Bytes, Error as ClientError, Object, Request, RequestError, Space, Value};
+use braid_control::{ArrayFolder, ReportedState};
 use std::time::{Duration, Instant};
 
 /// Bytes of one read, and of one atomic write.
@@ -62,6 +64,26 @@ impl TokenGuard {
         let message = format!("too late, nothing was done: attribute {} holds {holds}, not {token}", attribute(name));
         Failure { exit: Exit::TooLate, ..Failure::failed("too-late", message) }
     }
+}
+
+/// Fails if a device is out and can't return by itself: requests for its objects would only time out.
+pub fn require_device(folder: &ArrayFolder, id: u16) -> Result<(), Failure> {
+    let Some(device) = device_lifecycle::report_of(folder, id)? else { return Ok(()) };
+    let (why, hint) = match device.member_state {
+        ReportedState::Out if device.kept_out => (
+            "it was taken out by an operator".to_string(),
+            format!("allow it to return with `braid device readmit {id}`"),
+        ),
+        ReportedState::Out => match device.refusal() {
+            Some(why) => {
+                (why, "`braid status` shows what it waits for; objects of a disk that is lost are lost".to_string())
+            }
+            None => return Ok(()),
+        },
+        _ => return Ok(()),
+    };
+    let message = format!("device {id} is out, and with it its objects: {why}");
+    Err(Failure::unreachable("device-out", message).hint(hint))
 }
 
 /// Formats an attribute's name; pages of devices are in hexadecimal.

@@ -52,8 +52,8 @@ pub struct LostInVolume {
 }
 
 impl Array {
-    /// Begins to follow one device, or all that are being rebuilt or resynchronised. Errors: `no-such-device`, `nothing-to-rebuild`,
-    /// `no-monitor`, `not-up`.
+    /// Begins to follow one device, or all that are being rebuilt or resynchronised; follows none if all are in. Errors: `no-such-device`,
+    /// `nothing-to-rebuild` (devices are out, and not being resynchronised), `no-monitor`, `not-up`.
     pub async fn follow_recovery(&self, only: Option<DeviceId>) -> Result<RecoveryFollower, Failure> {
         require_up(self.folder())?;
         let mut reader = SnapshotReader::new(self.folder().clone(), "rebuild");
@@ -111,7 +111,7 @@ impl RecoveryFollower {
     }
 }
 
-/// The devices to follow; fails if there are none.
+/// The devices to follow: none if all are in. Fails if some are not in, and none of them is being rebuilt or resynchronised.
 fn begin(look: &ArraySnapshot, only: Option<DeviceId>) -> Result<BTreeMap<DeviceId, FollowedDevice>, Failure> {
     if let Some(id) = only.filter(|id| !look.description.devices.iter().any(|entry| entry.id == id.0)) {
         return Err(Failure::unreachable("no-such-device", format!("the array has no device {id}")));
@@ -133,14 +133,12 @@ fn begin(look: &ArraySnapshot, only: Option<DeviceId>) -> Result<BTreeMap<Device
     if !followed.is_empty() {
         return Ok(followed);
     }
-    let nothing = |message: String| Failure::failed("nothing-to-rebuild", message);
-    Err(match (only, idle.is_empty()) {
-        (Some(id), true) => nothing(format!("nothing to rebuild: device {id} is up to date")),
-        (None, true) => nothing("nothing to rebuild: all devices are up to date".to_string()),
-        (_, false) => nothing(format!("nothing to rebuild now: {}", idle.join("; "))).hint(
-            "a device that is out is resynchronised when it returns; `braid device replace` gives it another disk",
-        ),
-    })
+    if idle.is_empty() {
+        return Ok(followed);
+    }
+    let message = format!("nothing to rebuild now: {}", idle.join("; "));
+    Err(Failure::failed("nothing-to-rebuild", message)
+        .hint("a device that is out is resynchronised when it returns; `braid device replace` gives it another disk"))
 }
 
 impl FollowedDevice {

@@ -37,7 +37,7 @@ impl Array {
         replacement: Replacement,
     ) -> Result<(DiskEntry, ReportedState), Failure> {
         let Replacement { path, with_spare, size, overwrite, lose, wait } = replacement;
-        size.map_or(Ok(()), |size| creation::check_multiple("--size", size))?;
+        size.map_or(Ok(()), |size| creation::check_device_size("--size", size))?;
         self.with_host("device replace", async |session| {
             let folder = session.folder();
             let description = folder.describe()?;

@@ -13,13 +13,17 @@ use braid_machine::{HostRequest, HostSuccess};
 use braid_session::Session;
 use braid_wire::{Managed, Task};
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
-/// How long a device may take to answer.
+/// How long devices may take to answer.
 const ANSWER_WAIT: Duration = Duration::from_secs(3);
 /// The same for repeated snapshots.
 const ANSWER_WAIT_AGAIN: Duration = Duration::from_secs(1);
+/// How long a device may take to answer after another one.
+const GRACE: Duration = Duration::from_secs(1);
+/// The state of a device that has not answered in time.
+const NO_ANSWER: &str = "silent: no answer";
 /// An additional counter of devices: 1 if the device has a lease.
 pub const LEASE_COUNTER: &str = "has_lease";
 /// A device's counter of absent blocks.
@@ -189,8 +193,8 @@ async fn ask(session: &Session, description: &ArrayDescription, wait: Duration) 
         let (id, client) = (DeviceId(entry.id), session.client().clone());
         asked.spawn(async move {
             let inspect = client.call(HostRequest::Manage { device: id, task: Task::Inspect });
-            let state = match tokio::time::timeout(wait, inspect).await {
-                Ok(Ok(HostSuccess::Managed(Managed::Inspected(inspection)))) => {
+            let state = match inspect.await {
+                Ok(HostSuccess::Managed(Managed::Inspected(inspection))) => {
                     // A device of an earlier release does not have this counter; it answers, so it counts as serving.
                     let lease = inspection.counters.iter().find(|(name, _)| name == LEASE_COUNTER);
                     let health = match lease {
@@ -199,12 +203,18 @@ async fn ask(session: &Session, description: &ArrayDescription, wait: Duration) 
                     };
                     DeviceState { health, counters: inspection.counters }
                 }
-                Ok(Ok(_)) => DeviceState::silent("unexpected answer"),
-                Ok(Err(error)) => DeviceState::silent(&error.to_string()),
-                Err(_) => DeviceState::silent("unreachable"),
+                Ok(_) => DeviceState::silent("unexpected answer"),
+                Err(error) => DeviceState::silent(&error.to_string()),
             };
             (id, state)
         });
     }
-    asked.join_all().await.into_iter().collect()
+    let ids = description.devices.iter().map(|entry| DeviceId(entry.id));
+    let mut states: BTreeMap<_, _> = ids.map(|id| (id, DeviceState::silent(NO_ANSWER))).collect();
+    let mut deadline = Instant::now() + wait;
+    while let Ok(Some(answer)) = tokio::time::timeout_at(deadline.into(), asked.join_next()).await {
+        states.extend(answer.ok());
+        deadline = deadline.min(Instant::now() + GRACE);
+    }
+    states
 }

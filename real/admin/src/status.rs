@@ -1,6 +1,6 @@
 //! The status of an array as data, as printed by `braid status --json`.
 
-use crate::device_condition::{DeviceCondition, Healing};
+use crate::device_condition::{DeviceCondition, Healing, with_real_share};
 use crate::health::{MonitorHealth, VolumeHealth, is_there};
 use crate::snapshot::ArraySnapshot;
 use crate::{volume_hold, volumes};
@@ -203,7 +203,7 @@ impl Status {
             epoch: look.monitor.as_ref().map(|monitor| monitor.report.epoch),
             monitor: MonitorStatus::of(look),
             stamps_ahead_millis: look.monitor.as_ref().and_then(|monitor| monitor.report.stamps_ahead_millis),
-            throttle: look.throttle(),
+            throttle: with_real_share(look.throttle()),
             spares: look.monitor.as_ref().map(|monitor| monitor.report.spares.clone()).unwrap_or_default(),
             volumes: look.description.volumes.iter().map(|volume| VolumeStatus::of(look, volume)).collect(),
             devices: look.description.devices.iter().map(|entry| DeviceStatus::of(look, entry)).collect(),

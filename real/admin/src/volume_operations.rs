@@ -13,6 +13,9 @@ use braid_layout::{Atomicity, RaidLevel};
 use braid_session::require_up;
 use braid_wire::Ordering;
 
+/// The smallest attribute volume: one bucket (docs/attribute-volumes.md).
+const ATTRIBUTE_VOLUME_BYTES_MIN: u64 = braid_objects::bucket::BUCKET_BYTES as u64;
+
 /// The parameters of a new volume.
 #[derive(Clone, Debug)]
 pub struct NewVolume {
@@ -80,6 +83,9 @@ impl Array {
             let message = "requests on an attribute volume are atomic and executed once: this requires an ordering other than none, and atomicity implied";
             return Err(Failure::usage("not-an-attribute-volume", message));
         }
+        if plan.attribute_volume && plan.bytes < ATTRIBUTE_VOLUME_BYTES_MIN {
+            return Err(too_small(plan.bytes));
+        }
         creation::layout(plan.scheme, description.ready_devices().count(), plan.unit)?;
         require_up(self.folder())?;
         let devices: Vec<DeviceId> = description.ready_devices().map(|device| DeviceId(device.id)).collect();
@@ -137,4 +143,10 @@ impl Array {
         let changed = self.with_host("volume set-ordering", change).await?;
         Ok(OrderingChange { before, changed })
     }
+}
+
+fn too_small(bytes: u64) -> Failure {
+    let (size, least) = (format_size(bytes), format_size(ATTRIBUTE_VOLUME_BYTES_MIN));
+    let message = format!("--size: {size} is too small for an attribute volume, which has at least {least}");
+    Failure::usage("bad-size", message).hint("use --size 64MiB, for example: a volume can't grow later")
 }

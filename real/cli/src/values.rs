@@ -2,7 +2,9 @@
 
 use braid_admin::failure::Failure;
 pub use braid_admin::object_operations::attribute as name;
+use braid_admin::object_operations::require_device;
 use braid_client::{Array, AttributeName, Bytes, Object, Space, Value};
+use braid_terminal::Common;
 use serde_json::json;
 use std::fmt;
 use std::io::Read;
@@ -51,9 +53,12 @@ pub enum As {
 
 impl ObjectSpace {
     /// The handle for the objects there.
-    pub async fn find(&self, array: &Array) -> Result<Space, Failure> {
+    pub async fn find(&self, array: &Array, common: &Common) -> Result<Space, Failure> {
         match self {
-            ObjectSpace::Device(device) => Ok(array.device(*device)),
+            ObjectSpace::Device(device) => {
+                require_device(&common.folder(), *device)?;
+                Ok(array.device(*device))
+            }
             ObjectSpace::AttributeVolume(name) => {
                 array.attribute_volume(name).await.map_err(|error| Failure::from(error).of(name))
             }
@@ -63,8 +68,8 @@ impl ObjectSpace {
 
 impl ObjectName {
     /// The handle of the object.
-    pub async fn find(&self, array: &Array) -> Result<Object, Failure> {
-        Ok(self.place.find(array).await?.object(self.number))
+    pub async fn find(&self, array: &Array, common: &Common) -> Result<Object, Failure> {
+        Ok(self.place.find(array, common).await?.object(self.number))
     }
 }
 

@@ -219,12 +219,17 @@ impl Supervision {
     /// anything else. The devices must have ended.
     pub fn discard(self, and_folder: bool) -> Result<(), ControlError> {
         let folder = &self.folder;
-        let (devices, lock_servers) = folder.update(|description| {
+        let undone = folder.update(|description| {
             assert!(!description.populated && description.volumes.is_empty(), "an array with volumes is not discarded");
             // If this is interrupted, the next start makes the devices again.
             description.created = false;
-            Ok::<_, ControlError>((description.devices.clone(), description.lock_servers()))
-        })?;
+            Ok::<_, ControlError>((description.devices.clone(), description.lock_servers().collect::<Vec<_>>()))
+        });
+        let (devices, lock_servers) = match undone {
+            // Its creation has failed before that file was written.
+            Err(ControlError::NoArray { .. }) => Default::default(),
+            undone => undone?,
+        };
         for device in devices {
             file::remove(&device.path(&folder.dir))?;
         }
@@ -234,7 +239,9 @@ impl Supervision {
         file::remove(&folder.dir.join(monitor_file()))?;
         file::remove(&folder.path(DESCRIPTION))?;
         let hosts = folder.path(HOSTS);
-        std::fs::remove_dir_all(&hosts).map_err(ControlError::file("remove", &hosts))?;
+        if hosts.exists() {
+            std::fs::remove_dir_all(&hosts).map_err(ControlError::file("remove", &hosts))?;
+        }
         let _ = std::fs::remove_dir_all(folder.path(SCRUBS));
         for name in [GENERATIONS, MONITOR, EVENTS, EVENTS_BEFORE, RESERVE, RUN, LOCK, SUPERVISION] {
             file::remove(&folder.path(name))?;

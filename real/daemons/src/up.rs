@@ -74,6 +74,8 @@ pub async fn run(
         asked.creation()?;
     }
     let new_folder = !folder.dir().exists();
+    // Then every file that a failed start leaves there is its own.
+    let was_empty = std::fs::read_dir(folder.dir()).map_or(new_folder, |mut entries| entries.next().is_none());
     let supervision = folder.supervise()?;
     let server = match front_end::bind(&options.listen).await {
         Ok(server) => server,
@@ -84,7 +86,15 @@ pub async fn run(
             return Err(failure);
         }
     };
-    let description = creation::open_or_create(&folder, asked)?;
+    let description = match creation::open_or_create(&folder, asked) {
+        Ok(description) => description,
+        Err(failure) => {
+            if was_empty {
+                supervision.discard(new_folder)?;
+            }
+            return Err(failure);
+        }
+    };
     copies::require_newest(&folder, &description)?;
     state_from_devices::require_state(&folder, &description)?;
 
@@ -99,7 +109,8 @@ pub async fn run(
     let outcome = array.run(&description, server, ready, pin!(stop)).await;
     // Whatever happened, no daemon stays behind.
     array.supervised.stop().await;
-    if outcome.as_ref().is_err_and(|failure| failure.code == volumes::NO_ROOM) {
+    let has_volumes = array.folder.describe().map_or(true, |now| now.populated || !now.volumes.is_empty());
+    if outcome.as_ref().is_err_and(|failure| !has_volumes && (was_empty || failure.code == volumes::NO_ROOM)) {
         array.supervision.discard(new_folder)?;
     }
     outcome
@@ -256,7 +267,16 @@ impl Array {
                 // Until the initial volumes have been created, all devices are needed.
                 Err(_) if self.may_be_degraded && populated => self.note(&report),
                 Err(failure) if populated && failure.hint.is_none() => {
-                    let hint = "`braid up --degraded` continues without it, as far as the others can serve without it";
+                    let dir = self.folder.dir().display();
+                    let mut hint = format!(
+                        "`braid up --dir {dir} --degraded` starts without it, if the others can serve without it"
+                    );
+                    if let NodeId::Device(device) = report.node {
+                        let id = device.0;
+                        hint += &format!(
+                            "; if its disk is lost, `braid device replace {id} --array {dir}` then gives it another one"
+                        );
+                    }
                     return Err(failure.clone().hint(hint));
                 }
                 Err(failure) => return Err(failure.clone()),

@@ -42,13 +42,13 @@ pub enum Command {
     List(List),
     /// Compare and swap: set an attribute to a value if it has an expected value
     ///
-    /// Prints the original value. Ends with status 1 if it was not the expected value; then nothing was changed. Unless --exact is given, an
+    /// Prints the original value; nothing if it was undefined. Ends with status 1 if it was not the expected value; then nothing was changed. Unless --exact is given, an
     /// undefined attribute is equal to every value, so that it need not be set first. Attributes given with --set are set in the same
     /// atomic operation, and only if the swap succeeds.
     Cas(Cas),
     /// Fetch and add: add to a number of eight bytes, and print the original value
     ///
-    /// An undefined attribute counts as zero. The addition is executed exactly once, even if messages are lost and resent.
+    /// Prints digits alone: 6, where `braid attr get` prints int:6. An undefined attribute counts as zero. The addition is executed exactly once, even if messages are lost and resent.
     Add(Add),
     /// Wait until an attribute has another value, and print it
     ///
@@ -201,7 +201,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
     };
     let array = trying.connect("attr", common).await?;
     let outcome = async {
-        let object = object.find(&array).await?;
+        let object = object.find(&array, common).await?;
         execute(&command, &object, common.json).await
     };
     let outcome = outcome.await.map_err(|failure| failure.of(what));
@@ -268,7 +268,8 @@ impl Showing {
         }
         // With JSON, the value need not be valid in the requested form.
         let text = if as_json { String::new() } else { text(value, self.shown)? };
-        output::print(as_json, json, || format!("{text}\n"));
+        // An undefined value takes no line: programs that read the output see the same as for an empty one.
+        output::print(as_json, json, || if value.is_undefined() { String::new() } else { format!("{text}\n") });
         Ok(())
     }
 }

@@ -111,6 +111,16 @@ fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
 }
 
 async fn dispatch(command: Command, common: &Common) -> Result<ExitCode, Failure> {
+    let needs_array = matches!(command, Command::Down(_) | Command::Rebuild(_) | Command::Monitor(_));
+    let outcome = execute(command, common).await;
+    outcome.map_err(|failure| match failure.code.as_str() {
+        // These commands are of no use for a new array, so the hint does not suggest to create one.
+        "no-array" if needs_array => failure.hint("name the array's folder with `--array FOLDER` or BRAID_ARRAY"),
+        _ => failure,
+    })
+}
+
+async fn execute(command: Command, common: &Common) -> Result<ExitCode, Failure> {
     match command {
         Command::Up(arguments) => up::run(arguments, common).await,
         Command::Down(arguments) => down::run(arguments, common).await,

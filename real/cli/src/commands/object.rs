@@ -202,7 +202,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
         | Command::Flush(Flush { trying, .. }) => trying,
     };
     let array = trying.connect("object", common).await?;
-    let outcome = execute(command, &array, common.json).await;
+    let outcome = execute(command, &array, common).await;
     array.close().await;
     outcome.map(|()| ExitCode::SUCCESS)
 }
@@ -214,10 +214,11 @@ impl Trying {
     }
 }
 
-async fn execute(command: Command, array: &Array, as_json: bool) -> Result<(), Failure> {
+async fn execute(command: Command, array: &Array, common: &Common) -> Result<(), Failure> {
+    let as_json = common.json;
     match command {
         Command::Create(Create { new: (place, number), .. }) => {
-            let space = place.find(array).await?;
+            let space = place.find(array, common).await?;
             let created = match number {
                 None => space.create().await,
                 Some(number) => space.create_as(number).await,
@@ -228,18 +229,18 @@ async fn execute(command: Command, array: &Array, as_json: bool) -> Result<(), F
         }
         Command::Remove(Remove { objects, .. }) => {
             for name in &objects {
-                name.find(array).await?.remove().await.map_err(|error| Failure::from(error).of(name))?;
+                name.find(array, common).await?.remove().await.map_err(|error| Failure::from(error).of(name))?;
             }
             let names: Vec<String> = objects.iter().map(ObjectName::to_string).collect();
             output::print(as_json, || json!({"schema": 2, "removed": names}), String::new);
         }
-        Command::List(arguments) => list(arguments, array, as_json).await?,
+        Command::List(arguments) => list(arguments, array, common).await?,
         Command::Read(arguments) => {
-            let object = arguments.object.find(array).await?;
+            let object = arguments.object.find(array, common).await?;
             read(&object, &arguments, as_json).await.map_err(|failure| failure.of(&arguments.object))?;
         }
         Command::Write(Overwrite { object: name, value, offset, guarding, .. }) => {
-            let object = name.find(array).await?;
+            let object = name.find(array, common).await?;
             let mut from = value.open()?;
             let next = |most: usize| next_part(&mut *from, most);
             let written = object_operations::write(&object, guarding.guard, offset, next).await;
@@ -248,7 +249,7 @@ async fn execute(command: Command, array: &Array, as_json: bool) -> Result<(), F
             output::print(as_json, json, String::new);
         }
         Command::Append(Append { object: name, value, guarding, .. }) => {
-            let object = name.find(array).await?;
+            let object = name.find(array, common).await?;
             let mut from = value.open()?;
             let next = |most: usize| next_part(&mut *from, most);
             let appended = object_operations::append(&object, guarding.guard, next).await;
@@ -257,14 +258,15 @@ async fn execute(command: Command, array: &Array, as_json: bool) -> Result<(), F
             output::print(as_json, json, || format!("{offset}\n"));
         }
         Command::Truncate(Truncate { object: name, length, .. }) => {
-            let object = name.find(array).await?;
+            let object = name.find(array, common).await?;
             object.truncate(length).await.map_err(|error| Failure::from(error).of(&name))?;
             output::print(as_json, || json!({"schema": 2, "object": name.to_string(), "length": length}), String::new);
         }
         Command::Stat(Stat { objects, .. }) => {
             let mut found = Vec::new();
             for name in &objects {
-                let stat = name.find(array).await?.stat().await.map_err(|error| Failure::from(error).of(name))?;
+                let stat =
+                    name.find(array, common).await?.stat().await.map_err(|error| Failure::from(error).of(name))?;
                 found.push((name, stat));
             }
             output::print(
@@ -284,7 +286,7 @@ async fn execute(command: Command, array: &Array, as_json: bool) -> Result<(), F
             );
         }
         Command::Flush(Flush { object: name, .. }) => {
-            name.find(array).await?.flush().await.map_err(|error| Failure::from(error).of(&name))?;
+            name.find(array, common).await?.flush().await.map_err(|error| Failure::from(error).of(&name))?;
             output::print(as_json, || json!({"schema": 2, "object": name.to_string()}), String::new);
         }
     }
@@ -299,9 +301,10 @@ fn beyond(name: &ObjectName, WriteFailure { written, failure }: WriteFailure) ->
     }
 }
 
-async fn list(arguments: List, array: &Array, as_json: bool) -> Result<(), Failure> {
+async fn list(arguments: List, array: &Array, common: &Common) -> Result<(), Failure> {
+    let as_json = common.json;
     let List { place, after, limit, .. } = arguments;
-    let space = place.find(array).await?;
+    let space = place.find(array, common).await?;
     let listed = object_operations::objects(&space, after, limit).await;
     let Listed { found: all, more } = listed.map_err(|failure| failure.of(&place))?;
     let names: Vec<String> = all.iter().map(|number| format!("{place}:{number}")).collect();

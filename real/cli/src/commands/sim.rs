@@ -1,9 +1,12 @@
 //! `braid sim`: starts the program `braid-sim` in the folder of this program. Therefore `braid` itself does not contain the simulator.
 
+use crate::report;
 use braid_admin::failure::Failure;
 use braid_terminal::Common;
+use braid_terminal::arguments::asks_for_json;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
 /// Simulate arrays with the protocol code of real arrays: attack them, or run the papers' experiments
@@ -37,14 +40,28 @@ pub fn outline() -> Option<serde_json::Value> {
     serde_json::from_slice(&output.stdout).ok()
 }
 
+/// How to get the program.
+const HOW_TO_BUILD: &str = "build it with `cargo build --release -p braid-sim`, in the same folder as `braid`; or install it there with `cargo install --path sim/cli`";
+
+/// A short help if it is requested, or an error: the program is not there.
+fn without_program(program: &Path, arguments: &[OsString], as_json: bool) -> ExitCode {
+    if arguments.iter().any(|argument| ["help", "-h", "--help"].iter().any(|help| argument == help)) {
+        println!(
+            "Usage: braid sim COMMAND\n\nSimulates arrays with the protocol code of real arrays: attacks them, and runs the papers' experiments.\n\n\
+             The simulator is a separate program, {PROGRAM}, which is not installed beside `braid`:\n{HOW_TO_BUILD}"
+        );
+        return ExitCode::SUCCESS;
+    }
+    let message = format!("{} does not exist: the simulator is a separate program", program.display());
+    let failure = Failure::unreachable("no-simulator", message).hint(HOW_TO_BUILD);
+    report::failure(&failure, as_json || asks_for_json(arguments))
+}
+
 /// Replaces this process by that program.
 pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let program = std::env::current_exe()?.with_file_name(PROGRAM);
     if !program.exists() {
-        let message = format!("{} does not exist: the simulator is a separate program", program.display());
-        return Err(Failure::unreachable("no-simulator", message).hint(
-            "build it with `cargo build --release -p braid-sim`, in the same folder as `braid`; or install it there with `cargo install --path sim/cli`",
-        ));
+        return Ok(without_program(&program, &arguments.arguments, common.json));
     }
     let mut command = Command::new(&program);
     command.args(common.json.then_some("--json"));

@@ -301,6 +301,16 @@ fn one_device_with_a_full_disk_refuses_what_is_new_there_and_nothing_else() {
 }
 
 #[test]
+fn a_start_that_fails_on_a_full_disk_leaves_nothing_behind() {
+    let scratch = Scratch::new();
+    let mount = Mount::new(&["-t", "tmpfs", "-o", "size=256k"], "tmpfs", &scratch.path("mnt"));
+    let dir = scratch.text("mnt/array");
+    braid(&["up", "--dir", &dir, "--port", "0", "--json"]).refused(1, "disk-full");
+    assert!(!scratch.path("mnt/array").exists(), "it was not there before");
+    mount.unmount();
+}
+
+#[test]
 fn a_full_disk_refuses_new_blocks_takes_overwrites_and_goes_on_once_there_is_room() {
     let scratch = Scratch::new();
     let image = scratch.path("disk");

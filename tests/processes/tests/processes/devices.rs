@@ -140,6 +140,16 @@ fn what_can_not_be_is_refused_and_a_device_that_was_taken_out_is_let_in_again() 
     device(&array, &["remove", "spare"]).refused(3, "no-such-spare");
     let message = device(&array, &["remove", "4"]).refused(1, "holds-volumes");
     assert!(message.contains("'vol0'"), "{message}");
+    // A volume without redundancy would stop.
+    array.braid(&["volume", "create", "loose", "--size", "4MiB", "--layout", "raid0:5"]).done();
+    let message = device(&array, &["fail", "1"]).refused(1, "would-stop-volumes");
+    assert!(message.contains("'loose'") && message.contains("--yes"), "{message}");
+    device(&array, &["fail", "1", "--yes"]).done();
+    array.await_volume(1, "unavailable");
+    device(&array, &["readmit", "1", "--wait"]).done();
+    array.braid(&["volume", "delete", "loose", "--yes"]).done();
+    let small = ["volume", "create", "names", "--attributes", "--size", "64KiB", "--layout", "raid1:2"];
+    assert!(array.braid(&small).refused(2, "bad-size").contains("128 KiB"));
     assert_eq!(device(&array, &["fail", "1"]).done().json()["member_state"], "out");
     for command in [&["fail", "3"][..], &["replace", "3"]] {
         let message = device(&array, command).refused(1, "other-devices-needed");
@@ -147,6 +157,8 @@ fn what_can_not_be_is_refused_and_a_device_that_was_taken_out_is_let_in_again() 
     }
     let list = listed(&array);
     assert!(list["devices"][1]["member_state"] == "out" && list["devices"][1]["kept_out"] == true, "{list}");
+    let message = array.braid(&["object", "list", "1"]).refused(3, "device-out");
+    assert!(message.contains("braid device readmit 1"), "{message}");
     assert_eq!(device(&array, &["readmit", "1", "--wait"]).done().json()["member_state"], "in");
     array.assert_sound("vol0");
 }

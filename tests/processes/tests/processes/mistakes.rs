@@ -19,7 +19,8 @@ fn an_array_that_can_not_be_is_refused_and_nothing_is_made() {
         (&["--devices", "1", "--layout", "raid1:2"][..], "bad-layout", "2"),
         (&["--devices", "0"][..], "bad-devices", "1"),
         (&["--size", "100000001"][..], "bad-size", "100000001"),
-        (&["--size", "1MiB"][..], "device-too-small", "16"),
+        (&["--size", "1MiB"][..], "device-too-small", "16 MiB"),
+        (&["--size", "1"][..], "device-too-small", "--size 16MiB"),
         (&["--unit", "5000"][..], "bad-unit", "4 KiB"),
         (&["--unit", "2MiB"][..], "bad-layout", "1 MiB"),
         (&["--volume", "x:4097"][..], "bad-size", "4096"),
@@ -93,7 +94,8 @@ fn where_no_array_is_everything_says_so() {
     let nowhere = scratch.text("nowhere");
     for command in [&["status"][..], &["down"], &["volume", "list"], &["volume", "check", "vol0"], &["nbd"]] {
         let said = braid(&[command, &["--array", &nowhere, "--json"]].concat()).refused(3, "no-array");
-        assert!(said.contains(&nowhere) && said.contains("braid up"), "{said}");
+        assert!(said.contains(&nowhere) && said.contains("--array FOLDER"), "{said}");
+        assert_eq!(said.contains("braid up"), command != ["down"], "{said}");
     }
     assert!(!scratch.path("nowhere").exists(), "looking makes nothing");
 }
@@ -219,6 +221,18 @@ fn a_removed_list_of_processes_is_made_anew() {
     assert!(client.read(0, 4096).expect("a read works") == [1; 4096]);
     let mut array = array;
     array.down();
+}
+
+#[test]
+fn a_path_that_is_no_folder_is_named_with_a_hint() {
+    let scratch = Scratch::new();
+    let file = scratch.text("file");
+    std::fs::write(&file, "").expect("it can be written");
+    for path in [file.as_str(), "/dev/null"] {
+        let said = braid(&["status", "--array", path, "--json"]).refused(3, "not-a-folder");
+        assert!(said.contains(path) && said.contains("--array FOLDER"), "{said}");
+        braid(&["up", "--dir", path, "--json"]).refused(3, "not-a-folder");
+    }
 }
 
 #[test]

@@ -38,7 +38,7 @@ pub struct Arguments {
 /// Creates the device.
 pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let Arguments { file, size, array_id: array, id, overwrite } = arguments;
-    creation::check_multiple("--size", size)?;
+    creation::check_device_size("--size", size)?;
     device_file::create(&file, &StoreConfig { array, device: DeviceId(id), size }, overwrite)?;
     output::print(
         common.json,

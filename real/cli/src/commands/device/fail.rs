@@ -8,13 +8,16 @@ use std::process::ExitCode;
 
 /// Take a device out, and keep it out
 ///
-/// The other devices serve without it, and record the writes that it misses. The command is refused if they can't serve without it: a volume
-/// lacks another device already, or has no redundancy. Data on the device is not touched: `braid device readmit` allows it to return, and it
+/// The other devices serve without it, and record the writes that it misses. The command is refused if they can't serve without it, because a
+/// volume lacks another device already. If a volume has no redundancy, the command is refused without --yes. Data on the device is not touched: `braid device readmit` allows it to return, and it
 /// is resynchronised.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The number of the device
     device: u16,
+    /// Accept that volumes without redundancy are unavailable until the device returns
+    #[arg(long)]
+    yes: bool,
 }
 
 /// Allow a device that was taken out to return
@@ -33,7 +36,7 @@ pub struct ReadmitArguments {
 /// Takes the device out.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let id = arguments.device;
-    Array::of(common.folder()).fail_device(id).await?;
+    Array::of(common.folder()).fail_device(id, arguments.yes).await?;
     say(
         common,
         id,

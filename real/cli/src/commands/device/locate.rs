@@ -104,6 +104,7 @@ fn text_of_part(part: &VolumePart) -> String {
     let mut text =
         format!("\nvolume {name}: {scheme}, position {position} of {of} on its ring{moving}, {bytes} of the device\n");
     for LocatedUnit { kind, offset, length } in first_units {
+        let kind = if *kind == "parity" { "parity of" } else { kind };
         text += &format!("  {kind} bytes {offset} to {}\n", offset + length - 1);
     }
     text + "  and so on, in units of " + &format_size(part.unit()) + "\n"

@@ -9,6 +9,7 @@ use braid_terminal::{Common, output};
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Replace the disk of a device, and rebuild it
 ///
@@ -48,12 +49,23 @@ pub struct Arguments {
     wait: bool,
 }
 
+/// A command that takes longer says what it waits for.
+const SOON: Duration = Duration::from_secs(1);
+
 /// Replaces the disk.
 pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
     let Arguments { device: id, path, with_spare, size, overwrite, lose, wait } = arguments;
     let array = Array::of(common.folder());
     let replacement = Replacement { path, with_spare, size, overwrite, lose, wait };
-    let (disk, member_state) = array.replace_device(id, replacement).await?;
+    let mut replaced = std::pin::pin!(array.replace_device(id, replacement));
+    let (disk, member_state) = tokio::select! {
+        replaced = &mut replaced => replaced?,
+        () = tokio::time::sleep(SOON) => {
+            let what = if wait { "until it is rebuilt" } else { "until it runs on the new disk" };
+            eprintln!("device {id}: waiting {what}; `braid status` shows the progress");
+            replaced.await?
+        }
+    };
     let path = disk.path(&array.folder().absolute());
     output::print(
         common.json,

@@ -41,7 +41,11 @@ pub async fn run(array: &Array, only: Option<DeviceId>, as_json: bool) -> Result
     output::print(
         as_json,
         || json!({"schema": 2, "devices": reports.iter().map(Report::json).collect::<Vec<_>>()}),
-        || reports.iter().map(Report::text).collect(),
+        || match (reports.is_empty(), only) {
+            (false, _) => reports.iter().map(Report::text).collect(),
+            (true, Some(id)) => format!("nothing to rebuild: device {id} is in\n"),
+            (true, None) => "nothing to rebuild: all devices are in\n".to_string(),
+        },
     );
     let lost = reports.iter().any(|report| report.device.lost_blocks() > 0);
     Ok(if lost { ExitCode::from(Exit::DataLost as u8) } else { ExitCode::SUCCESS })

@@ -2,7 +2,7 @@
 
 mod follow;
 
-use braid_admin::device_condition::throttle_words;
+use braid_admin::device_condition::{throttle_words, with_real_share};
 use braid_admin::healing_operations::{ThrottleChange, ThrottleReport};
 use braid_admin::snapshot::{ArraySnapshot, SnapshotReader};
 use braid_admin::status::HealingStatus;
@@ -18,7 +18,7 @@ use std::process::ExitCode;
 /// A rebuild begins automatically when a device has another disk (`braid device replace`, or a spare). A resynchronisation begins when a
 /// device returns. Hosts do the work while volumes stay in use. This command shows the progress until all devices are in. Then it shows the
 /// restored bytes, the time, and lost ranges, if any. Interrupting the command does not interrupt the rebuild. Ends with status 4 if data is
-/// lost, and with status 1 (nothing-to-rebuild) if there is nothing to follow.
+/// lost, and with status 1 (nothing-to-rebuild) if a device is out and not being resynchronised.
 ///
 /// Examples: `braid rebuild`, `braid rebuild --rate 50MiB/s`, `braid rebuild --share 10%`, `braid rebuild pause`, `braid rebuild status --json`
 #[derive(clap::Args)]
@@ -79,7 +79,7 @@ async fn set_throttle(common: &Common, change: impl FnOnce(&mut ThrottleReport))
     let ThrottleChange { before, throttle } = Array::of(common.folder()).set_throttle(change).await?;
     output::print(
         common.json,
-        || json!({"schema": 2, "throttle": throttle, "previous_throttle": before}),
+        || json!({"schema": 2, "throttle": with_real_share(throttle), "previous_throttle": with_real_share(before)}),
         || format!("recovery throttle: {}\n", throttle_words(&throttle)),
     );
     Ok(ExitCode::SUCCESS)
@@ -94,14 +94,14 @@ fn json(look: &ArraySnapshot) -> serde_json::Value {
             "healing": condition.healing().map(HealingStatus::of),
         })
     });
-    json!({"schema": 2, "up": look.running.is_some(), "throttle": look.throttle(), "devices": devices.collect::<Vec<_>>()})
+    json!({"schema": 2, "up": look.running.is_some(), "throttle": with_real_share(look.throttle()), "devices": devices.collect::<Vec<_>>()})
 }
 
 fn text(look: &ArraySnapshot) -> String {
     let mut text: String =
         look.lacking().map(|(id, condition)| format!("device {id}: {}\n", condition.words())).collect();
     if text.is_empty() {
-        text += "nothing to rebuild: all devices are up to date\n";
+        text += "nothing to rebuild: all devices are in\n";
     }
     text + &format!("recovery throttle: {}\n", throttle_words(&look.throttle()))
 }

@@ -111,7 +111,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
     };
     let array = place.trying.connect("recipe", common).await?;
     let outcome = async {
-        let object = place.object.find(&array).await?;
+        let object = place.object.find(&array, common).await?;
         match &command {
             Command::Lock(command) => command.execute(&object, common.json).await,
             Command::Counter(command) => command.execute(&object, common.json).await,

@@ -1,7 +1,8 @@
 //! The output of `braid status`, as text and as JSON.
 
 use crate::metrics;
-use braid_admin::device_condition::Healing;
+use braid_admin::device_condition::{Healing, with_real_share};
+use braid_admin::health::MonitorHealth;
 use braid_admin::snapshot::ArraySnapshot;
 use braid_admin::status::Status;
 use braid_base::units::format_size;
@@ -42,7 +43,8 @@ impl<'a> View<'a> {
         };
         let mut text = format!("array {} in {dir}: {up}\n", status.array);
         if status.up || look.monitor.is_some() {
-            let epoch = status.epoch.map(|epoch| format!(", epoch {epoch}"));
+            let name = if status.monitor.health == MonitorHealth::Serving { "epoch" } else { "last known epoch" };
+            let epoch = status.epoch.map(|epoch| format!("; {name} {epoch}"));
             text += &format!("monitor: {}{}\n", status.monitor.health.words(), epoch.unwrap_or_default());
             if let Some(ahead) = status.stamps_ahead_millis {
                 let ahead = braid_machine::rough(Duration::from_millis(ahead));
@@ -58,7 +60,8 @@ impl<'a> View<'a> {
         for spare in &status.spares {
             text += &format!("spare: disk {}, {}\n", spare.disk, format_size(spare.size_bytes));
         }
-        if status.throttle != ThrottleReport::default() || status.devices.iter().any(|device| device.healing.is_some())
+        if status.throttle != with_real_share(ThrottleReport::default())
+            || status.devices.iter().any(|device| device.healing.is_some())
         {
             text += &format!("healing: {}\n", braid_admin::device_condition::throttle_words(&status.throttle));
         }

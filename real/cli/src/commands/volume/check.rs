@@ -44,6 +44,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
                 "schema": 2,
                 "volume": arguments.name,
                 "stripes": found.stripes,
+                "checked": found.stripes - found.unchecked,
                 "bad": found.bad.len(),
                 "unreadable": found.unreadable.len(),
                 "unchecked": found.unchecked,
@@ -55,11 +56,15 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         || {
             let (bad, unreadable) = (found.bad.len(), found.unreadable.len());
             let checked = found.stripes - found.unchecked;
-            let mut text = format!("{checked} stripes checked, {bad} bad, {unreadable} unreadable\n");
+            let mut text =
+                format!("{checked} of {} stripes checked, {bad} bad, {unreadable} unreadable\n", found.stripes);
             if found.unchecked > 0 {
                 let devices: Vec<String> = found.lacks.iter().map(|device| device.to_string()).collect();
                 let devices = devices.join(", ");
-                text += &format!("{} stripes not checked, because devices are not in: {devices}\n", found.unchecked);
+                text += &format!(
+                    "warning: {} degraded stripes were not checked, because devices are not in: {devices}; check again when `braid status` shows them as in\n",
+                    found.unchecked
+                );
             }
             if bad > 0 {
                 text +=

@@ -58,6 +58,13 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         attribute_volume: arguments.attribute_volume,
     };
     let volume = array.create_volume(&new).await?;
+    let layout: Option<RaidLevel> = volume.layout.parse().ok();
+    if volume.attribute_volume && matches!(layout, Some(RaidLevel::Raid0 { .. })) {
+        eprintln!(
+            "warning: {} has no redundancy: its attributes are unavailable while a device is down, and lost with its disk; --layout raid1:2 avoids that",
+            volume.layout
+        );
+    }
     let uri = array.nbd_uri(&volume.name)?.filter(|_| !volume.attribute_volume);
     output::print(
         common.json,
