@@ -80,9 +80,10 @@ impl StampSource {
         (u128::from(self.ahead) * u128::from(left) / u128::from(LEARNED_FOR)) as u64
     }
 
-    /// Notes that a device accepted this stamp.
+    /// Notes that a device accepted this stamp, perhaps after this host had retreated below it.
     pub fn accepted(&mut self, stamp: Stamp) {
         self.accepted = self.accepted.max(stamp.clock);
+        self.last = self.last.max(stamp.clock);
     }
 
     /// The highest stamp clock that a device is known to have accepted. No later stamp of this host is below it.

@@ -6,11 +6,13 @@
 //! | `announces` | `core/transactions/src/transaction.rs`, `core/transactions/src/attempt.rs`, `core/device/src/scheduler/stamp_checks.rs` |
 //! | `admission` | `core/device/src/scheduler/stamp_checks.rs`, `core/device/src/scheduler/stamp_reservation.rs`, `core/device/src/scheduler/transactions.rs` |
 //! | `reads_insist` | `core/transactions/src/attempt.rs` |
-//! | `unannounced_write` | `core/device/src/scheduler/stamp_checks.rs`, `core/device/src/scheduler/stamp_reservation.rs` |
+//! | `unannounced_write` | `core/transactions/src/attempt.rs`, `core/device/src/scheduler/stamp_checks.rs`, `core/device/src/scheduler/stamp_reservation.rs` |
 //! | `refused_write` | `core/transactions/src/refusal.rs`, `core/transactions/src/transaction.rs` |
 //! | `abort_notice` | `core/transactions/src/ending.rs` |
 //! | `keeps_intents` | `core/ordering/src/names.rs` (the write mode) |
 //! | `leaves_suspects` | `core/transactions/src/transaction.rs`, `core/transactions/src/epoch.rs`, `core/wire/src/message.rs` |
+
+use crate::WriteMode;
 
 /// What hosts and devices do under one ordering.
 ///
@@ -22,7 +24,7 @@
 /// | send pre-writes | host | `announces` |
 /// | admit, refuse or delay a read or a pre-write | device | `admission` |
 /// | read with pre-writes after repeated refusals | host | `reads_insist` |
-/// | admit a write without a known pre-write | device | `unannounced_write` |
+/// | send or admit a write without a pre-write | both | `unannounced_write` |
 /// | continue after a device has refused a write | host | `refused_write` |
 /// | inform devices of an abort | host | `abort_notice` |
 /// | make a write of atomicity `implied` | both | `keeps_intents` |
@@ -88,6 +90,8 @@ pub enum UnannouncedWrite {
     Apply,
     /// The write is treated as if it had just been announced, unless its stamp is too low.
     Admit,
+    /// The same for a write that waits for a decision: its intent announces it. A write that takes effect on arrival is refused.
+    AdmitIntent,
     /// The write is refused with an abort promise: its pre-write was dropped, or never arrived.
     Refuse,
 }
@@ -121,6 +125,20 @@ impl Policy {
         self.admission == Admission::ByLocks
     }
 
+    /// True if a device admits a write of this mode whose transaction it does not know.
+    pub fn admits_unannounced(&self, mode: WriteMode) -> bool {
+        match self.unannounced_write {
+            UnannouncedWrite::Admit => true,
+            UnannouncedWrite::AdmitIntent => mode == WriteMode::Intent,
+            UnannouncedWrite::Apply | UnannouncedWrite::Refuse => false,
+        }
+    }
+
+    /// True if a host sends a write without a pre-write, provided that nothing must be read for it.
+    pub fn writes_at_once(&self, mode: WriteMode) -> bool {
+        self.announces && self.admits_unannounced(mode)
+    }
+
     /// True if hosts cache locks of a lock server.
     pub fn caches_locks(&self) -> bool {
         self.lock_server == Some(LockHold::UntilCalledBack)
@@ -138,8 +156,15 @@ mod tests {
             let name = policy.name;
             let by_announcement = matches!(policy.admission, Admission::ByLocks | Admission::ByStamps);
             assert_eq!(policy.announces, by_announcement, "{name}: a device decides on pre-writes if it gets any");
-            let refuses = policy.unannounced_write == UnannouncedWrite::Refuse;
-            assert_eq!(policy.announces, refuses, "{name}: a write without its pre-write is too late");
+            let admits =
+                policy.admits_unannounced(WriteMode::Immediate) || policy.unannounced_write == UnannouncedWrite::Apply;
+            assert_eq!(policy.announces, !admits, "{name}: nothing takes effect on arrival without its pre-write");
+            let at_once = policy.writes_at_once(WriteMode::Intent);
+            assert_eq!(
+                at_once,
+                policy.admission == Admission::ByStamps,
+                "{name}: locks are taken before anything is written"
+            );
             let always = policy.abort_notice == AbortNotice::Always;
             assert_eq!(policy.announces, always, "{name}: a device keeps a pre-write until it is told of the end");
         }

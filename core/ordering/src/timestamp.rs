@@ -1,4 +1,5 @@
-//! Timestamp ordering (shared-array paper, section 4.5): devices serve transactions in the order of their stamps.
+//! Timestamp ordering (shared-array paper, section 4.5): devices serve transactions in the order of their stamps. A
+//! write for which nothing must be read goes out without a pre-write: its durable intent announces it.
 //!
 //! `policy.rs` names the files of hosts and devices that act on each property.
 
@@ -10,7 +11,7 @@ pub(crate) const POLICY: Policy = Policy {
     announces: true,
     admission: Admission::ByStamps,
     reads_insist: true,
-    unannounced_write: UnannouncedWrite::Refuse,
+    unannounced_write: UnannouncedWrite::AdmitIntent,
     refused_write: RefusedWrite::Abort,
     abort_notice: AbortNotice::Always,
     keeps_intents: true,

@@ -71,6 +71,7 @@ impl Coordinator {
             asked,
             participants,
             wanted: false,
+            at_once: false,
             wrote: false,
             success: HostSuccess::Done,
             lost_locks: false,
@@ -85,8 +86,13 @@ impl Coordinator {
     pub(crate) fn begin(&mut self, ctx: &mut Ctx, sequence: u64) {
         let stamp = self.stamps.next(ctx.now.clock);
         let transaction = self.transactions.of_mut(sequence);
-        transaction.stamp = stamp;
-        let silent = if transaction.announces() { transaction.asked.clone() } else { transaction.readers() };
+        // A refusal costs more than with pre-writes: the devices that have accepted the write must undo an intent.
+        let at_once = transaction.can_write_at_once()
+            && transaction.op.is_some_and(|op| self.operations.of(op).refusals == 0)
+            && !self.contention.is_likely(ctx.now.time, transaction.volume.id, &transaction.stripes());
+        (transaction.stamp, transaction.at_once) = (stamp, at_once);
+        let silent =
+            if transaction.announces() && !at_once { transaction.asked.clone() } else { transaction.readers() };
         let reads = !silent.is_empty();
         transaction.resend.reset();
         transaction.phase = Phase::Reading { silent, old: Old::new() };
@@ -178,11 +184,14 @@ impl Coordinator {
     /// A device has made its intent durable, or has written where writes take effect on arrival.
     pub(crate) fn on_written(&mut self, ctx: &mut Ctx, device: DeviceId, id: TransactionId) {
         let Some(transaction) = self.transactions.own(ctx, id) else { return ctx.out.ignore(Ignored::NotAwaited) };
+        let stamp = transaction.stamp;
         let Phase::Writing { silent, .. } = &mut transaction.phase else { return ctx.out.ignore(Ignored::NotAwaited) };
         if !silent.remove(&device) {
             return ctx.out.ignore(Ignored::NotAwaited);
         }
-        if silent.is_empty() {
+        let all_have = silent.is_empty();
+        self.stamps.accepted(stamp);
+        if all_have {
             self.on_all_written(ctx, id.sequence);
         }
     }
@@ -205,6 +214,7 @@ impl Coordinator {
             }
         };
         self.counters.committed += 1;
+        self.contention.on_committed();
         self.transactions.tell_end(ctx, sequence, told);
         if let Some(op) = op {
             self.finish(op, Ok(success));

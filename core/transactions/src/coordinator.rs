@@ -1,5 +1,6 @@
 //! The coordinator takes operations and returns their outcomes. Answers of devices, and its own timers, drive it.
 
+use crate::contention::Contention;
 use crate::counters::TransactionCounters;
 use crate::ctx::{Ctx, Event, OperationId};
 use crate::operations::{Operation, OperationTimer, Operations};
@@ -20,6 +21,7 @@ pub struct Coordinator {
     pub(crate) operations: Operations,
     pub(crate) transactions: Transactions,
     pub(crate) resolutions: Resolutions,
+    pub(crate) contention: Contention,
     pub(crate) events: VecDeque<Event>,
     pub(crate) counters: TransactionCounters,
     /// The array refuses this host for good.
@@ -45,6 +47,7 @@ impl Coordinator {
             operations: Operations::default(),
             transactions: Transactions::default(),
             resolutions: Resolutions::default(),
+            contention: Contention::default(),
             events: VecDeque::new(),
             counters: TransactionCounters::default(),
             fenced: false,
@@ -124,7 +127,7 @@ impl Coordinator {
             Reply::Failed { transaction, step, failure } => self.on_failed(ctx, device, transaction, step, failure),
             Reply::Blocked { transaction } => self.transactions.on_blocked(ctx, device, transaction),
             Reply::Decided { transaction, outcome } => self.on_decided(ctx, device, transaction, outcome),
-            Reply::Vote { transaction, vote } => self.resolutions.on_vote(ctx, device, transaction, vote),
+            Reply::Vote { transaction, vote } => self.on_vote(ctx, device, transaction, vote),
             Reply::Forgotten { transaction } => {
                 self.counters.resolved += u64::from(self.resolutions.on_forgotten(device, transaction));
             }

@@ -131,8 +131,8 @@ impl Coordinator {
 
     /// Ends an attempt that will not commit: not all participants have intents, and a device that refused the write for
     /// good has made an abort promise. The other participants are told until all know; `knows` is the device that
-    /// refused. If writes were sent and no device has promised, a device may yet accept a late copy, and another host
-    /// find the transaction committed. In that case the participants are asked first.
+    /// refused. If intents were sent and no device has promised, all participants are asked to promise: the transaction
+    /// is retracted. That fails if another host may have found it prepared on a device; then it is resolved.
     pub(crate) fn abort(&mut self, ctx: &mut Ctx, sequence: u64, knows: Option<DeviceId>) {
         self.transactions.of_mut(sequence).op = None;
         self.wind_up(ctx, sequence, knows);
@@ -141,10 +141,7 @@ impl Coordinator {
     /// The same, if the operation waits for the result.
     fn wind_up(&mut self, ctx: &mut Ctx, sequence: u64, knows: Option<DeviceId>) {
         let transaction = self.transactions.of(sequence);
-        if transaction.wrote && knows.is_none() && transaction.mode() == WriteMode::Intent {
-            self.counters.aborted += 1;
-            return self.resolve_own(ctx, sequence);
-        }
+        let retracts = transaction.wrote && knows.is_none() && transaction.mode() == WriteMode::Intent;
         let told = match transaction.policy().abort_notice {
             AbortNotice::Never => BTreeSet::new(),
             AbortNotice::IfWritten if !transaction.wrote => BTreeSet::new(),
@@ -155,13 +152,13 @@ impl Coordinator {
         let unconfirmed: BTreeSet<_> = told.into_iter().filter(counts).collect();
         let transaction = self.transactions.of_mut(sequence);
         if unconfirmed.is_empty() {
-            return self.end_aborted(ctx, sequence);
+            return if retracts { self.resolve_own(ctx, sequence) } else { self.end_aborted(ctx, sequence) };
         }
         for device in transaction.asked.difference(&unconfirmed) {
             ctx.links.settle(*device, sequence);
         }
         self.counters.aborted += 1;
-        transaction.phase = Phase::Aborting { unconfirmed, since: ctx.now.time };
+        transaction.phase = Phase::Aborting { unconfirmed, since: ctx.now.time, retracts };
         transaction.resend.reset();
         // A device may yet accept a write that is still on its way. In that case the locks are kept until every device
         // has confirmed the abort.

@@ -14,6 +14,7 @@
 //! | `locking` | locks of lock servers, which some orderings need first |
 //! | `retry` | retries of operations, and their back-off |
 //! | `refusal` | refusals and failures of devices |
+//! | `contention` | where and how often attempts were refused lately |
 //! | `ending` | the end of an attempt, and the messages about it |
 //! | `epoch` | the effects of a new membership on transactions |
 //! | `resolve`, `resolutions` | resolving transactions: of dead hosts, and the host's own of an earlier epoch |
@@ -37,6 +38,7 @@
 
 mod attempt;
 mod attribute_volume;
+mod contention;
 mod coordinator;
 mod counters;
 mod ctx;

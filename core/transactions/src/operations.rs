@@ -18,7 +18,6 @@ use braid_base::{Clock, DeviceId, Now, Stamp, Time, Timers, TransactionId};
 use braid_layout::{Share, VolumeDescription};
 use braid_machine::{ClockCause, HostError, HostRequest};
 use braid_membership::client::MembershipView;
-use braid_wire::Step;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
@@ -277,14 +276,14 @@ impl Operation {
 
     /// A device whose clock is `theirs` has refused the operation's stamp as too far ahead. Returns the error if the
     /// operation fails; `None` if it is to be retried. If this host's clock is ahead of the device's, and was so at the
-    /// attempt before, then one of the two is wrong. Otherwise the stamp is ahead because another device has accepted
+    /// attempt before or when the write was announced (`announced`), then one of the two is wrong. Otherwise the stamp is ahead because another device has accepted
     /// such stamps, and the monitor tells the refusing device with its next lease.
     pub fn on_too_far_ahead(
         &mut self,
         now: Now,
         settings: &Settings,
         stamp: Stamp,
-        step: Step,
+        announced: bool,
         (device, theirs): (DeviceId, Clock),
     ) -> Option<HostError> {
         let limit = settings.stamp_ahead_max;
@@ -294,7 +293,7 @@ impl Operation {
         let first = before.map_or(now.time, |(first, _)| first);
         self.too_far_ahead = Some((first, now.time));
         let (cause, ours, fails) = if now.clock > theirs.ahead(limit) {
-            (ClockCause::Host, now.clock, before.is_some() || step == Step::Write)
+            (ClockCause::Host, now.clock, before.is_some() || announced)
         } else {
             (ClockCause::Stamps, stamp.clock, now.time.since(first) >= patience)
         };

@@ -33,6 +33,10 @@ impl Coordinator {
         if step == Step::Write && self.transactions.own(ctx, id).is_some_and(|transaction| transaction.holds_on()) {
             return self.hold_on(ctx, id.sequence, refusal);
         }
+        let transaction = self.transactions.of(id.sequence);
+        if transaction.work.writes() {
+            self.contention.on_refused(ctx.now.time, transaction.volume.id, transaction.stripes());
+        }
         if refusal == Refusal::Suspect {
             // The device names the suspect transaction in its answer to a heartbeat.
             ctx.send(device, Command::Heartbeat);
@@ -51,7 +55,8 @@ impl Coordinator {
             let transaction = self.transactions.of(id.sequence);
             let operation = transaction.op.map(|op| self.operations.of_mut(op));
             let fails = operation.and_then(|operation| {
-                operation.on_too_far_ahead(ctx.now, ctx.settings, transaction.stamp, step, (device, clock))
+                let announced = step == Step::Write && !transaction.at_once;
+                operation.on_too_far_ahead(ctx.now, ctx.settings, transaction.stamp, announced, (device, clock))
             });
             if let Some(error) = fails {
                 return self.fail(ctx, id.sequence, knows, error);

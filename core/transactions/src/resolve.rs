@@ -7,7 +7,7 @@ use crate::resolutions::Resolved;
 use crate::transaction::Phase;
 use braid_base::{DeviceId, TransactionId};
 use braid_machine::HostError;
-use braid_wire::{Orphan, Outcome};
+use braid_wire::{Orphan, Outcome, Vote};
 
 impl Coordinator {
     /// A device names orphans.
@@ -41,6 +41,17 @@ impl Coordinator {
         self.end_aborted(ctx, sequence);
     }
 
+    /// A participant votes. If it was to retract a transaction, its vote says that another host knows of its intent.
+    pub(crate) fn on_vote(&mut self, ctx: &mut Ctx, device: DeviceId, id: TransactionId, vote: Vote) {
+        if let Some(transaction) = self.transactions.own(ctx, id)
+            && let Phase::Aborting { unconfirmed, retracts: true, .. } = &transaction.phase
+            && unconfirmed.contains(&device)
+        {
+            return self.resolve_own(ctx, id.sequence);
+        }
+        self.resolutions.on_vote(ctx, device, id, vote);
+    }
+
     /// A device has made an outcome durable: of a transaction that is being resolved, or of an abort.
     pub(crate) fn on_decided(&mut self, ctx: &mut Ctx, device: DeviceId, id: TransactionId, decided: Outcome) {
         if !self.resolutions.has(id) {
@@ -65,7 +76,9 @@ impl Coordinator {
             Outcome::Abort | Outcome::Interrupted => self.end_aborted(ctx, sequence),
             Outcome::Commit => {
                 self.counters.committed += 1;
+                self.contention.on_committed();
                 let transaction = self.transactions.of_mut(sequence);
+                self.stamps.accepted(transaction.stamp);
                 let (op, success) = (transaction.op.take(), transaction.take_success());
                 self.transactions.end(ctx, sequence);
                 if let Some(op) = op {

@@ -13,6 +13,7 @@ use braid_membership::client::MembershipView;
 use braid_ordering::{Policy, RefusedWrite};
 use braid_wire::{Command, Outcome, Piece, Step, Want, WriteMode};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::rc::Rc;
 
 /// A storage transaction of this host that is not over.
@@ -32,6 +33,8 @@ pub(crate) struct Transaction {
     pub(crate) participants: BTreeSet<DeviceId>,
     /// Another transaction waits for its decision.
     pub(crate) wanted: bool,
+    /// Its writes are the first that devices hear of it: there were no pre-writes.
+    pub(crate) at_once: bool,
     /// A device may have a write of it.
     pub(crate) wrote: bool,
     /// The answer to its operation once it is committed.
@@ -55,7 +58,9 @@ pub(crate) enum Phase {
     Committed { unconfirmed: BTreeSet<DeviceId> },
     /// Decided. Some devices have not confirmed. If writes may have been accepted, the operation is retried only when
     /// all have confirmed: as long as a device may have an intent, other hosts could find the transaction committed.
-    Aborting { unconfirmed: BTreeSet<DeviceId>, since: Time },
+    /// `retracts`: no device has promised an abort. If one says instead that another host knows of its intent, the
+    /// transaction is resolved.
+    Aborting { unconfirmed: BTreeSet<DeviceId>, since: Time, retracts: bool },
     /// Another epoch has begun since its writes were sent: the participants are asked whether it is committed.
     Resolving,
 }
@@ -74,6 +79,13 @@ impl Transaction {
     /// True if its writes are announced by pre-writes, and its reads say what they are for.
     pub(crate) fn announces(&self) -> bool {
         self.policy().announces
+    }
+
+    /// True if its write can go out without pre-writes, because nothing must be read for it.
+    pub(crate) fn can_write_at_once(&self) -> bool {
+        self.policy().writes_at_once(self.mode())
+            && matches!(*self.work, Work::Write(..))
+            && self.work.shares().iter().all(|share| share.reads.is_empty())
     }
 
     /// Whether its writes wait for a decision.
@@ -119,6 +131,12 @@ impl Transaction {
         self.work.shares().iter().filter(reads).map(|share| self.volume.device_at(share.position)).collect()
     }
 
+    /// The stripes that it writes.
+    pub(crate) fn stripes(&self) -> Range<u64> {
+        let (linkage, per_stripe) = (self.work.linkage(), self.volume.layout.stripe_blocks());
+        linkage.first / per_stripe..linkage.last / per_stripe + 1
+    }
+
     /// The devices that have not answered.
     pub(crate) fn silent(&self) -> Option<&BTreeSet<DeviceId>> {
         match &self.phase {
@@ -152,6 +170,7 @@ impl Transaction {
                 mode: self.mode(),
                 pieces: pieces[&device].clone(),
             },
+            Phase::Aborting { retracts: true, .. } => Command::Retract { transaction: id, stamp },
             Phase::Aborting { .. } => {
                 let outcome = if self.may_be_interrupted() { Outcome::Interrupted } else { Outcome::Abort };
                 Command::Decide { transaction: id, stamp, outcome }

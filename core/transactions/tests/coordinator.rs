@@ -169,6 +169,7 @@ fn id_of(command: &Command) -> (TransactionId, Stamp) {
         | Command::Prewrite { transaction, stamp, .. }
         | Command::Write { transaction, stamp, .. }
         | Command::Decide { transaction, stamp, .. }
+        | Command::Retract { transaction, stamp }
         | Command::Resolve { transaction, stamp } => (*transaction, *stamp),
         other => panic!("not a command of a transaction: {other:?}"),
     }

@@ -115,6 +115,14 @@ pub enum Command {
         stamp: Stamp,
         outcome: Outcome,
     },
+    /// The transaction's own host has not decided it, and ends it. A device that has its intent undoes that and answers
+    /// [`Reply::Decided`], unless it has told another host of the intent: then it answers [`Reply::Vote`].
+    Retract {
+        /// A transaction of the host that sends this.
+        transaction: TransactionId,
+        /// The stamp of the transaction.
+        stamp: Stamp,
+    },
     /// Asks what the device knows of a transaction. A device that has no intent for it answers with an abort promise: it will never make
     /// one.
     Resolve {

@@ -186,6 +186,7 @@ wire_enum!(Command {
     8 => Manage { ticket, task },
     9 => Objects { sequence, abandoned, request },
     10 => Await { ticket, object, name, seen, patience },
+    11 => Retract { transaction, stamp },
 });
 wire_enum!(Reply {
     1 => Heartbeat { orphans, suspects, busy },

@@ -18,7 +18,8 @@ const MANY_FIELDS: &[(&str, &str, usize, &str)] = &[
     ("core/base", "Settings", 22, "one flat list, as an operator sets them"),
     ("core/recipes", "Change", 16, "one procedure with all of its phases, as on its page"),
     ("core/recipes", "Take", 15, "one procedure with all of its phases, as on its page"),
-    ("core/transactions", "Transaction", 13, "what one attempt knows; its phase holds what is still missing"),
+    ("core/device", "Transaction", 13, "what a device knows of one transaction, with four notes of one bit each"),
+    ("core/transactions", "Transaction", 14, "what one attempt knows; its phase holds what is still missing"),
     ("core/object-index", "Run", 18, "a test's bench: an object index with its disk, its journal and its model"),
     ("core/transactions", "Operation", 13, "what was asked for, and how its attempts have gone so far"),
 ];

@@ -7,7 +7,7 @@ use super::waiting::ReadRequest;
 use braid_base::{Generation, Stamp};
 use braid_machine::Ignored;
 use braid_store::Intent;
-use braid_wire::{Command, Want};
+use braid_wire::{Command, Outcome, Want};
 
 impl Scheduler {
     /// Executes a host's command on a transaction. True if it was admitted to read or write.
@@ -43,6 +43,11 @@ impl Scheduler {
                 return true;
             }
             Command::Decide { transaction, stamp, outcome } => self.on_decide(cx, host, transaction, stamp, outcome),
+            Command::Retract { transaction, stamp } => {
+                if self.ledger.can_retract(cx, host, transaction) {
+                    self.on_decide(cx, host, transaction, stamp, Outcome::Abort);
+                }
+            }
             Command::Resolve { transaction, stamp } => self.on_resolve(cx, host, transaction, stamp),
             Command::Forget { transaction } => self.on_forget(cx, host, transaction),
             // These belong to no transaction.

@@ -10,6 +10,7 @@ use super::round_robin::RoundRobin;
 use super::suspects::Suspects;
 use super::transactions::{Awaited, State, Transaction, TransactionView, Transactions};
 use braid_base::{BlockRange, DeviceId, FenceTable, Generation, Membership, ObjectId, TransactionId, limits};
+use braid_machine::Ignored;
 use braid_wire::{Orphan, Outcome, Reply, Suspect, SuspectBlocks, Vote};
 
 /// The transactions of a device.
@@ -89,9 +90,17 @@ impl Ledger {
                     continue;
                 }
             };
+            if asked == Awaited::Vote && to == State::Prepared {
+                self.note_vote(id, host);
+            }
             cx.answer(host, reply);
         }
         self.keep_or_forget(cx, id);
+    }
+
+    /// Notes that `host` hears that the transaction is prepared.
+    pub fn note_vote(&mut self, id: TransactionId, host: Generation) {
+        self.transactions.get_mut(id).expect("it is prepared").voted |= host != id.host;
     }
 
     /// Notes that a host is to be answered once something is durable.
@@ -100,6 +109,21 @@ impl Ledger {
         if !transaction.askers.contains(&(host, asked)) {
             transaction.askers.push((host, asked));
         }
+    }
+
+    /// A host retracts a transaction: it ends it without a decision. A coordinator may do so as long as no other host can
+    /// have found the transaction prepared. False if that is not so, or if the device can't promise it.
+    pub fn can_retract(&self, cx: &mut Ctx, host: Generation, id: TransactionId) -> bool {
+        match self.transactions.get(id) {
+            _ if host != id.host => cx.ignore(Ignored::NotForUs),
+            Some(held) if held.state == State::Prepared && held.voted => {
+                cx.answer(host, Reply::Vote { transaction: id, vote: Vote::Prepared });
+            }
+            // There is no room to remember it: a late copy of its write would become an intent.
+            None if self.transactions.is_full() => cx.ignore(Ignored::InProgress),
+            _ => return true,
+        }
+        false
     }
 
     /// Tells the hosts of `blockers` that a request waits for them. If a host can't act on that yet, it is told when it

@@ -7,7 +7,7 @@
 //! | on this device | vote to a resolver | effect of an abort | effect of a commit |
 //! | --- | --- | --- | --- |
 //! | unknown, or only pre-written | never prepared (an abort promise) | abort promise | nothing: it was confirmed and forgotten |
-//! | intent being written | sent once it is durable | undone once it is durable | (can't happen) |
+//! | intent being written | sent once it is durable or undone | undone once it is durable | (can't happen) |
 //! | intent durable | prepared | undone | takes effect |
 //! | committed | committed | nothing | nothing |
 
@@ -122,7 +122,10 @@ impl Scheduler {
                 Vote::NeverPrepared
             }
             Some(State::Aborted) => Vote::NeverPrepared,
-            Some(State::Prepared) => Vote::Prepared,
+            Some(State::Prepared) => {
+                self.ledger.note_vote(id, host);
+                Vote::Prepared
+            }
             Some(State::Committing | State::Committed) => Vote::Committed,
             Some(State::Preparing { .. } | State::Aborting) => return self.ledger.ask(id, host, Awaited::Vote),
             Some(State::Applying | State::Applied | State::Suspect { .. }) => {
@@ -208,11 +211,10 @@ impl Scheduler {
                     failure => cx.fail(id, Step::Write, failure),
                 }
             }
+            // No host hears that it was prepared.
+            Ok(()) if abort => self.abort(cx, id),
             Ok(()) => {
                 self.ledger.advance(cx, id, State::Prepared);
-                if abort {
-                    return self.abort(cx, id);
-                }
                 cx.answer(id.host, Reply::Written { transaction: id, waited });
                 if wanted {
                     cx.answer(id.host, Reply::Blocked { transaction: id });

@@ -8,7 +8,7 @@
 //! | read | `s <= wts` | undecided transactions below `s` | raises `rts`; answers with the content |
 //! | pre-write | `s <= rts` or `s <= wts` | nothing | claims the blocks |
 //! | read-and-pre-write | its read or its pre-write is refused | what its read waits for | does both |
-//! | write | its pre-write is not live | undecided transactions below `s` | raises `wts`; becomes an intent |
+//! | write | its pre-write is not live, or there was none and `s <= rts` or `s <= wts` | undecided transactions below `s` | raises `wts`; becomes an intent |
 //!
 //! Under a lock server's locks, a request can only meet transactions that are committed and whose commit has not
 //! arrived yet. Reads and writes wait for these. Writes carry stamps there, too, so that a write after a lost lock is
@@ -115,10 +115,11 @@ impl Scheduler {
         let Some(transaction) = self.ledger.get(id) else {
             // For an unknown object, the device goes by the ordering that the host names.
             let ordering = cx.object(intent.object).map_or(ordering, |object| object.ordering);
-            return match ordering.policy().unannounced_write {
+            let policy = ordering.policy();
+            return match policy.unannounced_write {
                 UnannouncedWrite::Apply => self.apply_at_once(cx, intent),
-                UnannouncedWrite::Refuse => self.refuse_stray_write(cx, &intent),
-                UnannouncedWrite::Admit => self.write_under_lock(cx, intent, ordering.policy(), mode),
+                _ if policy.admits_unannounced(mode) => self.write_unannounced(cx, intent, policy, mode),
+                _ => self.refuse_stray_write(cx, &intent),
             };
         };
         match transaction.state {
@@ -148,10 +149,10 @@ impl Scheduler {
         }
     }
 
-    /// Handles a write whose host holds a lock server's lock on its blocks. It was not announced here, so this is where
-    /// it may be refused as too late: after an abort promise, or after another host's write if its own host lost the
-    /// lock.
-    fn write_under_lock(&mut self, cx: &mut Ctx, intent: Intent, policy: &'static Policy, mode: WriteMode) {
+    /// Handles a write that was not announced here, so this is where it may be refused as too late. Under timestamps its
+    /// intent takes the place of the pre-write; under a lock server, its host holds the lock on its blocks, and the write
+    /// is late only after an abort promise, or after another host's write if its own host lost the lock.
+    fn write_unannounced(&mut self, cx: &mut Ctx, intent: Intent, policy: &'static Policy, mode: WriteMode) {
         let (id, object, stamp) = (intent.transaction, intent.object, intent.stamp);
         let ranges: Vec<_> = intent.pieces.iter().map(|piece| piece.range).collect();
         let ours = intent.participants.contains(&cx.device);

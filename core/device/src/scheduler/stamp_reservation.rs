@@ -7,7 +7,7 @@ use super::ledger::Ledger;
 use braid_base::limits::{self, Settings};
 use braid_base::{Clock, Generation, Now, Stamp, Time};
 use braid_machine::Ignored;
-use braid_ordering::{Admission, Ordering, UnannouncedWrite};
+use braid_ordering::Admission;
 use braid_wire::{Command, Content, Failure, Refusal, Reply, Step, Vote};
 
 /// A clock reading beyond this, in the year 2200, is a fault: no stamp is accepted for it.
@@ -75,7 +75,9 @@ impl Reservation {
                 }
                 (*transaction, *stamp, Some((*object, *ordering)))
             }
-            Command::Resolve { transaction, stamp } => (*transaction, *stamp, None),
+            Command::Resolve { transaction, stamp } | Command::Retract { transaction, stamp } => {
+                (*transaction, *stamp, None)
+            }
             _ => return Gate::Open,
         };
         if stamp.host != transaction.host {
@@ -100,8 +102,7 @@ impl Reservation {
             return Gate::Shut;
         }
         let compares_none = object.is_some_and(|object| object.ordering.policy().admission == Admission::OnArrival);
-        let promises = matches!(command, Command::Write { .. } | Command::Resolve { .. });
-        if compares_none || (promises && self.covers(stamp.clock)) {
+        if compares_none {
             return Gate::Open;
         }
         if stamp.clock > self.limit(cx.now, cx.settings) {
@@ -113,7 +114,9 @@ impl Reservation {
                     let vote = Vote::TooFarAhead { clock: cx.now.clock };
                     cx.answer(host, Reply::Vote { transaction, vote });
                 }
-                Command::Write { ordering, .. } if !admits_unannounced(*ordering) => cx.ignore(Ignored::NotForUs),
+                // Such a stamp is never accepted, so the device need not remember beyond a restart that it is not.
+                Command::Retract { .. } => return Gate::Open,
+                command if is_stray(command) => cx.ignore(Ignored::NotForUs),
                 _ => cx.refuse(transaction, step_of(command), refusal),
             }
             return Gate::Shut;
@@ -172,10 +175,9 @@ impl Reservation {
     /// room (its host sends it again), or if it is a write whose pre-write should be here and is not.
     pub fn defer(&mut self, host: Generation, command: Command) -> bool {
         let again = (host, command);
-        let stray = matches!(&again.1, Command::Write { ordering, .. } if !admits_unannounced(*ordering));
         let bytes: usize = self.deferred.iter().map(|(_, command)| bytes_of(command)).sum();
         let full = self.deferred.len() >= DEFERRED_MAX || bytes + bytes_of(&again.1) > limits::WAITING_BYTES_MAX;
-        let is_kept = !stray && !full && !self.deferred.contains(&again);
+        let is_kept = !is_stray(&again.1) && !full && !self.deferred.contains(&again);
         if is_kept {
             self.deferred.push(again);
         }
@@ -208,9 +210,9 @@ fn bytes_of(command: &Command) -> usize {
     }
 }
 
-/// True if a write may be the first thing that the device hears of a transaction.
-fn admits_unannounced(ordering: Ordering) -> bool {
-    ordering.policy().unannounced_write == UnannouncedWrite::Admit
+/// True for a write of an unknown transaction that should have been announced.
+fn is_stray(command: &Command) -> bool {
+    matches!(command, Command::Write { ordering, mode, .. } if !ordering.policy().admits_unannounced(*mode))
 }
 
 /// The step that a refusal of the command names.

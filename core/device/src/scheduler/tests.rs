@@ -6,6 +6,7 @@ use super::decision::Decision;
 use crate::sessions::Sessions;
 use braid_base::limits::Settings;
 use braid_base::{BlockRange, Clock, DeviceId, Generation, Membership, Now, ObjectId, Stamp, Time, TransactionId};
+use braid_machine::Ignored;
 use braid_membership::client::MonitorClient;
 use braid_wire::{
     Atomicity, Command, Content, Linkage, ObjectDescription, Ordering, Outcome, Piece, Refusal, Reply, Step, Vote,
@@ -13,6 +14,7 @@ use braid_wire::{
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 const STAMPED: ObjectId = ObjectId(1);
 const LOCKED: ObjectId = ObjectId(2);
@@ -95,6 +97,7 @@ impl Bench {
             Command::Read { transaction, .. }
             | Command::Prewrite { transaction, .. }
             | Command::Write { transaction, .. }
+            | Command::Retract { transaction, .. }
             | Command::Decide { transaction, .. } => transaction.host,
             _ => SECOND_HOST,
         };
@@ -229,6 +232,119 @@ fn an_abort_that_overtakes_its_intent_is_decided_when_that_is_there() {
     let decided = bench.decide(|scheduler, cx| scheduler.on_aborted(cx, transaction));
     let reply = Reply::Decided { transaction, outcome: Outcome::Abort };
     assert_eq!(decided, [Decision::Answer { host: FIRST, reply }]);
+}
+
+#[test]
+fn an_intent_announces_its_write_and_is_refused_below_a_read() {
+    let mut bench = Bench::new();
+    let (low, read_at, high) = (bench.stamp(FIRST, 1), bench.stamp(SECOND_HOST, 2), bench.stamp(FIRST, 3));
+    bench.say(read(5, read_at));
+    let refusal = Refusal::TooLate { seen: read_at };
+    let refused = Decision::Refuse { transaction: id(2, low), step: Step::Write, refusal };
+    assert_eq!(bench.say(write(STAMPED, 2, low, BLOCK)), [refused]);
+    assert_eq!(to_prepare(&bench.say(write(STAMPED, 3, high, BLOCK))), [id(3, high)]);
+    let above = bench.stamp(SECOND_HOST, 4);
+    assert_eq!(bench.say(read(6, above)), [], "it waits for the intent");
+    assert_eq!(bench.say(write(STAMPED, 3, high, BLOCK)), [Decision::Ignore(Ignored::InProgress)]);
+}
+
+#[test]
+fn a_write_that_takes_effect_on_arrival_is_refused_without_its_prewrite() {
+    let mut bench = Bench::new();
+    let stamp = bench.stamp(FIRST, 1);
+    let refused = Decision::Refuse { transaction: id(2, stamp), step: Step::Write, refusal: Refusal::NoPrewrite };
+    assert_eq!(bench.say(write(ARRIVING, 2, stamp, BLOCK)), [refused]);
+}
+
+fn retract(sequence: u64, stamp: Stamp) -> Command {
+    Command::Retract { transaction: id(sequence, stamp), stamp }
+}
+
+fn aborted(transaction: TransactionId) -> Decision {
+    Decision::Answer { host: FIRST, reply: Reply::Decided { transaction, outcome: Outcome::Abort } }
+}
+
+#[test]
+fn a_retracted_intent_is_undone_and_a_late_copy_of_its_write_refused() {
+    let mut bench = Bench::new();
+    let stamp = bench.stamp(FIRST, 1);
+    let transaction = id(2, stamp);
+    bench.say(write(STAMPED, 2, stamp, BLOCK));
+    bench.prepared(transaction);
+    assert_eq!(bench.say(retract(2, stamp)), [Decision::Abort(transaction)]);
+    assert_eq!(bench.decide(|scheduler, cx| scheduler.on_aborted(cx, transaction)), [aborted(transaction)]);
+    let refused = Decision::Refuse { transaction, step: Step::Write, refusal: Refusal::NoPrewrite };
+    assert_eq!(bench.say(write(STAMPED, 2, stamp, BLOCK)), [refused]);
+    // Its write may be later than the retraction.
+    let stamp = bench.stamp(FIRST, 2);
+    let transaction = id(3, stamp);
+    assert_eq!(bench.say(retract(3, stamp)), [aborted(transaction)]);
+    let refused = Decision::Refuse { transaction, step: Step::Write, refusal: Refusal::NoPrewrite };
+    assert_eq!(bench.say(write(STAMPED, 3, stamp, BLOCK)), [refused]);
+}
+
+/// Two hosts must not hear different things of one intent.
+#[test]
+fn a_resolver_that_waits_for_an_intent_hears_of_its_retraction() {
+    let mut bench = Bench::new();
+    let stamp = bench.stamp(FIRST, 1);
+    let transaction = id(2, stamp);
+    bench.say(write(STAMPED, 2, stamp, BLOCK));
+    assert_eq!(bench.say(Command::Resolve { transaction, stamp }), []);
+    assert_eq!(bench.say(retract(2, stamp)), []);
+    assert_eq!(bench.prepared(transaction), [Decision::Abort(transaction)]);
+    let vote = Reply::Vote { transaction, vote: Vote::NeverPrepared };
+    let decided = bench.decide(|scheduler, cx| scheduler.on_aborted(cx, transaction));
+    assert_eq!(decided, [Decision::Answer { host: SECOND_HOST, reply: vote }, aborted(transaction)]);
+}
+
+#[test]
+fn an_intent_that_another_host_knows_of_is_not_retracted() {
+    let mut bench = Bench::new();
+    let stamp = bench.stamp(FIRST, 1);
+    let transaction = id(2, stamp);
+    bench.say(write(STAMPED, 2, stamp, BLOCK));
+    bench.prepared(transaction);
+    bench.say(Command::Resolve { transaction, stamp });
+    let vote = Reply::Vote { transaction, vote: Vote::Prepared };
+    assert_eq!(bench.say(retract(2, stamp)), [Decision::Answer { host: FIRST, reply: vote }]);
+}
+
+#[test]
+fn a_retraction_that_can_not_be_remembered_is_not_answered() {
+    let mut bench = Bench::new();
+    let full = bench.settings.device_transactions_max as u64;
+    let stamp = bench.stamp(FIRST, 1);
+    bench.decide(|scheduler, cx| {
+        for sequence in 0..full {
+            scheduler.on_command(cx, FIRST, retract(10 + sequence, stamp));
+        }
+        cx.decisions.clear();
+    });
+    assert_eq!(bench.say(retract(2, stamp)), [Decision::Ignore(Ignored::InProgress)]);
+}
+
+#[test]
+fn stamps_are_reserved_ahead_of_writes_that_nothing_announces() {
+    let mut bench = Bench::new();
+    let mut waits = 0;
+    for write_number in 0..400 {
+        bench.now.clock = bench.now.clock.ahead(Duration::from_millis(10));
+        bench.now.time = bench.now.time.after(Duration::from_millis(10));
+        let stamp = bench.stamp(FIRST, 0);
+        let sequence = 2 + write_number;
+        let decided = bench.say(write(STAMPED, sequence, stamp, BLOCK));
+        waits += usize::from(to_prepare(&decided).is_empty());
+        if decided.iter().any(|decision| matches!(decision, Decision::Reserve { .. })) {
+            bench.decide(|scheduler, cx| drop(scheduler.on_reserved(cx)));
+        }
+        if to_prepare(&decided) == [id(sequence, stamp)] {
+            bench.prepared(id(sequence, stamp));
+            bench.committed(id(sequence, stamp));
+            bench.decide(|scheduler, cx| scheduler.on_committed(cx, id(sequence, stamp)));
+        }
+    }
+    assert_eq!(waits, 0, "a reservation is under way before the last one is used up");
 }
 
 #[test]

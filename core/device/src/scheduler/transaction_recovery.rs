@@ -21,7 +21,8 @@ impl Scheduler {
                 self.locks.hold(intent.transaction, intent.object, &transaction.ranges);
             }
             let (epoch, participants) = (intent.epoch, intent.participants);
-            self.take_in(cx, intent.transaction, Transaction { epoch, participants, ..transaction });
+            // Other hosts may have heard of it before the restart.
+            self.take_in(cx, intent.transaction, Transaction { epoch, participants, voted: true, ..transaction });
         }
         for commit in found.commits {
             // Writes that took effect on arrival are remembered like commits, until their hosts say that all devwrites

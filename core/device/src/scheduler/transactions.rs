@@ -30,6 +30,8 @@ pub struct Transaction {
     pub waited: bool,
     /// Its host was told that the pre-write is accepted, and was sent the old content.
     pub granted: bool,
+    /// Another host may know that its intent is durable.
+    pub voted: bool,
     /// Hosts to answer once something is durable.
     pub askers: Vec<(Generation, Awaited)>,
 }
@@ -58,7 +60,7 @@ pub enum Awaited {
 ///
 /// ```text
 ///   Prewritten ─► Preparing ─► Prepared ─► Committing ─► Committed ─► (settled: gone)
-///        │            │            └─────► Aborting ─┐
+///        │            ├────────────┴─────► Aborting ─┐
 ///        └────────────┴───────────────────────────► Aborted ────────► (settled: gone)
 ///
 ///   Prewritten ─► Applying ─► Applied ──────────────────────────────► (settled: gone)
@@ -117,6 +119,7 @@ impl Transaction {
             wanted: false,
             waited: false,
             granted: false,
+            voted: false,
             askers,
         }
     }

@@ -353,6 +353,10 @@ impl Actor {
         Command::Decide { transaction: self.id, stamp: self.stamp, outcome }
     }
 
+    pub fn retract(self) -> Command {
+        Command::Retract { transaction: self.id, stamp: self.stamp }
+    }
+
     pub fn resolve(self) -> Command {
         Command::Resolve { transaction: self.id, stamp: self.stamp }
     }

@@ -1,8 +1,8 @@
 //! The end of transactions on one device, across restarts and after the loss of their hosts (atomicity `implied`).
 
-use crate::bench::{Actor, Bench, fills};
+use crate::bench::{ARRIVING, Actor, Bench, fills};
 use braid_base::{BlockRange, Generation};
-use braid_wire::{Command, Orphan, Outcome, Refusal, Reply, Step, Vote};
+use braid_wire::{Command, Ordering, Orphan, Outcome, Refusal, Reply, Step, Vote, WriteMode};
 use std::time::Duration;
 
 const A: Generation = Generation(1);
@@ -51,7 +51,10 @@ fn a_promise_never_to_prepare_is_kept() {
             Some(Reply::Refused { step: Step::Prewrite, refusal: Refusal::TooLate { .. }, .. })
         ));
         bench.say(A, writer.write(BLOCK, 1));
-        assert!(matches!(bench.hear(A), Some(Reply::Refused { step: Step::Write, refusal: Refusal::NoPrewrite, .. })));
+        assert!(matches!(
+            bench.hear(A),
+            Some(Reply::Refused { step: Step::Write, refusal: Refusal::TooLate { .. }, .. })
+        ));
     }
 }
 
@@ -83,12 +86,13 @@ fn a_prewrite_that_was_asked_about_is_never_prepared() {
 fn a_write_refused_for_want_of_its_prewrite_is_refused_for_ever() {
     for restarted in [false, true] {
         let mut bench = Bench::new();
-        let writer = actor(&bench, A, 1, 0);
+        let writer = actor(&bench, A, 1, 0).on(ARRIVING, Ordering::Timestamp);
+        let write = writer.write_as(WriteMode::Immediate, BLOCK, 1);
         // The first copy only makes the device reserve such stamps. Without the reservation, the refusal would not
         // outlive a restart.
-        bench.say(A, writer.write(BLOCK, 1));
+        bench.say(A, write.clone());
         assert_eq!(bench.hear(A), None);
-        bench.say(A, writer.write(BLOCK, 1));
+        bench.say(A, write);
         assert!(matches!(bench.hear(A), Some(Reply::Refused { step: Step::Write, .. })));
         if restarted {
             bench.restart();
@@ -96,6 +100,39 @@ fn a_write_refused_for_want_of_its_prewrite_is_refused_for_ever() {
         bench.say(A, writer.prewrite(BLOCK));
         assert!(matches!(bench.hear(A), Some(Reply::Refused { step: Step::Prewrite, .. })));
     }
+}
+
+#[test]
+fn a_retraction_outlives_a_restart() {
+    for restarted in [false, true] {
+        let mut bench = Bench::new();
+        let writer = actor(&bench, A, 1, 0);
+        // The first copy waits until such stamps are reserved: after a restart the device knows nothing else of it.
+        bench.say(A, writer.retract());
+        bench.run_disk();
+        bench.say(A, writer.retract());
+        let reply = Reply::Decided { transaction: writer.id, outcome: Outcome::Abort };
+        assert_eq!(bench.hear(A), Some(reply));
+        while bench.hear(A).is_some() {}
+        if restarted {
+            bench.restart();
+        }
+        bench.say(A, writer.write(BLOCK, 1));
+        let reply = bench.hear(A);
+        assert!(matches!(reply, Some(Reply::Refused { step: Step::Write, .. })), "{reply:?}");
+    }
+}
+
+#[test]
+fn a_recovered_intent_is_not_retracted_for_others_may_know_of_it() {
+    let mut bench = Bench::new();
+    let writer = actor(&bench, A, 1, 0);
+    bench.say(A, writer.write(BLOCK, 1));
+    bench.run_disk();
+    assert!(matches!(bench.hear(A), Some(Reply::Written { .. })));
+    bench.restart();
+    bench.say(A, writer.retract());
+    assert_eq!(bench.hear(A), Some(Reply::Vote { transaction: writer.id, vote: Vote::Prepared }));
 }
 
 #[test]

@@ -526,7 +526,7 @@ fn leases_of_hosts_run_out_while_the_monitor_renews_that_of_the_device() {
     bench.pass_with_lease(LEASE * 2);
     bench.say(A, one.write(RANGE, 1));
     let reply = bench.hear(A);
-    assert!(matches!(&reply, Some(Reply::Refused { refusal: Refusal::NoPrewrite, .. })), "{reply:?}");
+    assert!(matches!(&reply, Some(Reply::Refused { refusal: Refusal::TooLate { .. }, .. })), "{reply:?}");
 }
 
 #[test]

@@ -58,8 +58,7 @@ fn a_prewrite_below_the_last_read_is_refused() {
     bench.say(A, late.prewrite(BLOCK));
     assert_eq!(bench.hear(A), refused(late, Step::Prewrite, reader));
     bench.say(A, late.write(BLOCK, 1));
-    let refusal = Refusal::NoPrewrite;
-    assert_eq!(bench.hear(A), Some(Reply::Refused { transaction: late.id, step: Step::Write, refusal }));
+    assert_eq!(bench.hear(A), refused(late, Step::Write, reader), "it is too late without its pre-write, too");
 }
 
 #[test]
@@ -327,12 +326,7 @@ fn a_silent_hosts_prewrites_end_with_its_lease() {
     }
     assert_eq!(fills(&bench.hear(B).expect("released")), [0]);
     bench.say(A, writer.write(BLOCK, 1));
-    let refusal = Refusal::NoPrewrite;
-    assert_eq!(
-        bench.hear(A),
-        Some(Reply::Refused { transaction: writer.id, step: Step::Write, refusal }),
-        "a late write is refused after the host's silence"
-    );
+    assert_eq!(bench.hear(A), refused(writer, Step::Write, reader), "a late write is refused after the host's silence");
 }
 
 #[test]

@@ -388,6 +388,10 @@ fn one_without_space_fails_once_it_is_known_to_have_had_no_effect() {
         assert_eq!(stage.outcome(op), None, "the other device has its intent");
         let asked = stage.commands();
         assert_eq!(asked.len(), 2, "{asked:?}");
+        assert!(asked.iter().all(|(_, command)| matches!(command, Command::Retract { .. })), "{asked:?}");
+        // Another host has heard that the first device is prepared, so that the devices' votes decide.
+        stage.answer(asked[0].0, Reply::Vote { transaction, vote: Vote::Prepared });
+        let asked = stage.commands();
         for ((device, command), vote) in asked.iter().zip(votes) {
             assert!(matches!(command, Command::Resolve { .. }), "{command:?}");
             stage.answer(*device, Reply::Vote { transaction, vote });

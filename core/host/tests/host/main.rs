@@ -6,5 +6,6 @@ mod leaving;
 mod locking;
 mod membership;
 mod objects;
+mod one_message;
 mod stage;
 mod transactions;

@@ -10,7 +10,8 @@ use braid_layout::{Atomicity, Layout, RaidLevel, VolumeDescription};
 use braid_machine::{Effect, Effects, HostOutcome, HostRequest, Input, Machine, OpId};
 use braid_wire::locking::{LockAnswer, LockCommand, LockReply, LockRequest};
 use braid_wire::{
-    Answer, Command, Content, Message, MonitorAnswer, MonitorReply, MonitorRequest, Ordering, Piece, Reply, Request,
+    Answer, Command, Content, Message, MonitorAnswer, MonitorReply, MonitorRequest, Ordering, Outcome, Piece, Reply,
+    Request,
 };
 use bytes::Bytes;
 use std::time::Duration;
@@ -244,6 +245,9 @@ impl Stage {
                 Command::Decide { transaction, outcome, .. } => {
                     Reply::Decided { transaction: *transaction, outcome: *outcome }
                 }
+                Command::Retract { transaction, .. } => {
+                    Reply::Decided { transaction: *transaction, outcome: Outcome::Abort }
+                }
                 other => panic!("not accepted here: {other:?}"),
             };
             self.answer(*device, reply);
@@ -264,6 +268,7 @@ pub fn subject(command: &Command) -> (TransactionId, Stamp) {
         | Command::Prewrite { transaction, stamp, .. }
         | Command::Write { transaction, stamp, .. }
         | Command::Decide { transaction, stamp, .. }
+        | Command::Retract { transaction, stamp }
         | Command::Resolve { transaction, stamp } => (*transaction, *stamp),
         other => panic!("a command without a stamp: {other:?}"),
     }

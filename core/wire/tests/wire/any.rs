@@ -224,6 +224,7 @@ fn command() -> impl Strategy<Value = Command> {
             outcome
         }),
         (transaction(), stamp()).prop_map(|(transaction, stamp)| Command::Resolve { transaction, stamp }),
+        (transaction(), stamp()).prop_map(|(transaction, stamp)| Command::Retract { transaction, stamp }),
         transaction().prop_map(|transaction| Command::Forget { transaction }),
         (number(), task()).prop_map(|(ticket, task)| Command::Manage { ticket, task }),
         (sequence(), any_objects::intervals(), any_objects::request())

@@ -164,6 +164,7 @@ pub fn goldens() -> Vec<Golden> {
             Command::Decide { transaction, stamp, outcome: Outcome::Interrupted },
             &format!("05 {TRANSACTION} {STAMP} 03"),
         ),
+        request(Command::Retract { transaction, stamp }, &format!("0b {TRANSACTION} {STAMP}")),
         request(Command::Resolve { transaction, stamp }, &format!("06 {TRANSACTION} {STAMP}")),
         request(Command::Forget { transaction }, &format!("07 {TRANSACTION}")),
         task(
@@ -522,15 +523,15 @@ fn whole_frames_have_the_bytes_that_are_written_down() {
     let array = "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf";
     let (host, device) = ("01000000 07000000", "02000000 02000000");
     let header = |bytes: &str, from: &str, to: &str, crc: &str| {
-        format!("42524144 0700 0000 {bytes} {array} {from} {to} 0000000000000000 {crc} 00000000")
+        format!("42524144 0800 0000 {bytes} {array} {from} {to} 0000000000000000 {crc} 00000000")
     };
     let all = goldens();
     let written = all.iter().position(|golden| golden.description == format!("{ANSWER} 04 {TRANSACTION} 00"));
     let with_data = all.iter().position(|golden| !golden.encode().payload.is_empty());
     for (index, header) in [
-        (0, header("32000000 00000000", host, device, "af9cf1be")),
-        (written.expect("an answer"), header("1f000000 00000000", device, host, "a701cd6b")),
-        (with_data.expect("a write"), header("a7000000 00100000", host, device, "b2dd9edf")),
+        (0, header("32000000 00000000", host, device, "238131ae")),
+        (written.expect("an answer"), header("1f000000 00000000", device, host, "8180fc89")),
+        (with_data.expect("a write"), header("a7000000 00100000", host, device, "75ae333a")),
     ] {
         let golden = &all[index];
         let payload = golden.encode().payload.concat();
@@ -547,7 +548,7 @@ fn a_byte_that_is_no_choice_is_refused_by_name() {
     let piece = format!("{ANSWER} 02 {TRANSACTION} 00 01000000 0000000000000000 0000000000000000");
     let places = [
         ("Message", String::new(), 6),
-        ("Command", REQUEST.into(), 10),
+        ("Command", REQUEST.into(), 11),
         ("Want", format!("{REQUEST} 02 {TRANSACTION} {STAMP} {OBJECT} 01 00000000"), 4),
         ("WriteMode", format!("{REQUEST} 04 {TRANSACTION} {STAMP} {OBJECT} 01 00000000 {OBJECT} {OBJECT}"), 2),
         ("Outcome", format!("{REQUEST} 05 {TRANSACTION} {STAMP}"), 3),
