@@ -14,7 +14,7 @@
 use crate::ctx::{Ctx, Event};
 use crate::job::{Job, MigrationStep};
 use crate::steps::{Shared, Timer};
-use crate::throttle::Throttle;
+use crate::throttle::{Throttle, Urgency};
 use braid_base::{BLOCK_BYTES, BlockRange, Time, VolumeId, limits};
 use braid_layout::{Layout, VolumeDescription};
 use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, MigrationReport, OpId};
@@ -148,8 +148,8 @@ impl Migrations {
     ) {
         let migration = self.under_way.get_mut(&op).expect("a migration ends after its steps");
         if let MigrationStep::Copy(_) = step {
-            let budget = shared.budget(ctx, migration.volume, false);
-            migration.throttle.ended(ctx.now, &budget, ctx.now.since(since));
+            let budget = shared.budget(ctx, migration.volume, Urgency::Background);
+            migration.throttle.ended(ctx.now, &budget, ctx.now.since(since), 0);
         }
         let target = ctx.volumes.get(&migration.volume).and_then(|volume| volume.moving.as_deref());
         let wait = migration.take(target.map(|target| &target.layout), step, outcome);
@@ -200,7 +200,7 @@ impl Migration {
     fn begin_next(&mut self, ctx: &mut Ctx, shared: &mut Shared, op: OpId) -> bool {
         let ends = self.stopped || self.outcome(ctx).is_some();
         let Some(volume) = self.moving(ctx).filter(|_| !ends) else { return false };
-        let budget = shared.budget(ctx, self.volume, false).with_rate(self.bytes_per_second);
+        let budget = shared.budget(ctx, self.volume, Urgency::Background).with_rate(self.bytes_per_second);
         if self.out() >= PARALLEL.min(budget.parallel) {
             return false;
         }

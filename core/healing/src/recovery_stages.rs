@@ -19,7 +19,7 @@ use crate::placements::{Placement, weight};
 use crate::rebuild::PlacementRebuild;
 use crate::steps::{Shared, Timer};
 use crate::stripe_run::StripeRun;
-use crate::throttle::Throttle;
+use crate::throttle::{Throttle, Urgency};
 use braid_base::{BlockRange, DeviceId, Epoch, Extents, MemberState, Time, VolumeId, limits};
 use braid_machine::{HostError, HostOutcome, HostSuccess};
 use braid_wire::{Failure, HealingProgress, Managed, ObjectDescription};
@@ -264,8 +264,7 @@ impl Recovery {
         placement: Placement,
         stripes: StripeRun,
     ) -> Option<StripeRun> {
-        let hastens = self.stage == RecoveryStage::Resync && self.progress.done < UNTHROTTLED_BLOCKS;
-        let budget = shared.budget(ctx, placement.volume, hastens);
+        let budget = shared.budget(ctx, placement.volume, self.urgency());
         let restores =
             shared.steps.of_recovery(self.device).filter(|step| matches!(step, RecoveryStep::Restore { .. }));
         if restores.count() >= budget.parallel.min(PARALLEL) {
@@ -281,6 +280,13 @@ impl Recovery {
             self.waiting.push_front(RecoveryStep::Restore { placement, stripes, salvage: false });
         }
         Some(stripes)
+    }
+
+    fn urgency(&self) -> Urgency {
+        match self.stage {
+            RecoveryStage::Resync if self.progress.done < UNTHROTTLED_BLOCKS => Urgency::ShortResync,
+            _ => Urgency::Resync,
+        }
     }
 
     /// A stage is complete: enters the next one. False if there is nothing to do now.
@@ -328,9 +334,9 @@ impl Recovery {
     /// A step that began at `since` has ended.
     pub fn answered(&mut self, ctx: &Ctx, shared: &mut Shared, step: RecoveryStep, since: Time, outcome: HostOutcome) {
         let timer = Timer::Recover(self.device);
-        if let RecoveryStep::Restore { placement, .. } = step {
-            let budget = shared.budget(ctx, placement.volume, false);
-            self.throttle.ended(ctx.now, &budget, ctx.now.since(since));
+        if let RecoveryStep::Restore { placement, stripes, .. } = step {
+            let budget = shared.budget(ctx, placement.volume, self.urgency());
+            self.throttle.ended(ctx.now, &budget, ctx.now.since(since), stripes.bytes());
         }
         if let (RecoveryStep::Restore { placement, stripes, salvage: false }, Err(HostError::Unavailable { devices })) =
             (&step, &outcome)

@@ -13,7 +13,7 @@
 use crate::ctx::{Ctx, Event};
 use crate::job::{Job, ScrubId, ScrubStep};
 use crate::steps::{Shared, Timer};
-use crate::throttle::Throttle;
+use crate::throttle::{Throttle, Urgency};
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Time, VolumeId, limits};
 use braid_layout::{StripeRows, VolumeDescription};
 use braid_machine::{Finding, Found, HostError, HostOutcome, HostSuccess, OpId, ScrubReport};
@@ -146,9 +146,9 @@ impl Scrubs {
         outcome: &HostOutcome,
     ) {
         let scrub = self.under_way.get_mut(&id).expect("a scrub ends after its steps");
-        let budget = shared.budget(ctx, scrub.volume, false);
+        let budget = shared.budget(ctx, scrub.volume, Urgency::Background);
         scrub.out -= 1;
-        scrub.throttle.ended(ctx.now, &budget, ctx.now.since(since));
+        scrub.throttle.ended(ctx.now, &budget, ctx.now.since(since), 0);
         if let Some(volume) = ctx.volumes.get(&scrub.volume) {
             let before = (scrub.report.lost, scrub.report.repaired);
             scrub.take(volume, step, outcome);
@@ -189,7 +189,7 @@ impl Scrub {
     fn begin_next(&mut self, ctx: &mut Ctx, shared: &mut Shared, id: ScrubId) -> bool {
         let ends = self.outcome(ctx).is_some() || self.is_done();
         let Some(volume) = ctx.volumes.get(&self.volume).filter(|_| !ends) else { return false };
-        let budget = shared.budget(ctx, volume.id, false);
+        let budget = shared.budget(ctx, volume.id, Urgency::Background);
         if self.out >= budget.parallel.min(PARALLEL) {
             return false;
         }

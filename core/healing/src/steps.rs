@@ -2,7 +2,7 @@
 
 use crate::ctx::{Ctx, Event, StepId};
 use crate::job::{Job, RecoveryStep};
-use crate::throttle::{Budget, Users};
+use crate::throttle::{Budget, Urgency, Users};
 use braid_base::{DeviceId, Time, Timers, VolumeId};
 use braid_machine::HostRequest;
 use std::collections::BTreeMap;
@@ -48,9 +48,9 @@ impl Shared {
         ctx.events.push(Event::Ask { step, request });
     }
 
-    /// How much work may be done on a volume now. A job that `hastens` does not yield to users, unless the throttle sets a share.
-    pub fn budget(&self, ctx: &Ctx, volume: VolumeId, hastens: bool) -> Budget {
-        Budget::new(ctx.throttle, hastens, || self.users.are_at_work(ctx, volume))
+    /// How much work may be done on a volume now.
+    pub fn budget(&self, ctx: &Ctx, volume: VolumeId, urgency: Urgency) -> Budget {
+        Budget::new(ctx.throttle, urgency, || self.users.are_at_work(ctx, volume))
     }
 }
 

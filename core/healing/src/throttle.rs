@@ -1,10 +1,12 @@
-//! The recovery throttle sets the speed of jobs. Without user requests, jobs run as fast as possible. With user requests, they run in a
-//! small part of the time, so that users hardly notice them (`docs/healing.md`).
+//! The recovery throttle sets the speed of jobs. Without user requests, jobs run as fast as possible. With user requests, they leave most
+//! of the array to users (`docs/healing.md`).
 //!
 //! ```text
-//!   no users      the full number of parallel transactions, of full size
-//!   users here    one small transaction at a time; after one that took t, the job rests for t·(100−s)/s, where s is the share in per cent
-//!   or there
+//!   no users               the full number of parallel transactions, of full size
+//!   users, a resync        40 MiB/s, or a third of the rate without users if that is more: large transactions, since these cost least
+//!                          for each byte; two at a time, so that the rate falls where they take long
+//!   users, another job,    one small transaction at a time; after one that took t, the job rests for t·(100−s)/s, where s is the share
+//!   or a share is set      in per cent
 //! ```
 //!
 //! Users are "here" while a user's request is under way at this host, or was so recently. They are "there" (at other hosts) if a device
@@ -16,8 +18,12 @@ use braid_wire::RecoveryThrottle;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The most blocks of a device that one transaction restores while there are users.
+/// The most blocks of a device that one transaction of a job with a share takes while there are users.
 const BLOCKS_BESIDE_USERS: u64 = 32;
+/// The most transactions of a resync at a time while there are users.
+const RESYNC_PARALLEL: usize = 2;
+/// How long the rate without users is measured.
+const MEASURED_FOR: Duration = Duration::from_secs(1);
 /// The longest rest: a transaction that took longer may have waited for something else.
 const REST_MAX: Duration = Duration::from_secs(1);
 /// The burst that a rate limit permits after a rest: the bytes of a quarter of a second.
@@ -30,6 +36,17 @@ pub(crate) struct Users {
     here_at: Option<Time>,
     /// Devices that serve users of other hosts, and until when their last report counts.
     busy_until: BTreeMap<DeviceId, Time>,
+}
+
+/// What a job loses by yielding to users.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// Nothing: it runs in a share of the time.
+    Background,
+    /// Redundancy, as long as it runs: it keeps a minimum rate.
+    Resync,
+    /// Redundancy, which it restores in seconds: it does not yield.
+    ShortResync,
 }
 
 /// How much work one job may do now.
@@ -51,6 +68,9 @@ pub(crate) struct Throttle {
     free_at: Time,
     /// The end of the rest, if there are users.
     rests_until: Time,
+    /// The rate without users, in bytes a second, as last measured; and the measurement under way: its begin and its bytes.
+    idle_rate: u64,
+    measured: Option<(Time, u64)>,
 }
 
 impl Users {
@@ -79,18 +99,27 @@ impl Users {
 }
 
 impl Budget {
-    /// The budget that the monitor's throttle permits. Work that `hastens` does not yield to users, unless the throttle sets a share.
-    pub fn new(throttle: RecoveryThrottle, hastens: bool, are_users_at_work: impl FnOnce() -> bool) -> Budget {
-        let share = match throttle.share {
-            0 if hastens => 100,
-            0 => RecoveryThrottle::SHARE_DEFAULT,
-            share => share.min(100),
+    /// The budget that the monitor's throttle permits.
+    pub fn new(throttle: RecoveryThrottle, urgency: Urgency, are_users_at_work: impl FnOnce() -> bool) -> Budget {
+        let share = match (throttle.share, urgency) {
+            (0, Urgency::Background) => RecoveryThrottle::SHARE_DEFAULT,
+            (0, Urgency::Resync | Urgency::ShortResync) => 100,
+            (share, _) => share.min(100),
         };
-        if share < 100 && are_users_at_work() {
-            Budget { throttle, share, parallel: 1, blocks: BLOCKS_BESIDE_USERS }
+        let yields = share < 100 || (throttle.share == 0 && urgency == Urgency::Resync);
+        let all = Budget { throttle, share, parallel: usize::MAX, blocks: u64::MAX };
+        if !yields || !are_users_at_work() {
+            Budget { share: 100, ..all }
+        } else if share < 100 {
+            Budget { parallel: 1, blocks: BLOCKS_BESIDE_USERS, ..all }
         } else {
-            Budget { throttle, share: 100, parallel: usize::MAX, blocks: u64::MAX }
+            Budget { parallel: RESYNC_PARALLEL, ..all }
         }
+    }
+
+    /// True if users are at work, and the job yields to them.
+    fn yields(&self) -> bool {
+        self.parallel != usize::MAX
     }
 
     /// Replaces the limit in bytes a second, unless the new one is zero.
@@ -112,26 +141,53 @@ impl Throttle {
         if budget.share < 100 && now < self.rests_until {
             return Err(self.rests_until);
         }
-        if throttle.bytes_per_second == 0 {
+        let rate = self.rate(budget);
+        if rate == 0 {
             return Ok(());
         }
         if self.free_at > now.after(BURST) {
             let wait = self.free_at.since(now) - BURST;
             return Err(now.after(wait.min(BURST)));
         }
-        let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(throttle.bytes_per_second);
+        let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate);
         let takes = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX / 4).min(u64::MAX / 4));
         self.free_at = self.free_at.max(now).after(takes);
         Ok(())
     }
 
-    /// A transaction that took `took` has ended.
-    pub fn ended(&mut self, now: Time, budget: &Budget, took: Duration) {
+    /// The limit in bytes a second; 0: none.
+    fn rate(&self, budget: &Budget) -> u64 {
+        let beside_users = RecoveryThrottle::RESYNC_RATE.max(self.idle_rate / 3);
+        match budget.throttle.bytes_per_second {
+            limit if !budget.yields() || budget.share < 100 => limit,
+            0 => beside_users,
+            limit => limit.min(beside_users),
+        }
+    }
+
+    /// A transaction of `bytes` that took `took` has ended.
+    pub fn ended(&mut self, now: Time, budget: &Budget, took: Duration, bytes: u64) {
+        self.measure(now, budget, bytes);
         if budget.share < 100 {
             let share = u32::from(budget.share.max(1));
             let rest = took.min(REST_MAX) * (100 - share) / share;
             self.rests_until = self.rests_until.max(now.after(rest.min(REST_MAX)));
         }
+    }
+
+    /// Measures the rate without users.
+    fn measure(&mut self, now: Time, budget: &Budget, bytes: u64) {
+        self.measured = match self.measured {
+            _ if budget.yields() => None,
+            Some((since, before)) if now.since(since) >= MEASURED_FOR => {
+                let nanos = now.since(since).as_nanos();
+                let rate = u128::from(before + bytes) * 1_000_000_000 / nanos;
+                self.idle_rate = u64::try_from(rate).unwrap_or(u64::MAX);
+                None
+            }
+            Some((since, before)) => Some((since, before + bytes)),
+            None => Some((now, 0)),
+        };
     }
 }
 
@@ -141,7 +197,7 @@ mod tests {
 
     fn budget(bytes_per_second: u64, share: u8) -> Budget {
         let throttle = RecoveryThrottle { bytes_per_second, share, paused: false };
-        Budget { throttle, share, parallel: 1, blocks: u64::MAX }
+        Budget { throttle, share, parallel: if share < 100 { 1 } else { usize::MAX }, blocks: u64::MAX }
     }
 
     #[test]
@@ -178,12 +234,65 @@ mod tests {
                 assert_eq!(throttle.begin(now, &budget, 1), Ok(()));
                 now = now.after(took);
                 worked += took;
-                throttle.ended(now, &budget, took);
+                throttle.ended(now, &budget, took, 1);
             }
             let found = worked.as_secs_f64() / now.since(begun).as_secs_f64() * 100.0;
             assert!((found - f64::from(share)).abs() < 1.0, "{found} for {share}");
             // Without users, a job does not wait for the end of its rest.
             assert_eq!(throttle.begin(now, &Budget { share: 100, ..budget }, 1), Ok(()));
         }
+    }
+
+    fn restored_in_ten_seconds(throttle: &mut Throttle, budget: &Budget, took: Duration) -> u64 {
+        let (begun, mut now, mut out, mut bytes) = (Time(9_000_000_000), Time(9_000_000_000), Vec::new(), 0);
+        while now.since(begun) < Duration::from_secs(10) {
+            let admitted = out.len() < budget.parallel.min(8) && throttle.begin(now, budget, 1 << 20).is_ok();
+            if admitted {
+                out.push(now.after(took));
+                continue;
+            }
+            now = now.after(Duration::from_millis(1));
+            let ended = out.iter().filter(|end| **end <= now).count();
+            out.retain(|end| *end > now);
+            for _ in 0..ended {
+                throttle.ended(now, budget, took, 1 << 20);
+                bytes += 1 << 20;
+            }
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_resync_keeps_a_rate_beside_users_and_yields_where_its_transactions_take_long() {
+        let beside = Budget::new(RecoveryThrottle::default(), Urgency::Resync, || true);
+        let ten_seconds = |took| restored_in_ten_seconds(&mut Throttle::default(), &beside, took) >> 20;
+        let fast = ten_seconds(Duration::from_millis(20));
+        assert!((400..=415).contains(&fast), "{fast}");
+        let slow = ten_seconds(Duration::from_millis(200));
+        assert!((90..=102).contains(&slow), "two at a time: {slow}");
+    }
+
+    #[test]
+    fn a_resync_that_is_fast_without_users_keeps_a_third_of_its_rate_beside_them() {
+        let alone = Budget::new(RecoveryThrottle::default(), Urgency::Resync, || false);
+        let beside = Budget::new(RecoveryThrottle::default(), Urgency::Resync, || true);
+        let mut throttle = Throttle::default();
+        let idle = restored_in_ten_seconds(&mut throttle, &alone, Duration::from_millis(20));
+        let paced = restored_in_ten_seconds(&mut throttle, &beside, Duration::from_millis(5));
+        let third = idle as f64 / 3.0;
+        assert!((0.95 * third..1.05 * third).contains(&(paced as f64)), "{paced} of {idle}");
+    }
+
+    #[test]
+    fn a_share_that_an_operator_sets_counts_for_every_job() {
+        let set = RecoveryThrottle { share: 10, ..RecoveryThrottle::default() };
+        for urgency in [Urgency::Background, Urgency::Resync, Urgency::ShortResync] {
+            let budget = Budget::new(set, urgency, || true);
+            assert_eq!((budget.share, budget.parallel), (10, 1));
+            assert_eq!(Budget::new(set, urgency, || false).share, 100, "users count only while they are at work");
+        }
+        let unset = RecoveryThrottle::default();
+        assert_eq!(Budget::new(unset, Urgency::Background, || true).share, RecoveryThrottle::SHARE_DEFAULT);
+        assert!(!Budget::new(unset, Urgency::ShortResync, || true).yields());
     }
 }

@@ -59,6 +59,9 @@ pub struct RecoveryThrottle {
 impl RecoveryThrottle {
     /// The default share, in per cent.
     pub const SHARE_DEFAULT: u8 = 25;
+    /// The bytes of a device that a resync restores in a second beside users, if no share is set: this many, or a third of its rate
+    /// without users if that is more.
+    pub const RESYNC_RATE: u64 = 40 << 20;
 }
 
 /// Why the monitor refuses a change.

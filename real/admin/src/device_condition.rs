@@ -225,7 +225,14 @@ impl Healing {
 /// The recovery throttle as text.
 pub fn throttle_words(throttle: &ThrottleReport) -> String {
     let rate = format!("at most {}/s", format_size(throttle.bytes_per_second));
-    let limit = match (with_real_share(*throttle).share, throttle.bytes_per_second) {
+    let limit = match (throttle.share, throttle.bytes_per_second) {
+        (0, limit) => {
+            let rate = if limit == 0 { "unlimited".to_string() } else { rate };
+            let (least, share) = (format_size(RecoveryThrottle::RESYNC_RATE), RecoveryThrottle::SHARE_DEFAULT);
+            format!(
+                "{rate}; while users are active, a resync keeps {least}/s or a third of its speed, and other jobs take {share} % of the time"
+            )
+        }
         (100.., 0) => "unlimited, also while users are active".to_string(),
         (100.., _) => format!("also while users are active, {rate}"),
         (share, 0) => format!("{share} % of the time while users are active, unlimited while they are idle"),
