@@ -106,7 +106,7 @@ impl<'a> Rounds<'a> {
             beside = Some(self.load(array, round)?);
             let took = begun.elapsed();
             let member_state = array.told(&["status"])?;
-            let done = member_state["devices"][old.device as usize]["healing"]["done"].as_u64();
+            let done = member_state["devices"][old.device as usize]["healing"]["bytes_done"].as_u64();
             let Some(done) = done else { bail!("the rebuild ended before the load did: use a larger --size") };
             let found = done as f64 / (1 << 20) as f64 / took.as_secs_f64();
             figures.push(Figure { what: PACE, round, found, beside: 1.0 });
