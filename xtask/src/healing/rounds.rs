@@ -206,7 +206,8 @@ impl<'a> Rounds<'a> {
 
     /// The number of writes in fio's log between two times.
     fn writes_within(&self, log: &Path, from: Duration, until: Duration) -> Result<f64> {
-        let path = log.with_file_name("away_iops.1.log");
+        // The name that fio gives to the log of its first job.
+        let path = PathBuf::from(format!("{}_iops.1.log", log.display()));
         let text = std::fs::read_to_string(&path).with_context(|| format!("can't read {}", path.display()))?;
         let (mut last, mut writes) = (0.0, 0.0);
         for line in text.lines() {
