@@ -311,7 +311,8 @@ impl Array {
     /// Records and publishes a change of the monitor, a device or a lock server.
     fn note(&mut self, report: &Report) {
         if let Err(failure) = &report.state {
-            tracing::warn!("{} is down, and will be restarted: {failure}", supervisor::name(report.node));
+            let when = if failure.code == "no-such-file" { "when its file is there" } else { "soon" };
+            tracing::warn!("{} is down, and is started again {when}: {failure}", supervisor::name(report.node));
         }
         if let NodeId::Device(device) = report.node
             && !self.supervised.keeps(device)

@@ -1,5 +1,6 @@
 //! The supervisor keeps the monitor, the devices and the lock servers of an array running. Each of these has a keeper: a task that starts
-//! it, notices its end, and restarts it. A suspended process is not restarted, because it may continue at any moment.
+//! it, notices its end, and restarts it. A suspended process is not restarted, because it may continue at any moment. A device whose file is
+//! missing is restarted when the file is there again.
 //!
 //! Each daemon runs in a process of its own, or in a task of this process ([`Placement`]). Its address stays the same across restarts
 //! if the port is still free.
@@ -24,6 +25,8 @@ const STOP_WAIT: Duration = Duration::from_secs(10);
 /// The first back-off before a daemon is restarted; it doubles up to [`BACKOFF_MAX`].
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
+/// The wait before checking again whether the missing file of a device is there.
+const FILE_PAUSE: Duration = Duration::from_secs(1);
 /// A daemon that ran for so long resets the back-off.
 const STEADY: Duration = Duration::from_secs(10);
 
@@ -265,6 +268,14 @@ async fn keep(node: NodeId, mut wanted: watch::Receiver<Wanted>, placement: Plac
             }
         };
         let _ = reporter.send(Report { node, state: Err(failure) }).await;
+        if assignment.lacks_file() {
+            // Every attempt would fail in the same way.
+            tokio::select! {
+                () = assignment.await_file() => {}
+                _ = wanted.changed() => {}
+            }
+            continue;
+        }
         let mut longer = backoff;
         tokio::select! {
             () = tokio::time::sleep(longer.next_wait()) => backoff = longer,
@@ -287,6 +298,18 @@ impl Assignment {
             Assignment::Monitor { folder, .. }
             | Assignment::Device { folder, .. }
             | Assignment::LockServer { folder, .. } => folder,
+        }
+    }
+
+    /// True if it is a device whose file or disk does not exist.
+    fn lacks_file(&self) -> bool {
+        matches!(self, Assignment::Device { file, .. } if matches!(file.try_exists(), Ok(false)))
+    }
+
+    /// Returns when the file exists.
+    async fn await_file(&self) {
+        while self.lacks_file() {
+            tokio::time::sleep(FILE_PAUSE).await;
         }
     }
 
@@ -336,5 +359,35 @@ impl Report {
                 down: Some(failure.message.clone()),
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_device_without_its_file_is_started_when_the_file_is_there() {
+        let dir = std::env::temp_dir().join(format!("braid-supervisor-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let (folder, id, file) = (ArrayFolder::at(&dir), DeviceId(2), dir.join("device-2.braid"));
+        let assignment =
+            Assignment::Device { folder, array: ArrayId([7; 16]), id, file: file.clone(), object_memory: None };
+        let (_sender, wanted) = watch::channel(Some(assignment));
+        let (reporter, mut reports) = mpsc::channel(10);
+        let local = tokio::task::LocalSet::new();
+        local.spawn_local(keep(NodeId::Device(id), wanted, Placement::Task, reporter));
+        let watched = async {
+            let missing = reports.recv().await.unwrap().state.unwrap_err();
+            assert_eq!(missing.code, "no-such-file");
+            // Several back-offs would have passed.
+            let again = tokio::time::timeout(BACKOFF_MIN * 10, reports.recv()).await;
+            assert!(again.is_err(), "nothing is tried: {again:?}");
+            std::fs::write(&file, b"something else").unwrap();
+            let other = reports.recv().await.unwrap().state.unwrap_err();
+            assert_ne!(other.code, "no-such-file");
+        };
+        local.run_until(watched).await;
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 }
