@@ -297,6 +297,15 @@ mod tests {
     }
 
     #[test]
+    fn the_default_of_the_throttle_is_reported_as_its_real_share() {
+        let usual = ThrottleReport::default();
+        assert_eq!(with_real_share(usual).share, 25);
+        assert!(throttle_words(&usual).contains("25 % of the time"), "{}", throttle_words(&usual));
+        let other = ThrottleReport { share: 10, ..usual };
+        assert_eq!(with_real_share(other), other);
+    }
+
+    #[test]
     fn how_far_a_returning_device_is_follows_from_what_it_lacks() {
         let healing = HealingReport { done: 30 << 20, left: 10 << 20, lost: 0, bytes_per_second: Some(1 << 20) };
         let returning =

@@ -387,13 +387,13 @@ pub fn devices_of_block(volume: &VolumeDescription, block: u64) -> (DeviceId, u6
     let layout = &volume.layout;
     let place = layout.locate(block);
     let (stripe, within) = (block / layout.stripe_blocks(), place.block % layout.unit_blocks());
-    let data = (0..layout.data_units()).map(|unit| (layout.data_unit(stripe, unit), "data of the same row"));
-    let what = if layout.data_units() == 1 { "copy" } else { "parity" };
-    let redundancy = (0..layout.redundancy_units()).map(|unit| (layout.redundancy_unit(stripe, unit), what));
+    let data = (0..layout.data_units()).map(|unit| (layout.data_unit(stripe, unit), "data"));
+    let kind = if layout.data_units() == 1 { "copy" } else { "parity" };
+    let redundancy = (0..layout.redundancy_units()).map(|unit| (layout.redundancy_unit(stripe, unit), kind));
     let others = data.chain(redundancy).filter(|(other, _)| other.position != place.position);
     let others = others.filter(|_| layout.redundancy_units() > 0);
     let first = layout.first_block();
-    let others = others.map(|(other, what)| (volume.device_at(other.position), first + other.block + within, what));
+    let others = others.map(|(other, kind)| (volume.device_at(other.position), first + other.block + within, kind));
     (volume.device_at(place.position), first + place.block, others.collect())
 }
 
@@ -584,7 +584,8 @@ mod tests {
         let (device, block, others) = devices_of_block(&volume("raid5:4+1", 5), 64 + 3);
         assert_eq!((block, others.len()), (16 + 3, 4));
         assert!(others.iter().all(|(other, block, _)| *other != device && *block == 19));
-        assert_eq!(others.iter().filter(|(_, _, what)| *what == "parity").count(), 1);
+        let count = |kind: &str| others.iter().filter(|(_, _, of)| *of == kind).count();
+        assert_eq!((count("parity"), count("data")), (1, 3));
         assert!(devices_of_block(&volume("raid0:5", 5), 3).2.is_empty());
     }
 }

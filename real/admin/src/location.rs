@@ -78,13 +78,13 @@ pub struct ByteLocation {
     pub others: Vec<RelatedBlock>,
 }
 
-/// A block of the same row.
+/// A block of the same stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelatedBlock {
     pub device: DeviceId,
     /// Its offset in the volume's component on that device.
     pub component_offset: u64,
-    /// Its kind: `data of the same row`, `copy` or `parity`.
+    /// Its kind: `data`, `copy` or `parity`.
     pub kind: &'static str,
 }
 
@@ -220,5 +220,38 @@ impl VolumePart {
     /// Bytes in a stripe unit.
     pub fn unit(&self) -> u64 {
         self.volume.layout.unit_blocks() * BLOCK
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_control::{VolumeEntry, VolumeState};
+
+    #[test]
+    fn units_are_named_by_their_content() {
+        let kinds = |layout: &str, devices: u16| {
+            let entry = VolumeEntry {
+                name: "v".into(),
+                id: 1,
+                bytes: 1 << 20,
+                layout: layout.into(),
+                unit: 65_536,
+                devices: (0..devices).collect(),
+                attribute_volume: false,
+                first_block: 0,
+                moving: None,
+                ordering: "timestamp".into(),
+                atomicity: "implied".into(),
+                state: VolumeState::Ready,
+            };
+            let volume = volumes::describe(&entry).unwrap();
+            let parts = (0..devices).filter_map(|id| VolumePart::of("v", volume.clone(), false, DeviceId(id)));
+            let units = parts.flat_map(|part| part.first_units);
+            units.map(|unit| unit.kind).collect::<std::collections::BTreeSet<_>>()
+        };
+        assert_eq!(kinds("raid5:2+1", 3), ["data", "parity"].into());
+        assert_eq!(kinds("raid1:2", 2), ["data", "copy"].into());
+        assert_eq!(kinds("raid0:3", 3), ["data"].into());
     }
 }

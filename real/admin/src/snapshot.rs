@@ -59,7 +59,7 @@ pub struct DeviceState {
 pub struct SnapshotReader {
     folder: ArrayFolder,
     /// The role of its host.
-    what: &'static str,
+    role: &'static str,
     /// The host that sends requests to the devices.
     session: Option<Session>,
     has_looked: bool,
@@ -67,8 +67,8 @@ pub struct SnapshotReader {
 
 impl SnapshotReader {
     /// A reader that has not taken a snapshot yet.
-    pub fn new(folder: ArrayFolder, what: &'static str) -> SnapshotReader {
-        SnapshotReader { folder, what, session: None, has_looked: false }
+    pub fn new(folder: ArrayFolder, role: &'static str) -> SnapshotReader {
+        SnapshotReader { folder, role, session: None, has_looked: false }
     }
 
     /// Takes a snapshot.
@@ -82,7 +82,7 @@ impl SnapshotReader {
         let mut states = BTreeMap::new();
         if running.is_some() {
             if self.session.is_none() {
-                self.session = Some(Session::start(&folder, self.what).await?);
+                self.session = Some(Session::start(&folder, self.role).await?);
             }
             let wait = if self.has_looked { ANSWER_WAIT_AGAIN } else { ANSWER_WAIT };
             states = ask(self.session.as_ref().expect("it was started above"), &description, wait).await;

@@ -311,7 +311,7 @@ impl HostStatus {
         HostStatus {
             generation: host.generation.0,
             pid: host.pid,
-            role: host.what.clone(),
+            role: host.role.clone(),
             live: host.live,
             silent_seconds: host.silent.map(|silent| silent.as_secs()),
             counters: host.report.counters.clone(),

@@ -364,5 +364,5 @@ fn served_by(host: &HostEntry) -> Option<LockServerId> {
 }
 
 fn name_of(host: &HostEntry) -> String {
-    format!("host {} ({}, process {})", host.generation, host.what, host.pid)
+    format!("host {} ({}, process {})", host.generation, host.role, host.pid)
 }

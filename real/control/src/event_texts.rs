@@ -178,7 +178,7 @@ pub fn checksum_errors_repaired(blocks: u64) -> Event {
 pub fn range_not_restored(device: u16, volume: &str, range: ByteRange) -> Event {
     let (first, last) = (range.offset, range.offset + range.length - 1);
     let text =
-        format!("bytes {first} to {last} could not be restored: other blocks of their rows have checksum errors");
+        format!("bytes {first} to {last} could not be restored: other blocks of their stripes have checksum errors");
     let event = Event::now(EventKind::DataLost, text).of_device(device).of_volume(volume);
     event.with("offset", range.offset).with("length", range.length)
 }

@@ -24,7 +24,7 @@ pub struct HostEntry {
     pub generation: Generation,
     pub pid: u32,
     /// Its role, for display.
-    pub what: String,
+    pub role: String,
     /// True if it has renewed its lease within the length given by the caller.
     pub live: bool,
     /// The time since it last renewed its lease; none if that was in another boot.
@@ -111,7 +111,9 @@ pub(crate) struct Generations {
 struct Lease {
     schema: u64,
     pid: u32,
-    what: String,
+    /// The key was `what` in schema 1.
+    #[serde(alias = "what")]
+    role: String,
     boot: String,
     renewed_nanos: u64,
     #[serde(default)]
@@ -134,7 +136,7 @@ struct Heartbeat {
 
 impl ArrayFolder {
     /// Takes a generation that was never used before, with a lease that starts at `now`.
-    pub fn take_generation(&self, what: &str, now: &Moment) -> Result<Generation, ControlError> {
+    pub fn take_generation(&self, role: &str, now: &Moment) -> Result<Generation, ControlError> {
         let lock = self.lock()?;
         let hosts = self.path(HOSTS);
         std::fs::create_dir_all(&hosts).map_err(ControlError::file("create", &hosts))?;
@@ -149,7 +151,7 @@ impl ArrayFolder {
         let lease = Lease {
             schema: file::SCHEMA,
             pid: std::process::id(),
-            what: what.to_string(),
+            role: role.to_string(),
             boot: now.boot.clone(),
             renewed_nanos: nanos(now.elapsed),
             report: LeaseReport::default(),
@@ -208,13 +210,13 @@ impl ArrayFolder {
                     let renewed = Moment { boot: lease.boot, elapsed: Duration::from_nanos(lease.renewed_nanos) };
                     let silent = now.since(&renewed);
                     let live = !lease.expired && silent.is_some_and(|age| age <= length);
-                    let Lease { pid, what, report, .. } = lease;
-                    hosts.push(HostEntry { generation, pid, what, live, silent, report });
+                    let Lease { pid, role, report, .. } = lease;
+                    hosts.push(HostEntry { generation, pid, role, live, silent, report });
                 }
                 Err(ControlError::Damaged { .. }) => {
-                    let what = "unreadable lease".to_string();
+                    let role = "unreadable lease".to_string();
                     let report = LeaseReport::default();
-                    hosts.push(HostEntry { generation, pid: 0, what, live: false, silent: None, report });
+                    hosts.push(HostEntry { generation, pid: 0, role, live: false, silent: None, report });
                 }
                 Err(error) => return Err(error),
             }
@@ -290,9 +292,9 @@ impl ArrayFolder {
         if file::read::<Lease>(&path).is_ok_and(|lease| lease.is_some_and(|lease| lease.expired)) {
             return Ok(());
         }
-        let HostEntry { pid, what, report, .. } = host.clone();
+        let HostEntry { pid, role, report, .. } = host.clone();
         let (schema, boot, renewed_nanos) = (file::SCHEMA, now.boot.clone(), 0);
-        let ended = Lease { schema, pid, what, boot, renewed_nanos, report, expired: true };
+        let ended = Lease { schema, pid, role, boot, renewed_nanos, report, expired: true };
         self.replace(&path, &ended, Durability::ThisBoot)?;
         file::remove(&self.heartbeat_path(host.generation))
     }
@@ -533,6 +535,6 @@ mod tests {
             "report": {"counters": {}, "revision": 3}, "expired": false}"#;
         std::fs::write(folder.lease_path(generation), lease).unwrap();
         let host = &folder.hosts(&at(24), LEASE).unwrap()[0];
-        assert_eq!((host.live, &host.report), (true, &told()));
+        assert_eq!((host.live, host.role.as_str(), &host.report), (true, "up", &told()));
     }
 }

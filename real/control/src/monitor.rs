@@ -126,7 +126,7 @@ pub struct HealingReport {
     pub done: u64,
     /// Bytes that are still to be restored, as far as the recovery coordinator knows.
     pub left: u64,
-    /// Blocks that can't be restored, because too many blocks of their rows are lost.
+    /// Blocks that can't be restored, because too many blocks of their stripes are lost.
     pub lost: u64,
     /// The recent speed; none if it is not known yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]

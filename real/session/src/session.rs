@@ -38,10 +38,10 @@ pub struct Session {
 }
 
 impl Session {
-    /// Takes a generation for the role `what`, and starts a host that knows all volumes.
-    pub async fn start(folder: &ArrayFolder, what: &str) -> Result<Session, SessionError> {
+    /// Takes a generation for a host of this role, and starts a host that knows all volumes.
+    pub async fn start(folder: &ArrayFolder, role: &str) -> Result<Session, SessionError> {
         // The order matters: a process that puts a volume on hold either sees this host and waits for it, or this host sees the hold.
-        let generation = folder.take_generation(what, &Moment::now())?;
+        let generation = folder.take_generation(role, &Moment::now())?;
         let description = folder.describe().inspect_err(|_| release(folder, generation))?;
         let host = Host::new(HostConfig {
             generation,
@@ -70,7 +70,7 @@ impl Session {
             view: view.clone(),
             registry: registry.clone(),
             // A scrub reports its findings itself.
-            corruption_reporter: (what != SCRUB).then(CorruptionReporter::default),
+            corruption_reporter: (role != SCRUB).then(CorruptionReporter::default),
         };
         let renewer = tokio::task::spawn_local(renewer.keep(addresses, losing));
         Ok(Session {

@@ -49,7 +49,7 @@ fn status_works_before_while_and_after_the_array_is_up() {
     }
     let listed = array.braid(&["volume", "list"]).done().json();
     assert_eq!(listed["volumes"].as_array().map(Vec::len), Some(1), "nothing was begun: {listed}");
-    assert_eq!(listed["volumes"][0]["state"], "ready", "{listed}");
+    assert_eq!(listed["volumes"][0]["lifecycle"], "ready", "{listed}");
 }
 
 #[test]

@@ -17,6 +17,7 @@
 //! | `failures` | parts of the array are killed or suspended; what `status` shows |
 //! | `links` | a device whose link to the others is cut and restored |
 //! | `leaving` | graceful disconnect of hosts |
+//! | `json` | the keys of JSON output are those of docs/json.md |
 //! | `library` | the client library: its examples, its deadlines, futures that are dropped |
 //! | `lifecycle` | up, status, volumes, down, signals |
 //! | `attribute_volumes` | structures on an attribute volume, while a device is lost for good |
@@ -26,7 +27,7 @@
 //! | `reconnects` | clients that reconnect while a device is suspended |
 //! | `recipes` | queues, lists and directories, while their device and the processes that change them are killed |
 //! | `rebuilding` | a rebuild under load, while its host, another device and all processes are killed |
-//! | `recovery` | loss of the monitor's state or of the whole folder, and recovery from the devices |
+//! | `state_from_devices` | loss of the monitor's state or of the whole folder, and recovery from the devices |
 //! | `strangers` | garbage on ports, clients that vanish, devices that are suspended |
 //! | `damage` | devices that are swapped, damaged, of a newer release, or full |
 //! | `holds` | locks, tickets and leaders, while their device and their holders are killed |
@@ -46,6 +47,7 @@ mod failures;
 mod file_system;
 mod holds;
 mod hosts;
+mod json;
 mod leaving;
 mod library;
 mod lifecycle;

@@ -69,7 +69,7 @@ fn a_migration_survives_a_kill_and_is_continued_or_undone() {
         let mut command = Command::new(braid_bin());
         let mut moves = command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
         let begun = Instant::now();
-        while info(&array)["state"] != "moving" {
+        while info(&array)["lifecycle"] != "moving" {
             assert!(begun.elapsed() < Duration::from_secs(20), "it does not begin to move");
             sleep(Duration::from_millis(50));
         }
@@ -81,11 +81,11 @@ fn a_migration_survives_a_kill_and_is_continued_or_undone() {
     begin("raid1:2");
     array.braid(&["volume", "migrate", "vol0", "--layout", "raid1:3"]).refused(1, "already-moving");
     let said = array.braid(&["volume", "migrate", "vol0"]).done().json();
-    assert_eq!((&said["volume"]["layout"], &said["volume"]["state"]), (&"raid1:2".into(), &"ready".into()));
+    assert_eq!((&said["volume"]["layout"], &said["volume"]["lifecycle"]), (&"raid1:2".into(), &"ready".into()));
     load.go_on();
     begin("raid5:2+1");
     let said = array.braid(&["volume", "migrate", "vol0", "--abort"]).done().json();
-    assert_eq!((&said["volume"]["layout"], &said["volume"]["state"]), (&"raid1:2".into(), &"ready".into()));
+    assert_eq!((&said["volume"]["layout"], &said["volume"]["lifecycle"]), (&"raid1:2".into(), &"ready".into()));
     load.go_on();
     let mut record = load.stop();
     record.verify(&other);

@@ -9,7 +9,7 @@ use braid_terminal::output::{self, table};
 use serde_json::json;
 use std::process::ExitCode;
 
-/// List the devices of an array and its spares: their states, disks, files and volumes
+/// List the devices of an array and its spares: their membership, disks, files and volumes
 #[derive(clap::Args)]
 pub struct Arguments {}
 
@@ -26,7 +26,7 @@ fn json(array: &Array, Devices { devices, spares }: &Devices) -> serde_json::Val
         let (entry, report) = (&device.entry, device.report.as_ref());
         json!({
             "id": entry.id,
-            "state": entry.state,
+            "lifecycle": entry.state,
             "member_state": report.map(|report| report.member_state),
             "kept_out": report.is_some_and(|report| report.kept_out),
             "next_disk": report.and_then(|report| report.next_disk.as_ref()),
@@ -54,7 +54,7 @@ fn json(array: &Array, Devices { devices, spares }: &Devices) -> serde_json::Val
 
 fn text(Devices { devices, spares }: &Devices) -> String {
     let words = |words: [&str; 6]| words.map(str::to_string).to_vec();
-    let mut rows = vec![words(["DEVICE", "STATE", "SIZE", "DISK", "VOLUMES", "FILE"])];
+    let mut rows = vec![words(["DEVICE", "MEMBERSHIP", "SIZE", "DISK", "VOLUMES", "FILE"])];
     for device in devices {
         let entry = &device.entry;
         let disk = entry.disk.map(|disk| disk.to_string()).unwrap_or_default();

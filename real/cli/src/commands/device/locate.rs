@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 /// Show what lies on a device, or on which devices bytes of a volume lie
 ///
-/// A volume lies on a ring of devices in rows of units; a stripe is a row over adjacent devices. For
+/// A volume lies on a ring of devices; a stripe has one unit on each of some adjacent devices. For
 /// each volume on the device, this shows the device's position on the ring, the space that the
 /// volume uses on the device, and the first bytes of the volume that lie there. The rest follows the
 /// same pattern: `--volume V --offset B` locates any byte.
@@ -56,7 +56,7 @@ fn json_of_device(DeviceContent { device, parts }: &DeviceContent) -> Value {
     json!({
         "schema": 2,
         "device": device.entry.id,
-        "state": device.entry.state,
+        "lifecycle": device.entry.state,
         "member_state": device.report.as_ref().map(|report| report.member_state),
         "file": device.file,
         "size_bytes": device.entry.size,
@@ -75,7 +75,7 @@ fn text_of_device(DeviceContent { device, parts }: &DeviceContent) -> String {
         line("device", format!("{}, {}", device.entry.id, device.words())),
         line("file", format!("{}, {}", device.file.display(), format_size(device.entry.size))),
         line("disk", device.entry.disk.map(|disk| disk.to_string()).unwrap_or_default()),
-        line("process", format!("{pid}, at {}", device.address.as_deref().unwrap_or("no address"))),
+        line("pid", format!("{pid}, at {}", device.address.as_deref().unwrap_or("no address"))),
     ]);
     if parts.is_empty() {
         text += "\nno volume lies on it\n";
@@ -127,6 +127,7 @@ fn text_of_byte(name: &str, offset: u64, location: &ByteLocation) -> String {
     let (device, at) = (location.device.0, location.component_offset);
     let mut text = format!("byte {offset} of volume {name}: device {device}, byte {at} of its component\n");
     for RelatedBlock { device, component_offset, kind } in &location.others {
+        let kind = if *kind == "data" { "data of the same stripe" } else { kind };
         text += &format!("  {kind}: device {}, byte {component_offset} of its component\n", device.0);
     }
     text

@@ -107,7 +107,7 @@ impl Report<'_> {
         let mut text = format!("device {id} {what}: {restored} in {took} while it was followed ({rate}/s)\n");
         if device.lost_blocks() > 0 {
             text += &format!(
-                "{} blocks could not be reconstructed, because other blocks of their rows had checksum errors:\n",
+                "{} blocks could not be reconstructed, because other blocks of their stripes had checksum errors:\n",
                 device.lost_blocks()
             );
             for LostInVolume { volume, ranges } in lost {

@@ -67,7 +67,7 @@ impl<'a> View<'a> {
         }
         if !status.lock_servers.is_empty() {
             text += "\n";
-            let mut rows = vec![row(["lock server", "state", "process", "address"])];
+            let mut rows = vec![row(["lock server", "state", "pid", "address"])];
             for server in &status.lock_servers {
                 let pid = server.pid.map(|pid| pid.to_string()).unwrap_or_default();
                 let address = server.address.as_deref().unwrap_or_default();
@@ -77,7 +77,7 @@ impl<'a> View<'a> {
         }
         if !status.hosts.is_empty() {
             text += "\n";
-            let mut rows = vec![row(["host", "lease", "process", "what"])];
+            let mut rows = vec![row(["host", "lease", "pid", "role"])];
             for host in &status.hosts {
                 let lease = match host.silent_seconds {
                     Some(_) if host.live => "live".to_string(),
@@ -142,7 +142,7 @@ fn volume_table(status: &Status) -> String {
 }
 
 fn device_table(look: &ArraySnapshot, status: &Status) -> String {
-    let mut rows = vec![row(["device", "size", "condition", "state", "process", "address", "file"])];
+    let mut rows = vec![row(["device", "size", "condition", "state", "pid", "address", "file"])];
     for (entry, device) in look.description.devices.iter().zip(&status.devices) {
         let running = look.running.as_ref().and_then(|running| running.device(DeviceId(device.id)));
         rows.push(row([

@@ -1,8 +1,9 @@
 //! `braid volume check`: compares the parity of each stripe with its data.
 
+use braid_admin::check::Findings;
 use braid_admin::{Array, Exit, Failure};
 use braid_terminal::{Common, output};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::process::ExitCode;
 
 /// Compare the parity of every stripe with its data
@@ -36,46 +37,64 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let outcome = array.check_volume(&arguments.name, arguments.reconstruct, progress).await;
     bar.finish_and_clear();
     let found = outcome?;
-    let named = |stripes: &[u64]| stripes.iter().take(NAMED).copied().collect::<Vec<u64>>();
-    output::print(
-        common.json,
-        || {
-            json!({
-                "schema": 2,
-                "volume": arguments.name,
-                "stripes": found.stripes,
-                "checked": found.stripes - found.unchecked,
-                "bad": found.bad.len(),
-                "unreadable": found.unreadable.len(),
-                "unchecked": found.unchecked,
-                "missing_devices": found.lacks.iter().map(|device| device.0).collect::<Vec<_>>(),
-                "first_bad": named(&found.bad),
-                "first_unreadable": named(&found.unreadable),
-            })
-        },
-        || {
-            let (bad, unreadable) = (found.bad.len(), found.unreadable.len());
-            let checked = found.stripes - found.unchecked;
-            let mut text =
-                format!("{checked} of {} stripes checked, {bad} bad, {unreadable} unreadable\n", found.stripes);
-            if found.unchecked > 0 {
-                let devices: Vec<String> = found.lacks.iter().map(|device| device.to_string()).collect();
-                let devices = devices.join(", ");
-                text += &format!(
-                    "warning: {} degraded stripes were not checked, because devices are not in: {devices}; check again when `braid status` shows them as in\n",
-                    found.unchecked
-                );
-            }
-            if bad > 0 {
-                text +=
-                    &format!("bad stripes: {:?}{}\n", named(&found.bad), if bad > NAMED { " and more" } else { "" });
-            }
-            if unreadable > 0 {
-                let more = if unreadable > NAMED { " and more" } else { "" };
-                text += &format!("unreadable stripes: {:?}{more}\n", named(&found.unreadable));
-            }
-            text
-        },
-    );
+    output::print(common.json, || json(&arguments.name, &found), || text(&found));
     Ok(if found.is_sound() { ExitCode::SUCCESS } else { ExitCode::from(Exit::DataLost as u8) })
+}
+
+fn named(stripes: &[u64]) -> Vec<u64> {
+    stripes.iter().take(NAMED).copied().collect()
+}
+
+fn json(volume: &str, found: &Findings) -> Value {
+    json!({
+        "schema": 2,
+        "volume": volume,
+        "stripes": found.stripes,
+        "checked": found.stripes - found.unchecked,
+        "bad": found.bad.len(),
+        "unreadable": found.unreadable.len(),
+        "unchecked": found.unchecked,
+        "missing_devices": found.lacks.iter().map(|device| device.0).collect::<Vec<_>>(),
+        "first_bad": named(&found.bad),
+        "first_unreadable": named(&found.unreadable),
+    })
+}
+
+fn text(found: &Findings) -> String {
+    let (bad, unreadable) = (found.bad.len(), found.unreadable.len());
+    let checked = found.stripes - found.unchecked;
+    let mut text = format!("{checked} of {} stripes checked, {bad} bad, {unreadable} unreadable\n", found.stripes);
+    if found.unchecked > 0 {
+        let devices: Vec<String> = found.lacks.iter().map(|device| device.to_string()).collect();
+        let devices = devices.join(", ");
+        text += &format!(
+            "warning: {} degraded stripes were not checked, because devices are not in: {devices}; check again when `braid status` shows them as in\n",
+            found.unchecked
+        );
+    }
+    if bad > 0 {
+        text += &format!("bad stripes: {:?}{}\n", named(&found.bad), if bad > NAMED { " and more" } else { "" });
+    }
+    if unreadable > 0 {
+        let more = if unreadable > NAMED { " and more" } else { "" };
+        text += &format!("unreadable stripes: {:?}{more}\n", named(&found.unreadable));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::DeviceId;
+
+    #[test]
+    fn stripes_that_were_not_checked_are_reported() {
+        let degraded = Findings { stripes: 10, unchecked: 4, lacks: [DeviceId(2)].into(), ..Findings::default() };
+        let shown = json("vol0", &degraded);
+        assert_eq!((&shown["checked"], &shown["unchecked"]), (&6.into(), &4.into()));
+        assert_eq!(shown["missing_devices"], Value::from(vec![2]));
+        let said = text(&degraded);
+        assert!(said.starts_with("6 of 10 stripes checked") && said.contains("not in: d2"), "{said}");
+        assert!(!text(&Findings { stripes: 10, ..Findings::default() }).contains("warning"));
+    }
 }

@@ -26,7 +26,7 @@ pub fn run(_: Arguments, common: &Common) -> Result<ExitCode, Failure> {
                     let state = match &volume.state {
                         VolumeState::Ready => match &volume.moving {
                             Some(target) => format!("moving to {}", target.layout),
-                            None if volume.attribute_volume => "attribute_volume".to_string(),
+                            None if volume.attribute_volume => "attribute volume".to_string(),
                             None => String::new(),
                         },
                         VolumeState::Creating => "being created".to_string(),

@@ -50,7 +50,7 @@ fn json(volume: &VolumeEntry) -> serde_json::Value {
         "ordering": volume.ordering,
         "atomicity": volume.atomicity,
         "attribute_volume": volume.attribute_volume,
-        "state": volume.state_name(),
+        "lifecycle": volume.state_name(),
         "moving": volume.moving.as_ref().map(|target| json!({
             "layout": target.layout,
             "unit_bytes": target.unit,
