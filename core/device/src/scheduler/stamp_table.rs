@@ -105,9 +105,9 @@ impl Stamps {
         for era in [&self.current, &self.previous] {
             let Some(stamps) = era.objects.get(&object) else { continue };
             for range in ranges {
-                let first = stamps.range(..range.start).next_back().filter(|(_, entry)| entry.end > range.start);
-                let within = stamps.range(range.blocks());
-                highest = first.into_iter().chain(within).map(|(_, entry)| of(entry)).fold(highest, Stamp::max);
+                // From the end: the entries are disjoint, so the last one that begins before the end is found in one descent.
+                let overlapping = stamps.range(..range.end()).rev().take_while(|(_, entry)| entry.end > range.start);
+                highest = overlapping.map(|(_, entry)| of(entry)).fold(highest, Stamp::max);
             }
         }
         highest
@@ -121,6 +121,19 @@ impl Era {
         }
         self.highest = self.highest.max(stamp);
         let stamps = self.objects.entry(object).or_default();
+        let last = stamps.range_mut(..range.end()).next_back();
+        match last.filter(|(_, entry)| entry.end > range.start) {
+            // A range that was accessed before as it is, or not at all: most accesses.
+            Some((start, entry)) if (*start, entry.end) == (range.start, range.end()) => {
+                return entry.raise(access, stamp);
+            }
+            Some(_) => {}
+            None => {
+                self.entries += 1;
+                stamps.insert(range.start, Entry::new(range.end(), access, stamp));
+                return;
+            }
+        }
         let before = stamps.len();
         split(stamps, range.start);
         split(stamps, range.end());
@@ -132,23 +145,31 @@ impl Era {
                 gaps.push((reached, *start));
             }
             reached = entry.end;
-            let field = match access {
-                Access::Read => &mut entry.read,
-                Access::Write => &mut entry.write,
-            };
-            *field = stamp.max(*field);
+            entry.raise(access, stamp);
         }
         if reached < range.end() {
             gaps.push((reached, range.end()));
         }
-        let (read, write) = match access {
-            Access::Read => (stamp, Stamp::ZERO),
-            Access::Write => (Stamp::ZERO, stamp),
-        };
         for (start, end) in gaps {
-            stamps.insert(start, Entry { end, read, write });
+            stamps.insert(start, Entry::new(end, access, stamp));
         }
         self.entries += stamps.len() - before;
+    }
+}
+
+impl Entry {
+    fn new(end: u64, access: Access, stamp: Stamp) -> Entry {
+        let mut entry = Entry { end, read: Stamp::ZERO, write: Stamp::ZERO };
+        entry.raise(access, stamp);
+        entry
+    }
+
+    fn raise(&mut self, access: Access, stamp: Stamp) {
+        let field = match access {
+            Access::Read => &mut self.read,
+            Access::Write => &mut self.write,
+        };
+        *field = stamp.max(*field);
     }
 }
 
