@@ -64,6 +64,8 @@ fn a_device_of_another_array_is_refused_by_name() {
     std::fs::rename(&aside, &file).expect("it can be moved back");
     array.start(&[]);
     assert_there(&array, &content);
+    // On a busy machine, the monitor may have marked it out while it was missing.
+    array.await_volume(0, "healthy");
     array.assert_sound("vol0");
 }
 
