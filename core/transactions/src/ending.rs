@@ -169,8 +169,8 @@ impl Coordinator {
         self.transactions.arm_resend(ctx, sequence);
     }
 
-    /// An operation's time is up. What it has begun is undone if possible. A write that was sent may or may not take
-    /// effect.
+    /// An operation's time is up. What it has begun is undone if possible. A write that was sent may or may not have
+    /// taken effect.
     pub(crate) fn on_expired(&mut self, ctx: &mut Ctx, op: OperationId) {
         let operation = self.operations.of(op);
         let waited = ctx.now.time.since(operation.since);
@@ -193,13 +193,19 @@ impl Coordinator {
         self.give_up(ctx, op, error);
     }
 
-    /// Answers an operation with an error, and undoes what it has begun unless its writes were sent.
+    /// Answers an operation with an error, and undoes what it has begun unless its writes took effect on arrival. Intents
+    /// are retracted: they would hold back other hosts for as long as one device does not answer this host.
     pub(crate) fn give_up(&mut self, ctx: &mut Ctx, op: OperationId, error: HostError) {
         let attempt = self.operations.of(op).attempt;
         self.finish(op, Err(error));
-        if let Some(sequence) = attempt
-            && matches!(self.transactions.of(sequence).phase, Phase::Locking | Phase::Reading { .. })
-        {
+        let Some(sequence) = attempt else { return };
+        let transaction = self.transactions.of(sequence);
+        let undone = match transaction.phase {
+            Phase::Locking | Phase::Reading { .. } => true,
+            Phase::Writing { .. } => transaction.mode() == WriteMode::Intent,
+            Phase::Committed { .. } | Phase::Aborting { .. } | Phase::Resolving => false,
+        };
+        if undone {
             self.abort(ctx, sequence, None);
         }
     }

@@ -125,13 +125,7 @@ impl Coordinator {
                 self.begin_anew(ctx, sequence);
             } else {
                 let devices = unavailable.iter().copied().filter(|device| transaction.awaits(*device)).collect();
-                let retracts =
-                    matches!(transaction.phase, Phase::Writing { .. }) && transaction.mode() == WriteMode::Intent;
                 self.give_up(ctx, op, HostError::Unavailable { devices });
-                if retracts {
-                    // The other devices have intents, and nothing that these hold back can be read.
-                    self.abort(ctx, sequence, None);
-                }
             }
         }
     }

@@ -91,16 +91,17 @@ impl Ledger {
                 }
             };
             if asked == Awaited::Vote && to == State::Prepared {
-                self.note_vote(id, host);
+                self.note_vote(id);
             }
             cx.answer(host, reply);
         }
         self.keep_or_forget(cx, id);
     }
 
-    /// Notes that `host` hears that the transaction is prepared.
-    pub fn note_vote(&mut self, id: TransactionId, host: Generation) {
-        self.transactions.get_mut(id).expect("it is prepared").voted |= host != id.host;
+    /// Notes that a host hears that the transaction is prepared. The transaction's own host asks only after it has given
+    /// up a retraction, and then counts on the vote: a late copy of the retraction must not undo the intent.
+    pub fn note_vote(&mut self, id: TransactionId) {
+        self.transactions.get_mut(id).expect("it is prepared").voted = true;
     }
 
     /// Notes that a host is to be answered once something is durable.
@@ -111,7 +112,7 @@ impl Ledger {
         }
     }
 
-    /// A host retracts a transaction: it ends it without a decision. A coordinator may do so as long as no other host can
+    /// A host retracts a transaction: it ends it without a decision. A coordinator may do so as long as no resolver can
     /// have found the transaction prepared. False if that is not so, or if the device can't promise it.
     pub fn can_retract(&self, cx: &mut Ctx, host: Generation, id: TransactionId) -> bool {
         match self.transactions.get(id) {

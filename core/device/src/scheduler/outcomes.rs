@@ -123,7 +123,7 @@ impl Scheduler {
             }
             Some(State::Aborted) => Vote::NeverPrepared,
             Some(State::Prepared) => {
-                self.ledger.note_vote(id, host);
+                self.ledger.note_vote(id);
                 Vote::Prepared
             }
             Some(State::Committing | State::Committed) => Vote::Committed,

@@ -310,6 +310,29 @@ fn an_intent_that_another_host_knows_of_is_not_retracted() {
     assert_eq!(bench.say(retract(2, stamp)), [Decision::Answer { host: FIRST, reply: vote }]);
 }
 
+/// A device did not agree to the retraction, so that the host has become a resolver and counts on all votes.
+#[test]
+fn a_late_copy_of_a_retraction_does_not_undo_what_its_host_has_heard_to_be_prepared() {
+    for asks_early in [false, true] {
+        let mut bench = Bench::new();
+        let stamp = bench.stamp(FIRST, 1);
+        let transaction = id(2, stamp);
+        let ask = |scheduler: &mut Scheduler, cx: &mut Ctx| {
+            scheduler.on_command(cx, FIRST, Command::Resolve { transaction, stamp });
+        };
+        let vote = Decision::Answer { host: FIRST, reply: Reply::Vote { transaction, vote: Vote::Prepared } };
+        bench.say(write(STAMPED, 2, stamp, BLOCK));
+        if asks_early {
+            assert_eq!(bench.decide(ask), []);
+            assert!(bench.prepared(transaction).contains(&vote));
+        } else {
+            bench.prepared(transaction);
+            assert_eq!(bench.decide(ask), [vote.clone()]);
+        }
+        assert_eq!(bench.say(retract(2, stamp)), [vote]);
+    }
+}
+
 #[test]
 fn a_retraction_that_can_not_be_remembered_is_not_answered() {
     let mut bench = Bench::new();

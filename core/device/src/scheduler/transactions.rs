@@ -30,7 +30,7 @@ pub struct Transaction {
     pub waited: bool,
     /// Its host was told that the pre-write is accepted, and was sent the old content.
     pub granted: bool,
-    /// Another host may know that its intent is durable.
+    /// A resolver may know that its intent is durable.
     pub voted: bool,
     /// Hosts to answer once something is durable.
     pub askers: Vec<(Generation, Awaited)>,

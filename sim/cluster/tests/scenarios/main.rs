@@ -19,6 +19,7 @@ mod migration;
 mod monitor;
 mod objects;
 mod older_disks;
+mod one_message;
 mod records;
 mod resynchronisation;
 mod sleepers;
