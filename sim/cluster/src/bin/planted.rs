@@ -1,6 +1,8 @@
 //! The program `planted` proves that the attack finds bugs: it plants each of `bugs/*.patch` in a copy of the tree, and demands a
 //! failure.
 //!
+//! A patch that begins with `scenario: NAME` has a bug that the attack can't see: the scripted scenario of that name must fail instead.
+//!
 //! See `bugs/README.md`. The copy is in a temporary folder and is removed at the end; the tree itself is not touched. This program,
 //! built from the copy, also runs the attack: it takes much less time to build than the command `braid`.
 
@@ -91,16 +93,38 @@ fn plant_all(runs: u64, names: &[String]) -> Result<bool, Box<dyn Error>> {
     let mut all_found = true;
     for patch in patches {
         let name = patch.file_stem().unwrap_or(OsStr::new("?")).to_string_lossy().into_owned();
-        let (found, said) = copy.attack_with(&patch, runs, only_of(&name))?;
-        match said.lines().find(|line| line.starts_with("FAILED")) {
-            Some(line) if found => println!("found      {name}: {line}"),
-            _ => {
+        let scenario = scenario_of(&patch)?;
+        let by = match &scenario {
+            Some(scenario) => By::Scenario(scenario),
+            None => By::Attack { runs, only: only_of(&name) },
+        };
+        let (found, said) = copy.look_for(&patch, &by)?;
+        match (said.lines().find(|line| line.starts_with("FAILED")), &by) {
+            (Some(line), By::Attack { .. }) if found => println!("found      {name}: {line}"),
+            (_, By::Scenario(scenario)) if found => println!("found      {name}: FAILED scenario {scenario}"),
+            (_, By::Attack { .. }) => {
                 all_found = false;
                 println!("NOT FOUND  {name} in {runs} runs");
+            }
+            (_, By::Scenario(scenario)) => {
+                all_found = false;
+                println!("NOT FOUND  {name} by the scenario {scenario}");
             }
         }
     }
     Ok(all_found)
+}
+
+/// What must find a bug.
+enum By<'a> {
+    Attack { runs: u64, only: Option<&'a str> },
+    Scenario(&'a str),
+}
+
+/// The scenario that must find a bug instead of the attack, which the patch names in its first line.
+fn scenario_of(patch: &Path) -> Result<Option<String>, Box<dyn Error>> {
+    let text = fs::read_to_string(patch)?;
+    Ok(text.lines().next().and_then(|line| line.strip_prefix("scenario: ")).map(str::to_string))
 }
 
 /// The ordering, atomicity or kind of fault that a bug needs, which is the prefix of its name: a few hundred seeds with it say as
@@ -161,11 +185,14 @@ impl Copy {
         Ok(copy)
     }
 
-    /// Plants the bug, runs the attack, and restores the copy; returns whether the attack failed, and its output.
-    fn attack_with(&self, patch: &Path, runs: u64, only: Option<&str>) -> Result<(bool, String), Box<dyn Error>> {
+    /// Plants the bug, looks for it, and restores the copy; returns whether it was found, and the output.
+    fn look_for(&self, patch: &Path, by: &By) -> Result<(bool, String), Box<dyn Error>> {
         self.git_apply(patch)?;
         let patched = patched_files(&fs::read_to_string(patch)?);
-        let outcome = self.attack(&patched, runs, only);
+        let outcome = match by {
+            By::Attack { runs, only } => self.attack(&patched, *runs, *only),
+            By::Scenario(scenario) => self.play(&patched, scenario),
+        };
         for file in &patched {
             copy_file(&self.root.join(file), &self.folder.join(file))?;
         }
@@ -185,17 +212,38 @@ impl Copy {
 
     /// Builds and runs the attack; returns whether it failed, and its output.
     fn attack(&self, patched: &[String], runs: u64, only: Option<&str>) -> Result<(bool, String), Box<dyn Error>> {
-        let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
-        let profile = profile_of_its_own(patched);
-        let mut build = Command::new(&cargo);
-        build.args(["build", "--quiet", "--workspace", "--bin", "planted"]).args(&profile);
-        let built = build.current_dir(&self.folder).env("CARGO_TARGET_DIR", &self.target).output()?;
-        if !built.status.success() {
-            return Err(format!("the tree does not build:\n{}", text(&built)).into());
-        }
+        self.build(&["build", "--quiet", "--workspace", "--bin", "planted"], patched)?;
         let mut attack = Command::new(self.target.join("debug/planted"));
         let output = attack.args(["--attack", "--runs", &runs.to_string()]).args(only).output()?;
         Ok((!output.status.success(), text(&output)))
+    }
+
+    /// Builds and plays a scenario; returns whether it failed, and its output.
+    fn play(&self, patched: &[String], scenario: &str) -> Result<(bool, String), Box<dyn Error>> {
+        let test = ["test", "--quiet", "--workspace", "--test", "scenarios"];
+        self.build(&[&test[..], &["--no-run"]].concat(), patched)?;
+        let output = self.cargo(&test, patched).args(["--", "--exact", scenario]).output()?;
+        let said = text(&output);
+        if !said.contains("running 1 test") {
+            return Err(format!("there is no scenario {scenario}:\n{said}").into());
+        }
+        Ok((!output.status.success(), said))
+    }
+
+    fn build(&self, arguments: &[&str], patched: &[String]) -> Result<(), Box<dyn Error>> {
+        let built = self.cargo(arguments, patched).output()?;
+        if !built.status.success() {
+            return Err(format!("the tree does not build:\n{}", text(&built)).into());
+        }
+        Ok(())
+    }
+
+    /// Cargo in the copy, with the crates that have the bug in a profile of their own.
+    fn cargo(&self, arguments: &[&str], patched: &[String]) -> Command {
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+        cargo.args(arguments).args(profile_of_its_own(patched));
+        cargo.current_dir(&self.folder).env("CARGO_TARGET_DIR", &self.target);
+        cargo
     }
 }
 

@@ -56,11 +56,12 @@ fn reads_at_once(array: &mut Cluster, host: HostSlot, blocks: &[u64]) {
 fn the_order_of_a_hosts_writes_holds_though_its_clock_leaps_and_comes_back() {
     let (mut array, a, b) = array();
     // The floor of device 0 is ahead of the clocks now, and both hosts have learned that.
+    write(&mut array, a, 0, STRIPE);
     restart(&mut array, 0);
-    array.run_for(Duration::from_millis(100));
+    array.run_for(Duration::from_millis(20));
     write(&mut array, a, 0, STRIPE);
     content(&mut array, b, 0, BLOCK);
-    array.run_for(Duration::from_millis(250));
+    array.run_for(Duration::from_millis(100));
     // A read of the last block of stripe 1 and the first of stripe 2; the second part is late.
     let reader = array.node(b);
     let writer = array.node(a);
@@ -80,9 +81,11 @@ fn the_order_of_a_hosts_writes_holds_though_its_clock_leaps_and_comes_back() {
         Verdict::Pass
     });
     let read = array.read(b, 7 * BLOCK, 2 * BLOCK);
-    array.run_for(Duration::from_millis(200));
+    array.run_for(Duration::from_millis(100));
     write(&mut array, a, STRIPE, STRIPE);
     let acknowledged = *stamps.borrow().iter().max().expect("the write");
+    let clock = array.world.local(writer).expect("the host is up").clock;
+    assert!(acknowledged.clock > clock, "the stamps are ahead of the clocks");
     // The next write has a stamp that no device accepts, and the clock comes back before they say so.
     array.world.step_clock(writer, AN_HOUR);
     let leapt = array.write(a, 0, STRIPE);
