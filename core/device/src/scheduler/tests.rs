@@ -327,7 +327,7 @@ fn a_late_copy_of_a_retraction_does_not_undo_what_its_host_has_heard_to_be_prepa
             assert!(bench.prepared(transaction).contains(&vote));
         } else {
             bench.prepared(transaction);
-            assert_eq!(bench.decide(ask), [vote.clone()]);
+            assert_eq!(bench.decide(ask), std::slice::from_ref(&vote));
         }
         assert_eq!(bench.say(retract(2, stamp)), [vote]);
     }
