@@ -122,8 +122,7 @@ fn write() -> Result<()> {
 
 /// Builds the program that runs workloads, and returns its path.
 fn build(profile: &str) -> Result<PathBuf> {
-    let mut build =
-        cargo(&["build", "--profile", profile, "--locked", "--package", "braid-benches", "--bin", "counted"]);
+    let mut build = cargo(&["build", "--profile", profile, "--locked", "--workspace", "--bin", "counted"]);
     // Incremental builds divide crates otherwise, and then inline otherwise.
     build.env_remove("RUSTFLAGS").env("CARGO_INCREMENTAL", "0");
     run(build)?;

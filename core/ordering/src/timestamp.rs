@@ -1,6 +1,8 @@
 //! Timestamp ordering (shared-array paper, section 4.5): devices serve transactions in the order of their stamps. A
 //! write for which nothing must be read goes out without a pre-write: its durable intent announces it.
 //!
+//! Deviation: the paper announces every write by a pre-write.
+//!
 //! `policy.rs` names the files of hosts and devices that act on each property.
 
 use crate::policy::{AbortNotice, Admission, Policy, RefusedWrite, UnannouncedWrite};

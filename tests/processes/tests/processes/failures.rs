@@ -276,9 +276,10 @@ fn of_two_devices_of_a_group_one_must_come_back_and_other_groups_go_on() {
     }
     let pids = group.map(|device| array.device_pid(device));
     pids.into_iter().for_each(|pid| signal(pid, Signal::STOP));
-    let status = array.await_volume(0, "unavailable");
     let mut lacks = group;
     lacks.sort_unstable();
+    let both = |status: &Value| status["volumes"][0]["missing_devices"] == Value::from(&lacks[..]);
+    let status = array.await_status("both devices of a pair are missing", both);
     assert_volume(&status, 0, "unavailable", &lacks);
     let unavailable = group.into_iter().find(|device| status["devices"][*device]["member_state"] == "unavailable");
     let unavailable = unavailable.unwrap_or_else(|| panic!("the second one is waited for: {status:#}"));
