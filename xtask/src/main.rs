@@ -68,7 +68,7 @@ fn test() -> Result<()> {
     run(cargo(&["test", "--workspace", "--exclude", "braid-processes", "--locked"]))?;
     // These wait most of the time, for leases, restarts and rebuilds: so more of them run at once than there are processors. Beside tests
     // that compute they miss deadlines, even if those have the lowest scheduling class.
-    run(cargo(&["test", "--workspace", "--test", "processes", "--locked", "--", "--test-threads", "8"]))
+    run(cargo(&["test", "--workspace", "--test", "processes", "--locked", "--", "--test-threads", "6"]))
 }
 
 /// Tests that take too long for every change.
