@@ -1,12 +1,12 @@
 //! Changes of a volume's ordering under writers, and lock servers that are killed.
 
-use braid_processes::Client;
 use braid_processes::array::{Array, LEASE, SMALL, SMALL_BYTES, number, text};
 use braid_processes::daemon::{Daemon, signal};
 use braid_processes::data::seed;
 use braid_processes::load::{Load, Plan};
 use braid_processes::program::braid_bin;
 use braid_processes::scratch::path_text;
+use braid_processes::{Client, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::process::{Child, Command, Stdio};
@@ -196,6 +196,14 @@ fn comes_to(array: &Array, wished: &str, child: &mut Child) -> bool {
     true
 }
 
+/// Waits until a suspended process runs no more: the signal arrives after the call that sends it.
+fn await_stopped(pid: u32) {
+    wait_until("the process is suspended or has ended", Duration::from_secs(10), || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("no one has waited for its end");
+        matches!(stat.rsplit(") ").next().and_then(|fields| fields.chars().next()), Some('T' | 'Z'))
+    });
+}
+
 #[test]
 fn a_change_that_is_suspended_is_taken_over_and_what_it_says_on_waking_counts_no_more() {
     let array = up(&[]);
@@ -204,6 +212,7 @@ fn a_change_that_is_suspended_is_taken_over_and_what_it_says_on_waking_counts_no
         let mut child = begin_change(&array);
         if comes_to(&array, "reordering", &mut child) {
             signal(child.id(), Signal::STOP);
+            await_stopped(child.id());
             // The command may have ended in between; and while it holds the folder's lock, no other process can take over.
             let locks = std::fs::read_to_string("/proc/locks").expect("the system lists locks");
             if is(&array, "reordering") && !locks.contains(&format!(" {} ", child.id())) {
