@@ -139,9 +139,8 @@ fn refuse_to_stop_volumes(
     }
     let noun = if stopped.len() == 1 { "volume" } else { "volumes" };
     let message = format!("without device {} {noun} {} would be unavailable", device.0, stopped.join(", "));
-    Err(Failure::failed("would-stop-volumes", message).hint(
-        "confirm with --yes; or first migrate to a redundant layout or to other devices, or delete what is not needed",
-    ))
+    Err(Failure::failed("would-stop-volumes", message)
+        .hint("confirm with --yes; or first migrate to a redundant layout or to other devices, or delete the volumes"))
 }
 
 fn check_size(new: &NewDevice) -> Result<(), Failure> {
