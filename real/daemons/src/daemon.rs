@@ -9,7 +9,7 @@ use braid_control::ArrayFolder;
 use braid_machine::Machine;
 use braid_session::{HEARTBEAT, addresses, blocking, tell};
 use braid_shell::{
-    Address, Addresses, Counters, Disk, DiskOptions, EngineChoice, HostClient, Listener, Node, run_server,
+    Address, Addresses, Counters, Disk, DiskOptions, EngineChoice, HostClient, Listener, Node, OwnWaker, run_server,
 };
 use std::io;
 use std::path::Path;
@@ -104,18 +104,27 @@ pub async fn run<S>(
     stage: impl Fn(&S) -> Stage,
     serving: impl FnOnce(),
 ) -> Result<(), Failure> {
-    let (mut running, mut keeping) = (pin!(running), pin!(keeping));
     let mut serving = Some(serving);
-    loop {
-        tokio::select! {
-            ended = &mut running => return ended.map_err(Failure::from),
-            failure = &mut keeping => return Err(failure),
-            Ok(()) = seen.changed() => match stage(&seen.borrow_and_update()) {
+    let watching = async {
+        loop {
+            if seen.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+            match stage(&seen.borrow_and_update()) {
                 Stage::Starting => {}
-                Stage::Serving => if let Some(serving) = serving.take() { serving() },
-                Stage::Unusable(failure) => return Err(failure),
-            },
+                Stage::Serving => serving.take().into_iter().for_each(|serving| serving()),
+                Stage::Unusable(failure) => return failure,
+            }
         }
+    };
+    // The machine is woken for every message; these are not.
+    let (keeping, watching) = (pin!(keeping), pin!(watching));
+    let (keeping, watching) = (OwnWaker::new(keeping), OwnWaker::new(watching));
+    tokio::select! {
+        biased;
+        ended = running => ended.map_err(Failure::from),
+        failure = keeping => Err(failure),
+        failure = watching => Err(failure),
     }
 }
 

@@ -10,6 +10,7 @@ use crate::clock;
 use crate::counters::{Counters, add};
 use crate::disk::Engine;
 use crate::host::{Call, Calls, Pending};
+use crate::own_waker::OwnWaker;
 use crate::transport::Transport;
 use braid_base::{NodeId, Now, Time};
 use braid_machine::{DiskResult, DiskTag, Effect, Effects, HostError, HostRequest, Input, Machine};
@@ -96,10 +97,11 @@ impl<M: Machine> Driver<M> {
 
     /// Runs the machine until `stop` completes, then lets it end its operations.
     pub async fn run(mut self, stop: impl Future<Output = ()>) -> io::Result<()> {
-        let mut stop = pin!(stop);
+        let stop = pin!(stop);
+        let mut stop = OwnWaker::new(stop);
         self.step(clock::now(), Input::Start);
         let running = poll_fn(|cx| {
-            if stop.as_mut().poll(cx).is_ready() {
+            if Pin::new(&mut stop).poll(cx).is_ready() {
                 return Poll::Ready(Ok(()));
             }
             self.poll(cx).map(|never| never.map(|never| match never {}))

@@ -20,6 +20,7 @@ mod driver;
 mod host;
 mod inbox;
 mod outbox;
+mod own_waker;
 mod pipe;
 mod stream;
 mod transport;
@@ -32,6 +33,7 @@ pub use counters::Counters;
 pub use disk::{Disk, DiskOpenError, DiskOptions, EngineChoice};
 pub use host::{ClientSession, HostClient};
 pub use inbox::Node;
+pub use own_waker::OwnWaker;
 pub use stream::Listener;
 pub use warning::Warning;
 
