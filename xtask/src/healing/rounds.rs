@@ -19,6 +19,8 @@ pub const READS: &str = "4 KiB reads during a rebuild";
 pub const READS_P99: &str = "… their 99th percentile";
 pub const WRITES: &str = "4 KiB writes during a rebuild";
 pub const WRITES_P99: &str = "… their 99th percentile ";
+pub const READS_PAUSED: &str = "… compared with a paused rebuild";
+pub const WRITES_PAUSED: &str = "… compared with a paused rebuild ";
 pub const PACE: &str = "rebuild under that load";
 pub const BACK: &str = "away for 10 s: back";
 pub const SENT: &str = "away for 10 s: sent";
@@ -92,9 +94,9 @@ impl<'a> Rounds<'a> {
         Ok(())
     }
 
-    /// Clients alone, and during a rebuild.
+    /// Clients alone, during a rebuild, and during a paused rebuild: then they have the same devices, and nothing is restored.
     pub fn clients(&mut self, round: u32, array: &Array<'_>, figures: &mut Vec<Figure>) -> Result<()> {
-        let (mut alone, mut beside) = (None, None);
+        let (mut alone, mut during) = (None, None);
         for step in 0..2 {
             if (step + round).is_multiple_of(2) {
                 alone = Some(self.load(array, round)?);
@@ -102,25 +104,29 @@ impl<'a> Rounds<'a> {
                 continue;
             }
             let old = self.replace(array)?;
-            let begun = Instant::now();
-            beside = Some(self.load(array, round)?);
-            let took = begun.elapsed();
-            let member_state = array.told(&["status"])?;
-            let done = member_state["devices"][old.device as usize]["healing"]["bytes_done"].as_u64();
-            let Some(done) = done else { bail!("the rebuild ended before the load did: use a larger --size") };
-            let found = done as f64 / (1 << 20) as f64 / took.as_secs_f64();
+            array.told(&["rebuild", "pause"])?;
+            let paused = self.load(array, round)?;
+            array.told(&["rebuild", "resume"])?;
+            let (before, begun) = (restored(array, &old)?, Instant::now());
+            let beside = self.load(array, round)?;
+            let (after, took) = (restored(array, &old)?, begun.elapsed());
+            let found = (after - before) / (1 << 20) as f64 / took.as_secs_f64();
             figures.push(Figure { what: PACE, round, found, beside: 1.0 });
+            during = Some((paused, beside));
             self.rebuilt(array, &old)?;
             array.settle()?;
         }
-        let ((read, write), (read_beside, write_beside)) = (alone.context("both ran")?, beside.context("both ran")?);
+        let alone = alone.context("both ran")?;
+        let (paused, beside) = during.context("both ran")?;
         let per_second = |found: &Measured| found.bytes_per_second / 4096.0;
         let millis = |found: &Measured| found.p99_us / 1000.0;
         let mut figure = |what, found, beside| figures.push(Figure { what, round, found, beside });
-        figure(READS, per_second(&read_beside), per_second(&read));
-        figure(READS_P99, millis(&read_beside), millis(&read));
-        figure(WRITES, per_second(&write_beside), per_second(&write));
-        figure(WRITES_P99, millis(&write_beside), millis(&write));
+        figure(READS, per_second(&beside.reads), per_second(&alone.reads));
+        figure(READS_PAUSED, per_second(&beside.reads), per_second(&paused.reads));
+        figure(READS_P99, millis(&beside.reads), millis(&alone.reads));
+        figure(WRITES, per_second(&beside.writes), per_second(&alone.writes));
+        figure(WRITES_PAUSED, per_second(&beside.writes), per_second(&paused.writes));
+        figure(WRITES_P99, millis(&beside.writes), millis(&alone.writes));
         Ok(())
     }
 
@@ -156,9 +162,9 @@ impl<'a> Rounds<'a> {
         array.settle().map(|_| ())
     }
 
-    fn load(&self, array: &Array<'_>, round: u32) -> Result<(Measured, Measured)> {
+    fn load(&self, array: &Array<'_>, round: u32) -> Result<Clients> {
         let (target, seed) = (Target::Nbd(array.uri()?), u64::from(round) + 1);
-        Ok((self.fio.run(&target, READ, seed)?, self.fio.run(&target, WRITE, seed)?))
+        Ok(Clients { reads: self.fio.run(&target, READ, seed)?, writes: self.fio.run(&target, WRITE, seed)? })
     }
 
     /// Replaces a device's disk with an empty one. Returns when the rebuild has begun.
@@ -230,6 +236,19 @@ struct Replaced {
     begun: u64,
     /// The file of the previous disk.
     old: PathBuf,
+}
+
+/// Clients that read, and clients that write.
+struct Clients {
+    reads: Measured,
+    writes: Measured,
+}
+
+/// The bytes of the disk that are restored so far.
+fn restored(array: &Array<'_>, replaced: &Replaced) -> Result<f64> {
+    let status = array.told(&["status"])?;
+    let done = status["devices"][replaced.device as usize]["healing"]["bytes_done"].as_f64();
+    done.context("the rebuild ended before the load did: use a larger --size")
 }
 
 fn now_millis() -> u64 {
