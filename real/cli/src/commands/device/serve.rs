@@ -1,7 +1,7 @@
 //! `braid device serve`: the device daemon.
 
 use super::array_id;
-use crate::report;
+use crate::{memory, report};
 use braid_admin::device_file::{DeviceFile, Expected};
 use braid_admin::failure::Failure;
 use braid_admin::parent_process;
@@ -52,6 +52,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     if let Some(parent) = arguments.child_of {
         parent_process::die_with(parent)?;
     }
+    memory::keep();
     let mut signals = Signals::catch()?;
     let expected = Expected { array: arguments.array_id, id: arguments.id.map(DeviceId) };
     let device = DeviceFile::open(&arguments.file, expected)?;
