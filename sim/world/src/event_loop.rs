@@ -13,6 +13,7 @@ use crate::clock::LocalClock;
 use crate::queue::EventQueue;
 use braid_base::Time;
 use braid_machine::{Effects, Input, Machine};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 /// This many events without any passage of time mean that a machine spins.
@@ -25,7 +26,7 @@ const SOONEST_WAKE: u64 = 1_000;
 pub struct EventLoop<M, E> {
     now: Time,
     queue: EventQueue<Event<E>>,
-    nodes: Vec<Node<M>>,
+    nodes: Vec<Node<M, E>>,
     /// Events since true time last advanced.
     events_at_once: u64,
 }
@@ -45,7 +46,7 @@ pub enum Due<E> {
 }
 
 /// A node, up or down.
-struct Node<M> {
+struct Node<M, E> {
     /// `None` while the node is down.
     machine: Option<M>,
     clock: LocalClock,
@@ -54,6 +55,15 @@ struct Node<M> {
     /// When the node is to be woken, at the latest.
     armed: Option<Time>,
     stalled_until: Time,
+    /// Events that came while it was stalled, or behind such events, in their order, with the life in which each is valid.
+    postponed: VecDeque<(Option<u64>, E)>,
+}
+
+impl<M, E> Node<M, E> {
+    /// True if it is up, in the life in which an event is valid.
+    fn takes(&self, life: Option<u64>) -> bool {
+        self.machine.is_some() && life.is_none_or(|life| life == self.life)
+    }
 }
 
 enum Event<E> {
@@ -67,6 +77,10 @@ enum Event<E> {
     Wake {
         node: u32,
         life: u64,
+    },
+    /// The first of the node's postponed events is due.
+    Resume {
+        node: u32,
     },
 }
 
@@ -84,7 +98,14 @@ impl<M: Machine, E> EventLoop<M, E> {
 
     /// Adds a node that is down.
     pub fn add(&mut self, clock: LocalClock) -> NodeIndex {
-        self.nodes.push(Node { machine: None, clock, life: 0, armed: None, stalled_until: Time(0) });
+        self.nodes.push(Node {
+            machine: None,
+            clock,
+            life: 0,
+            armed: None,
+            stalled_until: Time(0),
+            postponed: VecDeque::new(),
+        });
         self.nodes.len() - 1
     }
 
@@ -168,18 +189,42 @@ impl<M: Machine, E> EventLoop<M, E> {
         match event {
             Event::Outside(event) => Some(Due::Outside(event)),
             Event::For { node, life, event } => {
-                let place = &self.nodes[node as NodeIndex];
-                if place.machine.is_none() || life.is_some_and(|life| life != place.life) {
+                let place = &mut self.nodes[node as NodeIndex];
+                if !place.takes(life) {
                     return None;
                 }
-                if place.stalled_until > self.now {
-                    self.queue.push(place.stalled_until, Event::For { node, life, event });
-                    return None;
+                if place.stalled_until <= self.now && place.postponed.is_empty() {
+                    return Some(Due::For(node as NodeIndex, event));
                 }
-                Some(Due::For(node as NodeIndex, event))
+                if place.postponed.is_empty() {
+                    self.queue.push(place.stalled_until, Event::Resume { node });
+                }
+                place.postponed.push_back((life, event));
+                None
             }
+            Event::Resume { node } => self.due_postponed(node),
             Event::Wake { node, life } => self.due_wake(node, life),
         }
+    }
+
+    /// The first postponed event of a node, if it is not stalled any more. They are taken in the order in which they came, even if the node
+    /// was stalled several times meanwhile: what a machine is sent through one channel is not reordered.
+    fn due_postponed(&mut self, node: u32) -> Option<Due<E>> {
+        let place = &mut self.nodes[node as NodeIndex];
+        if place.stalled_until > self.now {
+            self.queue.push(place.stalled_until, Event::Resume { node });
+            return None;
+        }
+        let event = loop {
+            let (life, event) = place.postponed.pop_front()?;
+            if place.takes(life) {
+                break event;
+            }
+        };
+        if !place.postponed.is_empty() {
+            self.queue.push(self.now, Event::Resume { node });
+        }
+        Some(Due::For(node as NodeIndex, event))
     }
 
     fn due_wake(&mut self, node: u32, life: u64) -> Option<Due<E>> {
@@ -217,5 +262,39 @@ impl<M: Machine, E> EventLoop<M, E> {
             place.armed = Some(at);
             self.queue.push(at, Event::Wake { node: node as u32, life: place.life });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::Now;
+
+    struct Idle;
+
+    impl Machine for Idle {
+        fn step(&mut self, _: Now, _: Input, _: &mut Effects) {}
+        fn deadline(&self) -> Option<Time> {
+            None
+        }
+        fn invariants(&self) {}
+    }
+
+    #[test]
+    fn a_node_that_stalls_again_takes_what_it_was_sent_in_order() {
+        let mut events: EventLoop<Idle, char> = EventLoop::default();
+        let node = events.add(LocalClock::exact(Time(0)));
+        events.start(node, Idle);
+        let at = |seconds: u64| Time(seconds * 1_000_000_000);
+        events.stall(node, at(5));
+        events.schedule_for(node, at(1), 'a');
+        events.schedule_for(node, at(4), 'b');
+        events.schedule_for(node, at(20), 'd');
+        assert_eq!(events.next(at(3)), None);
+        events.stall(node, at(10));
+        events.schedule_for(node, at(4), 'c');
+        let taken: Vec<_> = std::iter::from_fn(|| Some((events.next(at(30))?, events.now()))).collect();
+        let due = |event, seconds| (Due::For(node, event), at(seconds));
+        assert_eq!(taken, [due('a', 10), due('b', 10), due('c', 10), due('d', 20)]);
     }
 }
