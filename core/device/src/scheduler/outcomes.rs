@@ -139,8 +139,8 @@ impl Scheduler {
         match self.ledger.get(id).map(|transaction| transaction.state) {
             // The transaction's own host may only have been silent. If it sends its write again, it must hear that the
             // write committed, or it would write a second time. So the transaction is not an orphan any more, but is
-            // forgotten only when its host says so or is fenced.
-            Some(State::Committed) if !cx.view.refuses(id.host) => {
+            // forgotten only when its host says so, as it may have before, or is fenced.
+            Some(State::Committed) if !cx.view.refuses(id.host) && !cx.hosts.is_settled(id.host, id.sequence) => {
                 self.ledger.remove_orphan(id);
             }
             Some(State::Committed) => self.ledger.forget(cx, id),

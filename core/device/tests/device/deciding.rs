@@ -36,6 +36,27 @@ fn read_now(bench: &mut Bench, sequence: u64) -> Vec<u8> {
 }
 
 #[test]
+fn a_commit_that_its_host_declared_over_before_is_forgotten_with_the_resolution() {
+    for settled in [false, true] {
+        let mut bench = Bench::new();
+        let writer = actor(&bench, A, 1, 0);
+        prepare(&mut bench, writer, 1);
+        if settled {
+            bench.settle(A, 2);
+        }
+        bench.say(B, writer.decide(Outcome::Commit));
+        // The commit becomes durable with a later batch.
+        bench.pass(Duration::from_secs(1));
+        let decided = Reply::Decided { transaction: writer.id, outcome: Outcome::Commit };
+        assert_eq!(bench.hear(B), Some(decided), "settled: {settled}");
+        bench.say(B, Command::Forget { transaction: writer.id });
+        assert_eq!(bench.hear(B), Some(Reply::Forgotten { transaction: writer.id }));
+        // Its host may send it again, unless it has said that it will not.
+        assert_eq!(bench.device.transactions().count(), usize::from(!settled));
+    }
+}
+
+#[test]
 fn a_promise_never_to_prepare_is_kept() {
     for restarted in [false, true] {
         let mut bench = Bench::new();
