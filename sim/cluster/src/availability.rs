@@ -83,7 +83,8 @@ enum Excuse {
 #[derive(Debug)]
 pub(crate) struct Availability {
     terms: Terms,
-    redundant: bool,
+    /// The devices that the volume with the least redundancy can do without.
+    redundancy: usize,
     needs_lock_server: bool,
     intervals: Vec<Interval>,
     /// Faults of devices that are not resynchronised yet.
@@ -150,7 +151,7 @@ impl Availability {
         Availability {
             terms: Terms::new(options),
             // All volumes are judged by the one with the least redundancy.
-            redundant: options.layouts().all(|layout| layout.redundancy_units() > 0),
+            redundancy: options.layouts().map(|layout| layout.redundancy_units()).min().unwrap_or(0),
             needs_lock_server: options.lock_servers > 0,
             intervals: Vec::new(),
             open: Vec::new(),
@@ -171,8 +172,11 @@ impl Availability {
             .filter(|other| !is_same(&self.intervals[*other]) && lasts(&self.intervals[*other]))
             .collect();
         met.iter().for_each(|other| self.intervals[*other].coincides = true);
-        let coincides = !met.is_empty();
-        if matches!(cause, Cause::Device(_)) {
+        let is_of_device = matches!(cause, Cause::Device(_));
+        // Devices that have died for good may have taken all redundancy.
+        let missing = self.members.iter().filter(|(_, member_state)| *member_state != MemberState::In).count();
+        let coincides = !met.is_empty() || (is_of_device && missing >= self.redundancy);
+        if is_of_device {
             self.open.push(self.intervals.len());
         }
         self.intervals.push(Interval { name, cause, begun: now, until: now.after(span), whole: None, coincides });
@@ -301,7 +305,7 @@ impl Availability {
         let end = self.end_of(fault);
         match fault.cause {
             _ if fault.coincides => Some(end.after(recovery)),
-            Cause::Device(_) if !self.redundant => Some(end.after(recovery)),
+            Cause::Device(_) if self.redundancy == 0 => Some(end.after(recovery)),
             Cause::Device(_) => {
                 let is_cut = fault.name.starts_with("cut");
                 let pause = if is_cut { cut_pause } else { death_pause };
