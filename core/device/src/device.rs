@@ -8,7 +8,7 @@ use crate::scheduler::transactions::TransactionView;
 use crate::sessions::Sessions;
 use crate::tickets::{Ticket, Tickets};
 use braid_base::limits::Settings;
-use braid_base::{Generation, Membership, NodeId, Now, Time, TransactionId};
+use braid_base::{Generation, MemberState, Membership, NodeId, Now, Time, TransactionId};
 use braid_machine::{Effects, Ignored, Input, Machine};
 use braid_membership::client::MonitorClient;
 use braid_store::{Medium, Recovered, Storage, Store, StoreConfig, StoreError, StoreEvent};
@@ -257,7 +257,12 @@ impl Device {
             {
                 self.ignore(Ignored::Settled, out);
             }
-            Command::Manage { ticket, task } => self.on_task(now, host, ticket, task, out),
+            Command::Manage { ticket, task } => {
+                if let Task::ListAllocated { object, range } = task {
+                    self.sessions.restore(host, now.time, object, range);
+                }
+                self.on_task(now, host, ticket, task, out);
+            }
             Command::Objects { sequence, abandoned, request } => {
                 self.on_objects(now, TransactionId { host, sequence }, abandoned, request, out);
             }
@@ -266,7 +271,8 @@ impl Device {
                 self.on_await(now, host, ticket, wanted, out);
             }
             command => {
-                if self.schedule(now, out, |scheduler, cx| scheduler.on_command(cx, host, command)) {
+                let restores = self.is_of_restore(now, host, &command);
+                if self.schedule(now, out, |scheduler, cx| scheduler.on_command(cx, host, command)) && !restores {
                     self.sessions.serve(host, now.time);
                 }
             }
@@ -289,10 +295,24 @@ impl Device {
         self.answer(host, Reply::Heartbeat { orphans, suspects, busy }, out);
     }
 
-    /// True if another host has lately read or written here and is not a recovery coordinator: that host serves users.
+    /// True if a command is part of a restore: a read in rows that the host is about to restore, or a write of this device alone,
+    /// while it is returning.
+    fn is_of_restore(&self, now: Now, host: Generation, command: &Command) -> bool {
+        let returning = || matches!(self.monitor.own_state(), Some(MemberState::Returning { .. }));
+        match command {
+            Command::Read { object, extents, .. } => self.sessions.restores(host, now.time, *object, extents),
+            Command::Prewrite { reads, .. } => reads.is_empty() && returning(),
+            Command::Write { participants, .. } => participants.len() == 1 && returning(),
+            _ => false,
+        }
+    }
+
+    /// True if another host has lately read or written here, other than to restore: it serves users. What a recovery coordinator reads
+    /// to restore missed blocks looks the same; other coordinators do not yield to it.
     fn serves_users_beside(&self, now: Now, host: Generation) -> bool {
+        let coordinates = |host| self.view().is_recovery_coordinator(host);
         let mut active = self.sessions.served_since(now.time, self.config.settings.heartbeat);
-        active.any(|other| other != host && !self.view().is_recovery_coordinator(other))
+        active.any(|other| other != host && !(coordinates(other) && coordinates(host)))
     }
 
     /// Ends the leases of hosts that have been silent for too long. Their pre-writes are dropped; their undecided

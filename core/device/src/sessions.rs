@@ -1,7 +1,7 @@
 //! The sessions of hosts: their leases at this device, and the confirmations that the device owes them.
 
-use braid_base::{Generation, Time, limits};
-use std::collections::BTreeMap;
+use braid_base::{BlockRange, Generation, ObjectId, Time, limits};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// The session of one host. Hosts are identified by their generations.
@@ -11,8 +11,10 @@ struct Session {
     last_heard: Time,
     /// The device recovered transactions of the host, and the host has not spoken since the device started.
     is_recovered: bool,
-    /// When it last read or wrote.
+    /// When it last read or wrote, other than to restore.
     last_served: Option<Time>,
+    /// The ranges of objects near which it last began to restore, and when; the latest is last.
+    restoring: VecDeque<(Time, ObjectId, BlockRange)>,
     /// Its transactions below this sequence are over.
     settled: u64,
     /// Commits that are durable here and not yet confirmed to the host, by sequence.
@@ -21,7 +23,14 @@ struct Session {
 
 impl Session {
     fn new(now: Time, is_recovered: bool) -> Session {
-        Session { last_heard: now, is_recovered, last_served: None, settled: 0, confirmed: Vec::new() }
+        Session {
+            last_heard: now,
+            is_recovered,
+            last_served: None,
+            restoring: VecDeque::new(),
+            settled: 0,
+            confirmed: Vec::new(),
+        }
     }
 }
 
@@ -38,6 +47,10 @@ pub(crate) struct Sessions {
 
 /// How often the device looks for silent hosts within the length of a lease.
 const PATROLS_PER_LEASE: u32 = 4;
+/// The most ranges near which one host restores: it works on some returning devices at a time.
+const RESTORING_MAX: usize = 8;
+/// How long a host restores a range, at most.
+const RESTORES_FOR: Duration = Duration::from_secs(10);
 /// The most hosts that one check of the invariants looks at.
 const CHECKED_MAX: usize = 16;
 
@@ -103,14 +116,31 @@ impl Sessions {
         is_news
     }
 
-    /// Notes that the host has read or written.
+    /// Notes that the host has read or written, other than to restore.
     pub fn serve(&mut self, host: Generation, now: Time) {
         if let Some(session) = self.live.get_mut(&host) {
             session.last_served = Some(now);
         }
     }
 
-    /// Hosts that have read or written within `span` before now.
+    /// Notes that the host is about to restore blocks in the rows of this range.
+    pub fn restore(&mut self, host: Generation, now: Time, object: ObjectId, range: BlockRange) {
+        if let Some(session) = self.live.get_mut(&host) {
+            if session.restoring.len() >= RESTORING_MAX {
+                session.restoring.pop_front();
+            }
+            session.restoring.push_back((now, object, range));
+        }
+    }
+
+    /// True if the host restores blocks in the rows of all these extents.
+    pub fn restores(&self, host: Generation, now: Time, object: ObjectId, extents: &[BlockRange]) -> bool {
+        let Some(session) = self.live.get(&host).filter(|session| !session.restoring.is_empty()) else { return false };
+        let lately = session.restoring.iter().filter(|(at, of, _)| *of == object && now.since(*at) <= RESTORES_FOR);
+        extents.iter().all(|extent| lately.clone().any(|(_, _, range)| range.overlaps(*extent)))
+    }
+
+    /// Hosts that have read or written within `span` before now, other than to restore.
     pub fn served_since(&self, now: Time, span: Duration) -> impl Iterator<Item = Generation> + '_ {
         let lately = move |at: Time| now.since(at) <= span;
         let served = self.live.iter().filter(move |(_, session)| session.last_served.is_some_and(lately));

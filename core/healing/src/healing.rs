@@ -4,6 +4,7 @@ use crate::ctx::{Ctx, StepId};
 use crate::job::Job;
 use crate::migration::{MigrationProgress, Migrations};
 use crate::parity_resync::Resyncs;
+use crate::rebuild_worker::Workers;
 use crate::recovery_stages::Recoveries;
 use crate::scrub::Scrubs;
 use crate::steps::{HealingCounters, Pending, Shared, Timer};
@@ -19,6 +20,7 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub struct Healing {
     recoveries: Recoveries,
+    workers: Workers,
     resyncs: Resyncs,
     scrubs: Scrubs,
     migrations: Migrations,
@@ -29,13 +31,16 @@ pub struct Healing {
 impl Healing {
     /// Another membership has arrived.
     pub fn on_membership(&mut self, ctx: &mut Ctx) {
+        self.workers.end_unneeded(ctx, &mut self.shared);
         self.recoveries.on_membership(ctx, &mut self.shared);
-        self.recoveries.review(ctx, &mut self.shared);
+        self.workers.begin(ctx, &mut self.shared);
+        self.on_availability(ctx);
     }
 
     /// The set of unavailable devices has changed.
     pub fn on_availability(&mut self, ctx: &mut Ctx) {
         self.recoveries.review(ctx, &mut self.shared);
+        self.workers.review(ctx, &mut self.shared);
     }
 
     /// A user's request has arrived.
@@ -92,8 +97,12 @@ impl Healing {
         let Some(Pending { job, since }) = shared.steps.end(step) else { return };
         match job {
             Job::Recovery(device, step) => {
-                let recovery = self.recoveries.get_mut(device).expect("the steps of a recovery are dropped with it");
-                recovery.answered(ctx, shared, step, since, outcome);
+                if let Some(recovery) = self.recoveries.get_mut(device) {
+                    recovery.answered(ctx, shared, step, since, outcome);
+                } else {
+                    let worker = self.workers.get_mut(device).expect("the steps of a recovery are dropped with it");
+                    worker.answered(ctx, shared, step, outcome);
+                }
             }
             Job::Resync(name) => self.resyncs.answered(ctx, shared, name, &outcome),
             Job::Scrub(id, step) => self.scrubs.answered(ctx, shared, (id, step), since, &outcome),
@@ -113,6 +122,8 @@ impl Healing {
             Some(Timer::Recover(device)) => {
                 if let Some(recovery) = self.recoveries.get_mut(device) {
                     recovery.go_on(ctx, shared);
+                } else if let Some(worker) = self.workers.get_mut(device) {
+                    worker.go_on(ctx, shared);
                 }
             }
             Some(Timer::Scrub) => self.scrubs.go_on(ctx, shared),
@@ -129,7 +140,10 @@ impl Healing {
         let shared = &self.shared;
         for job in shared.steps.jobs() {
             let is_known = match job {
-                Job::Recovery(device, _) => self.recoveries.iter().any(|recovery| recovery.device == *device),
+                Job::Recovery(device, _) => {
+                    let coordinates = self.recoveries.iter().any(|recovery| recovery.device == *device);
+                    coordinates != self.workers.has(*device)
+                }
                 Job::Resync(name) => self.resyncs.has(*name),
                 Job::Scrub(id, _) => self.scrubs.has(*id),
                 Job::Migration(op, _) => self.migrations.has(*op),
@@ -137,6 +151,7 @@ impl Healing {
             assert!(is_known, "every step belongs to a job: {job:?}");
         }
         self.recoveries.iter().for_each(|recovery| recovery.invariants(shared, leaving));
+        self.workers.invariants(shared, leaving);
         self.resyncs.invariants(shared);
         self.scrubs.invariants(shared);
         self.migrations.invariants(shared);

@@ -16,7 +16,7 @@ pub(crate) enum Job {
     Migration(OpId, MigrationStep),
 }
 
-/// A step of a recovery.
+/// A step of a recovery, at its coordinator or at a rebuild worker.
 #[derive(Clone, Debug)]
 pub(crate) enum RecoveryStep {
     /// Lists the objects of a device.

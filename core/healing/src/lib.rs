@@ -10,6 +10,7 @@
 //! | `recovery_stages` | the recovery of a returning device, from its first stage to its last |
 //! | `object_survey` | the first stage: objects that the device lacks, and objects that it should not have |
 //! | `rebuild` | the last stage: absent blocks, on a new disk |
+//! | `rebuild_worker` | a part in a rebuild that another host coordinates |
 //! | `placements`, `stripe_run` | the placements of a volume that moves; the stripes that are restored at once |
 //! | `parity_resync` | parity resync after interrupted writes |
 //! | `scrub` | the scrubber, which finds and repairs checksum errors |
@@ -33,6 +34,7 @@ mod object_survey;
 mod parity_resync;
 mod placements;
 mod rebuild;
+mod rebuild_worker;
 mod recovery_stages;
 mod scrub;
 mod steps;

@@ -11,18 +11,23 @@
 //!
 //! The device says which blocks are absent. So another host can continue the rebuild, and a block counts as restored only when it is
 //! durable on the device. The answers of the other devices about their chunks only determine how large the transactions are.
+//!
+//! A region is a part of what is absent, so that rebuild workers (`rebuild_worker`) find something to restore beyond it.
 
 use crate::ctx::Ctx;
 use crate::job::RecoveryStep;
 use crate::placements::Placement;
 use crate::recovery_stages::Recovery;
 use crate::stripe_run::StripeRun;
-use braid_base::BlockRange;
+use braid_base::{BlockRange, DeviceId};
 use braid_layout::{StripeRows, VolumeDescription};
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 
-/// Blocks of the device in a region.
-const REGION_BLOCKS: u64 = 1 << 16;
+/// The fewest and the most blocks of the device in a region of the recovery coordinator.
+const REGION_BLOCKS: RangeInclusive<u64> = 4..=1 << 16;
+/// A region is this part of the absent blocks, within these limits.
+const REGION_PART: u64 = 4;
 /// Blocks of the device that one transaction restores: where there is content, and where there is none.
 const BLOCKS_AT_ONCE: u64 = 256;
 const HOLES_AT_ONCE: u64 = 1024;
@@ -54,6 +59,30 @@ pub(crate) struct Region {
     allocated: Vec<BlockRange>,
 }
 
+/// How far the recovery coordinator's present region may reach beyond the first absent block, if so many blocks are absent.
+pub(crate) fn region_blocks(absent: u64) -> u64 {
+    (absent / REGION_PART).clamp(*REGION_BLOCKS.start(), *REGION_BLOCKS.end())
+}
+
+impl PlacementRebuild {
+    /// The absent blocks of the next region are known: the other devices are asked which of their blocks beside them have content.
+    pub fn enter(&mut self, ctx: &Ctx, volume: &VolumeDescription, region: Region) -> Vec<RecoveryStep> {
+        let (placement, range) = (self.placement, region.range_beside(volume));
+        self.phase = RebuildPhase::ListAllocated(region);
+        let others = volume.devices.iter().copied().filter(|other| ctx.is_available(*other));
+        others.map(|of| RecoveryStep::Allocated { placement, of, range }).collect()
+    }
+
+    /// Another device has listed its blocks with content.
+    pub fn on_allocated(&mut self, ctx: &Ctx, placement: Placement, extents: &[BlockRange]) {
+        if let (true, RebuildPhase::ListAllocated(region), Some(volume)) =
+            (self.placement == placement, &mut self.phase, ctx.placement(placement))
+        {
+            region.add_allocated(&volume, extents);
+        }
+    }
+}
+
 impl Recovery {
     /// The next steps when a phase of the rebuild has ended. None: nothing is absent any more. No steps: the device must be asked again,
     /// later.
@@ -75,15 +104,8 @@ impl Recovery {
             }
             RebuildPhase::ListAbsent { .. } => Some(VecDeque::new()),
             RebuildPhase::ListAllocated(region) => {
-                let place = volume
-                    .devices
-                    .iter()
-                    .position(|held| *held == self.device)
-                    .expect("the device holds a component of the volume");
                 let end = region.range().end();
-                let stripe_runs = region.stripe_runs(volume, place);
-                let restore = |stripes| RecoveryStep::Restore { placement, stripes, salvage: false };
-                let mut steps: VecDeque<_> = stripe_runs.into_iter().map(restore).collect();
+                let mut steps = region.restores(placement, volume, self.device);
                 rebuilding.phase = RebuildPhase::Copy { end };
                 if steps.is_empty() {
                     rebuilding.phase = RebuildPhase::ListAbsent { from: end };
@@ -98,13 +120,24 @@ impl Recovery {
         }
     }
 
-    /// The returning device has listed its absent blocks of the volume that is being rebuilt.
-    pub(crate) fn on_absent(&mut self, ctx: &Ctx, placement: Placement, from: u64, extents: &[BlockRange]) {
+    /// The returning device has listed its absent blocks of the volume that is being rebuilt: all of them from `from` on, unless
+    /// `more` follow.
+    pub(crate) fn on_absent(
+        &mut self,
+        ctx: &Ctx,
+        (placement, from): (Placement, u64),
+        extents: &[BlockRange],
+        more: bool,
+    ) {
         let Some(held) = self.rebuilding.as_mut().filter(|held| held.placement == placement) else { return };
         let Some(volume) = ctx.placement(placement) else { return };
-        // Absent blocks of the other placement are rebuilt with that placement.
-        let extents = extents.iter().map(|extent| extent.intersection(volume.component()));
-        let extents: Vec<BlockRange> = extents.filter(|extent| !extent.is_empty()).collect();
+        let extents = absent_of(&volume, extents);
+        let absent = extents.iter().map(|extent| extent.count).sum();
+        if from > volume.layout.first_block() && !more {
+            // The others behind the last region were restored by rebuild workers, or written by users.
+            self.progress.done += self.progress.left.saturating_sub(absent);
+        }
+        self.progress.left = absent;
         if extents.is_empty() {
             if from == volume.layout.first_block() {
                 self.whole.insert(placement);
@@ -113,22 +146,15 @@ impl Recovery {
             return;
         }
         let region = Region::first_of(&extents);
-        self.progress.left = extents.iter().map(|extent| extent.count).sum::<u64>().saturating_sub(region.blocks());
-        let range = region.range_beside(&volume);
-        let others = volume.devices.iter().copied().filter(|other| ctx.is_available(*other));
-        self.waiting.extend(others.map(|of| RecoveryStep::Allocated { placement, of, range }));
-        held.phase = RebuildPhase::ListAllocated(region);
+        self.progress.left = absent.saturating_sub(region.blocks());
+        self.waiting.extend(held.enter(ctx, &volume, region));
     }
+}
 
-    /// Another device has listed its blocks with content.
-    pub(crate) fn on_allocated(&mut self, ctx: &Ctx, placement: Placement, extents: &[BlockRange]) {
-        let held = self.rebuilding.as_mut().filter(|held| held.placement == placement);
-        if let (Some(PlacementRebuild { phase: RebuildPhase::ListAllocated(region), .. }), Some(volume)) =
-            (held, ctx.placement(placement))
-        {
-            region.add_allocated(&volume, extents);
-        }
-    }
+/// The absent blocks of a placement, of those that the device has listed. Those of the other placement are rebuilt with that placement.
+pub(crate) fn absent_of(volume: &VolumeDescription, listed: &[BlockRange]) -> Vec<BlockRange> {
+    let extents = listed.iter().map(|extent| extent.intersection(volume.component()));
+    extents.filter(|extent| !extent.is_empty()).collect()
 }
 
 impl Region {
@@ -137,11 +163,16 @@ impl Region {
         self.absent.iter().map(|extent| extent.count).sum()
     }
 
-    /// The first absent blocks.
+    /// The recovery coordinator's next region: the first absent blocks.
     pub fn first_of(absent: &[BlockRange]) -> Region {
         let start = absent.first().map_or(0, |extent| extent.start);
-        let within = BlockRange::new(start, REGION_BLOCKS);
-        let parts = absent.iter().map(|extent| extent.intersection(within)).filter(|part| !part.is_empty());
+        let blocks = region_blocks(absent.iter().map(|extent| extent.count).sum());
+        Region::within(absent, BlockRange::new(start, blocks))
+    }
+
+    /// The absent blocks in a range.
+    pub fn within(absent: &[BlockRange], range: BlockRange) -> Region {
+        let parts = absent.iter().map(|extent| extent.intersection(range)).filter(|part| !part.is_empty());
         Region { absent: parts.collect(), allocated: Vec::new() }
     }
 
@@ -167,8 +198,21 @@ impl Region {
         self.allocated.extend(extents.iter().map(near));
     }
 
+    /// The steps that restore the region on a device of the volume.
+    pub fn restores(
+        self,
+        placement: Placement,
+        volume: &VolumeDescription,
+        device: DeviceId,
+    ) -> VecDeque<RecoveryStep> {
+        let place = volume.devices.iter().position(|held| *held == device);
+        let stripe_runs = self.stripe_runs(volume, place.expect("the device holds a component of the volume"));
+        let restore = |stripes| RecoveryStep::Restore { placement, stripes, salvage: false };
+        stripe_runs.into_iter().map(restore).collect()
+    }
+
     /// Divides the region into runs of stripes, one for each transaction.
-    pub fn stripe_runs(mut self, volume: &VolumeDescription, position: usize) -> Vec<StripeRun> {
+    fn stripe_runs(mut self, volume: &VolumeDescription, position: usize) -> Vec<StripeRun> {
         self.allocated.sort_unstable();
         let mut stripe_runs: Vec<StripeRun> = Vec::new();
         for extent in &self.absent {

@@ -375,14 +375,19 @@ impl Recovery {
                 }
                 self.waiting.extend(next.map(|from| RecoveryStep::List { volume, of, from }));
             }
-            (RecoveryStep::Absent { placement, from }, Ok(HostSuccess::Managed(Managed::Extents { extents, .. }))) => {
-                self.on_absent(ctx, placement, from, &extents);
+            (
+                RecoveryStep::Absent { placement, from },
+                Ok(HostSuccess::Managed(Managed::Extents { extents, next })),
+            ) => {
+                self.on_absent(ctx, (placement, from), &extents, next.is_some());
             }
             (
                 RecoveryStep::Allocated { placement, of, range },
                 Ok(HostSuccess::Managed(Managed::Extents { extents, next })),
             ) => {
-                self.on_allocated(ctx, placement, &extents);
+                if let Some(rebuilding) = &mut self.rebuilding {
+                    rebuilding.on_allocated(ctx, placement, &extents);
+                }
                 let on =
                     |from| RecoveryStep::Allocated { placement, of, range: BlockRange::between(from, range.end()) };
                 self.waiting.extend(next.map(on));

@@ -23,7 +23,7 @@ pub struct HealingCounters {
 /// The timers of jobs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Timer {
-    /// Continues the recovery of a device.
+    /// Continues the recovery of a device, or this host's part in it.
     Recover(DeviceId),
     /// Continues the scrubs.
     Scrub,

@@ -122,6 +122,12 @@ impl Budget {
         self.parallel != usize::MAX
     }
 
+    /// True if nothing limits the job: no users are at work, or they have no priority, and an operator has set no limit.
+    pub fn is_unlimited(&self) -> bool {
+        let RecoveryThrottle { bytes_per_second, share, paused } = self.throttle;
+        !self.yields() && !paused && bytes_per_second == 0 && (share == 0 || share >= 100)
+    }
+
     /// Replaces the limit in bytes a second, unless the new one is zero.
     pub fn with_rate(self, bytes_per_second: u64) -> Budget {
         match bytes_per_second {

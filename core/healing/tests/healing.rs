@@ -1,15 +1,17 @@
 //! Tests of background jobs as their host sees them: the steps that they ask for, and the results of the outcomes.
 
-use braid_base::{DeviceId, Epoch, Generation, MemberState, Membership, Time, TransactionId, VolumeId};
+use braid_base::{BlockRange, DeviceId, Epoch, Generation, MemberState, Membership, Time, TransactionId, VolumeId};
 use braid_healing::{Ctx, Event, Healing, StepId, Volumes};
 use braid_layout::{Atomicity, Layout, VolumeDescription};
 use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
-use braid_wire::{Linkage, Ordering, RecoveryThrottle};
+use braid_wire::{Failure, Linkage, Managed, Ordering, RecoveryThrottle, Task};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
 const HOST: Generation = Generation(7);
+const OTHER: Generation = Generation(8);
 const VOLUME: VolumeId = VolumeId(1);
 const OP: OpId = OpId(99);
 
@@ -20,6 +22,9 @@ struct Stage {
     volumes: Volumes,
     now: Time,
     fenced: bool,
+    leaving: bool,
+    has_users: bool,
+    throttle: RecoveryThrottle,
     /// Steps that were asked for and are not answered.
     asked: BTreeMap<StepId, HostRequest>,
     /// All other events.
@@ -45,6 +50,9 @@ impl Stage {
             volumes: [(VOLUME, Rc::new(volume))].into(),
             now: Time(1_000_000_000),
             fenced: false,
+            leaving: false,
+            has_users: false,
+            throttle: RecoveryThrottle::default(),
             asked: BTreeMap::new(),
             told: Vec::new(),
         }
@@ -58,11 +66,11 @@ impl Stage {
             membership: Some(&self.membership),
             unavailable: &unavailable,
             volumes: &self.volumes,
-            throttle: RecoveryThrottle::default(),
+            throttle: self.throttle,
             heartbeat: Duration::from_secs(1),
-            has_users: false,
+            has_users: self.has_users,
             fenced: self.fenced,
-            leaving: false,
+            leaving: self.leaving,
             events: Vec::new(),
         };
         what(&mut self.healing, &mut ctx);
@@ -74,7 +82,7 @@ impl Stage {
                 other => self.told.push(other),
             }
         }
-        self.healing.invariants(false);
+        self.healing.invariants(self.leaving);
     }
 
     /// Answers the first step under way, and lets all timers expire.
@@ -86,10 +94,15 @@ impl Stage {
     }
 
     fn wake(&mut self) {
-        while let Some(deadline) = self.healing.deadline() {
-            self.now = self.now.max(deadline);
-            self.with(|healing, ctx| healing.wake(ctx));
-        }
+        while self.wake_once() {}
+    }
+
+    /// Lets the next timer expire. False if there is none.
+    fn wake_once(&mut self) -> bool {
+        let Some(deadline) = self.healing.deadline() else { return false };
+        self.now = self.now.max(deadline);
+        self.with(|healing, ctx| healing.wake(ctx));
+        true
     }
 
     fn interrupt(&mut self, transaction: TransactionId) {
@@ -235,6 +248,153 @@ fn a_step_of_a_recovery_that_is_over_changes_nothing() {
 #[test]
 fn another_host_recovers_what_it_was_named_for() {
     let mut stage = Stage::new();
-    stage.stands(MemberState::Returning { recovery_coordinator: Some(Generation(8)) });
+    stage.stands(MemberState::Returning { recovery_coordinator: Some(OTHER) });
     assert!(stage.asked.is_empty() && stage.healing.recovers().is_none());
+}
+
+/// A host whose device 3 is back, and recovered by another host.
+fn worker() -> Stage {
+    let mut stage = Stage::new();
+    stage.stands(MemberState::Returning { recovery_coordinator: Some(OTHER) });
+    stage.wake();
+    stage
+}
+
+fn extents(extents: &[(u64, u64)]) -> HostOutcome {
+    let extents = extents.iter().map(|(start, count)| BlockRange::new(*start, *count)).collect();
+    Ok(HostSuccess::Managed(Managed::Extents { extents, next: None }))
+}
+
+fn is_question(request: &HostRequest) -> bool {
+    matches!(request, HostRequest::Manage { device: DeviceId(3), task: Task::ListAbsent { .. } })
+}
+
+/// Answers until restores are under way: all 32 blocks of the device are absent.
+fn begin_restores(stage: &mut Stage) {
+    assert!(is_question(&stage.answer(extents(&[(0, 32)]))));
+    for _ in 0..3 {
+        let request = stage.answer(extents(&[(0, 32)]));
+        assert!(matches!(request, HostRequest::Manage { task: Task::ListAllocated { .. }, .. }), "{request:?}");
+    }
+}
+
+fn stripes_restored(request: &HostRequest) -> Range<u64> {
+    let HostRequest::Restore { device: DeviceId(3), blocks, salvage: false, .. } = request else {
+        panic!("a rebuild worker asks for no {request:?}")
+    };
+    blocks.start / 12..blocks.end() / 12
+}
+
+#[test]
+fn a_rebuild_worker_restores_what_is_not_left_to_the_coordinator_and_reports_nothing() {
+    let mut stage = worker();
+    let mut absent: BTreeSet<u64> = (0..32).collect();
+    while absent.last().is_some_and(|last| *last >= 8) {
+        let listed: Vec<_> = absent.iter().map(|block| (*block, 1)).collect();
+        let contiguous: Vec<_> =
+            listed.chunk_by(|a, b| a.0 + 1 == b.0).map(|run| (run[0].0, run.len() as u64)).collect();
+        let request = stage.answer(match stage.asked.values().next().unwrap() {
+            HostRequest::Restore { .. } => Ok(HostSuccess::Done),
+            request if is_question(request) => extents(&contiguous),
+            _ => extents(&[(0, 32)]),
+        });
+        if let HostRequest::Restore { .. } = request {
+            for stripe in stripes_restored(&request) {
+                assert!((4 * stripe..4 * stripe + 4).all(|block| absent.remove(&block)), "{stripe} is restored once");
+            }
+        }
+    }
+    assert!((0..4).all(|block| absent.contains(&block)), "the first region is left to the coordinator: {absent:?}");
+    assert_eq!(stage.healing.recovers(), None);
+    assert!(stage.healing.progress().next().is_none() && stage.healing.recovered().next().is_none());
+    assert!(stage.told.is_empty());
+}
+
+#[test]
+fn a_rebuild_worker_waits_for_the_coordinator_to_create_the_object() {
+    let mut stage = worker();
+    for _ in 0..5 {
+        let before = stage.now;
+        let missing = HostError::Device { device: DeviceId(3), failure: Failure::NoSuchObject };
+        assert!(is_question(&stage.answer(Err(missing))));
+        assert!(stage.now.since(before) >= Duration::from_millis(50), "it does not ask all the time");
+    }
+    begin_restores(&mut stage);
+    stripes_restored(stage.asked.values().next().unwrap());
+}
+
+#[test]
+fn a_rebuild_worker_leaves_to_the_coordinator_what_can_not_be_restored() {
+    let mut stage = worker();
+    begin_restores(&mut stage);
+    let lost = HostError::Device { device: DeviceId(1), failure: Failure::Lost { block: 5 } };
+    stripes_restored(&stage.answer(Err(lost)));
+    while !is_question(stage.asked.values().next().unwrap()) {
+        stripes_restored(&stage.answer(Err(HostError::Unavailable { devices: vec![DeviceId(0), DeviceId(1)] })));
+    }
+    assert_eq!(stage.asked.len(), 1, "it asks what is absent, and does not try the same again");
+    assert_eq!(stage.healing.not_restored().count(), 0);
+}
+
+#[test]
+fn a_rebuild_worker_stops_at_once_when_the_device_is_in_or_out_or_its_own_to_recover() {
+    let own = MemberState::Returning { recovery_coordinator: Some(HOST) };
+    for member_state in [MemberState::In, MemberState::Out, own] {
+        let mut stage = worker();
+        begin_restores(&mut stage);
+        let before: Vec<_> = stage.asked.keys().copied().collect();
+        stage.stands(member_state);
+        let recovers = member_state == own;
+        assert_eq!(stage.healing.recovers().is_some(), recovers);
+        assert_eq!(stage.asked.len(), before.len() + if recovers { 4 } else { 0 }, "a survey, or nothing");
+        for _ in before {
+            stage.answer(Ok(HostSuccess::Done));
+        }
+        assert_eq!(stage.asked.len(), if recovers { 4 } else { 0 });
+        assert!(stage.healing.deadline().is_none() && stage.told.is_empty());
+    }
+}
+
+#[test]
+fn a_rebuild_worker_begins_nothing_that_is_limited() {
+    let limits = [
+        (RecoveryThrottle { paused: true, ..RecoveryThrottle::default() }, false),
+        (RecoveryThrottle { bytes_per_second: 1 << 30, ..RecoveryThrottle::default() }, false),
+        (RecoveryThrottle { share: 99, ..RecoveryThrottle::default() }, false),
+        (RecoveryThrottle::default(), true),
+    ];
+    for (throttle, has_users) in limits {
+        let mut stage = worker();
+        begin_restores(&mut stage);
+        (stage.throttle, stage.has_users) = (throttle, has_users);
+        while let Some((step, _)) = stage.asked.pop_first() {
+            stage.with(|healing, ctx| healing.answered(ctx, step, Ok(HostSuccess::Done)));
+            stage.wake_once();
+        }
+        for _ in 0..20 {
+            stage.wake_once();
+            assert!(stage.asked.is_empty(), "{throttle:?}: {:?}", stage.asked);
+        }
+        // Users have no priority: neither for the coordinator nor for workers.
+        stage.throttle = RecoveryThrottle { share: 100, ..RecoveryThrottle::default() };
+        stage.wake_once();
+        assert!(is_question(stage.asked.values().next().unwrap()));
+    }
+}
+
+#[test]
+fn a_host_that_is_fenced_or_leaves_is_no_rebuild_worker() {
+    for leaving in [false, true] {
+        let mut stage = worker();
+        begin_restores(&mut stage);
+        (stage.fenced, stage.leaving) = (!leaving, leaving);
+        while let Some((step, _)) = stage.asked.pop_first() {
+            stage.with(|healing, ctx| healing.answered(ctx, step, Err(HostError::Fenced)));
+            stage.wake_once();
+        }
+        for _ in 0..20 {
+            stage.wake_once();
+            assert!(stage.asked.is_empty());
+        }
+    }
 }

@@ -312,8 +312,7 @@ pub enum Reply {
         orphans: Vec<Orphan>,
         /// Some of the transactions whose stripes are suspect.
         suspects: Vec<Suspect>,
-        /// Whether the device has recently served users, that is, hosts other than the sender of the heartbeat and other than recovery
-        /// coordinators.
+        /// Whether the device has recently served users of hosts other than the sender of the heartbeat. Restores do not count.
         busy: bool,
     },
     /// The answer to a read, or to an accepted read-and-pre-write: the content, in the order of the request.

@@ -566,3 +566,67 @@ fn a_device_names_fenced_hosts_until_nothing_of_theirs_is_undecided() {
     bench.run_disk();
     assert_eq!(named(&bench), [], "the decision is reported at once");
 }
+
+/// What the device tells host A of other hosts' users.
+fn is_busy(bench: &mut Bench) -> bool {
+    bench.heard.clear();
+    bench.say(A, Command::Heartbeat);
+    match bench.heard.get_mut(&A).and_then(|answers| answers.pop_back()).map(|answer| answer.reply) {
+        Some(Reply::Heartbeat { busy, .. }) => busy,
+        other => panic!("not an answer to a heartbeat: {other:?}"),
+    }
+}
+
+/// Otherwise recovery coordinators and rebuild workers would yield to each other.
+#[test]
+fn restores_do_not_count_as_work_for_users() {
+    let mut bench = Bench::with_monitor();
+    let later = Duration::from_secs(1);
+    let mut sequence = 0;
+    let mut read = |bench: &mut Bench, start| {
+        sequence += 1;
+        let reader = Actor::new(B, sequence, bench.stamp(B, 0));
+        bench.heard.clear();
+        bench.say(B, reader.read(BlockRange::new(start, 4)));
+        assert!(matches!(bench.hear(B), Some(Reply::Data { .. })));
+    };
+    assert!(!is_busy(&mut bench));
+    read(&mut bench, 100);
+    assert!(is_busy(&mut bench), "nothing is known of a restore");
+    bench.pass_with_lease(later);
+    assert!(!is_busy(&mut bench));
+    let task = Task::ListAllocated { object: OBJECT, range: BlockRange::new(64, 64) };
+    bench.say(B, Command::Manage { ticket: 1, task });
+    for start in [62, 100, 126] {
+        read(&mut bench, start);
+        assert!(!is_busy(&mut bench), "a restore reads near {start}");
+    }
+    read(&mut bench, 128);
+    assert!(is_busy(&mut bench), "the host's users read elsewhere");
+    bench.pass_with_lease(Duration::from_secs(11));
+    read(&mut bench, 100);
+    assert!(is_busy(&mut bench), "the restore has ended");
+}
+
+#[test]
+fn a_returning_device_takes_writes_of_several_devices_for_work_for_users() {
+    let mut bench = Bench::with_monitor();
+    return_from_absence(&mut bench);
+    let write = |bench: &mut Bench, sequence, others: &[DeviceId]| {
+        let writer = Actor::new(B, sequence, bench.stamp(B, sequence as i64));
+        bench.heard.clear();
+        bench.say(B, writer.prewrite(RANGE));
+        assert!(matches!(bench.hear(B), Some(Reply::Accepted { .. })));
+        let mut command = writer.write(RANGE, 7);
+        if let Command::Write { participants, .. } = &mut command {
+            *participants = others.iter().copied().chain([DeviceId(0)]).collect();
+        }
+        bench.say(B, command);
+        assert!(matches!(bench.hear(B), Some(Reply::Written { .. })));
+        bench.say(B, writer.decide(Outcome::Abort));
+    };
+    write(&mut bench, 1, &[]);
+    assert!(!is_busy(&mut bench), "a restore writes this device alone");
+    write(&mut bench, 2, &[DeviceId(1)]);
+    assert!(is_busy(&mut bench));
+}

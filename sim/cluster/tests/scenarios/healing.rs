@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
-fn administer(array: &mut Cluster, host: HostSlot, request: Administration) -> HostOutcome {
+pub fn administer(array: &mut Cluster, host: HostSlot, request: Administration) -> HostOutcome {
     let asked = array.ask(host, HostRequest::Administer { request });
     array.finish(asked)
 }
@@ -51,7 +51,7 @@ fn join_refused(array: &Cluster, number: u16) -> Option<JoinRefused> {
     }
 }
 
-fn healing(array: &Cluster, host: HostSlot) -> Option<HealingProgress> {
+pub fn healing(array: &Cluster, host: HostSlot) -> Option<HealingProgress> {
     match array.world.machine(array.node(host)) {
         Some(Role::Host(host)) => host.healing().next().map(|(_, progress)| progress),
         _ => None,
