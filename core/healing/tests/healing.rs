@@ -97,6 +97,16 @@ impl Stage {
         while self.wake_once() {}
     }
 
+    /// Answers the steps under way, and those that follow at once.
+    fn end_steps(&mut self, outcome: &HostOutcome) {
+        for _ in 0..20 {
+            let Some((step, _)) = self.asked.pop_first() else { return };
+            self.with(|healing, ctx| healing.answered(ctx, step, outcome.clone()));
+            self.wake_once();
+        }
+        panic!("more and more steps: {:?}", self.asked);
+    }
+
     /// Lets the next timer expire. False if there is none.
     fn wake_once(&mut self) -> bool {
         let Some(deadline) = self.healing.deadline() else { return false };
@@ -367,10 +377,7 @@ fn a_rebuild_worker_begins_nothing_that_is_limited() {
         let mut stage = worker();
         begin_restores(&mut stage);
         (stage.throttle, stage.has_users) = (throttle, has_users);
-        while let Some((step, _)) = stage.asked.pop_first() {
-            stage.with(|healing, ctx| healing.answered(ctx, step, Ok(HostSuccess::Done)));
-            stage.wake_once();
-        }
+        stage.end_steps(&Ok(HostSuccess::Done));
         for _ in 0..20 {
             stage.wake_once();
             assert!(stage.asked.is_empty(), "{throttle:?}: {:?}", stage.asked);
@@ -388,10 +395,7 @@ fn a_host_that_is_fenced_or_leaves_is_no_rebuild_worker() {
         let mut stage = worker();
         begin_restores(&mut stage);
         (stage.fenced, stage.leaving) = (!leaving, leaving);
-        while let Some((step, _)) = stage.asked.pop_first() {
-            stage.with(|healing, ctx| healing.answered(ctx, step, Err(HostError::Fenced)));
-            stage.wake_once();
-        }
+        stage.end_steps(&Err(HostError::Fenced));
         for _ in 0..20 {
             stage.wake_once();
             assert!(stage.asked.is_empty());
