@@ -83,7 +83,7 @@ enum Excuse {
 #[derive(Debug)]
 pub(crate) struct Availability {
     terms: Terms,
-    /// The devices that the volume with the least redundancy can do without.
+    /// How many devices may be missing for the volume with the least redundancy.
     redundancy: usize,
     needs_lock_server: bool,
     intervals: Vec<Interval>,
