@@ -115,6 +115,12 @@ impl<M: Machine, E> EventLoop<M, E> {
         assert!(place.machine.is_none(), "a node that starts is down");
         (place.machine, place.armed, place.stalled_until) = (Some(machine), None, self.now);
         place.life += 1;
+        // What its predecessor was too late to take arrives now, except what was for the predecessor alone.
+        for (life, event) in std::mem::take(&mut place.postponed) {
+            if life.is_none() {
+                self.queue.push(self.now, Event::For { node: node as u32, life, event });
+            }
+        }
     }
 
     /// Takes down a node: events scheduled for this start only are dropped.
