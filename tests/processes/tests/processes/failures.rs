@@ -278,7 +278,11 @@ fn of_two_devices_of_a_group_one_must_come_back_and_other_groups_go_on() {
     pids.into_iter().for_each(|pid| signal(pid, Signal::STOP));
     let mut lacks = group;
     lacks.sort_unstable();
-    let both = |status: &Value| status["volumes"][0]["missing_devices"] == Value::from(&lacks[..]);
+    // Until a lease has passed, the volume waits for them.
+    let both = |status: &Value| {
+        let volume = &status["volumes"][0];
+        volume["missing_devices"] == Value::from(&lacks[..]) && volume["state"] != "waiting"
+    };
     let status = array.await_status("both devices of a pair are missing", both);
     assert_volume(&status, 0, "unavailable", &lacks);
     let unavailable = group.into_iter().find(|device| status["devices"][*device]["member_state"] == "unavailable");
