@@ -28,8 +28,8 @@ pub use absence::{Absence, Unavailable};
 pub use braid_wire::Atomicity;
 pub use layout::{Layout, LayoutError, UnitAddress};
 pub use plan::{
-    CheckPlan, CrossCheckPlan, Method, Methods, MovePlan, New, Old, Part, ReadPlan, RecomputePlan, ReconstructError,
-    ReconstructPlan, RestorePlan, Share, StripeRows, UpdatePlan, WritePlan,
+    CheckPlan, CrossCheckPlan, Method, Methods, MovePlan, New, Old, ParitySite, Part, RaidMap, ReadPlan, RecomputePlan,
+    ReconstructError, ReconstructPlan, RestorePlan, Share, StripeRows, UpdatePlan, WritePlan,
 };
 pub use raid_level::{RaidLevel, RaidLevelError};
 pub use volume::{Absences, Placement, RingError, VolumeDescription, VolumeError, ring_of};

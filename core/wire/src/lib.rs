@@ -6,6 +6,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | `message` | messages between hosts and devices |
+//! | `execution` | the parts of a write that devices execute together |
 //! | `locking` | messages between hosts and lock servers |
 //! | `monitoring` | messages between nodes and the monitor |
 //! | `objects` | object requests, which read and write bytes and attributes, and their answers |
@@ -30,6 +31,7 @@
 
 pub mod administration;
 mod codec;
+pub mod execution;
 pub mod frame;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -41,6 +43,7 @@ pub mod objects;
 
 pub use administration::*;
 pub use braid_ordering::{Atomicity, Ordering, UnknownAtomicity, UnknownOrdering, WriteMode};
+pub use execution::*;
 pub use frame::{EncodedFrame, Frame, FrameHeader, WireError};
 pub use locking::*;
 pub use message::*;

@@ -2,6 +2,7 @@
 
 mod model;
 mod moving;
+mod raidmap;
 mod unavailable;
 mod update;
 

@@ -13,9 +13,9 @@ use bytes::Bytes;
 /// What to read before a range of a volume is written, what to write, and how it is computed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WritePlan {
-    layout: Layout,
-    absence: Absence,
-    span: Span,
+    pub(super) layout: Layout,
+    pub(super) absence: Absence,
+    pub(super) span: Span,
     shares: Vec<Share>,
     methods: Methods,
 }
@@ -32,9 +32,9 @@ pub enum New {
 }
 
 /// New content of some rows of a data unit.
-struct NewPiece {
-    unit: usize,
-    piece: Piece,
+pub(super) struct NewPiece {
+    pub unit: usize,
+    pub piece: Piece,
 }
 
 impl WritePlan {
@@ -137,7 +137,7 @@ impl WritePlan {
     }
 
     /// The new parity of a band. (In RAID 1 all bands are full, and this is the copy.)
-    fn parity(&self, stripe: &Stripe, band: &Band, updates: &[NewPiece], old: &Old) -> Vec<Piece> {
+    pub(super) fn parity(&self, stripe: &Stripe, band: &Band, updates: &[NewPiece], old: &Old) -> Vec<Piece> {
         let mut sources: Vec<Source> = Vec::new();
         for NewPiece { piece, .. } in updates.iter().filter(|update| update.piece.range.overlaps(band.rows)) {
             let Piece { range, content } = clip(piece, band.rows);
@@ -163,7 +163,7 @@ impl WritePlan {
     }
 
     /// Adds the new content of the rows of a data unit that the write touches.
-    fn push_updates(
+    pub(super) fn push_updates(
         &self,
         updates: &mut Vec<NewPiece>,
         touched: &Touched,
@@ -299,7 +299,7 @@ fn plan_band(stripe: &Stripe, span: Span, band: &Band, shares: &mut Shares) -> R
     Ok(method)
 }
 
-fn band_method(stripe: &Stripe, span: Span, band: &Band) -> Method {
+pub(super) fn band_method(stripe: &Stripe, span: Span, band: &Band) -> Method {
     if !stripe.absence.is_none()
         && let Some(method) = method_with_gaps(stripe, band)
     {
