@@ -58,6 +58,7 @@ impl Stage {
             devices: devices.clone(),
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
+            parity_site: Default::default(),
             moving: None,
         };
         let config = HostConfig {

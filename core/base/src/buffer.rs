@@ -3,6 +3,7 @@
 //! overwritten.
 
 use bytes::Bytes;
+use std::fmt;
 use std::ops::{Deref, DerefMut};
 
 static ZEROS: [u8; 512] = [0; 512];
@@ -61,6 +62,12 @@ impl AlignedBuffer {
     /// The same bytes, shared and immutable, at the same aligned address.
     pub fn freeze(self) -> Bytes {
         Bytes::from_owner(self)
+    }
+}
+
+impl fmt::Debug for AlignedBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "AlignedBuffer of {} bytes", self.len())
     }
 }
 

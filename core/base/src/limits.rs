@@ -57,6 +57,10 @@ pub const WAITING_MAX: usize = 4096;
 /// The most bytes held by those requests. The same bound applies, separately, to requests that wait for space in the store, and to object
 /// requests that wait there.
 pub const WAITING_BYTES_MAX: usize = 64 << 20;
+/// The most bytes of the columns that a device executes, and of the parity that it gathers for them.
+pub const EXECUTION_BYTES_MAX: usize = 64 << 20;
+/// The most bytes of partials that a device keeps until their columns arrive.
+pub const EARLY_BYTES_MAX: usize = 16 << 20;
 /// The most user requests in flight in one host.
 pub const OPERATIONS_MAX: usize = 4096;
 /// The most transactions in one host, including those whose commits are not confirmed yet.

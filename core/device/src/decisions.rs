@@ -5,10 +5,10 @@ use crate::scheduler::ctx::Objects;
 use crate::scheduler::decision::Decision;
 use crate::scheduler::waiting::ReadRequest;
 use crate::tickets::Ticket;
-use braid_base::{Now, ObjectId, TransactionId, limits};
+use braid_base::{NodeId, Now, ObjectId, TransactionId, limits};
 use braid_machine::Effects;
 use braid_store::Storage;
-use braid_wire::{Failure, ObjectDescription, Refusal, Reply, Step, Want};
+use braid_wire::{Failure, Message, ObjectDescription, Refusal, Reply, Step, Want};
 
 impl Objects for Box<dyn Storage> {
     fn object(&self, object: ObjectId) -> Option<&ObjectDescription> {
@@ -32,6 +32,10 @@ impl Device {
                 self.answer(transaction.host, Reply::Failed { transaction, step, failure }, out);
             }
             Decision::Serve { transaction, step, read } => self.serve(transaction, step, read, out),
+            Decision::Send { to, partial } => {
+                self.counters.messages_sent += 1;
+                out.send(NodeId::Device(to), Message::Partial(partial));
+            }
             Decision::Prepare(intent) => self.store.prepare(now, intent, out),
             Decision::Apply(intent) => self.store.apply(now, intent, out),
             Decision::Commit(id) => self.store.commit(now, id, out),

@@ -8,11 +8,11 @@ use crate::scheduler::transactions::TransactionView;
 use crate::sessions::Sessions;
 use crate::tickets::{Ticket, Tickets};
 use braid_base::limits::Settings;
-use braid_base::{Generation, MemberState, Membership, NodeId, Now, Time, TransactionId};
+use braid_base::{DeviceId, Generation, MemberState, Membership, NodeId, Now, Time, TransactionId};
 use braid_machine::{Effects, Ignored, Input, Machine};
 use braid_membership::client::MonitorClient;
 use braid_store::{Medium, Recovered, Storage, Store, StoreConfig, StoreError, StoreEvent};
-use braid_wire::{Answer, Command, Message, Rejection, Reply, Request, Task};
+use braid_wire::{Answer, Command, Message, Partial, Rejection, Reply, Request, Task};
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -147,6 +147,7 @@ impl Device {
         let (host, request) = match (from, message) {
             (NodeId::Monitor, Message::MonitorAnswer(answer)) => return self.on_monitor(now, answer, out),
             (NodeId::Host(host), Message::Request(request)) if request.host == host => (host, request),
+            (NodeId::Device(from), Message::Partial(partial)) => return self.on_partial(now, from, partial, out),
             _ => return self.ignore(Ignored::NotForUs, out),
         };
         if self.service != Service::Serving {
@@ -190,6 +191,17 @@ impl Device {
             });
         }
         self.on_command(now, host, request.command, out);
+    }
+
+    /// Another device has sent what it owes in a write that both execute.
+    fn on_partial(&mut self, now: Now, from: DeviceId, partial: Partial, out: &mut Effects) {
+        if self.service != Service::Serving || !self.has_lease(now.time) {
+            return self.ignore(Ignored::NotStarted, out);
+        }
+        if partial.epoch > self.monitor.epoch() {
+            self.ask_for_news(now, out);
+        }
+        self.schedule(now, out, |scheduler, cx| scheduler.on_partial(cx, from, partial));
     }
 
     /// Runs `decide` on the scheduler, and carries out its decisions.
@@ -419,7 +431,7 @@ impl Machine for Device {
             self.store.wake(now, out);
         }
         if self.scheduler.is_due(now.time) {
-            self.schedule(now, out, |scheduler, cx| scheduler.time_out_locks(cx));
+            self.schedule(now, out, |scheduler, cx| scheduler.time_out(cx));
         }
         if self.requests.deadline().is_some_and(|deadline| deadline <= now.time) {
             self.end_waits(now, out);

@@ -10,10 +10,12 @@
 //! | `dispatch` | passes each request to its handler, and resumes requests that waited for their stamps to be reserved |
 //! | `stamp_checks` | read, pre-write, write: which stamps are refused (the paper's figure 4) |
 //! | `locking` | device-served locks |
+//! | `columns` | columns, which devices execute together: a part with its own state |
 //! | `outcomes` | commit, abort, resolve, forget, and the store's reports |
 //! | `interrupted` | interrupted writes, where writes take effect on arrival |
 //! | `epochs` | the effects of a new membership |
 //! | `transaction_recovery` | transactions that the store recovered after a restart |
+//! | `order` | the state that all these decide on: ledger, stamps, waiting requests |
 //! | `ledger` | the transactions, the orphans and suspects among them, and the consequences of a change of state |
 //! | [`transactions`] | the states of transactions, and the blocks that undecided transactions claim |
 //! | [`stamp_table`] | `rts` and `wts` of blocks, and the floor of forgotten stamps |
@@ -23,6 +25,7 @@
 //! | `suspects` | the suspect transactions and their blocks |
 //! | `round_robin` | the transactions to report to hosts, some at a time |
 
+mod columns;
 pub(crate) mod ctx;
 pub(crate) mod decision;
 mod dispatch;
@@ -31,6 +34,7 @@ mod interrupted;
 mod ledger;
 mod locking;
 mod locks;
+mod order;
 mod outcomes;
 mod round_robin;
 mod stamp_checks;
@@ -44,27 +48,23 @@ pub(crate) mod transactions;
 pub(crate) mod waiting;
 
 use braid_base::limits::Settings;
-use braid_base::{Clock, Generation, ObjectId, Stamp, Time, TransactionId};
+use braid_base::{Clock, Generation, ObjectId, Time, TransactionId};
 use braid_wire::{Orphan, Suspect};
+use columns::Columns;
 use ctx::Ctx;
 use ledger::Ledger;
 use locks::Locks;
+use order::Order;
 use stamp_reservation::Reservation;
-use stamp_table::Stamps;
-use std::collections::BTreeSet;
-use waiting::{Waiting, WaitingQueue};
+use waiting::Waiting;
 
 /// The scheduler's state.
 #[derive(Debug)]
 pub(crate) struct Scheduler {
-    ledger: Ledger,
-    stamps: Stamps,
+    order: Order,
     reservation: Reservation,
-    waiting: WaitingQueue,
+    columns: Columns,
     locks: Locks,
-    /// Transactions for which the store is reading.
-    reading: BTreeSet<TransactionId>,
-    counters: Counters,
 }
 
 /// Counts of decisions since the start.
@@ -84,28 +84,25 @@ impl Scheduler {
     /// A scheduler without transactions.
     pub fn new(settings: &Settings) -> Scheduler {
         Scheduler {
-            ledger: Ledger::new(settings.device_transactions_max),
-            stamps: Stamps::new(Stamp::ZERO, settings.stamps_kept, Time(0)),
+            order: Order::new(settings),
             reservation: Reservation::default(),
-            waiting: WaitingQueue::default(),
+            columns: Columns::default(),
             locks: Locks::default(),
-            reading: BTreeSet::new(),
-            counters: Counters::default(),
         }
     }
 
     /// The transactions, for inspection.
     pub fn ledger(&self) -> &Ledger {
-        &self.ledger
+        &self.order.ledger
     }
 
     pub fn counters(&self) -> &Counters {
-        &self.counters
+        &self.order.counters
     }
 
     /// The number of requests that wait.
     pub fn waiting(&self) -> usize {
-        self.waiting.len() + self.locks.waiting()
+        self.order.waiting.len() + self.locks.waiting() + self.columns.len()
     }
 
     /// The number of transactions that hold locks or wait for them.
@@ -125,39 +122,40 @@ impl Scheduler {
 
     /// A host is heard again after a silence: its transactions are not orphans any more.
     pub fn on_return(&mut self, host: Generation) {
-        self.ledger.remove_orphans_of(host);
+        self.order.ledger.remove_orphans_of(host);
     }
 
     /// Some orphans and suspects, different ones each time.
     pub fn name_unresolved(&mut self, cx: &Ctx) -> (Vec<Orphan>, Vec<Suspect>) {
-        (self.ledger.name_orphans(cx), self.ledger.name_suspects())
+        (self.order.ledger.name_orphans(cx), self.order.ledger.name_suspects())
     }
 
     /// An object is about to be removed: its suspect transactions are forgotten.
     pub fn on_removal(&mut self, cx: &mut Ctx, object: ObjectId) {
-        self.ledger.drop_suspects_of(cx, object);
+        self.order.ledger.drop_suspects_of(cx, object);
     }
 
     /// True if there may be waiting requests to resume or to refuse.
     pub fn is_due(&self, now: Time) -> bool {
-        self.ledger.have_released() || self.deadline().is_some_and(|deadline| deadline <= now)
+        self.order.ledger.have_released() || self.deadline().is_some_and(|deadline| deadline <= now)
     }
 
     /// When the next request has waited for its locks for too long.
     pub fn deadline(&self) -> Option<Time> {
-        self.locks.deadline()
+        [self.locks.deadline(), self.columns.deadline()].into_iter().flatten().min()
     }
 
     /// Asserts the invariants that hold between steps. `reads`: some of the transactions for which the store reads.
     pub fn invariants(&self, mut reads: impl Iterator<Item = TransactionId>) {
-        assert!(reads.all(|id| self.reading.contains(&id)), "the scheduler knows every read of the store");
-        self.ledger.invariants();
+        assert!(reads.all(|id| self.order.reading.contains(&id)), "the scheduler knows every read of the store");
+        self.order.ledger.invariants();
         self.locks.invariants();
-        self.reservation.invariants(self.stamps.highest_ever());
-        for id in self.waiting.in_order() {
-            let waiting = self.waiting.get(id).expect("just listed");
+        self.columns.invariants(&self.order);
+        self.reservation.invariants(self.order.stamps.highest_ever());
+        for id in self.order.waiting.in_order() {
+            let waiting = self.order.waiting.get(id).expect("just listed");
             let Waiting { stamp, policy, object, blocks, .. } = waiting;
-            let is_blocked = self.ledger.table().is_blocked(id, *stamp, policy, *object, blocks);
+            let is_blocked = self.order.ledger.table().is_blocked(id, *stamp, policy, *object, blocks);
             assert!(is_blocked, "every waiting request has a blocker: {id}");
         }
     }

@@ -269,6 +269,7 @@ mod tests {
             devices: (0..devices as u16).map(DeviceId).collect(),
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
+            parity_site: Default::default(),
             moving: None,
         }
     }

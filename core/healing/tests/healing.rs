@@ -42,6 +42,7 @@ impl Stage {
             devices: devices.clone(),
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Consistent,
+            parity_site: Default::default(),
             moving: None,
         };
         Stage {

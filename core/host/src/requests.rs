@@ -47,6 +47,7 @@ impl DeviceRequests {
             | Reply::Data { .. }
             | Reply::Accepted { .. }
             | Reply::Written { .. }
+            | Reply::Executing { .. }
             | Reply::Refused { .. }
             | Reply::Failed { .. }
             | Reply::Blocked { .. }

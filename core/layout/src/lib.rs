@@ -14,6 +14,7 @@
 //! | --- | --- |
 //! | `raid_level` | the RAID level and its parameters |
 //! | `layout` | the location of a volume's blocks |
+//! | `site_policy` | where the parity of a volume is computed |
 //! | `volume` | the description of a volume, and the order of its devices on the ring |
 //! | `absence` | the unavailable devices of a ring |
 //! | `plan` | what each device reads and writes for one request |
@@ -22,6 +23,7 @@ mod absence;
 mod layout;
 mod plan;
 mod raid_level;
+mod site_policy;
 mod volume;
 
 pub use absence::{Absence, Unavailable};
@@ -32,4 +34,5 @@ pub use plan::{
     ReconstructError, ReconstructPlan, RestorePlan, Share, StripeRows, UpdatePlan, WritePlan,
 };
 pub use raid_level::{RaidLevel, RaidLevelError};
+pub use site_policy::{SitePolicy, UnknownSitePolicy};
 pub use volume::{Absences, Placement, RingError, VolumeDescription, VolumeError, ring_of};

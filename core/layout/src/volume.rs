@@ -1,6 +1,6 @@
 //! The description of a volume, and the order of its devices on the ring.
 
-use crate::{Absence, Layout};
+use crate::{Absence, Layout, SitePolicy};
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, VolumeId};
 use braid_wire::{Atomicity, Ordering, WriteMode};
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +20,8 @@ pub struct VolumeDescription {
     pub ordering: Ordering,
     /// What happens to interrupted hostwrites.
     pub atomicity: Atomicity,
+    /// Where parity is computed.
+    pub parity_site: SitePolicy,
     /// The new location, while the volume is migrating. Every write then goes to both locations, in the same transaction.
     pub moving: Option<Box<Placement>>,
 }
@@ -297,6 +299,7 @@ mod tests {
             devices: (0..3).map(DeviceId).collect(),
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
+            parity_site: Default::default(),
             moving: None,
         }
     }

@@ -195,6 +195,7 @@ mod tests {
                 devices: vec![FIRST, SECOND],
                 ordering: Ordering::Timestamp,
                 atomicity: Atomicity::Implied,
+                parity_site: Default::default(),
                 moving: None,
             });
             let devices = [FIRST, SECOND].map(|device| (device, Device::new(Time(0), &settings)));

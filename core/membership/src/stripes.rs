@@ -93,6 +93,7 @@ mod tests {
             devices: devices.iter().copied().map(DeviceId).collect(),
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
+            parity_site: Default::default(),
             moving: None,
         }
     }

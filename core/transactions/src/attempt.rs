@@ -86,13 +86,20 @@ impl Coordinator {
     pub(crate) fn begin(&mut self, ctx: &mut Ctx, sequence: u64) {
         let stamp = self.stamps.next(ctx.now.clock);
         let transaction = self.transactions.of_mut(sequence);
+        transaction.stamp = stamp;
         // A refusal costs more than with pre-writes: the devices that have accepted the write must undo an intent.
-        let at_once = transaction.can_write_at_once()
+        let can_be_at_once = transaction.can_write_at_once()
             && transaction.op.is_some_and(|op| self.operations.of(op).refusals == 0)
             && !self.contention.is_likely(ctx.now.time, transaction.volume.id, &transaction.stripes());
-        (transaction.stamp, transaction.at_once) = (stamp, at_once);
-        let silent =
-            if transaction.announces() && !at_once { transaction.asked.clone() } else { transaction.readers() };
+        if can_be_at_once && let Some(columns) = transaction.columns() {
+            self.counters.count_bands(transaction.work.methods());
+            self.counters.executed += 1;
+            return self.transactions.execute(ctx, sequence, columns);
+        }
+        let readers = transaction.readers();
+        transaction.at_once = can_be_at_once && readers.is_empty();
+        let is_announced = transaction.announces() && !transaction.at_once;
+        let silent = if is_announced { transaction.asked.clone() } else { readers };
         let reads = !silent.is_empty();
         transaction.resend.reset();
         transaction.phase = Phase::Reading { silent, old: Old::new() };
@@ -150,10 +157,7 @@ impl Coordinator {
         let Phase::Reading { old, .. } = &transaction.phase else { unreachable!("only reading ends so") };
         match transaction.work.conclude(old) {
             Conclusion::Write(pieces, success) => {
-                let methods = transaction.work.methods();
-                self.counters.full_bands += methods.full;
-                self.counters.large_bands += methods.large;
-                self.counters.small_bands += methods.small;
+                self.counters.count_bands(transaction.work.methods());
                 let volume = &transaction.volume;
                 let pieces =
                     pieces.into_iter().map(|(position, pieces)| (volume.device_at(position), pieces)).collect();
@@ -185,7 +189,9 @@ impl Coordinator {
     pub(crate) fn on_written(&mut self, ctx: &mut Ctx, device: DeviceId, id: TransactionId) {
         let Some(transaction) = self.transactions.own(ctx, id) else { return ctx.out.ignore(Ignored::NotAwaited) };
         let stamp = transaction.stamp;
-        let Phase::Writing { silent, .. } = &mut transaction.phase else { return ctx.out.ignore(Ignored::NotAwaited) };
+        let (Phase::Writing { silent, .. } | Phase::Executing { silent, .. }) = &mut transaction.phase else {
+            return ctx.out.ignore(Ignored::NotAwaited);
+        };
         if !silent.remove(&device) {
             return ctx.out.ignore(Ignored::NotAwaited);
         }

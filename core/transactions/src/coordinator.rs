@@ -123,6 +123,11 @@ impl Coordinator {
             Reply::Data { transaction, pieces, .. } => self.on_data(ctx, device, transaction, pieces),
             Reply::Accepted { transaction, .. } => self.on_data(ctx, device, transaction, Vec::new()),
             Reply::Written { transaction, .. } => self.on_written(ctx, device, transaction),
+            Reply::Executing { transaction, progress } => {
+                if self.transactions.on_executing(ctx, transaction, progress) {
+                    self.lose(ctx, transaction.sequence, None);
+                }
+            }
             Reply::Refused { transaction, step, refusal } => self.on_refused(ctx, device, transaction, step, refusal),
             Reply::Failed { transaction, step, failure } => self.on_failed(ctx, device, transaction, step, failure),
             Reply::Blocked { transaction } => self.transactions.on_blocked(ctx, device, transaction),

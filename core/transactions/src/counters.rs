@@ -1,5 +1,7 @@
 //! The counters of a coordinator.
 
+use braid_layout::Methods;
+
 braid_base::counters! {
     /// Counts of events since the start.
     pub struct TransactionCounters;
@@ -17,6 +19,8 @@ braid_base::counters! {
     committed,
     /// Storage transactions that were aborted.
     aborted,
+    /// Attempts whose columns were sent to the devices.
+    executed,
     /// Transactions of dead hosts, and this host's own of an earlier epoch, that were resolved.
     resolved,
     /// Attempts that met a block which its device has lost, and succeeded without it.
@@ -27,4 +31,13 @@ braid_base::counters! {
     large_bands,
     /// Bands written by reading old data and old parity.
     small_bands,
+}
+
+impl TransactionCounters {
+    /// A write's plan is carried out.
+    pub(crate) fn count_bands(&mut self, methods: Methods) {
+        self.full_bands += methods.full;
+        self.large_bands += methods.large;
+        self.small_bands += methods.small;
+    }
 }

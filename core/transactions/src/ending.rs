@@ -201,7 +201,7 @@ impl Coordinator {
         let Some(sequence) = attempt else { return };
         let transaction = self.transactions.of(sequence);
         let undone = match transaction.phase {
-            Phase::Locking | Phase::Reading { .. } => true,
+            Phase::Locking | Phase::Reading { .. } | Phase::Executing { .. } => true,
             Phase::Writing { .. } => transaction.mode() == WriteMode::Intent,
             Phase::Committed { .. } | Phase::Aborting { .. } | Phase::Resolving => false,
         };

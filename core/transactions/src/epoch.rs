@@ -83,7 +83,7 @@ impl Coordinator {
                     self.transactions.send_phase(ctx, sequence);
                 }
             }
-            Phase::Writing { .. } | Phase::Resolving => self.resolve_own(ctx, sequence),
+            Phase::Executing { .. } | Phase::Writing { .. } | Phase::Resolving => self.resolve_own(ctx, sequence),
             Phase::Aborting { .. } if transaction.wrote && in_intents => self.resolve_own(ctx, sequence),
             Phase::Aborting { unconfirmed, .. } | Phase::Committed { unconfirmed } => {
                 unconfirmed.retain(|device| !gone.contains(device));
@@ -114,6 +114,8 @@ impl Coordinator {
         // A transaction that waits for locks would go to the devices later, with a plan from before.
         let waits = |transaction: &Transaction| match &transaction.phase {
             Phase::Locking => !transaction.asked.is_disjoint(&unavailable),
+            // A device that only contributes does not answer: its part may be missing at another.
+            Phase::Executing { columns, .. } => columns.keys().any(|device| unavailable.contains(device)),
             _ => transaction.silent().is_some_and(|silent| !silent.is_disjoint(&unavailable)),
         };
         let stuck: Vec<_> =
@@ -123,6 +125,8 @@ impl Coordinator {
             let Some(op) = transaction.op else { continue };
             if matches!(transaction.phase, Phase::Locking | Phase::Reading { .. }) {
                 self.begin_anew(ctx, sequence);
+            } else if transaction.participants.is_disjoint(&unavailable) {
+                self.lose(ctx, sequence, None);
             } else {
                 let devices = unavailable.iter().copied().filter(|device| transaction.awaits(*device)).collect();
                 self.give_up(ctx, op, HostError::Unavailable { devices });

@@ -11,6 +11,7 @@
 //! | `transaction` | one attempt: its data and its phase |
 //! | `transactions` | all transactions that are not over, and the messages about them to devices |
 //! | `attempt` | the course of an attempt: locks, reads and pre-writes, writes |
+//! | `execution` | writes that the devices execute together |
 //! | `locking` | locks of lock servers, which some orderings need first |
 //! | `retry` | retries of operations, and their back-off |
 //! | `refusal` | refusals and failures of devices |
@@ -33,7 +34,9 @@
 //!      Aborting ◄──────────────────┘    ─────────────────────────────► gone
 //!        and the operation is retried, as a new transaction above the stamp it lost to
 //!
-//!   Writing, Aborting ──► Resolving      when another epoch begins: the devices that have been in since decide
+//!   ─► Executing instead of both, if the devices do the work together: see `docs/parallel-raid.md`
+//!
+//!   Executing, Writing, Aborting ──► Resolving      when another epoch begins: the devices that have been in since decide
 //! ```
 
 mod attempt;
@@ -44,6 +47,7 @@ mod counters;
 mod ctx;
 mod ending;
 mod epoch;
+mod execution;
 mod links;
 mod locking;
 mod operations;

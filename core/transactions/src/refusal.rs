@@ -46,7 +46,13 @@ impl Coordinator {
         }
         // A device that refuses a write for lack of room, or because of its clock, has made no abort promise. It may
         // accept a copy of the write later, and must be told that the transaction is over.
-        let promised = step != Step::Write || !matches!(refusal, Refusal::Busy | Refusal::TooFarAhead { .. });
+        // A device that only contributes promises nothing: an earlier copy of the request may have been served.
+        let is_late = !matches!(refusal, Refusal::Busy | Refusal::TooFarAhead { .. });
+        let promised = match step {
+            Step::Read | Step::Prewrite => true,
+            Step::Write => is_late,
+            Step::Execute => is_late && self.transactions.of(id.sequence).participants.contains(&device),
+        };
         let knows = promised.then_some(device);
         if let Refusal::TooFarAhead { clock } = refusal {
             // This host's clock may have jumped ahead and back. Its stamps need not stay above stamps that were never

@@ -11,7 +11,7 @@ use braid_layout::{Old, Share, VolumeDescription};
 use braid_machine::HostSuccess;
 use braid_membership::client::MembershipView;
 use braid_ordering::{Policy, RefusedWrite};
-use braid_wire::{Command, Outcome, Piece, Step, Want, WriteMode};
+use braid_wire::{Column, Command, Outcome, Piece, Step, Want, WriteMode};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
@@ -52,6 +52,8 @@ pub(crate) enum Phase {
     Locking,
     /// Reads, pre-writes and read-and-pre-writes were sent.
     Reading { silent: BTreeSet<DeviceId>, old: Old },
+    /// Columns were sent, which the devices execute together. `in_vain`: how often a device has answered that it still misses something.
+    Executing { silent: BTreeSet<DeviceId>, columns: BTreeMap<DeviceId, Column>, in_vain: u32 },
     /// Writes were sent.
     Writing { silent: BTreeSet<DeviceId>, pieces: BTreeMap<DeviceId, Vec<Piece>> },
     /// Decided and answered. Some devices have not confirmed.
@@ -81,11 +83,9 @@ impl Transaction {
         self.policy().announces
     }
 
-    /// True if its write can go out without pre-writes, because nothing must be read for it.
+    /// True if it is a write that devices accept without a pre-write.
     pub(crate) fn can_write_at_once(&self) -> bool {
-        self.policy().writes_at_once(self.mode())
-            && matches!(*self.work, Work::Write(..))
-            && self.work.shares().iter().all(|share| share.reads.is_empty())
+        self.policy().writes_at_once(self.mode()) && matches!(*self.work, Work::Write(..))
     }
 
     /// Whether its writes wait for a decision.
@@ -140,7 +140,9 @@ impl Transaction {
     /// The devices that have not answered.
     pub(crate) fn silent(&self) -> Option<&BTreeSet<DeviceId>> {
         match &self.phase {
-            Phase::Reading { silent, .. } | Phase::Writing { silent, .. } => Some(silent),
+            Phase::Reading { silent, .. } | Phase::Executing { silent, .. } | Phase::Writing { silent, .. } => {
+                Some(silent)
+            }
             Phase::Locking | Phase::Committed { .. } | Phase::Aborting { .. } | Phase::Resolving => None,
         }
     }
@@ -160,6 +162,15 @@ impl Transaction {
                 let (extents, want) = (share_of(&self.work, volume, device).reads.clone(), self.work.want());
                 Command::Read { transaction: id, stamp, object, ordering, extents, want }
             }
+            Phase::Executing { columns, .. } => Command::Execute {
+                transaction: id,
+                stamp,
+                object,
+                ordering,
+                participants: self.participants.iter().copied().collect(),
+                linkage: self.work.linkage(),
+                column: columns[&device].clone(),
+            },
             Phase::Writing { pieces, .. } => Command::Write {
                 transaction: id,
                 stamp,
@@ -186,6 +197,11 @@ impl Transaction {
         match &self.phase {
             Phase::Reading { silent, .. } => step != Step::Write && silent.contains(&device),
             Phase::Writing { silent, .. } => step == Step::Write && silent.contains(&device),
+            // A device that only contributes answers only if it can't.
+            Phase::Executing { silent, columns, .. } => {
+                let contributes = columns.contains_key(&device) && !self.participants.contains(&device);
+                matches!(step, Step::Write | Step::Execute) && (silent.contains(&device) || contributes)
+            }
             Phase::Locking | Phase::Committed { .. } | Phase::Aborting { .. } | Phase::Resolving => false,
         }
     }
@@ -233,7 +249,7 @@ impl Transaction {
     pub fn invariants(&self, sequence: u64) {
         let missing = match &self.phase {
             Phase::Locking | Phase::Resolving => return,
-            Phase::Reading { silent, .. } | Phase::Writing { silent, .. } => silent,
+            Phase::Reading { silent, .. } | Phase::Executing { silent, .. } | Phase::Writing { silent, .. } => silent,
             Phase::Committed { unconfirmed } | Phase::Aborting { unconfirmed, .. } => unconfirmed,
         };
         assert!(!missing.is_empty(), "the last answer ends a phase: {sequence} in {:?}", self.phase);

@@ -87,7 +87,7 @@ impl Transactions {
     pub fn send_phase(&self, ctx: &mut Ctx, sequence: u64) {
         let transaction = &self.open[&sequence];
         let missing = match &transaction.phase {
-            Phase::Reading { silent, .. } | Phase::Writing { silent, .. } => silent,
+            Phase::Reading { silent, .. } | Phase::Executing { silent, .. } | Phase::Writing { silent, .. } => silent,
             Phase::Aborting { unconfirmed, .. } => unconfirmed,
             // Commits ride on other requests, and the link sends them again. Lock requests and resolutions have timers
             // of their own.
@@ -97,6 +97,7 @@ impl Transactions {
         for device in missing {
             ctx.send(*device, transaction.command(id, *device));
         }
+        self.send_to_owing(ctx, sequence);
     }
 
     /// Makes a decided transaction's end known to the devices `told`. It is over when they have confirmed that.

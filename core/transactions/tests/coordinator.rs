@@ -56,6 +56,7 @@ impl Owner {
             devices: devices.clone(),
             ordering,
             atomicity: Atomicity::Implied,
+            parity_site: Default::default(),
             moving: None,
         };
         let servers = vec![LockServerId(0)];

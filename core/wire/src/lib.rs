@@ -20,6 +20,7 @@
 //!
 //! | version | what changed, and why |
 //! | --- | --- |
+//! | 9 | devices execute writes together: a host sends each one its column, and they send each other partials |
 //! | 8 | a write may be the first message of a transaction under timestamp ordering; hosts retract what they have not decided |
 //! | 7 | the monitor states the length of each lease; renewals and leases carry the highest stamp clock that is known to be accepted; a device's renewal lists the fenced hosts whose transactions it still holds undecided: a fence is answered when there are none |
 //! | 6 | object requests list what was abandoned before, as intervals |

@@ -17,6 +17,7 @@
 //!    │◄──── …any answer, confirmed [17]│   once durable
 //! ```
 
+use crate::execution::Column;
 use crate::locking::{LockAnswer, LockRequest};
 use crate::monitoring::{MonitorAnswer, MonitorRequest};
 use crate::objects::{AttributeName, ObjectAnswer, ObjectFailure, ObjectRequest};
@@ -34,6 +35,20 @@ pub enum Message {
     /// From a host, device or lock server to the monitor.
     MonitorRequest(MonitorRequest),
     MonitorAnswer(MonitorAnswer),
+    /// From one device to another.
+    Partial(Partial),
+}
+
+/// What a device owes another in a write that devices execute together: a message of its own for each pair. It is not answered. A host
+/// that misses an answer repeats its request to the sender, which then sends this again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Partial {
+    /// The epoch in which the devices execute the write.
+    pub epoch: Epoch,
+    pub transaction: TransactionId,
+    pub object: ObjectId,
+    /// Content to be added, at the blocks of the receiver's object.
+    pub pieces: Vec<Piece>,
 }
 
 /// A message from a host to a device: a command, and what it carries besides.
@@ -106,6 +121,23 @@ pub enum Command {
         mode: WriteMode,
         /// The new content.
         pieces: Vec<Piece>,
+    },
+    /// One device's part in a write that devices execute together: they read, send each other what is needed, compute parity, and make
+    /// one intent each. Like an unannounced devwrite, it is answered when the intent is durable and the device has sent what it owes. A
+    /// device that writes nothing does not answer. A repeated request is answered with [`Reply::Executing`] if it is still being executed.
+    Execute {
+        /// The writing transaction.
+        transaction: TransactionId,
+        /// The stamp of the transaction.
+        stamp: Stamp,
+        object: ObjectId,
+        /// The ordering that the host assumes. A device that uses another one refuses the request.
+        ordering: Ordering,
+        /// Every device that writes in this transaction.
+        participants: Vec<DeviceId>,
+        /// The hostwrite's extent, kept in the header of every block.
+        linkage: Linkage,
+        column: Column,
     },
     /// The outcome of a transaction: an abort by its own host, or the outcome that a resolver found.
     Decide {
@@ -335,6 +367,8 @@ pub enum Reply {
         /// Whether the request had to wait for another transaction.
         waited: bool,
     },
+    /// The answer to a repeated request to execute a column: it is under way.
+    Executing { transaction: TransactionId, progress: Progress },
     /// The request is refused: the transaction must be tried again as a new one, with a stamp above the one it lost to.
     Refused {
         transaction: TransactionId,
@@ -397,6 +431,17 @@ pub enum Step {
     Prewrite,
     /// A write. Once its write is refused or failed, the transaction can never commit.
     Write,
+    /// The execution of a column. If the device writes in the transaction, the same holds.
+    Execute,
+}
+
+/// What the execution of a column waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Transactions with lower stamps, or the disk.
+    Waiting,
+    /// What these devices are to send.
+    Gathering { missing: Vec<DeviceId> },
 }
 
 /// Why a transaction must be tried again.

@@ -3,6 +3,7 @@
 
 use crate::administration::*;
 use crate::codec::{Reader, Wire, Writer};
+use crate::execution::*;
 use crate::frame::WireError;
 use crate::locking::*;
 use crate::message::*;
@@ -100,6 +101,9 @@ wire_struct!(MonitorRequest { epoch, command });
 wire_struct!(MonitorAnswer { membership, unavailable, reply });
 wire_struct!(Member { device, member_state, since });
 wire_struct!(HealingProgress { done, left, lost });
+wire_struct!(Partial { epoch, transaction, object, pieces });
+wire_struct!(Column { pieces, sends, parity });
+wire_struct!(ParityRows { blocks, base, from, own });
 wire_struct!(RecoveryThrottle { bytes_per_second, share, paused });
 
 wire_list! {
@@ -107,6 +111,8 @@ wire_list! {
     (u64, u64), limits::ABANDONED_MAX;
     BlockRange, limits::EXTENTS_MAX;
     Piece, limits::EXTENTS_MAX;
+    Sending, limits::EXTENTS_MAX;
+    ParityRows, limits::EXTENTS_MAX;
     DeviceId, limits::PARTICIPANTS_MAX;
     Orphan, limits::ORPHANS_PER_ANSWER_MAX;
     Suspect, limits::ORPHANS_PER_ANSWER_MAX;
@@ -124,14 +130,17 @@ wire_list! {
     ObjectId, limits::OBJECT_LIST_MAX;
 }
 
-wire_enum!(Message { 1 => Request(request), 2 => Answer(answer), 3 => LockRequest(request), 4 => LockAnswer(answer), 5 => MonitorRequest(request), 6 => MonitorAnswer(answer) });
+wire_enum!(Message { 1 => Request(request), 2 => Answer(answer), 3 => LockRequest(request), 4 => LockAnswer(answer), 5 => MonitorRequest(request), 6 => MonitorAnswer(answer), 7 => Partial(partial) });
 wire_enum!(Want { 1 => Data, 2 => Allocation, 3 => Linkage, 4 => Salvage });
 wire_enum!(WriteMode { 1 => Intent, 2 => Immediate });
 wire_enum!(Outcome { 1 => Commit, 2 => Abort, 3 => Interrupted });
 wire_enum!(Atomicity { 1 => Implied, 2 => Consistent });
 wire_enum!(SuspectBlocks { 1 => Written(linkage), 2 => Announced(range) });
 wire_enum!(Ordering { 1 => Timestamp, 2 => None, 3 => ServerLock, 4 => CallbackLock, 5 => DeviceLock });
-wire_enum!(Step { 1 => Read, 2 => Prewrite, 3 => Write });
+wire_enum!(Step { 1 => Read, 2 => Prewrite, 3 => Write, 4 => Execute });
+wire_enum!(Progress { 1 => Waiting, 2 => Gathering { missing } });
+wire_enum!(Sent { 1 => Old, 2 => New, 3 => Change });
+wire_enum!(Base { 1 => Old, 2 => Zeros });
 wire_enum!(Vote { 1 => Prepared, 2 => Committed, 3 => NeverPrepared, 4 => TooFarAhead { clock } });
 wire_enum!(Rejection { 1 => Fenced, 2 => WrongEpoch { current }, 3 => TooManyHosts });
 wire_enum!(Managed {
@@ -187,6 +196,7 @@ wire_enum!(Command {
     9 => Objects { sequence, abandoned, request },
     10 => Await { ticket, object, name, seen, patience },
     11 => Retract { transaction, stamp },
+    12 => Execute { transaction, stamp, object, ordering, participants, linkage, column },
 });
 wire_enum!(Reply {
     1 => Heartbeat { orphans, suspects, busy },
@@ -203,6 +213,7 @@ wire_enum!(Reply {
     12 => Rejected { rejection },
     13 => Objects { sequence, answer },
     14 => Changed { ticket, value },
+    15 => Executing { transaction, progress },
 });
 
 wire_struct!(ObjectRequest { commands });
@@ -425,6 +436,28 @@ impl Wire for BlockRange {
         let range = BlockRange::new(Wire::take(from)?, Wire::take(from)?);
         match range.start.checked_add(range.count) {
             Some(end) if end <= u64::MAX / BLOCK_BYTES as u64 => Ok(range),
+            _ => Err(WireError::BadValue { what: "block range" }),
+        }
+    }
+}
+
+impl Wire for Sending {
+    fn put(&self, to: &mut Writer) {
+        self.blocks.put(to);
+        self.to.put(to);
+        self.at.put(to);
+        self.what.put(to);
+    }
+    /// Refuses a range of the receiver that is no valid range, as for [`BlockRange`].
+    fn take(from: &mut Reader) -> Result<Self, WireError> {
+        let sending = Sending {
+            blocks: Wire::take(from)?,
+            to: Wire::take(from)?,
+            at: Wire::take(from)?,
+            what: Wire::take(from)?,
+        };
+        match sending.at.checked_add(sending.blocks.count) {
+            Some(end) if end <= u64::MAX / BLOCK_BYTES as u64 => Ok(sending),
             _ => Err(WireError::BadValue { what: "block range" }),
         }
     }

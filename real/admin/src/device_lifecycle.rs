@@ -569,6 +569,7 @@ mod tests {
                 devices: vec![0, 1],
                 attribute_volume: false,
                 first_block: 0,
+                parity_site: "originator".into(),
                 moving: None,
                 ordering: "timestamp".into(),
                 atomicity: Atomicity::Implied.to_string(),

@@ -170,9 +170,10 @@ impl From<&SessionError> for Failure {
             SessionError::Unit { .. } => Failure::usage("bad-unit", message),
             SessionError::RaidLevel(_) | SessionError::Layout(_) => Failure::usage("bad-layout", message),
             SessionError::Volume(_) => Failure::usage("bad-volume", message),
-            SessionError::Ordering(_) | SessionError::Atomicity(_) | SessionError::Acquisition { .. } => {
-                Failure::failed("description-damaged", message)
-            }
+            SessionError::Ordering(_)
+            | SessionError::Atomicity(_)
+            | SessionError::ParitySite(_)
+            | SessionError::Acquisition { .. } => Failure::failed("description-damaged", message),
         }
     }
 }

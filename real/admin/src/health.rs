@@ -201,6 +201,7 @@ mod tests {
             devices: (0..devices).map(DeviceId).collect(),
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
+            parity_site: Default::default(),
             moving: None,
         }
     }

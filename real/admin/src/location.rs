@@ -240,6 +240,7 @@ mod tests {
                 devices: (0..devices).collect(),
                 attribute_volume: false,
                 first_block: 0,
+                parity_site: "originator".into(),
                 moving: None,
                 ordering: "timestamp".into(),
                 atomicity: "implied".into(),

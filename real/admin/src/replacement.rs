@@ -195,6 +195,7 @@ mod tests {
                 devices: (0..devices).map(DeviceId).collect(),
                 ordering: Ordering::Timestamp,
                 atomicity: Atomicity::Implied,
+                parity_site: Default::default(),
                 moving: None,
             };
             let gone: Vec<_> = gone.iter().copied().map(DeviceId).collect();

@@ -320,6 +320,7 @@ mod tests {
             devices: (0..3).map(DeviceId).collect(),
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
+            parity_site: Default::default(),
             moving: None,
         }
     }

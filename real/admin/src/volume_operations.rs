@@ -9,7 +9,7 @@ use crate::volumes::{self, Plan};
 use braid_base::DeviceId;
 use braid_base::units::format_size;
 use braid_control::VolumeEntry;
-use braid_layout::{Atomicity, RaidLevel};
+use braid_layout::{Atomicity, RaidLevel, SitePolicy};
 use braid_session::require_up;
 use braid_wire::Ordering;
 
@@ -31,6 +31,8 @@ pub struct NewVolume {
     pub ordering: Ordering,
     /// The atomicity of its writes.
     pub atomicity: Atomicity,
+    /// Where its parity is computed.
+    pub parity_site: SitePolicy,
     /// True for an attribute volume, which holds attributes of objects instead of blocks.
     pub attribute_volume: bool,
 }
@@ -45,6 +47,7 @@ impl NewVolume {
             unit: None,
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
+            parity_site: SitePolicy::default(),
             attribute_volume: false,
         }
     }
@@ -77,6 +80,7 @@ impl Array {
             unit: new.unit.unwrap_or(description.creation.unit),
             ordering: new.ordering,
             atomicity: new.atomicity,
+            parity_site: new.parity_site,
             attribute_volume: new.attribute_volume,
         };
         if plan.attribute_volume && (plan.ordering == Ordering::None || plan.atomicity != Atomicity::Implied) {

@@ -6,7 +6,7 @@ use crate::volume_hold;
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId};
 use braid_control::{ArrayDescription, ArrayFolder, Moment, ReportedState, VolumeEntry, VolumeState};
-use braid_layout::{Atomicity, RaidLevel, VolumeDescription, ring_of};
+use braid_layout::{Atomicity, RaidLevel, SitePolicy, VolumeDescription, ring_of};
 use braid_machine::{HostError, HostRequest, HostSuccess};
 use braid_session::Session;
 use braid_shell::HostClient;
@@ -51,6 +51,8 @@ pub struct Plan {
     pub ordering: Ordering,
     /// The atomicity of its writes.
     pub atomicity: Atomicity,
+    /// Where its parity is computed.
+    pub parity_site: SitePolicy,
     /// True for an attribute volume.
     pub attribute_volume: bool,
 }
@@ -117,8 +119,8 @@ pub async fn create_initial(session: &Session) -> Result<(), Failure> {
     let plan = |name: &str, bytes: u64| {
         let (name, unit) = (name.to_string(), creation.unit);
         let (scheme, ordering) = (creation.layout.parse()?, Ordering::Timestamp);
-        let (atomicity, attribute_volume) = (Atomicity::Implied, false);
-        Ok::<_, Failure>(Plan { name, bytes, scheme, unit, ordering, atomicity, attribute_volume })
+        let (atomicity, parity_site, attribute_volume) = (Atomicity::Implied, SitePolicy::default(), false);
+        Ok::<_, Failure>(Plan { name, bytes, scheme, unit, ordering, atomicity, parity_site, attribute_volume })
     };
     let mut plans = Vec::new();
     for (name, bytes) in &creation.volumes {
@@ -256,6 +258,7 @@ fn enter(description: &mut ArrayDescription, plan: &Plan, unused: u64) -> Result
         atomicity: plan.atomicity.to_string(),
         attribute_volume: plan.attribute_volume,
         first_block: 0,
+        parity_site: plan.parity_site.to_string(),
         moving: None,
         state: VolumeState::Creating,
     };
@@ -395,6 +398,7 @@ mod tests {
             unit: 4096,
             ordering,
             atomicity,
+            parity_site: SitePolicy::default(),
             attribute_volume: false,
         };
         let entered = || folder.update(|description| enter(description, &plan, 7)).unwrap();

@@ -29,10 +29,11 @@ pub use test_bed::CHILD_OF;
 use arguments::{ArrayArguments, BenchArray, LengthArguments, RunArguments, Span, seconds};
 use braid_admin::failure::Failure;
 use braid_base::Rng;
+use braid_layout::SitePolicy;
 use braid_session::HEARTBEAT;
 use braid_session::cpu_micros;
 use braid_terminal::Common;
-use braid_terminal::arguments::{atomicity, ordering, size};
+use braid_terminal::arguments::{atomicity, ordering, parity_site, size};
 use braid_terminal::output;
 use braid_terminal::signals::Signals;
 use braid_wire::{Atomicity, Ordering};
@@ -83,6 +84,9 @@ pub struct Arguments {
     /// The atomicity of writes across failures: docs/invariants.md
     #[arg(long, value_parser = atomicity(), default_value = "implied", value_name = "KIND", help_heading = "Array")]
     atomicity: Atomicity,
+    /// Where parity is computed: docs/parallel-raid.md
+    #[arg(long, value_parser = parity_site(), default_value = "originator", value_name = "SITE", help_heading = "Array")]
+    parity_site: SitePolicy,
     /// Usable size of the volume
     #[arg(long, value_parser = size, default_value = "1GiB", help_heading = "Array")]
     size: u64,
@@ -113,9 +117,8 @@ pub struct Arguments {
     #[command(flatten)]
     runs: RunArguments,
 
-    /// Compare with a second side that differs in this setting; may be given more than once: through, ordering, atomicity, layout, unit,
-    /// size,
-    /// in-process, processes, devices, binary, reads, block, block-max, pattern, depth, clients
+    /// Compare with a second side that differs in this setting; may be given more than once: through, ordering, atomicity, parity-site,
+    /// layout, unit, size, in-process, processes, devices, binary, reads, block, block-max, pattern, depth, clients
     #[arg(long, value_name = "SETTING=VALUE", help_heading = "Comparison")]
     versus: Vec<Change>,
     /// Runs of each side
@@ -167,6 +170,7 @@ impl Arguments {
                 unit,
                 ordering: self.ordering,
                 atomicity: self.atomicity,
+                parity_site: self.parity_site,
                 bytes: self.size,
             },
             load: LoadSettings {

@@ -96,7 +96,14 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let BenchArray { choice, array, layout, unit } = arguments.array.place(common)?;
     let side = |ordering: Ordering| Settings {
         array: array.clone(),
-        volume: VolumeSettings { layout, unit, ordering, atomicity: Atomicity::Implied, bytes: arguments.size },
+        volume: VolumeSettings {
+            layout,
+            unit,
+            ordering,
+            atomicity: Atomicity::Implied,
+            parity_site: Default::default(),
+            bytes: arguments.size,
+        },
         load: LoadSettings {
             through: if arguments.array.in_process { Through::Direct } else { Through::Hosts },
             reads: arguments.reads,

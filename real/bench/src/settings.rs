@@ -5,7 +5,7 @@ use braid_admin::failure::Failure;
 use braid_base::BLOCK_BYTES;
 use braid_base::limits::TRANSACTION_BYTES_MAX;
 use braid_base::units::{format_size, parse_size};
-use braid_layout::RaidLevel;
+use braid_layout::{RaidLevel, SitePolicy, UnknownSitePolicy};
 use braid_wire::{Atomicity, Ordering, UnknownAtomicity, UnknownOrdering};
 use serde_json::json;
 use std::path::PathBuf;
@@ -38,6 +38,7 @@ pub struct VolumeSettings {
     pub unit: u64,
     pub ordering: Ordering,
     pub atomicity: Atomicity,
+    pub parity_site: SitePolicy,
     /// The usable size in bytes.
     pub bytes: u64,
 }
@@ -94,7 +95,7 @@ const CLIENTS_MAX: u16 = 64;
 const DEPTH_MAX: u16 = 1024;
 
 /// The settings that a change may name, for messages.
-const CHANGEABLE: &str = "through, ordering, atomicity, layout, unit, size, in-process, processes, devices, binary, reads, block, \
+const CHANGEABLE: &str = "through, ordering, atomicity, parity-site, layout, unit, size, in-process, processes, devices, binary, reads, block, \
                           block-max, pattern, depth or clients";
 
 impl Settings {
@@ -140,6 +141,7 @@ impl Settings {
             "unit": volume.unit,
             "ordering": volume.ordering.name(),
             "atomicity": volume.atomicity.name(),
+            "parity_site": volume.parity_site.name(),
             "size": volume.bytes,
             "through": load.through.name(),
             "reads": load.reads,
@@ -158,13 +160,14 @@ impl std::fmt::Display for Settings {
         let place = if array.in_process { "one process" } else { "processes" };
         writeln!(
             f,
-            "{} devices in {place}; volume of {}: {}, stripe unit {}, ordering {}, atomicity {}",
+            "{} devices in {place}; volume of {}: {}, stripe unit {}, ordering {}, atomicity {}, parity site {}",
             array.devices,
             format_size(volume.bytes),
             volume.layout,
             format_size(volume.unit),
             volume.ordering.name(),
-            volume.atomicity.name()
+            volume.atomicity.name(),
+            volume.parity_site.name()
         )?;
         let sizes = match load.block == load.block_max {
             true => format_size(load.block),
@@ -227,6 +230,9 @@ impl Change {
             "block-max" => load.block_max = size(value)?,
             "ordering" => volume.ordering = value.parse().map_err(|error: UnknownOrdering| error.to_string())?,
             "atomicity" => volume.atomicity = value.parse().map_err(|error: UnknownAtomicity| error.to_string())?,
+            "parity-site" => {
+                volume.parity_site = value.parse().map_err(|error: UnknownSitePolicy| error.to_string())?
+            }
             "layout" => {
                 volume.layout = value.parse().map_err(|error: braid_layout::RaidLevelError| error.to_string())?
             }
@@ -258,6 +264,7 @@ impl FromStr for Change {
                 unit: 0,
                 ordering: Ordering::Timestamp,
                 atomicity: Atomicity::Implied,
+                parity_site: SitePolicy::default(),
                 bytes: 0,
             },
             load: LoadSettings {
@@ -309,6 +316,7 @@ mod tests {
                 unit: 64 << 10,
                 ordering: Ordering::Timestamp,
                 atomicity: Atomicity::Implied,
+                parity_site: SitePolicy::default(),
                 bytes: 1 << 30,
             },
             load: LoadSettings {

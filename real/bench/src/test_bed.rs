@@ -155,7 +155,7 @@ impl TestBed {
         }
         let site = Site { array: index, volume: array.volumes.len() };
         let name = format!("bench-{}-{}", std::process::id(), site.volume);
-        let VolumeSettings { layout, unit, ordering, atomicity, bytes } = &side.volume;
+        let VolumeSettings { layout, unit, ordering, atomicity, parity_site, bytes } = &side.volume;
         let seed = self.seed ^ ((index as u64) << 32 | site.volume as u64);
         // Recorded before it is created, for the same reason.
         array.volumes.push(Volume {
@@ -170,9 +170,11 @@ impl TestBed {
             Atomicity::Implied => &[],
             Atomicity::Consistent => &["--atomicity", "consistent"],
         };
+        let parity: &[&str] =
+            if *parity_site == Default::default() { &[] } else { &["--parity-site", parity_site.name()] };
         let sizes = [bytes.to_string(), unit.to_string()];
         let create = ["volume", "create", &name, "--size", &sizes[0], "--unit", &sizes[1], "--layout", &layout];
-        let made = array.command(&[&create[..], &["--ordering", ordering], atomicity].concat()).await;
+        let made = array.command(&[&create[..], &["--ordering", ordering], atomicity, parity].concat()).await;
         if made.as_ref().is_err_and(|failure| failure.code == "volume-exists") {
             // It was not created by the bench, so the bench must not delete it.
             array.volumes.pop();

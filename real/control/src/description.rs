@@ -103,6 +103,9 @@ pub struct VolumeEntry {
     /// Its atomicity, which determines what a failure may leave of a write: `implied` or `consistent`.
     #[serde(default = "implied")]
     pub atomicity: String,
+    /// Where its parity is computed: `originator`, `at-parity` or `adaptive`.
+    #[serde(default = "originator", skip_serializing_if = "is_originator")]
+    pub parity_site: String,
     /// True for an attribute volume: it holds attributes of objects, and no blocks of users.
     #[serde(default, alias = "mirror", skip_serializing_if = "is_false")]
     pub attribute_volume: bool,
@@ -273,6 +276,14 @@ pub struct Creation {
 
 fn default_lease() -> u64 {
     LEASE_MILLIS_DEFAULT
+}
+
+fn originator() -> String {
+    "originator".to_string()
+}
+
+fn is_originator(site: &str) -> bool {
+    site == "originator"
 }
 
 fn implied() -> String {

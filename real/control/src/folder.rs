@@ -346,6 +346,7 @@ pub(crate) mod tests {
             atomicity: "implied".into(),
             attribute_volume: false,
             first_block: 0,
+            parity_site: "originator".into(),
             moving: None,
             state: VolumeState::Ready,
         }

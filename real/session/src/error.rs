@@ -1,7 +1,7 @@
 //! Errors of a host: why it can't be started or can't find a volume, and why it can't continue.
 
 use braid_control::ControlError;
-use braid_layout::{LayoutError, RaidLevelError, VolumeError};
+use braid_layout::{LayoutError, RaidLevelError, UnknownSitePolicy, VolumeError};
 use braid_machine::HostError;
 use braid_wire::{UnknownAtomicity, UnknownOrdering};
 use std::path::PathBuf;
@@ -50,6 +50,9 @@ pub enum SessionError {
     /// The description names an unknown atomicity.
     #[error(transparent)]
     Atomicity(#[from] UnknownAtomicity),
+    /// The description names an unknown parity site.
+    #[error(transparent)]
+    ParitySite(#[from] UnknownSitePolicy),
     /// The description names an unknown way to acquire locks.
     #[error("the array's lock_acquisition is '{found}', not ordered or timeout")]
     Acquisition {

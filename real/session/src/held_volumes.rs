@@ -121,6 +121,7 @@ mod tests {
             devices: vec![DeviceId(0)],
             ordering,
             atomicity: Atomicity::Implied,
+            parity_site: Default::default(),
             moving: None,
         };
         let host = Host::new(HostConfig {

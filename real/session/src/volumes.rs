@@ -16,6 +16,7 @@ pub fn describe(entry: &VolumeEntry) -> Result<VolumeDescription, SessionError> 
         devices: entry.devices.iter().map(|id| DeviceId(*id)).collect(),
         ordering: entry.ordering.parse()?,
         atomicity: entry.atomicity.parse()?,
+        parity_site: entry.parity_site.parse()?,
         moving: moving.map(Box::new),
     };
     description.check()?;

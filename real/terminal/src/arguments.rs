@@ -1,7 +1,7 @@
 //! Arguments that every command takes, and parsers of sizes, rates, times and orderings.
 
 use braid_control::ArrayFolder;
-use braid_layout::Atomicity;
+use braid_layout::{Atomicity, SitePolicy};
 use braid_wire::Ordering;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::parser::ValueSource;
@@ -55,6 +55,12 @@ pub fn asks_for_json(arguments: &[OsString]) -> bool {
 pub fn atomicity() -> impl TypedValueParser<Value = Atomicity> {
     PossibleValuesParser::new(Atomicity::ALL.map(Atomicity::name))
         .map(|name| name.parse().expect("only names of atomicities are possible"))
+}
+
+/// Reads a parity site for an argument; shells complete it.
+pub fn parity_site() -> impl TypedValueParser<Value = SitePolicy> {
+    PossibleValuesParser::new(SitePolicy::ALL.map(SitePolicy::name))
+        .map(|name| name.parse().expect("only names of parity sites are possible"))
 }
 
 /// Reads an ordering for an argument; shells complete it.

@@ -159,6 +159,7 @@ impl Cluster {
             devices: (0..layout.devices() as u16).map(DeviceId).collect(),
             ordering: options.ordering,
             atomicity: options.atomicity,
+            parity_site: Default::default(),
             moving: None,
         };
         let mut cluster = Cluster {

@@ -114,6 +114,7 @@ impl Cluster {
             devices: (0..layout.devices() as u16).map(|number| DeviceId((first + number) % all)).collect(),
             ordering,
             atomicity: Atomicity::Implied,
+            parity_site: Default::default(),
             moving: None,
         };
         let BlockRange { start: first, count: blocks } = volume.component();

@@ -318,6 +318,9 @@ pub fn data_bytes(message: &Message) -> u64 {
     match message {
         Message::Request(request) => match &request.command {
             Command::Write { pieces, .. } => of(pieces),
+            Command::Execute { column, .. } => {
+                of(&column.pieces) + column.parity.iter().map(|rows| of(&rows.own)).sum::<u64>()
+            }
             Command::Objects { request, .. } => brought(request),
             _ => 0,
         },
@@ -326,6 +329,7 @@ pub fn data_bytes(message: &Message) -> u64 {
             Reply::Objects { answer, .. } => fetched(answer),
             _ => 0,
         },
+        Message::Partial(partial) => of(&partial.pieces),
         Message::LockRequest(_) | Message::LockAnswer(_) | Message::MonitorRequest(_) | Message::MonitorAnswer(_) => 0,
     }
 }

@@ -240,6 +240,7 @@ fn volumes(parameters: &Parameters, ordering: Ordering) -> Vec<VolumeDescription
             parameters::Atomicity::Consistent => Atomicity::Consistent,
             parameters::Atomicity::Implied => Atomicity::Implied,
         },
+        parity_site: Default::default(),
         moving: None,
     };
     (0..count).map(volume).collect()

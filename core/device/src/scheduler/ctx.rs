@@ -4,7 +4,7 @@ use super::decision::Decision;
 use super::waiting::ReadRequest;
 use crate::sessions::Sessions;
 use braid_base::limits::{self, Settings};
-use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Generation, MemberState, Now, ObjectId, TransactionId};
+use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Epoch, Generation, MemberState, Now, ObjectId, TransactionId};
 use braid_machine::Ignored;
 use braid_membership::client::MembershipView;
 use braid_ordering::{Policy, UnannouncedWrite};
@@ -62,6 +62,17 @@ impl<'a> Ctx<'a> {
     /// True if the device is returning, or new, and not resynchronised yet.
     pub fn is_returning(&self) -> bool {
         matches!(self.view.state(self.device), Some(MemberState::Returning { .. }))
+    }
+
+    /// The epoch since which the same devices are in.
+    pub fn devices_since(&self) -> Epoch {
+        let membership = self.view.membership().into_iter();
+        membership.flat_map(|held| held.members.iter().map(|member| member.since)).max().unwrap_or_default()
+    }
+
+    /// True if a device takes part in writes.
+    pub fn is_member(&self, device: DeviceId) -> bool {
+        self.view.state(device).is_some_and(|state| state != MemberState::Out)
     }
 
     /// True if an interrupted write on this object leaves its stripes suspect.

@@ -1,10 +1,10 @@
 //! The decisions of the scheduler. The device carries them out in the order in which they were made.
 
 use super::waiting::ReadRequest;
-use braid_base::{Clock, Generation, TransactionId};
+use braid_base::{Clock, DeviceId, Generation, TransactionId};
 use braid_machine::Ignored;
 use braid_store::Intent;
-use braid_wire::{Failure, Refusal, Reply, Step};
+use braid_wire::{Failure, Partial, Refusal, Reply, Step};
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Decision {
@@ -16,6 +16,8 @@ pub(crate) enum Decision {
     Fail { transaction: TransactionId, step: Step, failure: Failure },
     /// Read, and answer with the content.
     Serve { transaction: TransactionId, step: Step, read: ReadRequest },
+    /// Send another device what it is owed.
+    Send { to: DeviceId, partial: Partial },
     /// Make an intent durable.
     Prepare(Intent),
     /// Write at once, without an intent.

@@ -4,10 +4,10 @@ use super::Scheduler;
 use super::ctx::Ctx;
 use super::stamp_reservation::Gate;
 use super::waiting::ReadRequest;
-use braid_base::{Generation, Stamp};
+use braid_base::{DeviceId, Generation, Stamp};
 use braid_machine::Ignored;
 use braid_store::Intent;
-use braid_wire::{Command, Outcome, Want};
+use braid_wire::{Command, Outcome, Partial, Want};
 
 impl Scheduler {
     /// Executes a host's command on a transaction. True if it was admitted to read or write.
@@ -15,7 +15,7 @@ impl Scheduler {
     /// A request carries the ordering that its host assumes for the object. The device compares it when it first hears
     /// of the transaction. From then on only the object's own ordering counts.
     pub fn on_command(&mut self, cx: &mut Ctx, host: Generation, command: Command) -> bool {
-        match self.reservation.admit(cx, &self.ledger, host, &command) {
+        match self.reservation.admit(cx, &self.order.ledger, host, &command) {
             Gate::Open => {}
             Gate::Shut => return false,
             Gate::NotYet => {
@@ -24,6 +24,14 @@ impl Scheduler {
                 }
                 return false;
             }
+        }
+        if let Command::Read { transaction, .. }
+        | Command::Prewrite { transaction, .. }
+        | Command::Write { transaction, .. } = &command
+            && self.columns.has(*transaction)
+        {
+            cx.ignore(Ignored::NotForUs);
+            return false;
         }
         match command {
             Command::Read { transaction, stamp, object, extents, want, .. } => {
@@ -42,9 +50,15 @@ impl Scheduler {
                 self.on_write(cx, intent, ordering, mode);
                 return true;
             }
+            Command::Execute { transaction, stamp, object, participants, linkage, column, .. } => {
+                let (epoch, pieces) = (cx.view.epoch(), column.pieces.clone());
+                let intent = Intent { transaction, stamp, epoch, participants, linkage, object, pieces };
+                self.columns.on_execute(cx, &mut self.order, intent, column);
+                return true;
+            }
             Command::Decide { transaction, stamp, outcome } => self.on_decide(cx, host, transaction, stamp, outcome),
             Command::Retract { transaction, stamp } => {
-                if self.ledger.can_retract(cx, host, transaction) {
+                if self.order.ledger.can_retract(cx, host, transaction) {
                     self.on_decide(cx, host, transaction, stamp, Outcome::Abort);
                 }
             }
@@ -58,6 +72,12 @@ impl Scheduler {
         false
     }
 
+    /// Another device has sent its part of a write that both execute.
+    pub fn on_partial(&mut self, cx: &mut Ctx, from: DeviceId, partial: Partial) {
+        self.columns.on_partial(cx, &mut self.order, from, partial);
+        self.resume_waiting(cx);
+    }
+
     /// More stamps are reserved. Returns the commands that waited for that; the device submits them again.
     pub fn on_reserved(&mut self, cx: &mut Ctx) -> Vec<(Generation, Command)> {
         // True if this disk has replaced another one and has yet to accept its first stamp.
@@ -66,7 +86,7 @@ impl Scheduler {
         if is_new {
             // The stamps that the previous disk had accepted are unknown here: no stamp from before is accepted any
             // more. The minimum keeps a clock that is wrong once from carrying the floor far ahead.
-            self.stamps.raise_floor(Stamp::last_of(cx.now.clock.min(until)));
+            self.order.stamps.raise_floor(Stamp::last_of(cx.now.clock.min(until)));
         }
         self.reservation.take_deferred()
     }

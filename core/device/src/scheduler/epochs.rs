@@ -22,7 +22,7 @@ impl Scheduler {
             self.drop_undecided(cx, dropped);
         }
         // Commits that were kept only for fenced hosts need not be kept any longer.
-        self.ledger.release_fenced(&membership.fence);
+        self.order.ledger.release_fenced(&membership.fence);
     }
 
     /// Drops pre-writes without an intent, and all waiting requests: hosts begin them anew in the new epoch. If a
@@ -30,15 +30,18 @@ impl Scheduler {
     /// take effect on arrival belong to the epoch in which they arrive, so their hosts continue with them.
     fn drop_announced(&mut self, cx: &mut Ctx) {
         self.reservation.take_deferred();
-        for id in self.waiting.in_order() {
-            self.waiting.take(id);
+        self.columns.drop_readers(&mut self.order, |_| true);
+        let since = cx.devices_since();
+        self.columns.drop_early(|_, epoch| epoch < since);
+        for id in self.order.waiting.in_order() {
+            self.order.waiting.take(id);
         }
-        for id in self.ledger.in_state(|state| state == State::Prewritten) {
-            let object = self.ledger.get(id).expect("just listed").object;
+        for id in self.order.ledger.in_state(|state| state == State::Prewritten) {
+            let object = self.order.ledger.get(id).expect("just listed").object;
             if cx.is_unannounced(object) {
-                self.put_off(cx, id);
+                self.order.put_off(cx, id);
             } else if !self.outlives_epoch(cx, id) {
-                self.promise_abort(cx, id);
+                self.order.promise_abort(cx, id);
             }
         }
         self.resume_waiting(cx);
@@ -48,22 +51,22 @@ impl Scheduler {
     /// this device was out.
     fn drop_undecided(&mut self, cx: &mut Ctx, dropped: Vec<TransactionId>) {
         for id in dropped {
-            if self.ledger.get(id).is_some_and(|held| held.state == State::Prepared) {
-                self.ledger.advance(cx, id, State::Aborted);
+            if self.order.ledger.get(id).is_some_and(|held| held.state == State::Prepared) {
+                self.order.ledger.advance(cx, id, State::Aborted);
             }
         }
         let decided = |state| matches!(state, State::Committed | State::Aborted | State::Applied);
-        for id in self.ledger.in_state(decided) {
-            let held = self.ledger.get(id).expect("just listed");
+        for id in self.order.ledger.in_state(decided) {
+            let held = self.order.ledger.get(id).expect("just listed");
             let object = held.object;
             if held.state == State::Applied && cx.can_be_suspect(object) {
                 // The other participants may lack this write.
-                self.ledger.suspect(cx, id);
+                self.order.ledger.suspect(cx, id);
                 continue;
             }
             // A transaction that was refused before its blocks were known has no object.
-            if self.ledger.is_before_return(cx, id) || cx.object(object).is_none() {
-                self.ledger.drop_decided(id);
+            if self.order.ledger.is_before_return(cx, id) || cx.object(object).is_none() {
+                self.order.ledger.drop_decided(id);
             }
         }
     }
@@ -72,24 +75,26 @@ impl Scheduler {
     /// resolve.
     pub fn expire(&mut self, cx: &mut Ctx, host: Generation) {
         if let Some(locked) = self.locks.end(host) {
-            self.stamps.raise_floor(locked);
+            self.order.stamps.raise_floor(locked);
         }
         self.reservation.drop_deferred_of(host);
-        for id in self.ledger.table().of_host_below(host, u64::MAX) {
-            match self.ledger.get(id).map(|transaction| transaction.state) {
+        self.columns.drop_readers(&mut self.order, |id| id.host == host);
+        self.columns.drop_early(|of, _| of == host);
+        for id in self.order.ledger.table().of_host_below(host, u64::MAX) {
+            match self.order.ledger.get(id).map(|transaction| transaction.state) {
                 Some(State::Prewritten) => self.cut_short(cx, id),
-                Some(_) => self.ledger.keep_or_forget(cx, id),
+                Some(_) => self.order.ledger.keep_or_forget(cx, id),
                 None => {}
             }
         }
-        for id in self.waiting.of_host_below(host, u64::MAX) {
-            self.waiting.take(id);
+        for id in self.order.waiting.of_host_below(host, u64::MAX) {
+            self.order.waiting.take(id);
         }
     }
 
     /// True if the scheduler holds nothing of this host.
     pub fn holds_nothing_of(&self, host: Generation) -> bool {
-        self.ledger.table().of_host_below(host, u64::MAX).is_empty()
-            && self.waiting.of_host_below(host, u64::MAX).is_empty()
+        self.order.ledger.table().of_host_below(host, u64::MAX).is_empty()
+            && self.order.waiting.of_host_below(host, u64::MAX).is_empty()
     }
 }

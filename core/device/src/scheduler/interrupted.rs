@@ -14,16 +14,15 @@
 
 use super::Scheduler;
 use super::ctx::Ctx;
-use super::stamp_table::Access;
 use super::waiting::{Waiting, WaitingRequest};
 use braid_base::TransactionId;
 
 impl Scheduler {
     /// True if the transaction's host may have sent writes of it: all its requests to this device were answered.
     fn is_announced(&self, cx: &Ctx, id: TransactionId) -> bool {
-        let transaction = self.ledger.get(id).expect("it is known");
+        let transaction = self.order.ledger.get(id).expect("it is known");
         let reads = |waiting: &Waiting| matches!(waiting.request, WaitingRequest::Read(_));
-        let being_read = self.reading.contains(&id) || self.waiting.get(id).is_some_and(reads);
+        let being_read = self.order.reading.contains(&id) || self.order.waiting.get(id).is_some_and(reads);
         let answered = !being_read && !self.locks.is_waiting(id);
         answered && !transaction.ranges.is_empty() && cx.can_be_suspect(transaction.object)
     }
@@ -31,37 +30,19 @@ impl Scheduler {
     /// True if the device will still accept the transaction's write in another epoch. No device decides such a
     /// transaction without its write, so its host continues with it.
     pub(super) fn outlives_epoch(&self, cx: &Ctx, id: TransactionId) -> bool {
-        let transaction = self.ledger.get(id).expect("it is known");
+        let transaction = self.order.ledger.get(id).expect("it is known");
         let announced = !transaction.ranges.is_empty() && !self.locks.is_waiting(id);
         announced && cx.can_be_suspect(transaction.object) && !cx.is_unannounced(transaction.object)
-    }
-
-    /// Drops an unannounced write that is waiting. Its host sends it again.
-    pub(super) fn put_off(&mut self, cx: &mut Ctx, id: TransactionId) {
-        self.promise_abort(cx, id);
-        if self.ledger.get(id).is_some() {
-            self.ledger.drop_decided(id);
-        }
     }
 
     /// Drops a pre-write whose host does not continue with it. If the host may have written elsewhere, the transaction
     /// becomes suspect.
     pub(super) fn cut_short(&mut self, cx: &mut Ctx, id: TransactionId) {
         if !self.is_announced(cx, id) {
-            return self.promise_abort(cx, id);
+            return self.order.promise_abort(cx, id);
         }
-        self.waiting.take(id);
-        self.leave_stamp(cx, id);
-        self.ledger.suspect(cx, id);
-    }
-
-    /// Leaves the stamp of a dropped pre-write on its blocks, so that late copies of it are refused. Under device locks
-    /// a stamp left here would refuse the requests that wait for the transaction's locks. There the transaction itself
-    /// is remembered, and so refuses late copies, until a settled mark or the floor is above it.
-    pub(super) fn leave_stamp(&mut self, cx: &Ctx, id: TransactionId) {
-        let dropped = self.ledger.get(id).expect("it is known");
-        if !dropped.takes_locks() {
-            self.stamps.raise(cx.now.time, dropped.object, &dropped.ranges, Access::Read, dropped.stamp);
-        }
+        self.order.waiting.take(id);
+        self.order.leave_stamp(cx, id);
+        self.order.ledger.suspect(cx, id);
     }
 }

@@ -19,8 +19,15 @@ pub(crate) struct Ledger {
     transactions: Transactions,
     orphans: RoundRobin,
     suspects: Suspects,
-    /// Transactions under device locks that are over, and whose locks are not released yet.
-    unlocked: Vec<TransactionId>,
+    /// Transactions that are decided, and whose device locks and columns are not released yet.
+    ended: Vec<Ended>,
+}
+
+/// A transaction that was decided.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ended {
+    pub id: TransactionId,
+    pub takes_locks: bool,
 }
 
 impl Ledger {
@@ -30,7 +37,7 @@ impl Ledger {
             transactions: Transactions::new(most),
             orphans: RoundRobin::default(),
             suspects: Suspects::default(),
-            unlocked: Vec::new(),
+            ended: Vec::new(),
         }
     }
 
@@ -74,8 +81,8 @@ impl Ledger {
     pub fn advance(&mut self, cx: &mut Ctx, id: TransactionId, to: State) {
         let released = self.transactions.advance(id, to);
         let transaction = self.transactions.get_mut(id).expect("just moved on");
-        if released && transaction.takes_locks() {
-            self.unlocked.push(id);
+        if released {
+            self.ended.push(Ended { id, takes_locks: transaction.takes_locks() });
         }
         for (host, asked) in std::mem::take(&mut transaction.askers) {
             let reply = match (asked, to) {
@@ -259,14 +266,14 @@ impl Ledger {
         self.transactions.take_released()
     }
 
-    /// The next transaction that is over and whose device locks are not released yet.
-    pub fn next_unlocked(&mut self) -> Option<TransactionId> {
-        self.unlocked.pop()
+    /// The next transaction that is decided, and whose device locks and column are not released yet.
+    pub(super) fn next_ended(&mut self) -> Option<Ended> {
+        self.ended.pop()
     }
 
-    /// True if the transaction is over and its device locks are not released yet.
-    pub fn is_to_unlock(&self, id: TransactionId) -> bool {
-        self.unlocked.contains(&id)
+    /// True if the transaction is decided, and its device locks and column are not released yet.
+    pub fn has_ended(&self, id: TransactionId) -> bool {
+        self.ended.iter().any(|ended| ended.id == id)
     }
 
     /// Fenced hosts with undecided transactions here, in volumes with redundancy; undecided means not durably committed

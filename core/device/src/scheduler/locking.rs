@@ -44,11 +44,11 @@ impl Scheduler {
     /// Handles a lock request: a read, or a pre-write with or without reads.
     pub(super) fn lock(&mut self, cx: &mut Ctx, id: TransactionId, policy: &'static Policy, request: LockRequest) {
         let LockRequest { stamp, step, prewrites, reads } = request;
-        if let Some(transaction) = self.ledger.get(id) {
+        if let Some(transaction) = self.order.ledger.get(id) {
             // A repeated request is answered again, unless the answer is under way or the transaction is beyond this
             // state.
             return match transaction.state {
-                State::Prewritten if self.locks.is_waiting(id) || self.reading.contains(&id) => {
+                State::Prewritten if self.locks.is_waiting(id) || self.order.reading.contains(&id) => {
                     cx.ignore(Ignored::InProgress);
                 }
                 State::Prewritten => self.on_locked(cx, id, step, reads),
@@ -57,69 +57,72 @@ impl Scheduler {
                 _ => cx.ignore(Ignored::InProgress),
             };
         }
-        if let Some(refusal) = too_late(&self.stamps, stamp, &prewrites, &reads) {
+        if let Some(refusal) = too_late(&self.order.stamps, stamp, &prewrites, &reads) {
             return cx.refuse(id, step, refusal);
         }
-        if self.ledger.table().is_full() {
+        if self.order.ledger.table().is_full() {
             return cx.refuse(id, step, Refusal::Busy);
         }
         let object = reads.object;
         let asked = self.locks.ask(id, stamp, object, &prewrites, &reads.extents);
-        self.ledger.insert(id, Transaction::new(stamp, object, Some(policy), prewrites, State::Prewritten));
+        self.order.ledger.insert(id, Transaction::new(stamp, object, Some(policy), prewrites, State::Prewritten));
         match asked {
             Locked::Granted => self.on_locked(cx, id, step, reads),
             Locked::Waits { blockers } => {
-                self.counters.waits += 1;
-                self.ledger.get_mut(id).expect("just taken in").waited = true;
+                self.order.counters.waits += 1;
+                self.order.ledger.get_mut(id).expect("just taken in").waited = true;
                 let reads = ReadRequest { waited: true, ..reads };
                 self.locks.wait(id, step, reads, cx.now.time.after(cx.settings.lock_timeout));
-                self.ledger.want(cx, &blockers);
+                self.order.ledger.want(cx, &blockers);
             }
         }
     }
 
     /// The locks are granted: reads, or answers at once if there is nothing to read.
     fn on_locked(&mut self, cx: &mut Ctx, id: TransactionId, step: Step, reads: ReadRequest) {
-        let transaction = self.ledger.get(id).expect("it holds locks");
+        let transaction = self.order.ledger.get(id).expect("it holds locks");
         // A transaction with a higher stamp has written since the request came: see the module comment.
-        if let Some(refusal) = too_late(&self.stamps, transaction.stamp, &transaction.ranges, &reads) {
-            self.promise_abort(cx, id);
+        if let Some(refusal) = too_late(&self.order.stamps, transaction.stamp, &transaction.ranges, &reads) {
+            self.order.promise_abort(cx, id);
             return cx.refuse(id, step, refusal);
         }
-        if step == Step::Prewrite && self.ledger.is_suspect(reads.object, &reads.extents) {
-            self.promise_abort(cx, id);
+        if step == Step::Prewrite && self.order.ledger.is_suspect(reads.object, &reads.extents) {
+            self.order.promise_abort(cx, id);
             return cx.refuse(id, step, Refusal::Suspect);
         }
         if step == Step::Prewrite {
-            self.counters.prewrites += 1;
+            self.order.counters.prewrites += 1;
         }
         if reads.extents.is_empty() {
             return cx.answer(id.host, Reply::Accepted { transaction: id, waited: reads.waited });
         }
-        self.serve(cx, id, step, reads);
+        self.order.serve(cx, id, step, reads);
     }
 
-    /// Releases the locks of transactions that are over, or their places in the queue. Resumes the requests that are
-    /// granted their locks by that.
-    pub(super) fn unlock_ended(&mut self, cx: &mut Ctx) {
-        while let Some(ended) = self.ledger.next_unlocked() {
-            for id in self.locks.release(ended) {
+    /// Releases the locks, the places in the queue, and the columns of transactions that are decided. Resumes the requests
+    /// that are granted their locks by that.
+    pub(super) fn release_ended(&mut self, cx: &mut Ctx) {
+        while let Some(ended) = self.order.ledger.next_ended() {
+            self.columns.remove(ended.id);
+            let granted = if ended.takes_locks { self.locks.release(ended.id) } else { Vec::new() };
+            for id in granted {
                 let (step, reads) = self.locks.take_granted(id);
                 // A transaction that has ended meanwhile releases at once what it was granted.
-                if !self.ledger.is_to_unlock(id) {
+                if !self.order.ledger.has_ended(id) {
                     self.on_locked(cx, id, step, reads);
                 }
             }
         }
     }
 
-    /// Refuses the requests that have waited for longer than the time-out.
-    pub fn time_out_locks(&mut self, cx: &mut Ctx) {
+    /// Refuses the requests that have waited for locks for longer than the time-out, and drops partials whose columns have not come.
+    pub fn time_out(&mut self, cx: &mut Ctx) {
+        self.columns.drop_old(cx.now.time);
         // First ends the waits of transactions that are over already.
         self.resume_waiting(cx);
         while let Some((id, step)) = self.locks.pop_timed_out(cx.now.time) {
-            self.counters.lock_timeouts += 1;
-            self.promise_abort(cx, id);
+            self.order.counters.lock_timeouts += 1;
+            self.order.promise_abort(cx, id);
             cx.refuse(id, step, Refusal::LockTimeout);
         }
     }
@@ -129,16 +132,15 @@ impl Scheduler {
     /// the floor refuses late copies of the oldest.
     pub(super) fn on_lock_over(&mut self, id: TransactionId) {
         for id in self.locks.remember_over(id) {
-            if let Some(transaction) = self.ledger.get(id).filter(|held| held.state == State::Aborted) {
-                self.stamps.raise_floor(transaction.stamp);
-                self.ledger.drop_decided(id);
+            if let Some(transaction) = self.order.ledger.get(id).filter(|held| held.state == State::Aborted) {
+                self.order.stamps.raise_floor(transaction.stamp);
+                self.order.ledger.drop_decided(id);
             }
         }
     }
 }
 
 fn too_late(stamps: &Stamps, stamp: Stamp, prewrites: &[BlockRange], reads: &ReadRequest) -> Option<Refusal> {
-    let written = stamps.seen_by_write(reads.object, prewrites);
-    let seen = stamps.seen_by_read(reads.object, &reads.extents).max(written);
+    let seen = stamps.seen(reads.object, prewrites, &reads.extents);
     (stamp <= seen).then_some(Refusal::TooLate { seen })
 }

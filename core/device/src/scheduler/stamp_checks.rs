@@ -23,7 +23,7 @@ use super::locking::LockRequest;
 use super::stamp_table::Access;
 use super::transactions::{State, Transaction};
 use super::waiting::{ReadRequest, Waiting, WaitingRequest};
-use braid_base::{BlockRange, Stamp, TransactionId, limits};
+use braid_base::{BlockRange, Stamp, TransactionId};
 use braid_machine::Ignored;
 use braid_ordering::{Admission, Ordering, Policy, UnannouncedWrite};
 use braid_store::Intent;
@@ -31,7 +31,7 @@ use braid_wire::{Content, Failure, Piece, Refusal, Reply, Step, Want, WriteMode}
 
 impl Scheduler {
     pub(super) fn on_read(&mut self, cx: &mut Ctx, id: TransactionId, stamp: Stamp, read: ReadRequest) {
-        if self.is_being_read(id) {
+        if self.order.is_being_read(id) {
             return cx.ignore(Ignored::InProgress);
         }
         let policy = match cx.check_read(&read) {
@@ -44,10 +44,10 @@ impl Scheduler {
                 self.lock(cx, id, policy, LockRequest { stamp, step: Step::Read, prewrites: Vec::new(), reads: read });
             }
             // A transaction reads where it does not write, or pre-writes with reads: never both on one device.
-            _ if self.ledger.get(id).is_some() => cx.ignore(Ignored::NotForUs),
-            Admission::OnArrival => self.serve(cx, id, Step::Read, read),
+            _ if self.order.ledger.get(id).is_some() => cx.ignore(Ignored::NotForUs),
+            Admission::OnArrival => self.order.serve(cx, id, Step::Read, read),
             Admission::BehindUndecided | Admission::ByLocks | Admission::ByStamps => {
-                self.read_in_order(cx, id, stamp, policy, Step::Read, read);
+                self.order.read_in_order(cx, id, stamp, policy, Step::Read, read);
             }
         }
     }
@@ -75,35 +75,35 @@ impl Scheduler {
                 return cx.fail(id, Step::Prewrite, Failure::Malformed);
             }
         }
-        if let Some(transaction) = self.ledger.get(id) {
+        if let Some(transaction) = self.order.ledger.get(id) {
             // A repeated request is answered again, unless the answer is under way or the transaction is beyond this
             // state.
             return match transaction.state {
-                State::Prewritten if self.is_being_read(id) => cx.ignore(Ignored::InProgress),
+                State::Prewritten if self.order.is_being_read(id) => cx.ignore(Ignored::InProgress),
                 State::Prewritten if reads.extents.is_empty() => {
                     cx.answer(id.host, Reply::Accepted { transaction: id, waited: false });
                 }
-                State::Prewritten => self.read_in_order(cx, id, stamp, policy, Step::Prewrite, reads),
+                State::Prewritten => self.order.read_in_order(cx, id, stamp, policy, Step::Prewrite, reads),
                 State::Aborted | State::Suspect { .. } => cx.refuse(id, Step::Prewrite, Refusal::NoPrewrite),
                 _ => cx.ignore(Ignored::InProgress),
             };
         }
-        let seen = self.stamps.seen_by_write(object, &prewrites).max(self.stamps.seen_by_read(object, &reads.extents));
+        let seen = self.order.stamps.seen(object, &prewrites, &reads.extents);
         if stamp <= seen {
             return cx.refuse(id, Step::Prewrite, Refusal::TooLate { seen });
         }
-        if self.ledger.is_suspect(object, &reads.extents) {
+        if self.order.ledger.is_suspect(object, &reads.extents) {
             return cx.refuse(id, Step::Prewrite, Refusal::Suspect);
         }
-        if self.ledger.table().is_full() {
+        if self.order.ledger.table().is_full() {
             return cx.refuse(id, Step::Prewrite, Refusal::Busy);
         }
-        self.counters.prewrites += 1;
-        self.ledger.insert(id, Transaction::new(stamp, object, Some(policy), prewrites, State::Prewritten));
+        self.order.counters.prewrites += 1;
+        self.order.ledger.insert(id, Transaction::new(stamp, object, Some(policy), prewrites, State::Prewritten));
         if reads.extents.is_empty() {
             cx.answer(id.host, Reply::Accepted { transaction: id, waited: false });
         } else {
-            self.read_in_order(cx, id, stamp, policy, Step::Prewrite, reads);
+            self.order.read_in_order(cx, id, stamp, policy, Step::Prewrite, reads);
         }
     }
 
@@ -112,7 +112,7 @@ impl Scheduler {
         if cx.object(intent.object).is_some_and(|object| object.mode() != mode) {
             return cx.fail(id, Step::Write, Failure::Malformed);
         }
-        let Some(transaction) = self.ledger.get(id) else {
+        let Some(transaction) = self.order.ledger.get(id) else {
             // For an unknown object, the device goes by the ordering that the host names.
             let ordering = cx.object(intent.object).map_or(ordering, |object| object.ordering);
             let policy = ordering.policy();
@@ -123,16 +123,16 @@ impl Scheduler {
             };
         };
         match transaction.state {
-            State::Prewritten if self.waiting.get(id).is_some() || self.locks.is_waiting(id) => {
+            State::Prewritten if self.order.waiting.get(id).is_some() || self.locks.is_waiting(id) => {
                 cx.ignore(Ignored::InProgress);
             }
             State::Prewritten => {
                 let ours = intent.participants.contains(&cx.device);
                 if !ours || !is_as_prewritten(transaction, &intent) {
-                    self.promise_abort(cx, id);
+                    self.order.promise_abort(cx, id);
                     return cx.fail(id, Step::Write, Failure::Malformed);
                 }
-                self.write_in_order(cx, intent, mode);
+                self.order.write_in_order(cx, intent, mode);
             }
             State::Prepared
             | State::Committing
@@ -161,114 +161,24 @@ impl Scheduler {
             Ok(_) if ours && has_content(&intent.pieces) && are_disjoint(&ranges) => {}
             Ok(_) => return cx.fail(id, Step::Write, Failure::Malformed),
         }
-        let seen = self.stamps.seen_by_write(object, &ranges);
+        let seen = self.order.stamps.seen_by_write(object, &ranges);
         if stamp <= seen {
             return cx.refuse(id, Step::Write, Refusal::TooLate { seen });
         }
-        if self.ledger.table().is_full() {
+        if self.order.ledger.table().is_full() {
             return cx.refuse(id, Step::Write, Refusal::Busy);
         }
-        self.ledger.insert(id, Transaction::new(stamp, object, Some(policy), ranges, State::Prewritten));
-        self.write_in_order(cx, intent, mode);
-    }
-
-    /// Handles a read, or the read half of a read-and-pre-write whose pre-write is accepted already.
-    fn read_in_order(
-        &mut self,
-        cx: &mut Ctx,
-        id: TransactionId,
-        stamp: Stamp,
-        policy: &'static Policy,
-        step: Step,
-        read: ReadRequest,
-    ) {
-        let by_stamps = policy.admission == Admission::ByStamps;
-        let seen = self.stamps.seen_by_read(read.object, &read.extents);
-        if by_stamps && stamp <= seen {
-            return self.refuse_reading(cx, id, step, Refusal::TooLate { seen });
-        }
-        if step == Step::Prewrite && self.ledger.is_suspect(read.object, &read.extents) {
-            return self.refuse_reading(cx, id, step, Refusal::Suspect);
-        }
-        let blockers = self.ledger.table().blockers(id, stamp, policy, read.object, &read.extents);
-        if blockers.is_empty() && self.reading.len() < limits::WAITING_MAX {
-            if by_stamps {
-                self.stamps.raise(cx.now.time, read.object, &read.extents, Access::Read, stamp);
-            }
-            return self.serve(cx, id, step, read);
-        }
-        let (object, blocks) = (read.object, read.extents.clone());
-        let request = WaitingRequest::Read(ReadRequest { waited: true, ..read });
-        if !blockers.is_empty() && self.wait(cx, id, Waiting { stamp, policy, object, blocks, request }, &blockers) {
-            return;
-        }
-        self.refuse_reading(cx, id, step, Refusal::Busy);
-    }
-
-    /// Refuses a read, and drops the pre-write that came with it. If the transaction was granted before, this may be an
-    /// old copy whose answer the host ignores; then the pre-write stays until the transaction is over.
-    fn refuse_reading(&mut self, cx: &mut Ctx, id: TransactionId, step: Step, refusal: Refusal) {
-        if self.ledger.get(id).is_none_or(|transaction| !transaction.granted) {
-            self.promise_abort(cx, id);
-        }
-        cx.refuse(id, step, refusal);
-    }
-
-    fn write_in_order(&mut self, cx: &mut Ctx, intent: Intent, mode: WriteMode) {
-        let (id, stamp) = (intent.transaction, intent.stamp);
-        let transaction = self.ledger.get(id).expect("it was pre-written");
-        let policy = transaction.policy.expect("a write is on a known object");
-        let ranges = transaction.ranges.clone();
-        let blockers = self.ledger.table().blockers(id, stamp, policy, intent.object, &ranges);
-        if !blockers.is_empty() {
-            self.ledger.get_mut(id).expect("it was pre-written").waited = true;
-            let request = WaitingRequest::Write(intent, mode);
-            let object = self.ledger.get(id).expect("it was pre-written").object;
-            if !self.wait(cx, id, Waiting { stamp, policy, object, blocks: ranges, request }, &blockers) {
-                if cx.is_unannounced(object) {
-                    self.put_off(cx, id);
-                } else {
-                    self.promise_abort(cx, id);
-                }
-                cx.refuse(id, Step::Write, Refusal::Busy);
-            }
-            return;
-        }
-        self.counters.writes += 1;
-        self.stamps.raise(cx.now.time, intent.object, &ranges, Access::Write, stamp);
-        let begun = match mode {
-            WriteMode::Intent => State::Preparing { abort: false },
-            WriteMode::Immediate => State::Applying,
-        };
-        let transaction = self.ledger.begin(id, begun);
-        transaction.participants.clone_from(&intent.participants);
-        transaction.epoch = intent.epoch;
-        cx.decide(match mode {
-            WriteMode::Intent => Decision::Prepare(intent),
-            WriteMode::Immediate => {
-                transaction.linkage = Some(intent.linkage);
-                Decision::Apply(intent)
-            }
-        });
-    }
-
-    /// Puts a request aside until `blockers` are decided.
-    fn wait(&mut self, cx: &mut Ctx, id: TransactionId, waiting: Waiting, blockers: &[TransactionId]) -> bool {
-        if !self.waiting.push(id, waiting) {
-            return false;
-        }
-        self.counters.waits += 1;
-        self.ledger.want(cx, blockers);
-        true
+        self.order.ledger.insert(id, Transaction::new(stamp, object, Some(policy), ranges, State::Prewritten));
+        self.order.write_in_order(cx, intent, mode);
     }
 
     /// Resumes the requests that waited for released claims, in the order of their stamps. One pass may release more
     /// claims. This is a loop, not a call from the place where claims are released, since the chain can be as long as
     /// the queue.
     pub fn resume_waiting(&mut self, cx: &mut Ctx) {
-        while self.ledger.take_released() {
-            self.unlock_ended(cx);
-            for id in self.waiting.in_order() {
+        while self.order.ledger.take_released() {
+            self.release_ended(cx);
+            for id in self.order.waiting.in_order() {
                 self.resume(cx, id);
             }
         }
@@ -276,32 +186,20 @@ impl Scheduler {
 
     fn resume(&mut self, cx: &mut Ctx, id: TransactionId) {
         // An earlier request of this pass may have ended it.
-        let Some(waiting) = self.waiting.get(id) else { return };
+        let Some(waiting) = self.order.waiting.get(id) else { return };
         let Waiting { stamp, policy, object, blocks, .. } = waiting;
-        if self.ledger.table().is_blocked(id, *stamp, policy, *object, blocks) {
+        if self.order.ledger.table().is_blocked(id, *stamp, policy, *object, blocks) {
             return;
         }
-        let Waiting { stamp, policy, request, .. } = self.waiting.take(id).expect("just seen");
+        let Waiting { stamp, policy, request, .. } = self.order.waiting.take(id).expect("just seen");
         match request {
             WaitingRequest::Read(read) => {
-                let step = if self.ledger.get(id).is_some() { Step::Prewrite } else { Step::Read };
-                self.read_in_order(cx, id, stamp, policy, step, read);
+                let step = if self.order.ledger.get(id).is_some() { Step::Prewrite } else { Step::Read };
+                self.order.read_in_order(cx, id, stamp, policy, step, read);
             }
-            WaitingRequest::Write(intent, mode) => self.write_in_order(cx, intent, mode),
+            WaitingRequest::Write(intent, mode) => self.order.write_in_order(cx, intent, mode),
+            WaitingRequest::Execute => self.columns.resume(cx, &mut self.order, id),
         }
-    }
-
-    fn is_being_read(&self, id: TransactionId) -> bool {
-        self.waiting.get(id).is_some() || self.reading.contains(&id)
-    }
-
-    pub(super) fn serve(&mut self, cx: &mut Ctx, id: TransactionId, step: Step, read: ReadRequest) {
-        self.counters.reads += 1;
-        // Allocation is answered at once, without the store's disk.
-        if read.want != Want::Allocation {
-            self.reading.insert(id);
-        }
-        cx.decide(Decision::Serve { transaction: id, step, read });
     }
 
     /// The store has read the content for a request.
@@ -313,10 +211,13 @@ impl Scheduler {
         waited: bool,
         result: Result<Vec<Piece>, Failure>,
     ) {
-        self.reading.remove(&transaction);
+        self.order.reading.remove(&transaction);
+        if step == Step::Execute {
+            return self.columns.on_old(cx, &mut self.order, transaction, result);
+        }
         match result {
             Ok(pieces) => {
-                if let Some(held) = self.ledger.get_mut(transaction) {
+                if let Some(held) = self.order.ledger.get_mut(transaction) {
                     held.granted = true;
                 }
                 cx.answer(transaction.host, Reply::Data { transaction, waited, pieces });
@@ -334,12 +235,12 @@ impl Scheduler {
             Ok(_) => return cx.fail(id, Step::Write, Failure::Malformed),
             Err(failure) => return cx.fail(id, Step::Write, failure),
         };
-        if self.ledger.table().is_full() {
+        if self.order.ledger.table().is_full() {
             return cx.refuse(id, Step::Write, Refusal::Busy);
         }
-        self.counters.writes += 1;
+        self.order.counters.writes += 1;
         let (stamp, object) = (intent.stamp, intent.object);
-        self.ledger.insert(id, Transaction::new(stamp, object, Some(policy), Vec::new(), State::Applying));
+        self.order.ledger.insert(id, Transaction::new(stamp, object, Some(policy), Vec::new(), State::Applying));
         cx.decide(Decision::Apply(intent));
     }
 
@@ -348,20 +249,9 @@ impl Scheduler {
     fn refuse_stray_write(&mut self, cx: &mut Ctx, intent: &Intent) {
         let ranges: Vec<_> = intent.pieces.iter().map(|piece| piece.range).collect();
         if cx.check_ranges(intent.object, &ranges, false).is_ok() {
-            self.stamps.raise(cx.now.time, intent.object, &ranges, Access::Read, intent.stamp);
+            self.order.stamps.raise(cx.now.time, intent.object, &ranges, Access::Read, intent.stamp);
         }
         cx.refuse(intent.transaction, Step::Write, Refusal::NoPrewrite);
-    }
-
-    /// Makes an abort promise: drops a pre-write that has no intent, and the request that waits for it. The stamp stays
-    /// on its blocks, so that a late copy is refused. The transaction is kept as aborted until it is settled. Does
-    /// nothing for a transaction that was never pre-written here.
-    pub(super) fn promise_abort(&mut self, cx: &mut Ctx, id: TransactionId) {
-        self.waiting.take(id);
-        let Some(transaction) = self.ledger.get(id) else { return };
-        assert_eq!(transaction.state, State::Prewritten, "only a pre-write without an intent is dropped: {id}");
-        self.leave_stamp(cx, id);
-        self.ledger.advance(cx, id, State::Aborted);
     }
 }
 

@@ -68,7 +68,8 @@ impl Reservation {
         let (transaction, stamp, assumed) = match command {
             Command::Read { transaction, stamp, object, ordering, .. }
             | Command::Prewrite { transaction, stamp, object, ordering, .. }
-            | Command::Write { transaction, stamp, object, ordering, .. } => {
+            | Command::Write { transaction, stamp, object, ordering, .. }
+            | Command::Execute { transaction, stamp, object, ordering, .. } => {
                 if transaction.host != host || cx.hosts.is_settled(host, transaction.sequence) {
                     cx.ignore(Ignored::Settled);
                     return Gate::Shut;
@@ -206,6 +207,10 @@ fn bytes_of(command: &Command) -> usize {
     let data = |content: &Content| if let Content::Data(bytes) = content { bytes.len() } else { 0 };
     match command {
         Command::Write { pieces, .. } => pieces.iter().map(|piece| data(&piece.content)).sum(),
+        Command::Execute { column, .. } => {
+            let own = column.parity.iter().flat_map(|rows| &rows.own);
+            column.pieces.iter().chain(own).map(|piece| data(&piece.content)).sum()
+        }
         _ => 0,
     }
 }
@@ -220,6 +225,7 @@ fn step_of(command: &Command) -> Step {
     match command {
         Command::Prewrite { .. } => Step::Prewrite,
         Command::Write { .. } => Step::Write,
+        Command::Execute { .. } => Step::Execute,
         _ => Step::Read,
     }
 }

@@ -69,6 +69,11 @@ impl Stamps {
         self.highest(object, ranges, |entry| entry.read.max(entry.write))
     }
 
+    /// The stamp that a request that writes and reads these blocks must exceed.
+    pub fn seen(&self, object: ObjectId, writes: &[BlockRange], reads: &[BlockRange]) -> Stamp {
+        self.seen_by_write(object, writes).max(self.seen_by_read(object, reads))
+    }
+
     /// Records an access. Stamps only rise.
     pub fn raise(&mut self, now: Time, object: ObjectId, ranges: &[BlockRange], access: Access, stamp: Stamp) {
         if now.since(self.current_since) >= self.kept || self.current.entries >= ENTRIES_MAX {

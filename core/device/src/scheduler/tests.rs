@@ -381,7 +381,7 @@ fn a_lock_that_is_not_had_in_time_is_refused() {
     bench.now.time = deadline;
     let refusal = Refusal::LockTimeout;
     let refused = Decision::Refuse { transaction: id(1, waiter), step: Step::Read, refusal };
-    assert_eq!(bench.decide(|scheduler, cx| scheduler.time_out_locks(cx)), [refused]);
+    assert_eq!(bench.decide(|scheduler, cx| scheduler.time_out(cx)), [refused]);
     assert_eq!((bench.scheduler.waiting(), bench.scheduler.deadline()), (0, None));
 }
 

@@ -13,7 +13,7 @@ impl Scheduler {
     pub fn recover(&mut self, cx: &mut Ctx, found: Recovered) {
         self.reservation.recover(cx.now.time, found.stamps_reserved);
         let floor = Stamp::last_of(found.stamps_reserved);
-        self.stamps = Stamps::new(floor, cx.settings.stamps_kept, cx.now.time);
+        self.order.stamps = Stamps::new(floor, cx.settings.stamps_kept, cx.now.time);
         for intent in found.intents {
             let policy = policy_of(cx, intent.object);
             let transaction = Transaction::new(intent.stamp, intent.object, policy, intent.ranges, State::Prepared);
@@ -37,9 +37,9 @@ impl Scheduler {
 
     /// Takes in one transaction. A host that is not fenced has the length of a lease to send a message; after that, they are orphans.
     fn take_in(&mut self, cx: &mut Ctx, id: TransactionId, transaction: Transaction) {
-        self.ledger.insert(id, transaction);
+        self.order.ledger.insert(id, transaction);
         if cx.view.refuses(id.host) {
-            self.ledger.keep_or_forget(cx, id);
+            self.order.ledger.keep_or_forget(cx, id);
         }
     }
 }

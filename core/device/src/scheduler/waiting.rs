@@ -26,6 +26,8 @@ pub enum WaitingRequest {
     Read(ReadRequest),
     /// A write with its data.
     Write(Intent, WriteMode),
+    /// A column, which is among the executions: it is about to read.
+    Execute,
 }
 
 /// The parts of a read.

@@ -10,7 +10,7 @@ use braid_machine::{Effect, Effects, Input, Machine};
 use braid_store::{Store, StoreConfig};
 use braid_wire::{
     Answer, Atomicity, Command, Content, Linkage, Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest,
-    Ordering, Outcome, Piece, RecoveryThrottle, Reply, Request, Task, Want, WriteMode,
+    Ordering, Outcome, Partial, Piece, RecoveryThrottle, Reply, Request, Task, Want, WriteMode,
 };
 use braid_world::MemoryDisk;
 use bytes::Bytes;
@@ -40,6 +40,8 @@ pub struct Bench {
     pub check_every_step: bool,
     /// The answers to each host, in order.
     pub heard: BTreeMap<Generation, VecDeque<Answer>>,
+    /// What the device has sent to other devices.
+    pub partials: VecDeque<(DeviceId, Partial)>,
     settled: BTreeMap<Generation, u64>,
     /// The epoch that hosts put into their requests.
     pub epoch: Epoch,
@@ -82,6 +84,7 @@ impl Bench {
             stalled: false,
             check_every_step: true,
             heard: BTreeMap::new(),
+            partials: VecDeque::new(),
             settled: BTreeMap::new(),
             epoch: EPOCH,
             has_monitor,
@@ -203,6 +206,9 @@ impl Bench {
                 Effect::Send { to: NodeId::Host(host), message: Message::Answer(answer) } => {
                     self.heard.entry(host).or_default().push_back(answer);
                 }
+                Effect::Send { to: NodeId::Device(to), message: Message::Partial(partial) } => {
+                    self.partials.push_back((to, partial));
+                }
                 Effect::Send { to: NodeId::Monitor, message: Message::MonitorRequest(request) } if self.has_monitor => {
                     let MonitorCommand::Renew { sent, .. } = request.command else { panic!("{request:?}") };
                     self.asked = sent;
@@ -250,6 +256,11 @@ impl Bench {
         let settled = self.settled.get(&host).copied().unwrap_or(0);
         let request = Request { host, epoch: self.epoch, settled, over, commits, command };
         self.take(Input::Message { from: NodeId::Host(host), message: Message::Request(request) });
+    }
+
+    /// Another device sends its part.
+    pub fn arrive(&mut self, from: DeviceId, partial: Partial) {
+        self.take(Input::Message { from: NodeId::Device(from), message: Message::Partial(partial) });
     }
 
     /// Raises the settled mark in the host's requests: its transactions below `sequence` are over.

@@ -2,6 +2,7 @@
 
 mod bench;
 mod deciding;
+mod execution;
 mod locking;
 mod membership;
 mod objects;

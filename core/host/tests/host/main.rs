@@ -2,6 +2,7 @@
 
 mod abandoned;
 mod attribute_volumes;
+mod execution;
 mod leaving;
 mod locking;
 mod membership;

@@ -6,7 +6,7 @@ use braid_base::{
     VolumeId,
 };
 use braid_host::{Acquisition, Host, HostConfig};
-use braid_layout::{Atomicity, Layout, RaidLevel, VolumeDescription};
+use braid_layout::{Atomicity, Layout, RaidLevel, SitePolicy, VolumeDescription};
 use braid_machine::{Effect, Effects, HostOutcome, HostRequest, Input, Machine, OpId};
 use braid_wire::locking::{LockAnswer, LockCommand, LockReply, LockRequest};
 use braid_wire::{
@@ -77,10 +77,21 @@ impl Stage {
 
     fn of(
         scheme: &str,
+        kind: (Ordering, Atomicity),
+        servers: u16,
+        acquisition: Acquisition,
+        has_monitor: bool,
+    ) -> Stage {
+        Stage::with_site(scheme, kind, servers, acquisition, has_monitor, SitePolicy::Originator)
+    }
+
+    fn with_site(
+        scheme: &str,
         (ordering, atomicity): (Ordering, Atomicity),
         servers: u16,
         acquisition: Acquisition,
         has_monitor: bool,
+        parity_site: SitePolicy,
     ) -> Stage {
         let devices: Vec<_> = (0..5).map(DeviceId).collect();
         let scheme: RaidLevel = scheme.parse().expect("a scheme");
@@ -92,6 +103,7 @@ impl Stage {
             devices: devices[..scheme.width()].to_vec(),
             ordering,
             atomicity,
+            parity_site,
             moving: None,
         };
         let config = HostConfig {
@@ -116,6 +128,15 @@ impl Stage {
             next_op: 0,
         };
         stage.take(Input::Start);
+        stage
+    }
+
+    /// The same array with a volume whose parity devices compute.
+    pub fn at_parity() -> Stage {
+        let kind = (Ordering::Timestamp, Atomicity::Implied);
+        let mut stage = Stage::with_site("raid5:4+1", kind, 1, Acquisition::Ordered, true, SitePolicy::AtParity);
+        stage.news(Membership::first((0..5).map(DeviceId)));
+        stage.sent.clear();
         stage
     }
 
@@ -241,7 +262,9 @@ impl Stage {
                         pieces: extents.iter().map(piece).collect(),
                     }
                 }
-                Command::Write { transaction, .. } => Reply::Written { transaction: *transaction, waited: false },
+                Command::Write { transaction, .. } | Command::Execute { transaction, .. } => {
+                    Reply::Written { transaction: *transaction, waited: false }
+                }
                 Command::Decide { transaction, outcome, .. } => {
                     Reply::Decided { transaction: *transaction, outcome: *outcome }
                 }
@@ -266,6 +289,7 @@ pub fn subject(command: &Command) -> (TransactionId, Stamp) {
     match command {
         Command::Read { transaction, stamp, .. }
         | Command::Prewrite { transaction, stamp, .. }
+        | Command::Execute { transaction, stamp, .. }
         | Command::Write { transaction, stamp, .. }
         | Command::Decide { transaction, stamp, .. }
         | Command::Retract { transaction, stamp }

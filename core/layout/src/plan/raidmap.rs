@@ -17,7 +17,7 @@ use super::band::{Band, Method, Touched};
 use super::old::{Old, clip};
 use super::stripe::{Stripe, at_row};
 use super::write::{New, NewPiece, WritePlan, band_method};
-use crate::UnitAddress;
+use crate::{SitePolicy, UnitAddress};
 use braid_base::{BlockRange, DeviceId};
 use braid_wire::{Base, Column, ParityRows, Piece, Sending, Sent};
 use std::collections::BTreeMap;
@@ -31,6 +31,36 @@ pub enum ParitySite {
     AtParity,
     /// At the device that holds the parity, from content.
     ParityNode,
+}
+
+/// The rows of a large band that is still computed at the parity: 16 KiB.
+const LARGE_ROWS_MAX: u64 = 4;
+
+impl SitePolicy {
+    /// The site for a write; `None` if the host computes its parity.
+    pub fn site_of(self, plan: &WritePlan) -> Option<ParitySite> {
+        let methods = plan.methods();
+        match self {
+            _ if methods.small + methods.large == 0 => None,
+            SitePolicy::Originator => None,
+            SitePolicy::AtParity => Some(ParitySite::AtParity),
+            SitePolicy::Adaptive => (largest_large_band(plan) <= LARGE_ROWS_MAX).then_some(ParitySite::AtParity),
+        }
+    }
+}
+
+/// The rows of the largest band that is written by the large method.
+fn largest_large_band(plan: &WritePlan) -> u64 {
+    if plan.methods().large == 0 {
+        return 0;
+    }
+    let WritePlan { layout, absence, span, .. } = plan;
+    let stripes = Touched::stripes(layout, span.blocks());
+    let bands = stripes.flat_map(|touched| touched.bands().map(move |band| (touched.stripe, band)));
+    let is_large = |(number, band): &(u64, Band)| {
+        band_method(&Stripe { layout, absence, number: *number }, *span, band) == Method::Large
+    };
+    bands.filter(is_large).map(|(_, band)| band.rows.count).max().unwrap_or(0)
 }
 
 /// One column for each device that has something to do, by its position on the ring.

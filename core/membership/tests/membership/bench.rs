@@ -55,6 +55,7 @@ pub fn volume(id: u64, scheme: RaidLevel, devices: &[u16]) -> VolumeDescription 
         devices: devices.iter().copied().map(DeviceId).collect(),
         ordering: Ordering::Timestamp,
         atomicity: Atomicity::Implied,
+        parity_site: Default::default(),
         moving: None,
     }
 }

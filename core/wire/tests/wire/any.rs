@@ -29,7 +29,10 @@ pub fn message() -> impl Strategy<Value = Message> {
     let answer = (epoch(), vec(number(), 0..5), reply())
         .prop_map(|(epoch, confirmed, reply)| Message::Answer(Answer { epoch, confirmed, reply }));
     let monitor = prop_oneof![monitor_request(), monitor_answer()];
-    prop_oneof![4 => request, 4 => answer, 1 => lock_request(), 1 => lock_answer(), 2 => monitor]
+    let partial = (epoch(), transaction(), object(), pieces()).prop_map(|(epoch, transaction, object, pieces)| {
+        Message::Partial(Partial { epoch, transaction, object, pieces })
+    });
+    prop_oneof![4 => request, 4 => answer, 1 => lock_request(), 1 => lock_answer(), 2 => monitor, 1 => partial]
 }
 
 fn lock_request() -> impl Strategy<Value = Message> {
@@ -225,6 +228,7 @@ fn command() -> impl Strategy<Value = Command> {
         }),
         (transaction(), stamp()).prop_map(|(transaction, stamp)| Command::Resolve { transaction, stamp }),
         (transaction(), stamp()).prop_map(|(transaction, stamp)| Command::Retract { transaction, stamp }),
+        execute(),
         transaction().prop_map(|transaction| Command::Forget { transaction }),
         (number(), task()).prop_map(|(ticket, task)| Command::Manage { ticket, task }),
         (sequence(), any_objects::intervals(), any_objects::request())
@@ -252,8 +256,48 @@ fn task() -> impl Strategy<Value = Task> {
     ]
 }
 
+fn execute() -> impl Strategy<Value = Command> {
+    let what = prop::sample::select(vec![Sent::Old, Sent::New, Sent::Change]);
+    let sending =
+        (0..1u64 << 40, 0..9u64, any::<u16>(), 0..1u64 << 40, what).prop_map(|(start, count, to, at, what)| Sending {
+            blocks: BlockRange::new(start, count),
+            to: DeviceId(to),
+            at,
+            what,
+        });
+    let base = prop::sample::select(vec![Base::Old, Base::Zeros]);
+    let rows = (range(), base, devices(), pieces()).prop_map(|(blocks, base, from, own)| ParityRows {
+        blocks,
+        base,
+        from,
+        own,
+    });
+    let column = (pieces(), vec(sending, 0..4), vec(rows, 0..3)).prop_map(|(pieces, sends, parity)| Column {
+        pieces,
+        sends,
+        parity,
+    });
+    (transaction(), stamp(), object(), ordering(), devices(), linkage(), column).prop_map(
+        |(transaction, stamp, object, ordering, participants, linkage, column)| Command::Execute {
+            transaction,
+            stamp,
+            object,
+            ordering,
+            participants,
+            linkage,
+            column,
+        },
+    )
+}
+
+fn devices() -> impl Strategy<Value = Vec<DeviceId>> {
+    vec(any::<u16>().prop_map(DeviceId), 0..5)
+}
+
 fn reply() -> impl Strategy<Value = Reply> {
+    let progress = prop_oneof![Just(Progress::Waiting), devices().prop_map(|missing| Progress::Gathering { missing })];
     prop_oneof![
+        (transaction(), progress).prop_map(|(transaction, progress)| Reply::Executing { transaction, progress }),
         (vec(orphan(), 0..4), vec(suspect(), 0..4), any::<bool>())
             .prop_map(|(orphans, suspects, busy)| Reply::Heartbeat { orphans, suspects, busy }),
         (transaction(), any::<bool>(), pieces()).prop_map(|(transaction, waited, pieces)| Reply::Data {
@@ -435,7 +479,7 @@ fn ordering() -> impl Strategy<Value = Ordering> {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    prop_oneof![Just(Step::Read), Just(Step::Prewrite), Just(Step::Write)]
+    prop_oneof![Just(Step::Read), Just(Step::Prewrite), Just(Step::Write), Just(Step::Execute)]
 }
 
 fn vote() -> impl Strategy<Value = Vote> {

@@ -28,6 +28,7 @@ impl Golden {
             Message::LockAnswer(_) => (NodeId::LockServer(LockServerId(1)), host),
             Message::MonitorRequest(_) => (device, NodeId::Monitor),
             Message::MonitorAnswer(_) => (NodeId::Monitor, device),
+            Message::Partial(_) => (NodeId::Device(DeviceId(5)), device),
         };
         let array =
             ArrayId([0xa0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7, 0xa8, 0xa9, 0xaa, 0xab, 0xac, 0xad, 0xae, 0xaf]);
@@ -55,12 +56,15 @@ const MONITOR_ANSWER: &str = "06 00 01000000 0200";
 const TRANSACTION: &str = "07000000 0900000000000000";
 const STAMP: &str = "0807060504030201 07000000";
 pub const OBJECT: &str = "2100000000000000";
+/// Blocks 4 and 5 for blocks 9 and 10 of device 3.
+const SENDING: &str = "0400000000000000 0200000000000000 0300 0900000000000000";
 /// A list of one range: blocks 4 and 5.
 const RANGES: &str = "01000000 0400000000000000 0200000000000000";
 pub const TICKET: &str = "0600000000000000";
 
 /// Every variant of every enum at least once, the simplest request first.
 pub fn goldens() -> Vec<Golden> {
+    let sending = |to, what| Sending { blocks: BlockRange::new(4, 2), to, at: 9, what };
     let transaction = TransactionId { host: Generation(7), sequence: 9 };
     let stamp = Stamp { clock: Clock(0x0102_0304_0506_0708), host: Generation(7) };
     let object = ObjectId(0x21);
@@ -164,6 +168,45 @@ pub fn goldens() -> Vec<Golden> {
             Command::Decide { transaction, stamp, outcome: Outcome::Interrupted },
             &format!("05 {TRANSACTION} {STAMP} 03"),
         ),
+        request(
+            Command::Execute {
+                transaction,
+                stamp,
+                object,
+                ordering: Ordering::Timestamp,
+                participants: participants.clone(),
+                linkage,
+                column: Column {
+                    pieces: vec![Piece { range: BlockRange::new(5, 1), content: Content::Hole }],
+                    sends: vec![
+                        sending(DeviceId(3), Sent::Old),
+                        sending(DeviceId(3), Sent::New),
+                        sending(DeviceId(3), Sent::Change),
+                    ],
+                    parity: vec![
+                        ParityRows {
+                            blocks: BlockRange::new(4, 2),
+                            base: Base::Old,
+                            from: participants.clone(),
+                            own: vec![],
+                        },
+                        ParityRows {
+                            blocks: BlockRange::new(4, 2),
+                            base: Base::Zeros,
+                            from: vec![],
+                            own: pieces.clone(),
+                        },
+                    ],
+                },
+            },
+            &format!(
+                "0c {TRANSACTION} {STAMP} {OBJECT} 01 02000000 0200 0301 1000000000000000 1200000000000000 \
+                 01000000 0500000000000000 0100000000000000 01 \
+                 03000000 {SENDING} 01 {SENDING} 02 {SENDING} 03 \
+                 02000000 0400000000000000 0200000000000000 01 02000000 0200 0301 00000000 \
+                 0400000000000000 0200000000000000 02 00000000 {pieces_hex}"
+            ),
+        ),
         request(Command::Retract { transaction, stamp }, &format!("0b {TRANSACTION} {STAMP}")),
         request(Command::Resolve { transaction, stamp }, &format!("06 {TRANSACTION} {STAMP}")),
         request(Command::Forget { transaction }, &format!("07 {TRANSACTION}")),
@@ -199,7 +242,7 @@ pub fn goldens() -> Vec<Golden> {
         task(Task::SetOrdering { object, ordering: Ordering::None }, &format!("07 {OBJECT} 02")),
         answer(
             Reply::Heartbeat {
-                orphans: vec![Orphan { transaction, stamp, participants }],
+                orphans: vec![Orphan { transaction, stamp, participants: participants.clone() }],
                 suspects: vec![],
                 busy: false,
             },
@@ -219,7 +262,10 @@ pub fn goldens() -> Vec<Golden> {
                  {TRANSACTION} {OBJECT} 02 0400000000000000 0200000000000000 01"
             ),
         ),
-        answer(Reply::Data { transaction, waited: true, pieces }, &format!("02 {TRANSACTION} 01 {pieces_hex}")),
+        answer(
+            Reply::Data { transaction, waited: true, pieces: pieces.clone() },
+            &format!("02 {TRANSACTION} 01 {pieces_hex}"),
+        ),
         answer(
             Reply::Data {
                 transaction,
@@ -232,6 +278,15 @@ pub fn goldens() -> Vec<Golden> {
         ),
         answer(Reply::Accepted { transaction, waited: false }, &format!("03 {TRANSACTION} 00")),
         answer(Reply::Written { transaction, waited: false }, &format!("04 {TRANSACTION} 00")),
+        answer(Reply::Executing { transaction, progress: Progress::Waiting }, &format!("0f {TRANSACTION} 01")),
+        answer(
+            Reply::Executing { transaction, progress: Progress::Gathering { missing: participants } },
+            &format!("0f {TRANSACTION} 02 02000000 0200 0301"),
+        ),
+        Golden {
+            message: Message::Partial(Partial { epoch: Epoch(3), transaction, object, pieces }),
+            description: format!("07 03000000 {TRANSACTION} {OBJECT} {pieces_hex}"),
+        },
         answer(Reply::Blocked { transaction }, &format!("07 {TRANSACTION}")),
         answer(Reply::Decided { transaction, outcome: Outcome::Abort }, &format!("08 {TRANSACTION} 02")),
         answer(Reply::Forgotten { transaction }, &format!("0a {TRANSACTION}")),
@@ -281,6 +336,7 @@ pub fn goldens() -> Vec<Golden> {
         (Step::Prewrite, "02", Refusal::Busy, "04"),
         (Step::Read, "01", Refusal::LockTimeout, "05"),
         (Step::Prewrite, "02", Refusal::Suspect, "06"),
+        (Step::Execute, "04", Refusal::Busy, "04"),
     ] {
         let reply = Reply::Refused { transaction, step, refusal };
         all.push(answer(reply, &format!("05 {TRANSACTION} {step_hex} {hex}")));
@@ -523,15 +579,15 @@ fn whole_frames_have_the_bytes_that_are_written_down() {
     let array = "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf";
     let (host, device) = ("01000000 07000000", "02000000 02000000");
     let header = |bytes: &str, from: &str, to: &str, crc: &str| {
-        format!("42524144 0800 0000 {bytes} {array} {from} {to} 0000000000000000 {crc} 00000000")
+        format!("42524144 0900 0000 {bytes} {array} {from} {to} 0000000000000000 {crc} 00000000")
     };
     let all = goldens();
     let written = all.iter().position(|golden| golden.description == format!("{ANSWER} 04 {TRANSACTION} 00"));
     let with_data = all.iter().position(|golden| !golden.encode().payload.is_empty());
     for (index, header) in [
-        (0, header("32000000 00000000", host, device, "238131ae")),
-        (written.expect("an answer"), header("1f000000 00000000", device, host, "8180fc89")),
-        (with_data.expect("a write"), header("a7000000 00100000", host, device, "75ae333a")),
+        (0, header("32000000 00000000", host, device, "920174f9")),
+        (written.expect("an answer"), header("1f000000 00000000", device, host, "a2c0b501")),
+        (with_data.expect("a write"), header("a7000000 00100000", host, device, "4598f8b2")),
     ] {
         let golden = &all[index];
         let payload = golden.encode().payload.concat();
@@ -547,18 +603,33 @@ fn a_byte_that_is_no_choice_is_refused_by_name() {
     let manage = format!("{REQUEST} 08 {TICKET}");
     let piece = format!("{ANSWER} 02 {TRANSACTION} 00 01000000 0000000000000000 0000000000000000");
     let places = [
-        ("Message", String::new(), 6),
-        ("Command", REQUEST.into(), 11),
+        ("Message", String::new(), 7),
+        ("Command", REQUEST.into(), 12),
         ("Want", format!("{REQUEST} 02 {TRANSACTION} {STAMP} {OBJECT} 01 00000000"), 4),
         ("WriteMode", format!("{REQUEST} 04 {TRANSACTION} {STAMP} {OBJECT} 01 00000000 {OBJECT} {OBJECT}"), 2),
         ("Outcome", format!("{REQUEST} 05 {TRANSACTION} {STAMP}"), 3),
         ("Task", manage.clone(), 11),
         ("Ordering", format!("{manage} 01 {OBJECT} {OBJECT} {OBJECT}"), 5),
         ("Atomicity", format!("{manage} 01 {OBJECT} {OBJECT} {OBJECT} 01 01"), 2),
+        (
+            "Sent",
+            format!(
+                "{REQUEST} 0c {TRANSACTION} {STAMP} {OBJECT} 01 00000000 {OBJECT} {OBJECT} 00000000 01000000 {SENDING}"
+            ),
+            3,
+        ),
+        (
+            "Base",
+            format!(
+                "{REQUEST} 0c {TRANSACTION} {STAMP} {OBJECT} 01 00000000 {OBJECT} {OBJECT} 00000000 00000000 {RANGES}"
+            ),
+            2,
+        ),
         ("SuspectBlocks", format!("{ANSWER} 01 00000000 01000000 {TRANSACTION} {OBJECT}"), 2),
-        ("Reply", ANSWER.into(), 14),
+        ("Reply", ANSWER.into(), 15),
+        ("Progress", format!("{ANSWER} 0f {TRANSACTION}"), 2),
         ("content", piece, 5),
-        ("Step", format!("{ANSWER} 05 {TRANSACTION}"), 3),
+        ("Step", format!("{ANSWER} 05 {TRANSACTION}"), 4),
         ("Refusal", format!("{ANSWER} 05 {TRANSACTION} 01"), 6),
         ("Failure", format!("{ANSWER} 06 {TRANSACTION} 01"), 11),
         ("Vote", format!("{ANSWER} 09 {TRANSACTION}"), 4),

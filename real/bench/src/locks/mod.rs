@@ -312,6 +312,7 @@ fn volume_of_a_lock_server(array: &ArraySettings, devices: u16, objects: u64) ->
             unit: block,
             ordering: Ordering::ServerLock,
             atomicity: Atomicity::Implied,
+            parity_site: Default::default(),
             bytes: objects.max(256).next_multiple_of(devices.into()) * block,
         },
         load: LoadSettings {

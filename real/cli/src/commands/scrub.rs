@@ -166,6 +166,7 @@ mod tests {
             devices: (0..3).map(DeviceId).collect(),
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
+            parity_site: Default::default(),
             moving: None,
         };
         Scrubbed { name: "vol0".into(), volume, record, from: 0, took: Duration::from_secs(2), interrupted }

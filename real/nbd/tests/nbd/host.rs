@@ -126,6 +126,7 @@ fn volume(id: VolumeId, data: usize) -> ServedVolume {
         devices,
         ordering: Ordering::Timestamp,
         atomicity: Atomicity::Implied,
+        parity_site: Default::default(),
         moving: None,
     };
     let name = if id == GOOD { "good" } else { "full" };

@@ -1,6 +1,6 @@
 //! Common parts of scenarios: their beginning, their end, and shared functions.
 
-use braid_base::{BLOCK_BYTES, DeviceId, LockServerId, MemberState, NodeId};
+use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, LockServerId, MemberState, NodeId};
 use braid_cluster::{Cluster, HostSlot, Options, Role};
 use braid_host::HostCounters;
 use braid_machine::{HostError, HostOutcome, HostSuccess};
@@ -43,7 +43,7 @@ pub fn device(number: u16) -> NodeId {
 
 /// Whether a message is a devwrite, for rules of the network.
 pub fn is_write(message: &Message) -> bool {
-    matches!(message, Message::Request(request) if matches!(request.command, Command::Write { .. }))
+    matches!(message, Message::Request(request) if matches!(request.command, Command::Write { .. } | Command::Execute { .. }))
 }
 
 pub fn is_abort(message: &Message) -> bool {
@@ -148,8 +148,11 @@ pub fn lacks(outcome: &HostOutcome, numbers: &[u16]) -> bool {
 /// The blocks that a message writes on a device.
 pub fn blocks_written(message: &Message) -> BTreeSet<u64> {
     let Message::Request(request) = message else { return BTreeSet::new() };
-    let Command::Write { pieces, .. } = &request.command else { return BTreeSet::new() };
-    pieces.iter().flat_map(|piece| piece.range.blocks()).collect()
+    match &request.command {
+        Command::Write { pieces, .. } => pieces.iter().flat_map(|piece| piece.range.blocks()).collect(),
+        Command::Execute { column, .. } => column.writes().into_iter().flat_map(BlockRange::blocks).collect(),
+        _ => BTreeSet::new(),
+    }
 }
 
 /// Ends every scenario: at rest, no state is left, no data is lost, and parity is right.

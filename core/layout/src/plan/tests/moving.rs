@@ -31,6 +31,7 @@ pub(super) fn moving(which: usize) -> VolumeDescription {
         devices: ring(from_ring),
         ordering: Ordering::Timestamp,
         atomicity: Atomicity::Implied,
+        parity_site: Default::default(),
         moving: None,
     };
     let first = volume.place_for(&to);

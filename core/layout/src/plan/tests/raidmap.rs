@@ -77,7 +77,9 @@ fn execute(devices: &mut Blocks, absence: &Absence, map: &RaidMap) {
                         xor(&mut sum, content);
                     }
                 }
-                assert_eq!(from, rows.from, "exactly the senders are awaited, each once");
+                let mut awaited = rows.from.clone();
+                awaited.sort_unstable();
+                assert_eq!(from, awaited, "exactly the senders are awaited, each once");
                 let own = rows.own.iter().filter(|piece| piece.range.blocks().contains(&block));
                 own.for_each(|piece| xor(&mut sum, &in_pieces(std::slice::from_ref(piece), block).unwrap()));
                 let range = BlockRange::new(block, 1);

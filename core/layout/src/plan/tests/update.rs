@@ -17,6 +17,7 @@ fn volume(layout: Layout) -> VolumeDescription {
         devices: (0..layout.devices() as u16).map(DeviceId).collect(),
         ordering: Ordering::Timestamp,
         atomicity: Atomicity::Implied,
+        parity_site: Default::default(),
         moving: None,
     }
 }

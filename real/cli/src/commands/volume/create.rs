@@ -2,9 +2,9 @@
 
 use braid_admin::{Array, Failure, NewVolume};
 use braid_base::units::format_size;
-use braid_layout::{Atomicity, RaidLevel};
+use braid_layout::{Atomicity, RaidLevel, SitePolicy};
 use braid_terminal::Common;
-use braid_terminal::arguments::{atomicity, ordering, size};
+use braid_terminal::arguments::{atomicity, ordering, parity_site, size};
 use braid_terminal::output;
 use braid_wire::Ordering;
 use serde_json::json;
@@ -39,6 +39,10 @@ pub struct Arguments {
     /// The part of a write that may remain after a failure: all or nothing (implied); any part, with a parity resync afterwards (consistent)
     #[arg(long, value_parser = atomicity(), default_value = "implied", value_name = "KIND")]
     atomicity: Atomicity,
+    /// Where parity is computed: at the host that writes (originator); at the devices that hold it, from what the others send them
+    /// (at-parity); at these except for large writes (adaptive): docs/parallel-raid.md
+    #[arg(long, value_parser = parity_site(), default_value = "originator", value_name = "SITE")]
+    parity_site: SitePolicy,
     /// Create an attribute volume. It holds no blocks, but attributes of objects (`braid attr`), each on several devices:
     /// docs/attribute-volumes.md
     #[arg(long = "attributes", alias = "mirror")]
@@ -55,6 +59,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         unit: arguments.unit,
         ordering: arguments.ordering,
         atomicity: arguments.atomicity,
+        parity_site: arguments.parity_site,
         attribute_volume: arguments.attribute_volume,
     };
     let volume = array.create_volume(&new).await?;

@@ -43,6 +43,7 @@ pub fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
                 line("stripes", volume.stripes().to_string()),
                 line("ordering", entry.ordering.clone()),
                 line("atomicity", entry.atomicity.clone()),
+                line("parity site", entry.parity_site.clone()),
                 line(
                     "keeps",
                     if entry.attribute_volume { "attributes of objects: it is an attribute volume" } else { "blocks" }

@@ -1,0 +1,50 @@
+//! Where the parity of a volume is computed: a setting of the volume.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Where the parity of a volume is computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SitePolicy {
+    /// At the host that writes.
+    #[default]
+    Originator,
+    /// At the devices that hold the parity, unless a write covers whole stripes.
+    AtParity,
+    /// The same, except for large bands of many rows: the devices would exchange more than the host.
+    Adaptive,
+}
+
+impl SitePolicy {
+    /// All policies, the default first.
+    pub const ALL: [SitePolicy; 3] = [SitePolicy::Originator, SitePolicy::AtParity, SitePolicy::Adaptive];
+
+    /// The name in commands.
+    pub fn name(self) -> &'static str {
+        match self {
+            SitePolicy::Originator => "originator",
+            SitePolicy::AtParity => "at-parity",
+            SitePolicy::Adaptive => "adaptive",
+        }
+    }
+}
+
+impl fmt::Display for SitePolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for SitePolicy {
+    type Err = UnknownSitePolicy;
+
+    fn from_str(text: &str) -> Result<SitePolicy, UnknownSitePolicy> {
+        let named = SitePolicy::ALL.into_iter().find(|policy| policy.name() == text);
+        named.ok_or(UnknownSitePolicy(text.to_string()))
+    }
+}
+
+/// No policy has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no parity site '{0}': choose originator, at-parity or adaptive")]
+pub struct UnknownSitePolicy(pub String);
