@@ -138,19 +138,19 @@ pub enum MonitorAt {
 }
 
 impl MonitorAt {
-    /// The current address, if known.
-    pub fn known(&self) -> Addresses {
+    /// The addresses that the node `us` needs, as far as known: that of the monitor, and for a device those of the other devices.
+    pub fn known(&self, us: NodeId) -> Addresses {
         match self {
             MonitorAt::Address(address) => [(NodeId::Monitor, address.clone())].into(),
-            MonitorAt::Folder(folder) => look_up(folder).unwrap_or_default(),
+            MonitorAt::Folder(folder) => look_up(folder, us).unwrap_or_default(),
         }
     }
 
     /// Keeps `follow` up to date. Never returns.
-    pub async fn follow(self, follow: watch::Sender<Addresses>) -> Failure {
+    pub async fn follow(self, us: NodeId, follow: watch::Sender<Addresses>) -> Failure {
         let MonitorAt::Folder(folder) = self else { return std::future::pending().await };
         loop {
-            match blocking(&folder, look_up).await {
+            match blocking(&folder, move |folder| look_up(folder, us)).await {
                 Ok(found) => tell(&follow, found),
                 Err(error) => tracing::warn!("can't look up the monitor's address: {error}"),
             }
@@ -159,8 +159,9 @@ impl MonitorAt {
     }
 }
 
-fn look_up(folder: &ArrayFolder) -> Result<Addresses, braid_control::ControlError> {
+fn look_up(folder: &ArrayFolder, us: NodeId) -> Result<Addresses, braid_control::ControlError> {
     let mut found = addresses(folder)?;
-    found.retain(|node, _| *node == NodeId::Monitor);
+    let is_device = |node| matches!(node, NodeId::Device(_));
+    found.retain(|node, _| *node == NodeId::Monitor || (is_device(us) && is_device(*node) && *node != us));
     Ok(found)
 }

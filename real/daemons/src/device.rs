@@ -49,13 +49,13 @@ impl DeviceDaemon {
         let device = Device::on(medium, DeviceConfig { store, membership: None, settings });
         let counters = Arc::new(Counters::default());
         let (machine, seen) = ObservedDevice::new(device, counters.clone(), own_process);
-        let (follow, nodes) = watch::channel(monitor.known());
+        let (follow, nodes) = watch::channel(monitor.known(us.id));
         let (_, running) = platform.run(machine, us, nodes, counters, stop);
         let stage = |service: &Service| match service {
             Service::Off | Service::Recovering => Stage::Starting,
             Service::Serving => Stage::Serving,
             Service::Unusable(error) => Stage::Unusable(Failure::from(error.clone()).of(&path)),
         };
-        daemon::run(running, monitor.follow(follow), seen, stage, || serving(&address)).await
+        daemon::run(running, monitor.follow(us.id, follow), seen, stage, || serving(&address)).await
     }
 }

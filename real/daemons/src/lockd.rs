@@ -68,13 +68,13 @@ impl LockDaemon {
         let us = Node { array, id: NodeId::LockServer(id) };
         // The lock server has hosts fenced by the monitor.
         let monitor = MonitorAt::Folder(folder.clone());
-        let (follow, nodes) = watch::channel(monitor.known());
+        let (follow, nodes) = watch::channel(monitor.known(us.id));
         let (view, seen, _, running) = platform.serve(server, us, nodes, stop);
         let published = Published { id: id.0, address: address.to_string() };
         let keeping = async {
             tokio::select! {
                 failure = keep(&folder, start, leases, &view, published) => failure,
-                never = monitor.follow(follow) => never,
+                never = monitor.follow(us.id, follow) => never,
             }
         };
         let stage = |service: &LockService| match service {

@@ -49,8 +49,17 @@ pub(crate) async fn accept(mut listener: Listener, arrivals: mpsc::Sender<Arriva
     }
 }
 
-/// Stays connected to each of `nodes`, and reconnects when an address changes.
-pub(crate) async fn keep_connected(mut nodes: watch::Receiver<Addresses>, arrivals: mpsc::Sender<Arrival>) {
+/// Connections that are wanted although none was made: a device connects to another only when it has something to send.
+pub(crate) type Wanted = watch::Receiver<BTreeMap<NodeId, u64>>;
+
+/// Stays connected to each of `nodes`, and reconnects when an address changes. To those that `us` seldom needs it connects each time that
+/// it is `wanted`.
+pub(crate) async fn keep_connected(
+    us: NodeId,
+    mut nodes: watch::Receiver<Addresses>,
+    wanted_now: Wanted,
+    arrivals: mpsc::Sender<Arrival>,
+) {
     let mut connectors = JoinSet::new();
     let mut running: BTreeMap<NodeId, (Address, AbortHandle)> = BTreeMap::new();
     loop {
@@ -64,7 +73,11 @@ pub(crate) async fn keep_connected(mut nodes: watch::Receiver<Addresses>, arriva
         });
         for (node, address) in wanted {
             running.entry(node).or_insert_with(|| {
-                let connector = connectors.spawn(stay_connected(node, address.clone(), arrivals.clone()));
+                let (address_, arrivals) = (address.clone(), arrivals.clone());
+                let connector = match is_one_way(us, node) {
+                    true => connectors.spawn(connect_when_wanted(node, address_, wanted_now.clone(), arrivals)),
+                    false => connectors.spawn(stay_connected(node, address_, arrivals)),
+                };
                 (address, connector)
             });
         }
@@ -73,6 +86,36 @@ pub(crate) async fn keep_connected(mut nodes: watch::Receiver<Addresses>, arriva
             // The sender is gone, so that addresses can no longer change.
             std::future::pending().await
         }
+    }
+}
+
+/// True if the messages to a node are not answered: those between devices.
+fn is_one_way(us: NodeId, node: NodeId) -> bool {
+    matches!((us, node), (NodeId::Device(_), NodeId::Device(_)))
+}
+
+async fn connect_when_wanted(node: NodeId, address: Address, mut wanted: Wanted, arrivals: mpsc::Sender<Arrival>) {
+    let mut seen = wanted.borrow().get(&node).copied();
+    loop {
+        let is_wanted = |wanted: &BTreeMap<NodeId, u64>| wanted.get(&node).copied() != seen;
+        let Ok(now) = wanted.wait_for(is_wanted).await.map(|wanted| wanted.get(&node).copied()) else { return };
+        seen = now;
+        let Ok(Ok(stream)) = tokio::time::timeout(CONNECT_MAX, stream::connect(&address)).await else { continue };
+        let (ended, end) = oneshot::channel();
+        let arrival = Arrival {
+            stream,
+            name: format!("{node} at {address}"),
+            peer: Some(node),
+            silence_max: Duration::MAX,
+            origin: Origin::Made { ended },
+        };
+        if arrivals.send(arrival).await.is_err() {
+            return;
+        }
+        // Whether it has answered does not matter.
+        let _ = end.await;
+        // What was wanted before was written to this connection, or is lost.
+        seen = wanted.borrow().get(&node).copied();
     }
 }
 

@@ -5,7 +5,7 @@
 //! the input of all connections in one pass.
 
 use crate::connection::{Arrival, Connection, Ended, Pushed};
-use crate::connector::{self, Addresses};
+use crate::connector::{self, Addresses, Wanted};
 use crate::counters::{Counters, add};
 use crate::inbox::{Inbox, Node};
 use crate::stream::Listener;
@@ -41,6 +41,8 @@ pub(crate) struct Transport {
     /// Messages that wait for the first connection to their node.
     early: BTreeMap<NodeId, Vec<EncodedFrame>>,
     early_until: Instant,
+    /// How often a connection was wanted that is made only then.
+    wanted: watch::Sender<BTreeMap<NodeId, u64>>,
     next_patrol: Instant,
     within_process: bool,
     warning: Arc<Warning>,
@@ -53,13 +55,14 @@ impl Transport {
     /// Accepts connections. To be called within a tokio runtime.
     pub fn listen(us: Node, listener: Listener, counters: Arc<Counters>) -> Transport {
         let warning = Arc::<Warning>::default();
-        Transport::new(us, counters, warning.clone(), |arrivals| connector::accept(listener, arrivals, warning))
+        Transport::new(us, counters, warning.clone(), |arrivals, _| connector::accept(listener, arrivals, warning))
     }
 
     /// Keeps connections to `nodes`. To be called within a tokio runtime.
     pub fn connect(us: Node, nodes: watch::Receiver<Addresses>, counters: Arc<Counters>) -> Transport {
-        let transport =
-            Transport::new(us, counters, Arc::default(), |arrivals| connector::keep_connected(nodes, arrivals));
+        let transport = Transport::new(us, counters, Arc::default(), |arrivals, wanted| {
+            connector::keep_connected(us.id, nodes, wanted, arrivals)
+        });
         Transport { early_until: Instant::now() + EARLY, ..transport }
     }
 
@@ -71,9 +74,9 @@ impl Transport {
         counters: Arc<Counters>,
     ) -> Transport {
         let warning = Arc::<Warning>::default();
-        Transport::new(us, counters, warning.clone(), |arrivals| async move {
+        Transport::new(us, counters, warning.clone(), move |arrivals, wanted| async move {
             let accepting = connector::accept(listener, arrivals.clone(), warning);
-            tokio::join!(accepting, connector::keep_connected(nodes, arrivals));
+            tokio::join!(accepting, connector::keep_connected(us.id, nodes, wanted, arrivals));
         })
     }
 
@@ -81,14 +84,15 @@ impl Transport {
         us: Node,
         counters: Arc<Counters>,
         warning: Arc<Warning>,
-        connector: impl FnOnce(mpsc::Sender<Arrival>) -> T,
+        connector: impl FnOnce(mpsc::Sender<Arrival>, Wanted) -> T,
     ) -> Transport
     where
         T: Future<Output = ()> + Send + 'static,
     {
         let (sender, arrivals) = mpsc::channel(1);
+        let (wanted, wishes) = watch::channel(BTreeMap::new());
         let mut tasks = JoinSet::new();
-        tasks.spawn(connector(sender));
+        tasks.spawn(connector(sender, wishes));
         Transport {
             us,
             connections: BTreeMap::new(),
@@ -99,6 +103,7 @@ impl Transport {
             arrivals,
             early: BTreeMap::new(),
             early_until: Instant::now(),
+            wanted,
             next_patrol: Instant::now() + PATROL_EVERY,
             within_process: false,
             warning,
@@ -128,7 +133,15 @@ impl Transport {
     /// Lets a message wait for the first connection to its node, or drops it.
     fn send_early(&mut self, to: NodeId, message: Message) {
         let waiting = self.early.get(&to).map_or(0, Vec::len);
-        if waiting >= EARLY_MAX || Instant::now() >= self.early_until {
+        if matches!((self.us.id, to), (NodeId::Device(_), NodeId::Device(_))) {
+            if waiting == 0 {
+                self.wanted.send_modify(|wanted| *wanted.entry(to).or_default() += 1);
+                self.early_until = Instant::now() + EARLY;
+            }
+        } else if Instant::now() >= self.early_until {
+            return add(&self.counters.dropped_unconnected, 1);
+        }
+        if waiting >= EARLY_MAX {
             return add(&self.counters.dropped_unconnected, 1);
         }
         let frame = Frame { array: self.us.array, from: self.us.id, to, message };
