@@ -59,7 +59,9 @@ pub enum Service {
 /// Counts of events since the start.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counters {
+    /// Without those of other devices, which count them as sent.
     pub messages_received: u64,
+    pub partials_received: u64,
     pub messages_sent: u64,
     pub refused_too_late: u64,
     pub refused_other: u64,
@@ -420,7 +422,10 @@ impl Machine for Device {
                 self.store.start(out);
             }
             Input::Message { from, message } => {
-                self.counters.messages_received += 1;
+                match message {
+                    Message::Partial(_) => self.counters.partials_received += 1,
+                    _ => self.counters.messages_received += 1,
+                }
                 self.on_message(now, from, message, out);
             }
             Input::DiskDone { tag, result } => self.store.on_disk_done(now, tag, result, out),

@@ -138,10 +138,11 @@ impl Device {
 
     fn inspect(&self) -> Inspection {
         let (counters, decided) = (&self.counters, self.scheduler.counters());
-        let own: [(&str, u64); 24] = [
+        let own: [(&str, u64); 25] = [
             ("epoch", u64::from(self.membership().map_or(0, |membership| membership.epoch.0))),
             ("messages_received", counters.messages_received),
             ("messages_sent", counters.messages_sent),
+            ("partials_received", counters.partials_received),
             ("reads", decided.reads),
             ("prewrites", decided.prewrites),
             ("writes", decided.writes),
