@@ -30,8 +30,8 @@ pub use absence::{Absence, Unavailable};
 pub use braid_wire::Atomicity;
 pub use layout::{Layout, LayoutError, UnitAddress};
 pub use plan::{
-    CheckPlan, CrossCheckPlan, Method, Methods, MovePlan, New, Old, ParitySite, Part, RaidMap, ReadPlan, RecomputePlan,
-    ReconstructError, ReconstructPlan, RestorePlan, Share, StripeRows, UpdatePlan, WritePlan,
+    CheckPlan, CrossCheckPlan, Method, Methods, MovePlan, New, Old, ParitySite, Part, PlannedBand, RaidMap, ReadPlan,
+    RecomputePlan, ReconstructError, ReconstructPlan, RestorePlan, Share, StripeRows, UpdatePlan, WritePlan,
 };
 pub use raid_level::{RaidLevel, RaidLevelError};
 pub use site_policy::{SitePolicy, UnknownSitePolicy};

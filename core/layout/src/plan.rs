@@ -49,7 +49,7 @@ pub use reconstruct::{ReconstructError, ReconstructPlan};
 pub use restore::RestorePlan;
 pub use resync::{CrossCheckPlan, RecomputePlan, StripeRows};
 pub use update::UpdatePlan;
-pub use write::{New, WritePlan};
+pub use write::{New, PlannedBand, WritePlan};
 
 use crate::UnitAddress;
 use braid_base::{BLOCK_BYTES, BlockRange};

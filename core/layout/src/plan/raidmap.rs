@@ -54,13 +54,7 @@ fn largest_large_band(plan: &WritePlan) -> u64 {
     if plan.methods().large == 0 {
         return 0;
     }
-    let WritePlan { layout, absence, span, .. } = plan;
-    let stripes = Touched::stripes(layout, span.blocks());
-    let bands = stripes.flat_map(|touched| touched.bands().map(move |band| (touched.stripe, band)));
-    let is_large = |(number, band): &(u64, Band)| {
-        band_method(&Stripe { layout, absence, number: *number }, *span, band) == Method::Large
-    };
-    bands.filter(is_large).map(|(_, band)| band.rows.count).max().unwrap_or(0)
+    plan.bands().filter(|band| band.method == Method::Large).map(|band| band.rows.count).max().unwrap_or(0)
 }
 
 /// One column for each device that has something to do, by its position on the ring.

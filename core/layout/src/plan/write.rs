@@ -9,6 +9,7 @@ use crate::{Absence, Layout, Unavailable};
 use braid_base::{AlignedBuffer, BLOCK_BYTES, BlockRange};
 use braid_wire::{Content, Piece, Want};
 use bytes::Bytes;
+use std::ops::Range;
 
 /// What to read before a range of a volume is written, what to write, and how it is computed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +30,17 @@ pub enum New {
     Zeros,
     /// Data and holes, in whole blocks of the volume, that cover the range of the plan in order.
     Pieces(Vec<Piece>),
+}
+
+/// Rows of a stripe in which a write updates the same data units, so that one method applies to them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlannedBand {
+    pub stripe: u64,
+    /// The rows of the stripe.
+    pub rows: BlockRange,
+    /// The data units that are updated.
+    pub units: Range<usize>,
+    pub method: Method,
 }
 
 /// New content of some rows of a data unit.
@@ -77,6 +89,17 @@ impl WritePlan {
     /// How many bands use each method.
     pub fn methods(&self) -> Methods {
         self.methods
+    }
+
+    /// The bands, ascending by stripe and row.
+    pub fn bands(&self) -> impl Iterator<Item = PlannedBand> + '_ {
+        Touched::stripes(&self.layout, self.span.blocks()).flat_map(move |touched| {
+            let stripe = Stripe { layout: &self.layout, absence: &self.absence, number: touched.stripe };
+            touched.bands().map(move |band| {
+                let method = band_method(&stripe, self.span, &band);
+                PlannedBand { stripe: touched.stripe, rows: band.rows, units: band.units, method }
+            })
+        })
     }
 
     /// The pieces that each device writes, data and redundancy, ascending by position, and covering exactly its pre-writes. The user's
