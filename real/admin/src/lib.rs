@@ -9,6 +9,7 @@
 //! | `array` | an array: status, events, stopping it |
 //! | [`launch`] | bringing an array up |
 //! | [`volume_operations`] | operations on volumes |
+//! | [`parity_site`] | changing where the parity of a volume is computed |
 //! | [`device_operations`], [`replacement`] | operations on devices |
 //! | [`scrub`], [`check`] | finding checksum errors, and parity that does not match |
 //! | [`recovery_operations`] | recovering an array that has lost its folder or the monitor's state |
@@ -51,6 +52,7 @@ pub mod location;
 pub mod migration;
 pub mod object_operations;
 pub mod parent_process;
+pub mod parity_site;
 pub mod recovery_follower;
 pub mod recovery_operations;
 pub mod replacement;

@@ -1,10 +1,10 @@
 //! `braid volume create`: creates a volume on the devices of a running array.
 
-use braid_admin::{Array, Failure, NewVolume};
+use braid_admin::{Array, Failure, NewVolume, parity_site};
 use braid_base::units::format_size;
 use braid_layout::{Atomicity, RaidLevel, SitePolicy};
 use braid_terminal::Common;
-use braid_terminal::arguments::{atomicity, ordering, parity_site, size};
+use braid_terminal::arguments::{self, atomicity, ordering, size};
 use braid_terminal::output;
 use braid_wire::Ordering;
 use serde_json::json;
@@ -41,7 +41,7 @@ pub struct Arguments {
     atomicity: Atomicity,
     /// Where parity is computed: at the host that writes (originator); at the devices that hold it, from what the others send them
     /// (at-parity); at these except for large writes (adaptive): docs/parallel-raid.md
-    #[arg(long, value_parser = parity_site(), default_value = "originator", value_name = "SITE")]
+    #[arg(long, value_parser = arguments::parity_site(), default_value = "originator", value_name = "SITE")]
     parity_site: SitePolicy,
     /// Create an attribute volume. It holds no blocks, but attributes of objects (`braid attr`), each on several devices:
     /// docs/attribute-volumes.md
@@ -69,6 +69,9 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
             "warning: {} has no redundancy: its attributes are unavailable while a device is down, and lost with its disk; --layout raid1:2 avoids that",
             volume.layout
         );
+    }
+    if arguments.parity_site != SitePolicy::Originator {
+        super::note_without_effect(parity_site::without_effect(&volume)?);
     }
     let uri = array.nbd_uri(&volume.name)?.filter(|_| !volume.attribute_volume);
     output::print(

@@ -7,6 +7,7 @@ mod info;
 mod list;
 mod migrate;
 mod set_ordering;
+mod set_parity_site;
 
 use braid_admin::failure::Failure;
 use braid_control::VolumeEntry;
@@ -22,6 +23,7 @@ pub enum Command {
     Info(info::Arguments),
     Delete(delete::Arguments),
     SetOrdering(set_ordering::Arguments),
+    SetParitySite(set_parity_site::Arguments),
     Migrate(migrate::Arguments),
     Check(check::Arguments),
 }
@@ -34,8 +36,16 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
         Command::Info(arguments) => info::run(arguments, common),
         Command::Delete(arguments) => delete::run(arguments, common).await,
         Command::SetOrdering(arguments) => set_ordering::run(arguments, common).await,
+        Command::SetParitySite(arguments) => set_parity_site::run(arguments, common).await,
         Command::Migrate(arguments) => migrate::run(arguments, common).await,
         Command::Check(arguments) => check::run(arguments, common).await,
+    }
+}
+
+/// Tells users why the parity site of a volume has no effect, if so.
+fn note_without_effect(reason: Option<&str>) {
+    if let Some(reason) = reason {
+        eprintln!("note: the parity site has no effect on this volume: {reason}");
     }
 }
 
@@ -49,6 +59,7 @@ fn json(volume: &VolumeEntry) -> serde_json::Value {
         "devices": volume.devices,
         "ordering": volume.ordering,
         "atomicity": volume.atomicity,
+        "parity_site": volume.parity_site,
         "attribute_volume": volume.attribute_volume,
         "lifecycle": volume.state_name(),
         "moving": volume.moving.as_ref().map(|target| json!({

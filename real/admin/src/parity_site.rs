@@ -1,0 +1,139 @@
+//! The parity site of a volume: where the parity of its writes is computed. It can be changed while hosts use the volume.
+//!
+//! Nothing is put on hold for a change: writes whose parity is computed at different sites mix freely (`docs/parallel-raid.md`). Hosts
+//! follow the description of the array, and adopt the new site with their next renewal of the lease.
+
+use crate::array::Array;
+use crate::failure::Failure;
+use crate::volumes;
+use braid_control::{ArrayFolder, HostEntry, Moment, VolumeEntry};
+use braid_layout::{SitePolicy, VolumeDescription};
+use std::time::{Duration, Instant};
+
+/// How long to wait until hosts have adopted a change. A suspended host adopts it when it runs again.
+const ADOPTION_WAIT: Duration = Duration::from_secs(5);
+/// The interval of the checks for it.
+const ADOPTION_PAUSE: Duration = Duration::from_millis(20);
+
+/// The result of changing a volume's parity site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParitySiteChange {
+    /// The previous site.
+    pub before: String,
+    /// False if the volume had the requested site already.
+    pub changed: bool,
+    /// Why the site has no effect on this volume; none if it has.
+    pub without_effect: Option<&'static str>,
+    /// The hosts with leases that have not adopted the site yet: they are suspended, or the machine is busy.
+    pub pending_hosts: Vec<HostEntry>,
+}
+
+impl Array {
+    /// Sets where the parity of a volume is computed. Hosts that use the volume adopt it, without a pause; this waits for them for up to
+    /// five seconds. The array need not be up. Errors: `no-such-volume`, `volume-reordering`.
+    pub async fn set_parity_site(&self, name: &str, to: SitePolicy) -> Result<ParitySiteChange, Failure> {
+        let folder = self.folder();
+        let description = folder.describe()?;
+        let entry = volumes::find(&description, name)?;
+        let (before, without_effect) = (entry.parity_site.clone(), without_effect(entry)?);
+        let changed = before != to.name();
+        let revision = if changed { record(folder, name, to)? } else { description.revision };
+        let pending_hosts = await_adoption(folder, revision).await?;
+        Ok(ParitySiteChange { before, changed, without_effect, pending_hosts })
+    }
+}
+
+/// Records the site in the description of the array. Returns the revision with it.
+fn record(folder: &ArrayFolder, name: &str, to: SitePolicy) -> Result<u64, Failure> {
+    folder.update(|description| {
+        let revision = description.revision + 1;
+        volumes::find(description, name)?;
+        let entry = description.volume_mut(name).expect("the volume exists");
+        if entry.state.is_on_hold() {
+            // The process that ends the hold writes the entry as it was when the hold began.
+            let message = format!("volume '{name}' is on hold for another change");
+            return Err(Failure::failed("volume-reordering", message).hint("try again in a few seconds"));
+        }
+        entry.parity_site = to.name().to_string();
+        Ok(revision)
+    })
+}
+
+/// Waits until all hosts with leases have applied a revision of the description. Returns those that have not.
+async fn await_adoption(folder: &ArrayFolder, revision: u64) -> Result<Vec<HostEntry>, Failure> {
+    let begun = Instant::now();
+    let lease = folder.describe()?.leases().lease();
+    loop {
+        let mut hosts = folder.hosts(&Moment::now(), lease)?;
+        hosts.retain(|host| host.live && host.report.lock_server.is_none() && host.report.revision < revision);
+        if hosts.is_empty() || begun.elapsed() > ADOPTION_WAIT {
+            return Ok(hosts);
+        }
+        tokio::time::sleep(ADOPTION_PAUSE).await;
+    }
+}
+
+/// Why the parity site of a volume has no effect; none if it has.
+pub fn without_effect(entry: &VolumeEntry) -> Result<Option<&'static str>, Failure> {
+    let volume = volumes::describe(entry)?;
+    Ok(if entry.attribute_volume {
+        Some("attributes are written by the host alone")
+    } else {
+        computed_at_host(&volume)
+    })
+}
+
+/// Why the host computes all writes to such a volume; none if devices can execute them together.
+pub fn computed_at_host(volume: &VolumeDescription) -> Option<&'static str> {
+    if volume.layout.redundancy_units() == 0 || volume.layout.data_units() == 1 {
+        Some("its layout has no parity")
+    } else if !volume.ordering.policy().writes_at_once(volume.mode()) {
+        Some("devices compute parity with ordering timestamp and atomicity implied only")
+    } else if volume.moving.is_some() {
+        Some("hosts compute all writes while a volume is migrated")
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_control::VolumeState;
+
+    fn entry(layout: &str, ordering: &str, atomicity: &str) -> VolumeEntry {
+        VolumeEntry {
+            name: "vol0".into(),
+            id: 1,
+            bytes: 1 << 20,
+            layout: layout.into(),
+            unit: 4096,
+            devices: vec![0, 1, 2],
+            ordering: ordering.into(),
+            atomicity: atomicity.into(),
+            attribute_volume: false,
+            first_block: 0,
+            parity_site: "at-parity".into(),
+            moving: None,
+            state: VolumeState::Ready,
+        }
+    }
+
+    #[test]
+    fn only_volumes_with_parity_and_stamps_have_a_parity_site() {
+        let has_effect = |entry: &VolumeEntry| without_effect(entry).unwrap().is_none();
+        assert!(has_effect(&entry("raid5:2+1", "timestamp", "implied")));
+        for (layout, ordering, atomicity) in [
+            ("raid1:2", "timestamp", "implied"),
+            ("raid0:3", "timestamp", "implied"),
+            ("raid5:2+1", "device-lock", "implied"),
+            ("raid5:2+1", "callback-lock", "implied"),
+            ("raid5:2+1", "none", "consistent"),
+            ("raid5:2+1", "timestamp", "consistent"),
+        ] {
+            assert!(!has_effect(&entry(layout, ordering, atomicity)), "{layout}, {ordering}, {atomicity}");
+        }
+        let attributes = VolumeEntry { attribute_volume: true, ..entry("raid5:2+1", "timestamp", "implied") };
+        assert!(!has_effect(&attributes));
+    }
+}
