@@ -10,6 +10,7 @@
 //! | [`launch`] | bringing an array up |
 //! | [`volume_operations`] | operations on volumes |
 //! | [`parity_site`] | changing where the parity of a volume is computed |
+//! | [`write_map`] | what each device does in a write: the RAIDmap |
 //! | [`device_operations`], [`replacement`] | operations on devices |
 //! | [`scrub`], [`check`] | finding checksum errors, and parity that does not match |
 //! | [`recovery_operations`] | recovering an array that has lost its folder or the monitor's state |
@@ -64,6 +65,7 @@ pub mod status;
 pub mod volume_hold;
 pub mod volume_operations;
 pub mod volumes;
+pub mod write_map;
 
 pub use array::{Array, wait};
 pub use event_stream::{Event, EventKind, Events};

@@ -5,6 +5,7 @@ mod create;
 mod delete;
 mod info;
 mod list;
+mod map;
 mod migrate;
 mod set_ordering;
 mod set_parity_site;
@@ -24,6 +25,7 @@ pub enum Command {
     Delete(delete::Arguments),
     SetOrdering(set_ordering::Arguments),
     SetParitySite(set_parity_site::Arguments),
+    Map(map::Arguments),
     Migrate(migrate::Arguments),
     Check(check::Arguments),
 }
@@ -37,6 +39,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
         Command::Delete(arguments) => delete::run(arguments, common).await,
         Command::SetOrdering(arguments) => set_ordering::run(arguments, common).await,
         Command::SetParitySite(arguments) => set_parity_site::run(arguments, common).await,
+        Command::Map(arguments) => map::run(arguments, common),
         Command::Migrate(arguments) => migrate::run(arguments, common).await,
         Command::Check(arguments) => check::run(arguments, common).await,
     }
