@@ -183,6 +183,8 @@ fn help_and_completions_work_without_an_array() {
         "status",
         "volume",
         "volume create",
+        "volume set-parity-site",
+        "volume map",
         "volume check",
         "device serve",
         "nbd",

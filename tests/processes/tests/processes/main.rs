@@ -24,6 +24,7 @@
 //! | `migration` | migration of volumes under load; the migrating process is killed |
 //! | `mistakes` | users' mistakes, and the messages about them |
 //! | `objects` | objects and attributes, from the shell and from programs; devices that are killed meanwhile |
+//! | `parity_sites` | parity that devices compute: its site changes under load while devices are killed; maps of writes |
 //! | `reconnects` | clients that reconnect while a device is suspended |
 //! | `recipes` | queues, lists and directories, while their device and the processes that change them are killed |
 //! | `rebuilding` | a rebuild under load, while its host, another device and all processes are killed |
@@ -56,6 +57,7 @@ mod migration;
 mod mistakes;
 mod objects;
 mod orderings;
+mod parity_sites;
 mod rebuilding;
 mod recipes;
 mod reconnects;

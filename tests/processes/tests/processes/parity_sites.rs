@@ -1,0 +1,128 @@
+//! Parity that devices compute together: the parity site of a volume changes under writers, while devices are killed; maps of writes.
+
+use braid_processes::Client;
+use braid_processes::array::{Array, SMALL, number, text};
+use braid_processes::data::{noise, seed};
+use braid_processes::load::{Load, Plan};
+use serde_json::Value;
+
+/// A volume whose devices compute parity, with units of one block, so that writers share parity.
+fn create(array: &Array, arguments: &[&str]) -> Value {
+    let create = ["volume", "create", "par", "--size", "8MiB", "--unit", "4KiB", "--parity-site", "at-parity"];
+    array.braid(&[&create, arguments].concat()).done().json()
+}
+
+#[track_caller]
+fn set_site(array: &Array, site: &str) -> Value {
+    let said = array.braid(&["volume", "set-parity-site", "par", site]).done().json();
+    assert_eq!((&said["parity_site"], &said["has_effect"]), (&site.into(), &true.into()), "{said}");
+    assert_eq!(said["pending_hosts"], Value::Array(Vec::new()), "all hosts have adopted it: {said}");
+    let info = array.braid(&["volume", "info", "par"]).done().json();
+    assert_eq!(info["volume"]["parity_site"], site);
+    said
+}
+
+/// The writes of the supervisor's host that devices have executed together.
+fn executed(array: &Array) -> u64 {
+    array.await_renewals(2);
+    let status = array.status();
+    let is_supervisor = |host: &&Value| number(&host["pid"]) as u32 == array.supervisor().pid();
+    let host = status["hosts"].as_array().expect("hosts are listed").iter().find(is_supervisor);
+    number(&host.expect("it has a lease")["counters"]["executed"])
+}
+
+#[test]
+fn the_parity_site_changes_under_load_while_devices_are_killed() {
+    let array = Array::up(&SMALL);
+    let uri = text(&create(&array, &[])["nbd"]);
+    let (_host, other) = array.host();
+    let hosts = vec![uri.clone(), other.replace("vol0", "par")];
+    // Whole blocks: parts of blocks are written by the host.
+    let (cells, cell_bytes) = (300, 4096);
+    let load = Load::start(Plan {
+        hosts,
+        workers: 4,
+        cells,
+        cell_bytes,
+        begin: 0,
+        hosts_may_go: false,
+        apart: false,
+        seed: seed(),
+    });
+    load.go_on();
+    let first = executed(&array);
+    assert!(first > 0, "devices execute writes");
+    array.kill_device(1);
+    load.go_on();
+
+    assert_eq!(set_site(&array, "originator")["previous_parity_site"], "at-parity");
+    let before = executed(&array);
+    load.go_on();
+    assert_eq!(executed(&array), before, "the host computes parity");
+
+    assert_eq!(set_site(&array, "adaptive")["changed"], true);
+    load.go_on();
+    assert!(executed(&array) > before, "devices execute writes again");
+    array.await_volume(0, "healthy");
+    array.kill_device(3);
+    load.go_on();
+    assert_eq!(set_site(&array, "at-parity")["changed"], true);
+    assert_eq!(set_site(&array, "at-parity")["changed"], false);
+    load.go_on();
+
+    let mut record = load.stop();
+    array.await_status("all devices are in", |status| {
+        status["devices"].as_array().is_some_and(|devices| devices.iter().all(|device| device["member_state"] == "in"))
+    });
+    record.verify(&uri);
+    array.assert_sound("par");
+}
+
+#[test]
+fn a_parity_site_without_effect_is_kept_and_said_so() {
+    let mut array = Array::up(&SMALL);
+    create(&array, &["--layout", "raid1:2"]);
+    for volume in ["vol0", "par"] {
+        let said = array.braid(&["volume", "set-parity-site", volume, "adaptive"]).done();
+        assert_eq!(said.json()["has_effect"], volume == "vol0", "{said}");
+        assert_eq!(said.stderr.contains("no parity"), volume == "par", "{said}");
+    }
+    array.braid(&["volume", "set-parity-site", "nowhere", "adaptive"]).refused(3, "no-such-volume");
+    let said = array.braid(&["volume", "set-parity-site", "vol0", "parity-node"]).refused(2, "usage");
+    assert!(said.contains("at-parity"), "it says what there is: {said}");
+    array.down();
+    let said = array.braid(&["volume", "set-parity-site", "vol0", "at-parity"]).done().json();
+    assert_eq!((&said["changed"], &said["previous_parity_site"]), (&true.into(), &"adaptive".into()));
+    array.start(&[]);
+    assert_eq!(array.braid(&["volume", "info", "vol0"]).done().json()["volume"]["parity_site"], "at-parity");
+    Client::open(&array.nbd()).write(0, &noise(seed(), 4096)).expect("a write works");
+}
+
+#[test]
+fn a_map_follows_the_membership_and_refuses_what_is_no_write() {
+    let array = Array::up(&SMALL);
+    create(&array, &[]);
+    let map = |arguments: &[&str]| array.braid(&[&["volume", "map", "par"], arguments].concat());
+    let small = map(&["0", "4KiB"]).done().json();
+    assert_eq!((&small["computed_at"], &small["bands"][0]["method"]), (&"at-parity".into(), &"small".into()));
+    assert_eq!((&small["from_host_bytes"], &small["to_host_bytes"]), (&4096.into(), &0.into()));
+    let compared = map(&["0", "4KiB", "--parity-site", "originator"]).done().json();
+    assert_eq!((&compared["from_host_bytes"], &compared["to_host_bytes"]), (&8192.into(), &8192.into()));
+
+    array.braid(&["device", "fail", "0", "--yes"]).done();
+    let degraded = map(&["0", "4KiB"]).done().json();
+    assert_eq!(
+        (&degraded["devices"][0]["member_state"], &degraded["bands"][0]["method"]),
+        (&"out".into(), &"large".into())
+    );
+    assert_eq!(degraded["bands"][0]["cells"][0]["lost"], true, "{degraded}");
+
+    map(&["0", "0"]).refused(2, "bad-length");
+    let message = map(&["8MiB", "4KiB"]).refused(2, "bad-offset");
+    assert!(message.contains("8388608 bytes"), "{message}");
+    let message = map(&["0", "5MiB"]).refused(2, "too-large");
+    assert!(message.contains("at most 4 MiB"), "{message}");
+    let message = map(&["0", "2MiB"]).refused(2, "too-large");
+    assert!(message.contains("64"), "{message}");
+    map(&["x", "4KiB"]).refused(2, "usage");
+}
