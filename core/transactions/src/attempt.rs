@@ -91,7 +91,10 @@ impl Coordinator {
         let can_be_at_once = transaction.can_write_at_once()
             && transaction.op.is_some_and(|op| self.operations.of(op).refusals == 0)
             && !self.contention.is_likely(ctx.now.time, transaction.volume.id, &transaction.stripes());
-        if can_be_at_once && let Some(columns) = transaction.columns() {
+        if can_be_at_once
+            && !self.contention.is_cut(ctx.now.time)
+            && let Some(columns) = transaction.columns()
+        {
             self.counters.count_bands(transaction.work.methods());
             self.counters.executed += 1;
             return self.transactions.execute(ctx, sequence, columns);

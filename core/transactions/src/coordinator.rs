@@ -125,6 +125,7 @@ impl Coordinator {
             Reply::Written { transaction, .. } => self.on_written(ctx, device, transaction),
             Reply::Executing { transaction, progress } => {
                 if self.transactions.on_executing(ctx, transaction, progress) {
+                    self.contention.on_cut(ctx.now.time);
                     self.lose(ctx, transaction.sequence, None);
                 }
             }

@@ -11,7 +11,7 @@ use braid_machine::Ignored;
 use braid_wire::{Column, Progress};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How often a device may miss what others owe it, before the write is attempted without their help.
+/// How often a device answers that it misses what others owe it, before the write is attempted without their help.
 const IN_VAIN_MAX: u32 = 3;
 
 impl Transaction {
@@ -47,12 +47,14 @@ impl Transactions {
             return false;
         };
         *in_vain += 1;
-        if *in_vain <= IN_VAIN_MAX {
-            let owing = missing.into_iter().filter(|device| columns.contains_key(device)).collect();
-            self.send_columns(ctx, id.sequence, &owing);
-            return false;
+        if *in_vain >= IN_VAIN_MAX {
+            return true;
         }
-        true
+        let owing = missing.into_iter().filter(|device| columns.contains_key(device)).collect();
+        self.send_columns(ctx, id.sequence, &owing);
+        self.of_mut(id.sequence).resend.reset();
+        self.arm_resend(ctx, id.sequence);
+        false
     }
 
     /// Sends their columns to the devices that have answered, but may owe something to those that have not.

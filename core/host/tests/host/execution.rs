@@ -82,7 +82,7 @@ fn devices_that_can_t_reach_each_other_are_not_needed_to() {
     let mut stage = Stage::at_parity();
     let (op, transaction, columns) = begin(&mut stage);
     stage.accept_all(&columns[..1], 0);
-    for _ in 0..3 {
+    for _ in 0..2 {
         stage.answer(PARITY, gathering(transaction, &[DATA]));
         assert!(is_executed(&stage.commands(), &[0]), "the sender is asked again");
     }
@@ -97,6 +97,20 @@ fn devices_that_can_t_reach_each_other_are_not_needed_to() {
     let writes = stage.commands();
     stage.accept_all(&writes, 0);
     assert_eq!(stage.outcome(op), DONE);
+    stage.ask(HostRequest::Write { volume: VOLUME, offset: 0, data: Bytes::from(vec![1; BLOCK_BYTES]) });
+    let announced = stage.commands();
+    assert!(is_announced(&announced), "for a while, columns are not sent");
+    stage.accept_all(&announced, 0);
+    let writes = stage.commands();
+    stage.accept_all(&writes, 0);
+    for _ in 0..11 {
+        stage.pass(Duration::from_secs(1));
+        let idle = stage.commands();
+        stage.accept_all(&idle, 0);
+    }
+    stage.ask(HostRequest::Write { volume: VOLUME, offset: 0, data: Bytes::from(vec![1; BLOCK_BYTES]) });
+    let commands = stage.commands();
+    assert!(is_executed(&commands, &[0, 4]), "{commands:?}");
 }
 
 #[test]
