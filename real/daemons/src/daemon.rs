@@ -128,20 +128,20 @@ pub async fn run<S>(
     }
 }
 
-/// How a device or lock server finds the array's monitor.
+/// How a device or lock server finds the array's monitor, and a device other devices.
 #[derive(Clone, Debug)]
 pub enum MonitorAt {
-    /// By the address in the array's folder, which may change.
+    /// By the addresses in the array's folder, which may change.
     Folder(ArrayFolder),
-    /// By a fixed address.
-    Address(Address),
+    /// By fixed addresses.
+    Addresses(Addresses),
 }
 
 impl MonitorAt {
     /// The addresses that the node `us` needs, as far as known: that of the monitor, and for a device those of the other devices.
     pub fn known(&self, us: NodeId) -> Addresses {
         match self {
-            MonitorAt::Address(address) => [(NodeId::Monitor, address.clone())].into(),
+            MonitorAt::Addresses(addresses) => addresses.clone(),
             MonitorAt::Folder(folder) => look_up(folder, us).unwrap_or_default(),
         }
     }

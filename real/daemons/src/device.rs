@@ -42,7 +42,7 @@ impl DeviceDaemon {
         // A device without access to the folder is told the length of its lease by the monitor.
         let leases = match &monitor {
             MonitorAt::Folder(folder) => folder.describe()?.leases().settings(),
-            MonitorAt::Address(_) => Settings::default(),
+            MonitorAt::Addresses(_) => Settings::default(),
         };
         let object_memory = self.object_memory.unwrap_or(Settings::default().object_memory);
         let settings = Settings { object_memory, ..leases };

@@ -101,6 +101,9 @@ async fn connect_when_wanted(node: NodeId, address: Address, mut wanted: Wanted,
         let Ok(now) = wanted.wait_for(is_wanted).await.map(|wanted| wanted.get(&node).copied()) else { return };
         seen = now;
         let Ok(Ok(stream)) = tokio::time::timeout(CONNECT_MAX, stream::connect(&address)).await else { continue };
+        if let Err(error) = stream.end_if_unacknowledged_for(ANSWER_SILENCE_MAX) {
+            tracing::warn!("{node} at {address}: can't limit the wait for acknowledgements: {error}");
+        }
         let (ended, end) = oneshot::channel();
         let arrival = Arrival {
             stream,

@@ -7,6 +7,7 @@ use std::io::{self, IoSlice};
 use std::path::PathBuf;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWrite, DuplexStream};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
@@ -114,6 +115,12 @@ impl Stream {
         // The driver combines small writes itself; Nagle's algorithm would only add delay.
         stream.set_nodelay(true)?;
         Ok(Stream::Tcp(stream))
+    }
+
+    /// Ends the connection if the other end does not acknowledge what is sent for so long. Needed where nothing is answered.
+    pub fn end_if_unacknowledged_for(&self, span: Duration) -> io::Result<()> {
+        let Stream::Tcp(stream) = self else { return Ok(()) };
+        Ok(rustix::net::sockopt::set_tcp_user_timeout(stream, span.as_millis() as u32)?)
     }
 
     /// True if the other end is in this process.

@@ -5,7 +5,7 @@ use crate::{memory, report};
 use braid_admin::device_file::{DeviceFile, Expected};
 use braid_admin::failure::Failure;
 use braid_admin::parent_process;
-use braid_base::{ArrayId, DeviceId};
+use braid_base::{ArrayId, DeviceId, NodeId};
 use braid_control::ArrayFolder;
 use braid_daemons::daemon::MonitorAt;
 use braid_daemons::device::DeviceDaemon;
@@ -39,6 +39,10 @@ pub struct Arguments {
     /// The address of the array's monitor [default: from the array's folder]
     #[arg(long, value_name = "ADDR")]
     monitor: Option<Address>,
+    /// With --monitor: the address of another device of the array, which it needs to execute writes together with that
+    /// device (`braid volume set-parity-site --help`); once for each. Without it, keep the parity site `originator`
+    #[arg(long = "peer", value_name = "NUMBER=ADDR", value_parser = peer, requires = "monitor")]
+    peers: Vec<(NodeId, Address)>,
     /// Memory in which the device caches objects' content, 64MiB or more; the rest is read from disk on demand [default: 128MiB]
     #[arg(long, value_name = "SIZE", value_parser = super::object_memory)]
     object_memory: Option<u64>,
@@ -67,12 +71,22 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         report::announce(common.json, &name, address, more);
     };
     let monitor = match arguments.monitor {
-        Some(address) => MonitorAt::Address(address),
+        Some(address) => {
+            MonitorAt::Addresses([(NodeId::Monitor, address)].into_iter().chain(arguments.peers).collect())
+        }
         None => MonitorAt::Folder(monitor_folder(common, superblock.array)?),
     };
     let device = DeviceDaemon::new(device, arguments.object_memory);
     device.serve(&arguments.listen, monitor, true, serving, signals.asked_to_end()).await?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Reads the number and the address of a device.
+fn peer(text: &str) -> Result<(NodeId, Address), String> {
+    let (number, address) = text.split_once('=').ok_or("expected NUMBER=ADDR, such as 3=10.0.0.3:7003")?;
+    let number = number.parse().map_err(|_| format!("'{number}' is not the number of a device"))?;
+    let address = address.parse().map_err(|error| format!("{error}"))?;
+    Ok((NodeId::Device(DeviceId(number)), address))
 }
 
 /// The folder with the monitor's address.
