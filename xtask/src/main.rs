@@ -4,6 +4,7 @@ mod atomics;
 mod compare;
 mod healing;
 mod instructions;
+mod link;
 mod packages;
 mod picture;
 
@@ -18,6 +19,7 @@ Tasks around the repository.
   cargo xtask soak      the long forms of the tests with real processes, and 20,000 runs of the simulated attack; takes hours
   cargo xtask compare   compare Braid with the raw disk and qemu-nbd; see --help
   cargo xtask healing   measure how fast an array heals, and the effect on its users; see --help
+  cargo xtask link      measure the cost of small writes on the network link of a host; see --help
   cargo xtask atomics   compare atomic operations on attributes with etcd; see --help
   cargo xtask planted [NAME…]
                         plant known bugs one after the other (bugs/NAME.patch; all, if none is named), and check that the
@@ -47,6 +49,7 @@ fn chore() -> Result<()> {
         "soak" => soak(),
         "atomics" => atomics::run(std::env::args().skip(2)),
         "healing" => healing::run(std::env::args().skip(2)),
+        "link" => link::measure_link(std::env::args().skip(2)),
         "compare" => compare::run(std::env::args().skip(2)),
         "planted" => planted(&arguments[1..]),
         "instructions" => instructions::instructions(&arguments[1..]),
