@@ -56,7 +56,6 @@ impl Columns {
             return self.execute_again(cx, order, id);
         }
         match order.ledger.get(id).map(|transaction| transaction.state) {
-            None if order.is_being_read(id) => cx.ignore(Ignored::NotForUs),
             None => self.execute(cx, order, intent, column),
             Some(State::Preparing { .. } | State::Prepared) => self.send_again(cx, order, &intent, column),
             Some(State::Committing | State::Committed) => answer(cx, order, id),

@@ -25,11 +25,7 @@ impl Scheduler {
                 return false;
             }
         }
-        if let Command::Read { transaction, .. }
-        | Command::Prewrite { transaction, .. }
-        | Command::Write { transaction, .. } = &command
-            && self.columns.has(*transaction)
-        {
+        if self.is_otherwise_busy(&command) {
             cx.ignore(Ignored::NotForUs);
             return false;
         }
@@ -70,6 +66,20 @@ impl Scheduler {
             }
         }
         false
+    }
+
+    /// True if the transaction does something else here. On one device, a transaction either reads, or pre-writes and writes, or executes a
+    /// column. A host that keeps to the protocol sends nothing else.
+    fn is_otherwise_busy(&self, command: &Command) -> bool {
+        let only_reads = |id| self.order.ledger.get(id).is_none() && self.order.is_being_read(id);
+        match command {
+            Command::Read { transaction: id, .. } => self.columns.has(*id),
+            Command::Prewrite { transaction: id, .. } | Command::Write { transaction: id, .. } => {
+                self.columns.has(*id) || only_reads(*id)
+            }
+            Command::Execute { transaction: id, .. } => !self.columns.has(*id) && only_reads(*id),
+            _ => false,
+        }
     }
 
     /// Another device has sent its part of a write that both execute.

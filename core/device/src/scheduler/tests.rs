@@ -1,5 +1,7 @@
 //! Tests of the scheduler alone. They play the hosts, the store and the monitor, and check its decisions.
 
+mod any_host;
+
 use super::Scheduler;
 use super::ctx::{Ctx, Objects};
 use super::decision::Decision;
