@@ -33,6 +33,8 @@ braid_base::counters! {
     committed,
     /// Storage transactions that were aborted.
     aborted,
+    /// Writes that devices were asked to execute together (`docs/parallel-raid.md`).
+    executed,
     /// Transactions of dead hosts, and this host's own of an earlier epoch, that were resolved.
     resolved,
     /// Rows of stripes whose interrupted write was found complete by the linkage records.

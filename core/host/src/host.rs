@@ -102,6 +102,7 @@ impl Host {
             revocations: locks.revocations,
             committed: transactions.committed,
             aborted: transactions.aborted,
+            executed: transactions.executed,
             resolved: transactions.resolved,
             rows_checked: jobs.rows_checked,
             rows_recomputed: jobs.rows_recomputed,

@@ -13,10 +13,13 @@ pub enum SitePolicy {
     AtParity,
     /// The same, except for large bands of many rows: the devices would exchange more than the host.
     Adaptive,
+    /// At the devices that hold the parity, from content alone (the paper's solely-parity). For simulations: no command offers it, since it
+    /// always takes more bytes than [`SitePolicy::AtParity`].
+    ParityNode,
 }
 
 impl SitePolicy {
-    /// All policies, the default first.
+    /// All policies that commands offer, the default first.
     pub const ALL: [SitePolicy; 3] = [SitePolicy::Originator, SitePolicy::AtParity, SitePolicy::Adaptive];
 
     /// The name in commands.
@@ -25,6 +28,7 @@ impl SitePolicy {
             SitePolicy::Originator => "originator",
             SitePolicy::AtParity => "at-parity",
             SitePolicy::Adaptive => "adaptive",
+            SitePolicy::ParityNode => "parity-node",
         }
     }
 }

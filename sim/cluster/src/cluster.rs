@@ -485,6 +485,12 @@ impl Cluster {
 
     /// Sends a request to a host that is not part of the history.
     pub fn ask(&mut self, slot: HostSlot, request: HostRequest) -> OpId {
+        let request = match request {
+            HostRequest::AdoptVolume { volume } => {
+                HostRequest::AdoptVolume { volume: self.as_on(self.node(slot), volume) }
+            }
+            other => other,
+        };
         self.begin(slot, 0, request, Record::Nothing)
     }
 

@@ -9,17 +9,17 @@ impl Cluster {
     pub(crate) fn new_host(&mut self, clock: LocalClock) -> NodeId {
         let generation = self.fresh_generation();
         self.hosts_ever.insert(generation);
+        let node = NodeId::Host(generation);
         let config = HostConfig {
             generation,
             membership: None,
             devices: self.devices(),
             lock_servers: self.lock_servers(),
             acquisition: self.options.acquisition,
-            volumes: self.volumes(),
+            volumes: self.volumes().into_iter().map(|volume| self.as_on(node, volume)).collect(),
             settings: self.options.settings.clone(),
             seed: self.rng.next_u64(),
         };
-        let node = NodeId::Host(generation);
         self.world.add(node, Role::Host(Box::new(Host::new(config))), None, clock);
         node
     }

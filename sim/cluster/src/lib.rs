@@ -32,6 +32,7 @@ pub mod options;
 mod records;
 pub mod report;
 mod role;
+mod sites;
 mod surveyor;
 pub mod swarm;
 pub mod volumes;

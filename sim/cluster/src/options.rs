@@ -6,7 +6,7 @@ use braid_base::limits::Settings;
 use braid_base::{DeviceId, Rng};
 use braid_check::Promise;
 use braid_host::Acquisition;
-use braid_layout::{Layout, RaidLevel};
+use braid_layout::{Layout, RaidLevel, SitePolicy};
 use braid_machine::{ClockCause, HostError};
 use braid_objects::bucket::BUCKET_BLOCKS;
 use braid_store::Medium;
@@ -39,6 +39,8 @@ pub struct Options {
     pub record_damage: Option<Duration>,
     pub ordering: Ordering,
     pub atomicity: Atomicity,
+    /// The parity sites of volumes, which hosts take in turn; if there are none, all hosts use the default.
+    pub sites: Vec<SitePolicy>,
     /// The number of lock servers; 0 unless the ordering needs them.
     pub lock_servers: u16,
     /// How hosts acquire locks of several lock servers.
@@ -97,6 +99,7 @@ impl Options {
             record_damage: None,
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
+            sites: Vec::new(),
             lock_servers: 0,
             acquisition: Acquisition::Ordered,
             stripes,
@@ -125,7 +128,7 @@ impl Options {
     /// The options of a seed with these choices. Without choices, half of the seeds use timestamp ordering and the others use the
     /// three kinds of locks; in one seed of eight, writes take effect on arrival.
     pub fn chosen(seed: u64, choices: &Choices) -> Options {
-        let atomicity = choices.atomicity.unwrap_or(match Rng::new(seed ^ 0xa70).below(8) {
+        let atomicity = choices.atomicity().unwrap_or(match Rng::new(seed ^ 0xa70).below(8) {
             0 => Atomicity::Consistent,
             _ => Atomicity::Implied,
         });
@@ -133,7 +136,7 @@ impl Options {
             Atomicity::Implied => Options::by_timestamps(seed, &choices.kinds()),
             Atomicity::Consistent => Options::by_timestamps(seed, &choices.kinds()).consistent(),
         };
-        let ordering = choices.ordering.unwrap_or(match Rng::new(seed ^ 0x0de2).below(6) {
+        let ordering = choices.ordering().unwrap_or(match Rng::new(seed ^ 0x0de2).below(6) {
             0 => Ordering::DeviceLock,
             1 => Ordering::ServerLock,
             2 => Ordering::CallbackLock,
@@ -144,6 +147,7 @@ impl Options {
             other => options.ordered_by(other),
         };
         options
+            .with_sites(choices)
             .moving(choices)
             .with_objects(choices)
             .with_attribute_volume(choices)
@@ -438,6 +442,7 @@ impl Options {
             record_damage: None,
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
+            sites: Vec::new(),
             lock_servers: 0,
             acquisition: Acquisition::Ordered,
             stripes: rng.between(1, if unit_blocks > 4 { 2 } else { 6 }),
@@ -665,6 +670,10 @@ impl fmt::Display for Options {
             self.chunks,
             self.medium
         )?;
+        if !self.sites.is_empty() {
+            let sites: Vec<&str> = self.sites.iter().map(|site| site.name()).collect();
+            writeln!(f, "  parity sites of hosts, in turn: {}", sites.join(", "))?;
+        }
         for volume in &self.more_volumes {
             writeln!(f, "  besides {volume:?}")?;
         }

@@ -67,6 +67,7 @@ fn eight_hundred_swarm_runs_leave_everything_right() {
     }
     assert!(sum.lock_servers.reasserted > 10 && sum.lock_servers.fenced > 100, "{sum}");
     assert!(hosts.full_bands > 1_000 && hosts.large_bands > 1_000 && hosts.small_bands > 1_000, "{sum}");
+    assert!(hosts.executed > 1_000, "{sum}");
     assert!(sum.unjudged <= 8, "too many histories could not be judged: {sum}");
     // If there are few requests, or most have unknown outcomes, the checks of objects and attribute volumes say nothing.
     let (objects, attribute_volumes) = (&sum.objects, &sum.attribute_volumes);

@@ -73,6 +73,8 @@ pub enum FaultKind {
     AttributeVolumes,
     /// No fault: more volumes lie on the same devices, each with its own layout and ordering. Not drawn as an event.
     Volumes,
+    /// No fault: hosts have devices execute writes together, at parity sites that differ from host to host. Not drawn as an event.
+    ParallelRaid,
     /// Not a kind of its own: faults come one at a time, each after all effects of the last are gone. Not drawn as an event.
     Calm,
     /// Clients lose their connections to a host and repeat their requests at other hosts. Not a fault of a node: it has its own random
@@ -91,7 +93,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    pub const ALL: [FaultKind; 33] = [
+    pub const ALL: [FaultKind; 34] = [
         FaultKind::HostCrash,
         FaultKind::DeviceCrash,
         FaultKind::ServerCrash,
@@ -119,6 +121,7 @@ impl FaultKind {
         FaultKind::Objects,
         FaultKind::AttributeVolumes,
         FaultKind::Volumes,
+        FaultKind::ParallelRaid,
         FaultKind::Calm,
         FaultKind::Reconnect,
         FaultKind::Disconnect,
@@ -157,6 +160,7 @@ impl FaultKind {
             FaultKind::Objects => "objects",
             FaultKind::AttributeVolumes => "attribute-volumes",
             FaultKind::Volumes => "volumes",
+            FaultKind::ParallelRaid => "parallel-raid",
             FaultKind::Calm => "calm",
             FaultKind::Reconnect => "reconnect",
             FaultKind::Disconnect => "disconnect",
@@ -467,6 +471,7 @@ impl FaultOptions {
             FaultKind::Objects,
             FaultKind::AttributeVolumes,
             FaultKind::Volumes,
+            FaultKind::ParallelRaid,
             FaultKind::Calm,
             FaultKind::Dead,
             FaultKind::DamageDegraded,

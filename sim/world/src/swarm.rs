@@ -147,6 +147,7 @@ impl Swarm {
             | FaultKind::Objects
             | FaultKind::AttributeVolumes
             | FaultKind::Volumes
+            | FaultKind::ParallelRaid
             | FaultKind::Calm
             | FaultKind::Dead
             | FaultKind::DamageDegraded
@@ -315,6 +316,7 @@ mod tests {
             FaultKind::Objects,
             FaultKind::AttributeVolumes,
             FaultKind::Volumes,
+            FaultKind::ParallelRaid,
             FaultKind::Calm,
             FaultKind::Dead,
             FaultKind::DamageDegraded,

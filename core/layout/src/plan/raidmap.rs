@@ -5,7 +5,7 @@
 //! | --- | --- | --- | --- |
 //! | originator | reads all, sends new data and new parity | the same | sends new data and new parity |
 //! | at parity | updated units send the change of their content; base: old parity | updated units send their new content, the others their old; base: zeros | as at the originator |
-//! | parity node | updated units send their old content; the originator sends their new content as well; base: old parity | the other units send their old content; the originator sends the new content; base: zeros | as at the originator |
+//! | parity node | updated units send their old content; the originator sends the sum of their new content as well; base: old parity | the other units send their old content; the originator sends the sum of the new content; base: zeros | as at the originator |
 //!
 //! *Parity node* is what the paper calls solely-parity. It always takes more bytes than *at parity*, and is here for comparison. Deviation:
 //! full bands are always computed at the originator, because that takes the fewest messages and bytes where a host has a processor.
@@ -15,11 +15,12 @@
 
 use super::band::{Band, Method, Touched};
 use super::old::{Old, clip};
+use super::parity::{Source, xor};
 use super::stripe::{Stripe, at_row};
 use super::write::{New, NewPiece, WritePlan, band_method};
 use crate::{SitePolicy, UnitAddress};
 use braid_base::{BlockRange, DeviceId};
-use braid_wire::{Base, Column, ParityRows, Piece, Sending, Sent};
+use braid_wire::{Base, Column, Content, ParityRows, Piece, Sending, Sent};
 use std::collections::BTreeMap;
 
 /// Where parity is computed.
@@ -45,6 +46,7 @@ impl SitePolicy {
             SitePolicy::Originator => None,
             SitePolicy::AtParity => Some(ParitySite::AtParity),
             SitePolicy::Adaptive => (largest_large_band(plan) <= LARGE_ROWS_MAX).then_some(ParitySite::AtParity),
+            SitePolicy::ParityNode => Some(ParitySite::ParityNode),
         }
     }
 }
@@ -130,6 +132,7 @@ impl<F: Fn(usize) -> DeviceId> MapBuilder<'_, F> {
         let base = if method == Method::Small { Base::Old } else { Base::Zeros };
         let blocks = BlockRange::new(parity.block, rows.count);
         let mut computed = ParityRows { blocks, base, from: Vec::new(), own: Vec::new() };
+        let mut own: Vec<Source> = Vec::new();
         for unit in stripe.data() {
             let is_updated = band.units.contains(&unit);
             let what = match (method, is_updated, self.site) {
@@ -143,8 +146,7 @@ impl<F: Fn(usize) -> DeviceId> MapBuilder<'_, F> {
             if is_updated && (is_lost || self.site == ParitySite::ParityNode) {
                 let of_unit = updates.iter().filter(|update| update.unit == unit);
                 let of_band = of_unit.filter(|update| update.piece.range.overlaps(rows));
-                let at = blocks.start - rows.start;
-                computed.own.extend(of_band.map(|update| shifted(clip(&update.piece, rows), at)));
+                own.extend(of_band.filter_map(|update| source(clip(&update.piece, rows))));
             }
             if let Some(what) = what.filter(|_| !is_lost) {
                 let place = at_row(stripe.place(unit), rows.start);
@@ -153,6 +155,9 @@ impl<F: Fn(usize) -> DeviceId> MapBuilder<'_, F> {
                 let sending = Sending { blocks: BlockRange::new(place.block, rows.count), to, at: blocks.start, what };
                 self.column(place.position).sends.push(sending);
             }
+        }
+        if !own.is_empty() {
+            computed.own = xor(rows, own).into_iter().map(|piece| shifted(piece, blocks.start - rows.start)).collect();
         }
         self.column(parity.position).parity.push(computed);
     }
@@ -165,6 +170,10 @@ impl<F: Fn(usize) -> DeviceId> MapBuilder<'_, F> {
     fn column(&mut self, position: usize) -> &mut Column {
         self.columns.entry(position).or_default()
     }
+}
+
+fn source(piece: Piece) -> Option<Source> {
+    if let Content::Data(data) = piece.content { Some((piece.range, data)) } else { None }
 }
 
 fn shifted(mut piece: Piece, by: u64) -> Piece {

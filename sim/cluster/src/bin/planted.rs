@@ -135,6 +135,7 @@ fn only_of(name: &str) -> Option<&'static str> {
         FaultKind::Objects,
         FaultKind::AttributeVolumes,
         FaultKind::Volumes,
+        FaultKind::ParallelRaid,
         FaultKind::Calm,
         FaultKind::Reconnect,
         FaultKind::Disconnect,
