@@ -20,6 +20,7 @@ mod monitor;
 mod objects;
 mod older_disks;
 mod one_message;
+mod parallel_raid;
 mod rebuild_workers;
 mod records;
 mod resynchronisation;

@@ -1,0 +1,398 @@
+//! Scenarios of writes that devices execute together (`docs/parallel-raid.md`): the failures of the paper's Table IV, each before and after
+//! the intents; devices that can't reach each other; and partials that are lost, late or doubled.
+//!
+//! In stripe 0, block `n` lies on device `n`, and the parity on device 4. A write of block 0 is small: device 0 sends its change. A write of
+//! blocks 0 and 1 is large: devices 0 and 1 send their new content, and devices 2 and 3, which only read, their old.
+
+use crate::story::*;
+use braid_base::MemberState;
+use braid_cluster::{Cluster, HostSlot, Options};
+use braid_layout::SitePolicy;
+use braid_machine::OpId;
+use braid_wire::{Command, Message};
+use braid_world::Verdict;
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// Offset and length of a small and of a large write.
+const SMALL: (u64, u64) = (0, BLOCK);
+const LARGE: (u64, u64) = (0, 2 * BLOCK);
+/// The device with block 0, one that only reads in the large write, and the one with the parity.
+const DATA: u16 = 0;
+const READER: u16 = 2;
+const PARITY: u16 = 4;
+/// Longer than one step of a machine, and shorter than the way of a message.
+const AN_INSTANT: Duration = Duration::from_micros(1);
+/// The time in which a write is executed, if nothing fails.
+const SOON: Duration = Duration::from_millis(20);
+
+fn array() -> (Cluster, HostSlot, HostSlot) {
+    array_at(vec![SitePolicy::AtParity])
+}
+
+fn array_at(sites: Vec<SitePolicy>) -> (Cluster, HostSlot, HostSlot) {
+    let (mut array, a, b) = array_of(Options { sites, ..Options::calm("raid5:4+1", 5, 1, 3) });
+    fill(&mut array, a);
+    (array, a, b)
+}
+
+fn is_partial(message: &Message) -> bool {
+    matches!(message, Message::Partial(_))
+}
+
+fn is_column(message: &Message) -> bool {
+    matches!(message, Message::Request(request) if matches!(request.command, Command::Execute { .. }))
+}
+
+/// Drops, delays or doubles all partials from one device to another.
+fn treat_partials(array: &mut Cluster, sender: u16, receiver: u16, verdict: Verdict) {
+    array.world.network.set_rule(move |from, to, message| {
+        let is_meant = from == device(sender) && to == device(receiver) && is_partial(message);
+        if is_meant { verdict } else { Verdict::Pass }
+    });
+}
+
+/// Finishes a write within a lease and a second from now.
+fn done_in_time(array: &mut Cluster, op: OpId, what: &str) -> Duration {
+    let begun = array.world.now();
+    assert_eq!(array.finish(op), DONE, "{what}");
+    let took = array.world.now().since(begun);
+    assert!(took <= A_LEASE, "{what}: {took:?}");
+    took
+}
+
+/// A host writes, and dies before it is answered; its columns for `lost` never arrive. Then `gone` is taken out. True if the write took
+/// effect.
+fn survives(
+    array: &mut Cluster,
+    (a, b): (HostSlot, HostSlot),
+    range: (u64, u64),
+    lost: &[u16],
+    gone: Option<u16>,
+) -> bool {
+    let before = content(array, b, range.0, range.1);
+    let (writer, lost) = (array.node(a), lost.to_vec());
+    array.world.network.set_rule(move |_, to, message| {
+        let is_lost = is_column(message) && lost.iter().any(|number| to == device(*number));
+        if is_lost || (to == writer && is_written(message)) { Verdict::Drop } else { Verdict::Pass }
+    });
+    let executed = counters(array, a).executed;
+    array.write(a, range.0, range.1);
+    array.run_for(SOON);
+    assert_eq!(counters(array, a).executed, executed + 1);
+    array.crash(writer);
+    array.world.network.heal();
+    if let Some(gone) = gone {
+        lose(array, gone);
+    }
+    let begun = array.world.now();
+    let after = content(array, b, range.0, range.1);
+    let took = array.world.now().since(begun);
+    assert!(took <= A_LEASE, "another host has resolved the write after {took:?}");
+    if let Some(gone) = gone {
+        welcome(array, gone);
+        wait_in(array, gone);
+    }
+    assert_eq!(content(array, b, range.0, range.1), after, "the decision stands");
+    after != before
+}
+
+/// The rows of Table IV in which the originator fails.
+#[test]
+fn survivors_decide_what_a_dead_originator_had_executed() {
+    let cases: [(_, &[u16], _, _); 14] = [
+        (LARGE, &[], None, true),
+        (LARGE, &[DATA], None, false),
+        (LARGE, &[PARITY], None, false),
+        // Without what this device reads there is no parity.
+        (LARGE, &[READER], None, false),
+        (LARGE, &[], Some(DATA), true),
+        (LARGE, &[1], Some(DATA), false),
+        (LARGE, &[DATA], Some(DATA), false),
+        (LARGE, &[], Some(PARITY), true),
+        (LARGE, &[1], Some(PARITY), false),
+        // All others have their intents.
+        (LARGE, &[PARITY], Some(PARITY), true),
+        (LARGE, &[], Some(READER), true),
+        (LARGE, &[READER], Some(READER), false),
+        (SMALL, &[], Some(PARITY), true),
+        (SMALL, &[DATA], Some(DATA), false),
+    ];
+    for (range, lost, gone, expected) in cases {
+        let (mut array, a, b) = array();
+        let took_effect = survives(&mut array, (a, b), range, lost, gone);
+        assert_eq!(took_effect, expected, "{range:?}, columns lost to {lost:?}, without {gone:?}");
+        all_is_well(array);
+    }
+}
+
+/// The rows of Table IV in which the originator lives, at every moment of the write.
+#[test]
+fn a_write_survives_the_failure_of_any_device_at_any_moment() {
+    for (range, number) in [(SMALL, DATA), (SMALL, PARITY), (LARGE, DATA), (LARGE, PARITY), (LARGE, READER)] {
+        for moment in 0..16 {
+            let (mut array, a, b) = array();
+            let before = content(&mut array, b, range.0, range.1);
+            let asked = array.write(a, range.0, range.1);
+            array.run_for(Duration::from_micros(60 * moment));
+            array.crash(device(number));
+            done_in_time(&mut array, asked, "the failure of one device");
+            let after = content(&mut array, b, range.0, range.1);
+            assert_ne!(after, before);
+            wait_until(&mut array, "it is out", |array| member_state(array, number) == Some(MemberState::Out));
+            welcome(&mut array, number);
+            wait_in(&mut array, number);
+            assert_eq!(content(&mut array, b, range.0, range.1), after, "{range:?}, {number} at {moment}");
+            all_is_well(array);
+        }
+    }
+}
+
+#[test]
+fn two_devices_that_can_not_reach_each_other_delay_a_write_by_less_than_a_lease() {
+    for (range, sender) in [(SMALL, DATA), (LARGE, DATA), (LARGE, READER)] {
+        let (mut array, a, b) = array();
+        array.world.network.cut(device(sender), device(PARITY));
+        array.world.network.cut(device(PARITY), device(sender));
+        let before = content(&mut array, b, range.0, range.1);
+        let asked = array.write(a, range.0, range.1);
+        done_in_time(&mut array, asked, "two devices are cut from each other");
+        assert_ne!(content(&mut array, b, range.0, range.1), before);
+        assert_eq!(epoch(&array), 1, "all others reach both: no device is taken out");
+        all_is_well(array);
+    }
+}
+
+/// Runs until a device sends a partial.
+fn run_until_sent(array: &mut Cluster, sender: u16, then: Verdict) {
+    let sent = Rc::new(Cell::new(false));
+    let seen = sent.clone();
+    array.world.network.set_rule(move |from, _, message| {
+        let is_meant = from == device(sender) && is_partial(message);
+        seen.set(seen.get() || is_meant);
+        if is_meant { then } else { Verdict::Pass }
+    });
+    let until = array.world.now().after(SOON);
+    while !sent.get() {
+        assert!(array.world.now() < until, "device {sender} has sent nothing");
+        array.run_for(AN_INSTANT);
+    }
+}
+
+#[test]
+fn a_data_device_may_restart_between_its_change_and_its_intent() {
+    for (then, after) in [(Verdict::Pass, 0), (Verdict::Drop, 0), (Verdict::Drop, 5_000)] {
+        for range in [SMALL, LARGE] {
+            let (mut array, a, b) = array();
+            let before = content(&mut array, b, range.0, range.1);
+            let asked = array.write(a, range.0, range.1);
+            run_until_sent(&mut array, DATA, then);
+            // After the longer time it has its intent: it sends the change again, from the old content.
+            array.run_for(Duration::from_micros(after));
+            restart(&mut array, DATA);
+            array.world.network.heal();
+            done_in_time(&mut array, asked, "the data device has restarted");
+            assert_ne!(content(&mut array, b, range.0, range.1), before);
+            all_is_well(array);
+        }
+    }
+}
+
+#[test]
+fn the_parity_device_may_restart_while_it_gathers() {
+    for (range, sender) in [(SMALL, DATA), (LARGE, DATA), (LARGE, READER)] {
+        let (mut array, a, b) = array();
+        let before = content(&mut array, b, range.0, range.1);
+        treat_partials(&mut array, sender, PARITY, Verdict::Drop);
+        let asked = array.write(a, range.0, range.1);
+        array.run_for(SOON);
+        restart(&mut array, PARITY);
+        array.world.network.heal();
+        done_in_time(&mut array, asked, "the parity device has restarted");
+        assert_ne!(content(&mut array, b, range.0, range.1), before);
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn a_partial_that_comes_twice_counts_once() {
+    let (mut array, a, b) = array();
+    array.world.network.set_rule(|_, _, message| if is_partial(message) { Verdict::Double } else { Verdict::Pass });
+    for round in 0..10 {
+        for host in [a, b] {
+            write(&mut array, host, round % 4 * BLOCK, BLOCK);
+            write(&mut array, host, round % 3 * BLOCK, 2 * BLOCK);
+        }
+    }
+    all_is_well(array);
+}
+
+/// A partial arrives long after its repetition, when later writes of the same blocks gather.
+#[test]
+fn a_late_partial_counts_in_its_own_write_only() {
+    let (mut array, a, b) = array();
+    let mut known = BTreeSet::new();
+    array.world.network.set_rule(move |from, _, message| match message {
+        Message::Partial(partial) if known.insert((from, partial.transaction)) => {
+            Verdict::Delay(Duration::from_millis(700))
+        }
+        _ => Verdict::Pass,
+    });
+    let begun = counters(&array, a).executed;
+    for _ in 0..5 {
+        for (host, (offset, length)) in [(a, SMALL), (b, LARGE), (a, LARGE)] {
+            let asked = array.write(host, offset, length);
+            done_in_time(&mut array, asked, "all partials are late");
+        }
+    }
+    assert_eq!(counters(&array, a).executed, begun + 10, "they are sent again, and no write is attempted twice");
+    all_is_well(array);
+}
+
+#[test]
+fn a_partial_may_overtake_its_column_by_less_than_a_second_or_by_more() {
+    for late in [300, 3_000] {
+        let (mut array, a, b) = array();
+        let (writer, mut columns) = (array.node(a), 0);
+        array.world.network.set_rule(move |from, to, message| {
+            let is_meant = from == writer && to == device(PARITY) && is_column(message);
+            columns += u64::from(is_meant);
+            if is_meant && columns <= 1 { Verdict::Delay(Duration::from_millis(late)) } else { Verdict::Pass }
+        });
+        let before = content(&mut array, b, 0, 2 * BLOCK);
+        let asked = array.write(a, LARGE.0, LARGE.1);
+        let took = done_in_time(&mut array, asked, "the column is late");
+        assert!(took < Duration::from_secs(2), "{late}: {took:?}");
+        assert_ne!(content(&mut array, b, 0, 2 * BLOCK), before);
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn nothing_comes_of_a_partial_of_an_earlier_epoch() {
+    for (sender, gone) in [(DATA, 3), (READER, 1), (DATA, 1)] {
+        let (mut array, a, b) = array();
+        treat_partials(&mut array, sender, PARITY, Verdict::Delay(Duration::from_secs(8)));
+        let asked = array.write(a, LARGE.0, LARGE.1);
+        array.run_for(SOON);
+        array.crash(device(gone));
+        done_in_time(&mut array, asked, "a device is out");
+        array.world.network.heal();
+        for _ in 0..8 {
+            write(&mut array, b, SMALL.0, SMALL.1);
+            write(&mut array, a, LARGE.0, LARGE.1);
+            array.run_for(Duration::from_secs(1));
+        }
+        welcome(&mut array, gone);
+        wait_in(&mut array, gone);
+        all_is_well(array);
+    }
+}
+
+/// A device that only reads restarts after it has served. Then it refuses the repeated request, but the parity is computed from what it
+/// had sent, and another host finds the write committed.
+#[test]
+fn a_reader_that_refuses_after_it_has_served_does_not_undo_what_others_have_found() {
+    let (mut array, a, b) = array();
+    let (writer, asked_again) = (array.node(a), Rc::new(Cell::new(0)));
+    let seen = asked_again.clone();
+    array.world.network.set_rule(move |from, to, message| {
+        seen.set(seen.get() + u64::from(from == writer && to == device(READER) && is_column(message)));
+        let is_last = from == device(READER) && to == device(PARITY) && is_partial(message);
+        match () {
+            () if is_last => Verdict::Delay(Duration::from_millis(900)),
+            () if from == device(PARITY) && to == writer && is_written(message) => Verdict::Drop,
+            () => Verdict::Pass,
+        }
+    });
+    let before = content(&mut array, b, 0, 2 * BLOCK);
+    let first = array.write(a, LARGE.0, LARGE.1);
+    array.run_for(SOON);
+    restart(&mut array, READER);
+    wait_until(&mut array, "the reader is asked again", |_| asked_again.get() > 1);
+    array.world.stall(writer, Duration::from_secs(12));
+    assert_ne!(content(&mut array, b, 0, 2 * BLOCK), before, "all participants have their intents");
+    write(&mut array, b, 0, 2 * BLOCK);
+    let second = content(&mut array, b, 0, 2 * BLOCK);
+    array.world.network.heal();
+    assert_eq!(array.finish(first), DONE);
+    assert_eq!(content(&mut array, a, 0, 2 * BLOCK), second, "it is not written over what came after it");
+    all_is_well(array);
+}
+
+#[test]
+fn a_reader_that_refuses_costs_a_write_no_more_than_another_attempt() {
+    let (mut array, a, b) = array();
+    treat_partials(&mut array, READER, PARITY, Verdict::Drop);
+    let asked = array.write(a, LARGE.0, LARGE.1);
+    array.run_for(SOON);
+    restart(&mut array, READER);
+    array.world.network.heal();
+    let took = done_in_time(&mut array, asked, "the reader has restarted");
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    content(&mut array, b, 0, 2 * BLOCK);
+    all_is_well(array);
+}
+
+/// Second failures: a device is out already. Device 2 holds a block that is written, or one that is only read otherwise.
+#[test]
+fn in_a_degraded_stripe_survivors_decide_what_a_dead_originator_had_executed() {
+    let lost_block = (2 * BLOCK, BLOCK);
+    let cases: [(_, &[u16], _); 5] = [
+        (LARGE, &[], true),
+        (LARGE, &[DATA], false),
+        (LARGE, &[PARITY], false),
+        // Only the parity is written, from what the devices 0, 1 and 3 read.
+        (lost_block, &[], true),
+        (lost_block, &[3], false),
+    ];
+    for (range, lost, expected) in cases {
+        let (mut array, a, b) = array();
+        lose(&mut array, READER);
+        let took_effect = survives(&mut array, (a, b), range, lost, None);
+        assert_eq!(took_effect, expected, "{range:?}, columns lost to {lost:?}");
+        welcome(&mut array, READER);
+        wait_in(&mut array, READER);
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn in_a_degraded_stripe_any_other_device_may_restart_at_any_moment() {
+    for number in [DATA, 3, PARITY] {
+        for moment in 0..10 {
+            let (mut array, a, b) = array();
+            lose(&mut array, READER);
+            let asked = [array.write(a, LARGE.0, LARGE.1), array.write(b, 2 * BLOCK, BLOCK)];
+            array.run_for(Duration::from_micros(90 * moment));
+            restart(&mut array, number);
+            for op in asked {
+                done_in_time(&mut array, op, "a device has restarted");
+            }
+            content(&mut array, b, 0, 4 * BLOCK);
+            welcome(&mut array, READER);
+            wait_in(&mut array, READER);
+            all_is_well(array);
+        }
+    }
+}
+
+#[test]
+fn hosts_with_different_sites_write_the_same_stripe() {
+    use SitePolicy::{Adaptive, AtParity, Originator, ParityNode};
+    let (mut array, a, b) = array_at(vec![Originator, AtParity, Adaptive, ParityNode]);
+    let hosts = [a, b, array.add_host(), array.add_host()];
+    array.run_for(Duration::from_secs(1));
+    for round in 0..60 {
+        let writes = [0, 1, 2, 3].map(|host| {
+            let first = (host as u64 + round) % 3;
+            array.write(hosts[host], first * BLOCK, (1 + round % 2) * BLOCK)
+        });
+        assert_eq!(writes.map(|write| array.finish(write)), [(); 4].map(|()| DONE));
+    }
+    let executed = hosts.map(|host| counters(&array, host).executed);
+    assert_eq!(executed.iter().filter(|count| **count > 0).count(), 3, "all but the originator: {executed:?}");
+    all_is_well(array);
+}
