@@ -114,9 +114,7 @@ impl Coordinator {
         // A transaction that waits for locks would go to the devices later, with a plan from before.
         let waits = |transaction: &Transaction| match &transaction.phase {
             Phase::Locking => !transaction.asked.is_disjoint(&unavailable),
-            // A device that only contributes does not answer: its part may be missing at another.
-            Phase::Executing { columns, .. } => columns.keys().any(|device| unavailable.contains(device)),
-            _ => transaction.silent().is_some_and(|silent| !silent.is_disjoint(&unavailable)),
+            _ => unavailable.iter().any(|device| transaction.needs(*device)),
         };
         let stuck: Vec<_> =
             self.transactions.iter().filter(|(_, held)| waits(held)).map(|(sequence, _)| sequence).collect();
@@ -128,7 +126,7 @@ impl Coordinator {
             } else if transaction.participants.is_disjoint(&unavailable) {
                 self.lose(ctx, sequence, None);
             } else {
-                let devices = unavailable.iter().copied().filter(|device| transaction.awaits(*device)).collect();
+                let devices = unavailable.iter().copied().filter(|device| transaction.needs(*device)).collect();
                 self.give_up(ctx, op, HostError::Unavailable { devices });
             }
         }

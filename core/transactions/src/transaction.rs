@@ -73,6 +73,15 @@ impl Transaction {
         self.silent().is_some_and(|silent| silent.contains(&device))
     }
 
+    /// True if it can't be completed while this device is unavailable. A device that only contributes does not answer, and what one that has
+    /// answered sent may be missing at another.
+    pub fn needs(&self, device: DeviceId) -> bool {
+        match &self.phase {
+            Phase::Executing { columns, .. } => columns.contains_key(&device),
+            _ => self.awaits(device),
+        }
+    }
+
     /// The policy of its volume's ordering.
     pub(crate) fn policy(&self) -> &'static Policy {
         self.volume.ordering.policy()
