@@ -30,7 +30,7 @@ fn die_writing(array: &mut Cluster, host: HostSlot, (offset, length): (u64, u64)
 
 /// Whether the write of a dead host takes effect when the device `gone` is taken out.
 fn survives(ordering: Ordering, (offset, length): (u64, u64), lost: &[u16], gone: u16) -> bool {
-    let (mut array, a, b) = array_by(ordering);
+    let (mut array, a, b) = array_of_originators(ordering);
     fill(&mut array, b);
     let before = content(&mut array, b, offset, length);
     die_writing(&mut array, a, (offset, length), lost);
@@ -208,7 +208,7 @@ fn a_write_of_unknown_outcome_is_not_written_again_over_what_came_after_it() {
 
 #[test]
 fn a_write_that_was_refused_is_not_tried_again_while_others_could_find_it_committed() {
-    let (mut array, a, b) = array_by(Ordering::Timestamp);
+    let (mut array, a, b) = array_of_originators(Ordering::Timestamp);
     fill(&mut array, b);
     let before = content(&mut array, b, 0, 2 * BLOCK);
     // Device 0 restarts between pre-write and devwrite, and so refuses the devwrite; the others have their intents, and receive no

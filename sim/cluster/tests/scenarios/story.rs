@@ -3,6 +3,7 @@
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, LockServerId, MemberState, NodeId};
 use braid_cluster::{Cluster, HostSlot, Options, Role};
 use braid_host::HostCounters;
+use braid_layout::SitePolicy;
 use braid_machine::{HostError, HostOutcome, HostSuccess};
 use braid_wire::{Command, Message, Ordering, Outcome, Reply};
 use braid_world::Trace;
@@ -25,8 +26,17 @@ const PATIENCE: Duration = Duration::from_secs(100);
 /// Five devices, RAID 5, three stripes of four blocks, and a lock server if the ordering needs one, with two hosts. Every hostwrite
 /// of a block is a small write.
 pub fn array_by(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
+    array_of(options_by(ordering))
+}
+
+/// The same array, whose hosts compute parity themselves: devices have intents although others never hear of the write.
+pub fn array_of_originators(ordering: Ordering) -> (Cluster, HostSlot, HostSlot) {
+    array_of(Options { sites: vec![SitePolicy::Originator], ..options_by(ordering) })
+}
+
+fn options_by(ordering: Ordering) -> Options {
     let lock_servers = ordering.needs_lock_server().into();
-    array_of(Options { ordering, lock_servers, ..Options::calm("raid5:4+1", 5, 1, 3) })
+    Options { ordering, lock_servers, ..Options::calm("raid5:4+1", 5, 1, 3) }
 }
 
 pub fn array_of(options: Options) -> (Cluster, HostSlot, HostSlot) {
