@@ -9,7 +9,7 @@ use braid_base::MemberState;
 use braid_cluster::{Cluster, HostSlot, Options};
 use braid_layout::SitePolicy;
 use braid_machine::OpId;
-use braid_wire::{Command, Message};
+use braid_wire::{Command, Message, Outcome};
 use braid_world::Verdict;
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -44,6 +44,11 @@ fn is_partial(message: &Message) -> bool {
 
 fn is_column(message: &Message) -> bool {
     matches!(message, Message::Request(request) if matches!(request.command, Command::Execute { .. }))
+}
+
+fn is_commit(message: &Message) -> bool {
+    let Message::Request(request) = message else { return false };
+    matches!(request.command, Command::Decide { outcome: Outcome::Commit, .. })
 }
 
 /// Drops, delays or doubles all partials from one device to another.
@@ -319,6 +324,67 @@ fn a_reader_that_refuses_after_it_has_served_does_not_undo_what_others_have_foun
     array.world.network.heal();
     assert_eq!(array.finish(first), DONE);
     assert_eq!(content(&mut array, a, 0, 2 * BLOCK), second, "it is not written over what came after it");
+    all_is_well(array);
+}
+
+/// The same, while the other host's decision is on its way: one device knows it, and the others have voted.
+#[test]
+fn a_reader_that_refuses_does_not_end_a_write_on_which_others_have_voted() {
+    let (mut array, a, b) = array();
+    let (writer, other) = (array.node(a), array.node(b));
+    let asked_again = Rc::new(Cell::new(0));
+    let seen = asked_again.clone();
+    array.world.network.set_rule(move |from, to, message| {
+        seen.set(seen.get() + u64::from(from == writer && to == device(READER) && is_column(message)));
+        let is_last = from == device(READER) && to == device(PARITY) && is_partial(message);
+        match () {
+            () if is_last => Verdict::Delay(Duration::from_millis(900)),
+            () if from == device(PARITY) && to == writer && is_written(message) => Verdict::Drop,
+            () if from == other && to != device(1) && is_commit(message) => Verdict::Delay(Duration::from_secs(20)),
+            () => Verdict::Pass,
+        }
+    });
+    let before = content(&mut array, b, 0, 2 * BLOCK);
+    let first = array.write(a, LARGE.0, LARGE.1);
+    array.run_for(SOON);
+    restart(&mut array, READER);
+    wait_until(&mut array, "the reader is asked again", |_| asked_again.get() > 1);
+    array.world.stall(writer, Duration::from_secs(12));
+    let read = array.read(b, 0, 2 * BLOCK);
+    assert_eq!(array.finish(first), DONE);
+    array.world.network.heal();
+    array.finish(read).expect("the new content");
+    assert_ne!(content(&mut array, b, 0, 2 * BLOCK), before);
+    all_is_well(array);
+}
+
+/// The host gives up its first attempt, but no device hears of that before all have their intents and another host finds them.
+#[test]
+fn a_write_that_fell_back_is_not_written_over_what_came_after_it() {
+    let (mut array, a, b) = array();
+    let (writer, gave_up) = (array.node(a), Rc::new(Cell::new(false)));
+    let seen = gave_up.clone();
+    array.world.network.set_rule(move |from, to, message| {
+        let ends = matches!(message, Message::Request(request)
+            if matches!(request.command, Command::Retract { .. } | Command::Decide { .. } | Command::Prewrite { .. }));
+        if from == writer && ends {
+            seen.set(true);
+            return Verdict::Drop;
+        }
+        let is_late = from == device(DATA) && to == device(PARITY) && is_partial(message);
+        if is_late { Verdict::Delay(Duration::from_secs(5)) } else { Verdict::Pass }
+    });
+    let before = content(&mut array, b, 0, 2 * BLOCK);
+    let first = array.write(a, LARGE.0, LARGE.1);
+    wait_until(&mut array, "the host gives up the attempt", |_| gave_up.get());
+    array.world.stall(writer, Duration::from_secs(12));
+    array.run_for(Duration::from_secs(2));
+    assert_ne!(content(&mut array, b, 0, 2 * BLOCK), before, "all participants have their intents by now");
+    write(&mut array, b, 0, 2 * BLOCK);
+    let second = content(&mut array, b, 0, 2 * BLOCK);
+    array.world.network.heal();
+    assert_eq!(array.finish(first), DONE);
+    assert_eq!(content(&mut array, a, 0, 2 * BLOCK), second);
     all_is_well(array);
 }
 
