@@ -4,6 +4,7 @@ use crate::failure::{Exit, Failure};
 use braid_base::DeviceId;
 use braid_cluster::crash_table::{CaseResult, run_matrix, tables};
 use braid_cluster::matrix::{ARRAYS, Broken, Case, Point, Shape};
+use braid_layout::SitePolicy;
 use braid_terminal::{Common, output};
 use braid_wire::Ordering;
 use serde_json::{Value, json};
@@ -40,6 +41,9 @@ pub struct Arguments {
     /// Only this ordering [default: all except none]
     #[arg(long, value_name = "NAME", value_parser = braid_terminal::arguments::ordering())]
     ordering: Option<Ordering>,
+    /// Only this parity site: originator or at-parity [default: at-parity as well, where it makes a difference]
+    #[arg(long, value_name = "SITE", value_parser = braid_terminal::arguments::parity_site())]
+    site: Option<SitePolicy>,
     /// Only this pair of writes, as in small+full
     #[arg(long, value_name = "A+B", value_parser = pair)]
     writes: Option<(Shape, Shape)>,
@@ -117,10 +121,14 @@ fn cases(arguments: &Arguments) -> Result<Vec<Case>, Failure> {
     let all = arrays.into_iter().filter(has_it).flat_map(|array| {
         orderings.iter().flat_map(move |ordering| Case::all(array, *ordering, without)).collect::<Vec<_>>()
     });
-    let is_meant = |case: &Case| arguments.writes.is_none_or(|writes| case.writes == writes);
+    // A crash is one of a single case.
+    let site = arguments.site.or(arguments.crash.map(|_| SitePolicy::Originator));
+    let is_meant = |case: &Case| {
+        arguments.writes.is_none_or(|writes| case.writes == writes) && site.is_none_or(|site| case.site == site)
+    };
     let cases: Vec<Case> = all.filter(is_meant).collect();
     if cases.is_empty() {
-        return Err(Failure::usage("no-such-case", "there is no such array, device or pair of writes").hint(
+        return Err(Failure::usage("no-such-case", "there is no such array, device, parity site or pair of writes").hint(
             "the first write of a pair must not come after the second in this list: part, small, large, full, across",
         ));
     }
@@ -156,7 +164,8 @@ fn to_json(results: &[CaseResult], broken: &[&Broken]) -> Value {
             .iter()
             .map(|(node, (tried, failed))| json!({"node": node.to_string(), "tried": tried, "failed": failed}));
         let (a, b) = result.case.writes;
-        json!({"array": result.case.array, "ordering": result.case.ordering.name(), "writes": [a.name(), b.name()],
+        json!({"array": result.case.array, "ordering": result.case.ordering.name(), "site": result.case.site.name(),
+               "writes": [a.name(), b.name()],
                "without": result.case.without.map(|device| device.0), "nodes": nodes.collect::<Vec<_>>()})
     };
     json!({"schema": 2, "tried": tried(results), "cases": results.iter().map(row).collect::<Vec<_>>(),

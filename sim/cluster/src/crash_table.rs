@@ -2,6 +2,7 @@
 //! power.
 
 use crate::matrix::{ARRAYS, Broken, Case, MatrixNode, Point};
+use braid_layout::SitePolicy;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;
 use std::sync::Mutex;
@@ -76,9 +77,11 @@ fn in_parallel<T: Send>(count: usize, threads: Option<NonZero<usize>>, task: imp
     done.into_inner().expect("tasks catch their panics").into_values().collect()
 }
 
-/// Tables in Markdown, one for each array, with or without all of its devices; the points of all orderings are added up.
+/// Tables in Markdown, one for each array and parity site, with or without all of its devices; the points of all orderings are added up.
 pub fn tables(results: &[CaseResult]) -> String {
-    let key = |result: &CaseResult| (result.case.without.is_some(), result.case.array);
+    let key = |result: &CaseResult| {
+        (result.case.without.is_some(), result.case.array, result.case.site != SitePolicy::Originator)
+    };
     let groups: BTreeSet<_> = results.iter().map(key).collect();
     let of = |group| results.iter().filter(|result| key(result) == group).collect::<Vec<_>>();
     groups.into_iter().map(|group| table(&of(group))).collect::<Vec<_>>().join("\n")
@@ -95,9 +98,13 @@ fn table(results: &[&CaseResult]) -> String {
         0 => String::new(),
         _ => format!(", without {} from the start", without.into_iter().collect::<Vec<_>>().join(" or ")),
     };
+    let site = match results[0].case.site {
+        SitePolicy::Originator => String::new(),
+        site => format!(", parity site {site}"),
+    };
     let nodes: BTreeSet<MatrixNode> = results.iter().flat_map(|result| result.tried.keys().copied()).collect();
     let blocks = if unit_blocks == 1 { "1 block".to_string() } else { format!("{unit_blocks} blocks") };
-    let mut text = format!("{scheme} on {devices} devices in units of {blocks}{without} ({orderings}):\n\n");
+    let mut text = format!("{scheme} on {devices} devices in units of {blocks}{without}{site} ({orderings}):\n\n");
     let headings: Vec<String> = nodes.iter().map(MatrixNode::to_string).collect();
     text.push_str(&format!("| A + B | {} |\n| --- |{}\n", headings.join(" | "), " ---: |".repeat(nodes.len())));
     for writes in results.iter().map(|result| result.case.writes).collect::<BTreeSet<_>>() {
@@ -128,7 +135,8 @@ mod tests {
     #[test]
     fn a_table_has_a_row_for_each_pair_and_says_what_failed() {
         let ordering = braid_wire::Ordering::Timestamp;
-        let case = Case { array: 0, ordering, writes: (Shape::Small, Shape::Full), without: None };
+        let site = SitePolicy::Originator;
+        let case = Case { array: 0, ordering, site, writes: (Shape::Small, Shape::Full), without: None };
         let ordering = braid_wire::Ordering::DeviceLock;
         let other = Case { ordering, ..case.clone() };
         let third = Case { writes: (Shape::Full, Shape::Full), ..case.clone() };

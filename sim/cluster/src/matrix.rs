@@ -15,7 +15,7 @@ use crate::swarm::caught;
 use crate::workload::ClientOperation;
 use braid_base::limits::Settings;
 use braid_base::{BLOCK_BYTES, DeviceId, LockServerId, NodeId, ObjectId, Time};
-use braid_layout::Layout;
+use braid_layout::{Layout, SitePolicy};
 use braid_wire::{Action, AttributeName, ObjectCommand, Ordering, Undefined, When};
 use braid_world::{Keeps, LocalClock, Trace, WorldEvent};
 use bytes::Bytes;
@@ -112,6 +112,8 @@ pub struct Case {
     /// An index of [`ARRAYS`].
     pub array: usize,
     pub ordering: Ordering,
+    /// Where both hosts have parity computed.
+    pub site: SitePolicy,
     /// The write of each host.
     pub writes: (Shape, Shape),
     /// A device that is down from the start and returns at the end.
@@ -184,14 +186,19 @@ impl FromStr for Point {
 }
 
 impl Case {
-    /// All pairs of writes in one array with this ordering. The order of a pair does not matter, since A and B are alike. A write and
+    /// All pairs of writes in one array with this ordering, at each parity site that makes a difference. The order of a pair does not matter, since A and B are alike. A write and
     /// an object request do not interact, so these pairs are left out.
     pub fn all(array: usize, ordering: Ordering, without: Option<DeviceId>) -> Vec<Case> {
         let pairs = Shape::ALL.into_iter().flat_map(|a| Shape::ALL.into_iter().map(move |b| (a, b)));
         let meet = |a: Shape, b: Shape| (a == Shape::Object) == (b == Shape::Object);
         let half =
             pairs.filter(|(a, b)| a <= b && meet(*a, *b) && !(is_copied(array) && [*a, *b].contains(&Shape::Large)));
-        half.map(|writes| Case { array, ordering, writes, without }).collect()
+        let cases = half.flat_map(|writes| {
+            let is_executed = [writes.0, writes.1].into_iter().any(|shape| is_executed(array, ordering, shape));
+            let sites = [Some(SitePolicy::Originator), is_executed.then_some(SitePolicy::AtParity)];
+            sites.into_iter().flatten().map(move |site| Case { array, ordering, site, writes, without })
+        });
+        cases.collect()
     }
 
     /// Every point at which power may fail in this case.
@@ -243,6 +250,7 @@ impl Case {
         };
         Options {
             ordering: self.ordering,
+            sites: vec![self.site],
             lock_servers: u16::from(self.ordering.needs_lock_server()),
             hosts: 2,
             journal_bytes: Some(1 << 20),
@@ -257,11 +265,20 @@ fn is_copied(array: usize) -> bool {
     ARRAYS[array].0.starts_with("raid1")
 }
 
+/// True if devices can execute the write together: it has whole blocks, and something must be read for it.
+fn is_executed(array: usize, ordering: Ordering, shape: Shape) -> bool {
+    let has_parity = !is_copied(array) && ordering == Ordering::Timestamp;
+    has_parity && [Shape::Small, Shape::Large, Shape::Across].contains(&shape)
+}
+
 impl fmt::Display for Case {
     /// As on the command line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (a, b) = self.writes;
         write!(f, "--on {} --ordering {} --writes {}+{}", self.array, self.ordering, a.name(), b.name())?;
+        if self.site != SitePolicy::Originator {
+            write!(f, " --site {}", self.site)?;
+        }
         self.without.map_or(Ok(()), |device| write!(f, " --without {}", device.0))
     }
 }
@@ -293,9 +310,10 @@ impl fmt::Display for Broken {
         let (scheme, devices, _) = ARRAYS[self.case.array];
         write!(
             f,
-            "FAILED {}  {scheme} on {devices} devices, {}, {}+{}, crash of {crash}",
+            "FAILED {}  {scheme} on {devices} devices, {}, {}, {}+{}, crash of {crash}",
             self.failed.check,
             self.case.ordering,
+            self.case.site,
             a.name(),
             b.name()
         )?;

@@ -3,6 +3,7 @@
 use braid_base::DeviceId;
 use braid_cluster::crash_table::{run_matrix, tables};
 use braid_cluster::matrix::{ARRAYS, Case, MatrixNode, Point, Shape};
+use braid_layout::SitePolicy;
 use braid_wire::Ordering;
 
 /// Simulation allocates millions of times: with this allocator it takes a fifth less time than with the system's.
@@ -40,7 +41,8 @@ fn so_it_does_while_a_device_is_gone() {
 
 #[test]
 fn a_case_is_one_run_and_a_point_is_one_moment_of_it() {
-    let case = Case { array: 0, ordering: Ordering::Timestamp, writes: (Shape::Small, Shape::Full), without: None };
+    let (ordering, site) = (Ordering::Timestamp, SitePolicy::Originator);
+    let case = Case { array: 0, ordering, site, writes: (Shape::Small, Shape::Full), without: None };
     let quiet = case.run(None, 0).unwrap();
     assert_eq!(quiet, case.run(None, 0).unwrap());
     assert!(quiet[&MatrixNode::A] >= 8 && quiet.values().all(|count| *count >= 4), "{quiet:?}");
