@@ -5,7 +5,7 @@
 //! blocks 0 and 1 is large: devices 0 and 1 send their new content, and devices 2 and 3, which only read, their old.
 
 use crate::story::*;
-use braid_base::MemberState;
+use braid_base::{DeviceId, MemberState};
 use braid_cluster::{Cluster, HostSlot, Options};
 use braid_layout::SitePolicy;
 use braid_machine::OpId;
@@ -400,6 +400,26 @@ fn a_reader_that_refuses_costs_a_write_no_more_than_another_attempt() {
     assert!(took < Duration::from_secs(2), "{took:?}");
     content(&mut array, b, 0, 2 * BLOCK);
     all_is_well(array);
+}
+
+/// A device that can't read what it owes says so, and the host replaces the block without waiting for the parity.
+#[test]
+fn a_block_whose_change_can_not_be_computed_is_written_at_once() {
+    for number in [0, 1, 2] {
+        // Whole chunks are at their place on the disk, where they can be damaged.
+        let sites = vec![SitePolicy::AtParity];
+        let (mut array, a, b) = array_of(Options { sites, ..Options::calm("raid5:2+1", 3, 16, 2) });
+        fill(&mut array, a);
+        assert!(array.corrupt(DeviceId(number), 3));
+        let before = content(&mut array, b, 4 * BLOCK, BLOCK);
+        for block in [3, 16 + 3] {
+            let asked = array.write(a, block * BLOCK, BLOCK);
+            let took = done_in_time(&mut array, asked, "a block is damaged");
+            assert!(took < Duration::from_millis(100), "device {number}, block {block}: {took:?}");
+        }
+        assert_eq!(content(&mut array, b, 4 * BLOCK, BLOCK), before);
+        all_is_well(array);
+    }
 }
 
 /// Second failures: a device is out already. Device 2 holds a block that is written, or one that is only read otherwise.
