@@ -33,7 +33,7 @@ impl Options {
     /// of nodes are often cut from each other.
     pub(crate) fn with_sites(mut self, choices: &Choices) -> Options {
         // A random source of its own, so that all other seeds are unchanged.
-        let rng = &mut Rng::new(self.seed ^ 0x9a41_7e5);
+        let rng = &mut Rng::new(self.seed ^ 0x09a4_17e5);
         let named = choices.names_parallel_raid();
         if !choices.kinds().contains(&FaultKind::ParallelRaid) || !(rng.below(4) > 0 || named) {
             return self;
