@@ -49,8 +49,6 @@ braid_base::counters! {
     corruption_found,
     /// Those that were reconstructed from the rest of their rows and written again.
     corruption_repaired,
-    /// Attempts whose parity was computed by devices.
-    executed,
     /// Bands written in full, without reading (see `braid_layout::Method`).
     full_bands,
     /// Bands written by reading the units that are not updated.

@@ -110,7 +110,6 @@ impl Host {
             damaged: transactions.damaged,
             corruption_found: jobs.corrupt,
             corruption_repaired: jobs.repaired,
-            executed: transactions.executed,
             full_bands: transactions.full_bands,
             large_bands: transactions.large_bands,
             small_bands: transactions.small_bands,
