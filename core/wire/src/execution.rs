@@ -97,14 +97,12 @@ impl Column {
 /// The same blocks as ascending ranges that don't touch.
 fn united(mut ranges: Vec<BlockRange>) -> Vec<BlockRange> {
     ranges.sort_unstable_by_key(|range| range.start);
-    let mut merged: Vec<BlockRange> = Vec::new();
-    for range in ranges {
-        match merged.last_mut() {
-            Some(last) if range.start <= last.end() => {
-                *last = BlockRange::between(last.start, last.end().max(range.end()))
-            }
-            _ => merged.push(range),
+    ranges.dedup_by(|range, last| {
+        let touches = range.start <= last.end();
+        if touches {
+            *last = BlockRange::between(last.start, last.end().max(range.end()));
         }
-    }
-    merged
+        touches
+    });
+    ranges
 }

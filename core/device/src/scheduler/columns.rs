@@ -57,7 +57,7 @@ impl Columns {
         }
         match order.ledger.get(id).map(|transaction| transaction.state) {
             None => self.execute(cx, order, intent, column),
-            Some(State::Preparing { .. } | State::Prepared) => self.send_again(cx, order, &intent, column),
+            Some(State::Preparing { .. } | State::Prepared) => self.send_again(cx, order, intent, column),
             Some(State::Committing | State::Committed) => answer(cx, order, id),
             Some(State::Aborting | State::Aborted) => cx.refuse(id, Step::Execute, Refusal::NoPrewrite),
             Some(State::Prewritten | State::Applying | State::Applied | State::Suspect { .. }) => {
@@ -77,8 +77,7 @@ impl Columns {
         if stamp <= seen {
             return cx.refuse(id, Step::Execute, Refusal::TooLate { seen });
         }
-        let epoch = intent.epoch;
-        let execution = Execution::new(stamp, object, policy, epoch, column, (!writes.is_empty()).then_some(intent));
+        let execution = Execution::new(intent, policy, column, reads);
         if order.ledger.table().is_full() || !self.insert(id, execution) {
             return cx.refuse(id, Step::Execute, Refusal::Busy);
         }
@@ -97,7 +96,7 @@ impl Columns {
     pub fn resume(&mut self, cx: &mut Ctx, order: &mut Order, id: TransactionId) {
         let Some(execution) = self.executions.get(&id) else { return };
         // Blocks that it only reads were not claimed meanwhile.
-        let seen = order.stamps.seen_by_read(execution.object, &execution.column.reads());
+        let seen = order.stamps.seen_by_read(execution.object, &execution.reads);
         if execution.stamp <= seen {
             self.end(cx, order, id);
             return cx.refuse(id, Step::Execute, Refusal::TooLate { seen });
@@ -109,7 +108,7 @@ impl Columns {
     fn read_old(&mut self, cx: &mut Ctx, order: &mut Order, id: TransactionId) {
         let execution = self.executions.get(&id).expect("its column is being executed");
         let Execution { stamp, object, policy, .. } = *execution;
-        let blocks = execution.column.reads();
+        let blocks = execution.reads.clone();
         let blockers = order.ledger.table().blockers(id, stamp, policy, object, &blocks);
         if !blockers.is_empty() || order.reading.len() >= limits::WAITING_MAX {
             if let Some(transaction) = order.ledger.get_mut(id) {
@@ -212,7 +211,7 @@ impl Columns {
     fn execute_again(&mut self, cx: &mut Ctx, order: &mut Order, id: TransactionId) {
         let execution = &self.executions[&id];
         let progress = match execution.missing() {
-            missing if execution.has_sent && !missing.is_empty() => Progress::Gathering { missing },
+            missing if execution.has_sent && !missing.is_empty() => Progress::Gathering { missing: missing.to_vec() },
             _ => Progress::Waiting,
         };
         cx.answer(id.host, Reply::Executing { transaction: id, progress });
@@ -222,18 +221,19 @@ impl Columns {
     }
 
     /// The host repeats the request for a column whose intent is there: a device may lack what this one has sent.
-    fn send_again(&mut self, cx: &mut Ctx, order: &mut Order, intent: &Intent, column: Column) {
+    fn send_again(&mut self, cx: &mut Ctx, order: &mut Order, intent: Intent, column: Column) {
         let id = intent.transaction;
         let transaction = order.ledger.get(id).expect("its intent is here");
         let Some(policy) = transaction.policy else { return cx.ignore(Ignored::InProgress) };
         if transaction.stamp != intent.stamp || transaction.object != intent.object {
             return cx.ignore(Ignored::NotForUs);
         }
-        if check(cx, intent, &column, &column.writes(), &column.reads()).is_err() {
+        let reads = column.reads();
+        if check(cx, &intent, &column, &column.writes(), &reads).is_err() {
             return cx.fail(id, Step::Execute, Failure::Malformed);
         }
-        let (stamp, object, epoch) = (intent.stamp, intent.object, transaction.epoch);
-        let mut execution = Execution::new(stamp, object, policy, epoch, column, None);
+        let intent = Intent { epoch: transaction.epoch, ..intent };
+        let mut execution = Execution::again(&intent, policy, column, reads);
         execution.has_sent = execution.column.sends.is_empty();
         if self.insert(id, execution) {
             self.read_again(cx, order, id);
@@ -245,7 +245,7 @@ impl Columns {
             return;
         }
         let execution = &self.executions[&id];
-        let (object, extents) = (execution.object, execution.column.reads());
+        let (object, extents) = (execution.object, execution.reads.clone());
         if extents.is_empty() {
             self.on_old(cx, order, id, Ok(Vec::new()));
         } else {

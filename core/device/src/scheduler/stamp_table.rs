@@ -71,7 +71,8 @@ impl Stamps {
 
     /// The stamp that a request that writes and reads these blocks must exceed.
     pub fn seen(&self, object: ObjectId, writes: &[BlockRange], reads: &[BlockRange]) -> Stamp {
-        self.seen_by_write(object, writes).max(self.seen_by_read(object, reads))
+        let of_writes = self.seen_by_write(object, writes);
+        if reads == writes { of_writes } else { of_writes.max(self.seen_by_read(object, reads)) }
     }
 
     /// Records an access. Stamps only rise.

@@ -14,8 +14,6 @@ use braid_ordering::Policy;
 use braid_store::Intent;
 use braid_wire::{Base, Column, Content, ParityRows, Piece, Sent};
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
-
 /// A column that is being executed.
 #[derive(Debug)]
 pub(super) struct Execution {
@@ -24,6 +22,8 @@ pub(super) struct Execution {
     pub policy: &'static Policy,
     pub epoch: Epoch,
     pub column: Column,
+    /// The blocks whose old content it needs.
+    pub reads: Vec<BlockRange>,
     /// The intent without its parity, until it is given to the store. None if the device writes nothing, or if the column is executed
     /// again.
     pub intent: Option<Intent>,
@@ -31,13 +31,14 @@ pub(super) struct Execution {
     pub has_sent: bool,
     gathered: Vec<Sum>,
     /// The devices whose partials are missing.
-    missing: BTreeSet<DeviceId>,
+    missing: Vec<DeviceId>,
 }
 
 /// Some rows of parity that are being added up.
 #[derive(Debug)]
 struct Sum {
     rows: BlockRange,
+    /// Empty until something is added.
     buffer: AlignedBuffer,
     /// For each row, whether anything but holes was added.
     has_content: Vec<bool>,
@@ -45,20 +46,18 @@ struct Sum {
 
 impl Execution {
     /// A column that has arrived. `intent`: what it writes, without parity.
-    pub fn new(
-        stamp: Stamp,
-        object: ObjectId,
-        policy: &'static Policy,
-        epoch: Epoch,
-        column: Column,
-        intent: Option<Intent>,
-    ) -> Execution {
-        let gathered = match &intent {
-            Some(_) => column.parity.iter().map(Sum::of_own).collect(),
-            None => Vec::new(),
-        };
-        let missing = if intent.is_some() { column.awaited().into_iter().collect() } else { BTreeSet::new() };
-        Execution { stamp, object, policy, epoch, column, intent, has_sent: false, gathered, missing }
+    pub fn new(intent: Intent, policy: &'static Policy, column: Column, reads: Vec<BlockRange>) -> Execution {
+        let (gathered, missing) = (column.parity.iter().map(Sum::of_own).collect(), column.awaited());
+        let writes = !column.pieces.is_empty() || !column.parity.is_empty();
+        let again = Execution::again(&intent, policy, column, reads);
+        Execution { intent: writes.then_some(intent), gathered, missing, ..again }
+    }
+
+    /// A column whose intent is here: only what the device owes to others is sent again.
+    pub fn again(intent: &Intent, policy: &'static Policy, column: Column, reads: Vec<BlockRange>) -> Execution {
+        let Intent { stamp, object, epoch, .. } = *intent;
+        let (gathered, missing) = (Vec::new(), Vec::new());
+        Execution { stamp, object, policy, epoch, column, reads, intent: None, has_sent: false, gathered, missing }
     }
 
     /// True if it computes parity.
@@ -71,8 +70,8 @@ impl Execution {
         self.has_sent && self.missing.is_empty()
     }
 
-    pub fn missing(&self) -> Vec<DeviceId> {
-        self.missing.iter().copied().collect()
+    pub fn missing(&self) -> &[DeviceId] {
+        &self.missing
     }
 
     /// Adds what another device has sent. False if it is not awaited, or is not what the column says.
@@ -81,7 +80,7 @@ impl Execution {
         if !self.missing.contains(&from) || !covers(pieces, awaited.map(|rows| rows.blocks)) {
             return false;
         }
-        self.missing.remove(&from);
+        self.missing.retain(|missing| *missing != from);
         self.add_up(pieces);
         true
     }
@@ -100,8 +99,8 @@ impl Execution {
     }
 
     /// What is owed to each device, of the old content that was read.
-    pub fn partials(&self, old: &[Piece]) -> BTreeMap<DeviceId, Vec<Piece>> {
-        let mut partials: BTreeMap<DeviceId, Vec<Piece>> = BTreeMap::new();
+    pub fn partials(&self, old: &[Piece]) -> Vec<(DeviceId, Vec<Piece>)> {
+        let mut partials: Vec<(DeviceId, Vec<Piece>)> = Vec::new();
         for sending in &self.column.sends {
             let moved = |mut piece: Piece| {
                 piece.range.start = piece.range.start - sending.blocks.start + sending.at;
@@ -118,9 +117,12 @@ impl Execution {
                     sum.done().into_iter().map(moved).collect()
                 }
             };
-            partials.entry(sending.to).or_default().extend(pieces);
+            match partials.iter_mut().find(|(to, _)| *to == sending.to) {
+                Some((_, owed)) => owed.extend(pieces),
+                None => partials.push((sending.to, pieces)),
+            }
         }
-        partials.values_mut().for_each(|pieces| pieces.sort_by_key(|piece| piece.range.start));
+        partials.iter_mut().for_each(|(_, owed)| owed.sort_by_key(|piece| piece.range.start));
         partials
     }
 
@@ -143,7 +145,7 @@ impl Execution {
 impl Sum {
     fn new(rows: BlockRange) -> Sum {
         let count = rows.count as usize;
-        Sum { rows, buffer: AlignedBuffer::zeroed(count * BLOCK_BYTES), has_content: vec![false; count] }
+        Sum { rows, buffer: AlignedBuffer::with_capacity(count * BLOCK_BYTES), has_content: vec![false; count] }
     }
 
     /// Begins with what the originator has sent.
@@ -158,6 +160,12 @@ impl Sum {
         let Content::Data(data) = &piece.content else { return };
         let first = (piece.range.start - self.rows.start) as usize;
         self.has_content[first..first + piece.range.count as usize].fill(true);
+        if self.buffer.is_empty() {
+            if piece.range == self.rows {
+                return self.buffer.append(data);
+            }
+            self.buffer.append_zeros(self.rows.count as usize * BLOCK_BYTES);
+        }
         let target = &mut self.buffer[first * BLOCK_BYTES..][..data.len()];
         target.iter_mut().zip(data).for_each(|(sum, byte)| *sum ^= byte);
     }
