@@ -392,7 +392,9 @@ impl Device {
                 }
                 StoreEvent::Done { ticket, result } => match self.tickets.close(ticket) {
                     Ticket::Reserve => self.on_reserved(now, out),
-                    Ticket::Manage { host, ticket } => self.on_task_done(host, ticket, result, out),
+                    Ticket::Manage { host, ticket, answer } => {
+                        self.on_task_done(host, ticket, result.map(|()| answer), out);
+                    }
                     other => panic!("the store reported the end of {other:?}, which was not asked of it"),
                 },
             }

@@ -11,8 +11,8 @@ use braid_wire::{Failure, Inspection, Managed, ObjectDescription, Ordering, Repl
 enum Plan {
     /// Answer it at once.
     Answer(Result<Managed, Failure>),
-    /// Answer it once all earlier changes are durable.
-    Flush,
+    /// Answer it so once all earlier changes are durable.
+    Flush(Managed),
     Create {
         description: ObjectDescription,
         absent: u64,
@@ -40,10 +40,14 @@ impl Device {
             Plan::Answer(result) => return self.answer(host, Reply::Managed { ticket, result }, out),
             plan => plan,
         };
-        let own = self.tickets.open(Ticket::Manage { host, ticket });
+        let (plan, answer) = match plan {
+            Plan::Flush(answer) => (Plan::Flush(Managed::Done), answer),
+            plan => (plan, Managed::Done),
+        };
+        let own = self.tickets.open(Ticket::Manage { host, ticket, answer });
         match plan {
             Plan::Answer(_) => unreachable!("dealt with above"),
-            Plan::Flush => self.store.flush(own, out),
+            Plan::Flush(_) => self.store.flush(own, out),
             Plan::Create { description, absent } => self.store.create_object(own, description, absent, out),
             Plan::SetOrdering { object, ordering } => self.store.set_ordering(own, object, ordering, out),
             Plan::Resize { object, range, absent } => self.store.resize_object(own, object, range, absent, out),
@@ -68,14 +72,14 @@ impl Device {
                 match existing(object) {
                     // The object was created before, and the request is a repetition. The creation may not be durable
                     // yet.
-                    Some(existing) if *existing == description => Plan::Flush,
+                    Some(existing) if *existing == description => Plan::Flush(Managed::Done),
                     Some(_) => refuse(Failure::ObjectExists),
                     None => Plan::Create { description, absent },
                 }
             }
             Task::SetOrdering { object, ordering } => match existing(object) {
                 None => refuse(Failure::NoSuchObject),
-                Some(existing) if existing.ordering == ordering => Plan::Flush,
+                Some(existing) if existing.ordering == ordering => Plan::Flush(Managed::Done),
                 Some(_) if self.scheduler.ledger().touch(object) => refuse(Failure::InUse),
                 Some(_) => Plan::SetOrdering { object, ordering },
             },
@@ -84,17 +88,17 @@ impl Device {
                 None => refuse(Failure::NoSuchObject),
                 // Also where nothing changes: the host may use another description of the volume afterwards.
                 Some(_) if self.scheduler.ledger().touch(object) => refuse(Failure::InUse),
-                Some(existing) if existing.range() == range => Plan::Flush,
+                Some(existing) if existing.range() == range => Plan::Flush(Managed::Done),
                 Some(existing) if !existing.redundant && !absent.is_empty() => refuse(Failure::Malformed),
                 Some(_) => Plan::Resize { object, range, absent },
             },
             Task::RemoveObject { object } => match existing(object) {
-                None => Plan::Flush,
+                None => Plan::Flush(Managed::Done),
                 Some(_) if self.scheduler.ledger().touch(object) => refuse(Failure::InUse),
                 Some(_) => Plan::Remove { object },
             },
             Task::ListObjects => Plan::Answer(Ok(Managed::Objects(self.store.objects()))),
-            Task::Flush => Plan::Flush,
+            Task::Flush => Plan::Flush(Managed::Done),
             Task::ListMissed { device, object, .. } if self.has_undecided_before_return_of(device, object) => {
                 refuse(Failure::Busy)
             }
@@ -107,7 +111,10 @@ impl Device {
             }
             Task::ListAbsent { object, from } => {
                 let (extents, next) = self.store.absent(object, from);
-                Plan::Answer(Ok(Managed::Extents { extents, next }))
+                // The device is taken for whole if nothing is absent. So the commits that restored the last blocks must survive a restart.
+                let is_whole = extents.is_empty();
+                let answer = Managed::Extents { extents, next };
+                if is_whole { Plan::Flush(answer) } else { Plan::Answer(Ok(answer)) }
             }
             Task::ListAllocated { object, range } => {
                 let (extents, next) = self.store.allocated(object, range);
@@ -122,10 +129,9 @@ impl Device {
         &mut self,
         host: Generation,
         ticket: u64,
-        result: Result<(), Failure>,
+        result: Result<Managed, Failure>,
         out: &mut Effects,
     ) {
-        let result = result.map(|()| Managed::Done);
         self.answer(host, Reply::Managed { ticket, result }, out);
     }
 

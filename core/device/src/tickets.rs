@@ -2,7 +2,7 @@
 //! follows it.
 
 use braid_base::{Generation, TransactionId};
-use braid_wire::Step;
+use braid_wire::{Managed, Step};
 use std::collections::BTreeMap;
 
 /// What follows when a store operation is done.
@@ -14,8 +14,8 @@ pub(crate) enum Ticket {
     Reserve,
     /// Continue with a watcher of an attribute.
     Look { host: Generation, ticket: u64 },
-    /// Answer a task.
-    Manage { host: Generation, ticket: u64 },
+    /// Answer a task so, if it has succeeded.
+    Manage { host: Generation, ticket: u64, answer: Managed },
     /// Adopt the new membership.
     Adopt,
 }
@@ -62,7 +62,8 @@ impl Tickets {
 
     /// True if the store is executing this task of the host.
     pub fn has_task(&self, host: Generation, ticket: u64) -> bool {
-        let is_it = |held: &Ticket| matches!(held, Ticket::Manage { host: h, ticket: t } if (*h, *t) == (host, ticket));
+        let is_it =
+            |held: &Ticket| matches!(held, Ticket::Manage { host: h, ticket: t, .. } if (*h, *t) == (host, ticket));
         self.pending.values().any(is_it)
     }
 }

@@ -1,8 +1,8 @@
 //! The end of transactions on one device, across restarts and after the loss of their hosts (atomicity `implied`).
 
-use crate::bench::{ARRIVING, Actor, Bench, fills};
+use crate::bench::{ARRIVING, Actor, Bench, OBJECT, fills};
 use braid_base::{BlockRange, Generation};
-use braid_wire::{Command, Ordering, Orphan, Outcome, Refusal, Reply, Step, Vote, WriteMode};
+use braid_wire::{Command, Managed, Ordering, Orphan, Outcome, Refusal, Reply, Step, Task, Vote, WriteMode};
 use std::time::Duration;
 
 const A: Generation = Generation(1);
@@ -265,4 +265,22 @@ fn what_a_silent_host_left_is_named_to_the_others() {
     let answer = bench.heard.entry(B).or_default().pop_front().expect("an answer");
     assert_eq!(answer.reply, Reply::Heartbeat { orphans: Vec::new(), suspects: Vec::new(), busy: false });
     assert_eq!(read_now(&mut bench, 1), [8]);
+}
+
+#[test]
+fn that_nothing_is_absent_is_said_when_it_survives_a_restart() {
+    let mut bench = Bench::new();
+    let actor = Actor::new(A, 101, bench.stamp(A, 0));
+    prepare(&mut bench, actor, 7);
+    bench.stalled = true;
+    let task = Task::ListAbsent { object: OBJECT, from: 0 };
+    bench.say_with(A, vec![101], Command::Manage { ticket: 50, task });
+    assert_eq!(bench.hear(A), None, "the commit may have restored the last block");
+    bench.stalled = false;
+    bench.run_disk();
+    let reply = bench.hear(A);
+    let Some(Reply::Managed { result: Ok(Managed::Extents { extents, next: None }), .. }) = &reply else {
+        panic!("{reply:?}")
+    };
+    assert!(extents.is_empty());
 }
