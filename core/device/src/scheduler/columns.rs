@@ -52,7 +52,7 @@ impl Columns {
     /// A host asks to execute a column. `intent`: what it writes, without the parity.
     pub fn on_execute(&mut self, cx: &mut Ctx, order: &mut Order, intent: Intent, column: Column) {
         let id = intent.transaction;
-        if self.has(id) {
+        if self.under_way(order, id).is_some() {
             return self.execute_again(cx, order, id);
         }
         match order.ledger.get(id).map(|transaction| transaction.state) {
@@ -94,7 +94,7 @@ impl Columns {
 
     /// No transaction below may change the old content any more that a column needs.
     pub fn resume(&mut self, cx: &mut Ctx, order: &mut Order, id: TransactionId) {
-        let Some(execution) = self.executions.get(&id) else { return };
+        let Some(execution) = self.under_way(order, id) else { return };
         // Blocks that it only reads were not claimed meanwhile.
         let seen = order.stamps.seen_by_read(execution.object, &execution.reads);
         if execution.stamp <= seen {
@@ -141,7 +141,7 @@ impl Columns {
 
     /// The old content is here: the device sends what it owes.
     pub fn on_old(&mut self, cx: &mut Ctx, order: &mut Order, id: TransactionId, old: Result<Vec<Piece>, Failure>) {
-        let Some(execution) = self.executions.get_mut(&id) else { return };
+        let Some(execution) = self.under_way(order, id) else { return };
         let old = match old {
             Ok(old) => old,
             Err(failure) => {
@@ -167,7 +167,7 @@ impl Columns {
         if is_over || !cx.is_member(from) || partial.epoch < cx.devices_since() {
             return cx.ignore(Ignored::NotAwaited);
         }
-        match self.executions.get_mut(&id) {
+        match self.under_way(order, id) {
             Some(execution) if partial.epoch <= cx.view.epoch() => {
                 if !execution.add(from, &partial.pieces) {
                     return cx.ignore(Ignored::NotAwaited);
@@ -251,6 +251,12 @@ impl Columns {
         } else {
             order.serve(cx, id, Step::Execute, ReadRequest { object, extents, want: Want::Data, waited: false });
         }
+    }
+
+    /// The execution of a transaction's column. None if the transaction was decided in this step: then the execution ends with the step.
+    fn under_way(&mut self, order: &Order, id: TransactionId) -> Option<&mut Execution> {
+        let is_decided = order.ledger.get(id).is_some_and(|held| !held.state.undecided());
+        if is_decided { None } else { self.executions.get_mut(&id) }
     }
 
     /// Ends the execution of a column without an intent, and promises an abort if none is being made.

@@ -36,31 +36,33 @@ enum Event {
     Settled {
         below: u64,
     },
-    /// The store ends one of its operations.
+    /// The store ends one of its operations. In the same step, a transaction may be resolved before.
     Done {
         which: prop::sample::Index,
         fails: bool,
+        resolved: Option<u64>,
     },
     Silence,
 }
 
 fn events() -> impl Strategy<Value = Vec<Event>> {
     let transaction = || 0u64..5;
-    let blocks = || (0u64..6, 1u64..3);
-    let rows = (0u64..6, any::<bool>(), prop::collection::vec(0u16..4, 0..3));
+    let blocks = || (0u64..4, 1u64..3);
+    let rows = (0u64..4, any::<bool>(), prop::collection::vec(1u16..3, 1..3));
     let event = prop_oneof![
         4 => (0u8..7, 0u8..3, transaction(), blocks()).prop_map(|(kind, object, transaction, (first, count))| {
             Event::Command { kind, object, transaction, first, count }
         }),
         6 => (transaction(), 0u64..6, prop::collection::vec((0u8..3, 0u64..6), 0..3), prop::collection::vec(rows, 0..3))
             .prop_map(|(transaction, first, sends, parity)| Event::Execute { transaction, first, sends, parity }),
-        4 => (transaction(), 0u16..4, blocks()).prop_map(|(transaction, from, (first, count))| {
+        4 => (transaction(), 1u16..3, blocks()).prop_map(|(transaction, from, (first, count))| {
             Event::Partial { transaction, from, first, count }
         }),
         1 => transaction().prop_map(|transaction| Event::CommitRides { transaction }),
         1 => transaction().prop_map(|transaction| Event::Over { transaction }),
         1 => transaction().prop_map(|below| Event::Settled { below }),
-        8 => (any::<prop::sample::Index>(), prop::bool::weighted(0.1)).prop_map(|(which, fails)| Event::Done { which, fails }),
+        8 => (any::<prop::sample::Index>(), prop::bool::weighted(0.1), prop::option::weighted(0.2, transaction()))
+            .prop_map(|(which, fails, resolved)| Event::Done { which, fails, resolved }),
         1 => Just(Event::Silence),
     ];
     prop::collection::vec(event, 1..60)
@@ -131,9 +133,9 @@ impl AnyHost {
                 self.bench.hosts.settle(id.host, id.sequence);
                 self.bench.decide(|scheduler, cx| scheduler.on_settled(cx, id.host, id.sequence))
             }
-            Event::Done { which, fails } if !self.pending.is_empty() => {
+            Event::Done { which, fails, resolved } if !self.pending.is_empty() => {
                 let done = self.pending.swap_remove(which.index(self.pending.len()));
-                self.done(done, fails)
+                self.done(done, fails, resolved)
             }
             Event::Done { .. } => Vec::new(),
             Event::Silence => {
@@ -180,18 +182,24 @@ impl AnyHost {
         }
     }
 
-    fn done(&mut self, done: Pending, fails: bool) -> Vec<Decision> {
+    fn done(&mut self, done: Pending, fails: bool, resolved: Option<u64>) -> Vec<Decision> {
+        let resolved = resolved.map(|transaction| (self.id(transaction), self.stamp(transaction)));
         let result = if fails { Err(Failure::Busy) } else { Ok(()) };
         let hole = |range: BlockRange| Piece { range, content: Content::Hole };
-        self.bench.decide(|scheduler, cx| match done {
-            Pending::Read(id, step, extents) => {
-                let read = result.map(|()| extents.into_iter().map(hole).collect());
-                scheduler.on_content(cx, id, step, false, read);
+        self.bench.decide(|scheduler, cx| {
+            if let Some((transaction, stamp)) = resolved {
+                scheduler.on_command(cx, SECOND_HOST, Command::Resolve { transaction, stamp });
             }
-            Pending::Prepare(id) => scheduler.on_prepared(cx, id, result),
-            Pending::Apply(id) => scheduler.on_applied(cx, id, result),
-            Pending::Commit(id) => scheduler.on_committed(cx, id),
-            Pending::Abort(id) => scheduler.on_aborted(cx, id),
+            match done {
+                Pending::Read(id, step, extents) => {
+                    let read = result.map(|()| extents.into_iter().map(hole).collect());
+                    scheduler.on_content(cx, id, step, false, read);
+                }
+                Pending::Prepare(id) => scheduler.on_prepared(cx, id, result),
+                Pending::Apply(id) => scheduler.on_applied(cx, id, result),
+                Pending::Commit(id) => scheduler.on_committed(cx, id),
+                Pending::Abort(id) => scheduler.on_aborted(cx, id),
+            }
         })
     }
 
@@ -214,6 +222,8 @@ impl AnyHost {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4000))]
+
     #[test]
     fn no_sequence_of_requests_breaks_an_invariant(events in events()) {
         let mut any = AnyHost { bench: Bench::new(), pending: Vec::new() };
@@ -227,7 +237,7 @@ proptest! {
             any.carry_out(retracted);
         }
         while let Some(done) = any.pending.pop() {
-            let decided = any.done(done, false);
+            let decided = any.done(done, false, None);
             any.carry_out(decided);
         }
         any.happens(Event::Silence);
