@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// Where the parity of a volume is computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SitePolicy {
-    /// At the host that writes.
+    /// At the host that writes. That of volumes whose description names none.
     #[default]
     Originator,
     /// At the devices that hold the parity, unless a write covers whole stripes.
@@ -19,8 +19,11 @@ pub enum SitePolicy {
 }
 
 impl SitePolicy {
-    /// All policies that commands offer, the default first.
+    /// All policies that commands offer.
     pub const ALL: [SitePolicy; 3] = [SitePolicy::Originator, SitePolicy::AtParity, SitePolicy::Adaptive];
+
+    /// The policy of new volumes.
+    pub const OF_NEW_VOLUMES: SitePolicy = SitePolicy::Adaptive;
 
     /// The name in commands.
     pub fn name(self) -> &'static str {

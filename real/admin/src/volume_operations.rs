@@ -31,8 +31,8 @@ pub struct NewVolume {
     pub ordering: Ordering,
     /// The atomicity of its writes.
     pub atomicity: Atomicity,
-    /// Where its parity is computed.
-    pub parity_site: SitePolicy,
+    /// Where its parity is computed; none for [`SitePolicy::OF_NEW_VOLUMES`], if devices can compute it.
+    pub parity_site: Option<SitePolicy>,
     /// True for an attribute volume, which holds attributes of objects instead of blocks.
     pub attribute_volume: bool,
 }
@@ -47,7 +47,7 @@ impl NewVolume {
             unit: None,
             ordering: Ordering::Timestamp,
             atomicity: Atomicity::Implied,
-            parity_site: SitePolicy::default(),
+            parity_site: None,
             attribute_volume: false,
         }
     }

@@ -2,6 +2,7 @@
 
 use crate::creation::{self, DEFAULT_VOLUME};
 use crate::failure::Failure;
+use crate::parity_site;
 use crate::volume_hold;
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId};
@@ -52,7 +53,8 @@ pub struct Plan {
     /// The atomicity of its writes.
     pub atomicity: Atomicity,
     /// Where its parity is computed.
-    pub parity_site: SitePolicy,
+    /// None for that of new volumes, or that of the host where devices can't compute parity.
+    pub parity_site: Option<SitePolicy>,
     /// True for an attribute volume.
     pub attribute_volume: bool,
 }
@@ -119,7 +121,7 @@ pub async fn create_initial(session: &Session) -> Result<(), Failure> {
     let plan = |name: &str, bytes: u64| {
         let (name, unit) = (name.to_string(), creation.unit);
         let (scheme, ordering) = (creation.layout.parse()?, Ordering::Timestamp);
-        let (atomicity, parity_site, attribute_volume) = (Atomicity::Implied, SitePolicy::default(), false);
+        let (atomicity, parity_site, attribute_volume) = (Atomicity::Implied, None, false);
         Ok::<_, Failure>(Plan { name, bytes, scheme, unit, ordering, atomicity, parity_site, attribute_volume })
     };
     let mut plans = Vec::new();
@@ -247,7 +249,7 @@ fn enter(description: &mut ArrayDescription, plan: &Plan, unused: u64) -> Result
     let domains: Vec<(u16, String)> = description.ready_devices().map(|d| (d.id, d.domain.clone())).collect();
     let devices = ring(&domains, plan.scheme)?;
     let layout = creation::layout(plan.scheme, devices.len(), plan.unit)?;
-    let entry = VolumeEntry {
+    let mut entry = VolumeEntry {
         name: plan.name.clone(),
         id: description.next_volume.max(unused),
         bytes: plan.bytes,
@@ -258,10 +260,13 @@ fn enter(description: &mut ArrayDescription, plan: &Plan, unused: u64) -> Result
         atomicity: plan.atomicity.to_string(),
         attribute_volume: plan.attribute_volume,
         first_block: 0,
-        parity_site: plan.parity_site.to_string(),
+        parity_site: plan.parity_site.unwrap_or(SitePolicy::OF_NEW_VOLUMES).to_string(),
         moving: None,
         state: VolumeState::Creating,
     };
+    if plan.parity_site.is_none() && parity_site::without_effect(&entry)?.is_some() {
+        entry.parity_site = SitePolicy::Originator.to_string();
+    }
     match description.volume(&plan.name) {
         None => {}
         Some(begun)
@@ -398,7 +403,7 @@ mod tests {
             unit: 4096,
             ordering,
             atomicity,
-            parity_site: SitePolicy::default(),
+            parity_site: None,
             attribute_volume: false,
         };
         let entered = || folder.update(|description| enter(description, &plan, 7)).unwrap();

@@ -85,7 +85,7 @@ pub struct Arguments {
     #[arg(long, value_parser = atomicity(), default_value = "implied", value_name = "KIND", help_heading = "Array")]
     atomicity: Atomicity,
     /// Where parity is computed: docs/parallel-raid.md
-    #[arg(long, value_parser = parity_site(), default_value = "originator", value_name = "SITE", help_heading = "Array")]
+    #[arg(long, value_parser = parity_site(), default_value = "adaptive", value_name = "SITE", help_heading = "Array")]
     parity_site: SitePolicy,
     /// Usable size of the volume
     #[arg(long, value_parser = size, default_value = "1GiB", help_heading = "Array")]

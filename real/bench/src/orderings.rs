@@ -9,6 +9,7 @@ use super::{measure, prepare};
 use braid_admin::failure::Failure;
 use braid_base::Rng;
 use braid_benchkit::statistics::VALUES_MIN;
+use braid_layout::SitePolicy;
 use braid_terminal::Common;
 use braid_terminal::arguments::{ordering, size};
 use braid_terminal::output::{self, table};
@@ -101,7 +102,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
             unit,
             ordering,
             atomicity: Atomicity::Implied,
-            parity_site: Default::default(),
+            parity_site: SitePolicy::Originator,
             bytes: arguments.size,
         },
         load: LoadSettings {

@@ -8,6 +8,7 @@ use super::load::{Target, nbd_failure};
 use super::settings::{ArraySettings, Settings, Through, VolumeSettings};
 use braid_admin::failure::Failure;
 use braid_control::ArrayFolder;
+use braid_layout::SitePolicy;
 use braid_nbd::Client;
 use braid_session::Metrics;
 use braid_session::Session;
@@ -171,7 +172,7 @@ impl TestBed {
             Atomicity::Consistent => &["--atomicity", "consistent"],
         };
         let parity: &[&str] =
-            if *parity_site == Default::default() { &[] } else { &["--parity-site", parity_site.name()] };
+            if *parity_site == SitePolicy::OF_NEW_VOLUMES { &[] } else { &["--parity-site", parity_site.name()] };
         let sizes = [bytes.to_string(), unit.to_string()];
         let create = ["volume", "create", &name, "--size", &sizes[0], "--unit", &sizes[1], "--layout", &layout];
         let made = array.command(&[&create[..], &["--ordering", ordering], atomicity, parity].concat()).await;

@@ -23,7 +23,7 @@ use braid_benchkit::plot::{Axis, PlotKind, plots_of};
 use braid_benchkit::rows::Row;
 use braid_benchkit::statistics::Estimate;
 use braid_benchkit::tables::{tables, text};
-use braid_layout::RaidLevel;
+use braid_layout::{RaidLevel, SitePolicy};
 use braid_terminal::Common;
 use braid_terminal::output;
 use braid_terminal::signals::Signals;
@@ -312,7 +312,7 @@ fn volume_of_a_lock_server(array: &ArraySettings, devices: u16, objects: u64) ->
             unit: block,
             ordering: Ordering::ServerLock,
             atomicity: Atomicity::Implied,
-            parity_site: Default::default(),
+            parity_site: SitePolicy::Originator,
             bytes: objects.max(256).next_multiple_of(devices.into()) * block,
         },
         load: LoadSettings {

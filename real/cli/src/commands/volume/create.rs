@@ -40,9 +40,9 @@ pub struct Arguments {
     #[arg(long, value_parser = atomicity(), default_value = "implied", value_name = "KIND")]
     atomicity: Atomicity,
     /// Where parity is computed: at the host that writes (originator); at the devices that hold it, from what the others send them
-    /// (at-parity); at these except for large writes (adaptive): docs/parallel-raid.md
-    #[arg(long, value_parser = arguments::parity_site(), default_value = "originator", value_name = "SITE")]
-    parity_site: SitePolicy,
+    /// (at-parity); at these except for large writes (adaptive): docs/parallel-raid.md [default: adaptive]
+    #[arg(long, value_parser = arguments::parity_site(), value_name = "SITE")]
+    parity_site: Option<SitePolicy>,
     /// Create an attribute volume. It holds no blocks, but attributes of objects (`braid attr`), each on several devices:
     /// docs/attribute-volumes.md
     #[arg(long = "attributes", alias = "mirror")]
@@ -70,7 +70,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
             volume.layout
         );
     }
-    if arguments.parity_site != SitePolicy::Originator {
+    if arguments.parity_site.is_some_and(|site| site != SitePolicy::Originator) {
         super::note_without_effect(parity_site::without_effect(&volume)?);
     }
     let uri = array.nbd_uri(&volume.name)?.filter(|_| !volume.attribute_volume);
