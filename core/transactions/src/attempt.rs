@@ -99,10 +99,9 @@ impl Coordinator {
             self.counters.executed += 1;
             return self.transactions.execute(ctx, sequence, columns);
         }
-        let readers = transaction.readers();
-        transaction.at_once = can_be_at_once && readers.is_empty();
+        transaction.at_once = can_be_at_once && transaction.reads_nothing();
         let is_announced = transaction.announces() && !transaction.at_once;
-        let silent = if is_announced { transaction.asked.clone() } else { readers };
+        let silent = if is_announced { transaction.asked.clone() } else { transaction.readers() };
         let reads = !silent.is_empty();
         transaction.resend.reset();
         transaction.phase = Phase::Reading { silent, old: Old::new() };

@@ -97,6 +97,11 @@ impl Transaction {
         self.policy().writes_at_once(self.mode()) && matches!(*self.work, Work::Write(..))
     }
 
+    /// True if it has to read nothing before it writes.
+    pub(crate) fn reads_nothing(&self) -> bool {
+        self.work.shares().iter().all(|share| share.reads.is_empty())
+    }
+
     /// Whether its writes wait for a decision.
     pub(crate) fn mode(&self) -> WriteMode {
         self.volume.mode()
@@ -178,7 +183,7 @@ impl Transaction {
                 ordering,
                 participants: self.participants.iter().copied().collect(),
                 linkage: self.work.linkage(),
-                column: columns[&device].clone(),
+                column: Box::new(columns[&device].clone()),
             },
             Phase::Writing { pieces, .. } => Command::Write {
                 transaction: id,

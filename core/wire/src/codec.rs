@@ -137,6 +137,15 @@ impl Wire for String {
     }
 }
 
+impl<T: Wire> Wire for Box<T> {
+    fn put(&self, to: &mut Writer) {
+        (**self).put(to);
+    }
+    fn take(from: &mut Reader) -> Result<Self, WireError> {
+        Ok(Box::new(T::take(from)?))
+    }
+}
+
 impl<A: Wire, B: Wire> Wire for (A, B) {
     fn put(&self, to: &mut Writer) {
         self.0.put(to);

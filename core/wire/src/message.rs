@@ -137,7 +137,8 @@ pub enum Command {
         participants: Vec<DeviceId>,
         /// The hostwrite's extent, kept in the header of every block.
         linkage: Linkage,
-        column: Column,
+        /// Boxed, so that other commands stay small.
+        column: Box<Column>,
     },
     /// The outcome of a transaction: an abort by its own host, or the outcome that a resolver found.
     Decide {

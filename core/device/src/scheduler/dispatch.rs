@@ -49,7 +49,7 @@ impl Scheduler {
             Command::Execute { transaction, stamp, object, participants, linkage, column, .. } => {
                 let (epoch, pieces) = (cx.view.epoch(), column.pieces.clone());
                 let intent = Intent { transaction, stamp, epoch, participants, linkage, object, pieces };
-                self.columns.on_execute(cx, &mut self.order, intent, column);
+                self.columns.on_execute(cx, &mut self.order, intent, *column);
                 return true;
             }
             Command::Decide { transaction, stamp, outcome } => self.on_decide(cx, host, transaction, stamp, outcome),

@@ -54,7 +54,7 @@ fn execute(actor: Actor, column: Column) -> Command {
         ordering: actor.ordering,
         participants,
         linkage: Linkage { first: ROW.start, last: ROW.start },
-        column,
+        column: Box::new(column),
     }
 }
 

@@ -285,7 +285,7 @@ fn execute() -> impl Strategy<Value = Command> {
             ordering,
             participants,
             linkage,
-            column,
+            column: Box::new(column),
         },
     )
 }

@@ -176,7 +176,7 @@ pub fn goldens() -> Vec<Golden> {
                 ordering: Ordering::Timestamp,
                 participants: participants.clone(),
                 linkage,
-                column: Column {
+                column: Box::new(Column {
                     pieces: vec![Piece { range: BlockRange::new(5, 1), content: Content::Hole }],
                     sends: vec![
                         sending(DeviceId(3), Sent::Old),
@@ -197,7 +197,7 @@ pub fn goldens() -> Vec<Golden> {
                             own: pieces.clone(),
                         },
                     ],
-                },
+                }),
             },
             &format!(
                 "0c {TRANSACTION} {STAMP} {OBJECT} 01 02000000 0200 0301 1000000000000000 1200000000000000 \

@@ -174,11 +174,11 @@ impl AnyHost {
             ordering: Ordering::Timestamp,
             participants: vec![DeviceId(0), DeviceId(1)],
             linkage: Linkage { first, last: first },
-            column: Column {
+            column: Box::new(Column {
                 pieces: vec![Piece { range: BlockRange::new(first, 1), content: Content::Hole }],
                 sends: sends.iter().map(sending).collect(),
                 parity: parity.into_iter().map(rows).collect(),
-            },
+            }),
         }
     }
 
