@@ -102,7 +102,7 @@ impl Scheduler {
 
     /// The number of requests that wait.
     pub fn waiting(&self) -> usize {
-        self.order.waiting.len() + self.locks.waiting() + self.columns.len()
+        self.order.waiting.len() + self.locks.waiting()
     }
 
     /// The number of transactions that hold locks or wait for them.

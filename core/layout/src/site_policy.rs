@@ -13,8 +13,8 @@ pub enum SitePolicy {
     AtParity,
     /// The same, except for large bands of many rows: the devices would exchange more than the host.
     Adaptive,
-    /// At the devices that hold the parity, from content alone (the paper's solely-parity). For simulations: no command offers it, since it
-    /// always takes more bytes than [`SitePolicy::AtParity`].
+    /// At the devices that hold the parity, from content alone (the paper's solely-parity). For simulations: no volume has it, since the
+    /// host always sends more than with [`SitePolicy::AtParity`].
     ParityNode,
 }
 

@@ -124,7 +124,7 @@ impl Coordinator {
             Reply::Accepted { transaction, .. } => self.on_data(ctx, device, transaction, Vec::new()),
             Reply::Written { transaction, .. } => self.on_written(ctx, device, transaction),
             Reply::Executing { transaction, progress } => {
-                if self.transactions.on_executing(ctx, transaction, progress) {
+                if self.transactions.on_executing(ctx, device, transaction, progress) {
                     self.contention.on_cut(ctx.now.time);
                     self.lose(ctx, transaction.sequence, None);
                 }

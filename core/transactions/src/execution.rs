@@ -12,7 +12,7 @@ use braid_wire::{Column, Progress};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How often a device answers that it misses what others owe it, before the write is attempted without their help.
-const IN_VAIN_MAX: u32 = 3;
+const IN_VAIN_MAX: usize = 3;
 
 impl Transaction {
     /// What each device does if they execute its write together. `None` if they don't: its volume computes parity at the host, or such a
@@ -30,7 +30,7 @@ impl Transactions {
     pub(crate) fn execute(&mut self, ctx: &mut Ctx, sequence: u64, columns: BTreeMap<DeviceId, Column>) {
         let transaction = self.of_mut(sequence);
         let (devices, silent) = (columns.keys().copied().collect(), transaction.participants.clone());
-        transaction.phase = Phase::Executing { silent, columns, in_vain: 0 };
+        transaction.phase = Phase::Executing { silent, columns, in_vain: Vec::new() };
         (transaction.at_once, transaction.wrote) = (true, true);
         transaction.resend.reset();
         self.send_columns(ctx, sequence, &devices);
@@ -39,15 +39,21 @@ impl Transactions {
 
     /// A device still executes its column. If others owe it something, they are asked again. True if that has not helped: the devices may
     /// not reach each other.
-    pub(crate) fn on_executing(&mut self, ctx: &mut Ctx, id: TransactionId, progress: Progress) -> bool {
+    pub(crate) fn on_executing(
+        &mut self,
+        ctx: &mut Ctx,
+        device: DeviceId,
+        id: TransactionId,
+        progress: Progress,
+    ) -> bool {
         let phase = self.own(ctx, id).map(|transaction| &mut transaction.phase);
         let (Some(Phase::Executing { columns, in_vain, .. }), Progress::Gathering { missing }) = (phase, progress)
         else {
             ctx.out.ignore(Ignored::NotAwaited);
             return false;
         };
-        *in_vain += 1;
-        if *in_vain >= IN_VAIN_MAX {
+        in_vain.push(device);
+        if in_vain.iter().filter(|other| **other == device).count() >= IN_VAIN_MAX {
             return true;
         }
         let owing = missing.into_iter().filter(|device| columns.contains_key(device)).collect();

@@ -52,8 +52,8 @@ pub(crate) enum Phase {
     Locking,
     /// Reads, pre-writes and read-and-pre-writes were sent.
     Reading { silent: BTreeSet<DeviceId>, old: Old },
-    /// Columns were sent, which the devices execute together. `in_vain`: how often a device has answered that it still misses something.
-    Executing { silent: BTreeSet<DeviceId>, columns: BTreeMap<DeviceId, Column>, in_vain: u32 },
+    /// Columns were sent, which the devices execute together. `in_vain`: the devices that have answered that they still miss something, as often as they have.
+    Executing { silent: BTreeSet<DeviceId>, columns: BTreeMap<DeviceId, Column>, in_vain: Vec<DeviceId> },
     /// Writes were sent.
     Writing { silent: BTreeSet<DeviceId>, pieces: BTreeMap<DeviceId, Vec<Piece>> },
     /// Decided and answered. Some devices have not confirmed.

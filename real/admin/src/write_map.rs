@@ -180,14 +180,15 @@ impl WriteMap {
         };
         let why_not = computed_at_host(volume);
         let map = wanted.filter(|_| why_not.is_none());
-        let map =
-            map.and_then(|at| Some((at, RaidMap::new(&plan, &New::Zeros, at, |position| volume.device_at(position))?)));
+        // Holes would be left out of what the host adds to parity.
+        let new = New::Data(vec![0; length as usize].into());
+        let map = map.and_then(|at| Some((at, RaidMap::new(&plan, &new, at, |position| volume.device_at(position))?)));
         let reason = match (&map, site) {
             (Some(_), _) | (None, MapSite::Policy(SitePolicy::Originator)) => None,
             _ if why_not.is_some() => why_not.map(str::to_string),
             _ if reads_nothing => Some("nothing must be read for this write".to_string()),
             _ if wanted.is_some() => Some("a part of a block is written".to_string()),
-            _ => Some("it has a large band of more than 16 KiB in a row".to_string()),
+            _ => Some("a band of the large method has more than 4 rows".to_string()),
         };
         let (computed_at, columns) = map.map_or((ParitySite::Originator, None), |(at, map)| (at, Some(map)));
         let builder = Builder { volume, plan: &plan, columns: columns.as_ref(), out: in_state(ReportedState::Out) };
@@ -214,10 +215,8 @@ impl WriteMap {
                 sum.from_host += rows;
             }
             if cell.computes.as_ref().is_some_and(|computed| computed.adds_from_host) {
-                let updated =
-                    band.cells.iter().filter(|cell| cell.role == Some(Role::Data) && (cell.writes || cell.is_lost));
-                let added = updated.filter(|cell| cell.is_lost || self.computed_at == ParitySite::ParityNode);
-                sum.from_host += added.count() as u64 * rows;
+                // The host adds up what it adds.
+                sum.from_host += rows;
             }
         }
         sum

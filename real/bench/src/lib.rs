@@ -64,7 +64,8 @@ use test_bed::{ArrayChoice, Site, TestBed};
 ///   braid bench --reads 0 --size 4GiB --seconds 20      random writes
 ///   braid bench --reads 0 --block 1MiB --pattern sequential --depth 4 --through nbd
 ///   braid bench --reads 70 --versus ordering=none       the cost of concurrency control
-///   braid bench --reads 0 --versus atomicity=consistent the cost of atomic writes
+///   braid bench --reads 0 --parity-site originator --versus atomicity=consistent
+///                                                       the cost of atomic writes, if hosts compute the parity
 ///   braid bench --through direct --versus through=nbd   the cost of NBD
 ///   braid bench --versus binary=/path/to/other/braid    compare with another build, through NBD
 ///   braid bench --array /srv/a --clients 4 --json       four hosts on your own array, JSON output

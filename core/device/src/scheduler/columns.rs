@@ -295,6 +295,7 @@ impl Columns {
         self.executions.contains_key(&id)
     }
 
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.executions.len()
     }

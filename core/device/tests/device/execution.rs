@@ -1,4 +1,4 @@
-//! Columns on one device: what it sends, what it gathers, and how often (the table in `scheduler/execution.rs`).
+//! Columns on one device: what it sends, what it gathers, and how often (the table in `scheduler/columns.rs`).
 
 use crate::bench::{Actor, Bench, DEVICES, OBJECT, fills};
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Epoch, Generation, MemberState, Membership, limits};

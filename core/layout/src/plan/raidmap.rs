@@ -7,7 +7,7 @@
 //! | at parity | updated units send the change of their content; base: old parity | updated units send their new content, the others their old; base: zeros | as at the originator |
 //! | parity node | updated units send their old content; the originator sends the sum of their new content as well; base: old parity | the other units send their old content; the originator sends the sum of the new content; base: zeros | as at the originator |
 //!
-//! *Parity node* is what the paper calls solely-parity. It always takes more bytes than *at parity*, and is here for comparison. Deviation:
+//! *Parity node* is what the paper calls solely-parity. The host always sends more than with *at parity*; devices send less in large bands. It is here for comparison. Deviation:
 //! full bands are always computed at the originator, because that takes the fewest messages and bytes where a host has a processor.
 //!
 //! With a device unavailable, the method of each band is that of the plan (Table III). Content of a unit that is lost goes from the

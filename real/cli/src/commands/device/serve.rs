@@ -22,7 +22,7 @@ use std::process::ExitCode;
 /// Prints its address once it serves. Ends with Ctrl-C or SIGTERM; no acknowledged write is lost if it is killed.
 /// Every program that can reach the address can read and write the device: restrict it to trusted networks.
 ///
-/// Example: `braid device serve /srv/d5.braid --listen 10.0.0.5:7005 --monitor 10.0.0.5:7200`
+/// Example: `braid device serve /srv/d5.braid --listen 10.0.0.5:7005 --monitor 10.0.0.5:7200 --peer 0=10.0.0.1:7000`
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The file or disk
@@ -39,8 +39,8 @@ pub struct Arguments {
     /// The address of the array's monitor [default: from the array's folder]
     #[arg(long, value_name = "ADDR")]
     monitor: Option<Address>,
-    /// With --monitor: the address of another device of the array, which it needs to execute writes together with that
-    /// device (`braid volume set-parity-site --help`); once for each. Without it, keep the parity site `originator`
+    /// With --monitor: the address of another device of the array, once for each. Devices send each other parts of writes. Without these
+    /// addresses, writes stall for 1.5 s every 10 s on volumes whose parity devices compute: set their parity site to originator then
     #[arg(long = "peer", value_name = "NUMBER=ADDR", value_parser = peer, requires = "monitor")]
     peers: Vec<(NodeId, Address)>,
     /// Memory in which the device caches objects' content, 64MiB or more; the rest is read from disk on demand [default: 128MiB]
@@ -70,6 +70,11 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         let more = json!({"array": superblock.array.to_string(), "id": superblock.device.0});
         report::announce(common.json, &name, address, more);
     };
+    if arguments.monitor.is_some() && arguments.peers.is_empty() {
+        eprintln!(
+            "warning: no --peer is given: set the parity site of all volumes to originator, or writes will stall"
+        );
+    }
     let monitor = match arguments.monitor {
         Some(address) => {
             MonitorAt::Addresses([(NodeId::Monitor, address)].into_iter().chain(arguments.peers).collect())

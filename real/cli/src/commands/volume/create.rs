@@ -40,7 +40,8 @@ pub struct Arguments {
     #[arg(long, value_parser = atomicity(), default_value = "implied", value_name = "KIND")]
     atomicity: Atomicity,
     /// Where parity is computed: at the host that writes (originator); at the devices that hold it, from what the others send them
-    /// (at-parity); at these except for large writes (adaptive): docs/parallel-raid.md [default: adaptive]
+    /// (at-parity); at these except for large writes (adaptive): docs/parallel-raid.md [default: adaptive where devices can
+    /// compute parity, otherwise originator]
     #[arg(long, value_parser = arguments::parity_site(), value_name = "SITE")]
     parity_site: Option<SitePolicy>,
     /// Create an attribute volume. It holds no blocks, but attributes of objects (`braid attr`), each on several devices:

@@ -96,7 +96,7 @@ fn a_parity_node_gets_the_new_content_as_well() {
     assert_eq!(cell_lines(&map.bands[0].cells[2])[2..], ["read old", "send old to 3", "write", "states 1 3 6"]);
     let parity = ["read old", "await 2", "XOR", "XOR host's data", "write", "states 1 4 5 6"];
     assert_eq!(cell_lines(&map.bands[0].cells[3])[2..], parity);
-    let sent = Transfers { from_host: 10 * BLOCK, to_host: 0, between_devices: 2 * BLOCK };
+    let sent = Transfers { from_host: 9 * BLOCK, to_host: 0, between_devices: 2 * BLOCK };
     assert_eq!(map.transfers(), sent);
 }
 
