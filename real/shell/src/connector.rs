@@ -2,7 +2,7 @@
 
 use crate::address::Address;
 use crate::connection::{Arrival, Origin};
-use crate::stream::{self, Listener};
+use crate::stream::{self, Listener, Stream};
 use crate::warning::Warning;
 use braid_base::{Backoff, NodeId, limits};
 use std::collections::BTreeMap;
@@ -18,6 +18,8 @@ const RECONNECT_MIN: Duration = Duration::from_millis(10);
 const RECONNECT_MAX: Duration = Duration::from_millis(500);
 /// Time limit for establishing a connection.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
+/// How often a connection to a seldom needed node is tried: for about a second.
+const CONNECTS_MAX: u32 = 7;
 /// A host that is silent for so long is presumed dead; live hosts send something twice a second.
 const HOST_SILENCE_MAX: Duration = Duration::from_secs(60);
 /// Silence that ends a connection on which an answer is due: the connection may be dead without the system having noticed. A new
@@ -100,7 +102,7 @@ async fn connect_when_wanted(node: NodeId, address: Address, mut wanted: Wanted,
         let is_wanted = |wanted: &BTreeMap<NodeId, u64>| wanted.get(&node).copied() != seen;
         let Ok(now) = wanted.wait_for(is_wanted).await.map(|wanted| wanted.get(&node).copied()) else { return };
         seen = now;
-        let Ok(Ok(stream)) = tokio::time::timeout(CONNECT_MAX, stream::connect(&address)).await else { continue };
+        let Some(stream) = connect_soon(&address).await else { continue };
         if let Err(error) = stream.end_if_unacknowledged_for(ANSWER_SILENCE_MAX) {
             tracing::warn!("{node} at {address}: can't limit the wait for acknowledgements: {error}");
         }
@@ -120,6 +122,18 @@ async fn connect_when_wanted(node: NodeId, address: Address, mut wanted: Wanted,
         // What was wanted before was written to this connection, or is lost.
         seen = wanted.borrow().get(&node).copied();
     }
+}
+
+/// Connects, and tries again for as long as messages wait for the connection: the node may be starting.
+async fn connect_soon(address: &Address) -> Option<Stream> {
+    let mut backoff = Backoff::new(RECONNECT_MIN, RECONNECT_MAX);
+    for _ in 0..CONNECTS_MAX {
+        if let Ok(Ok(stream)) = tokio::time::timeout(CONNECT_MAX, stream::connect(address)).await {
+            return Some(stream);
+        }
+        tokio::time::sleep(backoff.next_wait()).await;
+    }
+    None
 }
 
 async fn stay_connected(node: NodeId, address: Address, arrivals: mpsc::Sender<Arrival>) {

@@ -8,6 +8,7 @@ use crate::connection::{Arrival, Connection, Ended, Pushed};
 use crate::connector::{self, Addresses, Wanted};
 use crate::counters::{Counters, add};
 use crate::inbox::{Inbox, Node};
+use crate::outbox::OUTBOX_BYTES_MAX;
 use crate::stream::Listener;
 use crate::warning::Warning;
 use braid_base::NodeId;
@@ -141,7 +142,8 @@ impl Transport {
         } else if Instant::now() >= self.early_until {
             return add(&self.counters.dropped_unconnected, 1);
         }
-        if waiting >= EARLY_MAX {
+        let bytes: usize = self.early.values().flatten().map(EncodedFrame::len).sum();
+        if waiting >= EARLY_MAX || bytes >= OUTBOX_BYTES_MAX {
             return add(&self.counters.dropped_unconnected, 1);
         }
         let frame = Frame { array: self.us.array, from: self.us.id, to, message };

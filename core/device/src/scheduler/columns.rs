@@ -145,7 +145,10 @@ impl Columns {
         let old = match old {
             Ok(old) => old,
             Err(failure) => {
-                self.end(cx, order, id);
+                execution.has_failed = true;
+                if execution.intent.is_some() || order.ledger.get(id).is_none() {
+                    self.end(cx, order, id);
+                }
                 return cx.fail(id, Step::Execute, failure);
             }
         };
@@ -215,7 +218,7 @@ impl Columns {
             _ => Progress::Waiting,
         };
         cx.answer(id.host, Reply::Executing { transaction: id, progress });
-        if execution.has_sent && !execution.column.sends.is_empty() {
+        if execution.has_failed || (execution.has_sent && !execution.column.sends.is_empty()) {
             self.read_again(cx, order, id);
         }
     }
@@ -269,7 +272,8 @@ impl Columns {
 
     /// Drops the columns of transactions that are unknown here: of such a transaction the device only reads.
     pub fn drop_readers(&mut self, order: &mut Order, is_over: impl Fn(TransactionId) -> bool) {
-        let is_reader = |id: &TransactionId| is_over(*id) && order.ledger.get(*id).is_none();
+        let is_undecided = |id| order.ledger.get(id).is_some_and(|held| held.state.undecided());
+        let is_reader = |id: &TransactionId| is_over(*id) && !is_undecided(*id);
         for id in self.executions.keys().copied().filter(is_reader).collect::<Vec<_>>() {
             self.remove(id);
             order.waiting.take(id);

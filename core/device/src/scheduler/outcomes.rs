@@ -94,6 +94,7 @@ impl Scheduler {
                 Some(State::Aborted | State::Applied | State::Suspect { .. }) | None,
             ) => {
                 self.order.waiting.take(id);
+                self.columns.remove(id);
                 if state.is_none() && host == id.host && !self.order.ledger.table().is_full() {
                     // Its pre-write may still be on its way: the device remembers that it comes too late.
                     self.order

@@ -22,7 +22,7 @@ pub(super) fn check(
         && policy.admits_unannounced(WriteMode::Intent)
         && object.mode() == WriteMode::Intent;
     let takes_part = intent.participants.contains(&cx.device) != writes.is_empty();
-    if !is_possible || !takes_part || !is_sound(column, cx.device) {
+    if !is_possible || !takes_part {
         return Err(Failure::Malformed);
     }
     if !writes.is_empty() {
@@ -32,11 +32,13 @@ pub(super) fn check(
         let extents = reads.to_vec();
         cx.check_read(&ReadRequest { object: intent.object, extents, want: Want::Data, waited: false })?;
     }
-    if writes.is_empty() && reads.is_empty() { Err(Failure::Malformed) } else { Ok(policy) }
+    let does_nothing = writes.is_empty() && reads.is_empty();
+    if does_nothing || !is_sound(cx, column) { Err(Failure::Malformed) } else { Ok(policy) }
 }
 
-/// True if a column of this device fits together.
-fn is_sound(column: &Column, device: DeviceId) -> bool {
+/// True if a column of this device fits together, and names other devices that take part in writes.
+fn is_sound(cx: &Ctx, column: &Column) -> bool {
+    let is_other = |device: DeviceId| device != cx.device && cx.is_member(device);
     let mut written: Vec<BlockRange> = column.pieces.iter().map(|piece| piece.range).collect();
     let is_ordered = are_disjoint(&written);
     let is_new = |blocks: &BlockRange| {
@@ -44,14 +46,15 @@ fn is_sound(column: &Column, device: DeviceId) -> bool {
     };
     let sends = column.sends.iter().all(|sending| {
         let is_here = sending.what == Sent::Old || is_new(&sending.blocks);
-        !sending.blocks.is_empty() && sending.to != device && is_here
+        !sending.blocks.is_empty() && is_other(sending.to) && is_here
     });
     let parity = column.parity.iter().all(|rows| {
         let own: Vec<BlockRange> = rows.own.iter().map(|piece| piece.range).collect();
         let is_fed = !rows.from.is_empty() || !own.is_empty();
         let senders =
-            rows.from.iter().enumerate().all(|(index, from)| *from != device && !rows.from[..index].contains(from));
-        is_fed && senders && own.iter().all(|range| rows.blocks.contains(*range)) && are_disjoint(&own)
+            rows.from.iter().enumerate().all(|(index, from)| is_other(*from) && !rows.from[..index].contains(from));
+        let is_within = |range: &BlockRange| !range.is_empty() && rows.blocks.contains(*range);
+        is_fed && senders && own.iter().all(is_within) && are_disjoint(&own)
     });
     written.extend(column.parity.iter().map(|rows| rows.blocks));
     written.sort_unstable_by_key(|range| range.start);

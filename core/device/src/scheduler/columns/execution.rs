@@ -29,6 +29,8 @@ pub(super) struct Execution {
     pub intent: Option<Intent>,
     /// What the device owes to others was sent.
     pub has_sent: bool,
+    /// The old content could not be read, though the intent is being made. Then the device does not answer that it is.
+    pub has_failed: bool,
     gathered: Vec<Sum>,
     /// The devices whose partials are missing.
     missing: Vec<DeviceId>,
@@ -57,7 +59,19 @@ impl Execution {
     pub fn again(intent: &Intent, policy: &'static Policy, column: Column, reads: Vec<BlockRange>) -> Execution {
         let Intent { stamp, object, epoch, .. } = *intent;
         let (gathered, missing) = (Vec::new(), Vec::new());
-        Execution { stamp, object, policy, epoch, column, reads, intent: None, has_sent: false, gathered, missing }
+        Execution {
+            stamp,
+            object,
+            policy,
+            epoch,
+            column,
+            reads,
+            intent: None,
+            has_sent: false,
+            has_failed: false,
+            gathered,
+            missing,
+        }
     }
 
     /// True if it computes parity.
@@ -135,10 +149,11 @@ impl Execution {
         intent
     }
 
-    /// What it takes in memory: its content, and its parity.
+    /// What it takes in memory: its content, its parity, and what it reads and sends.
     pub fn bytes(&self) -> usize {
+        let sent: u64 = self.column.sends.iter().map(|sending| sending.blocks.count).sum();
         let own = self.column.parity.iter().map(|rows| bytes_of(&rows.own) + rows.blocks.count as usize * BLOCK_BYTES);
-        bytes_of(&self.column.pieces) + own.sum::<usize>()
+        bytes_of(&self.column.pieces) + own.sum::<usize>() + sent as usize * BLOCK_BYTES
     }
 }
 
@@ -223,5 +238,5 @@ fn covers(pieces: &[Piece], ranges: impl Iterator<Item = BlockRange>) -> bool {
 
 pub(super) fn bytes_of(pieces: &[Piece]) -> usize {
     let data = |piece: &Piece| if let Content::Data(bytes) = &piece.content { bytes.len() } else { 0 };
-    pieces.iter().map(data).sum()
+    pieces.iter().map(|piece| size_of::<Piece>() + data(piece)).sum()
 }

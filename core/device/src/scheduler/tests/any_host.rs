@@ -2,8 +2,11 @@
 //! once all transactions are decided.
 
 use super::*;
-use braid_base::Epoch;
+use braid_base::{BLOCK_BYTES, Epoch};
 use braid_wire::{Base, Column, Failure, ParityRows, Partial, Sending, Sent};
+
+/// Rows of parity: the first block, whether old parity is added, the senders, and what the host sends.
+type Rows = (u64, bool, Vec<u16>, Option<(u64, u64)>);
 
 /// What happens next.
 #[derive(Clone, Debug)]
@@ -19,7 +22,7 @@ enum Event {
         transaction: u64,
         first: u64,
         sends: Vec<(u8, u64)>,
-        parity: Vec<(u64, bool, Vec<u16>)>,
+        parity: Vec<Rows>,
     },
     Partial {
         transaction: u64,
@@ -48,7 +51,7 @@ enum Event {
 fn events() -> impl Strategy<Value = Vec<Event>> {
     let transaction = || 0u64..5;
     let blocks = || (0u64..4, 1u64..3);
-    let rows = (0u64..4, any::<bool>(), prop::collection::vec(1u16..3, 1..3));
+    let rows = (0u64..4, any::<bool>(), prop::collection::vec(1u16..2, 0..2), prop::option::of((0u64..4, 0u64..2)));
     let event = prop_oneof![
         4 => (0u8..7, 0u8..3, transaction(), blocks()).prop_map(|(kind, object, transaction, (first, count))| {
             Event::Command { kind, object, transaction, first, count }
@@ -146,13 +149,7 @@ impl AnyHost {
         self.carry_out(decided);
     }
 
-    fn execute(
-        &self,
-        transaction: u64,
-        first: u64,
-        sends: &[(u8, u64)],
-        parity: Vec<(u64, bool, Vec<u16>)>,
-    ) -> Command {
+    fn execute(&self, transaction: u64, first: u64, sends: &[(u8, u64)], parity: Vec<Rows>) -> Command {
         let what = [Sent::Old, Sent::New, Sent::Change];
         let sending = |(kind, start): &(u8, u64)| Sending {
             blocks: BlockRange::new(*start, 1),
@@ -160,22 +157,30 @@ impl AnyHost {
             at: 0,
             what: what[usize::from(*kind)],
         };
-        let rows = |(start, old, from): (u64, bool, Vec<u16>)| ParityRows {
+        let data = |(start, count): (u64, u64)| Piece {
+            range: BlockRange::new(start, count),
+            content: Content::Data(vec![0; count as usize * BLOCK_BYTES].into()),
+        };
+        let rows = |(start, old, from, own): Rows| ParityRows {
             blocks: BlockRange::new(start, 1),
             base: if old { Base::Old } else { Base::Zeros },
             from: from.into_iter().map(DeviceId).collect(),
-            own: Vec::new(),
+            own: own.map(data).into_iter().collect(),
         };
+        // Some columns write no data, and some only read.
+        let piece = Piece { range: BlockRange::new(first, 1), content: Content::Hole };
+        let pieces: Vec<Piece> = (first < 4).then_some(piece).into_iter().collect();
+        let writes = !pieces.is_empty() || !parity.is_empty();
         let stamp = self.stamp(transaction);
         Command::Execute {
             transaction: id(transaction + 2, stamp),
             stamp,
             object: STAMPED,
             ordering: Ordering::Timestamp,
-            participants: vec![DeviceId(0), DeviceId(1)],
+            participants: if writes { vec![DeviceId(0), DeviceId(1)] } else { vec![DeviceId(1)] },
             linkage: Linkage { first, last: first },
             column: Box::new(Column {
-                pieces: vec![Piece { range: BlockRange::new(first, 1), content: Content::Hole }],
+                pieces,
                 sends: sends.iter().map(sending).collect(),
                 parity: parity.into_iter().map(rows).collect(),
             }),
