@@ -68,7 +68,7 @@ impl Old {
         let pieces = self.overlapping(place.position, wanted).iter().map(move |piece| {
             assert!(piece.range.start <= reached, "a plan gets all that it asked to read");
             reached = piece.range.end();
-            let mut cut = clip(piece, wanted);
+            let mut cut = piece.clip(wanted);
             cut.range.start -= wanted.start;
             cut
         });
@@ -92,17 +92,4 @@ fn is_sound(piece: &Piece) -> bool {
         Content::Hole | Content::Present | Content::Header { .. } | Content::Lost => in_bounds,
         Content::Data(data) => in_bounds && bytes == Some(data.len() as u64),
     }
-}
-
-/// The part of a piece in `range`. Data is shared, not copied.
-pub(super) fn clip(piece: &Piece, range: BlockRange) -> Piece {
-    let kept = piece.range.intersection(range);
-    let content = match &piece.content {
-        Content::Data(data) => {
-            let skip = (kept.start - piece.range.start) as usize * BLOCK_BYTES;
-            Content::Data(data.slice(skip..skip + kept.count as usize * BLOCK_BYTES))
-        }
-        other => other.clone(),
-    };
-    Piece { range: kept, content }
 }

@@ -14,7 +14,7 @@
 //! originator to the parity directly.
 
 use super::band::{Band, Method, Touched};
-use super::old::{Old, clip};
+use super::old::Old;
 use super::parity::{Source, xor};
 use super::stripe::{Stripe, at_row};
 use super::write::{New, NewPiece, WritePlan, band_method};
@@ -146,7 +146,7 @@ impl<F: Fn(usize) -> DeviceId> MapBuilder<'_, F> {
             if is_updated && (is_lost || self.site == ParitySite::ParityNode) {
                 let of_unit = updates.iter().filter(|update| update.unit == unit);
                 let of_band = of_unit.filter(|update| update.piece.range.overlaps(rows));
-                own.extend(of_band.filter_map(|update| source(clip(&update.piece, rows))));
+                own.extend(of_band.filter_map(|update| source(update.piece.clip(rows))));
             }
             if let Some(what) = what.filter(|_| !is_lost) {
                 let place = at_row(stripe.place(unit), rows.start);

@@ -4,7 +4,7 @@
 //! data units. Therefore a data unit is the XOR of the other data units and any redundancy unit, and a redundancy unit is the XOR of the
 //! data units, or a copy of another redundancy unit.
 
-use super::old::{Old, clip};
+use super::old::Old;
 use super::parity::{any, push_lost, push_old, push_present, xor};
 use super::{Share, Shares};
 use crate::{Absence, Layout, Unavailable, UnitAddress};
@@ -133,7 +133,7 @@ fn without(pieces: Vec<Piece>, lost: &BTreeSet<u64>) -> Vec<Piece> {
     let row_by_row = pieces.iter().flat_map(|piece| piece.range.blocks().map(move |row| (piece, row)));
     let cut = |(piece, row): (&Piece, u64)| {
         let range = BlockRange::new(row, 1);
-        if lost.contains(&row) { Piece { range, content: Content::Lost } } else { clip(piece, range) }
+        if lost.contains(&row) { Piece { range, content: Content::Lost } } else { piece.clip(range) }
     };
     row_by_row.map(cut).collect()
 }

@@ -4,7 +4,7 @@
 //! All of the blocks are pre-written, with their redundancy, because it is not known yet which of them will change.
 
 use super::moving::MovePlan;
-use super::old::{Old, clip};
+use super::old::Old;
 use super::read::ReadPlan;
 use super::write::{New, WritePlan};
 use super::{Share, Shares};
@@ -106,13 +106,13 @@ fn narrowed(pieces: Vec<Piece>, needed: Option<&BTreeSet<u64>>) -> Vec<Piece> {
         for block in piece.range.blocks().filter(is_needed) {
             match &mut run {
                 Some(run) if run.end() == block => run.count += 1,
-                _ => kept.extend(run.replace(BlockRange::new(block, 1)).map(|run| clip(piece, run))),
+                _ => kept.extend(run.replace(BlockRange::new(block, 1)).map(|run| piece.clip(run))),
             }
         }
-        kept.extend(run.map(|run| clip(piece, run)));
+        kept.extend(run.map(|run| piece.clip(run)));
     }
     if kept.is_empty() {
-        kept.extend(pieces.first().map(|first| clip(first, BlockRange::new(first.range.start, 1))));
+        kept.extend(pieces.first().map(|first| first.clip(BlockRange::new(first.range.start, 1))));
     }
     kept
 }

@@ -1,7 +1,7 @@
 //! The plan of a hostwrite.
 
 use super::band::{Band, Method, Methods, Touched};
-use super::old::{Old, clip};
+use super::old::Old;
 use super::parity::{Source, push_old, xor};
 use super::stripe::{Pieces, Stripe, at_row};
 use super::{Share, Shares, Span};
@@ -163,7 +163,7 @@ impl WritePlan {
     pub(super) fn parity(&self, stripe: &Stripe, band: &Band, updates: &[NewPiece], old: &Old) -> Vec<Piece> {
         let mut sources: Vec<Source> = Vec::new();
         for NewPiece { piece, .. } in updates.iter().filter(|update| update.piece.range.overlaps(band.rows)) {
-            let Piece { range, content } = clip(piece, band.rows);
+            let Piece { range, content } = piece.clip(band.rows);
             if let Content::Data(data) = content {
                 sources.push((range, data));
             }
@@ -231,7 +231,7 @@ impl WritePlan {
             New::Pieces(pieces) => {
                 let first = pieces.partition_point(|piece| piece.range.end() <= blocks.start);
                 for piece in pieces[first..].iter().take_while(|piece| piece.range.start < blocks.end()) {
-                    let Piece { range, content } = clip(piece, blocks);
+                    let Piece { range, content } = piece.clip(blocks);
                     push(range, content);
                 }
             }

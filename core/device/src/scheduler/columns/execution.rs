@@ -204,17 +204,7 @@ impl Sum {
 
 /// The parts of the pieces in a range.
 fn within(pieces: &[Piece], range: BlockRange) -> impl Iterator<Item = Piece> {
-    pieces.iter().filter(move |piece| piece.range.overlaps(range)).map(move |piece| {
-        let kept = piece.range.intersection(range);
-        let content = match &piece.content {
-            Content::Data(data) => {
-                let skip = (kept.start - piece.range.start) as usize * BLOCK_BYTES;
-                Content::Data(data.slice(skip..skip + kept.count as usize * BLOCK_BYTES))
-            }
-            other => other.clone(),
-        };
-        Piece { range: kept, content }
-    })
+    pieces.iter().filter(move |piece| piece.range.overlaps(range)).map(move |piece| piece.clip(range))
 }
 
 /// True if the pieces are data or holes, ascending, and cover exactly these ranges.
