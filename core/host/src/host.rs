@@ -147,6 +147,11 @@ impl Host {
         self.links.devices().map(|device| (device, self.links.last_heard(device)))
     }
 
+    /// The devices that the monitor last called unavailable.
+    pub fn unavailable(&self) -> impl Iterator<Item = DeviceId> + '_ {
+        self.monitor.view().unavailable().iter().copied()
+    }
+
     fn on_start(&mut self, now: Now, out: &mut Effects) {
         if self.monitor.has_monitor() {
             return self.monitor.start(now.time);

@@ -113,11 +113,15 @@ impl Cluster {
             self.check_lock_server(server)?;
         }
         for node in &self.hosts {
-            if let Some(Role::Host(host)) = self.world.machine(*node)
-                && !host.is_idle()
-            {
+            let Some(Role::Host(host)) = self.world.machine(*node) else { continue };
+            if !host.is_idle() {
                 let details = format!("{node} still has an operation in progress though nothing blocks it");
                 return Err(Failed { check: "host-not-idle", details });
+            }
+            // A host hears of a returned device with its next report.
+            if let Some(device) = host.unavailable().find(|device| !expected(*device)).filter(|_| !host.is_fenced()) {
+                let details = format!("{node} still takes {device} for unavailable");
+                return Err(Failed { check: "host-waits-for-device", details });
             }
         }
         Ok(())
