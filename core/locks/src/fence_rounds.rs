@@ -48,6 +48,11 @@ impl Fencing {
         self.doomed.contains(&host) || self.fenced.contains(&host)
     }
 
+    /// True if the host was fenced since the start.
+    pub fn has_fenced(&self, host: Generation) -> bool {
+        self.fenced.contains(&host)
+    }
+
     /// When to ask the monitor again.
     pub fn deadline(&self) -> Option<Time> {
         self.monitor.deadline()

@@ -3,6 +3,7 @@
 //! The locks in the table are exactly those in the sessions of their hosts. A held cached lock that another request
 //! waits for is being revoked.
 
+use crate::own_locks::OWN;
 use crate::server::{LockServer, LockService, Timer};
 use crate::sessions::{HeldLock, LockDetails, LockName};
 use crate::table::{LockState, Locked};
@@ -163,8 +164,12 @@ impl LockServer {
         self.tell_granted(now, &granted, out);
     }
 
-    fn tell_granted(&mut self, now: Now, granted: &[LockName], out: &mut Effects) {
+    pub(crate) fn tell_granted(&mut self, now: Now, granted: &[LockName], out: &mut Effects) {
         for next in granted {
+            if next.host == OWN {
+                self.own_granted.push_back(next.lock_id);
+                continue;
+            }
             self.timers.cancel(Timer::Impatient(*next));
             self.answer(next.host, LockReply::Granted { lock_id: next.lock_id, waited: true }, out);
             // The next request in the queue waits for it already.
@@ -175,8 +180,9 @@ impl LockServer {
     }
 
     /// Requests wait for these locks: revokes those that are cached now, and the others later.
-    fn want_back(&mut self, now: Now, lock_ids: &[LockName], out: &mut Effects) {
-        for of_host in lock_ids.chunk_by(|one, other| one.host == other.host) {
+    pub(crate) fn want_back(&mut self, now: Now, lock_ids: &[LockName], out: &mut Effects) {
+        let of_hosts = lock_ids.chunk_by(|one, other| one.host == other.host).filter(|names| names[0].host != OWN);
+        for of_host in of_hosts {
             let host = of_host[0].host;
             let session = self.sessions.get_mut(&host).expect("a host that holds a lock has a session");
             session.wanted_at = Some(now.time);

@@ -3,6 +3,7 @@
 use crate::LockServerCounters;
 use crate::fence_rounds::Fencing;
 use crate::host_list::{HostList, ListError};
+use crate::own_locks::OWN;
 use crate::sessions::{LockDetails, LockName, Session};
 use crate::table::{LockState, LockTable};
 use braid_base::limits::Settings;
@@ -10,7 +11,7 @@ use braid_base::{Generation, LockServerId, NodeId, Now, Time, Timers};
 use braid_machine::{Effects, Ignored, Input, Machine};
 use braid_two_copy_record::Progress;
 use braid_wire::{LockAnswer, LockCommand, LockReply, LockRequest, Message, Rejection};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Configuration of a lock server.
 #[derive(Clone, Debug)]
@@ -39,6 +40,8 @@ pub struct LockServer {
     /// The list on disk is not up to date.
     pub(crate) list_is_stale: bool,
     pub(crate) fencing: Fencing,
+    /// Locks of this process that were granted and not taken out yet.
+    pub(crate) own_granted: VecDeque<u64>,
     pub(crate) timers: Timers<Timer>,
     next_patrol: Time,
     /// A host was rejected for lack of room since the last patrol.
@@ -95,6 +98,7 @@ impl LockServer {
             list: HostList::default(),
             list_is_stale: false,
             fencing: Fencing::new(),
+            own_granted: VecDeque::new(),
             timers: Timers::default(),
             next_patrol: Time(0),
             crowded: false,
@@ -108,6 +112,11 @@ impl LockServer {
 
     pub fn counters(&self) -> &LockServerCounters {
         &self.counters
+    }
+
+    /// True if no device serves the host any more, because this server had it fenced.
+    pub fn has_fenced(&self, host: Generation) -> bool {
+        self.fencing.has_fenced(host)
     }
 
     /// The locks of all hosts, held or waiting, for inspection.
@@ -129,7 +138,7 @@ impl LockServer {
         if !matches!(self.service, LockService::Recovering | LockService::Serving) {
             return self.ignore(Ignored::NotStarted, out);
         }
-        if let Err(rejection) = self.admit(now, &request, out) {
+        if let Err(rejection) = self.admit(now, request.host, out) {
             return self.answer(host, LockReply::Rejected { rejection }, out);
         }
         for lock_id in request.dropped {
@@ -156,13 +165,14 @@ impl LockServer {
         }
     }
 
-    /// Rejects hosts that are not served, and renews the lease of the others.
-    fn admit(&mut self, now: Now, request: &LockRequest, out: &mut Effects) -> Result<(), Rejection> {
-        if self.fencing.refuses(request.host) {
+    /// A message of a host has come, perhaps to another part of this process: rejects hosts that are not served, and renews the lease of
+    /// the others.
+    pub fn admit(&mut self, now: Now, host: Generation, out: &mut Effects) -> Result<(), Rejection> {
+        if host == OWN || self.fencing.refuses(host) {
             return Err(Rejection::Fenced);
         }
         let is_full = |server: &LockServer| server.sessions.len() >= server.config.settings.hosts_max;
-        if !self.sessions.contains_key(&request.host) && is_full(self) {
+        if !self.sessions.contains_key(&host) && is_full(self) {
             self.forget_idle_host(now, out);
             if is_full(self) {
                 self.crowded = true;
@@ -170,7 +180,7 @@ impl LockServer {
             }
         }
         // An unknown host holds nothing: it has released what it held, or was fenced.
-        let session = self.sessions.entry(request.host).or_insert_with(|| Session::new(now.time, true));
+        let session = self.sessions.entry(host).or_insert_with(|| Session::new(now.time, true));
         session.last_heard = now.time;
         if self.timers.deadline_of(Timer::Patrol).is_none() {
             self.arm_patrol(now.time);
@@ -347,7 +357,7 @@ impl Machine for LockServer {
     fn invariants(&self) {
         self.table.invariants();
         self.fencing.invariants();
-        for name in self.table.owners().take(CHECKED_MAX) {
+        for name in self.table.owners().filter(|name| name.host != OWN).take(CHECKED_MAX) {
             let session = &self.sessions[&name.host];
             assert!(session.listed && self.list.contains(name.host), "a host with locks is in the list: {name:?}");
             let held = self.table.state(name) == Some(LockState::Held);
@@ -366,7 +376,8 @@ impl Machine for LockServer {
         }
         if self.table.len() <= CHECKED_MAX {
             let lock_ids: usize = self.sessions.values().map(|session| session.lock_ids.len()).sum();
-            assert_eq!(lock_ids, self.table.len(), "locks of sessions are in the table");
+            let of_hosts = self.table.owners().filter(|name| name.host != OWN).count();
+            assert_eq!(lock_ids, of_hosts, "locks of sessions are in the table");
         }
     }
 }
