@@ -9,6 +9,7 @@ use braid_wire::{
     Action, ActionResult, CommandResult, ObjectAnswer, ObjectCommand, ObjectFailure, ObjectRefusal, ObjectRequest, When,
 };
 use bytes::Bytes;
+use std::fmt::Debug;
 
 /// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +39,25 @@ pub const CHANGED_BYTES_MAX: usize = limits::OBJECT_REQUEST_BYTES_MAX
 /// The most bytes of a request's answer as encoded by [`braid_wire::encode_answer`]: its values, and their framing.
 pub const ANSWER_BYTES_MAX: usize =
     limits::OBJECT_REQUEST_BYTES_MAX + limits::OBJECT_COMMANDS_MAX * (4 * limits::ATTRIBUTES_PER_COMMAND_MAX + 32) + 32;
+
+/// A request whose effect on the map can be computed: object commands, or an operation of a program that stores its own kinds of keys,
+/// such as a metadata server. It may be evaluated several times before it takes effect once.
+pub trait Procedure: Debug + Send {
+    /// Computes the answer and the changes. `Err` if keys are needed that are not in memory.
+    fn evaluate(&self, map: &mut dyn View) -> Result<Evaluation, NotHere>;
+    /// Approximate bytes of memory of the request.
+    fn memory_bytes(&self) -> usize;
+}
+
+impl Procedure for ObjectRequest {
+    fn evaluate(&self, map: &mut dyn View) -> Result<Evaluation, NotHere> {
+        evaluate(self, map)
+    }
+
+    fn memory_bytes(&self) -> usize {
+        ObjectRequest::memory_bytes(self)
+    }
+}
 
 /// Evaluates a request. `Err` if it needs keys that are not in memory.
 ///

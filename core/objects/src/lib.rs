@@ -29,6 +29,6 @@ mod overlay;
 
 pub use bucket::BucketAddress;
 pub use collect::{Collected, collect};
-pub use evaluate::{Evaluation, NotHere, evaluate};
+pub use evaluate::{Evaluation, NotHere, Procedure, evaluate};
 pub use key::{Key, Kind};
 pub use map_access::{Change, Known, Obstacle, View};

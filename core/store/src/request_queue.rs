@@ -22,8 +22,8 @@ use crate::waiting_requests::{Asker, Requested, WaitingRequests};
 use braid_base::{Generation, Time, TransactionId, limits};
 use braid_journal::{AnswerRoom, Known, Unlogged, bytes_max, over_len};
 use braid_object_index::SlotRef;
-use braid_objects::{Change, Evaluation, Kind, NotHere, evaluate};
-use braid_wire::{ObjectAnswer, ObjectFailure, ObjectRefusal, ObjectRequest, decode_answer, encode_answer};
+use braid_objects::{Change, Evaluation, Kind, NotHere, Procedure};
+use braid_wire::{ObjectAnswer, ObjectFailure, ObjectRefusal, decode_answer, encode_answer};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 
@@ -52,7 +52,7 @@ impl RequestQueue {
         name: TransactionId,
         settled: u64,
         abandoned: Vec<(u64, u64)>,
-        request: ObjectRequest,
+        request: Box<dyn Procedure>,
         ctx: &mut Ctx,
     ) -> bool {
         if ctx.state.is_fenced(name.host) {
@@ -73,11 +73,11 @@ impl RequestQueue {
     }
 
     /// See [`Storage::look`](crate::Storage::look).
-    pub fn look(&mut self, ticket: u64, request: ObjectRequest, ctx: &mut Ctx) {
+    pub fn look(&mut self, ticket: u64, request: Box<dyn Procedure>, ctx: &mut Ctx) {
         self.enqueue(Asker::Device { ticket }, Vec::new(), request, ctx);
     }
 
-    fn enqueue(&mut self, asker: Asker, abandoned: Vec<(u64, u64)>, request: ObjectRequest, ctx: &mut Ctx) {
+    fn enqueue(&mut self, asker: Asker, abandoned: Vec<(u64, u64)>, request: Box<dyn Procedure>, ctx: &mut Ctx) {
         let requested = Requested::new(asker, abandoned, request, ctx.now);
         if !self.waiting.has_room(&requested) {
             return ctx.tell(refusal(asker, ObjectFailure::Busy));
@@ -132,7 +132,7 @@ impl RequestQueue {
     fn look_ahead(&mut self, ctx: &mut Ctx) {
         for requested in self.waiting.first(AHEAD).filter(|requested| !requested.looked) {
             requested.looked = true;
-            let _ = evaluate(&requested.request, &mut ctx.state.object_index);
+            let _ = requested.request.evaluate(&mut ctx.state.object_index);
         }
         self.leaves.read_wanted(ctx);
     }
@@ -148,7 +148,7 @@ impl RequestQueue {
             self.note_abandoned(name.host, settled, &requested.abandoned, ctx)?;
         }
         let Evaluation { mut answer, mut changes, only_asks } =
-            evaluate(&requested.request, &mut ctx.state.object_index).map_err(|NotHere| Wait::Leaves)?;
+            requested.request.evaluate(&mut ctx.state.object_index).map_err(|NotHere| Wait::Leaves)?;
         let (name, settled) = match requested.asker {
             Asker::Host { name, settled } if !only_asks => (name, settled),
             asker => {

@@ -15,6 +15,7 @@ use braid_base::{
 };
 use braid_journal::{SECTOR, first_batch};
 use braid_machine::{DiskResult, DiskTag, Effects};
+use braid_objects::Procedure;
 use braid_wire::{ObjectDescription, ObjectRequest, Ordering, Piece};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -102,6 +103,23 @@ impl Store {
     /// Sets the most bytes of the object index to cache in memory.
     pub fn with_object_memory(self, object_memory: u64) -> Store {
         Store { object_memory, ..self }
+    }
+
+    /// Like [`Storage::execute`], with the effect that a procedure computes.
+    pub fn run(
+        &mut self,
+        now: Now,
+        name: TransactionId,
+        settled: u64,
+        procedure: Box<dyn Procedure>,
+        out: &mut Effects,
+    ) -> bool {
+        self.act(Some(now), out, |queues, ctx| queues.requests.execute(name, settled, Vec::new(), procedure, ctx))
+    }
+
+    /// Like [`Storage::look`], with a procedure that changes nothing.
+    pub fn inspect(&mut self, now: Now, ticket: u64, procedure: Box<dyn Procedure>, out: &mut Effects) {
+        self.act(Some(now), out, |queues, ctx| queues.requests.look(ticket, procedure, ctx));
     }
 
     /// Blocks that more objects may have.
@@ -281,11 +299,11 @@ impl Storage for Store {
         request: ObjectRequest,
         out: &mut Effects,
     ) -> bool {
-        self.act(Some(now), out, |queues, ctx| queues.requests.execute(name, settled, abandoned, request, ctx))
+        self.act(Some(now), out, |queues, ctx| queues.requests.execute(name, settled, abandoned, Box::new(request), ctx))
     }
 
     fn look(&mut self, now: Now, ticket: u64, request: ObjectRequest, out: &mut Effects) {
-        self.act(Some(now), out, |queues, ctx| queues.requests.look(ticket, request, ctx));
+        self.act(Some(now), out, |queues, ctx| queues.requests.look(ticket, Box::new(request), ctx));
     }
 
     fn adopt(&mut self, ticket: u64, membership: Membership, out: &mut Effects) {

@@ -1,7 +1,7 @@
 //! The queue of requests for objects that wait for room.
 
 use braid_base::{Generation, Time, TransactionId, limits};
-use braid_wire::ObjectRequest;
+use braid_objects::Procedure;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -114,7 +114,7 @@ pub(crate) struct Requested {
     pub asker: Asker,
     /// The intervals of requests that the host had abandoned when it sent this one.
     pub abandoned: Vec<(u64, u64)>,
-    pub request: ObjectRequest,
+    pub request: Box<dyn Procedure>,
     /// Bytes of memory that it takes.
     bytes: usize,
     since: Time,
@@ -123,7 +123,7 @@ pub(crate) struct Requested {
 }
 
 impl Requested {
-    pub fn new(asker: Asker, abandoned: Vec<(u64, u64)>, request: ObjectRequest, since: Time) -> Requested {
+    pub fn new(asker: Asker, abandoned: Vec<(u64, u64)>, request: Box<dyn Procedure>, since: Time) -> Requested {
         let bytes = request.memory_bytes() + size_of_val(&abandoned[..]);
         Requested { asker, abandoned, request, bytes, since, looked: false }
     }
