@@ -56,6 +56,31 @@ impl fmt::Display for LockServerId {
     }
 }
 
+/// Identifies a file system in its array.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FileSystemId(pub u16);
+
+impl fmt::Display for FileSystemId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "f{}", self.0)
+    }
+}
+
+/// Identifies an inode in its file system. Numbers are never reused.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct InodeId(pub u64);
+
+impl InodeId {
+    /// The root directory.
+    pub const ROOT: InodeId = InodeId(1);
+}
+
+impl fmt::Display for InodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "i{}", self.0)
+    }
+}
+
 /// Identifies one start of one host process. The control plane issues each generation once, so that it also identifies the host in
 /// stamps, requests and linkage records.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -74,6 +99,8 @@ pub enum NodeId {
     Device(DeviceId),
     LockServer(LockServerId),
     Monitor,
+    /// The metadata server of a file system.
+    MetadataServer(FileSystemId),
 }
 
 impl fmt::Display for NodeId {
@@ -83,6 +110,7 @@ impl fmt::Display for NodeId {
             NodeId::Device(device) => fmt::Display::fmt(device, f),
             NodeId::LockServer(server) => fmt::Display::fmt(server, f),
             NodeId::Monitor => f.write_str("monitor"),
+            NodeId::MetadataServer(file_system) => fmt::Display::fmt(file_system, f),
         }
     }
 }

@@ -41,7 +41,10 @@ pub mod units;
 pub use backoff::Backoff;
 pub use buffer::AlignedBuffer;
 pub use extents::Extents;
-pub use id::{ArrayId, DeviceId, DiskId, Epoch, Generation, LockServerId, NodeId, ObjectId, TransactionId, VolumeId};
+pub use id::{
+    ArrayId, DeviceId, DiskId, Epoch, FileSystemId, Generation, InodeId, LockServerId, NodeId, ObjectId, TransactionId,
+    VolumeId,
+};
 pub use membership::{FenceTable, Member, MemberState, Membership};
 pub use range::BlockRange;
 pub use range_table::RangeTable;

@@ -42,6 +42,24 @@ pub const OBJECT_ANSWERS_MAX: usize = 65_536;
 /// The most bytes of those answers. The longest ones may take three quarters of it; the rest is reserved for short answers of other
 /// hosts.
 pub const OBJECT_ANSWER_BYTES_MAX: usize = 2 << 20;
+/// The most bytes in a file's name.
+pub const FILE_NAME_BYTES_MAX: usize = 255;
+/// The most bytes in the target of a symbolic link.
+pub const SYMBOLIC_LINK_BYTES_MAX: usize = 4095;
+/// The most bytes in a file.
+pub const FILE_BYTES_MAX: u64 = 1 << 50;
+/// The most names of an inode, and one more than the most directories in a directory.
+pub const LINKS_MAX: u32 = 1 << 20;
+/// The most levels above the new parent of a directory that is moved.
+pub const DIRECTORY_DEPTH_MAX: usize = 4096;
+/// The most entries in one list of a directory.
+pub const FILE_ENTRIES_MAX: usize = 1024;
+/// The most extents of a file, or runs of blocks, in one command to a metadata server, and in its answer.
+pub const FILE_EXTENTS_MAX: usize = 512;
+/// The most extents of a file that one command frees.
+pub const FILE_EXTENTS_FREED_MAX: usize = 512;
+/// The most blocks that a host may reserve by one command: 4 GiB.
+pub const RESERVED_BLOCKS_MAX: u64 = 1 << 20;
 /// The most requests that wait on a device for an attribute to change.
 pub const WATCHERS_MAX: usize = 4096;
 /// The most such requests of one host.

@@ -9,18 +9,18 @@
 //!  16  array id               16      64  description, then payload
 //! ```
 //!
-//! Kinds of nodes: 1 host, 2 device, 3 lock server, 4 monitor. All numbers are little endian. The payload is the bulk data that the
+//! Kinds of nodes: 1 host, 2 device, 3 lock server, 4 monitor, 5 metadata server. All numbers are little endian. The payload is the bulk data that the
 //! description refers to, joined in order.
 
 use crate::codec::{Reader, Wire, Writer};
 use crate::message::Message;
-use braid_base::{ArrayId, DeviceId, Generation, LockServerId, NodeId, limits};
+use braid_base::{ArrayId, DeviceId, FileSystemId, Generation, LockServerId, NodeId, limits};
 use bytes::Bytes;
 
 /// The first bytes of every frame.
 pub const MAGIC: [u8; 4] = *b"BRAD";
 /// The version of the protocol. The crate's documentation has the history.
-pub const VERSION: u16 = 9;
+pub const VERSION: u16 = 10;
 /// Bytes of a frame before its description.
 pub const HEADER_BYTES: usize = 64;
 const CRC_AT: usize = 56;
@@ -209,6 +209,7 @@ fn node_bytes(node: NodeId) -> [u8; 8] {
         NodeId::Device(device) => (2, u32::from(device.0)),
         NodeId::LockServer(server) => (3, u32::from(server.0)),
         NodeId::Monitor => (4, 0),
+        NodeId::MetadataServer(file_system) => (5, u32::from(file_system.0)),
     };
     let mut bytes = [kind, 0, 0, 0, 0, 0, 0, 0];
     bytes[4..].copy_from_slice(&number.to_le_bytes());
@@ -221,6 +222,7 @@ fn node(bytes: &[u8]) -> Result<NodeId, WireError> {
         (2, number) if number <= u32::from(u16::MAX) => Ok(NodeId::Device(DeviceId(number as u16))),
         (3, number) if number <= u32::from(u16::MAX) => Ok(NodeId::LockServer(LockServerId(number as u16))),
         (4, 0) => Ok(NodeId::Monitor),
+        (5, number) if number <= u32::from(u16::MAX) => Ok(NodeId::MetadataServer(FileSystemId(number as u16))),
         _ => Err(WireError::BadValue { what: "node" }),
     }
 }

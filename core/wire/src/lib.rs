@@ -10,6 +10,7 @@
 //! | `locking` | messages between hosts and lock servers |
 //! | `monitoring` | messages between nodes and the monitor |
 //! | `objects` | object requests, which read and write bytes and attributes, and their answers |
+//! | `files` | messages between hosts and metadata servers |
 //! | `administration` | changes that operators ask of the monitor |
 //! | `frame` | frames: one message between two nodes, with a checksum |
 //! | `message_codec` | the encoding of each message |
@@ -20,6 +21,7 @@
 //!
 //! | version | what changed, and why |
 //! | --- | --- |
+//! | 10 | file systems: hosts send commands to metadata servers |
 //! | 9 | devices execute writes together: a host sends each one its column, and they send each other partials |
 //! | 8 | a write may be the first message of a transaction under timestamp ordering; hosts retract what they have not decided |
 //! | 7 | the monitor states the length of each lease; renewals and leases carry the highest stamp clock that is known to be accepted; a device's renewal lists the fenced hosts whose transactions it still holds undecided: a fence is answered when there are none |
@@ -33,6 +35,7 @@
 pub mod administration;
 mod codec;
 pub mod execution;
+pub mod files;
 pub mod frame;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -45,9 +48,10 @@ pub mod objects;
 pub use administration::*;
 pub use braid_ordering::{Atomicity, Ordering, UnknownAtomicity, UnknownOrdering, WriteMode};
 pub use execution::*;
+pub use files::*;
 pub use frame::{EncodedFrame, Frame, FrameHeader, WireError};
 pub use locking::*;
 pub use message::*;
-pub use message_codec::{decode_answer, encode_answer};
+pub use message_codec::{decode_answer, decode_reply, encode_answer, encode_reply};
 pub use monitoring::*;
 pub use objects::*;

@@ -1,5 +1,5 @@
 //! The messages that hosts and devices exchange (`docs/messages.md` lists them in one table). The messages of lock servers are in
-//! [`crate::locking`], those of the monitor in [`crate::monitoring`].
+//! [`crate::locking`], those of metadata servers in [`crate::files`], those of the monitor in [`crate::monitoring`].
 //!
 //! Messages are datagrams: they may be lost, duplicated, delayed and reordered. A host repeats a request until it is answered; a device
 //! answers a repeated request as it answered the first.
@@ -18,6 +18,7 @@
 //! ```
 
 use crate::execution::Column;
+use crate::files::{FileAnswer, FileRequest};
 use crate::locking::{LockAnswer, LockRequest};
 use crate::monitoring::{MonitorAnswer, MonitorRequest};
 use crate::objects::{AttributeName, ObjectAnswer, ObjectFailure, ObjectRequest};
@@ -37,6 +38,9 @@ pub enum Message {
     MonitorAnswer(MonitorAnswer),
     /// From one device to another.
     Partial(Partial),
+    /// From a host to a metadata server.
+    FileRequest(FileRequest),
+    FileAnswer(FileAnswer),
 }
 
 /// What a device owes another in a write that devices execute together: a message of its own for each pair. It is not answered. A host

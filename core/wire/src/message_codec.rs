@@ -4,6 +4,7 @@
 use crate::administration::*;
 use crate::codec::{Reader, Wire, Writer};
 use crate::execution::*;
+use crate::files::*;
 use crate::frame::WireError;
 use crate::locking::*;
 use crate::message::*;
@@ -11,8 +12,8 @@ use crate::monitoring::*;
 use crate::objects::*;
 use braid_base::limits;
 use braid_base::{
-    BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, FenceTable, Generation, Member, MemberState, Membership,
-    ObjectId, Stamp, Time, TransactionId, VolumeId,
+    BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, FenceTable, Generation, InodeId, Member, MemberState,
+    Membership, ObjectId, Stamp, Time, TransactionId, VolumeId,
 };
 use braid_ordering::{Atomicity, Ordering, WriteMode};
 use bytes::Bytes;
@@ -86,7 +87,7 @@ macro_rules! wire_list {
     )*};
 }
 
-wire_newtype!(DeviceId, DiskId, Generation, ObjectId, VolumeId, Epoch, Clock, Time);
+wire_newtype!(DeviceId, DiskId, Generation, ObjectId, VolumeId, Epoch, Clock, Time, InodeId, FileTime);
 wire_struct!(Stamp { clock, host });
 wire_struct!(Linkage { first, last });
 wire_struct!(Orphan { transaction, stamp, participants });
@@ -128,9 +129,11 @@ wire_list! {
     Bytes, limits::ATTRIBUTES_PER_COMMAND_MAX;
     (AttributeName, u32), limits::OBJECT_LIST_MAX;
     ObjectId, limits::OBJECT_LIST_MAX;
+    DirectoryEntry, limits::FILE_ENTRIES_MAX;
+    FileExtent, limits::FILE_EXTENTS_MAX;
 }
 
-wire_enum!(Message { 1 => Request(request), 2 => Answer(answer), 3 => LockRequest(request), 4 => LockAnswer(answer), 5 => MonitorRequest(request), 6 => MonitorAnswer(answer), 7 => Partial(partial) });
+wire_enum!(Message { 1 => Request(request), 2 => Answer(answer), 3 => LockRequest(request), 4 => LockAnswer(answer), 5 => MonitorRequest(request), 6 => MonitorAnswer(answer), 7 => Partial(partial), 8 => FileRequest(request), 9 => FileAnswer(answer) });
 wire_enum!(Want { 1 => Data, 2 => Allocation, 3 => Linkage, 4 => Salvage });
 wire_enum!(WriteMode { 1 => Intent, 2 => Immediate });
 wire_enum!(Outcome { 1 => Commit, 2 => Abort, 3 => Interrupted });
@@ -327,6 +330,94 @@ wire_enum!(AdminError {
 wire_enum!(JoinRefused { 1 => OtherDisk { expected }, 2 => Used { epoch } });
 wire_enum!(MemberState { 1 => In, 2 => Returning { recovery_coordinator }, 3 => Out });
 wire_enum!(LockRefusal { 1 => Timeout, 2 => Busy, 3 => Malformed });
+
+wire_struct!(FileAnswer { start, sequence, reply });
+wire_struct!(FileAttributes { inode, file_type, mode, owner, links, size, blocks, atime, mtime, ctime, parent });
+wire_struct!(Owner { uid, gid });
+wire_struct!(AttributeChange { mode, uid, gid, atime, mtime });
+wire_struct!(DirectoryEntry { cookie, inode, file_type, name });
+wire_struct!(FileExtent { at, blocks });
+wire_struct!(FileSystemStatus { blocks, free, allotted, inodes });
+wire_enum!(FileType { 1 => Regular, 2 => Directory, 3 => SymbolicLink });
+wire_enum!(NewInode { 1 => Regular, 2 => Directory, 3 => SymbolicLink { target } });
+wire_enum!(NewTime { 1 => Now, 2 => At(time) });
+wire_enum!(FileCommand {
+    1 => Nothing,
+    2 => Lookup { parent, name },
+    3 => Stat { inode },
+    4 => ReadDirectory { inode, after, most },
+    5 => ReadLink { inode },
+    6 => Create { parent, name, node, exclusive, owner, mode },
+    7 => Link { inode, parent, name },
+    8 => Unlink { parent, name },
+    9 => RemoveDirectory { parent, name },
+    10 => Rename { parent, name, new_parent, new_name, no_replace },
+    11 => SetAttributes { inode, change },
+    12 => Truncate { inode, size },
+    13 => Map { inode, from, most },
+    14 => Reserve { blocks },
+    15 => Attach { inode, extents, size, mtime },
+    16 => GiveBack { runs },
+    17 => StatFileSystem,
+});
+wire_enum!(FileResult {
+    1 => Done,
+    2 => Attributes(attributes),
+    3 => Entries { entries, more },
+    4 => Target(target),
+    5 => Created { attributes, is_new },
+    6 => Removed(attributes),
+    7 => Renamed { moved, replaced },
+    8 => Truncated { attributes, is_done },
+    9 => Extents { extents, more, size },
+    10 => Reserved(runs),
+    11 => Attached { attributes, until },
+    12 => FileSystem(status),
+});
+wire_enum!(FileError {
+    1 => Stale,
+    2 => NoSuchName,
+    3 => Exists,
+    4 => NotADirectory,
+    5 => IsADirectory,
+    6 => NotAFile,
+    7 => NotALink,
+    8 => LinkToDirectory,
+    9 => NotEmpty,
+    10 => IntoItself,
+    11 => TooDeep,
+    12 => NameTooLong,
+    13 => InvalidName,
+    14 => TooManyLinks,
+    15 => TooLarge,
+    16 => NoSpace,
+    17 => DirectoryFull,
+    18 => NotAllotted,
+    19 => Lost,
+    20 => Busy,
+    21 => Malformed,
+    22 => Rejected(rejection),
+});
+
+impl Wire for FileRequest {
+    fn put(&self, to: &mut Writer) {
+        let FileRequest { host, settled, over, sequence, command } = self;
+        host.put(to);
+        settled.put(to);
+        over.put(to);
+        sequence.put(to);
+        command.put(to);
+    }
+    /// Refuses the highest sequence number, as for transactions, so that a settled mark above every request exists.
+    fn take(from: &mut Reader) -> Result<Self, WireError> {
+        let (host, settled, over) = (Wire::take(from)?, Wire::take(from)?, Wire::take(from)?);
+        let sequence = Wire::take(from)?;
+        if sequence == u64::MAX {
+            return Err(WireError::BadValue { what: "sequence" });
+        }
+        Ok(FileRequest { host, settled, over, sequence, command: Wire::take(from)? })
+    }
+}
 
 impl Wire for Request {
     fn put(&self, to: &mut Writer) {
@@ -532,8 +623,28 @@ impl Wire for () {
 
 /// Encodes an answer, for the journal.
 pub fn encode_answer(answer: &ObjectAnswer) -> Vec<u8> {
+    encode_alone(answer)
+}
+
+/// Decodes an answer of the journal.
+pub fn decode_answer(bytes: &Bytes) -> Result<ObjectAnswer, WireError> {
+    decode_alone(bytes)
+}
+
+/// Encodes the reply of a metadata server, for the journal.
+pub fn encode_reply(reply: &FileReply) -> Vec<u8> {
+    encode_alone(reply)
+}
+
+/// Decodes a reply of the journal.
+pub fn decode_reply(bytes: &Bytes) -> Result<FileReply, WireError> {
+    decode_alone(bytes)
+}
+
+/// A value that no frame surrounds: the length of its description, the description, the payload.
+fn encode_alone(value: &impl Wire) -> Vec<u8> {
     let mut writer = Writer { description: vec![0; 4], payload: Vec::new() };
-    answer.put(&mut writer);
+    value.put(&mut writer);
     let Writer { description: mut bytes, payload } = writer;
     let length = bytes.len() as u32 - 4;
     bytes[..4].copy_from_slice(&length.to_le_bytes());
@@ -541,11 +652,10 @@ pub fn encode_answer(answer: &ObjectAnswer) -> Vec<u8> {
     bytes
 }
 
-/// Decodes an answer of the journal.
-pub fn decode_answer(bytes: &Bytes) -> Result<ObjectAnswer, WireError> {
+fn decode_alone<T: Wire>(bytes: &Bytes) -> Result<T, WireError> {
     let (length, rest) = bytes.split_first_chunk().ok_or(WireError::Truncated)?;
     let (description, _) = rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or(WireError::Truncated)?;
     let mut reader = Reader { description, payload: bytes.slice(4 + description.len()..) };
-    let answer = ObjectAnswer::take(&mut reader)?;
-    if reader.description.is_empty() && reader.payload.is_empty() { Ok(answer) } else { Err(WireError::Trailing) }
+    let value = T::take(&mut reader)?;
+    if reader.description.is_empty() && reader.payload.is_empty() { Ok(value) } else { Err(WireError::Trailing) }
 }

@@ -518,6 +518,7 @@ impl Cause {
             NodeId::Device(device) => Cause::Device(device),
             NodeId::LockServer(_) => Cause::LockServer,
             NodeId::Monitor => Cause::Monitor,
+            NodeId::MetadataServer(_) => unreachable!("no metadata server is simulated"),
         }
     }
 }

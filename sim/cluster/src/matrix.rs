@@ -483,6 +483,7 @@ impl Play {
             NodeId::Device(device) => self.cluster.restart_device(device),
             NodeId::LockServer(server) => self.cluster.restart_lock_server(server),
             NodeId::Monitor => self.cluster.restart_monitor(),
+            NodeId::MetadataServer(_) => unreachable!("no metadata server is simulated"),
             NodeId::Host(_) => {
                 let slot = self.cluster.slot(node).expect("a host has a slot until it is replaced");
                 self.replace(slot);

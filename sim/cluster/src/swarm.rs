@@ -529,6 +529,7 @@ impl Run {
             NodeId::Device(device) => self.cluster.restart_device(device),
             NodeId::LockServer(server) => self.cluster.restart_lock_server(server),
             NodeId::Monitor => self.cluster.restart_monitor(),
+            NodeId::MetadataServer(_) => unreachable!("no metadata server is simulated"),
             NodeId::Host(_) => unreachable!("a host returns as a new generation"),
         }
     }

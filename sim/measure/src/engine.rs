@@ -304,6 +304,7 @@ impl<A> Engine<A> {
             NodeId::Host(generation) => generation.0 as usize - 1,
             NodeId::Device(device) => self.hosts + usize::from(device.0),
             NodeId::LockServer(server) => self.hosts + self.devices + usize::from(server.0),
+            NodeId::MetadataServer(_) => panic!("a modelled array has no file systems"),
             NodeId::Monitor => panic!("the membership of a modelled array never changes: no machine asks for it"),
         }
     }
@@ -330,7 +331,12 @@ pub fn data_bytes(message: &Message) -> u64 {
             _ => 0,
         },
         Message::Partial(partial) => of(&partial.pieces),
-        Message::LockRequest(_) | Message::LockAnswer(_) | Message::MonitorRequest(_) | Message::MonitorAnswer(_) => 0,
+        Message::LockRequest(_)
+        | Message::LockAnswer(_)
+        | Message::MonitorRequest(_)
+        | Message::MonitorAnswer(_)
+        | Message::FileRequest(_)
+        | Message::FileAnswer(_) => 0,
     }
 }
 

@@ -37,6 +37,7 @@ impl Trace {
             Some(NodeId::Device(device)) => (2 << 32) | u64::from(device.0),
             Some(NodeId::LockServer(server)) => (3 << 32) | u64::from(server.0),
             Some(NodeId::Monitor) => 4 << 32,
+            Some(NodeId::MetadataServer(file_system)) => (5 << 32) | u64::from(file_system.0),
         };
         for fact in [now.0, node_fact].iter().chain(facts) {
             self.digest = (self.digest.rotate_left(5) ^ fact).wrapping_mul(0x517c_c1b7_2722_0a95);

@@ -1,9 +1,9 @@
 //! Strategies that generate arbitrary messages: one for each type.
 
-use crate::any_objects;
+use crate::{any_files, any_objects};
 use braid_base::{
-    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, FenceTable, Generation, LockServerId, Member,
-    MemberState, Membership, NodeId, ObjectId, Stamp, Time, TransactionId, VolumeId,
+    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, FenceTable, FileSystemId, Generation,
+    LockServerId, Member, MemberState, Membership, NodeId, ObjectId, Stamp, Time, TransactionId, VolumeId,
 };
 use braid_wire::*;
 use bytes::Bytes;
@@ -32,7 +32,7 @@ pub fn message() -> impl Strategy<Value = Message> {
     let partial = (epoch(), transaction(), object(), pieces()).prop_map(|(epoch, transaction, object, pieces)| {
         Message::Partial(Partial { epoch, transaction, object, pieces })
     });
-    prop_oneof![4 => request, 4 => answer, 1 => lock_request(), 1 => lock_answer(), 2 => monitor, 1 => partial]
+    prop_oneof![4 => request, 4 => answer, 1 => lock_request(), 1 => lock_answer(), 2 => monitor, 1 => partial, 3 => any_files::message()]
 }
 
 fn lock_request() -> impl Strategy<Value = Message> {
@@ -381,7 +381,7 @@ fn failure() -> impl Strategy<Value = Failure> {
     ]
 }
 
-fn rejection() -> impl Strategy<Value = Rejection> {
+pub fn rejection() -> impl Strategy<Value = Rejection> {
     prop_oneof![
         Just(Rejection::Fenced),
         epoch().prop_map(|current| Rejection::WrongEpoch { current }),
@@ -423,12 +423,12 @@ fn pieces() -> impl Strategy<Value = Vec<Piece>> {
     vec(piece, 0..4)
 }
 
-fn ranges() -> impl Strategy<Value = Vec<BlockRange>> {
+pub fn ranges() -> impl Strategy<Value = Vec<BlockRange>> {
     vec(range(), 0..5)
 }
 
 /// Any range whose last byte has a 64-bit offset, including the longest and the last ones.
-fn range() -> impl Strategy<Value = BlockRange> {
+pub fn range() -> impl Strategy<Value = BlockRange> {
     let end = u64::MAX / BLOCK_BYTES as u64;
     (number(), number()).prop_map(move |(start, count)| {
         let start = start.min(end);
@@ -442,6 +442,7 @@ fn node() -> impl Strategy<Value = NodeId> {
         device().prop_map(NodeId::Device),
         lock_server().prop_map(NodeId::LockServer),
         Just(NodeId::Monitor),
+        any::<u16>().prop_map(|number| NodeId::MetadataServer(FileSystemId(number))),
     ]
 }
 
@@ -491,7 +492,7 @@ fn vote() -> impl Strategy<Value = Vote> {
     ]
 }
 
-fn generation() -> impl Strategy<Value = Generation> {
+pub fn generation() -> impl Strategy<Value = Generation> {
     any::<u32>().prop_map(Generation)
 }
 

@@ -1,10 +1,11 @@
 //! The encoding of every variant of every message, as in `docs/wire-format.md`: messages of one release are understood by the next, or
 //! the version changes.
 
+use crate::golden_files::{FILE_ANSWER, FILE_REQUEST, files};
 use crate::golden_objects::objects;
 use braid_base::{
-    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, FenceTable, Generation, LockServerId, Member,
-    MemberState, Membership, NodeId, ObjectId, Stamp, Time, TransactionId, VolumeId,
+    ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, FenceTable, FileSystemId, Generation,
+    LockServerId, Member, MemberState, Membership, NodeId, ObjectId, Stamp, Time, TransactionId, VolumeId,
 };
 use braid_wire::fuzzing::seal;
 use braid_wire::*;
@@ -28,6 +29,8 @@ impl Golden {
             Message::LockAnswer(_) => (NodeId::LockServer(LockServerId(1)), host),
             Message::MonitorRequest(_) => (device, NodeId::Monitor),
             Message::MonitorAnswer(_) => (NodeId::Monitor, device),
+            Message::FileRequest(_) => (host, NodeId::MetadataServer(FileSystemId(3))),
+            Message::FileAnswer(_) => (NodeId::MetadataServer(FileSystemId(3)), host),
             Message::Partial(_) => (NodeId::Device(DeviceId(5)), device),
         };
         let array =
@@ -368,6 +371,7 @@ pub fn goldens() -> Vec<Golden> {
     all.extend(locking(object));
     all.extend(monitoring());
     all.extend(objects());
+    all.extend(files());
     all
 }
 
@@ -579,15 +583,15 @@ fn whole_frames_have_the_bytes_that_are_written_down() {
     let array = "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf";
     let (host, device) = ("01000000 07000000", "02000000 02000000");
     let header = |bytes: &str, from: &str, to: &str, crc: &str| {
-        format!("42524144 0900 0000 {bytes} {array} {from} {to} 0000000000000000 {crc} 00000000")
+        format!("42524144 0a00 0000 {bytes} {array} {from} {to} 0000000000000000 {crc} 00000000")
     };
     let all = goldens();
     let written = all.iter().position(|golden| golden.description == format!("{ANSWER} 04 {TRANSACTION} 00"));
     let with_data = all.iter().position(|golden| !golden.encode().payload.is_empty());
     for (index, header) in [
-        (0, header("32000000 00000000", host, device, "920174f9")),
-        (written.expect("an answer"), header("1f000000 00000000", device, host, "a2c0b501")),
-        (with_data.expect("a write"), header("a7000000 00100000", host, device, "4598f8b2")),
+        (0, header("32000000 00000000", host, device, "4180ba00")),
+        (written.expect("an answer"), header("1f000000 00000000", device, host, "3676829c")),
+        (with_data.expect("a write"), header("a7000000 00100000", host, device, "e4b4492e")),
     ] {
         let golden = &all[index];
         let payload = golden.encode().payload.concat();
@@ -603,7 +607,7 @@ fn a_byte_that_is_no_choice_is_refused_by_name() {
     let manage = format!("{REQUEST} 08 {TICKET}");
     let piece = format!("{ANSWER} 02 {TRANSACTION} 00 01000000 0000000000000000 0000000000000000");
     let places = [
-        ("Message", String::new(), 7),
+        ("Message", String::new(), 9),
         ("Command", REQUEST.into(), 12),
         ("Want", format!("{REQUEST} 02 {TRANSACTION} {STAMP} {OBJECT} 01 00000000"), 4),
         ("WriteMode", format!("{REQUEST} 04 {TRANSACTION} {STAMP} {OBJECT} 01 00000000 {OBJECT} {OBJECT}"), 2),
@@ -642,6 +646,13 @@ fn a_byte_that_is_no_choice_is_refused_by_name() {
         ("result", format!("{ANSWER} 0d {TICKET}"), 2),
         ("ActionResult", format!("{ANSWER} 0d {TICKET} 01 01000000"), 10),
         ("ObjectFailure", format!("{ANSWER} 0e {TICKET} 02"), 16),
+        ("FileCommand", FILE_REQUEST.into(), 17),
+        ("NewInode", format!("{FILE_REQUEST} 06 {OBJECT} 01000000 61"), 3),
+        ("NewTime", format!("{FILE_REQUEST} 0b {OBJECT} 00 00 00 01"), 2),
+        ("result", FILE_ANSWER.into(), 2),
+        ("FileResult", format!("{FILE_ANSWER} 01"), 12),
+        ("FileType", format!("{FILE_ANSWER} 01 02 {OBJECT}"), 3),
+        ("FileError", format!("{FILE_ANSWER} 02"), 22),
         ("LockCommand", LOCK_REQUEST.into(), 4),
         ("LockTerm", format!("{LOCK_REQUEST} 02 {TICKET} {OBJECT} 00000000"), 3),
         ("LockMode", format!("{LOCK_REQUEST} 02 {TICKET} {OBJECT} 01000000 0300 {OBJECT} {OBJECT}"), 2),

@@ -1,7 +1,7 @@
 //! Lists and lengths at their bounds, beyond them, and with false values.
 
 use crate::golden::hex;
-use crate::limits_objects;
+use crate::{limits_files, limits_objects};
 use braid_base::limits::*;
 use braid_base::{
     ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, Epoch, FenceTable, Generation, Member, MemberState, Membership,
@@ -219,7 +219,7 @@ pub fn frame(message: Message) -> Frame {
 
 #[test]
 fn a_list_at_its_bound_is_taken_and_one_beyond_it_is_refused() {
-    for (name, max, message) in LISTS.into_iter().chain(limits_objects::LISTS) {
+    for (name, max, message) in LISTS.into_iter().chain(limits_objects::LISTS).chain(limits_files::LISTS) {
         let full = frame(message(max));
         assert_eq!(Frame::decode(full.encode().to_bytes()), Ok(full), "{name}");
         let beyond = Frame::decode(frame(message(max + 1)).encode().to_bytes());
@@ -229,7 +229,7 @@ fn a_list_at_its_bound_is_taken_and_one_beyond_it_is_refused() {
 
 #[test]
 fn a_list_that_claims_more_than_there_is_is_refused() {
-    for (name, max, message) in LISTS.into_iter().chain(limits_objects::LISTS) {
+    for (name, max, message) in LISTS.into_iter().chain(limits_objects::LISTS).chain(limits_files::LISTS) {
         let (one, two) = (frame(message(1)).encode().head, frame(message(2)).encode().head);
         // The first difference between the two is the length of the list.
         let at = (64..).find(|at| one[*at] != two[*at]).expect("a length");

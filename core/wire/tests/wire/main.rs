@@ -1,10 +1,13 @@
 //! Tests of the wire format: it is as documented, and everything else is refused.
 
 mod any;
+mod any_files;
 mod any_objects;
 mod damage;
 mod golden;
+mod golden_files;
 mod golden_objects;
 mod limits;
+mod limits_files;
 mod limits_objects;
 mod round_trip;

@@ -325,6 +325,7 @@ pub fn name(node: NodeId) -> String {
         NodeId::Monitor => "the monitor".to_string(),
         NodeId::Device(id) => format!("device {id}"),
         NodeId::LockServer(id) => format!("lock server {id}"),
+        NodeId::MetadataServer(id) => format!("metadata server {id}"),
         NodeId::Host(generation) => format!("host {generation}"),
     }
 }
@@ -335,6 +336,7 @@ pub fn number(node: NodeId) -> u16 {
         NodeId::Monitor => 0,
         NodeId::Device(id) => id.0,
         NodeId::LockServer(id) => id.0,
+        NodeId::MetadataServer(id) => id.0,
         NodeId::Host(_) => unreachable!("hosts are not supervised"),
     }
 }

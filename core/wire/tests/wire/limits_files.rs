@@ -1,0 +1,138 @@
+//! The bounds of commands to metadata servers.
+
+use crate::any_files::reply;
+use crate::limits::{ListLimit, frame};
+use braid_base::limits::*;
+use braid_base::{BlockRange, Generation, InodeId};
+use braid_wire::*;
+use bytes::Bytes;
+use proptest::prelude::*;
+
+const INODE: InodeId = InodeId(7);
+
+pub const LISTS: [ListLimit; 5] = [
+    ("sequences that are over", COMMITS_PER_REQUEST_MAX, |n| request(8, vec![1; n], FileCommand::Nothing)),
+    ("entries", FILE_ENTRIES_MAX, |n| {
+        let entry = DirectoryEntry {
+            cookie: 0,
+            inode: INODE,
+            file_type: FileType::Regular,
+            name: Bytes::from(vec![b'a'; 255]),
+        };
+        answer(FileResult::Entries { entries: vec![entry; n], more: false })
+    }),
+    ("extents of a file", FILE_EXTENTS_MAX, |n| {
+        answer(FileResult::Extents { extents: vec![extent(0, 1); n], more: false, size: 0 })
+    }),
+    ("extents to attach", FILE_EXTENTS_MAX, |n| request(8, vec![], attach(vec![extent(0, 1); n], 0))),
+    ("runs to give back", EXTENTS_MAX, |n| request(8, vec![], give_back(n))),
+];
+
+fn request(sequence: u64, over: Vec<u64>, command: FileCommand) -> Message {
+    Message::FileRequest(FileRequest { host: Generation(7), settled: 0, over, sequence, command })
+}
+
+fn answer(result: FileResult) -> Message {
+    Message::FileAnswer(FileAnswer { start: Generation(1), sequence: 1, reply: Ok(result) })
+}
+
+fn extent(at: u64, count: u64) -> FileExtent {
+    FileExtent { at, blocks: BlockRange::new(9, count) }
+}
+
+fn attach(extents: Vec<FileExtent>, size: u64) -> FileCommand {
+    FileCommand::Attach { inode: INODE, extents, size, mtime: FileTime(0) }
+}
+
+fn give_back(runs: usize) -> FileCommand {
+    FileCommand::GiveBack { runs: vec![BlockRange::new(1, 1); runs] }
+}
+
+fn lookup(name: &[u8]) -> FileCommand {
+    FileCommand::Lookup { parent: INODE, name: Bytes::copy_from_slice(name) }
+}
+
+fn link_to(target: usize) -> FileCommand {
+    let (name, node) = (Bytes::from_static(b"a"), NewInode::SymbolicLink { target: vec![b'/'; target].into() });
+    FileCommand::Create { parent: INODE, name, node, exclusive: true, owner: Owner::default(), mode: 0o777 }
+}
+
+fn set_mode(mode: u16) -> FileCommand {
+    FileCommand::SetAttributes { inode: INODE, change: AttributeChange { mode: Some(mode), ..Default::default() } }
+}
+
+#[test]
+fn the_highest_sequence_of_a_file_request_is_refused() {
+    let decoded = |sequence| {
+        let bytes = frame(request(sequence, vec![], FileCommand::Nothing)).encode().to_bytes();
+        Frame::decode(bytes).map(|_| ())
+    };
+    assert_eq!(decoded(u64::MAX - 1), Ok(()));
+    assert_eq!(decoded(u64::MAX), Err(WireError::BadValue { what: "sequence" }));
+}
+
+#[test]
+fn a_command_is_checked() {
+    let (name, target) = (FILE_NAME_BYTES_MAX, SYMBOLIC_LINK_BYTES_MAX);
+    let rename = |from: &'static [u8], to: &'static [u8]| FileCommand::Rename {
+        parent: INODE,
+        name: Bytes::from_static(from),
+        new_parent: INODE,
+        new_name: Bytes::from_static(to),
+        no_replace: false,
+    };
+    for (command, expected) in [
+        (lookup(b"a"), Ok(())),
+        (lookup(b"..."), Ok(())),
+        (lookup(&vec![0xff; name]), Ok(())),
+        (lookup(&vec![0xff; name + 1]), Err(FileError::NameTooLong)),
+        (lookup(b""), Err(FileError::InvalidName)),
+        (lookup(b"."), Err(FileError::InvalidName)),
+        (lookup(b".."), Err(FileError::InvalidName)),
+        (lookup(b"a/b"), Err(FileError::InvalidName)),
+        (lookup(b"a\0"), Err(FileError::InvalidName)),
+        (rename(b"a", b"b"), Ok(())),
+        (rename(b"", b"b"), Err(FileError::InvalidName)),
+        (rename(b"a", b""), Err(FileError::InvalidName)),
+        (link_to(target), Ok(())),
+        (link_to(target + 1), Err(FileError::NameTooLong)),
+        (link_to(0), Err(FileError::InvalidName)),
+        (set_mode(0o7777), Ok(())),
+        (set_mode(0o10000), Err(FileError::Malformed)),
+        (FileCommand::Truncate { inode: INODE, size: FILE_BYTES_MAX }, Ok(())),
+        (FileCommand::Truncate { inode: INODE, size: FILE_BYTES_MAX + 1 }, Err(FileError::TooLarge)),
+        (FileCommand::Reserve { blocks: 0 }, Err(FileError::Malformed)),
+        (FileCommand::Reserve { blocks: RESERVED_BLOCKS_MAX }, Ok(())),
+        (FileCommand::Reserve { blocks: RESERVED_BLOCKS_MAX + 1 }, Err(FileError::Malformed)),
+        (give_back(FILE_EXTENTS_MAX), Ok(())),
+        (give_back(FILE_EXTENTS_MAX + 1), Err(FileError::Malformed)),
+        (FileCommand::GiveBack { runs: vec![BlockRange::new(1, 0)] }, Err(FileError::Malformed)),
+        (attach(vec![extent(0, 2), extent(2, 1)], 3 * 4096), Ok(())),
+        (attach(vec![extent(0, 2), extent(2, 1)], 2 * 4096 + 1), Ok(())),
+        (attach(vec![extent(0, 2), extent(2, 1)], 2 * 4096), Err(FileError::Malformed)),
+        (attach(vec![extent(0, 2), extent(1, 1)], 1 << 20), Err(FileError::Malformed)),
+        (attach(vec![extent(0, 0)], 1 << 20), Err(FileError::Malformed)),
+        (attach(vec![extent(u64::MAX, 2)], 1 << 20), Err(FileError::Malformed)),
+        (attach(vec![], FILE_BYTES_MAX + 1), Err(FileError::TooLarge)),
+    ] {
+        assert_eq!(command.check(), expected, "{command:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_reply_is_stored_and_read_again(reply in reply()) {
+        prop_assert_eq!(decode_reply(&encode_reply(&reply).into()), Ok(reply));
+    }
+
+    #[test]
+    fn a_damaged_stored_reply_is_an_error_or_another_reply(reply in reply(), at in any::<prop::sample::Index>(), by in 1..=255u8) {
+        let mut bytes = encode_reply(&reply);
+        let at = at.index(bytes.len());
+        bytes[at] ^= by;
+        if let Ok(other) = decode_reply(&bytes.clone().into()) {
+            prop_assert_ne!(&other, &reply);
+            prop_assert_eq!(encode_reply(&other), bytes);
+        }
+    }
+}
