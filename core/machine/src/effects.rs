@@ -59,6 +59,11 @@ impl Effects {
         Effects::default()
     }
 
+    /// Adds an effect.
+    pub fn push(&mut self, effect: Effect) {
+        self.effects.push(effect);
+    }
+
     /// Sends `message` to `to`.
     pub fn send(&mut self, to: NodeId, message: Message) {
         self.effects.push(Effect::Send { to, message });

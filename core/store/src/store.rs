@@ -1,5 +1,6 @@
 //! The implementation of [`Storage`] on a disk.
 
+use crate::block::CHUNK_BLOCKS;
 use crate::crash_recovery::{Progress, Recovery};
 use crate::ctx::Ctx;
 use crate::free_slots::failing_from;
@@ -125,6 +126,11 @@ impl Store {
     /// Blocks that more objects may have.
     pub fn free_blocks(&self) -> u64 {
         self.serving().map_or(0, |serving| serving.shared.state.free_blocks())
+    }
+
+    /// Blocks that all objects, and the index of objects, may have together.
+    pub fn blocks(&self) -> u64 {
+        self.serving().map_or(0, |serving| u64::from(serving.shared.slots.total()) * CHUNK_BLOCKS)
     }
 
     /// Asserts that every slot has exactly one owner. Takes time in proportion to the size of the device.

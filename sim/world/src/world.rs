@@ -57,6 +57,8 @@ pub struct World<M> {
     effects: Effects,
     world_events: VecDeque<WorldEvent>,
     watched: BTreeSet<NodeId>,
+    /// The nodes that serve under a further name.
+    services: BTreeMap<NodeId, NodeId>,
 }
 
 /// The surroundings of a machine, which the attack disturbs.
@@ -112,6 +114,7 @@ impl<M: Machine> World<M> {
             effects: Effects::new(),
             world_events: VecDeque::new(),
             watched: BTreeSet::new(),
+            services: BTreeMap::new(),
         }
     }
 
@@ -412,7 +415,21 @@ impl<M: Machine> World<M> {
         }
     }
 
+    /// Names the node that serves as `service` from now on. What is sent to the service reaches this node, and what the node sends to
+    /// hosts comes from the service.
+    pub fn set_service(&mut self, service: NodeId, node: NodeId) {
+        self.services.insert(service, node);
+    }
+
+    /// The addresses of a message's sender and receiver: see [`World::set_service`].
+    fn addresses(&self, from: NodeId, to: NodeId) -> (NodeId, NodeId) {
+        let serves = |(_, node): &(&NodeId, &NodeId)| **node == from && matches!(to, NodeId::Host(_));
+        let service = self.services.iter().find(serves).map(|(service, _)| *service);
+        (service.unwrap_or(from), self.services.get(&to).copied().unwrap_or(to))
+    }
+
     fn send(&mut self, from: NodeId, to: NodeId, message: Message) {
+        let (from, to) = self.addresses(from, to);
         let flights = self.network.send(self.now(), from, to, &message);
         if flights.is_empty() {
             return self.trace.note(self.now(), Some(from), format_args!("lost on the way to {to}: {message:?}"));
