@@ -327,12 +327,5 @@ impl Damage {
 
 /// The next possible key, of whatever kind.
 fn after(key: Key) -> Option<Key> {
-    let next = |kind| Some(Key { kind, of: 0, index: 0 });
-    key.after().or_else(|| match key.kind {
-        Kind::Last => next(Kind::Header),
-        Kind::Header => next(Kind::Ended),
-        Kind::Ended => next(Kind::Piece),
-        Kind::Piece => next(Kind::Attribute),
-        Kind::Attribute => None,
-    })
+    key.after().or_else(|| key.kind.next().map(|kind| Key { kind, of: 0, index: 0 }))
 }

@@ -93,7 +93,7 @@ impl Work<'_> {
         };
         let (found, more) = self.map.some_of(from, last, most)?;
         self.tell(found.len() * (size_of::<AttributeName>() + size_of::<u32>()))?;
-        let named = |(key, length): (Key, usize)| (key.attribute_name(), length as u32);
+        let named = |(key, value): (Key, Bytes)| (key.attribute_name(), value.len() as u32);
         Ok(ActionResult::Attributes { found: found.into_iter().map(named).collect(), more })
     }
 }

@@ -1,4 +1,5 @@
-//! The keys of objects, bytes and attributes in the map.
+//! The keys of objects, bytes and attributes in the map. A metadata server keeps a file system in such a map; its keys have kinds of
+//! their own, so that no command on objects, and no garbage collection of theirs, concerns them.
 //!
 //! An object's number is used only in the key of its header. All other keys contain the object's *incarnation*, a number that no other
 //! object of the map has or had. Therefore an object that is removed and created again is empty at once, even if the garbage collection
@@ -17,7 +18,7 @@ pub const PIECE_BYTES: u64 = 4096;
 pub struct Key {
     /// What the key refers to.
     pub kind: Kind,
-    /// The object's number for headers, its incarnation for everything else.
+    /// The object's number for headers, its incarnation for all other keys of objects.
     pub of: u64,
     /// The index among the keys of the same kind and object.
     pub index: u64,
@@ -37,6 +38,48 @@ pub enum Kind {
     Piece = 4,
     /// An attribute.
     Attribute = 5,
+    /// The parameters and counters of a file system.
+    FileSystem = 6,
+    /// An inode.
+    Inode = 7,
+    /// An extent of an inode, by its last block in the file.
+    Extent = 8,
+    /// An entry of a directory, by its cookie.
+    Name = 9,
+    /// A run of free blocks, by its last block.
+    FreeRun = 10,
+    /// A run of blocks allotted to a host, by its last block.
+    Allotment = 11,
+    /// An inode of which blocks are to be freed.
+    Reclaim = 12,
+}
+
+impl Kind {
+    const ALL: [Kind; 12] = [
+        Kind::Last,
+        Kind::Header,
+        Kind::Ended,
+        Kind::Piece,
+        Kind::Attribute,
+        Kind::FileSystem,
+        Kind::Inode,
+        Kind::Extent,
+        Kind::Name,
+        Kind::FreeRun,
+        Kind::Allotment,
+        Kind::Reclaim,
+    ];
+
+    /// The next kind in the order of keys.
+    pub fn next(self) -> Option<Kind> {
+        Kind::decode(self as u8 + 1)
+    }
+
+    fn decode(byte: u8) -> Option<Kind> {
+        let kind = Kind::ALL.get(usize::from(byte).checked_sub(1)?).copied();
+        assert!(kind.is_none_or(|kind| kind as u8 == byte), "the table of kinds is in their order");
+        kind
+    }
 }
 
 impl Key {
@@ -90,14 +133,7 @@ impl Key {
 
     /// Decodes a key; `None` if it is invalid.
     pub fn decode(bytes: &[u8; KEY_BYTES]) -> Option<Key> {
-        let kind = match bytes[0] {
-            1 => Kind::Last,
-            2 => Kind::Header,
-            3 => Kind::Ended,
-            4 => Kind::Piece,
-            5 => Kind::Attribute,
-            _ => return None,
-        };
+        let kind = Kind::decode(bytes[0])?;
         let word = |at: usize| u64::from_be_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         Some(Key { kind, of: word(1), index: word(9) })
     }

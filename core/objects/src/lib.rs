@@ -10,7 +10,7 @@
 //! | [`key`] | the keys of objects, bytes and attributes in the map |
 //! | [`map_access`] | read access of an evaluation to the map |
 //! | [`mod@evaluate`] | the evaluation of a request, command by command |
-//! | `overlay` | the map with the changes of a request so far |
+//! | [`mod@overlay`] | the map with the changes of a request so far |
 //! | `header`, `attributes`, `data` | the commands on whole objects, on attributes, on bytes |
 //! | [`mod@collect`] | the garbage collection of removed objects |
 //! | [`attribute_volume`] | requests to an attribute volume: the location of their attributes, and their effect on a bucket |
@@ -25,10 +25,11 @@ pub mod evaluate;
 mod header;
 pub mod key;
 pub mod map_access;
-mod overlay;
+pub mod overlay;
 
 pub use bucket::BucketAddress;
 pub use collect::{Collected, collect};
 pub use evaluate::{Evaluation, NotHere, Procedure, evaluate};
 pub use key::{Key, Kind};
 pub use map_access::{Change, Known, Obstacle, View};
+pub use overlay::Overlay;

@@ -111,9 +111,10 @@ pub enum FileCommand {
     },
     /// Sets attributes; `None` leaves them as they are.
     SetAttributes { inode: InodeId, change: AttributeChange },
-    /// Sets the size of a regular file. What is added reads as zeros. A command frees at most [`limits::FILE_EXTENTS_FREED_MAX`] extents,
-    /// from the end on; if there are more, the file is not as short yet as it was asked for, and the command is to be repeated. Bytes of
-    /// the last block behind the size are not changed: the host overwrites them with zeros before it makes a file shorter or longer.
+    /// Sets the size of a regular file. What is added reads as zeros. The size changes at once, but a command frees at most
+    /// [`limits::FILE_EXTENTS_FREED_MAX`] of the extents that are cut off; if there are more, the command is to be repeated. Until all are
+    /// freed, the file does not grow. Bytes of the last block behind the size are not changed: the host overwrites them with zeros before
+    /// it makes a file shorter or longer.
     Truncate { inode: InodeId, size: u64 },
     /// Extents of a regular file, ascending. What no extent covers reads as zeros.
     Map {
@@ -184,7 +185,7 @@ pub enum FileResult {
     /// The result of `Truncate`.
     Truncated {
         attributes: FileAttributes,
-        /// The file has the size that was asked for. Otherwise repeat the command.
+        /// The file has the size that was asked for, and everything behind it is freed. Otherwise repeat the command.
         is_done: bool,
     },
     /// The result of `Map`.
@@ -200,9 +201,9 @@ pub enum FileResult {
     /// The result of `Attach`.
     Attached {
         attributes: FileAttributes,
-        /// The blocks before this block of the file are attached. If it is not the end of the last extent, attach the rest by another
-        /// command.
-        until: u64,
+        /// `None` if all extents are attached. Otherwise only the blocks before this block of the file are: attach the rest, and set the
+        /// size, by another command.
+        next: Option<u64>,
     },
     /// The result of `StatFileSystem`.
     FileSystem(FileSystemStatus),

@@ -371,7 +371,7 @@ wire_enum!(FileResult {
     8 => Truncated { attributes, is_done },
     9 => Extents { extents, more, size },
     10 => Reserved(runs),
-    11 => Attached { attributes, until },
+    11 => Attached { attributes, next },
     12 => FileSystem(status),
 });
 wire_enum!(FileError {

@@ -44,7 +44,7 @@ const CIRCLES_OF_METHODS: &[(&str, &[&str], &str)] = &[
     ),
     (
         "core/objects",
-        &["attributes", "data", "evaluate", "header", "overlay"],
+        &["attributes", "data", "evaluate", "header"],
         "one evaluation of a request: its parts are methods of `Work`, and all name the evaluation's error",
     ),
 ];

@@ -88,7 +88,7 @@ pub fn reply() -> impl Strategy<Value = FileReply> {
             size
         }),
         ranges().prop_map(FileResult::Reserved),
-        (attributes(), number()).prop_map(|(attributes, until)| FileResult::Attached { attributes, until }),
+        (attributes(), of(number())).prop_map(|(attributes, next)| FileResult::Attached { attributes, next }),
         status.prop_map(FileResult::FileSystem),
     ];
     prop_oneof![4 => result.prop_map(Ok), 1 => error().prop_map(Err)]

@@ -141,7 +141,8 @@ fn results() -> Vec<(FileResult, String)> {
         (FileResult::Truncated { attributes, is_done: false }, format!("08 {ATTRIBUTES} 00")),
         (FileResult::Extents { extents, more: true, size: 6 }, format!("09 {EXTENTS} 01 {TICKET}")),
         (FileResult::Reserved(vec![BlockRange::new(4, 2)]), "0a 01000000 0400000000000000 0200000000000000".into()),
-        (FileResult::Attached { attributes, until: 6 }, format!("0b {ATTRIBUTES} {TICKET}")),
+        (FileResult::Attached { attributes, next: None }, format!("0b {ATTRIBUTES} 00")),
+        (FileResult::Attached { attributes, next: Some(6) }, format!("0b {ATTRIBUTES} 01 {TICKET}")),
         (FileResult::FileSystem(status), format!("0c {TICKET} {OBJECT} {TICKET} {OBJECT}")),
     ]
 }

@@ -1,0 +1,25 @@
+//! The changes that make an empty file system: the root directory, and all blocks free.
+
+use crate::inodes::{New, new_inode};
+use crate::keys;
+use crate::records::{Counters, Parameters, encode_run};
+use braid_base::{BlockRange, InodeId};
+use braid_objects::{Change, Key, Kind};
+use braid_wire::{FileTime, NewInode, Owner};
+use bytes::Bytes;
+
+/// Makes an empty file system in an empty map. `owner` and `mode` are those of the root.
+pub fn format(parameters: &Parameters, owner: Owner, mode: u16, now: FileTime) -> Vec<Change> {
+    let Parameters { blocks, stripe_blocks, hash_bits, .. } = *parameters;
+    assert!(blocks > 0 && stripe_blocks > 0, "a file system has blocks, and so have its stripes");
+    assert!(hash_bits <= Parameters::HASH_BITS_MAX, "a cookie has space for the hash");
+    let root = new_inode(InodeId::ROOT, InodeId::ROOT, &New { node: &NewInode::Directory, owner, mode }, now);
+    let counters = Counters { last_inode: InodeId::ROOT.0, inodes: 1, free: blocks, ..Counters::default() };
+    let change = |key: Key, value: Bytes| Change { key, value: Some(value) };
+    vec![
+        change(keys::PARAMETERS, parameters.encode()),
+        change(keys::COUNTERS, counters.encode()),
+        change(keys::inode(InodeId::ROOT), root.encode()),
+        change(Key { kind: Kind::FreeRun, of: 0, index: blocks - 1 }, encode_run(BlockRange::new(0, blocks))),
+    ]
+}

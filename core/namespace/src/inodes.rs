@@ -1,0 +1,158 @@
+//! Creation of inodes, their links and their removal, and their attributes.
+
+use crate::entries;
+use crate::keys;
+use crate::records::{Inode, mark};
+use crate::work::{Stop, Work};
+use braid_base::{InodeId, limits};
+use braid_wire::{
+    AttributeChange, DirectoryEntry, FileAttributes, FileError, FileResult, FileTime, FileType, NewInode, NewTime,
+    Owner,
+};
+use bytes::Bytes;
+
+/// An inode to create.
+pub struct New<'a> {
+    pub node: &'a NewInode,
+    pub owner: Owner,
+    pub mode: u16,
+}
+
+pub fn read_link(work: &mut Work, inode: InodeId) -> Result<FileResult, Stop> {
+    let Inode { attributes, target } = work.inode(inode)?;
+    match attributes.file_type {
+        FileType::SymbolicLink => Ok(FileResult::Target(target)),
+        FileType::Regular | FileType::Directory => Err(FileError::NotALink.into()),
+    }
+}
+
+pub fn create(work: &mut Work, parent: InodeId, name: &Bytes, new: New, exclusive: bool) -> Result<FileResult, Stop> {
+    if let Some(entry) = find_or_admit(work, parent, name)? {
+        if exclusive || *new.node != NewInode::Regular {
+            return Err(FileError::Exists.into());
+        }
+        if entry.file_type == FileType::Directory {
+            return Err(FileError::IsADirectory.into());
+        }
+        let attributes = entries::entry_inode(work, &entry)?;
+        return Ok(FileResult::Created { attributes, is_new: false });
+    }
+    work.grow()?;
+    let mut counters = work.counters()?;
+    counters.last_inode = counters.last_inode.checked_add(1).ok_or(FileError::NoSpace)?;
+    counters.inodes += 1;
+    work.put_counters(counters);
+    let inode = new_inode(InodeId(counters.last_inode), parent, &new, work.context.now);
+    work.put_inode(&inode);
+    entries::insert(work, parent, name, inode.attributes.inode, inode.attributes.file_type)?;
+    Ok(FileResult::Created { attributes: inode.attributes, is_new: true })
+}
+
+/// An inode with one name; for a directory, this is the second of its links.
+pub fn new_inode(inode: InodeId, parent: InodeId, new: &New, now: FileTime) -> Inode {
+    let (file_type, links, target) = match new.node {
+        NewInode::Regular => (FileType::Regular, 1, Bytes::new()),
+        NewInode::Directory => (FileType::Directory, 2, Bytes::new()),
+        NewInode::SymbolicLink { target } => (FileType::SymbolicLink, 1, Bytes::copy_from_slice(target)),
+    };
+    let attributes = FileAttributes {
+        inode,
+        file_type,
+        mode: new.mode,
+        owner: new.owner,
+        links,
+        size: target.len() as u64,
+        blocks: 0,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        parent: (file_type == FileType::Directory).then_some(parent),
+    };
+    Inode { attributes, target }
+}
+
+pub fn link(work: &mut Work, inode: InodeId, parent: InodeId, name: &Bytes) -> Result<FileResult, Stop> {
+    let mut attributes = work.attributes(inode)?;
+    if attributes.file_type == FileType::Directory {
+        return Err(FileError::LinkToDirectory.into());
+    }
+    if find_or_admit(work, parent, name)?.is_some() {
+        return Err(FileError::Exists.into());
+    }
+    // An orphan stays one: a host may just have found out that nobody has it open.
+    if attributes.links == 0 {
+        return Err(FileError::NoSuchName.into());
+    }
+    if attributes.links >= limits::LINKS_MAX {
+        return Err(FileError::TooManyLinks.into());
+    }
+    work.grow()?;
+    entries::insert(work, parent, name, inode, attributes.file_type)?;
+    attributes.links += 1;
+    attributes.ctime = work.context.now;
+    work.put_attributes(attributes)?;
+    Ok(FileResult::Attributes(attributes))
+}
+
+pub fn unlink(work: &mut Work, parent: InodeId, name: &Bytes) -> Result<FileResult, Stop> {
+    let entry = entries::find(work, parent, name)?.ok_or(FileError::NoSuchName)?;
+    if entry.file_type == FileType::Directory {
+        return Err(FileError::IsADirectory.into());
+    }
+    entries::remove(work, parent, &entry)?;
+    Ok(FileResult::Removed(lose_name(work, &entry)?))
+}
+
+pub fn remove_directory(work: &mut Work, parent: InodeId, name: &Bytes) -> Result<FileResult, Stop> {
+    let entry = entries::find(work, parent, name)?.ok_or(FileError::NoSuchName)?;
+    if entry.file_type != FileType::Directory {
+        return Err(FileError::NotADirectory.into());
+    }
+    if entries::entry_inode(work, &entry)?.size > 0 {
+        return Err(FileError::NotEmpty.into());
+    }
+    entries::remove(work, parent, &entry)?;
+    Ok(FileResult::Removed(lose_name(work, &entry)?))
+}
+
+pub fn set_attributes(work: &mut Work, inode: InodeId, change: &AttributeChange) -> Result<FileResult, Stop> {
+    let mut attributes = work.attributes(inode)?;
+    let now = work.context.now;
+    let time = |new: NewTime| match new {
+        NewTime::Now => now,
+        NewTime::At(time) => time,
+    };
+    attributes.mode = change.mode.unwrap_or(attributes.mode);
+    attributes.owner.uid = change.uid.unwrap_or(attributes.owner.uid);
+    attributes.owner.gid = change.gid.unwrap_or(attributes.owner.gid);
+    attributes.atime = change.atime.map_or(attributes.atime, time);
+    attributes.mtime = change.mtime.map_or(attributes.mtime, time);
+    attributes.ctime = now;
+    work.put_attributes(attributes)?;
+    Ok(FileResult::Attributes(attributes))
+}
+
+/// The entry of a name, or `None` if the directory may get one: a directory that was removed may not.
+pub fn find_or_admit(work: &mut Work, parent: InodeId, name: &Bytes) -> Result<Option<DirectoryEntry>, Stop> {
+    let entry = entries::find(work, parent, name)?;
+    if work.directory(parent)?.links == 0 {
+        return Err(FileError::NoSuchName.into());
+    }
+    Ok(entry)
+}
+
+/// Takes note that the inode of an entry has lost this name. A directory has no other one. An inode without names becomes an orphan,
+/// which exists until it is reclaimed.
+pub fn lose_name(work: &mut Work, entry: &DirectoryEntry) -> Result<FileAttributes, Stop> {
+    let mut attributes = entries::entry_inode(work, entry)?;
+    attributes.links = match attributes.file_type {
+        FileType::Directory => 0,
+        FileType::Regular | FileType::SymbolicLink => attributes.links.checked_sub(1).ok_or(FileError::Lost)?,
+    };
+    attributes.ctime = work.context.now;
+    if attributes.links == 0 {
+        work.map.put(keys::reclaim(attributes.inode), Some(mark()));
+    }
+    work.put_attributes(attributes)?;
+    Ok(attributes)
+}

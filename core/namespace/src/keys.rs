@@ -1,0 +1,53 @@
+//! The keys of a file system.
+//!
+//! | kind | of | index | value |
+//! | --- | --- | --- | --- |
+//! | `FileSystem` | 0 | 0 | the parameters |
+//! | `FileSystem` | 0 | 1 | the counters |
+//! | `Inode` | inode | 0 | the attributes, and the target of a symbolic link |
+//! | `Extent` | inode | its last block in the file | its first block in the volume, and its length |
+//! | `Name` | directory | cookie | inode, type and name |
+//! | `FreeRun` | 0 | its last block | its length |
+//! | `Allotment` | generation of the host | its last block | its length |
+//! | `Reclaim` | 0 | inode | nothing |
+//!
+//! Extents and runs are found by their last block, because a view searches forward only: the first key from block b on is that of the
+//! extent that contains b, or of the next one.
+
+use braid_base::{Generation, InodeId};
+use braid_objects::{Key, Kind};
+use std::ops::RangeInclusive;
+
+pub const PARAMETERS: Key = Key { kind: Kind::FileSystem, of: 0, index: 0 };
+pub const COUNTERS: Key = Key { kind: Kind::FileSystem, of: 0, index: 1 };
+
+pub fn inode(inode: InodeId) -> Key {
+    Key { kind: Kind::Inode, of: inode.0, index: 0 }
+}
+
+pub fn extent(inode: InodeId, last: u64) -> Key {
+    Key { kind: Kind::Extent, of: inode.0, index: last }
+}
+
+pub fn name(directory: InodeId, cookie: u64) -> Key {
+    Key { kind: Kind::Name, of: directory.0, index: cookie }
+}
+
+pub fn reclaim(inode: InodeId) -> Key {
+    Key { kind: Kind::Reclaim, of: 0, index: inode.0 }
+}
+
+/// The first key of the allotment of a host.
+pub fn allotment(host: Generation) -> Key {
+    Key { kind: Kind::Allotment, of: u64::from(host.0), index: 0 }
+}
+
+/// The keys of the same kind and number, from this one on.
+pub fn same_from(key: Key) -> RangeInclusive<Key> {
+    key..=Key { index: u64::MAX, ..key }
+}
+
+/// All keys of a kind.
+pub fn all(kind: Kind) -> RangeInclusive<Key> {
+    Key { kind, of: 0, index: 0 }..=Key { kind, of: u64::MAX, index: u64::MAX }
+}

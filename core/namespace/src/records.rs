@@ -1,0 +1,236 @@
+//! The values of the map. Each begins with the version of its form; numbers are big-endian. A value of an unknown version or of another
+//! length is damaged.
+//!
+//! | value | fields |
+//! | --- | --- |
+//! | parameters | version 1, blocks 8, stripe blocks 8, hash key 16, hash bits 1 |
+//! | counters | version 1, last inode 8, inodes 8, free 8, allotted 8, next block 8 |
+//! | inode | version 1, type 1, mode 2, uid 4, gid 4, links 4, size 8, blocks 8, atime 8, mtime 8, ctime 8, parent 8 (or 0), target |
+//! | entry | version 1, type 1, inode 8, name |
+//! | extent | version 1, first block in the volume 8, blocks 8 |
+//! | run | version 1, blocks 8 |
+//! | mark for reclaim | version 1 |
+
+use braid_base::{BlockRange, InodeId};
+use braid_objects::Key;
+use braid_wire::{DirectoryEntry, FileAttributes, FileExtent, FileTime, FileType, Owner};
+use bytes::{Buf, BufMut, Bytes, BytesMut, TryGetError};
+
+const VERSION: u8 = 1;
+
+/// A value that can't be decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damaged;
+
+impl From<TryGetError> for Damaged {
+    fn from(_: TryGetError) -> Damaged {
+        Damaged
+    }
+}
+
+/// What is decided about a file system when it is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameters {
+    /// The blocks of the volume that holds the bytes of files.
+    pub blocks: u64,
+    /// The blocks of a stripe of this volume: reservations are preferably multiples, at multiples.
+    pub stripe_blocks: u64,
+    /// The key of the hash of names. It is random and not known to users, so that they can't make names with the same hash.
+    pub hash_key: [u8; 16],
+    /// The bits of the hash of names, at most [`Parameters::HASH_BITS_MAX`]. Tests use fewer.
+    pub hash_bits: u8,
+}
+
+impl Parameters {
+    /// The usual number of bits of the hash of names.
+    pub const HASH_BITS_MAX: u8 = 55;
+
+    pub fn encode(&self) -> Bytes {
+        let mut to = begin();
+        to.put_u64(self.blocks);
+        to.put_u64(self.stripe_blocks);
+        to.put_slice(&self.hash_key);
+        to.put_u8(self.hash_bits);
+        to.freeze()
+    }
+
+    pub fn decode(value: &Bytes) -> Result<Parameters, Damaged> {
+        let mut from = version(value)?;
+        let (blocks, stripe_blocks) = (from.try_get_u64()?, from.try_get_u64()?);
+        let mut hash_key = [0; 16];
+        from.try_copy_to_slice(&mut hash_key)?;
+        let hash_bits = from.try_get_u8()?;
+        let is_sound = blocks > 0 && stripe_blocks > 0 && hash_bits <= Parameters::HASH_BITS_MAX;
+        end(from, is_sound, Parameters { blocks, stripe_blocks, hash_key, hash_bits })
+    }
+}
+
+/// The counters of a file system.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// The highest number of an inode that was ever created.
+    pub last_inode: u64,
+    pub inodes: u64,
+    /// Free blocks.
+    pub free: u64,
+    /// Blocks in allotments.
+    pub allotted: u64,
+    /// The block at which the next reservation begins its search.
+    pub next_block: u64,
+}
+
+impl Counters {
+    pub fn encode(&self) -> Bytes {
+        let mut to = begin();
+        for number in [self.last_inode, self.inodes, self.free, self.allotted, self.next_block] {
+            to.put_u64(number);
+        }
+        to.freeze()
+    }
+
+    pub fn decode(value: &Bytes) -> Result<Counters, Damaged> {
+        let mut from = version(value)?;
+        let counters = Counters {
+            last_inode: from.try_get_u64()?,
+            inodes: from.try_get_u64()?,
+            free: from.try_get_u64()?,
+            allotted: from.try_get_u64()?,
+            next_block: from.try_get_u64()?,
+        };
+        end(from, true, counters)
+    }
+}
+
+/// An inode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inode {
+    pub attributes: FileAttributes,
+    /// The target of a symbolic link; empty for other types.
+    pub target: Bytes,
+}
+
+impl Inode {
+    pub fn encode(&self) -> Bytes {
+        let attributes = &self.attributes;
+        let mut to = begin();
+        to.put_u8(type_byte(attributes.file_type));
+        to.put_u16(attributes.mode);
+        to.put_u32(attributes.owner.uid);
+        to.put_u32(attributes.owner.gid);
+        to.put_u32(attributes.links);
+        to.put_u64(attributes.size);
+        to.put_u64(attributes.blocks);
+        for time in [attributes.atime, attributes.mtime, attributes.ctime] {
+            to.put_i64(time.0);
+        }
+        to.put_u64(attributes.parent.map_or(0, |parent| parent.0));
+        to.put_slice(&self.target);
+        to.freeze()
+    }
+
+    pub fn decode(inode: InodeId, value: &Bytes) -> Result<Inode, Damaged> {
+        let mut from = version(value)?;
+        let attributes = FileAttributes {
+            inode,
+            file_type: file_type(from.try_get_u8()?)?,
+            mode: from.try_get_u16()?,
+            owner: Owner { uid: from.try_get_u32()?, gid: from.try_get_u32()? },
+            links: from.try_get_u32()?,
+            size: from.try_get_u64()?,
+            blocks: from.try_get_u64()?,
+            atime: FileTime(from.try_get_i64()?),
+            mtime: FileTime(from.try_get_i64()?),
+            ctime: FileTime(from.try_get_i64()?),
+            parent: Some(InodeId(from.try_get_u64()?)).filter(|parent| parent.0 > 0),
+        };
+        let is_sound = match attributes.file_type {
+            FileType::Regular => from.is_empty() && attributes.parent.is_none(),
+            FileType::Directory => from.is_empty() && attributes.parent.is_some(),
+            FileType::SymbolicLink => from.len() as u64 == attributes.size && attributes.parent.is_none(),
+        };
+        end(Bytes::new(), is_sound, Inode { attributes, target: from })
+    }
+}
+
+/// The value of an entry; its cookie is in its key.
+pub fn encode_entry(entry: &DirectoryEntry) -> Bytes {
+    let mut to = begin();
+    to.put_u8(type_byte(entry.file_type));
+    to.put_u64(entry.inode.0);
+    to.put_slice(&entry.name);
+    to.freeze()
+}
+
+pub fn decode_entry(key: Key, value: &Bytes) -> Result<DirectoryEntry, Damaged> {
+    let mut from = version(value)?;
+    let (file_type, inode) = (file_type(from.try_get_u8()?)?, InodeId(from.try_get_u64()?));
+    Ok(DirectoryEntry { cookie: key.index, inode, file_type, name: from })
+}
+
+/// The value of an extent; its last block in the file is in its key.
+pub fn encode_extent(extent: FileExtent) -> Bytes {
+    let mut to = begin();
+    to.put_u64(extent.blocks.start);
+    to.put_u64(extent.blocks.count);
+    to.freeze()
+}
+
+pub fn decode_extent(key: Key, value: &Bytes) -> Result<FileExtent, Damaged> {
+    let mut from = version(value)?;
+    let blocks = BlockRange::new(from.try_get_u64()?, from.try_get_u64()?);
+    let at = key.index.checked_add(1).and_then(|end| end.checked_sub(blocks.count)).ok_or(Damaged)?;
+    let is_sound = blocks.count > 0 && blocks.start.checked_add(blocks.count).is_some();
+    end(from, is_sound, FileExtent { at, blocks })
+}
+
+/// The value of a run; its last block is in its key.
+pub fn encode_run(run: BlockRange) -> Bytes {
+    let mut to = begin();
+    to.put_u64(run.count);
+    to.freeze()
+}
+
+pub fn decode_run(key: Key, value: &Bytes) -> Result<BlockRange, Damaged> {
+    let mut from = version(value)?;
+    let count = from.try_get_u64()?;
+    let start = key.index.checked_add(1).and_then(|end| end.checked_sub(count)).ok_or(Damaged)?;
+    end(from, count > 0, BlockRange::new(start, count))
+}
+
+/// The value of a mark for reclaim.
+pub fn mark() -> Bytes {
+    begin().freeze()
+}
+
+fn begin() -> BytesMut {
+    let mut to = BytesMut::new();
+    to.put_u8(VERSION);
+    to
+}
+
+/// What follows the version.
+fn version(value: &Bytes) -> Result<Bytes, Damaged> {
+    let mut from = value.clone();
+    if from.try_get_u8()? == VERSION { Ok(from) } else { Err(Damaged) }
+}
+
+fn end<T>(rest: Bytes, is_sound: bool, decoded: T) -> Result<T, Damaged> {
+    if rest.is_empty() && is_sound { Ok(decoded) } else { Err(Damaged) }
+}
+
+fn type_byte(file_type: FileType) -> u8 {
+    match file_type {
+        FileType::Regular => 1,
+        FileType::Directory => 2,
+        FileType::SymbolicLink => 3,
+    }
+}
+
+fn file_type(byte: u8) -> Result<FileType, Damaged> {
+    match byte {
+        1 => Ok(FileType::Regular),
+        2 => Ok(FileType::Directory),
+        3 => Ok(FileType::SymbolicLink),
+        _ => Err(Damaged),
+    }
+}

@@ -1,0 +1,10 @@
+//! Tests of the namespace of file systems: against a simple model, and of the limits that the model does not have.
+
+mod check;
+mod commands;
+mod directories;
+mod files;
+mod model;
+mod random;
+mod system;
+mod views;

@@ -1,0 +1,253 @@
+//! Random commands of several hosts: each answer is that of the model, and the check finds nothing.
+
+use crate::model::Model;
+use crate::system::{BLOCK, ROOT, System, name, parameters};
+use crate::views::evaluate_with_pauses;
+use braid_base::{BlockRange, InodeId};
+use braid_objects::map_access::apply;
+use braid_wire::*;
+use proptest::collection::vec;
+use proptest::option::of;
+use proptest::prelude::*;
+
+/// What happens. Inodes, blocks and cookies are chosen among those that exist then.
+#[derive(Clone, Debug)]
+enum Event {
+    Command(u32, FileCommand),
+    /// Attaches blocks of the host, and sometimes one that is not.
+    Attach {
+        host: u32,
+        inode: InodeId,
+        at: u64,
+        picks: Vec<(usize, u64)>,
+        gap: u64,
+        foreign: bool,
+    },
+    GiveBack {
+        host: u32,
+        pick: usize,
+        most: u64,
+    },
+    Continue {
+        inode: InodeId,
+        most: u32,
+    },
+    Reclaim(usize),
+    DropHost(u32),
+    NearlyFull(bool),
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let host = || 1..4u32;
+    let attach = (host(), inode(), 0..12u64, vec((any::<usize>(), 1..6u64), 0..4), 0..3u64, prop::bool::weighted(0.05))
+        .prop_map(|(host, inode, at, picks, gap, foreign)| Event::Attach { host, inode, at, picks, gap, foreign });
+    let event = prop_oneof![
+        24 => (host(), command()).prop_map(|(host, command)| Event::Command(host, command)),
+        6 => attach,
+        2 => (host(), any::<usize>(), 1..9u64).prop_map(|(host, pick, most)| Event::GiveBack { host, pick, most }),
+        1 => (inode(), 0..4u32).prop_map(|(inode, most)| Event::Continue { inode, most }),
+        2 => any::<usize>().prop_map(Event::Reclaim),
+        1 => host().prop_map(Event::DropHost),
+        1 => prop::bool::weighted(0.3).prop_map(Event::NearlyFull),
+    ];
+    vec(event, 1..150)
+}
+
+/// A number that is reduced to that of an inode.
+fn inode() -> impl Strategy<Value = InodeId> {
+    prop_oneof![1 => Just(ROOT), 3 => (0..1000u64).prop_map(InodeId)]
+}
+
+fn command() -> impl Strategy<Value = FileCommand> {
+    let called = || (0..6u8).prop_map(|number| name(["a", "b", "c", "d", "e", "f"][usize::from(number)]));
+    let node = prop_oneof![
+        3 => Just(NewInode::Regular),
+        3 => Just(NewInode::Directory),
+        1 => called().prop_map(|target| NewInode::SymbolicLink { target }),
+    ];
+    let change = (of(0..0o10000u16), of(any::<u32>()), of(any::<u32>()), of(new_time()), of(new_time()))
+        .prop_map(|(mode, uid, gid, atime, mtime)| AttributeChange { mode, uid, gid, atime, mtime });
+    let create = (inode(), called(), node, any::<bool>()).prop_map(|(parent, name, node, exclusive)| {
+        FileCommand::Create { parent, name, node, exclusive, owner: Owner { uid: 1, gid: 2 }, mode: 0o600 }
+    });
+    let rename = (inode(), called(), inode(), called(), any::<bool>()).prop_map(
+        |(parent, name, new_parent, new_name, no_replace)| FileCommand::Rename {
+            parent,
+            name,
+            new_parent,
+            new_name,
+            no_replace,
+        },
+    );
+    prop_oneof![
+        1 => Just(FileCommand::Nothing),
+        2 => (inode(), called()).prop_map(|(parent, name)| FileCommand::Lookup { parent, name }),
+        2 => inode().prop_map(|inode| FileCommand::Stat { inode }),
+        2 => (inode(), 0..9u32).prop_map(|(inode, most)| FileCommand::ReadDirectory { inode, after: 0, most }),
+        1 => inode().prop_map(|inode| FileCommand::ReadLink { inode }),
+        8 => create,
+        3 => (inode(), inode(), called()).prop_map(|(inode, parent, name)| FileCommand::Link { inode, parent, name }),
+        3 => (inode(), called()).prop_map(|(parent, name)| FileCommand::Unlink { parent, name }),
+        2 => (inode(), called()).prop_map(|(parent, name)| FileCommand::RemoveDirectory { parent, name }),
+        6 => rename,
+        2 => (inode(), change).prop_map(|(inode, change)| FileCommand::SetAttributes { inode, change }),
+        3 => (inode(), 0..20 * BLOCK).prop_map(|(inode, size)| FileCommand::Truncate { inode, size }),
+        3 => (inode(), 0..12u64, 0..5u32).prop_map(|(inode, from, most)| FileCommand::Map { inode, from, most }),
+        4 => (1..30u64).prop_map(|blocks| FileCommand::Reserve { blocks }),
+        2 => Just(FileCommand::StatFileSystem),
+    ]
+}
+
+fn new_time() -> impl Strategy<Value = NewTime> {
+    prop_oneof![Just(NewTime::Now), any::<i64>().prop_map(|time| NewTime::At(FileTime(time)))]
+}
+
+/// The system, its model, and the parents of directories that were removed, which the model has forgotten.
+struct Pair {
+    system: System,
+    model: Model,
+    pauses: u64,
+}
+
+impl Pair {
+    fn take(&mut self, event: &Event) {
+        let last = self.model.last();
+        match event {
+            Event::Command(host, command) => self.run(*host, reduced(command.clone(), last)),
+            Event::Attach { host, inode, at, picks, gap, foreign } => {
+                let mut extents: Vec<FileExtent> = Vec::new();
+                for (pick, most) in picks {
+                    let at = extents.last().map_or(*at, |last| last.end() + gap);
+                    if let Some(blocks) = self.model.some_allotted(*host, *pick, *most) {
+                        extents.push(FileExtent { at, blocks });
+                    }
+                }
+                if *foreign {
+                    let at = extents.last().map_or(*at, FileExtent::end);
+                    extents.push(FileExtent { at, blocks: BlockRange::new(at * 7 % 120, 1 + at % 3) });
+                }
+                let size = (extents.last().map_or(0, FileExtent::end) * BLOCK).saturating_sub(at * 100);
+                let inode = one_of(*inode, last);
+                self.run(*host, FileCommand::Attach { inode, extents, size, mtime: FileTime(-3) });
+            }
+            Event::GiveBack { host, pick, most } => {
+                let run = self.model.some_allotted(*host, *pick, *most).unwrap_or(BlockRange::new(1, *most));
+                self.run(*host, FileCommand::GiveBack { runs: vec![run] });
+            }
+            Event::Continue { inode, most } => self.list_in_parts(one_of(*inode, last), most + 1),
+            Event::Reclaim(pick) => {
+                let listed = self.system.listed();
+                assert_eq!(listed, self.model.orphans());
+                if let Some(inode) = listed.get(pick % listed.len().max(1)) {
+                    assert!(self.system.reclaim(*inode), "small files need one step");
+                    self.model.reclaim(*inode);
+                }
+            }
+            Event::DropHost(host) => {
+                assert!(self.system.drop_host(*host), "small allotments need one step");
+                self.model.drop_host(*host);
+            }
+            Event::NearlyFull(full) => self.system.is_nearly_full = *full,
+        }
+    }
+
+    fn run(&mut self, host: u32, command: FileCommand) {
+        self.system.now += 1;
+        let context = self.system.context(host);
+        let evaluation = evaluate_with_pauses(&command, context, &mut self.system.map, &mut self.pauses);
+        apply(&evaluation.changes, &mut self.system.map);
+        let (now, is_full) = (self.system.now, self.system.is_nearly_full);
+        let expected = self.model.answer(host, &command, now, is_full, &evaluation.answer);
+        assert_eq!(without_parents(evaluation.answer), without_parents(expected), "{command:?}");
+    }
+
+    /// A list in parts is the list as a whole.
+    fn list_in_parts(&mut self, inode: InodeId, most: u32) {
+        if let Ok(FileResult::Entries { entries, more: false }) =
+            self.system.run(FileCommand::ReadDirectory { inode, after: 0, most: u32::MAX })
+        {
+            assert_eq!(self.system.list(inode, most), entries);
+        }
+    }
+
+    /// Removes everything. Nothing may be left.
+    fn clear(&mut self) {
+        self.system.is_nearly_full = true;
+        for (parent, name, is_directory) in self.model.all_names() {
+            let command = if is_directory {
+                FileCommand::RemoveDirectory { parent, name }
+            } else {
+                FileCommand::Unlink { parent, name }
+            };
+            self.system.run(command).expect("it is there");
+        }
+        self.system.settle();
+        assert_eq!(self.system.findings(), []);
+        let status = self.system.status();
+        assert_eq!((status.free, status.allotted, status.inodes), (status.blocks, 0, 1));
+        assert_eq!(self.system.map.len(), 4, "parameters, counters, the root, one run of free blocks");
+    }
+}
+
+/// The inode that a number stands for: one that exists, existed, or never did.
+fn one_of(inode: InodeId, last: u64) -> InodeId {
+    InodeId(1 + (inode.0 + 1 - ROOT.0) % (last + 1))
+}
+
+fn reduced(mut command: FileCommand, last: u64) -> FileCommand {
+    match &mut command {
+        FileCommand::Lookup { parent, .. }
+        | FileCommand::Create { parent, .. }
+        | FileCommand::Unlink { parent, .. }
+        | FileCommand::RemoveDirectory { parent, .. } => *parent = one_of(*parent, last),
+        FileCommand::Rename { parent, new_parent, .. } => {
+            (*parent, *new_parent) = (one_of(*parent, last), one_of(*new_parent, last));
+        }
+        FileCommand::Link { inode, parent, .. } => {
+            (*inode, *parent) = (one_of(*inode, last), one_of(*parent, last));
+        }
+        FileCommand::Stat { inode }
+        | FileCommand::ReadDirectory { inode, .. }
+        | FileCommand::ReadLink { inode }
+        | FileCommand::SetAttributes { inode, .. }
+        | FileCommand::Truncate { inode, .. }
+        | FileCommand::Map { inode, .. } => *inode = one_of(*inode, last),
+        _ => {}
+    }
+    command
+}
+
+/// Removed directories keep their last parent, which the model does not know.
+fn without_parents(mut reply: FileReply) -> FileReply {
+    let clear = |attributes: &mut FileAttributes| {
+        if attributes.links == 0 {
+            attributes.parent = None;
+        }
+    };
+    match &mut reply {
+        Ok(FileResult::Attributes(attributes) | FileResult::Removed(attributes)) => clear(attributes),
+        Ok(FileResult::Renamed { replaced: Some(replaced), .. }) => clear(replaced),
+        _ => {}
+    }
+    reply
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn every_answer_is_that_of_the_model(
+        events in events(),
+        blocks in 20..150u64,
+        hash_bits in prop_oneof![Just(1u8), Just(3), Just(55)],
+        pauses in any::<u64>(),
+    ) {
+        let mut pair =
+            Pair { system: System::with(&parameters(blocks, hash_bits)), model: Model::new(blocks), pauses };
+        for event in &events {
+            pair.take(event);
+        }
+        prop_assert_eq!(pair.system.findings(), []);
+        pair.clear();
+    }
+}

@@ -1,0 +1,96 @@
+//! Evaluations over a map of which some keys are not in memory.
+
+use crate::system::{ROOT, System, create};
+use braid_base::Rng;
+use braid_namespace::check::{Check, Windows};
+use braid_namespace::{Context, Evaluation, evaluate};
+use braid_objects::{Key, NotHere, Obstacle, View};
+use braid_wire::{FileCommand, FileError, NewInode};
+use bytes::Bytes;
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+
+/// A view that has some keys only when it is asked again.
+struct Paused<'a> {
+    map: &'a mut crate::system::Map,
+    rng: Rng,
+    read: BTreeSet<Key>,
+}
+
+impl Paused<'_> {
+    fn pause(&mut self, key: Key) -> Result<(), Obstacle> {
+        if self.read.insert(key) && self.rng.below(3) == 0 { Err(Obstacle::NotHere) } else { Ok(()) }
+    }
+}
+
+impl View for Paused<'_> {
+    fn get(&mut self, key: Key) -> Result<Option<Bytes>, Obstacle> {
+        self.pause(key)?;
+        self.map.get(key)
+    }
+
+    fn first(&mut self, keys: RangeInclusive<Key>) -> Result<Option<(Key, Bytes)>, Obstacle> {
+        self.pause(*keys.start())?;
+        self.map.first(keys)
+    }
+}
+
+/// Evaluates a command until all keys that it needs are in memory. The result is that over a map in memory.
+pub fn evaluate_with_pauses(
+    command: &FileCommand,
+    context: Context,
+    map: &mut crate::system::Map,
+    seed: &mut u64,
+) -> Evaluation {
+    *seed = seed.wrapping_add(1);
+    let expected = evaluate(command, context, map).expect("all is in memory");
+    let mut paused = Paused { map, rng: Rng::new(*seed), read: BTreeSet::new() };
+    let evaluation = loop {
+        if let Ok(evaluation) = evaluate(command, context, &mut paused) {
+            break evaluation;
+        }
+    };
+    assert_eq!(evaluation, expected, "{command:?}");
+    evaluation
+}
+
+#[test]
+fn a_check_goes_on_where_a_key_was_not_in_memory() {
+    let mut system = System::new(100);
+    for number in 0..20 {
+        let directory = system.directory(ROOT, &format!("d{number}"));
+        system.create(directory, "file", NewInode::Regular);
+    }
+    let mut check = Check::new(Windows { inodes: 4, blocks: 30 });
+    let mut paused = Paused { map: &mut system.map, rng: Rng::new(7), read: BTreeSet::new() };
+    let mut pauses = 0;
+    loop {
+        match check.step(&mut paused, 5) {
+            Ok(true) => break,
+            Ok(false) => {}
+            Err(NotHere) => pauses += 1,
+        }
+    }
+    assert_eq!(check.findings(), (&[][..], 0));
+    assert!(pauses > 10, "{pauses}");
+}
+
+/// A view whose keys are all damaged.
+struct Damaged;
+
+impl View for Damaged {
+    fn get(&mut self, _key: Key) -> Result<Option<Bytes>, Obstacle> {
+        Err(Obstacle::Lost)
+    }
+
+    fn first(&mut self, _keys: RangeInclusive<Key>) -> Result<Option<(Key, Bytes)>, Obstacle> {
+        Err(Obstacle::Lost)
+    }
+}
+
+#[test]
+fn a_command_that_needs_a_damaged_key_fails() {
+    let context = System::new(1).context(1);
+    let reply = evaluate(&create(ROOT, "a", NewInode::Regular, true), context, &mut Damaged).expect("a reply").answer;
+    assert_eq!(reply, Err(FileError::Lost));
+}
