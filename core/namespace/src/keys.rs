@@ -4,6 +4,7 @@
 //! | --- | --- | --- | --- |
 //! | `FileSystem` | 0 | 0 | the parameters |
 //! | `FileSystem` | 0 | 1 | the counters |
+//! | `FileSystem` | 0 | 2 | the generation of the metadata server, which logs it before it serves |
 //! | `Inode` | inode | 0 | the attributes, and the target of a symbolic link |
 //! | `Extent` | inode | its last block in the file | its first block in the volume, and its length |
 //! | `Name` | directory | cookie | inode, type and name |
@@ -20,6 +21,7 @@ use std::ops::RangeInclusive;
 
 pub const PARAMETERS: Key = Key { kind: Kind::FileSystem, of: 0, index: 0 };
 pub const COUNTERS: Key = Key { kind: Kind::FileSystem, of: 0, index: 1 };
+pub const OWNER: Key = Key { kind: Kind::FileSystem, of: 0, index: 2 };
 
 pub fn inode(inode: InodeId) -> Key {
     Key { kind: Kind::Inode, of: inode.0, index: 0 }

@@ -7,7 +7,7 @@
 //!
 //! | module | what |
 //! | --- | --- |
-//! | `keys` | the keys of the map |
+//! | [`keys`] | the keys of the map |
 //! | `records` | the values of the map, and their versions |
 //! | `work` | a command under evaluation: the map with its changes so far |
 //! | [`mod@evaluate`] | the evaluation of a command |
@@ -38,7 +38,7 @@ pub mod evaluate;
 mod extents;
 pub mod format;
 mod inodes;
-mod keys;
+pub mod keys;
 pub mod reclaim;
 mod records;
 mod rename;

@@ -8,7 +8,7 @@ use crate::merge_needs::Needs;
 use crate::negative_cache::NegativeCache;
 use crate::table::Tables;
 use crate::types::{Growth, ROUND_SLOTS_MIN, Root, Settings, SlotRef, Statistics};
-use braid_objects::{Change, Key, Kind, Known, Obstacle, View};
+use braid_objects::{Change, Key, Known, Obstacle, View};
 use bytes::Bytes;
 use std::ops::{Bound, RangeBounds, RangeInclusive};
 

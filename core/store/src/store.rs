@@ -305,7 +305,9 @@ impl Storage for Store {
         request: ObjectRequest,
         out: &mut Effects,
     ) -> bool {
-        self.act(Some(now), out, |queues, ctx| queues.requests.execute(name, settled, abandoned, Box::new(request), ctx))
+        self.act(Some(now), out, |queues, ctx| {
+            queues.requests.execute(name, settled, abandoned, Box::new(request), ctx)
+        })
     }
 
     fn look(&mut self, now: Now, ticket: u64, request: ObjectRequest, out: &mut Effects) {

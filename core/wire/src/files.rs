@@ -150,6 +150,14 @@ pub enum FileCommand {
     StatFileSystem,
 }
 
+/// The locks of an inode are those of an object with its number, which metadata servers grant like lock servers. Their position says what
+/// a lock protects. The lock of the bytes, the size and the extents: one block.
+pub const DATA_LOCK: u16 = 0;
+/// The lock of the inode's existence: one block, shared by the hosts that have the inode open.
+pub const EXISTENCE_LOCK: u16 = 1;
+/// Advisory locks of programs: ranges of bytes.
+pub const ADVISORY_LOCKS: u16 = 2;
+
 /// The lowest cookie of a directory entry. Lower ones are left to the host, for `.` and `..`.
 pub const FIRST_COOKIE: u64 = 256;
 
@@ -325,6 +333,22 @@ impl FileCommand {
                 | FileCommand::Map { .. }
                 | FileCommand::StatFileSystem
         )
+    }
+
+    /// Approximate bytes of memory that the command takes beside itself.
+    pub fn memory_bytes(&self) -> usize {
+        match self {
+            FileCommand::Lookup { name, .. }
+            | FileCommand::Link { name, .. }
+            | FileCommand::Unlink { name, .. }
+            | FileCommand::RemoveDirectory { name, .. } => name.len(),
+            FileCommand::Create { name, node: NewInode::SymbolicLink { target }, .. } => name.len() + target.len(),
+            FileCommand::Create { name, .. } => name.len(),
+            FileCommand::Rename { name, new_name, .. } => name.len() + new_name.len(),
+            FileCommand::Attach { extents, .. } => size_of_val(&extents[..]),
+            FileCommand::GiveBack { runs } => size_of_val(&runs[..]),
+            _ => 0,
+        }
     }
 
     /// Validates the command, independent of what the file system holds.

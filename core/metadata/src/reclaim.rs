@@ -1,0 +1,240 @@
+//! Reclaiming: the background job that frees the blocks of removed files, and of hosts that are gone.
+//!
+//! An inode without names is an *orphan*: it exists until no host has it open. The server then locks it, first against hosts that open it
+//! and then against hosts that still use its blocks, frees its extents in steps, and removes it.
+//!
+//! ```text
+//!   removed ─► lock of its existence ─► lock of its data ─► step, step, … ─► gone
+//!               waits while it is open    waits for writes
+//! ```
+//!
+//! A host that was fenced leaves its allotment behind, which becomes free in steps likewise.
+//!
+//! The job is lost with the process. The next owner finds orphans and allotments in the map.
+
+use braid_base::{Generation, InodeId};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// The most orphans that are locked, or wait for their locks, at a time.
+const ACTIVE_MAX: usize = 256;
+/// The most steps that are under way at a time.
+const STEPS_MAX: usize = 16;
+
+/// What the server is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Lock an inode for the server itself.
+    Lock { lock: u64, inode: InodeId, aspect: Aspect },
+    /// Release such a lock.
+    Unlock { lock: u64 },
+    /// Run a step.
+    Run(Step),
+}
+
+/// What a lock of an inode protects (`docs/metadata.md`). Hosts use the same positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Aspect {
+    Data,
+    Existence,
+}
+
+/// A step, which is logged like an operation of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Step {
+    /// Some extents of an orphan become free; after the last, the inode is gone.
+    Free(InodeId),
+    /// Some runs of a host's allotment become free.
+    Drop(Generation),
+    /// Finds inodes to reclaim, after this one.
+    FindOrphans(Option<InodeId>),
+    /// Finds hosts that have allotments, after this one.
+    FindHosts(Option<Generation>),
+}
+
+/// What follows a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// This step comes next.
+    Goes(Step),
+    /// There is nothing left to do.
+    Done,
+}
+
+/// The job.
+#[derive(Debug, Default)]
+pub(crate) struct Reclaim {
+    /// All orphans that are known.
+    orphans: BTreeSet<InodeId>,
+    /// Those that are not active.
+    waiting: VecDeque<InodeId>,
+    active: BTreeMap<InodeId, Stage>,
+    /// The locks of active orphans, held or requested.
+    locks: BTreeMap<u64, InodeId>,
+    /// Hosts that may have allotments.
+    hosts: BTreeSet<Generation>,
+    /// Those that are gone, and whose allotments are being dropped.
+    gone: BTreeSet<Generation>,
+    steps: VecDeque<Step>,
+    running: BTreeSet<Step>,
+    actions: VecDeque<Action>,
+    last_lock: u64,
+}
+
+/// The progress of an active orphan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// `is_late`: it has waited for a whole turn.
+    AwaitsExistence {
+        existence: u64,
+        is_late: bool,
+    },
+    AwaitsData {
+        existence: u64,
+        data: u64,
+    },
+    Freeing {
+        existence: u64,
+        data: u64,
+    },
+}
+
+impl Reclaim {
+    /// Begins with what the owner before has left.
+    pub fn start(&mut self) {
+        self.steps.extend([Step::FindOrphans(None), Step::FindHosts(None)]);
+        self.advance();
+    }
+
+    /// An inode has become an orphan, or was found to be one.
+    pub fn add_orphan(&mut self, inode: InodeId) {
+        if self.orphans.insert(inode) {
+            self.waiting.push_back(inode);
+        }
+        self.advance();
+    }
+
+    /// A host has an allotment, or may have one.
+    pub fn add_host(&mut self, host: Generation) {
+        self.hosts.insert(host);
+    }
+
+    /// Drops the allotments of hosts that are gone.
+    pub fn drop_hosts(&mut self, is_gone: impl Fn(Generation) -> bool) {
+        let gone: Vec<Generation> = self.hosts.iter().copied().filter(|host| is_gone(*host)).collect();
+        for host in gone {
+            self.hosts.remove(&host);
+            if self.gone.insert(host) {
+                self.steps.push_back(Step::Drop(host));
+            }
+        }
+        self.advance();
+    }
+
+    /// A lock is granted.
+    pub fn on_granted(&mut self, lock: u64) {
+        let Some(inode) = self.locks.get(&lock).copied() else { return };
+        let stage = self.active.get_mut(&inode).expect("locks belong to active orphans");
+        match *stage {
+            Stage::AwaitsExistence { existence, .. } => {
+                self.last_lock += 1;
+                let data = self.last_lock;
+                *stage = Stage::AwaitsData { existence, data };
+                self.locks.insert(data, inode);
+                self.actions.push_back(Action::Lock { lock: data, inode, aspect: Aspect::Data });
+            }
+            Stage::AwaitsData { existence, data } => {
+                *stage = Stage::Freeing { existence, data };
+                self.steps.push_back(Step::Free(inode));
+            }
+            Stage::Freeing { .. } => {}
+        }
+        self.advance();
+    }
+
+    /// A step is durable; or it was not done, and is tried again.
+    pub fn on_step(&mut self, step: Step, progress: Option<Progress>) {
+        assert!(self.running.remove(&step), "a step ends once: {step:?}");
+        match (step, progress) {
+            (_, None) => self.steps.push_back(step),
+            (_, Some(Progress::Goes(next))) => self.steps.push_back(next),
+            (Step::Free(inode), Some(Progress::Done)) => self.end_orphan(inode),
+            (Step::Drop(host), Some(Progress::Done)) => {
+                self.gone.remove(&host);
+            }
+            (Step::FindOrphans(_) | Step::FindHosts(_), Some(Progress::Done)) => {}
+        }
+        self.advance();
+    }
+
+    /// True if orphans wait for others that may be open for long: see [`Reclaim::turn`].
+    pub fn is_crowded(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Orphans that are open give way to others.
+    pub fn turn(&mut self) {
+        let mut late = Vec::new();
+        for (inode, stage) in &mut self.active {
+            match stage {
+                Stage::AwaitsExistence { existence, is_late: true } => late.push((*inode, *existence)),
+                Stage::AwaitsExistence { is_late, .. } => *is_late = true,
+                Stage::AwaitsData { .. } | Stage::Freeing { .. } => {}
+            }
+        }
+        for (inode, lock) in late {
+            self.active.remove(&inode);
+            self.locks.remove(&lock);
+            self.actions.push_back(Action::Unlock { lock });
+            self.waiting.push_back(inode);
+        }
+        self.advance();
+    }
+
+    /// The next thing to do.
+    pub fn pop_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// The number of orphans that are not gone yet, as far as they are known.
+    pub fn orphans(&self) -> usize {
+        self.orphans.len()
+    }
+
+    fn end_orphan(&mut self, inode: InodeId) {
+        let Some(Stage::Freeing { existence, data }) = self.active.remove(&inode) else {
+            panic!("an orphan that is being freed is active");
+        };
+        self.orphans.remove(&inode);
+        for lock in [data, existence] {
+            self.locks.remove(&lock);
+            self.actions.push_back(Action::Unlock { lock });
+        }
+    }
+
+    fn advance(&mut self) {
+        while self.active.len() < ACTIVE_MAX
+            && let Some(inode) = self.waiting.pop_front()
+        {
+            self.last_lock += 1;
+            let existence = self.last_lock;
+            self.active.insert(inode, Stage::AwaitsExistence { existence, is_late: false });
+            self.locks.insert(existence, inode);
+            self.actions.push_back(Action::Lock { lock: existence, inode, aspect: Aspect::Existence });
+        }
+        while self.running.len() < STEPS_MAX
+            && let Some(step) = self.steps.pop_front()
+        {
+            self.running.insert(step);
+            self.actions.push_back(Action::Run(step));
+        }
+    }
+
+    /// Asserts that every active orphan has its locks.
+    pub fn invariants(&self) {
+        assert!(self.active.len() <= ACTIVE_MAX && self.running.len() <= STEPS_MAX);
+        let locks: usize =
+            self.active.values().map(|stage| if let Stage::AwaitsExistence { .. } = stage { 1 } else { 2 }).sum();
+        assert_eq!(locks, self.locks.len(), "every lock belongs to an active orphan");
+        assert_eq!(self.orphans.len(), self.waiting.len() + self.active.len(), "an orphan waits or is active");
+    }
+}

@@ -1,0 +1,456 @@
+//! The machine of a metadata server. It checks who may speak, and routes each input to the part that handles it.
+
+use crate::disk::{DiskPart, forward, proof, store_config};
+use crate::lease::Lease;
+use crate::operation::{Operation, OwnOutcome, outcome_of, reply_of};
+use crate::reclaim::{Action, Aspect, Reclaim, Step};
+use braid_base::limits::Settings;
+use braid_base::{
+    ArrayId, BlockRange, FileSystemId, Generation, InodeId, LockServerId, NodeId, Now, ObjectId, Time, TransactionId,
+};
+use braid_locks::{ListError, LockServer, LockServerConfig, LockService};
+use braid_machine::{DiskResult, DiskTag, Effect, Effects, Ignored, Input, Machine};
+use braid_namespace::Parameters;
+use braid_objects::Procedure;
+use braid_store::{Medium, Storage, Store, StoreError, StoreEvent};
+use braid_wire::{
+    DATA_LOCK, EXISTENCE_LOCK, FileAnswer, FileCommand, FileError, FileReply, FileRequest, FileResult, LockExtent,
+    LockMode, Message, MonitorAnswer,
+};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The configuration of a metadata server.
+#[derive(Clone, Debug)]
+pub struct MetadataServerConfig {
+    pub array: ArrayId,
+    pub file_system: FileSystemId,
+    /// The generation of this process, which the monitor names as the owner.
+    pub start: Generation,
+    /// Bytes of the metadata volume.
+    pub volume_bytes: u64,
+    /// What the file system is made with, if it is not made yet.
+    pub parameters: Parameters,
+    /// The server serves from this time on: when the lease of the owner before has passed.
+    pub serve_from: Time,
+    /// Time-outs, intervals and limits.
+    pub settings: Settings,
+}
+
+/// A metadata server.
+pub struct MetadataServer {
+    config: MetadataServerConfig,
+    service: MetadataService,
+    store: Store,
+    locks: LockServer,
+    lease: Lease,
+    reclaim: Reclaim,
+    /// The server's own operations that are not durable yet, by sequence.
+    steps: BTreeMap<u64, OwnOperation>,
+    last_sequence: u64,
+    next_turn: Option<Time>,
+    /// Effects of a part, on their way out.
+    effects: Effects,
+    counters: MetadataCounters,
+}
+
+/// Whether the server serves requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MetadataService {
+    /// Not started.
+    Off,
+    /// The store is being read, and what was found is written again.
+    Recovering,
+    /// The file system is being made, if it is new.
+    Opening,
+    /// It serves, from `serve_from` on.
+    Serving,
+    /// It can't serve.
+    Unusable(MetadataError),
+}
+
+/// The reason why a metadata server can't serve.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MetadataError {
+    #[error("the metadata volume: {0}")]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Locks(#[from] ListError),
+    #[error("the parameters of the file system are damaged: restore the metadata volume")]
+    Damaged,
+}
+
+braid_base::counters! {
+    /// The counters of a metadata server.
+    pub struct MetadataCounters;
+    /// Requests of hosts for files.
+    requests,
+    /// Answers sent or held.
+    answers,
+    /// Reads that only prove the lease.
+    proofs,
+    /// Steps of the background job.
+    steps,
+}
+
+/// An operation of the server itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OwnOperation {
+    /// Makes the file system, unless it is made.
+    Open,
+    Step(Step),
+}
+
+/// How often orphans that are open give way to others.
+const TURN: Duration = Duration::from_secs(1);
+
+impl MetadataServer {
+    /// A server that is off.
+    pub fn new(config: MetadataServerConfig) -> MetadataServer {
+        let medium = Medium { physical_sector: 4096, cached: false };
+        let store = Store::new(store_config(config.array, config.file_system, config.volume_bytes));
+        let locks = LockServerConfig {
+            id: LockServerId(config.file_system.0),
+            start: config.start,
+            unlisted: Default::default(),
+            settings: config.settings.clone(),
+        };
+        MetadataServer {
+            service: MetadataService::Off,
+            store: store.on(medium).with_object_memory(config.settings.object_memory),
+            locks: LockServer::new(locks),
+            lease: Lease::new(config.settings.host_lease),
+            reclaim: Reclaim::default(),
+            steps: BTreeMap::new(),
+            last_sequence: 0,
+            next_turn: None,
+            effects: Effects::new(),
+            counters: MetadataCounters::default(),
+            config,
+        }
+    }
+
+    pub fn service(&self) -> &MetadataService {
+        &self.service
+    }
+
+    pub fn counters(&self) -> &MetadataCounters {
+        &self.counters
+    }
+
+    /// The lock server of the inodes, for inspection.
+    pub fn locks(&self) -> &LockServer {
+        &self.locks
+    }
+
+    /// Removed files that still take space.
+    pub fn orphans(&self) -> usize {
+        self.reclaim.orphans()
+    }
+
+    fn on_message(&mut self, now: Now, from: NodeId, message: Message, out: &mut Effects) {
+        match (from, message) {
+            (NodeId::Host(host), Message::FileRequest(request)) if request.host == host => {
+                self.on_request(now, request, out);
+            }
+            (from @ NodeId::Host(_), message @ Message::LockRequest(_)) => {
+                if self.serves(now.time) {
+                    self.step_locks(now, Input::Message { from, message }, out);
+                } else {
+                    out.ignore(Ignored::NotStarted);
+                }
+            }
+            (NodeId::Monitor, Message::MonitorAnswer(answer)) => self.on_monitor_answer(now, answer, out),
+            _ => out.ignore(Ignored::NotForUs),
+        }
+    }
+
+    fn serves(&self, now: Time) -> bool {
+        self.service == MetadataService::Serving && now >= self.config.serve_from
+    }
+
+    fn on_request(&mut self, now: Now, request: FileRequest, out: &mut Effects) {
+        let FileRequest { host, settled, over, sequence, command } = request;
+        if !self.serves(now.time) {
+            return out.ignore(Ignored::NotStarted);
+        }
+        self.counters.requests += 1;
+        if let Err(rejection) = self.with_locks(now, out, |locks, out| locks.admit(now, host, out)) {
+            return self.answer(now, host, sequence, Err(FileError::Rejected(rejection)), out);
+        }
+        self.store.settle(host, settled);
+        for sequence in over {
+            self.store.forget(TransactionId { host, sequence });
+        }
+        if command == FileCommand::Nothing {
+            return self.answer(now, host, sequence, Ok(FileResult::Done), out);
+        }
+        if let FileCommand::Reserve { .. } = command {
+            self.reclaim.add_host(host);
+        }
+        let name = TransactionId { host, sequence };
+        let operation = Operation::of_host(host, command, now.clock, self.is_nearly_full());
+        if !self.run(now, name, settled, Box::new(operation), out) {
+            out.ignore(Ignored::Settled);
+        }
+    }
+
+    /// True if only operations that remove something may use what is left of the metadata volume.
+    fn is_nearly_full(&self) -> bool {
+        self.store.free_blocks() < self.store.blocks() / 16
+    }
+
+    fn answer(&mut self, now: Now, host: Generation, sequence: u64, reply: FileReply, out: &mut Effects) {
+        self.counters.answers += 1;
+        let answer = FileAnswer { start: self.config.start, sequence, reply };
+        let send = Effect::Send { to: NodeId::Host(host), message: Message::FileAnswer(answer) };
+        self.lease.send(now.time, send, out);
+    }
+
+    /// The monitor's answers are for the lock server, which has hosts fenced. Whoever is fenced is no client of the store any more.
+    fn on_monitor_answer(&mut self, now: Now, answer: MonitorAnswer, out: &mut Effects) {
+        if let Some(membership) = &answer.membership {
+            let membership = membership.clone();
+            self.with_store(now, out, |store, out| store.adopt(0, membership, out));
+        }
+        let message = Message::MonitorAnswer(answer);
+        self.step_locks(now, Input::Message { from: NodeId::Monitor, message }, out);
+        let locks = &self.locks;
+        self.reclaim.drop_hosts(|host| locks.has_fenced(host));
+    }
+
+    fn on_disk_done(&mut self, now: Now, tag: DiskTag, result: DiskResult, out: &mut Effects) {
+        let is_ok = matches!(result, DiskResult::Read(Ok(_)) | DiskResult::Done(Ok(())));
+        self.lease.on_done(tag, is_ok);
+        let (part, tag) = DiskPart::of(tag);
+        match part {
+            DiskPart::Store => self.with_store(now, out, |store, out| store.on_disk_done(now, tag, result, out)),
+            DiskPart::Locks => self.step_locks(now, Input::DiskDone { tag, result }, out),
+            DiskPart::Lease => {}
+        }
+    }
+
+    fn on_store_event(&mut self, now: Now, event: StoreEvent, out: &mut Effects) {
+        match event {
+            StoreEvent::Ready(_) => {
+                self.service = MetadataService::Opening;
+                self.run_own(now, OwnOperation::Open, out);
+            }
+            StoreEvent::Unusable(error) => self.service = MetadataService::Unusable(error.into()),
+            StoreEvent::Executed { name, answer } if name.host == self.config.start => {
+                if let Some(own) = self.steps.remove(&name.sequence) {
+                    self.store.forget(name);
+                    self.on_own_done(now, own, outcome_of(&answer), out);
+                }
+            }
+            StoreEvent::Executed { name, answer } => {
+                // Without a reply the operation was not executed: the host sends it again.
+                let Some(reply) = reply_of(&answer) else { return };
+                if let Ok(result) = &reply {
+                    orphaned(result).for_each(|inode| self.reclaim.add_orphan(inode));
+                }
+                self.answer(now, name.host, name.sequence, reply, out);
+            }
+            _ => {}
+        }
+    }
+
+    /// One of the server's own operations is durable, or could not be done.
+    fn on_own_done(&mut self, now: Now, own: OwnOperation, outcome: Option<OwnOutcome>, out: &mut Effects) {
+        match (own, outcome) {
+            (OwnOperation::Open, None) => self.run_own(now, OwnOperation::Open, out),
+            (OwnOperation::Open, Some(OwnOutcome::Damaged)) => {
+                self.service = MetadataService::Unusable(MetadataError::Damaged);
+            }
+            (OwnOperation::Open, Some(_)) => {
+                self.service = MetadataService::Serving;
+                self.reclaim.start();
+            }
+            (OwnOperation::Step(step), outcome) => {
+                if let Some(OwnOutcome::Found(found)) = &outcome {
+                    self.on_found(step, found);
+                }
+                self.reclaim.on_step(step, outcome.map(|outcome| outcome.progress(step)));
+            }
+        }
+    }
+
+    fn on_found(&mut self, step: Step, found: &[u64]) {
+        for number in found {
+            match step {
+                Step::FindHosts(_) => self.reclaim.add_host(Generation(*number as u32)),
+                _ => self.reclaim.add_orphan(InodeId(*number)),
+            }
+        }
+    }
+
+    /// Runs an operation of the server itself.
+    fn run_own(&mut self, now: Now, own: OwnOperation, out: &mut Effects) {
+        self.last_sequence += 1;
+        let (sequence, settled) = (self.last_sequence, self.steps.keys().next().copied());
+        let name = TransactionId { host: self.config.start, sequence };
+        self.steps.insert(sequence, own);
+        let operation = match own {
+            OwnOperation::Open => Operation::open(name.host, self.config.parameters.clone(), now.clock),
+            OwnOperation::Step(step) => Operation::step(name.host, step, now.clock),
+        };
+        self.counters.steps += 1;
+        let is_new = self.run(now, name, settled.unwrap_or(sequence), Box::new(operation), out);
+        assert!(is_new, "sequences of this start are new");
+    }
+
+    fn run(
+        &mut self,
+        now: Now,
+        name: TransactionId,
+        settled: u64,
+        operation: Box<dyn Procedure>,
+        out: &mut Effects,
+    ) -> bool {
+        self.with_store(now, out, |store, out| store.run(now, name, settled, operation, out))
+    }
+
+    /// Lends the store to `act`, and passes on its disk commands.
+    fn with_store<R>(&mut self, now: Now, out: &mut Effects, act: impl FnOnce(&mut Store, &mut Effects) -> R) -> R {
+        let result = act(&mut self.store, &mut self.effects);
+        let MetadataServer { lease, effects, .. } = self;
+        let unexpected = |effect, _: &mut Effects| panic!("a store sends no messages: {effect:?}");
+        forward(DiskPart::Store, effects, out, |tag| lease.on_issue(now.time, tag), unexpected);
+        result
+    }
+
+    /// Lends the lock server to `act`, and passes on its disk commands and messages. Those to hosts need the lease.
+    fn with_locks<R>(
+        &mut self,
+        now: Now,
+        out: &mut Effects,
+        act: impl FnOnce(&mut LockServer, &mut Effects) -> R,
+    ) -> R {
+        let result = act(&mut self.locks, &mut self.effects);
+        let MetadataServer { lease, effects, .. } = self;
+        let mut sent = Vec::new();
+        forward(DiskPart::Locks, effects, out, |tag| lease.on_issue(now.time, tag), |effect, _| sent.push(effect));
+        for effect in sent {
+            match effect {
+                Effect::Send { to: NodeId::Host(_), .. } => self.lease.send(now.time, effect, out),
+                effect => out.push(effect),
+            }
+        }
+        result
+    }
+
+    fn step_locks(&mut self, now: Now, input: Input, out: &mut Effects) {
+        self.with_locks(now, out, |locks, out| locks.step(now, input, out));
+        if let LockService::Unusable(error) = self.locks.service() {
+            self.service = MetadataService::Unusable(error.into());
+        }
+    }
+
+    /// Does whatever follows from what the parts have done.
+    fn pump(&mut self, now: Now, out: &mut Effects) {
+        loop {
+            if let Some(event) = self.store.pop_event() {
+                self.on_store_event(now, event, out);
+            } else if let Some(lock) = self.locks.pop_own_granted() {
+                self.reclaim.on_granted(lock);
+            } else if self.locks.service() == LockService::Serving
+                && let Some(action) = self.reclaim.pop_action()
+            {
+                self.act(now, action, out);
+            } else {
+                break;
+            }
+        }
+        self.lease.release(now.time, out);
+        if let Some(tag) = self.lease.next_proof() {
+            let (tag, command) = DiskPart::Lease.place(tag, proof());
+            self.lease.on_issue(now.time, tag);
+            self.lease.on_proof(tag);
+            self.counters.proofs += 1;
+            out.disk(tag, command);
+        }
+        let turn = self.next_turn.filter(|_| self.reclaim.is_crowded());
+        self.next_turn = self.reclaim.is_crowded().then(|| turn.unwrap_or_else(|| now.time.after(TURN)));
+    }
+
+    /// Carries out what the background job wants.
+    fn act(&mut self, now: Now, action: Action, out: &mut Effects) {
+        match action {
+            Action::Lock { lock, inode, aspect } => {
+                let (object, extent) = lock_of(inode, aspect);
+                let asked = self.with_locks(now, out, |locks, out| locks.lock_own(now, lock, object, &[extent], out));
+                assert!(asked, "the lock server serves");
+            }
+            Action::Unlock { lock } => self.with_locks(now, out, |locks, out| locks.unlock_own(now, lock, out)),
+            Action::Run(step) => self.run_own(now, OwnOperation::Step(step), out),
+        }
+    }
+
+    fn wake(&mut self, now: Now, out: &mut Effects) {
+        if self.store.deadline().is_some_and(|deadline| deadline <= now.time) {
+            self.with_store(now, out, |store, out| store.wake(now, out));
+        }
+        if self.locks.deadline().is_some_and(|deadline| deadline <= now.time) {
+            self.step_locks(now, Input::Wake, out);
+        }
+        if self.next_turn.is_some_and(|turn| turn <= now.time) {
+            self.next_turn = None;
+            self.reclaim.turn();
+        }
+    }
+}
+
+impl Machine for MetadataServer {
+    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+        if let MetadataService::Unusable(_) = self.service {
+            return out.ignore(Ignored::NotStarted);
+        }
+        match input {
+            Input::Start => {
+                assert_eq!(self.service, MetadataService::Off, "a metadata server is started once");
+                self.service = MetadataService::Recovering;
+                self.with_store(now, out, |store, out| store.start(out));
+                self.step_locks(now, Input::Start, out);
+            }
+            Input::Message { from, message } => self.on_message(now, from, message, out),
+            Input::DiskDone { tag, result } => self.on_disk_done(now, tag, result, out),
+            Input::Request { .. } => panic!("a metadata server takes no requests of front ends"),
+            Input::Wake => {}
+        }
+        self.wake(now, out);
+        self.pump(now, out);
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        if let MetadataService::Unusable(_) = self.service {
+            return None;
+        }
+        [self.store.deadline(), self.locks.deadline(), self.next_turn].into_iter().flatten().min()
+    }
+
+    fn invariants(&self) {
+        self.store.invariants();
+        self.locks.invariants();
+        self.lease.invariants();
+        self.reclaim.invariants();
+    }
+}
+
+/// The lock of an aspect of an inode.
+fn lock_of(inode: InodeId, aspect: Aspect) -> (ObjectId, LockExtent) {
+    let position = match aspect {
+        Aspect::Data => DATA_LOCK,
+        Aspect::Existence => EXISTENCE_LOCK,
+    };
+    (ObjectId(inode.0), LockExtent { position, range: BlockRange::new(0, 1), mode: LockMode::Exclusive })
+}
+
+/// The inodes that have lost their last name.
+fn orphaned(result: &FileResult) -> impl Iterator<Item = InodeId> {
+    let attributes = match result {
+        FileResult::Removed(attributes) => Some(attributes),
+        FileResult::Renamed { replaced, .. } => replaced.as_ref(),
+        _ => None,
+    };
+    attributes.filter(|attributes| attributes.links == 0).map(|attributes| attributes.inode).into_iter()
+}

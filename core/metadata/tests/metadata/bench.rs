@@ -1,0 +1,238 @@
+//! A metadata server on a bench. Its disk is memory, which executes commands when the test lets it.
+
+use braid_base::limits::Settings;
+use braid_base::{ArrayId, BlockRange, Clock, FileSystemId, Generation, InodeId, NodeId, Now, ObjectId, Time};
+use braid_machine::{Effect, Effects, Input, Machine};
+use braid_metadata::{MetadataServer, MetadataServerConfig, MetadataService, VOLUME_BYTES_MIN, format};
+use braid_namespace::Parameters;
+use braid_wire::{
+    FileAnswer, FileAttributes, FileCommand, FileReply, FileRequest, FileResult, LockAnswer, LockCommand, LockExtent,
+    LockMode, LockReply, LockRequest, LockTerm, Message, MonitorRequest, NewInode, Owner,
+};
+use braid_world::MemoryDisk;
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+pub const ROOT: InodeId = InodeId(1);
+pub const ONE: Generation = Generation(101);
+pub const TWO: Generation = Generation(102);
+pub const BLOCKS: u64 = 4096;
+const ARRAY: ArrayId = ArrayId(*b"a metadata test.");
+const FILE_SYSTEM: FileSystemId = FileSystemId(3);
+const VOLUME_BYTES: u64 = 2 * VOLUME_BYTES_MIN;
+
+pub struct Bench {
+    pub server: MetadataServer,
+    pub now: Now,
+    pub start: Generation,
+    pub disk: MemoryDisk,
+    /// While set, the disk executes nothing.
+    pub stalled: bool,
+    /// The answers to each host, in order.
+    pub files: BTreeMap<Generation, VecDeque<FileAnswer>>,
+    pub locks: BTreeMap<Generation, VecDeque<LockAnswer>>,
+    pub monitor: VecDeque<MonitorRequest>,
+    sequences: BTreeMap<Generation, u64>,
+}
+
+fn server(start: Generation, serve_from: Time) -> MetadataServer {
+    MetadataServer::new(MetadataServerConfig {
+        array: ARRAY,
+        file_system: FILE_SYSTEM,
+        start,
+        volume_bytes: VOLUME_BYTES,
+        parameters: Parameters {
+            blocks: BLOCKS,
+            stripe_blocks: 64,
+            hash_key: [7; 16],
+            hash_bits: Parameters::HASH_BITS_MAX,
+        },
+        serve_from,
+        settings: Settings::default(),
+    })
+}
+
+impl Bench {
+    /// A server of a new file system.
+    pub fn new() -> Bench {
+        let parts = format(ARRAY, FILE_SYSTEM, VOLUME_BYTES, 77).expect("the volume is large enough");
+        let start = Generation(1);
+        let mut bench = Bench {
+            server: server(start, Time(0)),
+            now: Now { time: Time(1_000_000_000), clock: Clock(5_000_000_000) },
+            start,
+            disk: MemoryDisk::with(VOLUME_BYTES, parts),
+            stalled: false,
+            files: BTreeMap::new(),
+            locks: BTreeMap::new(),
+            monitor: VecDeque::new(),
+            sequences: BTreeMap::new(),
+        };
+        bench.take(Input::Start);
+        assert_eq!(*bench.server.service(), MetadataService::Serving);
+        bench
+    }
+
+    /// The process dies, and another one begins, which serves from a time on.
+    pub fn restart(&mut self, serve_from: Time) {
+        self.start.0 += 1;
+        self.server = server(self.start, serve_from);
+        self.disk.forget_commands();
+        self.files.clear();
+        self.locks.clear();
+        self.monitor.clear();
+        self.stalled = false;
+        self.take(Input::Start);
+    }
+
+    /// Takes one step, and executes the disk commands that follow from it.
+    pub fn take(&mut self, input: Input) {
+        self.step(input);
+        self.run_disk();
+    }
+
+    pub fn run_disk(&mut self) {
+        while !self.stalled && self.run_one() {}
+    }
+
+    /// Executes one disk command. False if there is none.
+    pub fn run_one(&mut self) -> bool {
+        let Some((tag, result)) = self.disk.end_one() else { return false };
+        self.step(Input::DiskDone { tag, result });
+        true
+    }
+
+    fn step(&mut self, input: Input) {
+        let mut effects = Effects::new();
+        self.server.step(self.now, input, &mut effects);
+        self.server.invariants();
+        for effect in effects.drain() {
+            match effect {
+                Effect::Disk { tag, command } => self.disk.submit(tag, command),
+                Effect::Send { to: NodeId::Host(host), message: Message::FileAnswer(answer) } => {
+                    assert_eq!(answer.start, self.start);
+                    self.files.entry(host).or_default().push_back(answer);
+                }
+                Effect::Send { to: NodeId::Host(host), message: Message::LockAnswer(answer) } => {
+                    self.locks.entry(host).or_default().push_back(answer);
+                }
+                Effect::Send { to: NodeId::Monitor, message: Message::MonitorRequest(request) } => {
+                    self.monitor.push_back(request);
+                }
+                other => panic!("not an effect of a metadata server: {other:?}"),
+            }
+        }
+    }
+
+    /// Lets time pass, and fires every timer that becomes due.
+    pub fn pass(&mut self, span: Duration) {
+        let end = self.now.time.after(span);
+        while let Some(deadline) = self.server.deadline().filter(|deadline| *deadline <= end) {
+            self.now.time = deadline.max(self.now.time);
+            self.take(Input::Wake);
+        }
+        self.now.time = end;
+    }
+
+    /// Sends a command of a host; returns its sequence.
+    pub fn ask(&mut self, host: Generation, command: FileCommand) -> u64 {
+        let sequence = self.sequences.entry(host).or_insert(0);
+        *sequence += 1;
+        let sequence = *sequence;
+        self.send(host, sequence, 0, command);
+        sequence
+    }
+
+    pub fn send(&mut self, host: Generation, sequence: u64, settled: u64, command: FileCommand) {
+        let request = FileRequest { host, settled, over: Vec::new(), sequence, command };
+        self.take(Input::Message { from: NodeId::Host(host), message: Message::FileRequest(request) });
+    }
+
+    /// Sends a command, and returns the reply.
+    pub fn run(&mut self, host: Generation, command: FileCommand) -> FileReply {
+        let sequence = self.ask(host, command);
+        self.reply(host, sequence).expect("the command is answered")
+    }
+
+    /// Takes out the reply to a request.
+    pub fn reply(&mut self, host: Generation, sequence: u64) -> Option<FileReply> {
+        let answers = self.files.get_mut(&host)?;
+        let at = answers.iter().position(|answer| answer.sequence == sequence)?;
+        answers.remove(at).map(|answer| answer.reply)
+    }
+
+    /// Creates a regular file in the root.
+    pub fn create(&mut self, host: Generation, name: &str) -> InodeId {
+        match self.run(host, create(name)) {
+            Ok(FileResult::Created { attributes, is_new: true }) => attributes.inode,
+            other => panic!("{name} is not created: {other:?}"),
+        }
+    }
+
+    pub fn lookup(&mut self, host: Generation, name: &str) -> Result<FileAttributes, braid_wire::FileError> {
+        match self.run(host, FileCommand::Lookup { parent: ROOT, name: name_of(name) })? {
+            FileResult::Attributes(attributes) => Ok(attributes),
+            other => panic!("a lookup is answered otherwise: {other:?}"),
+        }
+    }
+
+    /// Blocks that are neither in files nor in allotments.
+    pub fn free(&mut self) -> u64 {
+        match self.run(ONE, FileCommand::StatFileSystem) {
+            Ok(FileResult::FileSystem(status)) => status.free,
+            other => panic!("no status: {other:?}"),
+        }
+    }
+
+    /// Reserves blocks and makes them blocks of a file.
+    pub fn fill(&mut self, host: Generation, inode: InodeId, blocks: u64) {
+        let Ok(FileResult::Reserved(runs)) = self.run(host, FileCommand::Reserve { blocks }) else {
+            panic!("no blocks are reserved");
+        };
+        let mut at = 0;
+        let mut extents = Vec::new();
+        for run in runs {
+            extents.push(braid_wire::FileExtent { at, blocks: run });
+            at += run.count;
+        }
+        let mtime = braid_wire::FileTime(1);
+        let attached = self.run(host, FileCommand::Attach { inode, extents, size: at * 4096, mtime });
+        assert!(matches!(attached, Ok(FileResult::Attached { .. })), "{attached:?}");
+    }
+
+    pub fn lock(&mut self, host: Generation, lock_id: u64, inode: InodeId, position: u16, mode: LockMode) {
+        let extents = vec![LockExtent { position, range: BlockRange::new(0, 1), mode }];
+        let object = ObjectId(inode.0);
+        self.say(host, LockCommand::Lock { lock_id, object, extents, term: LockTerm::Cached });
+    }
+
+    pub fn say(&mut self, host: Generation, command: LockCommand) {
+        let request = LockRequest { host, start: self.start, dropped: Vec::new(), command };
+        self.take(Input::Message { from: NodeId::Host(host), message: Message::LockRequest(request) });
+    }
+
+    /// The next answer of the lock server to a host.
+    pub fn hear_lock(&mut self, host: Generation) -> Option<LockReply> {
+        self.locks.get_mut(&host)?.pop_front().map(|answer| answer.reply)
+    }
+}
+
+pub fn name_of(name: &str) -> Bytes {
+    Bytes::copy_from_slice(name.as_bytes())
+}
+
+pub fn create(name: &str) -> FileCommand {
+    FileCommand::Create {
+        parent: ROOT,
+        name: name_of(name),
+        node: NewInode::Regular,
+        exclusive: true,
+        owner: Owner::default(),
+        mode: 0o644,
+    }
+}
+
+pub fn unlink(name: &str) -> FileCommand {
+    FileCommand::Unlink { parent: ROOT, name: name_of(name) }
+}

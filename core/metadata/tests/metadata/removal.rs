@@ -1,0 +1,83 @@
+//! Removed files: their blocks become free when no host has them open.
+
+use crate::bench::{Bench, ONE, TWO, unlink};
+use braid_base::Time;
+use braid_wire::{FileError, FileResult, LockCommand, LockMode, LockReply};
+use std::time::Duration;
+
+/// The position of the lock of an inode's existence.
+const EXISTENCE: u16 = 1;
+
+#[test]
+fn the_blocks_of_a_removed_file_become_free() {
+    let mut bench = Bench::new();
+    let all = bench.free();
+    let file = bench.create(ONE, "a");
+    bench.fill(ONE, file, 64);
+    assert_eq!(bench.free(), all - 64);
+    assert!(matches!(bench.run(ONE, unlink("a")), Ok(FileResult::Removed(_))));
+    assert_eq!((bench.free(), bench.server.orphans()), (all, 0));
+}
+
+#[test]
+fn an_open_file_lives_until_it_is_closed() {
+    let mut bench = Bench::new();
+    let all = bench.free();
+    let file = bench.create(ONE, "a");
+    bench.fill(ONE, file, 64);
+    bench.lock(TWO, 1, file, EXISTENCE, LockMode::Shared);
+    assert!(matches!(bench.hear_lock(TWO), Some(LockReply::Granted { lock_id: 1, .. })));
+    bench.run(ONE, unlink("a")).expect("it is removed");
+    assert!(matches!(bench.hear_lock(TWO), Some(LockReply::Revoke { .. })));
+    assert_eq!((bench.free(), bench.server.orphans()), (all - 64, 1), "it is open");
+    bench.say(TWO, LockCommand::Yield { lock_ids: vec![1] });
+    assert_eq!((bench.free(), bench.server.orphans()), (all, 0));
+}
+
+#[test]
+fn orphans_are_found_by_the_next_process() {
+    let mut bench = Bench::new();
+    let all = bench.free();
+    let file = bench.create(ONE, "a");
+    bench.fill(ONE, file, 64);
+    bench.lock(TWO, 1, file, EXISTENCE, LockMode::Shared);
+    bench.run(ONE, unlink("a")).expect("it is removed");
+    bench.restart(Time(0));
+    // TWO never says again what it had, and is fenced.
+    assert_eq!(bench.free(), all - 64);
+    bench.say(ONE, LockCommand::Heartbeat);
+    bench.pass(Duration::from_secs(5));
+    assert!(!bench.monitor.is_empty(), "the host that may have it open is to be fenced");
+    assert_eq!(bench.free(), all - 64);
+}
+
+#[test]
+fn open_orphans_do_not_keep_others_from_being_freed() {
+    let mut bench = Bench::new();
+    let all = bench.free();
+    for number in 0..300 {
+        let file = bench.create(ONE, &format!("open-{number}"));
+        bench.lock(TWO, number, file, EXISTENCE, LockMode::Shared);
+    }
+    for number in 0..300 {
+        bench.run(ONE, unlink(&format!("open-{number}"))).expect("it is removed");
+    }
+    let file = bench.create(ONE, "a");
+    bench.fill(ONE, file, 64);
+    bench.run(ONE, unlink("a")).expect("it is removed");
+    assert_eq!(bench.server.orphans(), 301);
+    for _ in 0..5 {
+        bench.say(TWO, LockCommand::Heartbeat);
+        bench.say(ONE, LockCommand::Heartbeat);
+        bench.pass(Duration::from_secs(1));
+    }
+    assert_eq!((bench.free(), bench.server.orphans()), (all, 300));
+}
+
+#[test]
+fn a_name_that_was_removed_is_gone_at_once() {
+    let mut bench = Bench::new();
+    bench.create(ONE, "a");
+    bench.run(ONE, unlink("a")).expect("it is removed");
+    assert_eq!(bench.lookup(TWO, "a"), Err(FileError::NoSuchName));
+}
