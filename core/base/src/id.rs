@@ -1,4 +1,4 @@
-//! Identifiers of arrays, devices, hosts, objects, volumes and transactions.
+//! Identifiers of arrays, devices, hosts, file systems, objects, volumes and transactions.
 
 use std::fmt;
 

@@ -9,9 +9,10 @@
 //! | `checksum` | CRC32C, the checksum of frames, journal records and blocks |
 //! | `counters` | event counters of a node |
 //! | `extents` | a set of blocks, as the smallest number of runs |
-//! | `id` | identifiers of arrays, devices, hosts, objects and transactions |
+//! | `id` | identifiers of arrays, devices, hosts, file systems, objects and transactions |
 //! | `limits` | all bounds and default settings |
 //! | `membership` | the members and the fenced hosts of an array, in one epoch |
+//! | `ownership` | which host owns a file system, and since when |
 //! | `range` | a range of blocks |
 //! | `range_table` | a table of ranges that may overlap |
 //! | `rng` | pseudo-random numbers from a seed |
@@ -29,6 +30,7 @@ pub mod extents;
 pub mod id;
 pub mod limits;
 pub mod membership;
+pub mod ownership;
 pub mod range;
 pub mod range_table;
 pub mod rng;
@@ -46,6 +48,7 @@ pub use id::{
     VolumeId,
 };
 pub use membership::{FenceTable, Member, MemberState, Membership};
+pub use ownership::Ownership;
 pub use range::BlockRange;
 pub use range_table::RangeTable;
 pub use rng::Rng;

@@ -99,6 +99,8 @@ pub const UNDECIDED_HOSTS_MAX: usize = 256;
 pub const SPARES_MAX: usize = 64;
 /// The most unrecoverable blocks or runs of blocks whose addresses a host reports.
 pub const LOST_RUNS_MAX: usize = 1024;
+/// The most file systems in an array that have an owner.
+pub const FILE_SYSTEMS_MAX: usize = 64;
 /// The most lock servers in an array.
 pub const LOCK_SERVERS_MAX: usize = 16;
 /// The most locks and lock requests in a lock table, over all hosts.

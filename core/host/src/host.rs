@@ -166,7 +166,13 @@ impl Host {
             self.coordinate(now, out, |coordinator, ctx| coordinator.abandon(ctx, ops));
             return out.reply(op, Ok(HostSuccess::Done));
         }
-        if !matches!(request, HostRequest::Scrub { .. } | HostRequest::Manage { .. } | HostRequest::Administer { .. }) {
+        if !matches!(
+            request,
+            HostRequest::Scrub { .. }
+                | HostRequest::Manage { .. }
+                | HostRequest::Administer { .. }
+                | HostRequest::Ownership { .. }
+        ) {
             self.healing.on_user(now.time);
         }
         match request {
@@ -187,6 +193,9 @@ impl Host {
                 out.reply(op, Ok(HostSuccess::Done));
             }
             HostRequest::Administer { request } => self.start_administration(now, op, request, out),
+            HostRequest::Ownership { file_system, request } => {
+                self.start_ownership(now, op, (file_system, request), out);
+            }
             HostRequest::Objects { device, request, patience } => {
                 self.start_objects(now, op, device, RequestContent::Commands(request), patience, out);
             }

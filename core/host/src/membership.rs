@@ -1,11 +1,11 @@
 //! The host's view of the membership, and its reaction to changes (`docs/membership.md`).
 
 use crate::host::Host;
-use braid_base::{DeviceId, Generation, MemberState, Membership, Now};
+use braid_base::{DeviceId, FileSystemId, Generation, MemberState, Membership, Now};
 use braid_machine::{Effects, HostError, HostSuccess, OpId};
 use braid_membership::client::{Ctx, Event, FenceRequest, MembershipView, Persistence, Report};
 use braid_transactions::Coordinator;
-use braid_wire::{Administration, MonitorAnswer};
+use braid_wire::{Administration, MonitorAnswer, OwnershipRefused, OwnershipRequest};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -82,6 +82,25 @@ impl Host {
         self.monitor.administer(&mut Ctx { now, settings: &self.config.settings, out }, ticket, op.0, request);
     }
 
+    /// A front end asks for the ownership of a file system, for itself or to know it.
+    pub(crate) fn start_ownership(
+        &mut self,
+        now: Now,
+        op: OpId,
+        (file_system, request): (FileSystemId, OwnershipRequest),
+        out: &mut Effects,
+    ) {
+        if !self.monitor.has_monitor() {
+            return out.reply(op, Err(HostError::NoMonitor));
+        }
+        if self.is_fenced() {
+            return out.reply(op, Err(HostError::Fenced));
+        }
+        let ticket = self.links.take_sequence();
+        let cx = &mut Ctx { now, settings: &self.config.settings, out };
+        self.monitor.own(cx, ticket, op.0, file_system, request);
+    }
+
     pub(crate) fn on_monitor_timer(&mut self, now: Now, out: &mut Effects) {
         if let Some(event) = self.monitor.wake(&mut Ctx { now, settings: &self.config.settings, out }) {
             self.on_monitor_event(now, event, out);
@@ -103,6 +122,16 @@ impl Host {
             Event::Fenced { asker, .. } => out.reply(OpId(asker), Ok(HostSuccess::Done)),
             Event::Administered { asker, result } => {
                 let outcome = result.map(|()| HostSuccess::Done).map_err(HostError::AdminError);
+                out.reply(OpId(asker), outcome);
+            }
+            Event::Ownership { asker, result } => {
+                let outcome = match result {
+                    // The answer, or a later one, brings the membership with the fence.
+                    _ if self.is_fenced() => Err(HostError::Fenced),
+                    Ok(ownership) => Ok(HostSuccess::Ownership(ownership)),
+                    Err(OwnershipRefused::Fenced) => Err(HostError::Fenced),
+                    Err(why) => Err(HostError::Ownership(why)),
+                };
                 out.reply(OpId(asker), outcome);
             }
             Event::Expired { asker, waited } => out.reply(OpId(asker), Err(HostError::MonitorSilent { waited })),

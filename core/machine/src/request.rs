@@ -1,10 +1,12 @@
 //! Requests that front ends and workloads make to a host, and their outcomes.
 
-use braid_base::{BlockRange, DeviceId, Generation, LockServerId, ObjectId, TransactionId, VolumeId};
+use braid_base::{
+    BlockRange, DeviceId, FileSystemId, Generation, LockServerId, ObjectId, Ownership, TransactionId, VolumeId,
+};
 use braid_layout::{StripeRows, VolumeDescription};
 use braid_wire::{
     AdminError, Administration, AttributeName, CommandResult, Failure, Managed, ObjectRefusal, ObjectRequest,
-    Rejection, Task,
+    OwnershipRefused, OwnershipRequest, Rejection, Task,
 };
 use bytes::Bytes;
 use std::ops::Range;
@@ -168,6 +170,10 @@ pub enum HostRequest {
     },
     /// Passes an operator's change on to the monitor. Ends when the change is durable, or refused.
     Administer { request: Administration },
+    /// Passes a request about the ownership of a file system on to the monitor. A take-over ends when the previous owner can do nothing
+    /// any more (`docs/membership.md`). If it fails with [`HostError::MonitorSilent`], it may still happen: the same request, made again
+    /// by the same host, tells.
+    Ownership { file_system: FileSystemId, request: OwnershipRequest },
     /// Passes a task on to one device.
     Manage { device: DeviceId, task: Task },
 }
@@ -203,6 +209,7 @@ impl HostRequest {
             | HostRequest::Migrate { .. }
             | HostRequest::StopMigrating { .. }
             | HostRequest::Administer { .. }
+            | HostRequest::Ownership { .. }
             | HostRequest::Manage { .. } => None,
         }
     }
@@ -233,6 +240,8 @@ pub enum HostSuccess {
     Objects(Vec<CommandResult>),
     /// The value of an attribute.
     Value(Bytes),
+    /// The ownership of the file system, after the change that was requested.
+    Ownership(Ownership),
 }
 
 /// How far a migration has come.
@@ -346,6 +355,9 @@ pub enum HostError {
     /// The monitor refuses the change.
     #[error(transparent)]
     AdminError(AdminError),
+    /// The monitor refuses to change the ownership of a file system.
+    #[error(transparent)]
+    Ownership(OwnershipRefused),
     /// A device can't serve the request.
     #[error("device {device}: {failure}")]
     Device { device: DeviceId, failure: Failure },

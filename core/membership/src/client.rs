@@ -1,8 +1,8 @@
 //! The monitor's client: the part of a host, device or lock server that talks to the monitor (`docs/membership.md`).
 //!
 //! ```text
-//!   owner ── report, fence, administer ──► MonitorClient ──► monitor
-//!   owner ◄─── Event or DeviceEvent ────── MonitorClient ◄── monitor
+//!   owner ── report, fence, administer, own ──► MonitorClient ──► monitor
+//!   owner ◄─── Event or DeviceEvent ─────────── MonitorClient ◄── monitor
 //! ```
 //!
 //! The client owns its owner's membership, the set of unavailable devices, the recovery throttle, a device's lease, and the requests to the
@@ -23,17 +23,18 @@ mod pending;
 
 use braid_base::limits::Settings;
 use braid_base::{
-    Backoff, Clock, DeviceId, DiskId, Epoch, Generation, MemberState, Membership, NodeId, Now, Time, Timers,
+    Backoff, Clock, DeviceId, DiskId, Epoch, FileSystemId, Generation, MemberState, Membership, NodeId, Now, Ownership,
+    Time, Timers,
 };
 use braid_machine::{Effects, Ignored};
 use braid_wire::{
     AdminError, Administration, HealingProgress, JoinRefused, Message, MonitorAnswer, MonitorCommand, MonitorReply,
-    MonitorRequest, RecoveryThrottle,
+    MonitorRequest, OwnershipRefused, OwnershipRequest, RecoveryThrottle,
 };
 use lease::LeaseState;
 pub use membership_view::MembershipView;
 pub use pending::{FenceRequest, Persistence};
-use pending::{Pending, PendingAdministration, PendingFence};
+use pending::{Pending, PendingChange, PendingFence};
 use std::time::Duration;
 
 /// The least time between two reports that are sent out of turn, because something is wrong.
@@ -112,6 +113,12 @@ pub enum Event {
         /// The refusal, if it was refused.
         result: Result<(), AdminError>,
     },
+    /// The monitor has answered a request about the ownership of a file system.
+    Ownership {
+        /// The requester, as given to [`MonitorClient::own`].
+        asker: u64,
+        result: Result<Ownership, OwnershipRefused>,
+    },
     /// The monitor did not answer a request in time.
     Expired {
         /// The requester.
@@ -158,8 +165,8 @@ enum Deadline {
     Report,
     /// A fence expires, or is sent again.
     Fence(u64),
-    /// An administration expires.
-    Administer(u64),
+    /// A request for a change expires.
+    Change(u64),
 }
 
 impl MonitorClient {
@@ -237,8 +244,8 @@ impl MonitorClient {
                 self.tell(cx, command);
                 None
             }
-            Deadline::Administer(ticket) => {
-                let pending = self.pending.administrations.remove(&ticket).expect("its timer is cancelled with it");
+            Deadline::Change(ticket) => {
+                let pending = self.pending.changes.remove(&ticket).expect("its timer is cancelled with it");
                 Some(Event::Expired { asker: pending.asker, waited: cx.now.time.since(pending.since) })
             }
         }
@@ -261,8 +268,8 @@ impl MonitorClient {
         }
         let disk = self.lease.as_ref().and_then(|lease| lease.disk);
         self.tell(cx, MonitorCommand::Renew { sent: now, silent, disk, bad_slots, failing, undecided, stamps });
-        for (ticket, pending) in &self.pending.administrations {
-            self.tell(cx, pending.command(*ticket));
+        for pending in self.pending.changes.values() {
+            self.tell(cx, pending.command.clone());
         }
         for (device, progress) in healing {
             self.tell(cx, MonitorCommand::Healing { device, progress });
@@ -303,10 +310,18 @@ impl MonitorClient {
 
     /// Requests a change of the monitor's record.
     pub fn administer(&mut self, cx: &mut Ctx, ticket: u64, asker: u64, request: Administration) {
-        self.timers.set(Deadline::Administer(ticket), cx.now.time.after(cx.settings.request_timeout));
-        let pending = PendingAdministration { asker, request, since: cx.now.time };
-        self.tell(cx, pending.command(ticket));
-        self.pending.administrations.insert(ticket, pending);
+        self.change(cx, ticket, asker, MonitorCommand::Administer { ticket, request });
+    }
+
+    /// Requests, or asks for, the ownership of a file system.
+    pub fn own(&mut self, cx: &mut Ctx, ticket: u64, asker: u64, file_system: FileSystemId, request: OwnershipRequest) {
+        self.change(cx, ticket, asker, MonitorCommand::Ownership { ticket, file_system, request });
+    }
+
+    fn change(&mut self, cx: &mut Ctx, ticket: u64, asker: u64, command: MonitorCommand) {
+        self.timers.set(Deadline::Change(ticket), cx.now.time.after(cx.settings.request_timeout));
+        self.tell(cx, command.clone());
+        self.pending.changes.insert(ticket, PendingChange { asker, command, since: cx.now.time });
     }
 
     /// Takes in an answer of the monitor. [`MonitorClient::next_event`] returns what it changes.
@@ -345,9 +360,10 @@ impl MonitorClient {
                 Some(Event::Fenced { asker, also: request.also })
             }
             MonitorReply::Administered { ticket, result } => {
-                let pending = self.pending.administrations.remove(&ticket)?;
-                self.timers.cancel(Deadline::Administer(ticket));
-                Some(Event::Administered { asker: pending.asker, result })
+                Some(Event::Administered { asker: self.take_change(ticket)?, result })
+            }
+            MonitorReply::Ownership { ticket, result } => {
+                Some(Event::Ownership { asker: self.take_change(ticket)?, result })
             }
             MonitorReply::Changed | MonitorReply::JoinRefused(_) => None,
         }
@@ -357,12 +373,19 @@ impl MonitorClient {
     /// forward.
     pub fn invariants(&self) {
         assert!(self.news.is_none(), "an owner takes over an answer completely");
-        let asked = self.pending.fences.len() + self.pending.administrations.len();
+        let asked = self.pending.fences.len() + self.pending.changes.len();
         let reports = usize::from(self.timers.deadline_of(Deadline::Report).is_some());
         assert_eq!(self.timers.len(), asked + reports, "each pending request has a deadline");
         let adopting = self.lease.as_ref().and_then(|lease| lease.adopting.as_ref());
         let is_later = |membership: &Membership| membership.epoch > self.view.epoch();
         assert!(adopting.is_none_or(is_later), "only a later membership is made durable");
+    }
+
+    /// A request for a change is answered. Returns the requester.
+    fn take_change(&mut self, ticket: u64) -> Option<u64> {
+        let pending = self.pending.changes.remove(&ticket)?;
+        self.timers.cancel(Deadline::Change(ticket));
+        Some(pending.asker)
     }
 
     /// Drops an unsolicited answer: with a fixed membership there is no monitor. True if there was one.

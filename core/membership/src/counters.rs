@@ -25,6 +25,10 @@ braid_base::counters! {
     resynchronised,
     /// Requests to fence hosts that were answered.
     fences,
-    /// Such requests that were dropped because the record or the table was full.
+    /// Such requests, and requests about the ownership of file systems, that were dropped because the record or the table was full.
     fences_refused,
+    /// Requests about the ownership of file systems that were answered.
+    ownership_answers,
+    /// Such requests that were refused.
+    ownership_refused,
 }

@@ -5,7 +5,8 @@
 //!     Renew ──► device_leases, hosts ──┐
 //!     Fence ──► fence_requests ────────┼──► next_epoch ──► monitor_record ──► Changed, to all nodes
 //!     Resynchronised ──► new_reports ──┤                   (durable)
-//!     Administer ──► slot_answers ─────┘
+//!     Administer ──► slot_answers ─────┤
+//!     Ownership ──► ownership_requests ┘
 //! ```
 //!
 //! | module | what |
@@ -24,6 +25,8 @@
 //! | `slot_answers` | which disk fills each slot, and what devices and operators are told of it |
 //! | `operator_requests` | operators' requests that are not answered yet |
 //! | `fence_requests` | requests to fence hosts that are not answered yet, and when each is done |
+//! | `owners` | the table of the owners of file systems |
+//! | `ownership_requests` | hosts' requests about these owners that are not answered yet, and when each is done |
 //! | `monitor_record` | the monitor's record: content and format |
 //! | [`record_recovery`] | rebuilds a lost record from the devices' journals |
 //! | `counters` | counts of what a monitor has done |
@@ -46,6 +49,8 @@ mod new_reports;
 mod next_epoch;
 mod operator_changes;
 mod operator_requests;
+mod owners;
+mod ownership_requests;
 mod record_draft;
 pub mod record_recovery;
 mod slot_answers;

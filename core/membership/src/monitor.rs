@@ -7,10 +7,13 @@ use crate::hosts::Hosts;
 use crate::monitor_record::{MonitorError, Recorded};
 use crate::new_reports::NewReports;
 use crate::operator_requests::Administrations;
+use crate::ownership_requests::OwnershipRequests;
 use crate::stripes::Stripes;
 use crate::watch::Watch;
 use braid_base::limits::{self, Settings};
-use braid_base::{ArrayId, Clock, DeviceId, Epoch, FenceTable, MemberState, Membership, NodeId, Now, Time};
+use braid_base::{
+    ArrayId, Clock, DeviceId, Epoch, FenceTable, FileSystemId, MemberState, Membership, NodeId, Now, Ownership, Time,
+};
 use braid_layout::VolumeDescription;
 use braid_machine::{DiskResult, Effects, HostError, HostOutcome, HostRequest, HostSuccess, Ignored, Input, Machine};
 use braid_two_copy_record::{Progress, StoredRecord};
@@ -39,6 +42,8 @@ pub struct Monitor {
     pub(crate) hosts: Hosts,
     /// Requests to fence hosts.
     pub(crate) fences: Fences,
+    /// Requests about the ownership of file systems.
+    pub(crate) ownership: OwnershipRequests,
     /// Requests of operators.
     pub(crate) administrations: Administrations,
     /// What the next decision has to take into account.
@@ -74,6 +79,7 @@ impl Monitor {
             devices: BTreeMap::new(),
             hosts: Hosts::default(),
             fences: Fences::default(),
+            ownership: OwnershipRequests::default(),
             administrations: Administrations::default(),
             new_reports: NewReports::default(),
             watch: Watch::new(),
@@ -95,6 +101,11 @@ impl Monitor {
     /// The highest stamp clock known to be accepted, as far as this monitor has heard since its start.
     pub fn stamps(&self) -> Clock {
         self.stamps
+    }
+
+    /// The file systems that have an owner, ascending.
+    pub fn owners(&self) -> impl Iterator<Item = (FileSystemId, Ownership)> + '_ {
+        self.record.durable().owners.all()
     }
 
     /// Devices that are in and whose leases have expired, but that cannot be marked out, as of the last step. A device that is about to be
@@ -237,13 +248,18 @@ impl Monitor {
             (_, MonitorCommand::Administer { ticket, request }) => {
                 self.on_administer((from, ticket), epoch, request, out);
             }
+            (NodeId::Host(host), MonitorCommand::Ownership { ticket, file_system, request }) => {
+                self.on_ownership(now, (host, ticket), epoch, (file_system, request), out);
+            }
             (NodeId::Host(host), MonitorCommand::Healing { device, progress }) => {
                 let recovery_coordinator = MemberState::Returning { recovery_coordinator: Some(host) };
                 if self.membership().member(device).is_some_and(|member| member.member_state == recovery_coordinator) {
                     self.devices.get_mut(&device).expect("all members are known").progress = Some(progress);
                 }
             }
-            (_, MonitorCommand::Healing { .. }) => self.ignore(Ignored::NotForUs, out),
+            (_, MonitorCommand::Healing { .. } | MonitorCommand::Ownership { .. }) => {
+                self.ignore(Ignored::NotForUs, out);
+            }
             (_, MonitorCommand::Resynchronised { device, since }) => {
                 if !self.on_resynchronised(device, since) {
                     self.ignore(Ignored::NotAwaited, out);
@@ -334,9 +350,9 @@ impl Monitor {
         }
     }
 
-    /// Answers the fences that are complete.
+    /// Answers the fences and take-overs that are complete.
     fn answer_fences(&mut self, now: Now, out: &mut Effects) {
-        if self.fences.is_empty() {
+        if self.fences.is_empty() && self.ownership.is_empty() {
             return;
         }
         let (durable, unavailable) = (&self.record.durable().membership, self.unavailable());
@@ -348,10 +364,12 @@ impl Monitor {
             // It is about to be marked out; until that is durable, it could return with all undecided writes that it holds.
             return;
         }
+        let owned = self.ownership.take_done(self.record.durable(), &counting);
         for ((asker, ticket), epoch) in self.fences.take_done(durable.epoch, &counting) {
             self.counters.fences += 1;
             self.answer(now, asker, epoch, MonitorReply::Fenced { ticket }, out);
         }
+        self.answer_ownership(now, owned, out);
     }
 
     /// Answers a node whose current epoch is `epoch`.
@@ -455,6 +473,7 @@ impl Machine for Monitor {
     fn invariants(&self) {
         assert!(self.hosts.len() <= limits::HOSTS_MAX);
         self.fences.invariants();
+        self.ownership.invariants();
         self.administrations.invariants();
         self.new_reports.invariants(self.devices.len());
         if !matches!(self.service, MonitorService::Serving) {
@@ -475,8 +494,10 @@ impl Machine for Monitor {
                 "a device that is out, or about to be, has no lease: {device}"
             );
         }
-        if let Some(next) = self.record.writing().map(|next| &next.membership) {
-            let same = (&next.members, &next.fence) == (&durable.members, &durable.fence);
+        let owners = &self.record.durable().owners;
+        if let Some(Recorded { membership: next, owners: next_owners, .. }) = self.record.writing() {
+            let same = (&next.members, &next.fence, next_owners) == (&durable.members, &durable.fence, owners);
+            next_owners.follow(owners, next.epoch);
             assert_eq!(next.epoch, if same { durable.epoch } else { durable.epoch.next() });
             assert!(never_shrinks(&durable.fence, &next.fence), "a fence never shrinks");
         }

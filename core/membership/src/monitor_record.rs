@@ -1,5 +1,6 @@
 //! The monitor's record: the content and format of its disk.
 
+use crate::owners::Owners;
 use crate::slot_record::{CHANGES_MAX, Change, Slot};
 use braid_base::{ArrayId, DeviceId, DiskId, Epoch, FenceTable, Generation, Member, MemberState, Membership, limits};
 use braid_machine::DiskError;
@@ -61,13 +62,15 @@ pub(crate) struct Recorded {
     /// The spares, and how many blocks objects may have on each.
     pub spares: BTreeMap<DiskId, u64>,
     pub throttle: RecoveryThrottle,
+    pub owners: Owners,
 }
 
 impl Recorded {
-    /// A record of this membership, with nothing known of slots and spares.
+    /// A record of this membership, with nothing known of slots, spares and file systems.
     pub fn of(array: ArrayId, membership: Membership) -> Recorded {
         let (slots, spares) = (BTreeMap::new(), BTreeMap::new());
-        Recorded { array, membership, slots, spares, throttle: RecoveryThrottle::default() }
+        let (throttle, owners) = (RecoveryThrottle::default(), Owners::default());
+        Recorded { array, membership, slots, spares, throttle, owners }
     }
 
     pub fn slot(&self, device: DeviceId) -> Slot {
@@ -110,6 +113,7 @@ const _: () = assert!(
         + 2 * limits::FENCED_MAX * GENERATION_BYTES
         + CHANGES_MAX * CHANGE_BYTES
         + limits::SPARES_MAX * SPARE_BYTES
+        + Owners::BYTES_MAX
         <= Recorded::COPY_BYTES - Recorded::EXTRA_BYTES
 );
 
@@ -127,12 +131,13 @@ const AWAITED_AFTER: u32 = 3;
 
 impl TwoCopyRecord for Recorded {
     const MAGIC: [u8; 8] = *b"BraidMon";
-    /// Format 1 did not name disks.
-    const FORMAT: u32 = 2;
+    /// Format 1 did not name disks, and format 2 did not name the owners of file systems.
+    const FORMAT: u32 = 3;
     const COPY_BYTES: usize = 64 << 10;
 
     fn put(&self, to: &mut Vec<u8>) {
-        let Recorded { array, membership: Membership { epoch, members, fence }, slots: _, spares, throttle } = self;
+        let Recorded { array, membership: Membership { epoch, members, fence }, slots: _, spares, throttle, owners } =
+            self;
         to.put_slice(&array.0);
         to.put_u32_le(epoch.0);
         to.put_u32_le(members.len() as u32);
@@ -178,10 +183,20 @@ impl TwoCopyRecord for Recorded {
         }
         to.put_u64_le(throttle.bytes_per_second);
         to.put_u32_le(u32::from(throttle.paused) | u32::from(throttle.share) << 8);
+        owners.put(to);
     }
 
     fn take(from: &mut &[u8]) -> Option<Recorded> {
-        let mut recorded = Recorded::take_older(1, from)?;
+        let recorded = Recorded::take_older(2, from)?;
+        let owners = Owners::take(recorded.membership.epoch, from)?;
+        Some(Recorded { owners, ..recorded })
+    }
+
+    fn take_older(format: u32, from: &mut &[u8]) -> Option<Recorded> {
+        let mut recorded = take_first_format(from)?;
+        if format == 1 {
+            return Some(recorded);
+        }
         for member in &recorded.membership.members {
             let disk = DiskId(from.try_get_u64_le().ok()?);
             if let Some(named) = recorded.slots.get_mut(&member.device).and_then(|slot| slot.disk.as_mut()) {
@@ -208,23 +223,24 @@ impl TwoCopyRecord for Recorded {
         let sound = paused <= 1 && recorded.changes() <= CHANGES_MAX && recorded.spares.len() <= limits::SPARES_MAX;
         sound.then_some(recorded)
     }
+}
 
-    fn take_older(_: u32, from: &mut &[u8]) -> Option<Recorded> {
-        let mut array = ArrayId([0; 16]);
-        from.try_copy_to_slice(&mut array.0).ok()?;
-        let epoch = Epoch(from.try_get_u32_le().ok()?);
-        let count = from.try_get_u32_le().ok()? as usize;
-        let members = (0..count).map(|_| take_member(from)).collect::<Option<Vec<_>>>()?;
-        let slots = members.iter().map(|(member, slot)| (member.device, *slot));
-        // A slot of which nothing is known is not kept.
-        let slots = slots.filter(|(_, slot)| *slot != Slot::default()).collect();
-        let members: Vec<_> = members.into_iter().map(|(member, _)| member).collect();
-        let ascending = members.windows(2).all(|pair| pair[0].device < pair[1].device);
-        let below = Generation(from.try_get_u32_le().ok()?);
-        let fence = FenceTable { below, except: take_generations(from)?, also: take_generations(from)? };
-        let sound = ascending && members.len() <= limits::DEVICES_MAX && fits(&fence);
-        sound.then(|| Recorded { slots, ..Recorded::of(array, Membership { epoch, members, fence }) })
-    }
+/// The part of a record that every format has: the array and its membership.
+fn take_first_format(from: &mut &[u8]) -> Option<Recorded> {
+    let mut array = ArrayId([0; 16]);
+    from.try_copy_to_slice(&mut array.0).ok()?;
+    let epoch = Epoch(from.try_get_u32_le().ok()?);
+    let count = from.try_get_u32_le().ok()? as usize;
+    let members = (0..count).map(|_| take_member(from)).collect::<Option<Vec<_>>>()?;
+    let slots = members.iter().map(|(member, slot)| (member.device, *slot));
+    // A slot of which nothing is known is not kept.
+    let slots = slots.filter(|(_, slot)| *slot != Slot::default()).collect();
+    let members: Vec<_> = members.into_iter().map(|(member, _)| member).collect();
+    let ascending = members.windows(2).all(|pair| pair[0].device < pair[1].device);
+    let below = Generation(from.try_get_u32_le().ok()?);
+    let fence = FenceTable { below, except: take_generations(from)?, also: take_generations(from)? };
+    let sound = ascending && members.len() <= limits::DEVICES_MAX && fits(&fence);
+    sound.then(|| Recorded { slots, ..Recorded::of(array, Membership { epoch, members, fence }) })
 }
 
 /// True if the fence fits into a record.
@@ -263,6 +279,7 @@ fn take_generations(from: &mut &[u8]) -> Option<BTreeSet<Generation>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use braid_base::FileSystemId;
 
     fn bytes_of(recorded: &Recorded) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -300,6 +317,11 @@ mod tests {
         recorded.slots.retain(|_, slot| *slot != Slot::default());
         recorded.spares = (0..limits::SPARES_MAX as u64).map(|spare| (DiskId(spare), spare * 16)).collect();
         recorded.throttle = RecoveryThrottle { bytes_per_second: 77, share: 30, paused: true };
+        recorded.membership.epoch = Epoch(2_000);
+        for file_system in (0..limits::FILE_SYSTEMS_MAX as u16).map(FileSystemId) {
+            let (from, owner) = (recorded.owners.of(file_system), Generation(file_system.0.into()));
+            recorded.owners.take_over(file_system, owner, from, Epoch(2_000)).expect("there is room");
+        }
         let bytes = bytes_of(&recorded);
         assert!(bytes.len() + Recorded::EXTRA_BYTES <= Recorded::COPY_BYTES);
         let mut from = &bytes[..];
@@ -311,10 +333,34 @@ mod tests {
         let mut recorded = Recorded::of(ArrayId([7; 16]), Membership::first([DeviceId(1), DeviceId(2)]));
         recorded.slot_mut(DeviceId(2)).lived_by = Epoch(1);
         let bytes = bytes_of(&recorded);
-        // Two disk names, two counts and the throttle were added since.
-        let older = &bytes[..bytes.len() - 2 * 8 - 2 * 4 - 12];
+        // Two disk names, two counts, the throttle and a table without owners were added since.
+        let older = &bytes[..bytes.len() - 2 * 8 - 2 * 4 - 12 - 8];
         let mut from = older;
         assert_eq!((Recorded::take_older(1, &mut from), from.len()), (Some(recorded), 0));
+        assert_eq!(Recorded::take(&mut &older[..]), None);
+    }
+
+    #[test]
+    fn one_of_before_file_systems_had_owners_is_read() {
+        let mut recorded = Recorded::of(ArrayId([7; 16]), Membership::first([DeviceId(1), DeviceId(2)]));
+        recorded.slot_mut(DeviceId(2)).disk = Some(DiskId(8));
+        recorded.throttle = RecoveryThrottle { bytes_per_second: 77, share: 30, paused: true };
+        // The content of format 2.
+        let older: Vec<u8> = [
+            &[7; 16][..],
+            &[1, 0, 0, 0],
+            &[2, 0, 0, 0],
+            &[1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0],
+            &[2, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0],
+            &[0; 12],
+            &[0; 8],
+            &[8, 0, 0, 0, 0, 0, 0, 0],
+            &[0; 8],
+            &[77, 0, 0, 0, 0, 0, 0, 0, 1, 30, 0, 0],
+        ]
+        .concat();
+        let mut from = &older[..];
+        assert_eq!((Recorded::take_older(2, &mut from), from.len()), (Some(recorded), 0));
         assert_eq!(Recorded::take(&mut &older[..]), None);
     }
 

@@ -36,11 +36,14 @@ impl Monitor {
             draft.use_spares();
         }
         self.counters.fences_refused += self.fences.decide(&durable, &mut next.membership);
+        let (refused, dropped) = self.ownership.decide(self.record.durable(), &mut next);
+        self.counters.fences_refused += dropped;
         if has_heard_all {
             self.draft(now, &mut next).appoint_recovery_coordinators();
         }
+        let is_same_table = next.owners == self.record.durable().owners;
         let membership = &mut next.membership;
-        let changed = (&membership.members, &membership.fence) != (&durable.members, &durable.fence);
+        let changed = !is_same_table || (&membership.members, &membership.fence) != (&durable.members, &durable.fence);
         if changed {
             if membership.fence != durable.fence {
                 self.fences.change(membership.epoch);
@@ -51,6 +54,7 @@ impl Monitor {
         }
         // The epochs of the devices are recorded along with a change, but do not cause a new epoch.
         self.draft(now, &mut next).note_epochs();
+        self.answer_ownership(now, refused, out);
         if !self.record.update(next, out) {
             self.on_administered(now, out);
         }

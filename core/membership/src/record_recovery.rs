@@ -5,6 +5,7 @@
 //! but no device adopted, were never served in, so leaving them out loses nothing.
 
 use crate::monitor_record::Recorded;
+use crate::owners::Owners;
 use crate::slot_record::{Change, Slot};
 use crate::{MonitorError, monitor_record};
 use braid_base::{ArrayId, DeviceId, DiskId, Epoch, Generation, MemberState, Membership};
@@ -204,7 +205,9 @@ pub fn recover(evidence: &Evidence) -> Result<RecoveredRecord, RecoveryRefused> 
         slots.insert(device, slot);
     }
     let left_out = evidence.without.iter().copied().filter(|device| slots.contains_key(device)).collect();
-    let recorded = Recorded { slots, ..Recorded::of(evidence.array, membership) };
+    // All hosts are fenced, so no file system has an owner.
+    let owners = Owners::none_as_of(epoch);
+    let recorded = Recorded { slots, owners, ..Recorded::of(evidence.array, membership) };
     Ok(RecoveredRecord { recorded, newest: newest.epoch, left_out })
 }
 

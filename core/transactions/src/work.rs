@@ -136,6 +136,7 @@ impl Work {
             | HostRequest::Flush { .. }
             | HostRequest::Fence { .. }
             | HostRequest::Administer { .. }
+            | HostRequest::Ownership { .. }
             | HostRequest::Scrub { .. }
             | HostRequest::Migrate { .. }
             | HostRequest::StopMigrating { .. }

@@ -12,6 +12,7 @@
 //! | `objects` | object requests, which read and write bytes and attributes, and their answers |
 //! | `files` | messages between hosts and metadata servers |
 //! | `administration` | changes that operators ask of the monitor |
+//! | `ownership` | requests of hosts about the ownership of file systems |
 //! | `frame` | frames: one message between two nodes, with a checksum |
 //! | `message_codec` | the encoding of each message |
 //! | `codec` | the encoding of numbers, lists and payloads |
@@ -21,7 +22,7 @@
 //!
 //! | version | what changed, and why |
 //! | --- | --- |
-//! | 10 | file systems: hosts send commands to metadata servers |
+//! | 10 | file systems: hosts send commands to metadata servers; hosts take over, release and ask for the ownership of file systems at the monitor |
 //! | 9 | devices execute writes together: a host sends each one its column, and they send each other partials |
 //! | 8 | a write may be the first message of a transaction under timestamp ordering; hosts retract what they have not decided |
 //! | 7 | the monitor states the length of each lease; renewals and leases carry the highest stamp clock that is known to be accepted; a device's renewal lists the fenced hosts whose transactions it still holds undecided: a fence is answered when there are none |
@@ -44,6 +45,7 @@ pub mod message;
 mod message_codec;
 pub mod monitoring;
 pub mod objects;
+pub mod ownership;
 
 pub use administration::*;
 pub use braid_ordering::{Atomicity, Ordering, UnknownAtomicity, UnknownOrdering, WriteMode};
@@ -55,3 +57,4 @@ pub use message::*;
 pub use message_codec::{decode_answer, decode_reply, encode_answer, encode_reply};
 pub use monitoring::*;
 pub use objects::*;
+pub use ownership::*;

@@ -10,10 +10,11 @@ use crate::locking::*;
 use crate::message::*;
 use crate::monitoring::*;
 use crate::objects::*;
+use crate::ownership::*;
 use braid_base::limits;
 use braid_base::{
-    BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, FenceTable, Generation, InodeId, Member, MemberState,
-    Membership, ObjectId, Stamp, Time, TransactionId, VolumeId,
+    BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, FenceTable, FileSystemId, Generation, InodeId, Member,
+    MemberState, Membership, ObjectId, Ownership, Stamp, Time, TransactionId, VolumeId,
 };
 use braid_ordering::{Atomicity, Ordering, WriteMode};
 use bytes::Bytes;
@@ -87,7 +88,8 @@ macro_rules! wire_list {
     )*};
 }
 
-wire_newtype!(DeviceId, DiskId, Generation, ObjectId, VolumeId, Epoch, Clock, Time, InodeId, FileTime);
+wire_newtype!(DeviceId, DiskId, FileSystemId, Generation, ObjectId, VolumeId, Epoch, Clock, Time, InodeId, FileTime);
+wire_struct!(Ownership { since, owner });
 wire_struct!(Stamp { clock, host });
 wire_struct!(Linkage { first, last });
 wire_struct!(Orphan { transaction, stamp, participants });
@@ -295,6 +297,7 @@ wire_enum!(MonitorCommand {
     3 => Resynchronised { device, since },
     4 => Healing { device, progress },
     5 => Administer { ticket, request },
+    6 => Ownership { ticket, file_system, request },
 });
 wire_enum!(MonitorReply {
     1 => Lease { sent, length, throttle, stamps },
@@ -302,6 +305,7 @@ wire_enum!(MonitorReply {
     3 => Changed,
     4 => JoinRefused(why),
     5 => Administered { ticket, result },
+    6 => Ownership { ticket, result },
 });
 wire_enum!(Administration {
     1 => Fail { device },
@@ -327,6 +331,8 @@ wire_enum!(AdminError {
     11 => TooManyDevices,
     12 => HoldsVolume { volume },
 });
+wire_enum!(OwnershipRequest { 1 => Inquire, 2 => TakeOver { from }, 3 => Release { since } });
+wire_enum!(OwnershipRefused { 1 => Differs(present), 2 => Fenced, 3 => TooManyFileSystems });
 wire_enum!(JoinRefused { 1 => OtherDisk { expected }, 2 => Used { epoch } });
 wire_enum!(MemberState { 1 => In, 2 => Returning { recovery_coordinator }, 3 => Out });
 wire_enum!(LockRefusal { 1 => Timeout, 2 => Busy, 3 => Malformed });

@@ -16,7 +16,8 @@
 //! its answer, and for a tenth longer. Therefore a device has stopped serving before it is marked out.
 
 use crate::administration::{AdminError, Administration, JoinRefused, RecoveryThrottle};
-use braid_base::{Clock, DeviceId, DiskId, Epoch, Generation, Membership, Time};
+use crate::ownership::{OwnershipRefused, OwnershipRequest};
+use braid_base::{Clock, DeviceId, DiskId, Epoch, FileSystemId, Generation, Membership, Ownership, Time};
 use std::time::Duration;
 
 /// A message to the monitor.
@@ -79,6 +80,13 @@ pub enum MonitorCommand {
         ticket: u64,
         request: Administration,
     },
+    /// From a host: a request about the ownership of a file system. Answered by [`MonitorReply::Ownership`].
+    Ownership {
+        /// Identifies the request in its answer.
+        ticket: u64,
+        file_system: FileSystemId,
+        request: OwnershipRequest,
+    },
 }
 
 /// The progress of a returning device, in blocks of its own.
@@ -132,5 +140,11 @@ pub enum MonitorReply {
         ticket: u64,
         /// Why it was refused.
         result: Result<(), AdminError>,
+    },
+    /// The answer about a file system: its ownership, after the change that was requested; or why there is no change.
+    Ownership {
+        /// The ticket of the request.
+        ticket: u64,
+        result: Result<Ownership, OwnershipRefused>,
     },
 }

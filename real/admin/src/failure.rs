@@ -291,6 +291,7 @@ impl From<HostError> for Failure {
             }
             HostError::Unavailable { .. } => Failure::unreachable("volume-unavailable", message)
                 .hint("no data is lost; `braid status` shows which devices are out, and why"),
+            HostError::Ownership(_) => Failure::failed("ownership-refused", message),
             HostError::AdminError(admin_error) => refused(&admin_error, message),
             HostError::Fenced => Failure::failed("fenced", message).hint(SHUT_OUT),
             HostError::Rejected { .. } => Failure::failed("rejected", message),

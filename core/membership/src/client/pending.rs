@@ -1,7 +1,7 @@
-//! A node's pending requests to the monitor: fences and administrations. They are sent again until they are answered or expire.
+//! A node's pending requests to the monitor: fences, and changes of its record. They are sent again until they are answered or expire.
 
 use braid_base::{Backoff, Generation, Time};
-use braid_wire::{Administration, MonitorCommand};
+use braid_wire::MonitorCommand;
 use std::collections::BTreeMap;
 
 /// The hosts to fence.
@@ -33,10 +33,11 @@ pub(super) struct PendingFence {
     pub resend: Option<Backoff>,
 }
 
+/// A request for a change, which is sent with every report until it expires after `request_timeout`.
 #[derive(Clone, Debug)]
-pub(super) struct PendingAdministration {
+pub(super) struct PendingChange {
     pub asker: u64,
-    pub request: Administration,
+    pub command: MonitorCommand,
     pub since: Time,
 }
 
@@ -44,18 +45,12 @@ pub(super) struct PendingAdministration {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pending {
     pub fences: BTreeMap<u64, PendingFence>,
-    pub administrations: BTreeMap<u64, PendingAdministration>,
+    pub changes: BTreeMap<u64, PendingChange>,
 }
 
 impl PendingFence {
     pub fn command(&self, ticket: u64) -> MonitorCommand {
         let FenceRequest { below, except, also } = self.request.clone();
         MonitorCommand::Fence { ticket, below, except, also }
-    }
-}
-
-impl PendingAdministration {
-    pub fn command(&self, ticket: u64) -> MonitorCommand {
-        MonitorCommand::Administer { ticket, request: self.request }
     }
 }

@@ -4,6 +4,7 @@ mod bench;
 mod fences;
 mod leaving;
 mod older_disks;
+mod ownership;
 mod record_recovery;
 mod returning;
 mod slots;

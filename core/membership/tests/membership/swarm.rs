@@ -1,17 +1,22 @@
 //! A swarm run: devices, hosts and a monitor in the simulated world. Messages are lost, duplicated and delayed; clocks run at different
 //! rates; nodes crash, are suspended and are partitioned from each other; the monitor's disk stalls, tears writes and is corrupted.
 //!
+//! Hosts contend for file systems: they ask for owners, take over from them, and release. A host that was taken over from is replaced.
+//!
 //! [`Swarm::check`] asserts what must hold at all times. When the faults have ended, all devices must be in and have leases.
 
 use crate::bench::{config, volume};
 use braid_base::limits::Settings;
 use braid_base::{
-    ArrayId, Clock, DeviceId, DiskId, Epoch, Generation, MemberState, Membership, NodeId, Now, Rng, Time,
+    ArrayId, Clock, DeviceId, DiskId, Epoch, FileSystemId, Generation, MemberState, Membership, NodeId, Now, Ownership,
+    Rng, Time,
 };
 use braid_layout::RaidLevel;
 use braid_machine::{Effect, Effects, HostRequest, Input, Machine, OpId};
 use braid_membership::{DISK_BYTES, Monitor, MonitorCounters, MonitorService};
-use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest};
+use braid_wire::{
+    Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, OwnershipRefused, OwnershipRequest,
+};
 use braid_world::{Disk, DiskOptions, LocalClock, NetworkOptions, Trace, World, WorldEvent};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -21,6 +26,9 @@ const TICK: Duration = Duration::from_millis(250);
 /// Six devices in two groups of three.
 const DEVICES: u16 = 6;
 const HOSTS: u32 = 3;
+const FILE_SYSTEMS: u16 = 2;
+/// The last digits of a ticket say what a host requests: below this, a fence of that host; above it, an ownership.
+const OWNERSHIPS: u64 = 600;
 const SLOT_BYTES: u64 = DISK_BYTES / 2;
 
 const TICKS: u64 = 0;
@@ -94,6 +102,10 @@ struct Record {
     history: BTreeMap<Epoch, Membership>,
     /// The first epoch that fences all hosts for which the monitor has answered that they are fenced.
     fenced: Epoch,
+    /// The ownerships that were durable last, of the file systems with an owner.
+    owners: BTreeMap<FileSystemId, Ownership>,
+    /// The take-overs that were answered: for each ownership, which one followed it.
+    followed: BTreeMap<(FileSystemId, Ownership), Ownership>,
 }
 
 impl Record {
@@ -105,6 +117,7 @@ impl Record {
             if self.history.last_key_value() != Some((&membership.epoch, membership)) {
                 self.remember(membership.clone());
             }
+            self.note_owners(monitor);
         }
         for effect in effects {
             match effect {
@@ -114,12 +127,48 @@ impl Record {
                         let kept_out = self.history.values().find(|membership| membership.fence.refuses(host));
                         self.fenced = self.fenced.max(kept_out.expect("it is durable").epoch);
                     }
+                    if let (NodeId::Host(host), MonitorReply::Ownership { ticket, result: Ok(ownership) }) =
+                        (to, &answer.reply)
+                    {
+                        self.answered(*host, *ticket, *ownership);
+                    }
                     let told = answer.membership.iter().all(|told| self.history.get(&told.epoch) == Some(told));
                     assert!(told, "what is announced is durable: {answer:?}");
                 }
                 Effect::Disk { .. } | Effect::Reply { .. } => {}
                 other => panic!("a monitor does not do this: {other:?}"),
             }
+        }
+    }
+
+    /// Owners change only with an epoch, and the next owner is recorded together with the fence of the previous one.
+    fn note_owners(&mut self, monitor: &Monitor) {
+        let (membership, owners) = (monitor.membership(), monitor.owners().collect::<BTreeMap<_, _>>());
+        for (file_system, ownership) in &owners {
+            let before = self.owners.get(file_system);
+            if before == Some(ownership) {
+                continue;
+            }
+            assert_eq!(ownership.since, membership.epoch, "{file_system}: {before:?}");
+            let previous = before.and_then(|before| before.owner);
+            assert!(previous.is_none_or(|previous| membership.fence.refuses(previous)), "{file_system}: {before:?}");
+        }
+        self.owners = owners;
+    }
+
+    /// The monitor tells a host that the ownership is this one.
+    fn answered(&mut self, host: Generation, ticket: u64, ownership: Ownership) {
+        let (file_system, request) = requested(ticket);
+        if ownership.owner.is_some() {
+            assert_eq!(self.owners.get(&file_system), Some(&ownership), "what is told is durable");
+        }
+        if let Asked::TakeOver { from_number } = request {
+            assert_eq!(ownership.owner, Some(host));
+            // The host names the ownership by a number, since the ticket has no room for it.
+            let from = (file_system, Ownership { since: Epoch(from_number), owner: None });
+            let known = self.followed.entry(from).or_insert(ownership);
+            assert_eq!(*known, ownership, "two hosts took over {file_system} from one ownership");
+            self.fenced = self.fenced.max(ownership.since);
         }
     }
 
@@ -219,6 +268,31 @@ struct Host {
     /// The requested fences: the ticket, and the host.
     fences: BTreeMap<u64, Generation>,
     tickets: u64,
+    /// What it was last told of file systems, and its request about one.
+    known: BTreeMap<FileSystemId, Ownership>,
+    asked: Option<(u64, OwnershipRequest)>,
+}
+
+/// What a host asks about a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Inquire,
+    Release,
+    /// From the ownership that began in this epoch.
+    TakeOver {
+        from_number: u32,
+    },
+}
+
+/// The request that a ticket belongs to.
+fn requested(ticket: u64) -> (FileSystemId, Asked) {
+    let digits = ticket % 1_000 - OWNERSHIPS;
+    let asked = match digits / 100 {
+        0 => Asked::Inquire,
+        1 => Asked::Release,
+        _ => Asked::TakeOver { from_number: (ticket / 1_000) as u32 },
+    };
+    (FileSystemId((digits % 100) as u16), asked)
 }
 
 /// The host that a ticket is to fence: its last digits.
@@ -251,6 +325,13 @@ impl Host {
             let except = (0..below).filter(|other| other % 2 == 0 && *other != also.0).map(Generation).collect();
             said.push(MonitorCommand::Fence { ticket: *ticket, below: Generation(below), except, also: vec![*also] });
         }
+        if self.asked.is_none() && self.rng.chance(self.failure, 100) {
+            self.asked = Some(self.contend());
+        }
+        if let Some((ticket, request)) = self.asked {
+            let (file_system, _) = requested(ticket);
+            said.push(MonitorCommand::Ownership { ticket, file_system, request });
+        }
         for member in &self.membership.members {
             if member.member_state == (MemberState::Returning { recovery_coordinator: Some(self.name) })
                 && self.rng.chance(1, 8)
@@ -261,9 +342,38 @@ impl Host {
         said
     }
 
+    /// Another request about a file system: mostly to take it over from the owner that the host knows of.
+    fn contend(&mut self) -> (u64, OwnershipRequest) {
+        let file_system = FileSystemId(self.rng.below(FILE_SYSTEMS.into()) as u16);
+        let known = self.known.get(&file_system).copied();
+        let (kind, request) = match known {
+            Some(Ownership { since, owner }) if owner == Some(self.name) => (1, OwnershipRequest::Release { since }),
+            Some(from) if self.rng.chance(3, 4) => (2, OwnershipRequest::TakeOver { from }),
+            _ => (0, OwnershipRequest::Inquire),
+        };
+        // A take-over is named after the ownership that it wants to follow: if two ever followed it, they would have one name.
+        let number = match request {
+            OwnershipRequest::TakeOver { from } => u64::from(from.since.0),
+            _ => self.rng.below(1 << 32),
+        };
+        (number * 1_000 + OWNERSHIPS + kind * 100 + u64::from(file_system.0), request)
+    }
+
     fn hear(&mut self, answer: MonitorAnswer) {
         if let MonitorReply::Fenced { ticket } = answer.reply {
             self.fences.remove(&ticket);
+        }
+        if let MonitorReply::Ownership { ticket, result } = answer.reply
+            && self.asked.is_some_and(|(asked, _)| asked == ticket)
+        {
+            self.asked = None;
+            let file_system = requested(ticket).0;
+            match result {
+                Ok(ownership) | Err(OwnershipRefused::Differs(ownership)) => {
+                    self.known.insert(file_system, ownership);
+                }
+                Err(_) => {}
+            }
         }
         if let Some(membership) = answer.membership.filter(|told| told.epoch > self.membership.epoch) {
             self.membership = membership;
@@ -281,6 +391,9 @@ struct Swarm {
     rng: Rng,
     rates: FaultRates,
     world: World<Actor>,
+    /// The hosts that are not fenced, and the next name for one.
+    names: Vec<Generation>,
+    next_name: Generation,
     /// Used while the monitor is down.
     record: Record,
     /// The devices that hosts cannot reach, and until when.
@@ -310,24 +423,44 @@ impl Swarm {
             world.add(NodeId::Device(id), Actor::Device(device), None, any_clock(&mut rng));
             world.watch(NodeId::Device(id));
         }
-        for name in (1_000..1_000 + HOSTS).map(Generation) {
-            let host = Host {
-                name,
-                rng: rng.fork(),
-                next_tick: None,
-                membership: Membership::default(),
-                silent: Vec::new(),
-                failure: rates.failure,
-                fences: BTreeMap::new(),
-                tickets: 0,
-            };
-            world.add(NodeId::Host(name), Actor::Host(host), None, any_clock(&mut rng));
-        }
         world.alarm(Time(0), TICKS);
         let (unreachable, seen) = (BTreeMap::new(), MonitorCounters::default());
-        let mut swarm = Swarm { rng, rates, world, record: Record::default(), unreachable, seen, restarts: 0 };
+        let (names, next_name, record) = (Vec::new(), Generation(1_000), Record::default());
+        let mut swarm = Swarm { rng, rates, world, names, next_name, record, unreachable, seen, restarts: 0 };
+        (0..HOSTS).for_each(|_| swarm.add_host());
         swarm.adopt_volume();
         swarm
+    }
+
+    fn add_host(&mut self) {
+        let name = self.next_name;
+        self.next_name = Generation(name.0 + 1);
+        self.names.push(name);
+        let host = Host {
+            name,
+            rng: self.rng.fork(),
+            next_tick: None,
+            membership: Membership::default(),
+            silent: Vec::new(),
+            failure: self.rates.failure,
+            fences: BTreeMap::new(),
+            tickets: 0,
+            known: BTreeMap::new(),
+            asked: None,
+        };
+        let clock = any_clock(&mut self.rng);
+        self.world.add(NodeId::Host(name), Actor::Host(host), None, clock);
+    }
+
+    /// Hosts that have learned that they are fenced end, and others take their places.
+    fn replace_fenced(&mut self) {
+        let is_fenced = |host: &Host| host.membership.fence.refuses(host.name);
+        let fenced: Vec<Generation> = self.hosts().filter(|host| is_fenced(host)).map(|host| host.name).collect();
+        for name in fenced {
+            self.world.crash(NodeId::Host(name));
+            self.names.retain(|other| *other != name);
+            self.add_host();
+        }
     }
 
     fn adopt_volume(&mut self) {
@@ -430,7 +563,8 @@ impl Swarm {
             }
         }
         self.unreachable.retain(|_, until| *until > now);
-        for name in (1_000..1_000 + HOSTS).map(Generation) {
+        self.replace_fenced();
+        for name in self.names.clone() {
             let node = NodeId::Host(name);
             if self.rng.chance(failure, 1_000) {
                 self.world.stall(node, span(&mut self.rng));
@@ -502,6 +636,7 @@ fn swarm(seed: u64, rates: FaultRates) -> (MonitorCounters, u64) {
     }
     for host in swarm.hosts() {
         assert_eq!((&host.membership, host.fences.len()), (newest, 0), "{} knows, and has what it wants", host.name);
+        assert_eq!(host.asked, None, "{} is answered", host.name);
     }
     let monitor = swarm.monitor().expect("it is up again");
     assert_eq!((monitor.service(), monitor.unavailable().len()), (MonitorService::Serving, 0));

@@ -3,7 +3,7 @@
 use crate::{any_files, any_objects};
 use braid_base::{
     ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, FenceTable, FileSystemId, Generation,
-    LockServerId, Member, MemberState, Membership, NodeId, ObjectId, Stamp, Time, TransactionId, VolumeId,
+    LockServerId, Member, MemberState, Membership, NodeId, ObjectId, Ownership, Stamp, Time, TransactionId, VolumeId,
 };
 use braid_wire::*;
 use bytes::Bytes;
@@ -88,6 +88,9 @@ fn monitor_request() -> impl Strategy<Value = Message> {
             progress: HealingProgress { done, left, lost }
         }),
         (number(), administration()).prop_map(|(ticket, request)| MonitorCommand::Administer { ticket, request }),
+        (number(), any::<u16>(), ownership_request()).prop_map(|(ticket, file_system, request)| {
+            MonitorCommand::Ownership { ticket, file_system: FileSystemId(file_system), request }
+        }),
         (number(), generation(), vec(generation(), 0..5), vec(generation(), 0..5))
             .prop_map(|(ticket, below, except, also)| MonitorCommand::Fence { ticket, below, except, also }),
         (device(), epoch()).prop_map(|(device, since)| MonitorCommand::Resynchronised { device, since }),
@@ -107,6 +110,9 @@ fn monitor_answer() -> impl Strategy<Value = Message> {
             result: admin_error.map_or(Ok(()), Err)
         }),
         number().prop_map(|ticket| MonitorReply::Fenced { ticket }),
+        (number(), ownership(), prop::option::of(ownership_refused())).prop_map(|(ticket, ownership, refused)| {
+            MonitorReply::Ownership { ticket, result: refused.map_or(Ok(ownership), Err) }
+        }),
         Just(MonitorReply::Changed),
     ];
     (prop::option::of(membership()), vec(device(), 0..5), reply).prop_map(|(membership, unavailable, reply)| {
@@ -141,6 +147,26 @@ fn administration() -> impl Strategy<Value = Administration> {
         throttle().prop_map(Administration::RecoveryThrottle),
         (device(), disk()).prop_map(|(device, disk)| Administration::AddDevice { device, disk }),
         device().prop_map(|device| Administration::RemoveDevice { device }),
+    ]
+}
+
+fn ownership() -> impl Strategy<Value = Ownership> {
+    (epoch(), prop::option::of(generation())).prop_map(|(since, owner)| Ownership { since, owner })
+}
+
+fn ownership_request() -> impl Strategy<Value = OwnershipRequest> {
+    prop_oneof![
+        Just(OwnershipRequest::Inquire),
+        ownership().prop_map(|from| OwnershipRequest::TakeOver { from }),
+        epoch().prop_map(|since| OwnershipRequest::Release { since }),
+    ]
+}
+
+fn ownership_refused() -> impl Strategy<Value = OwnershipRefused> {
+    prop_oneof![
+        ownership().prop_map(OwnershipRefused::Differs),
+        Just(OwnershipRefused::Fenced),
+        Just(OwnershipRefused::TooManyFileSystems),
     ]
 }
 

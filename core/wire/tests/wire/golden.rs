@@ -5,7 +5,7 @@ use crate::golden_files::{FILE_ANSWER, FILE_REQUEST, files};
 use crate::golden_objects::objects;
 use braid_base::{
     ArrayId, BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, FenceTable, FileSystemId, Generation,
-    LockServerId, Member, MemberState, Membership, NodeId, ObjectId, Stamp, Time, TransactionId, VolumeId,
+    LockServerId, Member, MemberState, Membership, NodeId, ObjectId, Ownership, Stamp, Time, TransactionId, VolumeId,
 };
 use braid_wire::fuzzing::seal;
 use braid_wire::*;
@@ -485,7 +485,33 @@ fn monitoring() -> Vec<Golden> {
         let reply = MonitorReply::Administered { ticket: 6, result: Err(admin_error) };
         all.push(monitor_answer(reply, &format!("05 {TICKET} 02 {hex}")));
     }
+    all.extend(ownership());
     all
+}
+
+/// Messages about the ownership of file systems.
+fn ownership() -> Vec<Golden> {
+    let owned = Ownership { since: Epoch(7), owner: Some(Generation(3)) };
+    let requests = [
+        (OwnershipRequest::Inquire, "01"),
+        (OwnershipRequest::TakeOver { from: owned }, "02 07000000 01 03000000"),
+        (OwnershipRequest::TakeOver { from: Ownership { owner: None, ..owned } }, "02 07000000 00"),
+        (OwnershipRequest::Release { since: Epoch(7) }, "03 07000000"),
+    ];
+    let requests = requests.map(|(request, hex)| {
+        let command = MonitorCommand::Ownership { ticket: 6, file_system: FileSystemId(9), request };
+        monitor_request(command, &format!("06 {TICKET} 0900 {hex}"))
+    });
+    let answers = [
+        (Ok(owned), "01 07000000 01 03000000"),
+        (Err(OwnershipRefused::Differs(owned)), "02 01 07000000 01 03000000"),
+        (Err(OwnershipRefused::Fenced), "02 02"),
+        (Err(OwnershipRefused::TooManyFileSystems), "02 03"),
+    ];
+    let answers = answers.map(|(result, hex)| {
+        monitor_answer(MonitorReply::Ownership { ticket: 6, result }, &format!("06 {TICKET} {hex}"))
+    });
+    requests.into_iter().chain(answers).collect()
 }
 
 fn monitor_request(command: MonitorCommand, hex: &str) -> Golden {

@@ -1,0 +1,28 @@
+//! Requests of hosts about the ownership of file systems (`docs/membership.md`). The sender of a request is the host that it is about.
+
+use braid_base::{Epoch, Ownership, limits};
+
+/// What a host asks of the monitor about a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnershipRequest {
+    /// Asks for the present ownership.
+    Inquire,
+    /// Makes the sender the owner, and fences the owner of `from`, if the ownership is still `from`. Answered when the fence is final.
+    TakeOver { from: Ownership },
+    /// The sender, which has been the owner since this epoch, owns the file system no longer. Nobody is fenced.
+    Release { since: Epoch },
+}
+
+/// Why the monitor refuses to change an ownership.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OwnershipRefused {
+    /// The ownership is another one than the request names.
+    #[error("the file system is {0}")]
+    Differs(Ownership),
+    /// The sender is fenced.
+    #[error("this host was fenced: restart it")]
+    Fenced,
+    /// The table of file systems is full.
+    #[error("{} file systems have owners already, the most that an array may have", limits::FILE_SYSTEMS_MAX)]
+    TooManyFileSystems,
+}
