@@ -14,10 +14,11 @@ use crate::objects::{Abandoned, Sniffer};
 use crate::options::Options;
 use crate::role::Role;
 use crate::surveyor::Surveyor;
+use crate::take_overs::OwnershipHistory;
 use crate::workload::ClientOperation;
 use braid_base::{
-    ArrayId, BLOCK_BYTES, BlockRange, DeviceId, DiskId, Generation, LockServerId, MemberState, Membership, NodeId, Rng,
-    Time, VolumeId,
+    ArrayId, BLOCK_BYTES, BlockRange, DeviceId, DiskId, FileSystemId, Generation, LockServerId, MemberState,
+    Membership, NodeId, Rng, Time, VolumeId,
 };
 use braid_check::history::CELL_BYTES;
 use braid_check::{
@@ -29,7 +30,7 @@ use braid_locks::{LockServer, LockServerConfig, LockService, LockState};
 use braid_machine::{DiskError, HostError, HostOutcome, HostRequest, HostSuccess, OpId};
 use braid_membership::{Monitor, MonitorConfig};
 use braid_store::{Geometry, Medium, Store, StoreConfig, StoreError};
-use braid_wire::{Atomicity, Ordering, RecoveryThrottle, Task};
+use braid_wire::{Atomicity, Ordering, OwnershipRequest, RecoveryThrottle, Task};
 use braid_world::{Disk, DiskOptions, LocalClock, Trace, World, WorldEvent};
 use bytes::Bytes;
 use std::cell::RefCell;
@@ -83,6 +84,8 @@ pub(crate) enum Record {
     AttributeVolume(ObjectOperationId),
     /// A request to fence this host.
     Fence(Generation),
+    /// A request about the ownership of a file system.
+    Ownership(FileSystemId, OwnershipRequest),
     Nothing,
 }
 
@@ -127,6 +130,8 @@ pub struct Cluster {
     pub(crate) last_unavailable: Option<Time>,
     /// The answers of devices, taken from the network.
     pub(crate) sniffer: Rc<RefCell<Sniffer>>,
+    /// What hosts were told of the owners of file systems.
+    pub(crate) ownership: OwnershipHistory,
     /// Requests to the attribute volume whose outcome is unknown.
     pub(crate) open: Open,
     /// Abandoned requests to devices.
@@ -187,6 +192,7 @@ impl Cluster {
             missed: Absences::default(),
             last_unavailable: None,
             sniffer: Rc::default(),
+            ownership: OwnershipHistory::default(),
             open: Open::default(),
             abandoned: Abandoned::default(),
             restarted: false,
@@ -525,7 +531,13 @@ impl Cluster {
         let Some(asked) = self.asked.remove(&op) else { return Ok(None) };
         let now = self.world.now();
         let failed = |check, details| Err(Failed { check, details });
+        if let (Record::Read(..) | Record::Write(_), Ok(_)) = (&asked.record, outcome) {
+            self.check_is_owner_still(&asked)?;
+        }
         match (asked.record.clone(), outcome) {
+            (Record::Ownership(file_system, request), outcome) => {
+                self.on_ownership_reply(&asked, (file_system, request), outcome)?;
+            }
             (record @ (Record::Objects(_) | Record::Change(..)), outcome) => self.on_object_reply(&record, outcome)?,
             (Record::AttributeVolume(id), outcome) => self.on_bucket_reply(id, outcome)?,
             (Record::Write(id), Ok(HostSuccess::Done)) => self.history.wrote(id, now),
@@ -555,16 +567,19 @@ impl Cluster {
                 self.history.saw(id, now, holes);
             }
             (Record::Nothing | Record::Fence(_), Err(_)) | (Record::Nothing, _) => {}
-            (Record::Fence(host), Ok(HostSuccess::Done)) => {
-                // A device that was unavailable, while no other device of its stripes could be, may still have a part of it.
-                if self.last_unavailable.is_none_or(|unavailable| unavailable < asked.since) {
-                    self.history.fenced(host.0, now);
-                }
-            }
+            (Record::Fence(host), Ok(HostSuccess::Done)) => self.note_fence(host, asked.since),
             (_, Err(error)) if self.options.excuses(error) => {}
             (record, outcome) => return failed("unexpected-answer", format!("{record:?}: {outcome:?}")),
         }
         Ok(Some(asked))
+    }
+
+    /// A request to fence a host, which was made at `asked`, is answered now.
+    pub(crate) fn note_fence(&mut self, host: Generation, asked: Time) {
+        // A device that was unavailable, while no other device of its stripes could be, may still have a part of a write.
+        if self.last_unavailable.is_none_or(|unavailable| unavailable < asked) {
+            self.history.fenced(host.0, self.world.now());
+        }
     }
 
     /// Runs until this request is answered.
@@ -597,6 +612,7 @@ impl Cluster {
         self.note_absence();
         self.note_unavailable();
         self.check_exclusion()?;
+        self.check_taken_over()?;
         self.check_answers()?;
         self.check_membership()
     }

@@ -36,7 +36,7 @@ impl Cluster {
     }
 
     /// True if some device would execute requests of this host.
-    fn is_served(&self, host: Generation) -> bool {
+    pub(crate) fn is_served(&self, host: Generation) -> bool {
         self.devices().into_iter().any(|device| match self.world.machine(NodeId::Device(device)) {
             Some(Role::Device(machine)) => {
                 let now = self.world.local(NodeId::Device(device)).expect("the node is in the world").time;

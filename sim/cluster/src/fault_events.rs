@@ -46,6 +46,8 @@ pub(crate) enum FaultEvent {
     Reconnect,
     /// A host disconnects gracefully.
     Disconnect,
+    /// A host asks for a file system.
+    TakeOver,
     /// A device dies for good, if all others are in.
     Death,
     /// A block is damaged, if a device is out or returning.
@@ -129,6 +131,7 @@ impl Run {
                 self.plan_reconnect();
             }
             FaultEvent::Disconnect => self.disconnect_and_plan_next(),
+            FaultEvent::TakeOver => self.contend_and_plan_next(),
             FaultEvent::Fence { host, device, dies, unavailable } => self.fence(host, device, dies, unavailable),
             FaultEvent::Death => {
                 self.let_die();

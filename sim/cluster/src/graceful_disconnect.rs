@@ -178,6 +178,6 @@ impl Cluster {
     }
 }
 
-fn pick(rng: &mut Rng, among: &[HostSlot]) -> Option<HostSlot> {
+pub(crate) fn pick(rng: &mut Rng, among: &[HostSlot]) -> Option<HostSlot> {
     (!among.is_empty()).then(|| among[rng.below(among.len() as u64) as usize])
 }

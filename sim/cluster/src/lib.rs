@@ -35,6 +35,7 @@ mod role;
 mod sites;
 mod surveyor;
 pub mod swarm;
+mod take_overs;
 pub mod volumes;
 pub mod workload;
 

@@ -71,6 +71,8 @@ pub struct Options {
     pub attribute_volume: Option<ObjectOptions>,
     /// If set, hosts disconnect gracefully, with this mean time between two, and others take their places.
     pub disconnects: Option<Duration>,
+    /// If set, hosts take file systems over from each other, with this mean time between two requests.
+    pub take_overs: Option<Duration>,
     /// Time-outs and leases of the protocol, often much shorter than in production, so that rare paths are taken.
     pub settings: Settings,
     pub faults: FaultOptions,
@@ -115,6 +117,7 @@ impl Options {
             objects: None,
             attribute_volume: None,
             disconnects: None,
+            take_overs: None,
             settings: Settings::default(),
             faults: FaultOptions::none(),
         }
@@ -155,6 +158,7 @@ impl Options {
             .with_fences(choices)
             .calmed(choices)
             .with_reconnects(choices)
+            .with_take_overs(choices)
             .with_disconnects(choices)
             .with_dead(choices)
             .with_volumes(choices)
@@ -458,6 +462,7 @@ impl Options {
             objects: None,
             attribute_volume: None,
             disconnects: None,
+            take_overs: None,
             faults: FaultOptions::draw(rng, &budget),
             settings,
         };
@@ -592,7 +597,7 @@ impl Options {
             HostError::TimedOut { .. } | HostError::Contended { .. } | HostError::Unavailable { .. } => true,
             // Lock servers fence a host that was silent for too long.
             HostError::LockServerSilent { .. } => self.lock_servers > 0,
-            HostError::Fenced => self.lock_servers > 0 || has(FaultKind::Fence),
+            HostError::Fenced => self.lock_servers > 0 || has(FaultKind::Fence) || self.take_overs.is_some(),
             // Session tables are full until devices have forgotten hosts that have ended.
             HostError::Rejected { rejection: Rejection::TooManyHosts, .. }
             | HostError::LockServerRejected { rejection: Rejection::TooManyHosts, .. } => self.disconnects.is_some(),
@@ -691,6 +696,9 @@ impl fmt::Display for Options {
         }
         if let Some(every) = &self.disconnects {
             writeln!(f, "  hosts disconnect gracefully, one every {every:?}")?;
+        }
+        if let Some(every) = &self.take_overs {
+            writeln!(f, "  hosts contend for file systems, one every {every:?}")?;
         }
         if let Some(attribute_volume) = &self.attribute_volume {
             writeln!(f, "  the volume is an attribute volume: {attribute_volume:?}")?;

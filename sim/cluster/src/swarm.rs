@@ -105,6 +105,8 @@ pub(crate) struct Run {
     pub(crate) disconnecting: BTreeMap<OpId, (NodeId, Time)>,
     /// Decides which host disconnects.
     pub(crate) disconnect_rng: Rng,
+    /// Decides which host asks for which file system.
+    pub(crate) take_over_rng: Rng,
     /// The hosts that take over from fenced hosts, by their requests.
     pub(crate) takeovers: BTreeMap<OpId, Takeover>,
     /// Decides which blocks are damaged while the array is degraded.
@@ -175,12 +177,14 @@ impl Run {
         let availability = Availability::new(&options);
         let record_rng = Rng::new(options.seed ^ 0x04ec_04d6);
         let disconnect_rng = Rng::new(options.seed ^ 0x1ea4f);
+        let take_over_rng = Rng::new(options.seed ^ 0x0f5_07e5);
         let mut cluster = Cluster::new(options, trace);
         cluster.world.bound(RUN_MAX);
         Run {
             availability,
             disconnecting: BTreeMap::new(),
             disconnect_rng,
+            take_over_rng,
             damage_rng,
             damaged: BTreeMap::new(),
             record_rng,
@@ -285,6 +289,7 @@ impl Run {
         self.look_after_disks();
         self.plan_reconnect();
         self.plan_disconnect();
+        self.plan_take_over();
         self.plan_damage();
         self.plan_record_damage();
     }

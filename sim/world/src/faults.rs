@@ -90,10 +90,12 @@ pub enum FaultKind {
     /// Records of devices and of the monitor are corrupted or unreadable when their machine starts. Drawn apart from the others: the
     /// device may be lost, too.
     RecordDamage,
+    /// No fault: hosts take file systems over from each other; the previous owner is fenced. Not drawn as an event.
+    TakeOver,
 }
 
 impl FaultKind {
-    pub const ALL: [FaultKind; 34] = [
+    pub const ALL: [FaultKind; 35] = [
         FaultKind::HostCrash,
         FaultKind::DeviceCrash,
         FaultKind::ServerCrash,
@@ -128,6 +130,7 @@ impl FaultKind {
         FaultKind::Dead,
         FaultKind::DamageDegraded,
         FaultKind::RecordDamage,
+        FaultKind::TakeOver,
     ];
 
     /// The name of the kind on the command line.
@@ -167,6 +170,7 @@ impl FaultKind {
             FaultKind::Dead => "dead",
             FaultKind::DamageDegraded => "damage-degraded",
             FaultKind::RecordDamage => "record-damage",
+            FaultKind::TakeOver => "take-over",
         }
     }
 
@@ -482,6 +486,7 @@ impl FaultOptions {
             FaultKind::PageCache,
             FaultKind::Reconnect,
             FaultKind::Disconnect,
+            FaultKind::TakeOver,
         ];
         let faults = FaultKind::ALL.into_iter().filter(|kind| !apart.contains(kind));
         let mut weights: Vec<_> = faults.map(|kind| (kind, weight(kind.weight_max()))).collect();

@@ -155,7 +155,8 @@ impl Swarm {
             | FaultKind::LargeSectors
             | FaultKind::PageCache
             | FaultKind::Reconnect
-            | FaultKind::Disconnect => {
+            | FaultKind::Disconnect
+            | FaultKind::TakeOver => {
                 unreachable!("these kinds are not faults of a moment")
             }
             FaultKind::Fence => Fault::Fence {
@@ -325,6 +326,7 @@ mod tests {
             FaultKind::PageCache,
             FaultKind::Reconnect,
             FaultKind::Disconnect,
+            FaultKind::TakeOver,
         ];
         for kind in FaultKind::ALL.into_iter().filter(|kind| !lasting.contains(kind)) {
             let mut swarm = swarm([kind], 7);

@@ -146,6 +146,7 @@ fn only_of(name: &str) -> Option<&'static str> {
         FaultKind::DiskError,
         FaultKind::LargeSectors,
         FaultKind::PageCache,
+        FaultKind::TakeOver,
     ];
     let names = names.chain(kinds.map(FaultKind::name));
     names.into_iter().find(|word| name.starts_with(word))

@@ -26,6 +26,7 @@ mod records;
 mod resynchronisation;
 mod sleepers;
 mod story;
+mod take_overs;
 mod timestamps;
 
 /// Simulation allocates millions of times: with this allocator it takes a fifth less time than with the system's.
