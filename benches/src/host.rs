@@ -7,7 +7,7 @@ use braid_base::{
 };
 use braid_host::{Host, HostConfig};
 use braid_layout::{Atomicity, Layout, VolumeDescription};
-use braid_machine::{Effect, Effects, HostRequest, Input, Machine, OpId};
+use braid_machine::{Effect, Effects, HostRequest, Input, Machine, OpId, Patience};
 use braid_wire::{Answer, Command, Content, Message, Ordering, Piece, Reply, Request};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -86,12 +86,12 @@ impl Stage {
 
     fn read(&mut self) -> Input {
         let offset = self.begin();
-        self.request(HostRequest::Read { volume: VOLUME, offset, length: BLOCK_BYTES })
+        self.request(HostRequest::Read { volume: VOLUME, offset, length: BLOCK_BYTES, patience: Patience::Host })
     }
 
     fn write(&mut self) -> Input {
         let offset = self.begin();
-        self.request(HostRequest::Write { volume: VOLUME, offset, data: self.data.clone() })
+        self.request(HostRequest::Write { volume: VOLUME, offset, data: self.data.clone(), patience: Patience::Host })
     }
 
     /// The devices' answers to a read.

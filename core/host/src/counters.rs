@@ -17,6 +17,10 @@ braid_base::counters! {
     retries,
     /// Operations that had to wait for another transaction, or were refused and tried again (shared-array paper, figure 6).
     delayed,
+    /// How often an operation of endless patience has waited for the host's time-out once more.
+    prolonged,
+    /// Writes of endless patience that were written again because all their devices had been out before their outcome was known.
+    repeated,
     /// Attempts that ended because locks were not granted in time, perhaps because of a deadlock.
     restarts,
     /// Messages sent to lock servers, heartbeats included.

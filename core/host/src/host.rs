@@ -94,6 +94,8 @@ impl Host {
             commit_carriers: links.commit_carriers,
             retries: transactions.retries,
             delayed: transactions.delayed,
+            prolonged: transactions.prolonged,
+            repeated: transactions.repeated,
             restarts: transactions.restarts,
             lock_requests: locks.requests,
             lock_answers: locks.answers,
@@ -124,6 +126,12 @@ impl Host {
     /// The same for one volume.
     pub fn is_idle_for(&self, volume: VolumeId) -> bool {
         self.coordinator.is_idle_for(volume)
+    }
+
+    /// The operations of endless patience that have waited for longer than the host's time-out: how many they are, and
+    /// how long the oldest has waited.
+    pub fn prolonged(&self, now: Time) -> (usize, Duration) {
+        self.coordinator.prolonged(now, &self.config.settings)
     }
 
     /// True if the array refuses this host for good.
@@ -203,6 +211,7 @@ impl Host {
                 self.start_objects(now, op, device, RequestContent::Change { object, name, seen }, patience, out);
             }
             HostRequest::Disconnect => {
+                self.coordinate(now, out, Coordinator::on_disconnecting);
                 let (requests, _, mut ctx) = self.requests(now, out);
                 if requests.disconnect(&mut ctx, op) {
                     self.tell_disconnect(now, out);

@@ -25,8 +25,8 @@ mod request;
 pub use disk::{DiskCommand, DiskError, DiskResult, DiskTag};
 pub use effects::{Effect, Effects, Ignored};
 pub use request::{
-    ClockCause, Finding, Found, HostError, HostOutcome, HostRequest, HostSuccess, MigrationReport, OpId, ScrubReport,
-    rough,
+    ClockCause, Finding, Found, HostError, HostOutcome, HostRequest, HostSuccess, MigrationReport, OpId, Patience,
+    ScrubReport, rough,
 };
 
 use braid_base::{NodeId, Now, Time};

@@ -35,6 +35,7 @@ pub enum HostRequest {
         offset: u64,
         /// In bytes.
         length: usize,
+        patience: Patience,
     },
     /// A hostwrite of these bytes at `offset`. It is durable when answered.
     Write {
@@ -43,6 +44,7 @@ pub enum HostRequest {
         offset: u64,
         /// The content, as one buffer.
         data: Bytes,
+        patience: Patience,
     },
     /// A hostwrite of zeros, which gives whole blocks back.
     Zero {
@@ -51,6 +53,7 @@ pub enum HostRequest {
         offset: u64,
         /// In bytes.
         length: u64,
+        patience: Patience,
     },
     /// Which blocks of a volume have content.
     Allocation {
@@ -151,15 +154,16 @@ pub enum HostRequest {
         patience: Duration,
     },
     /// The user of these operations is gone. Operations that have sent no write end at once; the others make no further attempt. Each of
-    /// them is answered when it can have no effect any more, at the latest at its time-out. Later operations that touch blocks which one
-    /// of them writes wait for that. This request itself ends at once.
+    /// them is answered when it can have no effect any more, at the latest at its time-out; one of endless patience gets the host's
+    /// time-out now. Later operations that touch blocks which one of them writes wait for that. This request itself ends at once.
     Abandon {
         /// The operations. Those that are answered already, or are no storage transactions, are ignored.
         ops: Vec<OpId>,
     },
     /// Graceful disconnect: when everything under way has ended, devices drop what they remember of this host's transactions and
     /// requests, and lock servers get back its cached locks. It ends when they have confirmed that, or at its time-out. Later requests
-    /// that would begin something are refused with [`HostError::Disconnecting`].
+    /// that would begin something are refused with [`HostError::Disconnecting`]. So are operations of endless patience that have sent no
+    /// write; the others make no further attempt, as if they were abandoned.
     Disconnect,
     /// Fences hosts. Ends when no device serves them any more.
     Fence {
@@ -178,7 +182,34 @@ pub enum HostRequest {
     Manage { device: DeviceId, task: Task },
 }
 
+/// How long a request that reads, writes or zeroes a volume waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Patience {
+    /// The host's time-out. When it has passed, or too many devices are unavailable, the request fails, and the outcome of a write may be
+    /// unknown.
+    #[default]
+    Host,
+    /// Until devices, lock servers and the monitor are back, however long that takes. The request is answered by success, by
+    /// [`HostError::Fenced`], or by an error after which nothing has happened and nothing will. It never fails because something is
+    /// missing or busy: not by `TimedOut`, `Unavailable`, `Contended`, `LockServerSilent`, `LockServerRejected`, `Rejected` or
+    /// `ClockApart`. One exception: a write of endless patience that was abandoned has an end like any other.
+    ///
+    /// A write may be written twice, if all its devices were out one after the other before its outcome was known. A write of another host
+    /// in between is then overwritten. So its user must be the only one that writes there, or hold a lock.
+    Endless,
+}
+
 impl HostRequest {
+    /// How long the request waits.
+    pub fn patience(&self) -> Patience {
+        match self {
+            HostRequest::Read { patience, .. }
+            | HostRequest::Write { patience, .. }
+            | HostRequest::Zero { patience, .. } => *patience,
+            _ => Patience::Host,
+        }
+    }
+
     /// The volume whose blocks the request reads or writes; none if it does neither, or does so only by further requests.
     pub fn volume(&self) -> Option<VolumeId> {
         match self {

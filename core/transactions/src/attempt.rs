@@ -16,7 +16,8 @@ impl Coordinator {
     /// Begins a new transaction for an operation.
     pub(crate) fn attempt(&mut self, ctx: &mut Ctx, op: OperationId) {
         if self.operations.is_abandoned(op) {
-            return self.finish(op, Err(HostError::Abandoned));
+            let error = self.operations.of_mut(op).failure.take().unwrap_or(HostError::Abandoned);
+            return self.finish(op, Err(error));
         }
         let Some(view) = ctx.view.version() else {
             // No membership is known yet.
@@ -28,6 +29,9 @@ impl Coordinator {
         let operation = self.operations.of(op);
         if operation.view != view {
             match plan(ctx.view, &operation.volume, &operation.request, &operation.damaged) {
+                Err(HostError::Unavailable { .. }) if self.operations.is_endless(op) => {
+                    return self.operations.wait_for_devices(ctx.now.time, ctx.settings, op);
+                }
                 Err(error) => return self.finish(op, Err(error)),
                 Ok(work) if work.shares().is_empty() => {
                     return self.finish(op, Ok(work.result(&Old::new())));
@@ -38,7 +42,7 @@ impl Coordinator {
                 }
             }
         }
-        if self.operations.awaits_abandoned(op, &self.transactions) {
+        if self.operations.awaits_others(op, &self.transactions) {
             return self.operations.retry_at(op, ctx.now.time.after(ctx.settings.heartbeat));
         }
         let sequence = ctx.links.take_sequence();

@@ -6,13 +6,15 @@ use crate::ctx::{Ctx, Event, OperationId};
 use crate::operations::{Operation, OperationTimer, Operations};
 use crate::resolutions::Resolutions;
 use crate::transactions::Transactions;
-use crate::work::plan;
+use crate::work::{plan, plan_whole};
+use braid_base::limits::Settings;
 use braid_base::{Clock, DeviceId, Generation, Now, StampSource, Time, TransactionId, VolumeId, limits};
 use braid_layout::{Old, VolumeDescription};
-use braid_machine::{HostError, HostOutcome, HostRequest, OpId};
+use braid_machine::{HostError, HostOutcome, HostRequest, OpId, Patience};
 use braid_wire::Reply;
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
+use std::time::Duration;
 
 /// The coordinator of a host's storage transactions; see the crate.
 #[derive(Clone, Debug)]
@@ -61,9 +63,12 @@ impl Coordinator {
 
     /// Starts an operation. [`Event::Ended`] reports its outcome.
     pub fn start(&mut self, ctx: &mut Ctx, op: OperationId, volume: Rc<VolumeDescription>, request: HostRequest) {
-        let full =
-            self.operations.len() >= limits::OPERATIONS_MAX || self.transactions.len() >= limits::HOST_TRANSACTIONS_MAX;
-        let planned = if self.fenced {
+        let is_endless = request.patience() == Patience::Endless;
+        let full = self.operations.len() >= limits::OPERATIONS_MAX
+            || self.transactions.len() >= limits::HOST_TRANSACTIONS_MAX
+            || (is_endless && self.operations.endless().len() >= limits::ENDLESS_OPERATIONS_MAX);
+        let mut view = ctx.view.version().unwrap_or(0);
+        let mut planned = if self.fenced {
             Err(HostError::Fenced)
         } else if volume.ordering.needs_lock_server() && !ctx.locks.has_servers() {
             Err(HostError::NoLockServer)
@@ -72,6 +77,10 @@ impl Coordinator {
         } else {
             plan(ctx.view, &volume, &request, &BTreeSet::new())
         };
+        if is_endless && matches!(planned, Err(HostError::Unavailable { .. })) {
+            // To find out whether the request is valid. It is planned again before its first attempt.
+            (planned, view) = (plan_whole(&volume, &request), 0);
+        }
         let work = match planned {
             Ok(work) if !work.shares().is_empty() => Rc::new(work),
             at_once => {
@@ -83,7 +92,6 @@ impl Coordinator {
             HostRequest::AttributeVolume { patience, .. } => ctx.settings.request_timeout.min(*patience),
             _ => ctx.settings.request_timeout,
         };
-        let view = ctx.view.version().unwrap_or(0);
         self.counters.operations += 1;
         self.operations.open(ctx.now.time, Operation::new(ctx.now, op, volume, request, (work, view)), patience);
         self.attempt(ctx, op);
@@ -95,9 +103,23 @@ impl Coordinator {
         for op in ops.iter().map(|op| OperationId::User(*op)) {
             let Some(operation) = self.operations.get(op) else { continue };
             if operation.attempt.is_some_and(|sequence| self.transactions.of(sequence).wrote) {
-                self.operations.abandon(op);
+                self.operations.abandon(ctx.now.time, op, ctx.settings.request_timeout);
             } else {
                 self.give_up(ctx, op, HostError::Abandoned);
+            }
+        }
+    }
+
+    /// The host is disconnecting: operations of endless patience end if they have sent no write. The others make no
+    /// further attempt.
+    pub fn on_disconnecting(&mut self, ctx: &mut Ctx) {
+        for op in self.operations.endless().clone() {
+            let attempt = self.operations.of(op).attempt;
+            if attempt.is_some_and(|sequence| self.transactions.of(sequence).wrote) {
+                self.operations.abandon(ctx.now.time, op, ctx.settings.request_timeout);
+                self.operations.of_mut(op).failure = Some(HostError::Disconnecting);
+            } else {
+                self.give_up(ctx, op, HostError::Disconnecting);
             }
         }
     }
@@ -221,6 +243,14 @@ impl Coordinator {
     /// True if the transaction of this host with this sequence is not over.
     pub fn has(&self, sequence: u64) -> bool {
         self.transactions.has(sequence)
+    }
+
+    /// The operations of endless patience that have waited for longer than the host's time-out: how many they are, and
+    /// how long the oldest has waited.
+    pub fn prolonged(&self, now: Time, settings: &Settings) -> (usize, Duration) {
+        let waited = self.operations.endless().iter().map(|op| now.since(self.operations.of(*op).since));
+        let long = waited.filter(|waited| *waited > settings.request_timeout);
+        long.fold((0, Duration::ZERO), |(count, longest), waited| (count + 1, longest.max(waited)))
     }
 
     /// True if nothing is under way: no operation, no transaction that is not over, no resolution.

@@ -3,11 +3,11 @@
 use crate::coordinator::Coordinator;
 use crate::ctx::{Ctx, Event, OperationId};
 use crate::locking::why_no_locks;
-use crate::transaction::Phase;
+use crate::transaction::{Phase, Transaction};
 use braid_base::{DeviceId, TransactionId};
 use braid_machine::{HostError, HostRequest, Ignored};
-use braid_ordering::AbortNotice;
-use braid_wire::{Outcome, Rejection, WriteMode};
+use braid_ordering::{AbortNotice, RefusedWrite};
+use braid_wire::{Failure, Outcome, Rejection, WriteMode};
 use std::collections::BTreeSet;
 
 impl Coordinator {
@@ -110,12 +110,16 @@ impl Coordinator {
     }
 
     /// Ends an attempt that has failed for good, and its operation with it. A plain write may be reported as failed and
-    /// still be found done; its user simply writes again. A request to an attribute volume is reported as failed only
-    /// once that is known to be true.
+    /// still be found done; its user simply writes again. A request to an attribute volume, or a write of endless
+    /// patience, is reported as failed only once that is known to be true.
     pub(crate) fn fail(&mut self, ctx: &mut Ctx, sequence: u64, knows: Option<DeviceId>, error: HostError) {
         let transaction = self.transactions.of(sequence);
         let Some(op) = transaction.op else { return self.abort(ctx, sequence, knows) };
-        if transaction.may_have_happened() {
+        let is_endless = self.operations.is_endless(op);
+        if is_endless && (transaction.may_stay_in_part() || may_pass(ctx, transaction, &error)) {
+            return self.lose(ctx, sequence, knows);
+        }
+        if transaction.may_have_happened() || (is_endless && transaction.wrote) {
             self.operations.of_mut(op).failure = Some(error);
             return self.wind_up(ctx, sequence, knows);
         }
@@ -172,6 +176,9 @@ impl Coordinator {
     /// An operation's time is up. What it has begun is undone if possible. A write that was sent may or may not have
     /// taken effect.
     pub(crate) fn on_expired(&mut self, ctx: &mut Ctx, op: OperationId) {
+        if self.operations.is_endless(op) {
+            return self.prolong(ctx, op);
+        }
         let operation = self.operations.of(op);
         let waited = ctx.now.time.since(operation.since);
         let Some(sequence) = operation.attempt else {
@@ -193,8 +200,33 @@ impl Coordinator {
         self.give_up(ctx, op, error);
     }
 
+    /// An operation of endless patience has waited for the host's time-out once more. What holds back other hosts is
+    /// undone.
+    fn prolong(&mut self, ctx: &mut Ctx, op: OperationId) {
+        self.counters.prolonged += 1;
+        self.operations.prolong(ctx.now.time, ctx.settings, op);
+        if let Some(sequence) = self.operations.of(op).attempt {
+            self.end_attempt(ctx, sequence);
+        }
+    }
+
+    /// Ends an attempt that waits for devices, and retries its operation. An attempt whose end is up to lock servers or to
+    /// other devices continues, and so does one whose writes took effect on arrival.
+    pub(crate) fn end_attempt(&mut self, ctx: &mut Ctx, sequence: u64) {
+        let transaction = self.transactions.of(sequence);
+        let ends = match transaction.phase {
+            Phase::Reading { .. } | Phase::Executing { .. } => true,
+            Phase::Writing { .. } => transaction.mode() == WriteMode::Intent,
+            Phase::Locking | Phase::Committed { .. } | Phase::Aborting { .. } | Phase::Resolving => false,
+        };
+        if ends {
+            self.lose(ctx, sequence, None);
+        }
+    }
+
     /// Answers an operation with an error, and undoes what it has begun unless its writes took effect on arrival. Intents
-    /// are retracted: they would hold back other hosts for as long as one device does not answer this host.
+    /// are retracted: they would hold back other hosts for as long as one device does not answer this host. Until the
+    /// transaction is decided, it keeps its locks.
     pub(crate) fn give_up(&mut self, ctx: &mut Ctx, op: OperationId, error: HostError) {
         let attempt = self.operations.of(op).attempt;
         self.finish(op, Err(error));
@@ -207,6 +239,27 @@ impl Coordinator {
         };
         if undone {
             self.abort(ctx, sequence, None);
+        } else if matches!(transaction.phase, Phase::Writing { .. })
+            && transaction.policy().refused_write == RefusedWrite::Resend
+        {
+            self.transactions.insist(sequence);
         }
+    }
+}
+
+/// True if an error may be over later, so that a patient user waits.
+fn may_pass(ctx: &Ctx, transaction: &Transaction, error: &HostError) -> bool {
+    let HostError::Device { failure, .. } = error else { return matches!(error, HostError::ClockApart { .. }) };
+    let is_missing = |device: &DeviceId| !ctx.view.is_in(*device) || ctx.view.unavailable().contains(device);
+    match failure {
+        Failure::Disk | Failure::InUse | Failure::Busy | Failure::Absent => true,
+        // Missing devices can reconstruct the block when they are back.
+        Failure::Lost { .. } => transaction.volume.holders().iter().any(is_missing),
+        Failure::NoSuchObject
+        | Failure::ObjectExists
+        | Failure::OutOfRange
+        | Failure::NoSpace
+        | Failure::WrongOrdering
+        | Failure::Malformed => false,
     }
 }

@@ -8,6 +8,15 @@
 //! Until then, later operations on the same blocks wait. Stamps and locks would also keep the two in order, but volumes
 //! without ordering have neither, and a write must not compute parity from blocks that an older write is just changing.
 //! The wait ends at the latest with the old operation's time-out.
+//!
+//! A write that has *failed* with an unknown outcome keeps what protects it until it is decided: its locks, and the order
+//! of stamps at the devices. Without ordering there is neither, and its writes are sent again until they are accepted. So
+//! later writes to its blocks wait for it.
+//!
+//! An operation of *endless patience* ([`braid_machine::Patience`]) has no time-out. It waits for devices, lock servers
+//! and the membership that it needs, and goes on when they are back. Each of its attempts has the host's time-out: its
+//! intents would hold back other hosts for as long as one device does not answer this host. Their number is bounded, so
+//! that the background jobs that bring devices back always have room.
 
 use crate::ctx::OperationId;
 use crate::transaction::Transaction;
@@ -16,7 +25,7 @@ use crate::work::{Work, plan};
 use braid_base::limits::Settings;
 use braid_base::{Clock, DeviceId, Now, Stamp, Time, Timers, TransactionId};
 use braid_layout::{Share, VolumeDescription};
-use braid_machine::{ClockCause, HostError, HostRequest};
+use braid_machine::{ClockCause, HostError, HostRequest, Patience};
 use braid_membership::client::MembershipView;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -36,6 +45,8 @@ pub(crate) struct Operations {
     abandoned: BTreeSet<OperationId>,
     /// Operations that wait for abandoned ones.
     behind: BTreeSet<OperationId>,
+    /// Operations of endless patience.
+    endless: BTreeSet<OperationId>,
     timers: Timers<OperationTimer>,
 }
 
@@ -71,7 +82,7 @@ pub(crate) struct Operation {
 /// The timers of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum OperationTimer {
-    /// Its time is up.
+    /// Its time is up, or that of its attempt if its patience is endless.
     Expire(OperationId),
     /// Its back-off is over.
     Retry(OperationId),
@@ -116,6 +127,9 @@ impl Operations {
     /// Adds an operation, with the time until it expires.
     pub fn open(&mut self, now: Time, operation: Operation, patience: Duration) {
         let op = operation.op;
+        if operation.request.patience() == Patience::Endless {
+            self.endless.insert(op);
+        }
         let before = self.open.insert(op, Box::new(operation));
         assert!(before.is_none(), "operations have different names");
         self.timers.set(OperationTimer::Expire(op), now.after(patience));
@@ -130,6 +144,7 @@ impl Operations {
             self.timers.cancel(OperationTimer::Retry(op));
         }
         self.behind.remove(&op);
+        self.endless.remove(&op);
         if self.abandoned.remove(&op) {
             for waiting in std::mem::take(&mut self.behind) {
                 if self.get(waiting).is_some_and(|operation| operation.attempt.is_none()) {
@@ -166,9 +181,34 @@ impl Operations {
         }
     }
 
-    /// The user of an operation that has sent a write is gone.
-    pub fn abandon(&mut self, op: OperationId) {
+    /// The user of an operation that has sent a write is gone. `timeout`: from now on, if its patience was endless.
+    pub fn abandon(&mut self, now: Time, op: OperationId, timeout: Duration) {
         self.abandoned.insert(op);
+        if self.endless.remove(&op) {
+            self.timers.set(OperationTimer::Expire(op), now.after(timeout));
+        }
+    }
+
+    /// True if the operation does not fail because something is missing.
+    pub fn is_endless(&self, op: OperationId) -> bool {
+        self.endless.contains(&op)
+    }
+
+    /// The operations of endless patience.
+    pub fn endless(&self) -> &BTreeSet<OperationId> {
+        &self.endless
+    }
+
+    /// Lets an operation of endless patience wait for the host's time-out once more.
+    pub fn prolong(&mut self, now: Time, settings: &Settings, op: OperationId) {
+        self.timers.set(OperationTimer::Expire(op), now.after(settings.request_timeout));
+    }
+
+    /// An operation of endless patience can't be planned without devices that are not there. It is retried when the
+    /// membership or the set of unavailable devices changes, and now and then.
+    pub fn wait_for_devices(&mut self, now: Time, settings: &Settings, op: OperationId) {
+        self.of_mut(op).delayed = true;
+        self.retry_at(op, now.after(settings.resend_max));
     }
 
     /// True if the operation is not to be retried.
@@ -176,18 +216,21 @@ impl Operations {
         self.abandoned.contains(&op)
     }
 
-    /// True if an operation of a user has to wait for an abandoned one. It is retried when that one has ended.
-    pub fn awaits_abandoned(&mut self, op: OperationId, transactions: &Transactions) -> bool {
-        if self.abandoned.is_empty() || matches!(op, OperationId::Job(_)) {
+    /// True if an operation of a user has to wait for an abandoned one, which is retried when that one has ended; or if
+    /// it writes, and has to wait for the writes of one that has failed.
+    pub fn awaits_others(&mut self, op: OperationId, transactions: &Transactions) -> bool {
+        let insistent = transactions.insistent();
+        if (self.abandoned.is_empty() && insistent.is_empty()) || matches!(op, OperationId::Job(_)) {
             return false;
         }
         // An abandoned operation whose attempt is over makes no other.
         let mut attempts = self.abandoned.iter().filter_map(|abandoned| self.open[abandoned].attempt);
-        let waits = attempts.any(|attempt| self.open[&op].touches(transactions.of(attempt)));
-        if waits {
+        let operation = &self.open[&op];
+        if attempts.any(|attempt| operation.touches(transactions.of(attempt))) {
             self.behind.insert(op);
+            return true;
         }
-        waits
+        operation.work.writes() && insistent.iter().any(|sequence| operation.touches(transactions.of(*sequence)))
     }
 
     /// A device has lost blocks that an operation asked for. True if the operation can be planned so that they are
@@ -230,6 +273,9 @@ impl Operations {
         }
         for op in &self.abandoned {
             assert!(self.open.contains_key(op), "an abandoned operation is forgotten when it ends: {op:?}");
+        }
+        for op in &self.endless {
+            assert!(self.open.contains_key(op), "an operation of endless patience is forgotten when it ends: {op:?}");
         }
         for op in &self.behind {
             assert!(self.open.contains_key(op), "a waiting operation is forgotten when it ends: {op:?}");

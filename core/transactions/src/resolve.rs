@@ -31,10 +31,16 @@ impl Coordinator {
         if !voters.is_empty() {
             return self.resolutions.start(ctx, ctx.id(sequence), stamp, voters);
         }
+        self.resolutions.end(ctx.id(sequence));
+        let transaction = self.transactions.of(sequence);
         // All participants have been out since, one after the other, and none holds anything of it. Others may have
         // found it committed before, and have read and overwritten it since. So it is not retried, and its outcome
-        // stays unknown.
-        if let Some(op) = transaction.op {
+        // stays unknown, unless the patience of its operation is endless.
+        if let Some(op) = transaction.op.filter(|op| self.operations.is_endless(*op)) {
+            // Its user has asked for that (see `Patience::Endless`).
+            self.counters.repeated += 1;
+            self.operations.of_mut(op).failure = None;
+        } else if let Some(op) = transaction.op {
             let devices = transaction.participants.iter().copied().collect();
             self.finish(op, Err(HostError::Unavailable { devices }));
         }

@@ -110,7 +110,12 @@ impl Transaction {
     /// True if some of its writes may have taken effect, and nothing undoes them. If it is not completed, its stripes are
     /// suspect.
     pub(crate) fn may_be_interrupted(&self) -> bool {
-        self.wrote && self.mode() == WriteMode::Immediate && self.policy().leaves_suspects
+        self.may_stay_in_part() && self.policy().leaves_suspects
+    }
+
+    /// True if some of its writes may have taken effect, and nothing undoes them.
+    pub(crate) fn may_stay_in_part(&self) -> bool {
+        self.wrote && self.mode() == WriteMode::Immediate
     }
 
     /// True if it may have had an effect that must not happen twice.

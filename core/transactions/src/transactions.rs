@@ -11,6 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct Transactions {
     /// By sequence. Boxed because transactions are large: the map need not move them.
     open: BTreeMap<u64, Box<Transaction>>,
+    /// Those whose operations have failed, and whose writes are sent again until devices accept them, whatever came later.
+    insistent: BTreeSet<u64>,
     /// When unanswered requests are sent again.
     resends: Timers<u64>,
 }
@@ -48,6 +50,16 @@ impl Transactions {
 
     pub fn of_mut(&mut self, sequence: u64) -> &mut Transaction {
         self.open.get_mut(&sequence).expect("it is not over")
+    }
+
+    /// The operation of this transaction has failed, and its writes continue.
+    pub fn insist(&mut self, sequence: u64) {
+        self.insistent.insert(sequence);
+    }
+
+    /// The transactions without an operation whose writes later writes must not overtake.
+    pub fn insistent(&self) -> &BTreeSet<u64> {
+        &self.insistent
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (u64, &Transaction)> {
@@ -174,6 +186,7 @@ impl Transactions {
         ctx.release_locks(sequence);
         let transaction = self.open.remove(&sequence).expect("a transaction ends once");
         self.resends.cancel(sequence);
+        self.insistent.remove(&sequence);
         transaction.settle(sequence, transaction.asked.iter(), ctx.links);
     }
 
@@ -181,6 +194,10 @@ impl Transactions {
     /// transactions that wait for locks are holders without all their locks.
     pub fn invariants(&self, holders: impl Iterator<Item = (u64, bool)>) {
         self.open.iter().for_each(|(sequence, transaction)| transaction.invariants(*sequence));
+        assert!(
+            self.insistent.iter().all(|sequence| self.open.contains_key(sequence)),
+            "an ended transaction sends nothing"
+        );
         let waits = |sequence: &u64| matches!(self.open[sequence].phase, Phase::Locking);
         let mut asking = 0;
         for (holder, has_all) in holders {

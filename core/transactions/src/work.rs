@@ -249,6 +249,13 @@ pub(crate) fn unavailable(volume: &VolumeDescription, positions: &[usize]) -> Ho
     HostError::Unavailable { devices: positions.iter().map(|position| volume.device_at(*position)).collect() }
 }
 
+/// Plans a request for an array in which no device is missing.
+#[cold]
+#[inline(never)]
+pub(crate) fn plan_whole(volume: &VolumeDescription, request: &HostRequest) -> Result<Work, HostError> {
+    Work::plan(volume, &Absences::default(), request).expect("it is a storage transaction")
+}
+
 /// Plans a request for the present membership, without the blocks that `damaged` devices have lost.
 pub(crate) fn plan(
     view: &MembershipView,

@@ -7,7 +7,7 @@ use braid_base::{
 };
 use braid_layout::{Atomicity, Layout, RaidLevel, VolumeDescription};
 use braid_locks::client::{Acquisition, Ctx as LockCtx, LockClient, LockClientConfig, Part};
-use braid_machine::{Effect, Effects, HostError, HostOutcome, HostRequest, HostSuccess, OpId};
+use braid_machine::{Effect, Effects, HostError, HostOutcome, HostRequest, HostSuccess, OpId, Patience};
 use braid_membership::client::{Ctx as MonitorCtx, MonitorClient};
 use braid_transactions::{Coordinator, Ctx, Event, Links, OperationId};
 use braid_wire::locking::{LockAnswer, LockCommand, LockReply};
@@ -118,7 +118,10 @@ impl Owner {
 
     fn write_block(&mut self) {
         let data = Bytes::from(vec![1; BLOCK_BYTES]);
-        let (volume, request) = (self.volume.clone(), HostRequest::Write { volume: self.volume.id, offset: 0, data });
+        let (volume, request) = (
+            self.volume.clone(),
+            HostRequest::Write { volume: self.volume.id, offset: 0, data, patience: Patience::Host },
+        );
         self.does(|coordinator, ctx| coordinator.start(ctx, OP, volume, request));
     }
 

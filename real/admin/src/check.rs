@@ -5,7 +5,7 @@ use crate::failure::Failure;
 use crate::volumes;
 use braid_base::DeviceId;
 use braid_layout::VolumeDescription;
-use braid_machine::{HostError, HostRequest, HostSuccess};
+use braid_machine::{HostError, HostRequest, HostSuccess, Patience};
 use braid_session::{Session, require_up};
 use braid_shell::HostClient;
 use std::collections::BTreeSet;
@@ -134,7 +134,10 @@ async fn check_stripe(
                 Ok(success) => content(success),
                 Err(error) => return not_compared(error),
             };
-            let there = match client.call(HostRequest::Read { volume: volume.id, offset, length }).await {
+            let there = match client
+                .call(HostRequest::Read { volume: volume.id, offset, length, patience: Patience::Host })
+                .await
+            {
                 Ok(success) => content(success),
                 Err(error) => return not_compared(error),
             };

@@ -4,7 +4,7 @@ use crate::array::Array;
 use crate::error::Error;
 use braid_base::{BLOCK_BYTES, VolumeId, limits};
 use braid_layout::VolumeDescription;
-use braid_machine::{HostRequest, HostSuccess};
+use braid_machine::{HostRequest, HostSuccess, Patience};
 use bytes::{Bytes, BytesMut};
 use std::time::Duration;
 
@@ -48,11 +48,14 @@ impl Volume {
         let mut data = BytesMut::new();
         for (offset, length) in self.pieces(offset, length as u64, limits::TRANSACTION_BYTES_MAX as u64)? {
             let volume = self.id;
-            let buffers =
-                match self.array.call_within(HostRequest::Read { volume, offset, length: length as usize }).await? {
-                    HostSuccess::Data(buffers) => buffers,
-                    _ => return Err(Error::ProtocolError),
-                };
+            let buffers = match self
+                .array
+                .call_within(HostRequest::Read { volume, offset, length: length as usize, patience: Patience::Host })
+                .await?
+            {
+                HostSuccess::Data(buffers) => buffers,
+                _ => return Err(Error::ProtocolError),
+            };
             buffers.iter().for_each(|buffer| data.extend_from_slice(buffer));
         }
         if data.len() == length { Ok(data.freeze()) } else { Err(Error::ProtocolError) }
@@ -68,7 +71,9 @@ impl Volume {
         for (at, length) in self.pieces(offset, data.len() as u64, limits::TRANSACTION_BYTES_MAX as u64)? {
             let start = (at - offset) as usize;
             let data = data.slice(start..start + length as usize);
-            self.array.call_within(HostRequest::Write { volume: self.id, offset: at, data }).await?;
+            self.array
+                .call_within(HostRequest::Write { volume: self.id, offset: at, data, patience: Patience::Host })
+                .await?;
         }
         Ok(())
     }
@@ -81,7 +86,9 @@ impl Volume {
         // The range on one device has at most one extent in each stripe.
         let most = ZERO_BYTES_MAX.min(self.stripe * (limits::EXTENTS_MAX as u64 - 1));
         for (offset, length) in self.pieces(offset, length, most)? {
-            self.array.call_within(HostRequest::Zero { volume: self.id, offset, length }).await?;
+            self.array
+                .call_within(HostRequest::Zero { volume: self.id, offset, length, patience: Patience::Host })
+                .await?;
         }
         Ok(())
     }

@@ -7,7 +7,7 @@
 use crate::{Backend, Error, ErrorNumber, Export, Space, Volume};
 use braid_base::{BLOCK_BYTES, BlockRange, limits};
 use braid_layout::VolumeDescription;
-use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess};
+use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, Patience};
 use braid_shell::{ClientSession, HostClient, Warning};
 use braid_wire::Failure;
 use bytes::Bytes;
@@ -91,6 +91,7 @@ impl Volume for HostVolume {
                 volume,
                 offset,
                 length: length as usize,
+                patience: Patience::Host,
             })
             .await?;
         let data = brought.into_iter().flat_map(|success| match success {
@@ -104,7 +105,12 @@ impl Volume for HostVolume {
         let volume = self.volume.id;
         self.each_piece(offset, data.len() as u64, self.transaction_bytes(), |at, length| {
             let start = (at - offset) as usize;
-            HostRequest::Write { volume, offset: at, data: data.slice(start..start + length as usize) }
+            HostRequest::Write {
+                volume,
+                offset: at,
+                data: data.slice(start..start + length as usize),
+                patience: Patience::Host,
+            }
         })
         .await
         .map(|_| ())
@@ -114,7 +120,7 @@ impl Volume for HostVolume {
         let volume = self.volume.id;
         let zeroed = match space {
             Space::GiveBack => {
-                let zero = |offset, length| HostRequest::Zero { volume, offset, length };
+                let zero = |offset, length| HostRequest::Zero { volume, offset, length, patience: Patience::Host };
                 match self.each_piece(offset, length, self.zero_bytes(), zero).await {
                     // The volume may have moved since it was opened, to a layout with smaller units, so that a piece has too many of them.
                     Err(Error { number: ErrorNumber::Invalid, .. }) => {
@@ -128,6 +134,7 @@ impl Volume for HostVolume {
                     volume,
                     offset,
                     data: ZEROS.slice(..length as usize),
+                    patience: Patience::Host,
                 })
                 .await
             }

@@ -109,7 +109,7 @@ mod tests {
     use braid_host::HostConfig;
     use braid_layout::{Atomicity, Layout, RaidLevel, VolumeDescription};
     use braid_machine::Effect;
-    use braid_machine::OpId;
+    use braid_machine::{OpId, Patience};
     use braid_wire::Ordering;
 
     #[test]
@@ -142,7 +142,12 @@ mod tests {
             let effects = out.drain();
             effects.filter(|effect| matches!(effect, Effect::Send { .. })).count()
         };
-        let read = |volume: u64| HostRequest::Read { volume: VolumeId(volume), offset: 0, length: 4096 };
+        let read = |volume: u64| HostRequest::Read {
+            volume: VolumeId(volume),
+            offset: 0,
+            length: 4096,
+            patience: Patience::Host,
+        };
         assert_eq!(ask(1, read(1)), 1);
         view.holds().begin(VolumeId(1));
         assert!(!view.has_drained(), "an operation is still under way");

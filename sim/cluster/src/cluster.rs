@@ -27,7 +27,7 @@ use braid_check::{
 use braid_device::{Device, DeviceConfig, Service};
 use braid_layout::{UnitAddress, VolumeDescription};
 use braid_locks::{LockServer, LockServerConfig, LockService, LockState};
-use braid_machine::{DiskError, HostError, HostOutcome, HostRequest, HostSuccess, OpId};
+use braid_machine::{DiskError, HostError, HostOutcome, HostRequest, HostSuccess, OpId, Patience};
 use braid_membership::{Monitor, MonitorConfig};
 use braid_store::{Geometry, Medium, Store, StoreConfig, StoreError};
 use braid_wire::{Atomicity, Ordering, OwnershipRequest, RecoveryThrottle, Task};
@@ -67,6 +67,7 @@ pub struct PendingOperation {
     pub client: usize,
     /// When it was issued.
     pub since: Time,
+    pub patience: Patience,
     /// The client has lost its connection, and repeats the request on another one.
     pub abandoned: bool,
     pub(crate) record: Record,
@@ -432,6 +433,17 @@ impl Cluster {
 
     /// Issues an operation of a client at a host.
     pub fn operation(&mut self, slot: HostSlot, client: usize, operation: ClientOperation) -> OpId {
+        self.operation_with(slot, client, operation, Patience::Host)
+    }
+
+    /// The same, with this patience. Requests for the allocation have the host's.
+    pub fn operation_with(
+        &mut self,
+        slot: HostSlot,
+        client: usize,
+        operation: ClientOperation,
+        patience: Patience,
+    ) -> OpId {
         let (now, node) = (self.world.now(), self.hosts[slot.0]);
         let NodeId::Host(generation) = node else { unreachable!("host slots hold hosts") };
         let name = Client { host: generation.0, number: client };
@@ -439,17 +451,17 @@ impl Cluster {
         let cells_of = |offset, length| Cells::of_bytes(first + offset, length);
         let (request, record) = match operation {
             ClientOperation::Read { offset, length } => (
-                HostRequest::Read { volume, offset, length: length as usize },
+                HostRequest::Read { volume, offset, length: length as usize, patience },
                 Record::Read(self.history.read(name, now), cells_of(offset, length)),
             ),
             ClientOperation::Write { offset, length } => {
                 let (tag, cells) = (Tag(self.next_tag), cells_of(offset, length));
                 self.next_tag += 1;
-                let request = HostRequest::Write { volume, offset, data: tag.fill(cells) };
+                let request = HostRequest::Write { volume, offset, data: tag.fill(cells), patience };
                 (request, Record::Write(self.history.write(name, now, cells, tag)))
             }
             ClientOperation::Zero { offset, length } => (
-                HostRequest::Zero { volume, offset, length },
+                HostRequest::Zero { volume, offset, length, patience },
                 Record::Write(self.history.write(name, now, cells_of(offset, length), Tag::ZEROS)),
             ),
             ClientOperation::Allocation { range } => {
@@ -521,7 +533,8 @@ impl Cluster {
     pub(crate) fn begin(&mut self, slot: HostSlot, client: usize, request: HostRequest, record: Record) -> OpId {
         let (op, node) = (OpId(self.next_op), self.hosts[slot.0]);
         self.next_op += 1;
-        self.asked.insert(op, PendingOperation { node, op, client, since: self.world.now(), abandoned: false, record });
+        let (since, patience) = (self.world.now(), request.patience());
+        self.asked.insert(op, PendingOperation { node, op, client, since, patience, abandoned: false, record });
         self.world.request(node, op, request);
         op
     }

@@ -4,7 +4,7 @@ use crate::cluster::{Cluster, Failed};
 use crate::role::Role;
 use crate::swarm::Run;
 use braid_base::{BLOCK_BYTES, MemberState, NodeId};
-use braid_machine::{HostRequest, HostSuccess};
+use braid_machine::{HostRequest, HostSuccess, Patience};
 use braid_wire::Administration;
 use std::time::Duration;
 
@@ -52,7 +52,10 @@ impl Run {
                 let op = match is_write {
                     false => {
                         let length = length as usize;
-                        self.cluster.ask(host, HostRequest::Read { volume: volume.id, offset, length })
+                        self.cluster.ask(
+                            host,
+                            HostRequest::Read { volume: volume.id, offset, length, patience: Patience::Host },
+                        )
                     }
                     true => self.cluster.write(host, offset, length),
                 };

@@ -15,7 +15,7 @@ use crate::workload::{ClientOperation, Workload};
 use braid_base::{BLOCK_BYTES, DeviceId, DiskId, NodeId, Rng, Time};
 use braid_check::{ObjectOperation, count_outcomes};
 use braid_layout::VolumeDescription;
-use braid_machine::{HostError, HostOutcome, OpId};
+use braid_machine::{HostError, HostOutcome, OpId, Patience};
 use braid_wire::Failure as WireFailure;
 use braid_world::{Bound, CrashPoint, DiskCounts, Fault, FaultKind, LocalClock, Swarm, Trace, WorldEvent};
 use std::cell::{Cell, RefCell};
@@ -33,6 +33,9 @@ pub(crate) const FOR_EVER: Duration = Duration::from_nanos(u64::MAX);
 /// When all faults are over and clocks are right, every request ends within this time, since devices know each other's stamps by
 /// then.
 const PROMPT: Duration = Duration::from_secs(5);
+
+/// One operation in so many has endless patience.
+const ENDLESS_IN: u64 = 6;
 
 /// The bound of a run. Of a thousand seeds, none uses a tenth of it.
 pub(crate) const RUN_MAX: Bound = Bound { events: 10_000_000, real_time: Duration::from_secs(300) };
@@ -86,6 +89,8 @@ pub(crate) struct Run {
     /// The workload on the volume, if it is an attribute volume.
     attribute_workload: Option<ObjectWorkload>,
     pub(crate) rng: Rng,
+    /// Decides which operations have endless patience.
+    patience_rng: Rng,
     /// For lost connections. It is separate, so that the rest of a seed is the same with and without them.
     pub(crate) reconnect_rng: Rng,
     /// The purpose of each alarm.
@@ -169,6 +174,7 @@ impl Run {
             .map(|objects| ObjectOptions { devices: objects.devices.min(device_count), ..objects });
         let object_workload = objects.map(|objects| ObjectWorkload::new(objects, object_rng));
         let object_rng = Rng::new(options.seed ^ 0x311205);
+        let patience_rng = Rng::new(options.seed ^ 0x0e4d_1e55);
         let reconnect_rng = Rng::new(options.seed ^ 0x4ec1);
         let attribute_workload =
             options.attribute_volume.clone().map(|attribute_volume| ObjectWorkload::new(attribute_volume, object_rng));
@@ -197,6 +203,7 @@ impl Run {
             object_workload,
             attribute_workload,
             rng,
+            patience_rng,
             reconnect_rng,
             schedule: BTreeMap::new(),
             next_token: 0,
@@ -459,6 +466,13 @@ impl Run {
 
     /// Checks an answer against the availability that is promised.
     fn judge(&mut self, asked: &PendingOperation, outcome: &HostOutcome) -> Result<(), Failed> {
+        if let Err(error) = outcome
+            && asked.patience == Patience::Endless
+            && !is_final(error)
+            && !self.is_disconnecting(asked.node)
+        {
+            return Err(Failed { check: "impatient", details: format!("{asked:?}: {error}") });
+        }
         // Objects of a device are unavailable with it, and requests for them or for an attribute volume may have short time-outs. A
         // volume that is migrated is written twice.
         if self.cluster.object_operation(asked).is_some() || self.cluster.volume().moving.is_some() {
@@ -514,14 +528,15 @@ impl Run {
             0 => 0,
             others => self.which_volume.below(others + 1) as usize,
         };
+        let patience = if self.patience_rng.chance(1, ENDLESS_IN) { Patience::Endless } else { Patience::Host };
         match self.other_workloads.get_mut(number.wrapping_sub(1)) {
             Some(workload) => {
                 let operation = workload.operation();
-                self.cluster.on_volume(number - 1, |cluster| cluster.operation(slot, client, operation));
+                self.cluster.on_volume(number - 1, |cluster| cluster.operation_with(slot, client, operation, patience));
             }
             None => {
                 let operation = self.workload.operation();
-                self.cluster.operation(slot, client, operation);
+                self.cluster.operation_with(slot, client, operation, patience);
             }
         }
     }
@@ -641,6 +656,16 @@ impl Run {
             trace: world.trace.lines().map(str::to_string).collect(),
             ..self.report
         }
+    }
+}
+
+/// True for an error that may end an operation of endless patience: nothing has happened, and nothing will.
+fn is_final(error: &HostError) -> bool {
+    let lasts = |failure: &WireFailure| matches!(failure, WireFailure::NoSpace | WireFailure::Lost { .. });
+    match error {
+        HostError::Fenced => true,
+        HostError::Device { failure, .. } => lasts(failure),
+        _ => false,
     }
 }
 

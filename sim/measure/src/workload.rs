@@ -3,7 +3,7 @@
 use crate::parameters::{Alignment, Parameters, Workload, milliseconds};
 use crate::sampler::Sampler;
 use braid_base::{BLOCK_BYTES, VolumeId};
-use braid_machine::HostRequest;
+use braid_machine::{HostRequest, Patience};
 use std::time::Duration;
 
 /// A generator of requests.
@@ -40,9 +40,9 @@ impl Requests {
         let volume = VolumeId(1 + sampler.below(self.volumes));
         let (offset, length) = (start * BLOCK_BYTES as u64, count * BLOCK_BYTES as u64);
         if sampler.chance(self.workload.read_fraction) {
-            HostRequest::Read { volume, offset, length: length as usize }
+            HostRequest::Read { volume, offset, length: length as usize, patience: Patience::Host }
         } else {
-            HostRequest::Zero { volume, offset, length }
+            HostRequest::Zero { volume, offset, length, patience: Patience::Host }
         }
     }
 

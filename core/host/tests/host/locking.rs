@@ -137,7 +137,12 @@ fn several_servers_are_asked_in_turn_or_all_at_once() {
     let bytes = 200 * 4096;
     for (acquisition, at_once) in [(Acquisition::Ordered, 1), (Acquisition::Timeout, 3)] {
         let mut stage = Stage::with_lock_servers(Ordering::ServerLock, 3, acquisition);
-        stage.ask(braid_machine::HostRequest::Read { volume: crate::stage::VOLUME, offset: 0, length: bytes });
+        stage.ask(braid_machine::HostRequest::Read {
+            volume: crate::stage::VOLUME,
+            offset: 0,
+            length: bytes,
+            patience: braid_machine::Patience::Host,
+        });
         let asked = stage.lock_commands();
         assert_eq!(asked.len(), at_once, "{acquisition:?}: {asked:?}");
         let mut pending = asked;
@@ -156,7 +161,12 @@ fn several_servers_are_asked_in_turn_or_all_at_once() {
 #[test]
 fn a_refused_lock_request_returns_the_others_and_all_are_retried_later() {
     let mut stage = Stage::with_lock_servers(Ordering::ServerLock, 3, Acquisition::Timeout);
-    stage.ask(braid_machine::HostRequest::Read { volume: crate::stage::VOLUME, offset: 0, length: 200 * 4096 });
+    stage.ask(braid_machine::HostRequest::Read {
+        volume: crate::stage::VOLUME,
+        offset: 0,
+        length: 200 * 4096,
+        patience: braid_machine::Patience::Host,
+    });
     let asked = stage.lock_commands();
     let number = |command: &LockCommand| match command {
         LockCommand::Lock { lock_id, .. } => *lock_id,

@@ -8,5 +8,6 @@ mod locking;
 mod membership;
 mod objects;
 mod one_message;
+mod patience;
 mod stage;
 mod transactions;

@@ -7,7 +7,7 @@ use braid_base::{
 };
 use braid_host::{Acquisition, Host, HostConfig};
 use braid_layout::{Atomicity, Layout, RaidLevel, SitePolicy, VolumeDescription};
-use braid_machine::{Effect, Effects, HostOutcome, HostRequest, Input, Machine, OpId};
+use braid_machine::{Effect, Effects, HostOutcome, HostRequest, Input, Machine, OpId, Patience};
 use braid_wire::locking::{LockAnswer, LockCommand, LockReply, LockRequest};
 use braid_wire::{
     Answer, Command, Content, Message, MonitorAnswer, MonitorReply, MonitorRequest, Ordering, Outcome, Piece, Reply,
@@ -188,12 +188,29 @@ impl Stage {
 
     pub fn write_block(&mut self, block: u64, fill: u8) -> OpId {
         let offset = block * BLOCK_BYTES as u64;
-        self.ask(HostRequest::Write { volume: VOLUME, offset, data: Bytes::from(vec![fill; BLOCK_BYTES]) })
+        self.ask(HostRequest::Write {
+            volume: VOLUME,
+            offset,
+            data: Bytes::from(vec![fill; BLOCK_BYTES]),
+            patience: Patience::Host,
+        })
     }
 
     pub fn read_block(&mut self, block: u64) -> OpId {
         let offset = block * BLOCK_BYTES as u64;
-        self.ask(HostRequest::Read { volume: VOLUME, offset, length: BLOCK_BYTES })
+        self.ask(HostRequest::Read { volume: VOLUME, offset, length: BLOCK_BYTES, patience: Patience::Host })
+    }
+
+    /// A write of endless patience.
+    pub fn write_endless(&mut self, block: u64, fill: u8) -> OpId {
+        let (offset, data) = (block * BLOCK_BYTES as u64, Bytes::from(vec![fill; BLOCK_BYTES]));
+        self.ask(HostRequest::Write { volume: VOLUME, offset, data, patience: Patience::Endless })
+    }
+
+    /// A read of endless patience.
+    pub fn read_endless(&mut self, block: u64) -> OpId {
+        let offset = block * BLOCK_BYTES as u64;
+        self.ask(HostRequest::Read { volume: VOLUME, offset, length: BLOCK_BYTES, patience: Patience::Endless })
     }
 
     /// Lets time pass, and fires every timer that becomes due.

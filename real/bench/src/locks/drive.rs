@@ -7,7 +7,7 @@ use braid_base::limits::OBJECT_COMMANDS_MAX;
 use braid_base::{BLOCK_BYTES, DeviceId, ObjectId, Rng, VolumeId};
 use braid_benchkit::locking::locker::WAITING;
 use braid_benchkit::locking::{Counts, Habit, LockAddress, LockOwner, Locker, LockerEvent, Step, Strategy};
-use braid_machine::{HostRequest, HostSuccess};
+use braid_machine::{HostRequest, HostSuccess, Patience};
 use braid_shell::HostClient;
 use braid_wire::{Action, ActionResult, CommandResult, ObjectCommand, ObjectRequest, SetAttribute, When};
 use bytes::Bytes;
@@ -149,7 +149,9 @@ impl Locking {
         for _ in 0..locks {
             let offset = rng.below(set) * BLOCK_BYTES as u64;
             let begun = Instant::now();
-            self.client.call(HostRequest::Write { volume: self.volume, offset, data: data.clone() }).await?;
+            self.client
+                .call(HostRequest::Write { volume: self.volume, offset, data: data.clone(), patience: Patience::Host })
+                .await?;
             latencies.record(begun.elapsed().as_nanos() as u64).expect("the histogram grows as needed");
         }
         Ok((latencies, Counts { locks, ..Counts::default() }))

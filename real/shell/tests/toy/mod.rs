@@ -7,6 +7,7 @@ use braid_base::{ArrayId, BLOCK_BYTES, BlockRange, DeviceId, Epoch, Generation, 
 use braid_base::{TransactionId, VolumeId};
 use braid_machine::{
     DiskCommand, DiskResult, DiskTag, Effects, HostError, HostOutcome, HostRequest, HostSuccess, Input, Machine, OpId,
+    Patience,
 };
 use braid_shell::{
     Address, Addresses, Counters, Disk, DiskOptions, EngineChoice, HostClient, Listener, Node, run_device, run_host,
@@ -145,7 +146,7 @@ impl ToyHost {
             count: (length / BLOCK_BYTES) as u64,
         };
         match request {
-            HostRequest::Read { volume, offset, length } => {
+            HostRequest::Read { volume, offset, length, .. } => {
                 let extents = vec![blocks(offset, length)];
                 let command = Command::Read {
                     transaction,
@@ -157,7 +158,7 @@ impl ToyHost {
                 };
                 (DeviceId(volume.0 as u16), command)
             }
-            HostRequest::Write { volume, offset, data } => {
+            HostRequest::Write { volume, offset, data, .. } => {
                 let range = blocks(offset, data.len());
                 let command = Command::Write {
                     transaction,
@@ -302,7 +303,10 @@ pub fn start_host(
 
 /// Reads from a device's disk.
 pub async fn read(client: &HostClient, device: u16, offset: u64, length: usize) -> Result<Bytes, HostError> {
-    match client.call(HostRequest::Read { volume: VolumeId(device.into()), offset, length }).await? {
+    match client
+        .call(HostRequest::Read { volume: VolumeId(device.into()), offset, length, patience: Patience::Host })
+        .await?
+    {
         HostSuccess::Data(data) => Ok(data[0].clone()),
         other => panic!("a read brings data, not {other:?}"),
     }
@@ -310,7 +314,7 @@ pub async fn read(client: &HostClient, device: u16, offset: u64, length: usize) 
 
 /// Writes to a device's disk.
 pub async fn write(client: &HostClient, device: u16, offset: u64, data: Bytes) -> HostOutcome {
-    client.call(HostRequest::Write { volume: VolumeId(device.into()), offset, data }).await
+    client.call(HostRequest::Write { volume: VolumeId(device.into()), offset, data, patience: Patience::Host }).await
 }
 
 /// Goes to the device and back without using its disk.

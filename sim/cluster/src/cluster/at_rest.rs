@@ -40,7 +40,15 @@ impl Cluster {
                 // The content of a copied volume belongs to no hostwrite.
                 Some(_) => {
                     let length = length as usize;
-                    self.ask(reader, HostRequest::Read { volume: self.volume.id, offset, length })
+                    self.ask(
+                        reader,
+                        HostRequest::Read {
+                            volume: self.volume.id,
+                            offset,
+                            length,
+                            patience: braid_machine::Patience::Host,
+                        },
+                    )
                 }
             };
             match self.answer(op, "a stripe can't be read after healing") {

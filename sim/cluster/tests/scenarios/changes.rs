@@ -4,7 +4,7 @@ use crate::story::*;
 use braid_base::DeviceId;
 use braid_cluster::{Cluster, HostSlot, Options};
 use braid_layout::VolumeDescription;
-use braid_machine::{HostError, HostRequest};
+use braid_machine::{HostError, HostRequest, Patience};
 use braid_wire::{Failure, Ordering};
 use braid_world::Verdict;
 use std::time::Duration;
@@ -25,9 +25,9 @@ fn a_host_with_an_old_ordering_is_refused_and_harms_no_data() {
             let adopted = array.ask(b, HostRequest::AdoptVolume { volume });
             assert_eq!(array.finish(adopted), DONE);
             for request in [
-                HostRequest::Read { volume: id, offset: 0, length: BLOCK as usize },
-                HostRequest::Zero { volume: id, offset: 0, length: BLOCK },
-                HostRequest::Zero { volume: id, offset: 0, length: 4 * BLOCK },
+                HostRequest::Read { volume: id, offset: 0, length: BLOCK as usize, patience: Patience::Host },
+                HostRequest::Zero { volume: id, offset: 0, length: BLOCK, patience: Patience::Host },
+                HostRequest::Zero { volume: id, offset: 0, length: 4 * BLOCK, patience: Patience::Host },
             ] {
                 let asked = array.ask(b, request);
                 let outcome = array.finish(asked);

@@ -4,7 +4,7 @@
 use crate::story::*;
 use braid_base::{DeviceId, MemberState};
 use braid_cluster::{Cluster, HostSlot, Options};
-use braid_machine::{HostError, HostOutcome, HostRequest};
+use braid_machine::{HostError, HostOutcome, HostRequest, Patience};
 use braid_wire::{AdminError, Administration, Failure, Ordering};
 use std::time::Duration;
 
@@ -223,7 +223,8 @@ fn what_two_disks_of_a_longer_ring_had_alone_is_given_up_and_the_rest_heals() {
             let is_broken = data.clone().chain([parity]).filter(|place| [0, 1].contains(place)).count() == 2;
             for (number, place) in (stripe * blocks..).zip(data) {
                 let (offset, length) = (number * BLOCK, BLOCK as usize);
-                let read = array.ask(a, HostRequest::Read { volume: volume.id, offset, length });
+                let read =
+                    array.ask(a, HostRequest::Read { volume: volume.id, offset, length, patience: Patience::Host });
                 let outcome = array.finish(read);
                 if is_broken && [0, 1].contains(&place) {
                     let lost = matches!(outcome, Err(HostError::Device { failure: Failure::Lost { .. }, .. }));

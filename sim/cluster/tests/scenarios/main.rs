@@ -21,6 +21,7 @@ mod objects;
 mod older_disks;
 mod one_message;
 mod parallel_raid;
+mod patience;
 mod rebuild_workers;
 mod records;
 mod resynchronisation;

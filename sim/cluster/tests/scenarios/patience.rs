@@ -1,0 +1,103 @@
+//! Scenarios of operations of endless patience: they wait for what is missing, however long, and go on by themselves.
+
+use crate::story::*;
+use braid_cluster::workload::ClientOperation;
+use braid_cluster::{Cluster, HostSlot};
+use braid_machine::{HostError, HostSuccess, OpId, Patience};
+use braid_wire::Ordering;
+use std::time::Duration;
+
+const TWO_MINUTES: Duration = Duration::from_secs(120);
+
+fn endless(array: &mut Cluster, host: HostSlot, client: usize, operation: ClientOperation) -> OpId {
+    array.operation_with(host, client, operation, Patience::Endless)
+}
+
+fn is_open(array: &Cluster, op: OpId) -> bool {
+    array.asked().any(|asked| asked.op == op)
+}
+
+#[test]
+fn with_two_devices_away_for_two_minutes_they_wait_and_then_succeed() {
+    for ordering in KEPT_APART {
+        for is_under_way in [false, true] {
+            let (mut array, a, b) = array_by(ordering);
+            fill(&mut array, a);
+            let (at, length) = (0, BLOCK);
+            if !is_under_way {
+                array.crash(device(0));
+                array.crash(device(4));
+                array.run_for(A_WHILE);
+            }
+            let write = endless(&mut array, a, 0, ClientOperation::Write { offset: at, length });
+            let zero = endless(&mut array, b, 1, ClientOperation::Zero { offset: 5 * BLOCK, length });
+            let read = endless(&mut array, b, 0, ClientOperation::Read { offset: at, length });
+            if is_under_way {
+                array.run_for(Duration::from_micros(300));
+                array.crash(device(0));
+                array.crash(device(4));
+            }
+            // Others fail as ever.
+            array.run_for(A_WHILE);
+            let bounded = array.operation(a, 2, ClientOperation::Write { offset: 2 * BLOCK, length: 3 * BLOCK });
+            let outcome = array.finish(bounded);
+            assert!(
+                matches!(
+                    outcome,
+                    Err(HostError::Unavailable { .. } | HostError::TimedOut { .. } | HostError::Contended { .. })
+                ),
+                "{ordering}: {outcome:?}"
+            );
+            array.run_for(TWO_MINUTES);
+            let still = [write, zero, read].iter().filter(|op| is_open(&array, **op)).count();
+            assert!(is_under_way || still >= 2, "{ordering}: {still} wait");
+            array.restart_device(braid_base::DeviceId(0));
+            array.run_for(Duration::from_secs(1));
+            array.restart_device(braid_base::DeviceId(4));
+            assert_eq!(array.finish(write), DONE, "{ordering}");
+            assert_eq!(array.finish(zero), DONE, "{ordering}");
+            assert!(matches!(array.finish(read), Ok(HostSuccess::Data(_))), "{ordering}");
+            all_is_well(array);
+        }
+    }
+}
+
+#[test]
+fn they_wait_for_the_monitor_and_for_a_lock_server() {
+    for ordering in [Ordering::ServerLock, Ordering::CallbackLock] {
+        let (mut array, a, b) = array_by(ordering);
+        fill(&mut array, a);
+        array.crash(LOCK_SERVER);
+        array.crash(braid_base::NodeId::Monitor);
+        array.run_for(A_WHILE);
+        let write = endless(&mut array, b, 0, ClientOperation::Write { offset: 0, length: 5 * BLOCK });
+        array.run_for(TWO_MINUTES);
+        assert!(is_open(&array, write), "{ordering}");
+        array.restart_monitor();
+        array.run_for(A_WHILE);
+        assert!(is_open(&array, write), "{ordering}");
+        array.restart_lock_server(braid_base::LockServerId(0));
+        assert_eq!(array.finish(write), DONE, "{ordering}");
+        all_is_well(array);
+    }
+}
+
+#[test]
+fn a_fenced_host_says_so_and_does_not_wait() {
+    let (mut array, a, b) = array_by(Ordering::ServerLock);
+    fill(&mut array, a);
+    array.crash(device(0));
+    array.crash(device(4));
+    array.run_for(A_WHILE);
+    let write = endless(&mut array, a, 0, ClientOperation::Write { offset: 0, length: BLOCK });
+    array.run_for(TWO_MINUTES);
+    let braid_base::NodeId::Host(generation) = array.node(a) else { unreachable!("slots hold hosts") };
+    let fence = array.fence(b, generation);
+    assert_eq!(array.finish(write), Err(HostError::Fenced));
+    [0, 4].into_iter().for_each(|number| array.restart_device(braid_base::DeviceId(number)));
+    array.finish(fence).ok();
+    array.crash(array.node(a));
+    array.replace_host(a, braid_world::LocalClock::exact(array.world.now()));
+    array.run_for(Duration::from_secs(20));
+    all_is_well(array);
+}
