@@ -17,7 +17,7 @@ use crate::steps::{Shared, Timer};
 use crate::throttle::{Throttle, Urgency};
 use braid_base::{BLOCK_BYTES, BlockRange, Time, VolumeId, limits};
 use braid_layout::{Layout, VolumeDescription};
-use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, MigrationReport, OpId};
+use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, MigrationReport, OpId, Patience};
 use braid_wire::Failure;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -228,7 +228,10 @@ impl Migration {
                 let most = REGION_BLOCKS.min((limits::EXTENTS_MAX as u64 - 1) * volume.layout.stripe_blocks());
                 let end = volume.blocks().min(self.looked + most);
                 let range = BlockRange::between(self.looked, end);
-                (MigrationStep::Look(range), HostRequest::Allocation { volume: self.volume, range })
+                (
+                    MigrationStep::Look(range),
+                    HostRequest::Allocation { volume: self.volume, range, patience: Patience::Host },
+                )
             }
         };
         shared.ask(ctx, Job::Migration(op, step), request);

@@ -16,10 +16,12 @@
 //! | --- | --- |
 //! | `disk` | disk commands and their results |
 //! | `effects` | the effects of a step |
+//! | `on_volume` | a combinator that runs machines on windows of volumes |
 //! | `request` | requests of front ends to a host, and their outcomes |
 
 mod disk;
 mod effects;
+pub mod on_volume;
 mod request;
 
 pub use disk::{DiskCommand, DiskError, DiskResult, DiskTag};

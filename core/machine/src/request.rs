@@ -60,6 +60,7 @@ pub enum HostRequest {
         volume: VolumeId,
         /// In blocks of the volume.
         range: BlockRange,
+        patience: Patience,
     },
     /// Ends when everything answered before is durable.
     Flush { volume: VolumeId },
@@ -182,7 +183,7 @@ pub enum HostRequest {
     Manage { device: DeviceId, task: Task },
 }
 
-/// How long a request that reads, writes or zeroes a volume waits.
+/// How long a request waits that reads, writes or zeroes a volume, or asks for its allocation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Patience {
     /// The host's time-out. When it has passed, or too many devices are unavailable, the request fails, and the outcome of a write may be
@@ -205,7 +206,8 @@ impl HostRequest {
         match self {
             HostRequest::Read { patience, .. }
             | HostRequest::Write { patience, .. }
-            | HostRequest::Zero { patience, .. } => *patience,
+            | HostRequest::Zero { patience, .. }
+            | HostRequest::Allocation { patience, .. } => *patience,
             _ => Patience::Host,
         }
     }

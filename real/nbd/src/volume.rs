@@ -165,6 +165,7 @@ impl Volume for HostVolume {
             .each_piece(start, end - start, ALLOCATION_BYTES, |offset, length| HostRequest::Allocation {
                 volume,
                 range: BlockRange::new(offset / block, length / block),
+                patience: Patience::Host,
             })
             .await?;
         let runs = told.into_iter().flat_map(|success| match success {

@@ -436,7 +436,7 @@ impl Cluster {
         self.operation_with(slot, client, operation, Patience::Host)
     }
 
-    /// The same, with this patience. Requests for the allocation have the host's.
+    /// The same, with this patience.
     pub fn operation_with(
         &mut self,
         slot: HostSlot,
@@ -467,7 +467,10 @@ impl Cluster {
             ClientOperation::Allocation { range } => {
                 let range = self.told_at_once(range);
                 let recorded = BlockRange::new(first / BLOCK_BYTES as u64 + range.start, range.count);
-                (HostRequest::Allocation { volume, range }, Record::Allocation(self.history.read(name, now), recorded))
+                (
+                    HostRequest::Allocation { volume, range, patience },
+                    Record::Allocation(self.history.read(name, now), recorded),
+                )
             }
         };
         self.begin(slot, client, request, record)
