@@ -54,6 +54,8 @@ pub enum Receiver {
     Host,
     /// The guest with this index. If there is none, the input is ignored.
     Guest(usize),
+    /// The host and all guests. Only for messages.
+    Everyone,
 }
 
 /// Decides which machine gets a message or a request.
@@ -147,11 +149,18 @@ impl<M: Machine, H: Machine, R: Route> OnVolume<M, H, R> {
 
     /// Gives an input from outside to its machine.
     fn route(&mut self, input: Input, out: &mut Effects) {
-        let receiver = self.route.receiver(&input);
-        let Receiver::Guest(guest) = receiver else { return self.inputs.push_back((receiver, input)) };
+        let guest = match self.route.receiver(&input) {
+            Receiver::Guest(guest) => guest,
+            Receiver::Host => return self.inputs.push_back((Receiver::Host, input)),
+            Receiver::Everyone => {
+                let guests = (0..self.guests.len()).filter(|_| self.ended.is_none()).map(Receiver::Guest);
+                let all = [Receiver::Host].into_iter().chain(guests);
+                return self.inputs.extend(all.map(|to| (to, input.clone())));
+            }
+        };
         let error = match &self.ended {
             Some(error) => error.clone(),
-            None if guest < self.guests.len() => return self.inputs.push_back((receiver, input)),
+            None if guest < self.guests.len() => return self.inputs.push_back((Receiver::Guest(guest), input)),
             None => HostError::NoSuchVolume,
         };
         match input {
@@ -167,6 +176,7 @@ impl<M: Machine, H: Machine, R: Route> OnVolume<M, H, R> {
             Receiver::Host => self.host.step(now, input, &mut effects),
             Receiver::Guest(_) if self.ended.is_some() => {}
             Receiver::Guest(guest) => self.guests[guest].step(now, input, &mut effects),
+            Receiver::Everyone => unreachable!("an input for all is given to each"),
         }
         effects.drain_ignored().for_each(|why| out.ignore(why));
         for effect in effects.drain() {
@@ -176,7 +186,7 @@ impl<M: Machine, H: Machine, R: Route> OnVolume<M, H, R> {
                     self.flights.command(guest, tag, command);
                     self.take_off();
                 }
-                (Receiver::Host, Effect::Disk { .. }) => panic!("a host has no disk"),
+                (_, Effect::Disk { .. }) => panic!("a host has no disk"),
                 (Receiver::Host, Effect::Reply { op, outcome }) if OPS.contains(&op.0) => {
                     self.on_outcome(now, op, outcome);
                 }
@@ -237,7 +247,7 @@ impl<M: Machine, H: Machine, R: Route> OnVolume<M, H, R> {
         self.inputs.retain(|(to, input)| match (to, input) {
             (Receiver::Guest(_), _) => false,
             (Receiver::Host, Input::Request { op, .. }) => !OPS.contains(&op.0),
-            (Receiver::Host, _) => true,
+            (_, _) => true,
         });
     }
 

@@ -23,6 +23,7 @@
 //!
 //! | module | what |
 //! | --- | --- |
+//! | [`node`] | the process: takes over, and runs the server over its host |
 //! | [`server`] | the machine: checks who may speak, and routes each input |
 //! | `disk` | the parts of the volume, and the disk commands of each part of the server |
 //! | `operation` | operations of the namespace as procedures of the store |
@@ -31,9 +32,11 @@
 
 mod disk;
 mod lease;
+pub mod node;
 mod operation;
 mod reclaim;
 pub mod server;
 
 pub use disk::{VOLUME_BYTES_MIN, format};
+pub use node::{MetadataNode, Tenure};
 pub use server::{MetadataServer, MetadataServerConfig, MetadataService};

@@ -1,0 +1,214 @@
+//! The process of a metadata server: a host of the array that takes over a file system, and then serves it.
+//!
+//! ```text
+//!   start ─► who owns it? ─► take over ─► read the journal, while the lease of the last owner passes ─► serve ─► fenced: ended
+//!              (monitor)      (monitor)
+//! ```
+//!
+//! The take-over names the ownership that was found, so that of several processes that begin at a time one succeeds. The others end. A
+//! process that dies is followed by another one, which takes over likewise: it can't know whether the last one is dead.
+
+use crate::server::{MetadataServer, MetadataServerConfig};
+use braid_base::{NodeId, Now, Ownership, Time, VolumeId};
+use braid_machine::on_volume::{OnVolume, Receiver, Route, Window};
+use braid_machine::{Effect, Effects, HostError, HostOutcome, HostRequest, HostSuccess, Input, Machine, OpId};
+use braid_wire::{Message, OwnershipRequest};
+use std::time::Duration;
+
+/// The number of the process's own request to its host: below those of [`OnVolume`], above those of front ends.
+const OP: OpId = OpId(1 << 60);
+/// When the monitor is asked again after it was silent for a request's time-out.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// The process of a metadata server, over its host.
+pub struct MetadataNode<H> {
+    config: MetadataServerConfig,
+    volume: VolumeId,
+    stage: Stage<H>,
+}
+
+/// What the process does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tenure {
+    /// It asks who owns the file system, or takes over.
+    TakesOver,
+    /// It owns the file system.
+    Owns,
+    /// It does not own the file system, or not any more.
+    Ended(HostError),
+}
+
+enum Stage<H> {
+    TakesOver {
+        host: H,
+        request: OwnershipRequest,
+        /// When the request is made again.
+        again_at: Option<Time>,
+    },
+    Owns(Box<OnVolume<MetadataServer, Started<H>, BySender>>),
+    Ended {
+        host: H,
+        error: HostError,
+    },
+    /// Only while the stage changes.
+    Between,
+}
+
+/// A host that was started before.
+struct Started<H>(H);
+
+/// Hosts speak to the metadata server, the monitor to both, and everybody else to the host.
+struct BySender;
+
+impl<H: Machine> MetadataNode<H> {
+    /// A process that has not started. `host` is its host, which knows `volume`. `config.serve_from` is set by the take-over.
+    pub fn new(host: H, volume: VolumeId, config: MetadataServerConfig) -> MetadataNode<H> {
+        let stage = Stage::TakesOver { host, request: OwnershipRequest::Inquire, again_at: None };
+        MetadataNode { config, volume, stage }
+    }
+
+    pub fn host(&self) -> &H {
+        match &self.stage {
+            Stage::TakesOver { host, .. } | Stage::Ended { host, .. } => host,
+            Stage::Owns(on_volume) => &on_volume.host().0,
+            Stage::Between => unreachable!("a step ends with a stage"),
+        }
+    }
+
+    /// The server, once the process owns the file system.
+    pub fn server(&self) -> Option<&MetadataServer> {
+        match &self.stage {
+            Stage::Owns(on_volume) => on_volume.guests().first(),
+            _ => None,
+        }
+    }
+
+    pub fn tenure(&self) -> Tenure {
+        match &self.stage {
+            Stage::Owns(on_volume) => on_volume.ended().cloned().map_or(Tenure::Owns, Tenure::Ended),
+            Stage::Ended { error, .. } => Tenure::Ended(error.clone()),
+            Stage::TakesOver { .. } | Stage::Between => Tenure::TakesOver,
+        }
+    }
+
+    /// Asks the monitor, through the host.
+    fn ask(&mut self, now: Now, out: &mut Effects) {
+        let Stage::TakesOver { host, request, again_at } = &mut self.stage else { return };
+        *again_at = None;
+        let request = HostRequest::Ownership { file_system: self.config.file_system, request: *request };
+        host.step(now, Input::Request { op: OP, request }, out);
+    }
+
+    /// Takes the answer to the process's own request out of the effects of its host.
+    fn take_answer(&mut self, now: Now, out: &mut Effects) {
+        let mut answer = None;
+        let effects: Vec<Effect> = out.drain().collect();
+        for effect in effects {
+            match effect {
+                Effect::Reply { op: OP, outcome } => answer = Some(outcome),
+                effect => out.push(effect),
+            }
+        }
+        if let Some(outcome) = answer {
+            self.on_answer(now, outcome, out);
+        }
+    }
+
+    fn on_answer(&mut self, now: Now, outcome: HostOutcome, out: &mut Effects) {
+        let Stage::TakesOver { host, request, .. } = std::mem::replace(&mut self.stage, Stage::Between) else {
+            panic!("the process asks only until it owns the file system");
+        };
+        match (request, outcome) {
+            (OwnershipRequest::Inquire, Ok(HostSuccess::Ownership(from))) => {
+                let request = OwnershipRequest::TakeOver { from };
+                self.stage = Stage::TakesOver { host, request, again_at: None };
+                self.ask(now, out);
+                self.take_answer(now, out);
+            }
+            (OwnershipRequest::TakeOver { from }, Ok(_)) => self.begin(now, host, from, out),
+            // The take-over may have happened: the same request, made again, tells.
+            (request, Err(HostError::MonitorSilent { .. } | HostError::Busy)) => {
+                self.stage = Stage::TakesOver { host, request, again_at: Some(now.time.after(AGAIN)) };
+            }
+            (_, Err(error)) => self.stage = Stage::Ended { host, error },
+            (_, Ok(other)) => panic!("not an answer about ownership: {other:?}"),
+        }
+    }
+
+    /// The process owns the file system.
+    fn begin(&mut self, now: Now, host: H, from: Ownership, out: &mut Effects) {
+        if from.owner.is_some() {
+            self.config.serve_from = now.time.after(self.config.settings.host_lease);
+        }
+        let window = Window { volume: self.volume, offset: 0, length: self.config.volume_bytes };
+        let server = MetadataServer::new(self.config.clone());
+        let mut on_volume = OnVolume::new(Started(host), vec![(window, server)], BySender);
+        on_volume.step(now, Input::Start, out);
+        self.stage = Stage::Owns(Box::new(on_volume));
+    }
+}
+
+impl<H: Machine> Machine for MetadataNode<H> {
+    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+        let is_start = matches!(input, Input::Start);
+        match &mut self.stage {
+            Stage::Owns(on_volume) => return on_volume.step(now, input, out),
+            Stage::TakesOver { host, again_at, .. } => {
+                let is_due = again_at.is_some_and(|at| at <= now.time);
+                // Hosts ask the owner again until it serves.
+                if !matches!(input, Input::Message { from: NodeId::Host(_), .. }) {
+                    host.step(now, input, out);
+                }
+                if is_start || is_due {
+                    self.ask(now, out);
+                }
+            }
+            Stage::Ended { host, .. } => host.step(now, input, out),
+            Stage::Between => unreachable!("a step ends with a stage"),
+        }
+        self.take_answer(now, out);
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        match &self.stage {
+            Stage::TakesOver { host, again_at, .. } => host.deadline().into_iter().chain(*again_at).min(),
+            Stage::Owns(on_volume) => on_volume.deadline(),
+            Stage::Ended { host, .. } => host.deadline(),
+            Stage::Between => unreachable!("a step ends with a stage"),
+        }
+    }
+
+    fn invariants(&self) {
+        match &self.stage {
+            Stage::TakesOver { host, .. } | Stage::Ended { host, .. } => host.invariants(),
+            Stage::Owns(on_volume) => on_volume.invariants(),
+            Stage::Between => unreachable!("a step ends with a stage"),
+        }
+    }
+}
+
+impl<H: Machine> Machine for Started<H> {
+    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+        if !matches!(input, Input::Start) {
+            self.0.step(now, input, out);
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.0.deadline()
+    }
+
+    fn invariants(&self) {
+        self.0.invariants();
+    }
+}
+
+impl Route for BySender {
+    fn receiver(&self, input: &Input) -> Receiver {
+        match input {
+            Input::Message { from: NodeId::Host(_), .. } => Receiver::Guest(0),
+            Input::Message { from: NodeId::Monitor, message: Message::MonitorAnswer(_) } => Receiver::Everyone,
+            _ => Receiver::Host,
+        }
+    }
+}
