@@ -6,7 +6,6 @@
 //! | [`table`] | the table of held and waiting locks: used by lock servers, devices and hosts alike |
 //! | [`server`] | the lock server's machine: checks who may speak, and routes each message |
 //! | `lock_requests` | lock, unlock, yield and revoke |
-//! | `own_locks` | locks of the process that contains the server |
 //! | `fence_rounds` | fencing of silent hosts |
 //! | [`sessions`] | the server's data on each host |
 //! | [`host_list`] | the hosts that may hold locks, on disk |
@@ -27,7 +26,6 @@ mod counters;
 mod fence_rounds;
 pub mod host_list;
 mod lock_requests;
-mod own_locks;
 pub mod server;
 pub mod sessions;
 pub mod table;

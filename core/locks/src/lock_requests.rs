@@ -3,13 +3,12 @@
 //! The locks in the table are exactly those in the sessions of their hosts. A held cached lock that another request
 //! waits for is being revoked.
 
-use crate::own_locks::OWN;
 use crate::server::{LockServer, LockService, Timer};
 use crate::sessions::{HeldLock, LockDetails, LockName};
 use crate::table::{LockState, Locked};
-use braid_base::{Generation, Now, limits};
+use braid_base::{Generation, Now, ObjectId, limits};
 use braid_machine::{Effects, Ignored};
-use braid_wire::{LockRefusal, LockReply, LockTerm, Rejection};
+use braid_wire::{LockExtent, LockRefusal, LockReply, LockTerm, Rejection};
 
 impl LockServer {
     /// Handles a lock request. `known`: the start of the server that the host assumes.
@@ -117,6 +116,34 @@ impl LockServer {
         }
     }
 
+    /// Requests a lock for the process that contains the server, for instance a metadata server that removes a file. It waits and is
+    /// granted like any other: the answer is sent to [`LockServer::OWN`]. It is in memory only. False if the server does not grant locks
+    /// yet.
+    pub fn lock_own(
+        &mut self,
+        now: Now,
+        lock_id: u64,
+        object: ObjectId,
+        extents: &[LockExtent],
+        out: &mut Effects,
+    ) -> bool {
+        if self.service != LockService::Serving {
+            return false;
+        }
+        match self.table.lock(LockName { host: LockServer::OWN, lock_id }, object, extents) {
+            Locked::Granted => self.answer(LockServer::OWN, LockReply::Granted { lock_id, waited: false }, out),
+            Locked::Waits { blockers } => self.want_back(now, &blockers, out),
+        }
+        true
+    }
+
+    /// Releases a lock of the process itself, held or waiting.
+    pub fn unlock_own(&mut self, now: Now, lock_id: u64, out: &mut Effects) {
+        let mut granted = Vec::new();
+        self.table.release(LockName { host: LockServer::OWN, lock_id }, &mut granted);
+        self.tell_granted(now, &granted, out);
+    }
+
     /// Requests the locks of deferred requests, as far as their hosts can be granted anything now.
     pub(crate) fn ask_deferred(&mut self, now: Now, out: &mut Effects) {
         if self.service != LockService::Serving {
@@ -164,12 +191,8 @@ impl LockServer {
         self.tell_granted(now, &granted, out);
     }
 
-    pub(crate) fn tell_granted(&mut self, now: Now, granted: &[LockName], out: &mut Effects) {
+    fn tell_granted(&mut self, now: Now, granted: &[LockName], out: &mut Effects) {
         for next in granted {
-            if next.host == OWN {
-                self.own_granted.push_back(next.lock_id);
-                continue;
-            }
             self.timers.cancel(Timer::Impatient(*next));
             self.answer(next.host, LockReply::Granted { lock_id: next.lock_id, waited: true }, out);
             // The next request in the queue waits for it already.
@@ -180,8 +203,9 @@ impl LockServer {
     }
 
     /// Requests wait for these locks: revokes those that are cached now, and the others later.
-    pub(crate) fn want_back(&mut self, now: Now, lock_ids: &[LockName], out: &mut Effects) {
-        let of_hosts = lock_ids.chunk_by(|one, other| one.host == other.host).filter(|names| names[0].host != OWN);
+    fn want_back(&mut self, now: Now, lock_ids: &[LockName], out: &mut Effects) {
+        let of_hosts =
+            lock_ids.chunk_by(|one, other| one.host == other.host).filter(|names| names[0].host != LockServer::OWN);
         for of_host in of_hosts {
             let host = of_host[0].host;
             let session = self.sessions.get_mut(&host).expect("a host that holds a lock has a session");

@@ -3,7 +3,6 @@
 use crate::LockServerCounters;
 use crate::fence_rounds::Fencing;
 use crate::host_list::{HostList, ListError};
-use crate::own_locks::OWN;
 use crate::sessions::{LockDetails, LockName, Session};
 use crate::table::{LockState, LockTable};
 use braid_base::limits::Settings;
@@ -11,7 +10,7 @@ use braid_base::{Generation, LockServerId, NodeId, Now, Time, Timers};
 use braid_machine::{Effects, Ignored, Input, Machine};
 use braid_two_copy_record::Progress;
 use braid_wire::{LockAnswer, LockCommand, LockReply, LockRequest, Message, Rejection};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Configuration of a lock server.
 #[derive(Clone, Debug)]
@@ -40,8 +39,6 @@ pub struct LockServer {
     /// The list on disk is not up to date.
     pub(crate) list_is_stale: bool,
     pub(crate) fencing: Fencing,
-    /// Locks of this process that were granted and not taken out yet.
-    pub(crate) own_granted: VecDeque<u64>,
     pub(crate) timers: Timers<Timer>,
     next_patrol: Time,
     /// A host was rejected for lack of room since the last patrol.
@@ -87,6 +84,9 @@ const SILENT_LEASES_MAX: u32 = 10;
 const CHECKED_MAX: usize = 16;
 
 impl LockServer {
+    /// The process that contains the server, as the holder of locks: see [`LockServer::lock_own`]. No host has this generation.
+    pub const OWN: Generation = Generation(0);
+
     /// Creates a lock server that is off.
     pub fn new(config: LockServerConfig) -> LockServer {
         LockServer {
@@ -98,7 +98,6 @@ impl LockServer {
             list: HostList::default(),
             list_is_stale: false,
             fencing: Fencing::new(),
-            own_granted: VecDeque::new(),
             timers: Timers::default(),
             next_patrol: Time(0),
             crowded: false,
@@ -168,7 +167,7 @@ impl LockServer {
     /// A message of a host has come, perhaps to another part of this process: rejects hosts that are not served, and renews the lease of
     /// the others.
     pub fn admit(&mut self, now: Now, host: Generation, out: &mut Effects) -> Result<(), Rejection> {
-        if host == OWN || self.fencing.refuses(host) {
+        if host == LockServer::OWN || self.fencing.refuses(host) {
             return Err(Rejection::Fenced);
         }
         let is_full = |server: &LockServer| server.sessions.len() >= server.config.settings.hosts_max;
@@ -357,7 +356,7 @@ impl Machine for LockServer {
     fn invariants(&self) {
         self.table.invariants();
         self.fencing.invariants();
-        for name in self.table.owners().filter(|name| name.host != OWN).take(CHECKED_MAX) {
+        for name in self.table.owners().filter(|name| name.host != LockServer::OWN).take(CHECKED_MAX) {
             let session = &self.sessions[&name.host];
             assert!(session.listed && self.list.contains(name.host), "a host with locks is in the list: {name:?}");
             let held = self.table.state(name) == Some(LockState::Held);
@@ -376,7 +375,7 @@ impl Machine for LockServer {
         }
         if self.table.len() <= CHECKED_MAX {
             let lock_ids: usize = self.sessions.values().map(|session| session.lock_ids.len()).sum();
-            let of_hosts = self.table.owners().filter(|name| name.host != OWN).count();
+            let of_hosts = self.table.owners().filter(|name| name.host != LockServer::OWN).count();
             assert_eq!(lock_ids, of_hosts, "locks of sessions are in the table");
         }
     }

@@ -14,8 +14,8 @@ use braid_namespace::Parameters;
 use braid_objects::Procedure;
 use braid_store::{Medium, Storage, Store, StoreError, StoreEvent};
 use braid_wire::{
-    DATA_LOCK, EXISTENCE_LOCK, FileAnswer, FileCommand, FileError, FileReply, FileRequest, FileResult, LockExtent,
-    LockMode, Message, MonitorAnswer,
+    DATA_LOCK, EXISTENCE_LOCK, FileAnswer, FileCommand, FileError, FileReply, FileRequest, FileResult, LockAnswer,
+    LockExtent, LockMode, LockReply, Message, MonitorAnswer,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -332,11 +332,19 @@ impl MetadataServer {
         forward(DiskPart::Locks, effects, out, |tag| lease.on_issue(now.time, tag), |effect, _| sent.push(effect));
         for effect in sent {
             match effect {
+                Effect::Send { to: NodeId::Host(LockServer::OWN), message } => self.on_own_lock(message),
                 Effect::Send { to: NodeId::Host(_), .. } => self.lease.send(now.time, effect, out),
                 effect => out.push(effect),
             }
         }
         result
+    }
+
+    /// A lock of the server itself is granted.
+    fn on_own_lock(&mut self, message: Message) {
+        if let Message::LockAnswer(LockAnswer { reply: LockReply::Granted { lock_id, .. }, .. }) = message {
+            self.reclaim.on_granted(lock_id);
+        }
     }
 
     fn step_locks(&mut self, now: Now, input: Input, out: &mut Effects) {
@@ -351,8 +359,6 @@ impl MetadataServer {
         loop {
             if let Some(event) = self.store.pop_event() {
                 self.on_store_event(now, event, out);
-            } else if let Some(lock) = self.locks.pop_own_granted() {
-                self.reclaim.on_granted(lock);
             } else if self.locks.service() == LockService::Serving
                 && let Some(action) = self.reclaim.pop_action()
             {
