@@ -17,17 +17,16 @@ pub fn map(work: &mut Work, inode: InodeId, from: u64, most: u32) -> Result<File
     let FileAttributes { size, .. } = work.file(inode)?;
     let shown = BlockRange::between(from, end_block(size));
     let most = (most as usize).min(limits::FILE_EXTENTS_MAX);
-    let (mut extents, mut next) = (Vec::new(), from);
-    while let Some(extent) = first(work, inode, next)?.map(|extent| clip(extent, shown))
-        && !extent.blocks.is_empty()
-    {
-        if extents.len() == most {
-            return Ok(FileResult::Extents { extents, more: true, size });
-        }
-        next = extent.end();
-        extents.push(extent);
+    let all = keys::same_from(keys::extent(inode, from));
+    let (found, _) = work.map.some_of(Some(*all.start()), *all.end(), most + 1)?;
+    let mut extents = Vec::with_capacity(found.len());
+    for (key, value) in &found {
+        extents.push(clip(decode_extent(*key, value)?, shown));
     }
-    Ok(FileResult::Extents { extents, more: false, size })
+    extents.retain(|extent| !extent.blocks.is_empty());
+    let more = extents.len() > most;
+    extents.truncate(most);
+    Ok(FileResult::Extents { extents, more, size })
 }
 
 pub fn attach(

@@ -303,7 +303,7 @@ pub struct FileExtent {
 impl FileExtent {
     /// The block of the file behind the extent.
     pub fn end(&self) -> u64 {
-        self.at + self.blocks.count
+        self.at.saturating_add(self.blocks.count)
     }
 }
 

@@ -24,6 +24,8 @@ pub enum Finding {
     MisplacedEntry { directory: InodeId, inode: InodeId },
     #[error("directory {directory} has two entries of the same name, one of them for inode {inode}")]
     DoubleName { directory: InodeId, inode: InodeId },
+    #[error("directory {inode} has {names} names")]
+    SeveralNames { inode: InodeId, names: u64 },
     #[error("directory {inode} has an entry in {directory}, but another parent")]
     WrongParent { inode: InodeId, directory: InodeId },
     #[error("the parents of directory {inode} do not lead to the root")]

@@ -253,10 +253,10 @@ impl Tally {
         let is_directory = file_type == FileType::Directory;
         // The root has no entry, but counts as if it had one.
         let names = self.names + u64::from(inode == InodeId::ROOT);
-        let expected = match names {
-            1 if is_directory => 2 + self.directories,
-            names => names,
-        };
+        let expected = if is_directory && names > 0 { 2 + self.directories } else { names };
+        if is_directory && names > 1 {
+            report.add(Finding::SeveralNames { inode, names });
+        }
         let (links_found, is_orphan) = (u64::from(links), links == 0);
         if links_found != expected {
             report.add(Finding::WrongLinks { inode, links, expected });

@@ -1,1 +1,218 @@
-//! x
+//! Directories: lists that are read while the directory changes, names with the same hash, and trees.
+
+use crate::system::{ROOT, System, create, link, lookup, name, parameters, remove_directory, rename, unlink};
+use braid_base::{InodeId, Rng, limits};
+use braid_wire::*;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Entries that stay are listed exactly once, whatever is added and removed between two parts of the list.
+    #[test]
+    fn a_list_neither_skips_nor_repeats_what_stays(
+        seed in any::<u64>(),
+        hash_bits in prop_oneof![Just(0u8), Just(2), Just(5), Just(55)],
+        most in 1..6u32,
+    ) {
+        let mut rng = Rng::new(seed);
+        let mut system = System::with(&parameters(10, hash_bits));
+        let called = |number: u64| format!("file {number}");
+        let mut present = BTreeSet::new();
+        for number in 0..60 {
+            if rng.chance(2, 3) {
+                system.file(&called(number));
+                present.insert(number);
+            }
+        }
+        // Numbers that are a multiple of three stay as they are.
+        let stays: BTreeSet<u64> = present.iter().copied().filter(|number| number % 3 == 0).collect();
+        let mut listed: BTreeMap<Vec<u8>, u32> = BTreeMap::new();
+        let mut after = 0;
+        loop {
+            let (entries, more) = system.list_after(ROOT, after, most);
+            for entry in &entries {
+                prop_assert!(entry.cookie > after);
+                after = entry.cookie;
+                *listed.entry(entry.name.to_vec()).or_default() += 1;
+            }
+            if !more {
+                break;
+            }
+            for _ in 0..rng.below(6) {
+                let number = rng.below(60);
+                if number.is_multiple_of(3) {
+                    continue;
+                }
+                if present.remove(&number) {
+                    system.run(unlink(ROOT, &called(number))).expect("it is present");
+                } else {
+                    system.file(&called(number));
+                    present.insert(number);
+                }
+            }
+        }
+        for number in stays {
+            prop_assert_eq!(listed.get(called(number).as_bytes()), Some(&1), "file {}", number);
+        }
+        prop_assert_eq!(system.findings(), []);
+    }
+}
+
+#[test]
+fn a_group_of_names_with_the_same_hash_is_bounded() {
+    let mut system = System::with(&parameters(10, 0));
+    for number in 0..256 {
+        system.file(&format!("{number}"));
+    }
+    let refused = Err(FileError::DirectoryFull);
+    assert_eq!(system.run(create(ROOT, "x", NewInode::Regular, true)), refused);
+    let inode = system.list(ROOT, 1000)[7].inode;
+    assert_eq!(system.run(link(inode, ROOT, "x")), refused);
+    // A name that is removed makes room, and so does the old name of the same entry.
+    assert!(system.run(rename(ROOT, "3", ROOT, "x")).is_ok());
+    assert!(system.run(rename(ROOT, "x", ROOT, "4")).is_ok());
+    assert_eq!(system.run(lookup(ROOT, "x")), Err(FileError::NoSuchName));
+    system.file("y");
+    assert_eq!(system.list(ROOT, 100).len(), 256);
+    assert_eq!(system.findings(), []);
+    assert_eq!(system.status().inodes, 1 + 256 + 1, "one inode was replaced, and is an orphan");
+}
+
+#[test]
+fn a_replaced_name_keeps_its_cookie() {
+    let mut system = System::with(&parameters(10, 1));
+    let (old, new) = (system.file("old"), system.file("new"));
+    let cookie = |system: &mut System, called: &str| {
+        let entry = system.list(ROOT, 10).into_iter().find(|entry| entry.name == name(called)).expect("it is listed");
+        (entry.cookie, entry.inode)
+    };
+    let before = cookie(&mut system, "old");
+    assert_eq!(before.1, old);
+    system.run(rename(ROOT, "new", ROOT, "old")).expect("a file replaces a file");
+    assert_eq!(cookie(&mut system, "old"), (before.0, new));
+}
+
+#[test]
+fn cookies_leave_room_for_the_entries_that_hosts_add() {
+    let mut system = System::with(&parameters(10, 3));
+    for number in 0..40 {
+        system.file(&format!("{number}"));
+    }
+    assert!(system.list(ROOT, 7).iter().all(|entry| (FIRST_COOKIE..1 << 63).contains(&entry.cookie)));
+    assert_eq!(system.list_after(ROOT, u64::MAX, 10), (vec![], false));
+    assert_eq!(system.list_after(ROOT, FIRST_COOKIE - 1, 100).0.len(), 40);
+}
+
+#[test]
+fn a_list_is_bounded() {
+    let mut system = System::new(10);
+    for number in 0..=limits::FILE_ENTRIES_MAX {
+        system.file(&format!("{number}"));
+    }
+    let (entries, more) = system.list_after(ROOT, 0, u32::MAX);
+    assert_eq!((entries.len(), more), (limits::FILE_ENTRIES_MAX, true));
+    assert_eq!(system.list_after(ROOT, 0, 0), (vec![], true));
+}
+
+#[test]
+fn a_directory_does_not_become_its_own_descendant() {
+    let mut system = System::new(10);
+    let a = system.directory(ROOT, "a");
+    let b = system.directory(a, "b");
+    let c = system.directory(b, "c");
+    for below in [a, b, c] {
+        assert_eq!(system.run(rename(ROOT, "a", below, "x")), Err(FileError::IntoItself));
+    }
+    assert_eq!(system.run(rename(b, "c", ROOT, "a")), Err(FileError::NotEmpty));
+    assert!(system.run(rename(b, "c", ROOT, "c")).is_ok());
+    assert!(system.run(rename(ROOT, "a", c, "a")).is_ok());
+    assert_eq!(system.attributes(a).parent, Some(c));
+    assert_eq!((system.attributes(ROOT).links, system.attributes(c).links, system.attributes(b).links), (3, 3, 2));
+    assert_eq!(system.findings(), []);
+}
+
+#[test]
+fn a_directory_is_not_moved_too_deep() {
+    let mut system = System::new(10);
+    let moved = system.directory(ROOT, "moved");
+    let mut deep = ROOT;
+    for _ in 1..limits::DIRECTORY_DEPTH_MAX {
+        deep = system.directory(deep, "d");
+    }
+    assert!(system.run(rename(ROOT, "moved", deep, "moved")).is_ok());
+    assert!(system.run(rename(deep, "moved", ROOT, "moved")).is_ok());
+    let deeper = system.directory(deep, "d");
+    assert_eq!(system.run(rename(ROOT, "moved", deeper, "moved")), Err(FileError::TooDeep));
+    // A file can't contain itself, and nor can a directory that stays where it is.
+    system.file("file");
+    assert!(system.run(rename(ROOT, "file", deeper, "file")).is_ok());
+    system.directory(deeper, "x");
+    assert!(system.run(rename(deeper, "x", deeper, "y")).is_ok());
+    assert_eq!(system.attributes(moved).parent, Some(ROOT));
+    assert_eq!(system.findings(), []);
+}
+
+#[test]
+fn a_removed_directory_exists_until_it_is_reclaimed_but_takes_no_names() {
+    let mut system = System::new(10);
+    let (directory, file) = (system.directory(ROOT, "d"), system.file("f"));
+    assert!(system.run(remove_directory(ROOT, "d")).is_ok());
+    assert_eq!(system.attributes(directory).links, 0);
+    assert_eq!(system.list(directory, 10), []);
+    for command in [
+        create(directory, "x", NewInode::Regular, true),
+        link(file, directory, "x"),
+        rename(ROOT, "f", directory, "x"),
+        lookup(directory, "x"),
+    ] {
+        assert_eq!(system.run(command), Err(FileError::NoSuchName));
+    }
+    assert_eq!(system.findings(), []);
+    system.settle();
+    assert_eq!(system.run(FileCommand::Stat { inode: directory }), Err(FileError::Stale));
+    assert_eq!(system.run(create(directory, "x", NewInode::Regular, true)), Err(FileError::Stale));
+}
+
+#[test]
+fn two_names_of_one_file_are_not_renamed_to_each_other() {
+    let mut system = System::new(10);
+    let file = system.file("a");
+    assert!(system.run(link(file, ROOT, "b")).is_ok());
+    let before = system.map.clone();
+    let moved = system.attributes(file);
+    assert_eq!(system.run(rename(ROOT, "a", ROOT, "b")), Ok(FileResult::Renamed { moved, replaced: None }));
+    assert_eq!(system.run(rename(ROOT, "a", ROOT, "a")), Ok(FileResult::Renamed { moved, replaced: None }));
+    assert_eq!(system.map, before);
+}
+
+#[test]
+fn links_are_bounded() {
+    let mut system = System::new(10);
+    let (file, directory) = (system.file("f"), system.directory(ROOT, "d"));
+    let inner = system.directory(ROOT, "inner");
+    for inode in [file, directory] {
+        set_links(&mut system, inode, limits::LINKS_MAX);
+    }
+    let refused = Err(FileError::TooManyLinks);
+    assert_eq!(system.run(link(file, ROOT, "g")), refused);
+    assert_eq!(system.run(create(directory, "x", NewInode::Directory, true)), refused);
+    assert_eq!(system.run(rename(ROOT, "inner", directory, "inner")), refused);
+    assert!(system.run(create(directory, "x", NewInode::Regular, true)).is_ok());
+    set_links(&mut system, directory, limits::LINKS_MAX - 1);
+    assert!(system.run(rename(ROOT, "inner", directory, "inner")).is_ok());
+    assert_eq!(system.attributes(inner).parent, Some(directory));
+    // One directory replaces another one: their number stays.
+    system.directory(ROOT, "other");
+    assert!(system.run(rename(ROOT, "other", directory, "inner")).is_ok());
+}
+
+/// Changes the number of links in the record of an inode: its bytes 12 to 15.
+fn set_links(system: &mut System, inode: InodeId, links: u32) {
+    let key = braid_objects::Key { kind: braid_objects::Kind::Inode, of: inode.0, index: 0 };
+    let mut value = system.map[&key].to_vec();
+    value[12..16].copy_from_slice(&links.to_be_bytes());
+    system.map.insert(key, value.into());
+    assert_eq!(system.attributes(inode).links, links);
+}

@@ -244,6 +244,16 @@ impl Model {
         Some(BlockRange::new(start, count as u64))
     }
 
+    /// The inodes of some types.
+    pub fn inodes(&self, is_wanted: impl Fn(FileType) -> bool) -> Vec<InodeId> {
+        let wanted = self.nodes.iter().filter(|(_, node)| node.kind.is_some_and(&is_wanted));
+        wanted.map(|(inode, _)| InodeId(*inode)).collect()
+    }
+
+    pub fn names_in(&self, directory: InodeId) -> Vec<Bytes> {
+        self.nodes.get(&directory.0).map_or(Vec::new(), |node| node.entries.keys().cloned().collect())
+    }
+
     pub fn last(&self) -> u64 {
         self.last
     }

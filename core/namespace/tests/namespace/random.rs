@@ -1,11 +1,15 @@
 //! Random commands of several hosts: each answer is that of the model, and the check finds nothing.
 
 use crate::model::Model;
-use crate::system::{BLOCK, ROOT, System, name, parameters};
+use crate::system::{BLOCK, System, name, parameters};
 use crate::views::evaluate_with_pauses;
-use braid_base::{BlockRange, InodeId};
+use braid_base::{BlockRange, Generation, InodeId};
+use braid_namespace::evaluate;
+use braid_namespace::reclaim::{Step, drop_host, reclaim};
 use braid_objects::map_access::apply;
+use braid_objects::{NotHere, View};
 use braid_wire::*;
+use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
@@ -53,9 +57,9 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     vec(event, 1..150)
 }
 
-/// A number that is reduced to that of an inode.
+/// A number that stands for an inode.
 fn inode() -> impl Strategy<Value = InodeId> {
-    prop_oneof![1 => Just(ROOT), 3 => (0..1000u64).prop_map(InodeId)]
+    (0..10_000u64).prop_map(InodeId)
 }
 
 fn command() -> impl Strategy<Value = FileCommand> {
@@ -102,7 +106,7 @@ fn new_time() -> impl Strategy<Value = NewTime> {
     prop_oneof![Just(NewTime::Now), any::<i64>().prop_map(|time| NewTime::At(FileTime(time)))]
 }
 
-/// The system, its model, and the parents of directories that were removed, which the model has forgotten.
+/// The system and its model.
 struct Pair {
     system: System,
     model: Model,
@@ -111,9 +115,8 @@ struct Pair {
 
 impl Pair {
     fn take(&mut self, event: &Event) {
-        let last = self.model.last();
         match event {
-            Event::Command(host, command) => self.run(*host, reduced(command.clone(), last)),
+            Event::Command(host, command) => self.run(*host, resolved(command.clone(), &self.model)),
             Event::Attach { host, inode, at, picks, gap, foreign } => {
                 let mut extents: Vec<FileExtent> = Vec::new();
                 for (pick, most) in picks {
@@ -127,24 +130,27 @@ impl Pair {
                     extents.push(FileExtent { at, blocks: BlockRange::new(at * 7 % 120, 1 + at % 3) });
                 }
                 let size = (extents.last().map_or(0, FileExtent::end) * BLOCK).saturating_sub(at * 100);
-                let inode = one_of(*inode, last);
-                self.run(*host, FileCommand::Attach { inode, extents, size, mtime: FileTime(-3) });
+                let command = FileCommand::Attach { inode: *inode, extents, size, mtime: FileTime(-3) };
+                self.run(*host, resolved(command, &self.model));
             }
             Event::GiveBack { host, pick, most } => {
                 let run = self.model.some_allotted(*host, *pick, *most).unwrap_or(BlockRange::new(1, *most));
                 self.run(*host, FileCommand::GiveBack { runs: vec![run] });
             }
-            Event::Continue { inode, most } => self.list_in_parts(one_of(*inode, last), most + 1),
+            Event::Continue { inode, most } => {
+                let directories = self.model.inodes(|file_type| file_type == FileType::Directory);
+                self.list_in_parts(one_of(*inode, &directories, self.model.last()), most + 1);
+            }
             Event::Reclaim(pick) => {
                 let listed = self.system.listed();
                 assert_eq!(listed, self.model.orphans());
                 if let Some(inode) = listed.get(pick % listed.len().max(1)) {
-                    assert!(self.system.reclaim(*inode), "small files need one step");
+                    self.step(|view| reclaim(*inode, view));
                     self.model.reclaim(*inode);
                 }
             }
             Event::DropHost(host) => {
-                assert!(self.system.drop_host(*host), "small allotments need one step");
+                self.step(|view| drop_host(Generation(*host), view));
                 self.model.drop_host(*host);
             }
             Event::NearlyFull(full) => self.system.is_nearly_full = *full,
@@ -154,11 +160,19 @@ impl Pair {
     fn run(&mut self, host: u32, command: FileCommand) {
         self.system.now += 1;
         let context = self.system.context(host);
-        let evaluation = evaluate_with_pauses(&command, context, &mut self.system.map, &mut self.pauses);
+        let evaluation =
+            evaluate_with_pauses(&mut self.system.map, &mut self.pauses, |view| evaluate(&command, context, view));
         apply(&evaluation.changes, &mut self.system.map);
         let (now, is_full) = (self.system.now, self.system.is_nearly_full);
         let expected = self.model.answer(host, &command, now, is_full, &evaluation.answer);
         assert_eq!(without_parents(evaluation.answer), without_parents(expected), "{command:?}");
+    }
+
+    /// A step of the server. There is not so much that it would need several.
+    fn step(&mut self, step: impl Fn(&mut dyn View) -> Result<Step, NotHere>) {
+        let step = evaluate_with_pauses(&mut self.system.map, &mut self.pauses, step);
+        apply(&step.changes, &mut self.system.map);
+        assert_eq!(step.is_done, Ok(true));
     }
 
     /// A list in parts is the list as a whole.
@@ -189,30 +203,52 @@ impl Pair {
     }
 }
 
-/// The inode that a number stands for: one that exists, existed, or never did.
-fn one_of(inode: InodeId, last: u64) -> InodeId {
-    InodeId(1 + (inode.0 + 1 - ROOT.0) % (last + 1))
+/// The inode that a number stands for: mostly one of a type, sometimes any that exists, existed, or never did.
+fn one_of(number: InodeId, of_type: &[InodeId], last: u64) -> InodeId {
+    let (pick, number) = (number.0 / 8, number.0 % 8);
+    match of_type.get(pick as usize % of_type.len().max(1)) {
+        Some(inode) if number > 0 => *inode,
+        _ => InodeId(1 + pick % (last + 1)),
+    }
 }
 
-fn reduced(mut command: FileCommand, last: u64) -> FileCommand {
+/// A command on what exists. The name of an entry to remove or to move is mostly one that the directory has.
+fn resolved(mut command: FileCommand, model: &Model) -> FileCommand {
+    let of_type = |file_type| model.inodes(|other| other == file_type);
+    let last = model.last();
+    let directory = |inode: &mut InodeId| *inode = one_of(*inode, &of_type(FileType::Directory), last);
+    let file = |inode: &mut InodeId| *inode = one_of(*inode, &of_type(FileType::Regular), last);
+    let entry = |parent: &mut InodeId, name: &mut Bytes| {
+        let number = parent.0 as usize;
+        directory(parent);
+        let names = model.names_in(*parent);
+        if !names.is_empty() && !number.is_multiple_of(5) {
+            *name = names[number % names.len()].clone();
+        }
+    };
     match &mut command {
-        FileCommand::Lookup { parent, .. }
-        | FileCommand::Create { parent, .. }
-        | FileCommand::Unlink { parent, .. }
-        | FileCommand::RemoveDirectory { parent, .. } => *parent = one_of(*parent, last),
-        FileCommand::Rename { parent, new_parent, .. } => {
-            (*parent, *new_parent) = (one_of(*parent, last), one_of(*new_parent, last));
+        FileCommand::Lookup { parent, name }
+        | FileCommand::Unlink { parent, name }
+        | FileCommand::RemoveDirectory { parent, name } => entry(parent, name),
+        FileCommand::Create { parent, .. } => directory(parent),
+        FileCommand::Rename { parent, name, new_parent, .. } => {
+            entry(parent, name);
+            directory(new_parent);
         }
         FileCommand::Link { inode, parent, .. } => {
-            (*inode, *parent) = (one_of(*inode, last), one_of(*parent, last));
+            *inode = one_of(*inode, &model.inodes(|other| other != FileType::Directory), last);
+            directory(parent);
         }
-        FileCommand::Stat { inode }
-        | FileCommand::ReadDirectory { inode, .. }
-        | FileCommand::ReadLink { inode }
-        | FileCommand::SetAttributes { inode, .. }
-        | FileCommand::Truncate { inode, .. }
-        | FileCommand::Map { inode, .. } => *inode = one_of(*inode, last),
-        _ => {}
+        FileCommand::ReadDirectory { inode, .. } => directory(inode),
+        FileCommand::ReadLink { inode } => *inode = one_of(*inode, &of_type(FileType::SymbolicLink), last),
+        FileCommand::Stat { inode } | FileCommand::SetAttributes { inode, .. } => *inode = one_of(*inode, &[], last),
+        FileCommand::Truncate { inode, .. } | FileCommand::Map { inode, .. } | FileCommand::Attach { inode, .. } => {
+            file(inode);
+        }
+        FileCommand::Nothing
+        | FileCommand::Reserve { .. }
+        | FileCommand::GiveBack { .. }
+        | FileCommand::StatFileSystem => {}
     }
     command
 }

@@ -1,18 +1,19 @@
 //! Evaluations over a map of which some keys are not in memory.
 
-use crate::system::{ROOT, System, create};
+use crate::system::{Map, ROOT, System, create};
 use braid_base::Rng;
 use braid_namespace::check::{Check, Windows};
-use braid_namespace::{Context, Evaluation, evaluate};
+use braid_namespace::evaluate;
 use braid_objects::{Key, NotHere, Obstacle, View};
-use braid_wire::{FileCommand, FileError, NewInode};
+use braid_wire::{FileError, NewInode};
 use bytes::Bytes;
 use std::collections::BTreeSet;
+use std::fmt::Debug;
 use std::ops::RangeInclusive;
 
 /// A view that has some keys only when it is asked again.
 struct Paused<'a> {
-    map: &'a mut crate::system::Map,
+    map: &'a mut Map,
     rng: Rng,
     read: BTreeSet<Key>,
 }
@@ -35,22 +36,21 @@ impl View for Paused<'_> {
     }
 }
 
-/// Evaluates a command until all keys that it needs are in memory. The result is that over a map in memory.
-pub fn evaluate_with_pauses(
-    command: &FileCommand,
-    context: Context,
-    map: &mut crate::system::Map,
+/// Evaluates something until all keys that it needs are in memory. The result is that over a map in memory.
+pub fn evaluate_with_pauses<T: PartialEq + Debug>(
+    map: &mut Map,
     seed: &mut u64,
-) -> Evaluation {
+    evaluate: impl Fn(&mut dyn View) -> Result<T, NotHere>,
+) -> T {
     *seed = seed.wrapping_add(1);
-    let expected = evaluate(command, context, map).expect("all is in memory");
+    let expected = evaluate(map).expect("all is in memory");
     let mut paused = Paused { map, rng: Rng::new(*seed), read: BTreeSet::new() };
     let evaluation = loop {
-        if let Ok(evaluation) = evaluate(command, context, &mut paused) {
+        if let Ok(evaluation) = evaluate(&mut paused) {
             break evaluation;
         }
     };
-    assert_eq!(evaluation, expected, "{command:?}");
+    assert_eq!(evaluation, expected);
     evaluation
 }
 
