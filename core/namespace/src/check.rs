@@ -39,7 +39,7 @@ pub struct Windows {
 impl Default for Windows {
     /// Some 30 MiB.
     fn default() -> Windows {
-        Windows { inodes: 1 << 18, blocks: 1 << 26 }
+        Windows { inodes: 1 << 17, blocks: 1 << 26 }
     }
 }
 

@@ -58,7 +58,7 @@ pub fn insert(work: &mut Work, parent: InodeId, name: &Bytes, inode: InodeId, fi
     count(work, parent, 1, directories(file_type))
 }
 
-/// Gives the name of an entry to another inode of the same type. The entry keeps its cookie.
+/// Gives the name of an entry to another inode. Both are directories, or none of them is. The entry keeps its cookie.
 pub fn replace(
     work: &mut Work,
     parent: InodeId,
@@ -68,7 +68,7 @@ pub fn replace(
 ) -> Result<(), Stop> {
     let entry_now = DirectoryEntry { inode, file_type, ..entry.clone() };
     work.map.put(keys::name(parent, entry.cookie), Some(encode_entry(&entry_now)));
-    count(work, parent, 0, directories(file_type) - directories(entry.file_type))
+    count(work, parent, 0, 0)
 }
 
 pub fn remove(work: &mut Work, parent: InodeId, entry: &DirectoryEntry) -> Result<(), Stop> {

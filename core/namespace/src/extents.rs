@@ -9,9 +9,9 @@
 use crate::keys;
 use crate::records::{decode_extent, encode_extent, mark};
 use crate::space;
-use crate::work::{Stop, Work};
+use crate::work::{Stop, Work, difference, sum};
 use braid_base::{BLOCK_BYTES, BlockRange, InodeId, limits};
-use braid_wire::{FileAttributes, FileError, FileExtent, FileResult, FileTime};
+use braid_wire::{FileAttributes, FileExtent, FileResult, FileTime};
 
 pub fn map(work: &mut Work, inode: InodeId, from: u64, most: u32) -> Result<FileResult, Stop> {
     let FileAttributes { size, .. } = work.file(inode)?;
@@ -50,7 +50,7 @@ pub fn attach(
         if !attached.blocks.is_empty() {
             space::take_allotted(work, attached.blocks)?;
             insert(work, inode, attached)?;
-            attributes.blocks += attached.blocks.count;
+            attributes.blocks = sum(attributes.blocks, attached.blocks.count)?;
         }
         next = Some(until).filter(|until| *until < extent.end());
     }
@@ -114,7 +114,7 @@ fn free_blocks(
             }
         }
         space::free(work, freed.blocks)?;
-        attributes.blocks = attributes.blocks.checked_sub(freed.blocks.count).ok_or(FileError::Lost)?;
+        attributes.blocks = difference(attributes.blocks, freed.blocks.count)?;
         next = freed.end();
     }
     Ok(range.end())

@@ -3,7 +3,7 @@
 use crate::entries;
 use crate::keys;
 use crate::records::{Inode, mark};
-use crate::work::{Stop, Work};
+use crate::work::{Stop, Work, sum};
 use braid_base::{InodeId, limits};
 use braid_wire::{
     AttributeChange, DirectoryEntry, FileAttributes, FileError, FileResult, FileTime, FileType, NewInode, NewTime,
@@ -40,7 +40,7 @@ pub fn create(work: &mut Work, parent: InodeId, name: &Bytes, new: New, exclusiv
     work.grow()?;
     let mut counters = work.counters()?;
     counters.last_inode = counters.last_inode.checked_add(1).ok_or(FileError::NoSpace)?;
-    counters.inodes += 1;
+    counters.inodes = sum(counters.inodes, 1)?;
     work.put_counters(counters);
     let inode = new_inode(InodeId(counters.last_inode), parent, &new, work.context.now);
     work.put_inode(&inode);

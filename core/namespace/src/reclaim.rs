@@ -6,7 +6,7 @@ use crate::extents::free_behind_size;
 use crate::keys;
 use crate::runs::Runs;
 use crate::space;
-use crate::work::{Context, Stop, Work};
+use crate::work::{Context, Stop, Work, difference};
 use braid_base::{Generation, InodeId, limits};
 use braid_objects::{Change, Key, Kind, NotHere, Obstacle, View};
 use braid_wire::{FileError, FileTime};
@@ -36,7 +36,7 @@ pub fn reclaim(inode: InodeId, view: &mut dyn View) -> Result<Step, NotHere> {
             work.map.put(keys::inode(inode), None);
             work.map.put(keys::reclaim(inode), None);
             let mut counters = work.counters()?;
-            counters.inodes = counters.inodes.checked_sub(1).ok_or(FileError::Lost)?;
+            counters.inodes = difference(counters.inodes, 1)?;
             work.put_counters(counters);
         } else {
             work.put_attributes(attributes)?;

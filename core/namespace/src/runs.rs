@@ -2,7 +2,7 @@
 
 use crate::keys;
 use crate::records::{decode_run, encode_run};
-use crate::work::{Stop, Work};
+use crate::work::{Stop, Work, sum};
 use braid_base::{BlockRange, Generation};
 use braid_objects::{Key, Kind};
 use braid_wire::FileError;
@@ -43,7 +43,7 @@ impl Runs {
                 return Err(FileError::Lost.into());
             }
             if after.start == run.end() {
-                united.count += after.count;
+                united.count = sum(united.count, after.count)?;
             }
         }
         self.put(work, united);

@@ -4,7 +4,7 @@
 //! hosts do not get these blocks until the host gives them back, frees what it has attached, or is gone.
 
 use crate::runs::Runs;
-use crate::work::{Stop, Work};
+use crate::work::{Stop, Work, difference, sum};
 use braid_base::{BlockRange, limits};
 use braid_wire::{FileError, FileResult, FileSystemStatus};
 
@@ -33,9 +33,9 @@ pub fn reserve(work: &mut Work, blocks: u64) -> Result<FileResult, Stop> {
     for run in &runs {
         move_blocks(work, *run, Runs::Free, Runs::AllottedTo(work.context.host), FileError::Lost)?;
     }
-    let count: u64 = runs.iter().map(|run| run.count).sum();
-    counters.free = counters.free.checked_sub(count).ok_or(FileError::Lost)?;
-    counters.allotted += count;
+    let count = runs.iter().map(|run| run.count).sum();
+    counters.free = difference(counters.free, count)?;
+    counters.allotted = sum(counters.allotted, count)?;
     work.put_counters(counters);
     Ok(FileResult::Reserved(runs))
 }
@@ -44,8 +44,8 @@ pub fn give_back(work: &mut Work, runs: &[BlockRange]) -> Result<FileResult, Sto
     let mut counters = work.counters()?;
     for run in runs {
         move_blocks(work, *run, Runs::AllottedTo(work.context.host), Runs::Free, FileError::NotAllotted)?;
-        counters.free += run.count;
-        counters.allotted = counters.allotted.checked_sub(run.count).ok_or(FileError::Lost)?;
+        counters.free = sum(counters.free, run.count)?;
+        counters.allotted = difference(counters.allotted, run.count)?;
     }
     work.put_counters(counters);
     Ok(FileResult::Done)
@@ -55,7 +55,7 @@ pub fn give_back(work: &mut Work, runs: &[BlockRange]) -> Result<FileResult, Sto
 pub fn free(work: &mut Work, run: BlockRange) -> Result<(), Stop> {
     Runs::Free.add(work, run)?;
     let mut counters = work.counters()?;
-    counters.free += run.count;
+    counters.free = sum(counters.free, run.count)?;
     work.put_counters(counters);
     Ok(())
 }
@@ -66,7 +66,7 @@ pub fn take_allotted(work: &mut Work, run: BlockRange) -> Result<(), Stop> {
         return Err(FileError::NotAllotted.into());
     }
     let mut counters = work.counters()?;
-    counters.allotted = counters.allotted.checked_sub(run.count).ok_or(FileError::Lost)?;
+    counters.allotted = difference(counters.allotted, run.count)?;
     work.put_counters(counters);
     Ok(())
 }

@@ -46,6 +46,16 @@ impl From<Obstacle> for Stop {
     }
 }
 
+/// A sum that overflows only if the map is damaged.
+pub(crate) fn sum(number: u64, summand: u64) -> Result<u64, Stop> {
+    number.checked_add(summand).ok_or(FileError::Lost.into())
+}
+
+/// A difference that is negative only if the map is damaged.
+pub(crate) fn difference(number: u64, subtrahend: u64) -> Result<u64, Stop> {
+    number.checked_sub(subtrahend).ok_or(FileError::Lost.into())
+}
+
 /// A command under evaluation.
 pub(crate) struct Work<'a> {
     pub map: Overlay<'a>,

@@ -11,6 +11,7 @@
 //! | `monitoring` | messages between nodes and the monitor |
 //! | `objects` | object requests, which read and write bytes and attributes, and their answers |
 //! | `files` | messages between hosts and metadata servers |
+//! | `rejection` | the refusal to serve a host at all |
 //! | `administration` | changes that operators ask of the monitor |
 //! | `ownership` | requests of hosts about the ownership of file systems |
 //! | `frame` | frames: one message between two nodes, with a checksum |
@@ -46,6 +47,7 @@ mod message_codec;
 pub mod monitoring;
 pub mod objects;
 pub mod ownership;
+pub mod rejection;
 
 pub use administration::*;
 pub use braid_ordering::{Atomicity, Ordering, UnknownAtomicity, UnknownOrdering, WriteMode};
@@ -58,3 +60,4 @@ pub use message_codec::{decode_answer, decode_reply, encode_answer, encode_reply
 pub use monitoring::*;
 pub use objects::*;
 pub use ownership::*;
+pub use rejection::*;

@@ -40,7 +40,7 @@
 
 use braid_base::{BlockRange, Generation, ObjectId};
 
-use crate::message::Rejection;
+use crate::rejection::Rejection;
 
 /// A message from a host to a lock server.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -22,6 +22,7 @@ use crate::files::{FileAnswer, FileRequest};
 use crate::locking::{LockAnswer, LockRequest};
 use crate::monitoring::{MonitorAnswer, MonitorRequest};
 use crate::objects::{AttributeName, ObjectAnswer, ObjectFailure, ObjectRequest};
+use crate::rejection::Rejection;
 use braid_base::{BlockRange, Clock, DeviceId, Epoch, Generation, ObjectId, Stamp, TransactionId};
 use braid_ordering::{Atomicity, Ordering, WriteMode};
 use bytes::Bytes;
@@ -512,23 +513,6 @@ pub enum Failure {
     /// The request is invalid: too many extents, pieces that were not pre-written, and the like.
     #[error("the device rejects the request as malformed")]
     Malformed,
-}
-
-/// Why a device or lock server does not serve a host at all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-pub enum Rejection {
-    /// The host's generation was fenced.
-    #[error("this host was fenced because its lease expired: restart it")]
-    Fenced,
-    /// The receiver's epoch is another one.
-    #[error("the request was sent in another epoch than the receiver's")]
-    WrongEpoch {
-        /// The receiver's epoch.
-        current: Epoch,
-    },
-    /// The table of hosts is full.
-    #[error("too many hosts are served there: stop some of them, or try again later")]
-    TooManyHosts,
 }
 
 /// What a device knows of a transaction.

@@ -11,6 +11,7 @@ use crate::message::*;
 use crate::monitoring::*;
 use crate::objects::*;
 use crate::ownership::*;
+use crate::rejection::*;
 use braid_base::limits;
 use braid_base::{
     BLOCK_BYTES, BlockRange, Clock, DeviceId, DiskId, Epoch, FenceTable, FileSystemId, Generation, InodeId, Member,

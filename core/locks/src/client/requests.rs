@@ -4,8 +4,8 @@ use super::server_links::ServerLink;
 use super::{Ctx, Event, HolderId, LockClient, LockTimer};
 use braid_base::{Backoff, Generation, LockServerId, ObjectId, limits};
 use braid_machine::Ignored;
+use braid_wire::Rejection;
 use braid_wire::locking::{LockAnswer, LockCommand, LockExtent, LockRefusal, LockReply, LockTerm};
-use braid_wire::message::Rejection;
 use std::collections::BTreeSet;
 
 /// A lock, from when it is requested until its release is confirmed.

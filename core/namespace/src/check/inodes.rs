@@ -122,7 +122,7 @@ impl InodeWindow {
                 if extent.at < tally.end {
                     report.add(Finding::OverlappingExtents { inode, at: extent.at });
                 }
-                tally.blocks += extent.blocks.count;
+                tally.blocks = tally.blocks.saturating_add(extent.blocks.count);
                 tally.end = extent.end();
             }
         }

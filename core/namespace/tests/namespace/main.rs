@@ -2,6 +2,7 @@
 
 mod check;
 mod commands;
+mod damage;
 mod directories;
 mod files;
 mod model;

@@ -33,7 +33,7 @@ proptest! {
                 Kind::Last => prop_assert_eq!(key.of, 0),
                 Kind::Header => prop_assert!(model.objects.contains_key(&key.of)),
                 Kind::Piece | Kind::Attribute => prop_assert!(incarnations.contains(&key.of), "{:?}", key),
-                Kind::Ended => prop_assert!(false, "{:?}", key),
+                _ => prop_assert!(false, "{:?}", key),
             }
         }
         same(&mut objects, &model);
