@@ -9,10 +9,10 @@
 //! process that dies is followed by another one, which takes over likewise: it can't know whether the last one is dead.
 
 use crate::server::{MetadataServer, MetadataServerConfig};
-use braid_base::{NodeId, Now, Ownership, Time, VolumeId};
+use braid_base::{Generation, NodeId, Now, Ownership, Time, VolumeId};
 use braid_machine::on_volume::{OnVolume, Receiver, Route, Window};
 use braid_machine::{Effect, Effects, HostError, HostOutcome, HostRequest, HostSuccess, Input, Machine, OpId};
-use braid_wire::{Message, OwnershipRequest};
+use braid_wire::{Message, OwnershipRefused, OwnershipRequest};
 use std::time::Duration;
 
 /// The number of the process's own request to its host: below those of [`OnVolume`], above those of front ends.
@@ -61,7 +61,8 @@ struct Started<H>(H);
 struct BySender;
 
 impl<H: Machine> MetadataNode<H> {
-    /// A process that has not started. `host` is its host, which knows `volume`. `config.serve_from` is set by the take-over.
+    /// A process that has not started. `host` is its host, which knows `volume`. `config.start` and `config.serve_from` are set by the
+    /// take-over.
     pub fn new(host: H, volume: VolumeId, config: MetadataServerConfig) -> MetadataNode<H> {
         let stage = Stage::TakesOver { host, request: OwnershipRequest::Inquire, again_at: None };
         MetadataNode { config, volume, stage }
@@ -119,13 +120,14 @@ impl<H: Machine> MetadataNode<H> {
             panic!("the process asks only until it owns the file system");
         };
         match (request, outcome) {
-            (OwnershipRequest::Inquire, Ok(HostSuccess::Ownership(from))) => {
-                let request = OwnershipRequest::TakeOver { from };
-                self.stage = Stage::TakesOver { host, request, again_at: None };
-                self.ask(now, out);
-                self.take_answer(now, out);
+            (OwnershipRequest::Inquire, Ok(HostSuccess::Ownership(from))) => self.take_over(now, host, from, out),
+            // Nobody was faster: a release of another file system has changed when this one was last without an owner.
+            (_, Err(HostError::Ownership(OwnershipRefused::Differs(from)))) if from.owner.is_none() => {
+                self.take_over(now, host, from, out);
             }
-            (OwnershipRequest::TakeOver { from }, Ok(_)) => self.begin(now, host, from, out),
+            (OwnershipRequest::TakeOver { from }, Ok(HostSuccess::Ownership(own))) => {
+                self.begin(now, host, from, own, out);
+            }
             // The take-over may have happened: the same request, made again, tells.
             (request, Err(HostError::MonitorSilent { .. } | HostError::Busy)) => {
                 self.stage = Stage::TakesOver { host, request, again_at: Some(now.time.after(AGAIN)) };
@@ -135,8 +137,16 @@ impl<H: Machine> MetadataNode<H> {
         }
     }
 
+    fn take_over(&mut self, now: Now, host: H, from: Ownership, out: &mut Effects) {
+        self.stage = Stage::TakesOver { host, request: OwnershipRequest::TakeOver { from }, again_at: None };
+        self.ask(now, out);
+        self.take_answer(now, out);
+    }
+
     /// The process owns the file system.
-    fn begin(&mut self, now: Now, host: H, from: Ownership, out: &mut Effects) {
+    fn begin(&mut self, now: Now, host: H, from: Ownership, own: Ownership, out: &mut Effects) {
+        // Epochs order the owners of a file system; generations don't.
+        self.config.start = Generation(own.since.0);
         if from.owner.is_some() {
             self.config.serve_from = now.time.after(self.config.settings.host_lease);
         }

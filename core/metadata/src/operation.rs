@@ -12,6 +12,8 @@ use bytes::{Buf, BufMut, Bytes};
 
 /// The permission bits of a new root directory.
 const ROOT_MODE: u16 = 0o755;
+/// The version of the record of the owner.
+const OWNER_VERSION: u8 = 1;
 /// How many orphans, or hosts, one step finds.
 const FOUND_MAX: usize = 256;
 
@@ -26,8 +28,11 @@ pub(crate) struct Operation {
 enum Work {
     /// A command of a host.
     Command(FileCommand),
-    /// The new owner begins: makes the file system, if it is not made, and logs who owns it.
-    Open(Parameters),
+    /// The new owner begins: makes the file system, if it is not made, and logs its start.
+    Open {
+        start: Generation,
+        parameters: Parameters,
+    },
     Step(Step),
 }
 
@@ -50,8 +55,8 @@ impl Operation {
         Operation { work: Work::Command(command), context: Context { host, now: time_of(now), is_nearly_full } }
     }
 
-    pub fn open(owner: Generation, parameters: Parameters, now: Clock) -> Operation {
-        Operation::own(owner, Work::Open(parameters), now)
+    pub fn open(start: Generation, parameters: Parameters, now: Clock) -> Operation {
+        Operation::own(start, Work::Open { start, parameters }, now)
     }
 
     pub fn step(owner: Generation, step: Step, now: Clock) -> Operation {
@@ -62,7 +67,7 @@ impl Operation {
         Operation { work, context: Context { host: owner, now: time_of(now), is_nearly_full: false } }
     }
 
-    fn open_in(&self, parameters: &Parameters, map: &mut dyn View) -> Result<Evaluation, NotHere> {
+    fn open_in(&self, start: Generation, parameters: &Parameters, map: &mut dyn View) -> Result<Evaluation, NotHere> {
         let mut changes = Vec::new();
         match map.get(keys::PARAMETERS) {
             Ok(Some(_)) => {}
@@ -70,8 +75,8 @@ impl Operation {
             Err(Obstacle::NotHere) => return Err(NotHere),
             Err(Obstacle::Lost) => return Ok(own(OwnOutcome::Damaged, changes)),
         }
-        let owner = Bytes::copy_from_slice(&self.context.host.0.to_le_bytes());
-        changes.push(Change { key: keys::OWNER, value: Some(owner) });
+        let owner = [&[OWNER_VERSION][..], &start.0.to_le_bytes()].concat();
+        changes.push(Change { key: keys::OWNER, value: Some(owner.into()) });
         changes.sort_by_key(|change| change.key);
         Ok(own(OwnOutcome::Done, changes))
     }
@@ -84,7 +89,7 @@ impl Procedure for Operation {
                 let braid_namespace::Evaluation { answer, changes, only_asks } = evaluate(command, self.context, map)?;
                 Ok(Evaluation { answer: as_answer(encode_reply(&answer)), changes, only_asks })
             }
-            Work::Open(parameters) => self.open_in(parameters, map),
+            Work::Open { start, parameters } => self.open_in(*start, parameters, map),
             Work::Step(Step::Free(inode)) => Ok(stepped(reclaim::reclaim(*inode, map)?)),
             Work::Step(Step::Drop(host)) => Ok(stepped(reclaim::drop_host(*host, map)?)),
             Work::Step(Step::FindOrphans(after)) => {
@@ -100,7 +105,7 @@ impl Procedure for Operation {
     fn memory_bytes(&self) -> usize {
         let content = match &self.work {
             Work::Command(command) => command.memory_bytes(),
-            Work::Open(_) | Work::Step(_) => 0,
+            Work::Open { .. } | Work::Step(_) => 0,
         };
         size_of::<Operation>() + content
     }

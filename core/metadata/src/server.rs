@@ -25,7 +25,9 @@ use std::time::Duration;
 pub struct MetadataServerConfig {
     pub array: ArrayId,
     pub file_system: FileSystemId,
-    /// The generation of this process, which the monitor names as the owner.
+    /// The generation of this process as a host.
+    pub generation: Generation,
+    /// The start of the server, which is later than that of every earlier owner: the epoch of the take-over.
     pub start: Generation,
     /// Bytes of the metadata volume.
     pub volume_bytes: u64,
@@ -237,7 +239,7 @@ impl MetadataServer {
                 self.run_own(now, OwnOperation::Open, out);
             }
             StoreEvent::Unusable(error) => self.service = MetadataService::Unusable(error.into()),
-            StoreEvent::Executed { name, answer } if name.host == self.config.start => {
+            StoreEvent::Executed { name, answer } if name.host == self.config.generation => {
                 if let Some(own) = self.steps.remove(&name.sequence) {
                     self.store.forget(name);
                     self.on_own_done(now, own, outcome_of(&answer), out);
@@ -288,10 +290,10 @@ impl MetadataServer {
     fn run_own(&mut self, now: Now, own: OwnOperation, out: &mut Effects) {
         self.last_sequence += 1;
         let (sequence, settled) = (self.last_sequence, self.steps.keys().next().copied());
-        let name = TransactionId { host: self.config.start, sequence };
+        let name = TransactionId { host: self.config.generation, sequence };
         self.steps.insert(sequence, own);
         let operation = match own {
-            OwnOperation::Open => Operation::open(name.host, self.config.parameters.clone(), now.clock),
+            OwnOperation::Open => Operation::open(self.config.start, self.config.parameters.clone(), now.clock),
             OwnOperation::Step(step) => Operation::step(name.host, step, now.clock),
         };
         self.counters.steps += 1;

@@ -4,7 +4,7 @@
 //! | --- | --- | --- | --- |
 //! | `FileSystem` | 0 | 0 | the parameters |
 //! | `FileSystem` | 0 | 1 | the counters |
-//! | `FileSystem` | 0 | 2 | the generation of the metadata server, which logs it before it serves |
+//! | `FileSystem` | 0 | 2 | the start of the metadata server, which logs it before it serves |
 //! | `Inode` | inode | 0 | the attributes, and the target of a symbolic link |
 //! | `Extent` | inode | its last block in the file | its first block in the volume, and its length |
 //! | `Name` | directory | cookie | inode, type and name |

@@ -40,6 +40,7 @@ fn server(start: Generation, serve_from: Time) -> MetadataServer {
     MetadataServer::new(MetadataServerConfig {
         array: ARRAY,
         file_system: FILE_SYSTEM,
+        generation: Generation(1000 + start.0),
         start,
         volume_bytes: VOLUME_BYTES,
         parameters: Parameters {
