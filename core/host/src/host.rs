@@ -13,7 +13,9 @@ use braid_layout::VolumeDescription;
 use braid_locks::client::{Acquisition, Ctx as LockCtx, LockClient, LockClientConfig, Part};
 use braid_machine::{Effects, HostError, HostOutcome, HostRequest, HostSuccess, Ignored, Input, Machine, OpId};
 use braid_membership::client::MonitorClient;
-use braid_transactions::{Coordinator, Ctx as TransactionCtx, Event, Links, OperationId, Timer as TransactionTimer};
+use braid_transactions::{
+    Abandoned, Coordinator, Ctx as TransactionCtx, Event, Links, OperationId, Timer as TransactionTimer,
+};
 use braid_wire::locking::LockExtent;
 use braid_wire::{Answer, Message, Rejection, Reply};
 use std::collections::BTreeMap;
@@ -131,7 +133,7 @@ impl Host {
     /// The operations of endless patience that have waited for longer than the host's time-out: how many they are, and
     /// how long the oldest has waited.
     pub fn prolonged(&self, now: Time) -> (usize, Duration) {
-        self.coordinator.prolonged(now, &self.config.settings)
+        braid_transactions::prolonged(&self.coordinator, now, &self.config.settings)
     }
 
     /// True if the array refuses this host for good.
@@ -171,7 +173,7 @@ impl Host {
 
     pub(crate) fn on_request(&mut self, now: Now, op: OpId, request: HostRequest, out: &mut Effects) {
         if let HostRequest::Abandon { ops } = &request {
-            self.coordinate(now, out, |coordinator, ctx| coordinator.abandon(ctx, ops));
+            self.coordinate(now, out, |coordinator, ctx| coordinator.abandon(ctx, Abandoned::Users(ops)));
             return out.reply(op, Ok(HostSuccess::Done));
         }
         if !matches!(
@@ -211,7 +213,7 @@ impl Host {
                 self.start_objects(now, op, device, RequestContent::Change { object, name, seen }, patience, out);
             }
             HostRequest::Disconnect => {
-                self.coordinate(now, out, Coordinator::on_disconnecting);
+                self.coordinate(now, out, |coordinator, ctx| coordinator.abandon(ctx, Abandoned::Endless));
                 let (requests, _, mut ctx) = self.requests(now, out);
                 if requests.disconnect(&mut ctx, op) {
                     self.tell_disconnect(now, out);

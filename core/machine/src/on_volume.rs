@@ -19,7 +19,7 @@
 //! * Commands longer than a transaction are cut. A write of up to `limits::TRANSACTION_BYTES_MAX` is one transaction: whole or absent if
 //!   the volume has atomicity `implied`, and never torn.
 //! * If the host is fenced, or refuses a request for another reason than the state of the array, the guests have *ended*: they get no
-//!   further input. The host continues, so that its other users are answered.
+//!   further input, and requests to them are answered by that error. The host continues, so that its other users are answered.
 //!
 //! The operations are numbered from 2^61 to 2^62. Front ends number theirs from 0; from 2^62 on is the range of file clients.
 
@@ -28,7 +28,7 @@ mod flights;
 use crate::{Effect, Effects, HostError, HostOutcome, HostRequest, Ignored, Input, Machine, OpId, Patience};
 use braid_base::{BLOCK_BYTES, Now, Time, VolumeId};
 use flights::{Flights, Landed};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -84,6 +84,8 @@ pub struct OnVolume<M, H, R> {
     refused: Vec<OpId>,
     again_at: Option<Time>,
     ended: Option<HostError>,
+    /// Requests to guests that are not answered.
+    open: BTreeSet<OpId>,
     /// Inputs of this step that are still to be processed.
     inputs: VecDeque<(Receiver, Input)>,
     /// The effects of the machine that processes one.
@@ -124,6 +126,7 @@ impl<M: Machine, H: Machine, R: Route> OnVolume<M, H, R> {
             refused: Vec::new(),
             again_at: None,
             ended: None,
+            open: BTreeSet::new(),
             inputs: VecDeque::new(),
             effects: Effects::new(),
         }
@@ -160,7 +163,12 @@ impl<M: Machine, H: Machine, R: Route> OnVolume<M, H, R> {
         };
         let error = match &self.ended {
             Some(error) => error.clone(),
-            None if guest < self.guests.len() => return self.inputs.push_back((Receiver::Guest(guest), input)),
+            None if guest < self.guests.len() => {
+                if let Input::Request { op, .. } = &input {
+                    self.open.insert(*op);
+                }
+                return self.inputs.push_back((Receiver::Guest(guest), input));
+            }
             None => HostError::NoSuchVolume,
         };
         match input {
@@ -188,16 +196,19 @@ impl<M: Machine, H: Machine, R: Route> OnVolume<M, H, R> {
                 }
                 (_, Effect::Disk { .. }) => panic!("a host has no disk"),
                 (Receiver::Host, Effect::Reply { op, outcome }) if OPS.contains(&op.0) => {
-                    self.on_outcome(now, op, outcome);
+                    self.on_outcome(now, op, outcome, out);
                 }
-                (_, Effect::Reply { op, outcome }) => out.reply(op, outcome),
+                (_, Effect::Reply { op, outcome }) => {
+                    self.open.remove(&op);
+                    out.reply(op, outcome);
+                }
             }
         }
         self.effects = effects;
     }
 
     /// The host has answered an operation.
-    fn on_outcome(&mut self, now: Now, op: OpId, outcome: HostOutcome) {
+    fn on_outcome(&mut self, now: Now, op: OpId, outcome: HostOutcome, out: &mut Effects) {
         let Some(asked) = self.asked.get(&op) else {
             assert!(self.ended.is_some(), "an operation is answered once: {op:?}");
             return;
@@ -210,7 +221,7 @@ impl<M: Machine, H: Machine, R: Route> OnVolume<M, H, R> {
         let (flight, part) = (asked.flight, asked.part);
         self.asked.remove(&op);
         if let Err(error) = self.flights.answered(flight, part, outcome) {
-            return self.end(error);
+            return self.end(error, out);
         }
         self.take_off();
     }
@@ -238,7 +249,8 @@ impl<M: Machine, H: Machine, R: Route> OnVolume<M, H, R> {
     }
 
     /// The guests' disk is gone for good.
-    fn end(&mut self, error: HostError) {
+    fn end(&mut self, error: HostError, out: &mut Effects) {
+        std::mem::take(&mut self.open).into_iter().for_each(|op| out.reply(op, Err(error.clone())));
         self.ended = Some(error);
         self.flights.clear();
         self.asked.clear();

@@ -16,7 +16,7 @@ impl Coordinator {
     /// Begins a new transaction for an operation.
     pub(crate) fn attempt(&mut self, ctx: &mut Ctx, op: OperationId) {
         if self.operations.is_abandoned(op) {
-            let error = self.operations.of_mut(op).failure.take().unwrap_or(HostError::Abandoned);
+            let error = self.operations.of_mut(op).failure.take().expect("it was abandoned for a reason");
             return self.finish(op, Err(error));
         }
         let Some(view) = ctx.view.version() else {

@@ -30,6 +30,15 @@ pub struct Coordinator {
     fenced: bool,
 }
 
+/// The operations that are abandoned.
+#[derive(Clone, Copy, Debug)]
+pub enum Abandoned<'a> {
+    /// Their users are gone.
+    Users(&'a [OpId]),
+    /// All of endless patience: the host is disconnecting.
+    Endless,
+}
+
 /// The timers of a coordinator.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Timer {
@@ -97,29 +106,21 @@ impl Coordinator {
         self.attempt(ctx, op);
     }
 
-    /// The user of these operations is gone. Operations that are answered already, and requests that are not storage
-    /// transactions, are not affected.
-    pub fn abandon(&mut self, ctx: &mut Ctx, ops: &[OpId]) {
-        for op in ops.iter().map(|op| OperationId::User(*op)) {
+    /// The users of operations are gone, or the host is disconnecting: those that have sent no write end, the others make
+    /// no further attempt. Operations that are answered already, and requests that are not storage transactions, are not
+    /// affected.
+    pub fn abandon(&mut self, ctx: &mut Ctx, which: Abandoned) {
+        let (ops, error): (Vec<_>, _) = match which {
+            Abandoned::Users(ops) => (ops.iter().map(|op| OperationId::User(*op)).collect(), HostError::Abandoned),
+            Abandoned::Endless => (self.operations.endless().iter().copied().collect(), HostError::Disconnecting),
+        };
+        for op in ops {
             let Some(operation) = self.operations.get(op) else { continue };
             if operation.attempt.is_some_and(|sequence| self.transactions.of(sequence).wrote) {
                 self.operations.abandon(ctx.now.time, op, ctx.settings.request_timeout);
+                self.operations.of_mut(op).failure.get_or_insert_with(|| error.clone());
             } else {
-                self.give_up(ctx, op, HostError::Abandoned);
-            }
-        }
-    }
-
-    /// The host is disconnecting: operations of endless patience end if they have sent no write. The others make no
-    /// further attempt.
-    pub fn on_disconnecting(&mut self, ctx: &mut Ctx) {
-        for op in self.operations.endless().clone() {
-            let attempt = self.operations.of(op).attempt;
-            if attempt.is_some_and(|sequence| self.transactions.of(sequence).wrote) {
-                self.operations.abandon(ctx.now.time, op, ctx.settings.request_timeout);
-                self.operations.of_mut(op).failure = Some(HostError::Disconnecting);
-            } else {
-                self.give_up(ctx, op, HostError::Disconnecting);
+                self.give_up(ctx, op, error.clone());
             }
         }
     }
@@ -245,14 +246,6 @@ impl Coordinator {
         self.transactions.has(sequence)
     }
 
-    /// The operations of endless patience that have waited for longer than the host's time-out: how many they are, and
-    /// how long the oldest has waited.
-    pub fn prolonged(&self, now: Time, settings: &Settings) -> (usize, Duration) {
-        let waited = self.operations.endless().iter().map(|op| now.since(self.operations.of(*op).since));
-        let long = waited.filter(|waited| *waited > settings.request_timeout);
-        long.fold((0, Duration::ZERO), |(count, longest), waited| (count + 1, longest.max(waited)))
-    }
-
     /// True if nothing is under way: no operation, no transaction that is not over, no resolution.
     pub fn is_idle(&self) -> bool {
         !self.has_operations() && !self.has_transactions() && self.resolutions.is_empty()
@@ -284,4 +277,13 @@ impl Coordinator {
         self.transactions.invariants(holders);
         self.resolutions.invariants();
     }
+}
+
+/// The operations of endless patience that have waited for longer than the host's time-out: how many they are, and how
+/// long the oldest has waited.
+pub fn prolonged(coordinator: &Coordinator, now: Time, settings: &Settings) -> (usize, Duration) {
+    let operations = &coordinator.operations;
+    let waited = operations.endless().iter().map(|op| now.since(operations.of(*op).since));
+    let long = waited.filter(|waited| *waited > settings.request_timeout);
+    long.fold((0, Duration::ZERO), |(count, longest), waited| (count + 1, longest.max(waited)))
 }

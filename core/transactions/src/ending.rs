@@ -177,7 +177,14 @@ impl Coordinator {
     /// taken effect.
     pub(crate) fn on_expired(&mut self, ctx: &mut Ctx, op: OperationId) {
         if self.operations.is_endless(op) {
-            return self.prolong(ctx, op);
+            self.counters.prolonged += 1;
+            self.operations.prolong(ctx.now.time, ctx.settings, op);
+            // Its intents would hold back other hosts.
+            let attempt = self.operations.of(op).attempt;
+            if let Some(sequence) = attempt.filter(|sequence| self.transactions.of(*sequence).waits_for_devices()) {
+                self.lose(ctx, sequence, None);
+            }
+            return;
         }
         let operation = self.operations.of(op);
         let waited = ctx.now.time.since(operation.since);
@@ -198,30 +205,6 @@ impl Coordinator {
             }
         };
         self.give_up(ctx, op, error);
-    }
-
-    /// An operation of endless patience has waited for the host's time-out once more. What holds back other hosts is
-    /// undone.
-    fn prolong(&mut self, ctx: &mut Ctx, op: OperationId) {
-        self.counters.prolonged += 1;
-        self.operations.prolong(ctx.now.time, ctx.settings, op);
-        if let Some(sequence) = self.operations.of(op).attempt {
-            self.end_attempt(ctx, sequence);
-        }
-    }
-
-    /// Ends an attempt that waits for devices, and retries its operation. An attempt whose end is up to lock servers or to
-    /// other devices continues, and so does one whose writes took effect on arrival.
-    pub(crate) fn end_attempt(&mut self, ctx: &mut Ctx, sequence: u64) {
-        let transaction = self.transactions.of(sequence);
-        let ends = match transaction.phase {
-            Phase::Reading { .. } | Phase::Executing { .. } => true,
-            Phase::Writing { .. } => transaction.mode() == WriteMode::Intent,
-            Phase::Locking | Phase::Committed { .. } | Phase::Aborting { .. } | Phase::Resolving => false,
-        };
-        if ends {
-            self.lose(ctx, sequence, None);
-        }
     }
 
     /// Answers an operation with an error, and undoes what it has begun unless its writes took effect on arrival. Intents

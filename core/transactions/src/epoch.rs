@@ -123,8 +123,12 @@ impl Coordinator {
             let Some(op) = transaction.op else { continue };
             if matches!(transaction.phase, Phase::Locking | Phase::Reading { .. }) {
                 self.begin_anew(ctx, sequence);
-            } else if transaction.participants.is_disjoint(&unavailable) || self.operations.is_endless(op) {
-                self.end_attempt(ctx, sequence);
+            } else if transaction.participants.is_disjoint(&unavailable) {
+                self.lose(ctx, sequence, None);
+            } else if self.operations.is_endless(op) {
+                if transaction.waits_for_devices() {
+                    self.lose(ctx, sequence, None);
+                }
             } else {
                 let devices = unavailable.iter().copied().filter(|device| transaction.needs(*device)).collect();
                 self.give_up(ctx, op, HostError::Unavailable { devices });

@@ -59,7 +59,7 @@ mod transaction;
 mod transactions;
 mod work;
 
-pub use coordinator::{Coordinator, Timer};
+pub use coordinator::{Abandoned, Coordinator, Timer, prolonged};
 pub use counters::TransactionCounters;
 pub use ctx::{Ctx, Event, OperationId};
 pub use links::{LinkCounters, LinkTimer, Links, Outbound, RequestEnd};

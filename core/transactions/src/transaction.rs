@@ -113,6 +113,16 @@ impl Transaction {
         self.may_stay_in_part() && self.policy().leaves_suspects
     }
 
+    /// True if it waits for devices, and can begin anew without them. The end of others is up to lock servers, is being
+    /// decided, or has begun with writes that took effect on arrival.
+    pub(crate) fn waits_for_devices(&self) -> bool {
+        match self.phase {
+            Phase::Reading { .. } | Phase::Executing { .. } => true,
+            Phase::Writing { .. } => self.mode() == WriteMode::Intent,
+            Phase::Locking | Phase::Committed { .. } | Phase::Aborting { .. } | Phase::Resolving => false,
+        }
+    }
+
     /// True if some of its writes may have taken effect, and nothing undoes them.
     pub(crate) fn may_stay_in_part(&self) -> bool {
         self.wrote && self.mode() == WriteMode::Immediate

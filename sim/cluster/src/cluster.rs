@@ -25,9 +25,10 @@ use braid_check::{
     Cells, Client, History, ObjectHistory, ObjectOperationId, OperationId, Run, Tag, Verdict, check_stripe, reconstruct,
 };
 use braid_device::{Device, DeviceConfig, Service};
+use braid_host::Host;
 use braid_layout::{UnitAddress, VolumeDescription};
 use braid_locks::{LockServer, LockServerConfig, LockService, LockState};
-use braid_machine::{DiskError, HostError, HostOutcome, HostRequest, HostSuccess, OpId, Patience};
+use braid_machine::{DiskError, HostError, HostOutcome, HostRequest, HostSuccess, Machine, OpId, Patience};
 use braid_membership::{Monitor, MonitorConfig};
 use braid_store::{Geometry, Medium, Store, StoreConfig, StoreError};
 use braid_wire::{Atomicity, Ordering, OwnershipRequest, RecoveryThrottle, Task};
@@ -284,6 +285,14 @@ impl Cluster {
     /// Adds a host with these clocks.
     pub fn add_host_with(&mut self, clock: LocalClock) -> HostSlot {
         let node = self.new_host(clock);
+        self.hosts.push(node);
+        HostSlot(self.hosts.len() - 1)
+    }
+
+    /// Adds a host that is a part of another machine.
+    pub fn add_composite(&mut self, machine: impl FnOnce(Host) -> Box<dyn Machine>) -> HostSlot {
+        let clock = self.clock();
+        let node = self.new_host_in(clock, |host| Role::Composite(machine(host)));
         self.hosts.push(node);
         HostSlot(self.hosts.len() - 1)
     }

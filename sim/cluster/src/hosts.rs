@@ -7,6 +7,11 @@ use braid_world::LocalClock;
 
 impl Cluster {
     pub(crate) fn new_host(&mut self, clock: LocalClock) -> NodeId {
+        self.new_host_in(clock, |host| Role::Host(Box::new(host)))
+    }
+
+    /// Starts a new host, perhaps as a part of another machine.
+    pub(crate) fn new_host_in(&mut self, clock: LocalClock, role: impl FnOnce(Host) -> Role) -> NodeId {
         let generation = self.fresh_generation();
         self.hosts_ever.insert(generation);
         let node = NodeId::Host(generation);
@@ -20,7 +25,7 @@ impl Cluster {
             settings: self.options.settings.clone(),
             seed: self.rng.next_u64(),
         };
-        self.world.add(node, Role::Host(Box::new(Host::new(config))), None, clock);
+        self.world.add(node, role(Host::new(config)), None, clock);
         node
     }
 

@@ -16,6 +16,8 @@ pub enum Role {
     Monitor(Box<Monitor>),
     /// Reads the components of a volume on the devices, for checks.
     Surveyor(Box<Surveyor>),
+    /// A machine of a scenario that contains a host.
+    Composite(Box<dyn Machine>),
 }
 
 impl Role {
@@ -26,6 +28,7 @@ impl Role {
             Role::LockServer(server) => &**server,
             Role::Monitor(monitor) => &**monitor,
             Role::Surveyor(surveyor) => &**surveyor,
+            Role::Composite(machine) => &**machine,
         }
     }
 }
@@ -38,6 +41,7 @@ impl Machine for Role {
             Role::LockServer(server) => server.step(now, input, out),
             Role::Monitor(monitor) => monitor.step(now, input, out),
             Role::Surveyor(surveyor) => surveyor.step(now, input, out),
+            Role::Composite(machine) => machine.step(now, input, out),
         }
     }
 

@@ -1,0 +1,382 @@
+//! Scenarios of machines whose disk is a window of a volume: a small record and a whole store keep what they have answered while
+//! devices and hosts fail.
+
+use crate::story::*;
+use braid_base::{ArrayId, DeviceId, DiskId, Generation, NodeId, Now, ObjectId, Rng, Time, TransactionId, VolumeId};
+use braid_cluster::object_workload::{COUNTER, command, get};
+use braid_cluster::{Cluster, HostSlot, Options};
+use braid_host::Host;
+use braid_machine::on_volume::{OnVolume, Receiver, Window};
+use braid_machine::{Effects, HostError, HostOutcome, HostRequest, HostSuccess, Input, Machine, OpId, Patience};
+use braid_store::{Storage, Store, StoreConfig, StoreEvent};
+use braid_two_copy_record::{Progress, StoredRecord, TwoCopyRecord};
+use braid_wire::{Action, ObjectRequest};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+const MIB: u64 = 1 << 20;
+/// The volume that requests to the owner of the record name.
+const RECORD: VolumeId = VolumeId(70);
+/// The device that requests to the store name.
+const STORE: DeviceId = DeviceId(200);
+const STORE_BYTES: u64 = 16 * MIB;
+const OBJECT: ObjectId = ObjectId(1);
+
+/// Keeps a number in a record. It is set by a request to zero at that offset, and read by a flush.
+#[derive(Default)]
+struct Owner {
+    record: StoredRecord<Number>,
+    is_ready: bool,
+    /// Requests that wait for the disk.
+    waiting: VecDeque<(OpId, HostRequest)>,
+    writing: Option<OpId>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Number(u64);
+
+impl TwoCopyRecord for Number {
+    const MAGIC: [u8; 8] = *b"a number";
+    const FORMAT: u32 = 1;
+    const COPY_BYTES: usize = 512;
+
+    fn put(&self, to: &mut Vec<u8>) {
+        to.extend_from_slice(&self.0.to_le_bytes());
+    }
+
+    fn take(from: &mut &[u8]) -> Option<Number> {
+        let (number, rest) = from.split_first_chunk()?;
+        *from = rest;
+        Some(Number(u64::from_le_bytes(*number)))
+    }
+}
+
+impl Owner {
+    fn serve(&mut self, out: &mut Effects) {
+        while self.is_ready
+            && self.writing.is_none()
+            && let Some((op, request)) = self.waiting.pop_front()
+        {
+            match request {
+                HostRequest::Zero { offset, .. } if self.record.update(Number(offset), out) => self.writing = Some(op),
+                HostRequest::Zero { .. } => out.reply(op, Ok(HostSuccess::Done)),
+                _ => out.reply(op, Ok(HostSuccess::Allocation(vec![(self.record.durable().0, true)]))),
+            }
+        }
+    }
+}
+
+impl Machine for Owner {
+    fn step(&mut self, _: Now, input: Input, out: &mut Effects) {
+        match input {
+            Input::Start => self.record.start(out),
+            Input::Request { op, request } => self.waiting.push_back((op, request)),
+            Input::DiskDone { result, .. } => {
+                match self.record.on_disk_done(result, out).expect("a volume loses nothing") {
+                    Progress::Read => self.is_ready = true,
+                    Progress::Written => {
+                        out.reply(self.writing.take().expect("somebody asked"), Ok(HostSuccess::Done));
+                    }
+                    Progress::Reading | Progress::Writing => {}
+                }
+            }
+            Input::Message { .. } | Input::Wake => {}
+        }
+        self.serve(out);
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        None
+    }
+
+    fn invariants(&self) {}
+}
+
+/// A store that executes requests for objects, once each.
+struct ObjectStore {
+    store: Store,
+    host: Generation,
+    is_ready: bool,
+    next: u64,
+    waiting: Vec<(OpId, ObjectRequest)>,
+    asked: BTreeMap<u64, OpId>,
+}
+
+impl ObjectStore {
+    fn new(host: Generation) -> ObjectStore {
+        let (store, waiting) = (Store::new(store_config()), Vec::new());
+        ObjectStore { store, host, is_ready: false, next: 1, waiting, asked: BTreeMap::new() }
+    }
+
+    fn take_events(&mut self, out: &mut Effects) {
+        while let Some(event) = self.store.pop_event() {
+            match event {
+                StoreEvent::Ready(_) => self.is_ready = true,
+                StoreEvent::Executed { name, answer } => {
+                    let op = self.asked.remove(&name.sequence).expect("somebody asked");
+                    out.reply(op, answer.map(HostSuccess::Objects).map_err(HostError::Objects));
+                }
+                StoreEvent::Unusable(error) => panic!("a volume loses nothing: {error}"),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Machine for ObjectStore {
+    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+        match input {
+            Input::Start => self.store.start(out),
+            Input::Request { op, request: HostRequest::Objects { request, .. } } => self.waiting.push((op, request)),
+            Input::DiskDone { tag, result } => self.store.on_disk_done(now, tag, result, out),
+            Input::Wake => self.store.wake(now, out),
+            other => panic!("not for a store: {other:?}"),
+        }
+        self.take_events(out);
+        if self.is_ready {
+            for (op, request) in std::mem::take(&mut self.waiting) {
+                let name = TransactionId { host: self.host, sequence: self.next };
+                self.next += 1;
+                self.asked.insert(name.sequence, op);
+                let settled = *self.asked.keys().next().expect("just inserted");
+                assert!(self.store.execute(now, name, settled, Vec::new(), request, out));
+            }
+        }
+        self.take_events(out);
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.store.deadline()
+    }
+
+    fn invariants(&self) {
+        self.store.invariants();
+    }
+}
+
+/// Both, as guests of one host.
+enum Guest {
+    Owner(Owner),
+    Store(Box<ObjectStore>),
+}
+
+impl Guest {
+    fn machine(&self) -> &dyn Machine {
+        match self {
+            Guest::Owner(owner) => owner,
+            Guest::Store(store) => &**store,
+        }
+    }
+}
+
+impl Machine for Guest {
+    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+        match self {
+            Guest::Owner(owner) => owner.step(now, input, out),
+            Guest::Store(store) => store.step(now, input, out),
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.machine().deadline()
+    }
+
+    fn invariants(&self) {
+        self.machine().invariants();
+    }
+}
+
+fn receiver(input: &Input) -> Receiver {
+    match input {
+        Input::Request { request: HostRequest::Objects { device: STORE, .. }, .. } => Receiver::Guest(1),
+        Input::Request { request: HostRequest::Flush { volume: RECORD }, .. }
+        | Input::Request { request: HostRequest::Zero { volume: RECORD, .. }, .. } => Receiver::Guest(0),
+        _ => Receiver::Host,
+    }
+}
+
+fn store_config() -> StoreConfig {
+    StoreConfig { array: ArrayId([7; 16]), device: STORE, size: STORE_BYTES }
+}
+
+/// A mirror of two devices with room for both guests; a host formats the store.
+fn formatted_array(seed: u64) -> (Cluster, HostSlot) {
+    let options = Options { device_bytes: 64 * MIB, seed, ..Options::calm("raid1:2", 2, 256, 18) };
+    let (mut array, a, _) = array_of(options);
+    let volume = array.volume().id;
+    for (at, data) in Store::format_with(&store_config(), DiskId(1), 77, Some(512 << 10)).expect("it is large enough") {
+        let write = HostRequest::Write { volume, offset: MIB + at, data, patience: Patience::Host };
+        let asked = array.ask(a, write);
+        assert_eq!(array.finish(asked), DONE);
+    }
+    (array, a)
+}
+
+/// Starts both guests on a new host.
+fn start(array: &mut Cluster) -> HostSlot {
+    let volume = array.volume().id;
+    let number = Generation(array.slots().count() as u32 + 1_000);
+    array.add_composite(|host: Host| {
+        let record = Window { volume, offset: 0, length: 4096 };
+        let store = Window { volume, offset: MIB, length: STORE_BYTES };
+        let guests =
+            vec![(record, Guest::Owner(Owner::default())), (store, Guest::Store(Box::new(ObjectStore::new(number))))];
+        Box::new(OnVolume::new(host, guests, receiver as fn(&Input) -> Receiver))
+    })
+}
+
+fn fence(array: &mut Cluster, by: HostSlot, of: HostSlot) {
+    let NodeId::Host(generation) = array.node(of) else { unreachable!("slots hold hosts") };
+    let asked = array.fence(by, generation);
+    assert_eq!(array.finish(asked), DONE);
+}
+
+fn set_number(array: &mut Cluster, host: HostSlot, number: u64) -> OpId {
+    let zero = HostRequest::Zero { volume: RECORD, offset: number, length: 0, patience: Patience::Endless };
+    array.ask(host, zero)
+}
+
+fn ask_objects(array: &mut Cluster, host: HostSlot, commands: Vec<braid_wire::ObjectCommand>) -> OpId {
+    let (request, patience) = (ObjectRequest { commands }, Duration::from_secs(30));
+    array.ask(host, HostRequest::Objects { device: STORE, request, patience })
+}
+
+fn add_one(array: &mut Cluster, host: HostSlot) -> OpId {
+    ask_objects(array, host, vec![command(OBJECT, Action::FetchAndAdd { name: COUNTER, add: 1, original: false })])
+}
+
+fn read_number(array: &mut Cluster, host: HostSlot) -> u64 {
+    let asked = array.ask(host, HostRequest::Flush { volume: RECORD });
+    match array.finish(asked) {
+        Ok(HostSuccess::Allocation(runs)) => runs[0].0,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn read_count(array: &mut Cluster, host: HostSlot) -> u64 {
+    let asked = ask_objects(array, host, vec![get(OBJECT, COUNTER)]);
+    match array.finish(asked) {
+        Ok(HostSuccess::Objects(mut results)) => match &results.remove(0).values[0][..] {
+            [] => 0,
+            value => i64::from_be_bytes(value.try_into().expect("numbers have eight bytes")) as u64,
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Restarts the devices that are down, and waits until they are in.
+fn restart_all(array: &mut Cluster, down: &mut Vec<u16>) {
+    for number in std::mem::take(down) {
+        array.restart_device(DeviceId(number));
+    }
+    (0..2).for_each(|number| wait_in(array, number));
+}
+
+/// The outcome, if the operation has ended.
+fn ended(array: &mut Cluster, op: OpId) -> Option<HostOutcome> {
+    let is_open = array.asked().any(|asked| asked.op == op);
+    (!is_open).then(|| array.finish(op))
+}
+
+#[test]
+fn what_guests_have_answered_survives_devices_and_hosts() {
+    let mut seen = (0, 0, 0);
+    for seed in 1..=6 {
+        let mut rng = Rng::new(seed);
+        let (mut array, a) = formatted_array(seed);
+        let mut host = start(&mut array);
+        let asked = ask_objects(&mut array, host, vec![command(OBJECT, Action::Create)]);
+        assert!(array.finish(asked).is_ok());
+        let mut down: Vec<u16> = Vec::new();
+        // What was answered at least, and what was asked for at most.
+        let (mut number, mut count) = (0..=0, 0..=0);
+        for round in 0..40 {
+            let record = set_number(&mut array, host, number.end() + 1);
+            number = *number.start()..=number.end() + 1;
+            let additions: Vec<_> = (0..rng.between(1, 5)).map(|_| add_one(&mut array, host)).collect();
+            count = *count.start()..=count.end() + additions.len() as u64;
+            array.run_for(Duration::from_micros(rng.below(4_000)));
+            match rng.below(6) {
+                0 | 1 if down.len() < 2 => {
+                    let one = [0, 1].into_iter().find(|one| !down.contains(one)).expect("one is up");
+                    let one = if down.is_empty() { rng.below(2) as u16 } else { one };
+                    array.crash(device(one));
+                    down.push(one);
+                    array.run_for(Duration::from_secs(rng.below(40)));
+                }
+                2 => {
+                    // The next generation begins when the last one can have no further effect.
+                    let (old, crashes) = (host, rng.chance(1, 2));
+                    for op in additions.into_iter().chain([record]) {
+                        match ended(&mut array, op) {
+                            None => {}
+                            Some(outcome) if op == record => {
+                                assert_eq!(outcome, DONE);
+                                number = *number.end()..=*number.end();
+                            }
+                            Some(outcome) => {
+                                assert!(outcome.is_ok());
+                                count = count.start() + 1..=*count.end();
+                            }
+                        }
+                    }
+                    if crashes {
+                        array.crash(array.node(old));
+                    }
+                    restart_all(&mut array, &mut down);
+                    fence(&mut array, a, old);
+                    host = start(&mut array);
+                    let (found, total) = (read_number(&mut array, host), read_count(&mut array, host));
+                    assert!(number.contains(&found), "seed {seed}, round {round}: {found}, not in {number:?}");
+                    assert!(count.contains(&total), "seed {seed}, round {round}: {total}, not in {count:?}");
+                    (number, count) = (found..=found, total..=total);
+                    if !crashes {
+                        let late = set_number(&mut array, old, 1 << 40);
+                        assert_eq!(array.finish(late), Err(HostError::Fenced), "the old one knows");
+                        array.crash(array.node(old));
+                    }
+                    seen.0 += 1;
+                    continue;
+                }
+                3 => restart_all(&mut array, &mut down),
+                _ => {}
+            }
+            if down.len() == 2 {
+                array.run_for(Duration::from_secs(100));
+                let open = array.asked().count();
+                seen.1 += open;
+                restart_all(&mut array, &mut down);
+            }
+            for op in additions {
+                assert!(array.finish(op).is_ok(), "seed {seed}, round {round}");
+            }
+            assert_eq!(array.finish(record), DONE, "seed {seed}, round {round}");
+            (number, count) = (*number.end()..=*number.end(), *count.end()..=*count.end());
+            seen.2 += 1;
+        }
+        assert_eq!((read_number(&mut array, host), read_count(&mut array, host)), (*number.start(), *count.start()));
+    }
+    assert!(seen.0 > 10 && seen.1 > 10 && seen.2 > 100, "restarts, waits, rounds: {seen:?}");
+}
+
+#[test]
+fn a_guest_of_a_fenced_host_ends_and_its_other_requests_are_answered() {
+    let (mut array, a) = formatted_array(1);
+    let host = start(&mut array);
+    let asked = set_number(&mut array, host, 5);
+    assert_eq!(array.finish(asked), DONE);
+    array.crash(device(0));
+    array.crash(device(1));
+    array.run_for(Duration::from_secs(1));
+    let waits = set_number(&mut array, host, 6);
+    array.run_for(Duration::from_secs(200));
+    assert_eq!(ended(&mut array, waits), None);
+    restart_all(&mut array, &mut vec![0, 1]);
+    assert_eq!(array.finish(waits), DONE);
+    fence(&mut array, a, host);
+    let after =
+        array.ask(host, HostRequest::Read { volume: VolumeId(1), offset: 0, length: 512, patience: Patience::Host });
+    assert_eq!(array.finish(after), Err(HostError::Fenced), "the host itself answers");
+    let next = start(&mut array);
+    assert_eq!(read_number(&mut array, next), 6);
+}
