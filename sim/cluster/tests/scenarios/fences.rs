@@ -47,6 +47,16 @@ fn read_then_lose(layout: &str, devices: usize, ordering: Ordering, lacking: u16
     assert!(after == seen, "{layout}, {ordering}: a write took effect without {lacking} after its host was fenced");
     welcome(&mut array, lacking);
     wait_in(&mut array, lacking);
+    // Then the devices fail in turn that have the write, or may have it.
+    for other in (0..devices as u16).filter(|other| *other != lacking) {
+        let stays = content(&mut array, b, 0, BLOCK) == seen;
+        assert!(stays, "{layout}, {ordering}: content that was read must stay");
+        lose(&mut array, other);
+        let stays = content(&mut array, b, 0, BLOCK) == seen;
+        assert!(stays, "{layout}, {ordering}: content that was read must stay without {other}");
+        welcome(&mut array, other);
+        wait_in(&mut array, other);
+    }
     assert!(content(&mut array, b, 0, BLOCK) == seen, "{layout}, {ordering}: content that was read must stay");
     array.replace_host(a, LocalClock::exact(array.world.now()));
     all_is_well(array);
@@ -57,6 +67,7 @@ fn what_was_read_after_a_fence_stands_when_the_device_dies_that_lacked_the_write
     for ordering in KEPT_APART {
         for lacking in [0, 1] {
             read_then_lose("raid1:2", 2, ordering, lacking);
+            read_then_lose("raid1:3", 3, ordering, lacking);
         }
         // Block 0 is on device 0, its parity on device 4.
         for lacking in [0, 4] {
