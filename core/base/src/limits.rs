@@ -60,6 +60,18 @@ pub const FILE_EXTENTS_MAX: usize = 512;
 pub const FILE_EXTENTS_FREED_MAX: usize = 512;
 /// The most blocks that a host may reserve by one command: 4 GiB.
 pub const RESERVED_BLOCKS_MAX: u64 = 1 << 20;
+/// The blocks that a host reserves at first, unless an operation needs more: 1 MiB.
+pub const ALLOTMENT_BLOCKS_MIN: u64 = 256;
+/// Each further time, a host reserves twice as many blocks as before, up to this bound: 64 MiB.
+pub const ALLOTMENT_BLOCKS_MAX: u64 = 16_384;
+/// The most bytes that one operation of a host reads from a file or writes to it.
+pub const FILE_IO_BYTES_MAX: usize = 64 << 20;
+/// The most files that a host has open, each counted as often as it is open.
+pub const FILE_HANDLES_MAX: usize = 65_536;
+/// The most extents of files that a host keeps in memory, but for those that operations under way need.
+pub const EXTENTS_CACHED_MAX: usize = 1 << 18;
+/// The most advisory locks of programs on a host, held and waiting.
+pub const ADVISORY_LOCKS_MAX: usize = 65_536;
 /// The most requests that wait on a device for an attribute to change.
 pub const WATCHERS_MAX: usize = 4096;
 /// The most such requests of one host.

@@ -11,7 +11,9 @@ use braid_base::{DeviceId, Generation, LockServerId, Membership, NodeId, Now, Ob
 use braid_healing::{Healing, StepId};
 use braid_layout::VolumeDescription;
 use braid_locks::client::{Acquisition, Ctx as LockCtx, LockClient, LockClientConfig, Part};
-use braid_machine::{Effects, HostError, HostOutcome, HostRequest, HostSuccess, Ignored, Input, Machine, OpId};
+use braid_machine::{
+    Effects, FilesError, HostError, HostOutcome, HostRequest, HostSuccess, Ignored, Input, Machine, OpId,
+};
 use braid_membership::client::MonitorClient;
 use braid_transactions::{
     Abandoned, Coordinator, Ctx as TransactionCtx, Event, Links, OperationId, Timer as TransactionTimer,
@@ -221,6 +223,8 @@ impl Host {
             }
             // Nothing to do: every write is durable when it is answered.
             HostRequest::Flush { .. } => out.reply(op, Ok(HostSuccess::Done)),
+            // Served by the client of the file system, which passes on only what is not for it.
+            HostRequest::Files { .. } => out.reply(op, Err(HostError::Files(FilesError::NotMounted))),
             request => self.start(now, OperationId::User(op), request, out),
         }
     }

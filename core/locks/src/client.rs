@@ -116,6 +116,8 @@ pub struct Wanted {
     pub unit_blocks: u64,
     /// Whether the locks are cached for later holders, until they are revoked.
     pub caches: bool,
+    /// Whether a server refuses locks that it can't grant soon. Cached locks are waited for.
+    pub is_impatient: bool,
 }
 
 /// An event about a holder, for its part.
@@ -167,6 +169,7 @@ braid_base::counters! {
 struct Holder {
     object: ObjectId,
     caches: bool,
+    is_impatient: bool,
     /// The requests whose locks it uses or waits for.
     requests: Vec<u64>,
     /// It waits for other holders of this host.
@@ -242,13 +245,13 @@ impl LockClient {
     }
 
     fn acquire(&mut self, cx: &mut Ctx, holder: HolderId, wanted: Wanted) {
-        let Wanted { object, extents, unit_blocks, caches } = wanted;
+        let Wanted { object, extents, unit_blocks, caches, is_impatient } = wanted;
         let run = unit_blocks * cx.settings.stripes_per_lock_server;
         let next = by_server(&self.config.servers, run, object, &extents);
         let queued = caches && self.local.lock(holder, object, &extents) != Locked::Granted;
         let (requests, asked) = (Vec::new(), BTreeSet::new());
-        let before =
-            self.holders.insert(holder, Holder { object, caches, requests, queued, asked, next, has_all: false });
+        let new = Holder { object, caches, is_impatient, requests, queued, asked, next, has_all: false };
+        let before = self.holders.insert(holder, new);
         assert!(before.is_none(), "a holder asks once: {holder:?}");
         if queued {
             self.tell_part(holder, |holder| Event::Delayed { holder });
@@ -263,12 +266,12 @@ impl LockClient {
         let at_once = self.config.servers.len() > 1 && self.config.acquisition == Acquisition::Timeout;
         loop {
             let held = self.holders.get_mut(&holder).expect("it needs locks");
-            let (object, caches) = (held.object, held.caches);
+            let (object, caches, is_impatient) = (held.object, held.caches, held.is_impatient);
             let Some((server, extents)) = held.next.pop_front() else { break };
             if caches && self.use_cached(holder, object, &extents) {
                 continue;
             }
-            let impatient = at_once && !caches;
+            let impatient = (at_once || is_impatient) && !caches;
             self.ask(cx, holder, server, extents, impatient);
             if !impatient {
                 return;

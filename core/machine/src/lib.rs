@@ -16,16 +16,19 @@
 //! | --- | --- |
 //! | `disk` | disk commands and their results |
 //! | `effects` | the effects of a step |
+//! | `files` | requests to the client of a file system, and their outcomes |
 //! | `on_volume` | a combinator that runs machines on windows of volumes |
 //! | `request` | requests of front ends to a host, and their outcomes |
 
 mod disk;
 mod effects;
+mod files;
 pub mod on_volume;
 mod request;
 
 pub use disk::{DiskCommand, DiskError, DiskResult, DiskTag};
 pub use effects::{Effect, Effects, Ignored};
+pub use files::{AdvisoryOwner, FileHandle, FilesError, FilesRequest, FilesSuccess};
 pub use request::{
     ClockCause, Finding, Found, HostError, HostOutcome, HostRequest, HostSuccess, MigrationReport, OpId, Patience,
     ScrubReport, rough,

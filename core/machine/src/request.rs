@@ -1,5 +1,6 @@
 //! Requests that front ends and workloads make to a host, and their outcomes.
 
+use crate::{FilesError, FilesRequest, FilesSuccess};
 use braid_base::{
     BlockRange, DeviceId, FileSystemId, Generation, LockServerId, ObjectId, Ownership, TransactionId, VolumeId,
 };
@@ -154,6 +155,8 @@ pub enum HostRequest {
         /// The time-out, at most the host's own.
         patience: Duration,
     },
+    /// An operation on a file system. It is served by the client of that file system (`braid_files`), which wraps the host.
+    Files { file_system: FileSystemId, request: FilesRequest },
     /// The user of these operations is gone. Operations that have sent no write end at once; the others make no further attempt. Each of
     /// them is answered when it can have no effect any more, at the latest at its time-out; one of endless patience gets the host's
     /// time-out now. Later operations that touch blocks which one of them writes wait for that. This request itself ends at once.
@@ -235,6 +238,7 @@ impl HostRequest {
             | HostRequest::Flush { .. }
             | HostRequest::Objects { .. }
             | HostRequest::Await { .. }
+            | HostRequest::Files { .. }
             | HostRequest::Disconnect
             | HostRequest::Abandon { .. }
             | HostRequest::Fence { .. }
@@ -275,6 +279,7 @@ pub enum HostSuccess {
     Value(Bytes),
     /// The ownership of the file system, after the change that was requested.
     Ownership(Ownership),
+    Files(FilesSuccess),
 }
 
 /// How far a migration has come.
@@ -397,6 +402,9 @@ pub enum HostError {
     /// A device, or an attribute volume, refuses an object request. Nothing of it has happened.
     #[error("{0}")]
     Objects(ObjectRefusal),
+    /// An operation on a file system failed.
+    #[error(transparent)]
+    Files(FilesError),
     /// A device's clock is too far behind.
     #[error("{}", apart(*device, *ahead, *limit, *cause))]
     ClockApart {

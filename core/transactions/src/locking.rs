@@ -26,6 +26,7 @@ impl Coordinator {
             extents: extents(transaction, volume, caches),
             unit_blocks: volume.layout.unit_blocks(),
             caches,
+            is_impatient: false,
         };
         ctx.with_locks(|locks, cx| locks.acquire(cx, sequence, wanted));
         self.on_lock_events(ctx);

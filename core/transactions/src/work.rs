@@ -140,6 +140,7 @@ impl Work {
             | HostRequest::Scrub { .. }
             | HostRequest::Migrate { .. }
             | HostRequest::StopMigrating { .. }
+            | HostRequest::Files { .. }
             | HostRequest::Manage { .. } => return None,
         };
         Some(work.and_then(|work| {

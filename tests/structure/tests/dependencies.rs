@@ -10,8 +10,8 @@ const PURE_LIBRARIES: [&str; 4] = ["bytes", "crc-fast", "siphasher", "thiserror"
 
 /// Crates that must never use each other, directly or indirectly. Hosts, devices, monitors and lock servers communicate by messages. A
 /// host's background jobs know neither its transactions nor its clients of lock servers and monitor: the host stands between them. Programs
-/// know objects by their messages only.
-const APART: [(&str, &str); 16] = [
+/// know objects by their messages only. The client of a file system knows hosts by their requests, and metadata servers by their messages.
+const APART: [(&str, &str); 20] = [
     ("core/host", "core/device"),
     ("core/host", "core/store"),
     ("core/transactions", "core/device"),
@@ -22,6 +22,10 @@ const APART: [(&str, &str); 16] = [
     ("core/healing", "core/device"),
     ("core/healing", "core/store"),
     ("core/locks", "core/store"),
+    ("core/files", "core/host"),
+    ("core/files", "core/transactions"),
+    ("core/files", "core/namespace"),
+    ("core/files", "core/device"),
     ("core/membership", "core/store"),
     ("core/recipes", "core/host"),
     ("core/recipes", "core/transactions"),

@@ -56,7 +56,8 @@ impl Owner {
 }
 
 fn wanted() -> Wanted {
-    Wanted { object: OBJECT, extents: extents(LockMode::Exclusive, &[(0, 8)]), unit_blocks: 8, caches: true }
+    let extents = extents(LockMode::Exclusive, &[(0, 8)]);
+    Wanted { object: OBJECT, extents, unit_blocks: 8, caches: true, is_impatient: false }
 }
 
 #[test]

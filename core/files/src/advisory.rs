@@ -1,0 +1,319 @@
+//! Advisory locks on bytes of files, as POSIX defines them: an owner, such as a process, has at most one lock on a byte. A new lock takes
+//! the place of the owner's own locks on its range; unlocking may cut a lock in two.
+//!
+//! The metadata server knows *holds*: each is a lock request of its own, which is granted, and released, as a whole. What an owner has
+//! locked is kept here; it is always covered by its holds. A lock that the holds of its owner cover needs no message. Otherwise what is
+//! missing is requested as a further hold.
+//!
+//! Three limits follow from holds being released as a whole:
+//!
+//! * Others wait for a byte that was unlocked, or is only locked shared now, until all bytes of its hold are unlocked.
+//! * An exclusive lock over a shared one of the same owner gives the shared one up first, and asks for both together. If it is refused, or
+//!   its wait ends, the shared one is asked for again before that is told. In between another owner may have had the bytes.
+//! * A test for an exclusive lock does not see that bytes which the owner itself holds shared are shared with others.
+
+mod owner_locks;
+
+use crate::handles::Handles;
+use crate::range_locks::{ADVISORY, RangeLocks};
+use braid_base::{BlockRange, InodeId, Now, limits};
+use braid_locks::client::Event;
+use braid_machine::{AdvisoryOwner, FilesError, FilesRequest, FilesSuccess, HostError, HostOutcome, HostSuccess, OpId};
+use braid_wire::{FileError, LockMode, LockRefusal};
+use owner_locks::OwnerLocks;
+use std::collections::BTreeMap;
+
+/// An owner on one inode.
+type Place = (InodeId, AdvisoryOwner);
+
+#[derive(Debug, Default)]
+pub struct AdvisoryLocks {
+    owners: BTreeMap<Place, OwnerLocks>,
+    /// Requests that the server has not granted, by the number of their hold.
+    waiting: BTreeMap<u64, Request>,
+    /// Holds that were requested so far.
+    asked: u64,
+    ended: Vec<(OpId, HostOutcome)>,
+}
+
+#[derive(Clone, Debug)]
+struct Request {
+    op: OpId,
+    place: Place,
+    range: BlockRange,
+    mode: LockMode,
+    kind: Kind,
+    /// The bytes of the hold.
+    missing: Vec<BlockRange>,
+    /// The owner's shared holds that were given up for it.
+    given_up: Vec<BlockRange>,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Lock {
+        waits: bool,
+    },
+    Test,
+    /// What was given up is asked for again; then the request ends with this error.
+    Restore(HostError),
+}
+
+impl AdvisoryLocks {
+    pub fn begin(&mut self, now: Now, locks: &mut RangeLocks, handles: &Handles, op: OpId, request: FilesRequest) {
+        if let Err(error) = self.try_begin(now, locks, handles, op, request) {
+            self.ended.push((op, Err(error)));
+        }
+    }
+
+    /// A lock event. False if a hold is lost.
+    pub fn on_lock(&mut self, now: Now, locks: &mut RangeLocks, event: Event) -> bool {
+        match event {
+            Event::Granted { holder } => {
+                if let Some(request) = self.waiting.remove(&holder) {
+                    self.on_granted(now, locks, holder, request);
+                }
+            }
+            Event::Denied { holder, refusal } => {
+                locks.release(now, ADVISORY, holder);
+                if let Some(request) = self.waiting.remove(&holder) {
+                    self.on_denied(now, locks, request, refusal);
+                }
+            }
+            Event::Lost { .. } => return false,
+            Event::Delayed { .. } | Event::Revoked { .. } => {}
+        }
+        true
+    }
+
+    /// The front end has lost interest in these requests: their waits end.
+    pub fn abandon(&mut self, now: Now, locks: &mut RangeLocks, ops: &[OpId]) {
+        self.cancel(now, locks, &HostError::Abandoned, |request| ops.contains(&request.op));
+    }
+
+    /// The file system is being unmounted: all locks are released.
+    pub fn end_all(&mut self, now: Now, locks: &mut RangeLocks, error: &HostError) {
+        self.owners.values_mut().for_each(OwnerLocks::clear);
+        self.cancel(now, locks, error, |_| true);
+        for holder in self.owners.values().flat_map(OwnerLocks::holders) {
+            locks.release(now, ADVISORY, holder);
+        }
+        self.owners.clear();
+    }
+
+    /// The host is fenced: all locks are lost.
+    pub fn take_fenced(&mut self) -> Vec<(OpId, HostOutcome)> {
+        let waiting = std::mem::take(&mut self.waiting).into_values();
+        self.ended.extend(waiting.map(|request| (request.op, Err(HostError::Fenced))));
+        self.owners.clear();
+        self.take_ended()
+    }
+
+    /// Takes out the outcomes of requests that have ended.
+    pub fn take_ended(&mut self) -> Vec<(OpId, HostOutcome)> {
+        std::mem::take(&mut self.ended)
+    }
+
+    pub fn invariants(&self) {
+        self.owners.values().for_each(OwnerLocks::invariants);
+    }
+
+    fn try_begin(
+        &mut self,
+        now: Now,
+        locks: &mut RangeLocks,
+        handles: &Handles,
+        op: OpId,
+        request: FilesRequest,
+    ) -> Result<(), HostError> {
+        let place = |handle, owner| match handles.inode(handle) {
+            Some(inode) => Ok((inode, owner)),
+            None => Err(HostError::Files(FilesError::NotOpen)),
+        };
+        match request {
+            FilesRequest::Lock { handle, owner, range, mode, wait } => {
+                let (place, range) = (place(handle, owner)?, bytes(&range)?);
+                self.request(now, locks, op, place, (range, mode), Kind::Lock { waits: wait })
+            }
+            FilesRequest::TestLock { handle, owner, range, mode } => {
+                let (place, range) = (place(handle, owner)?, bytes(&range)?);
+                self.request(now, locks, op, place, (range, mode), Kind::Test)
+            }
+            FilesRequest::Unlock { handle, owner, range } => {
+                let (place, range) = (place(handle, owner)?, bytes(&range)?);
+                if let Some(own) = self.owners.get_mut(&place) {
+                    own.unlock(range);
+                    self.tidy(now, locks, place);
+                }
+                self.done(op, FilesSuccess::Done);
+                Ok(())
+            }
+            FilesRequest::ReleaseOwner { handle, owner } => {
+                let place = place(handle, owner)?;
+                if let Some(own) = self.owners.get_mut(&place) {
+                    own.clear();
+                }
+                self.cancel(now, locks, &HostError::Abandoned, |request| request.place == place);
+                self.tidy(now, locks, place);
+                self.done(op, FilesSuccess::Done);
+                Ok(())
+            }
+            _ => unreachable!("other operations are served by their own part"),
+        }
+    }
+
+    /// Locks or tests a range.
+    fn request(
+        &mut self,
+        now: Now,
+        locks: &mut RangeLocks,
+        op: OpId,
+        place: Place,
+        (range, mode): (BlockRange, LockMode),
+        kind: Kind,
+    ) -> Result<(), HostError> {
+        let count: usize = self.owners.values().map(OwnerLocks::len).sum();
+        if count + self.waiting.len() >= limits::ADVISORY_LOCKS_MAX {
+            return Err(HostError::Files(FilesError::Refused(FileError::Busy)));
+        }
+        let own = self.owners.entry(place).or_default();
+        let mut request = Request { op, place, range, mode, kind, missing: Vec::new(), given_up: Vec::new() };
+        if matches!(request.kind, Kind::Lock { .. }) {
+            for (holder, ranges) in own.give_up(range, mode) {
+                locks.release(now, ADVISORY, holder);
+                request.given_up.extend(ranges);
+            }
+        }
+        request.missing = own.missing(range, &request.given_up);
+        if request.missing.is_empty() {
+            self.on_covered(now, locks, request);
+        } else {
+            self.ask(now, locks, request);
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, now: Now, locks: &mut RangeLocks, request: Request) {
+        self.asked += 1;
+        let (waits, mode) = match &request.kind {
+            Kind::Lock { waits } => (*waits, request.mode),
+            Kind::Test => (false, request.mode),
+            Kind::Restore(_) => (true, LockMode::Shared),
+        };
+        locks.acquire_bytes(now, self.asked, request.place.0, (&request.missing, mode), waits);
+        self.waiting.insert(self.asked, request);
+    }
+
+    fn on_granted(&mut self, now: Now, locks: &mut RangeLocks, holder: u64, request: Request) {
+        if matches!(request.kind, Kind::Test) {
+            locks.release(now, ADVISORY, holder);
+            return self.on_covered(now, locks, request);
+        }
+        let mode = if matches!(request.kind, Kind::Restore(_)) { LockMode::Shared } else { request.mode };
+        let place = request.place;
+        self.owners.entry(place).or_default().hold(holder, request.missing.clone(), mode);
+        self.on_covered(now, locks, request);
+        // Requests of the same owner do not wait for each other.
+        let is_beside = |other: &Request| other.place == place && matches!(other.kind, Kind::Lock { .. });
+        let beside: Vec<_> =
+            self.waiting.iter().filter(|(_, other)| is_beside(other)).map(|(other, _)| *other).collect();
+        for other in beside {
+            let other_request = self.waiting.remove(&other).expect("just listed");
+            locks.release(now, ADVISORY, other);
+            self.again(now, locks, other_request);
+        }
+    }
+
+    /// Asks for what a waiting request misses now.
+    fn again(&mut self, now: Now, locks: &mut RangeLocks, mut request: Request) {
+        let own = self.owners.entry(request.place).or_default();
+        for (holder, ranges) in own.give_up(request.range, request.mode) {
+            locks.release(now, ADVISORY, holder);
+            request.given_up.extend(ranges);
+        }
+        request.missing = own.missing(request.range, &request.given_up);
+        if request.missing.is_empty() {
+            self.on_covered(now, locks, request);
+        } else {
+            self.ask(now, locks, request);
+        }
+    }
+
+    /// The holds of the owner cover what a request needs.
+    fn on_covered(&mut self, now: Now, locks: &mut RangeLocks, request: Request) {
+        let Request { op, place, range, mode, kind, .. } = request;
+        match kind {
+            Kind::Lock { .. } => {
+                self.owners.entry(place).or_default().lock(range, mode);
+                self.done(op, FilesSuccess::Done);
+            }
+            Kind::Test => self.done(op, FilesSuccess::Tested { is_locked: false }),
+            Kind::Restore(error) => self.ended.push((op, Err(error))),
+        }
+        self.tidy(now, locks, place);
+    }
+
+    fn on_denied(&mut self, now: Now, locks: &mut RangeLocks, request: Request, refusal: LockRefusal) {
+        match (&request.kind, refusal) {
+            (Kind::Test, LockRefusal::Timeout) => {
+                self.done(request.op, FilesSuccess::Tested { is_locked: true });
+                self.tidy(now, locks, request.place);
+            }
+            (_, LockRefusal::Timeout) => self.fail(now, locks, request, HostError::Files(FilesError::Locked)),
+            (_, LockRefusal::Busy | LockRefusal::Malformed) => {
+                self.fail(now, locks, request, HostError::Files(FilesError::Refused(FileError::Busy)));
+            }
+        }
+    }
+
+    /// Ends a request that is not granted, when the owner has again what it had given up.
+    fn fail(&mut self, now: Now, locks: &mut RangeLocks, mut request: Request, error: HostError) {
+        let own = self.owners.entry(request.place).or_default();
+        let missing = own.uncovered(&request.given_up);
+        if missing.is_empty() || matches!(request.kind, Kind::Restore(_)) {
+            self.ended.push((request.op, Err(error)));
+            return self.tidy(now, locks, request.place);
+        }
+        request.kind = Kind::Restore(error);
+        request.missing = missing;
+        self.ask(now, locks, request);
+    }
+
+    /// Ends the waits of some requests.
+    fn cancel(&mut self, now: Now, locks: &mut RangeLocks, error: &HostError, which: impl Fn(&Request) -> bool) {
+        let chosen = self.waiting.iter().filter(|(_, request)| which(request)).map(|(holder, _)| *holder);
+        for holder in chosen.collect::<Vec<_>>() {
+            let request = &self.waiting[&holder];
+            // What is asked for again is still locked, unless the owner has unlocked it meanwhile.
+            let own = self.owners.get(&request.place);
+            let is_needed = own.is_some_and(|own| !own.uncovered(&request.given_up).is_empty());
+            if matches!(request.kind, Kind::Restore(_)) && is_needed {
+                continue;
+            }
+            let request = self.waiting.remove(&holder).expect("just seen");
+            locks.release(now, ADVISORY, holder);
+            self.fail(now, locks, request, error.clone());
+        }
+    }
+
+    /// Releases holds that cover nothing any more.
+    fn tidy(&mut self, now: Now, locks: &mut RangeLocks, place: Place) {
+        let Some(own) = self.owners.get_mut(&place) else { return };
+        for holder in own.take_unused() {
+            locks.release(now, ADVISORY, holder);
+        }
+        if own.is_empty() {
+            self.owners.remove(&place);
+        }
+    }
+
+    fn done(&mut self, op: OpId, success: FilesSuccess) {
+        self.ended.push((op, Ok(HostSuccess::Files(success))));
+    }
+}
+
+/// A range of bytes as the lock server knows it. No file has bytes behind the greatest size.
+fn bytes(range: &std::ops::Range<u64>) -> Result<BlockRange, HostError> {
+    let bytes = BlockRange::between(range.start, range.end.min(limits::FILE_BYTES_MAX));
+    if bytes.is_empty() { Err(HostError::Files(FilesError::Refused(FileError::Malformed))) } else { Ok(bytes) }
+}

@@ -1,0 +1,145 @@
+//! The locks that the metadata server grants: the client of the lock servers with one server, whose messages go to and come from the
+//! metadata server.
+//!
+//! | object | position | what it locks |
+//! | --- | --- | --- |
+//! | an inode's number | 0 | its bytes, extents and size |
+//! | | 1 | its existence: shared by hosts that have it open |
+//! | | 2 | bytes, for advisory locks |
+//! | 0 | 0 | the host's allotment: held from mount to unmount |
+
+use braid_base::limits::Settings;
+use braid_base::{BlockRange, Generation, InodeId, LockServerId, Now, ObjectId, Time};
+use braid_locks::client::{Acquisition, Ctx, Event, LockClient, LockClientConfig, Part, Wanted};
+use braid_machine::{Effect, Effects};
+use braid_wire::{LockAnswer, LockExtent, LockMode, LockReply, LockRequest, Message, Rejection};
+
+/// The parts that hold locks.
+pub const DATA: Part = Part(0);
+pub const EXISTENCE: Part = Part(1);
+pub const ADVISORY: Part = Part(2);
+pub const MOUNT: Part = Part(3);
+const PARTS: [Part; 4] = [DATA, EXISTENCE, ADVISORY, MOUNT];
+
+/// The metadata server is the only lock server that this client knows.
+const SERVER: LockServerId = LockServerId(0);
+const ADVISORY_POSITION: u16 = 2;
+
+#[derive(Debug)]
+pub struct RangeLocks {
+    client: LockClient,
+    settings: Settings,
+    next_number: u64,
+    effects: Effects,
+}
+
+impl RangeLocks {
+    pub fn new(host: Generation, settings: Settings) -> RangeLocks {
+        let config = LockClientConfig { host, servers: vec![SERVER], acquisition: Acquisition::Ordered };
+        RangeLocks { client: LockClient::new(config), settings, next_number: 1, effects: Effects::new() }
+    }
+
+    /// Requests the data lock of an inode, or its existence lock. The holder is the inode's number. The lock is cached until it is revoked.
+    pub fn acquire_inode(&mut self, now: Now, part: Part, inode: InodeId, mode: LockMode) {
+        let position = u16::from(part == EXISTENCE);
+        let extents = vec![LockExtent { position, range: BlockRange::new(0, 1), mode }];
+        self.acquire(now, part, inode.0, ObjectId(inode.0), extents, true);
+    }
+
+    /// Requests an advisory lock on bytes of an inode. It is not cached. `waits`: until it is free; otherwise it is refused if it is not.
+    pub fn acquire_bytes(
+        &mut self,
+        now: Now,
+        holder: u64,
+        inode: InodeId,
+        (bytes, mode): (&[BlockRange], LockMode),
+        waits: bool,
+    ) {
+        let extent = |range: &BlockRange| LockExtent { position: ADVISORY_POSITION, range: *range, mode };
+        let extents = bytes.iter().map(extent).collect();
+        let wanted = Wanted { object: ObjectId(inode.0), extents, unit_blocks: 1, caches: false, is_impatient: !waits };
+        self.with_client(now, |client, cx| client.of_part(ADVISORY).acquire(cx, holder, wanted));
+    }
+
+    /// Requests the lock of the host's allotment.
+    pub fn acquire_mount(&mut self, now: Now) {
+        let extents = vec![LockExtent { position: 0, range: BlockRange::new(0, 1), mode: LockMode::Shared }];
+        self.acquire(now, MOUNT, 0, ObjectId(0), extents, false);
+    }
+
+    pub fn release(&mut self, now: Now, part: Part, holder: u64) {
+        self.with_client(now, |client, cx| client.of_part(part).release(cx, holder));
+    }
+
+    /// Gives back all locks that are not in use.
+    pub fn release_cached(&mut self, now: Now) {
+        self.with_client(now, |client, cx| client.release_cached(cx));
+    }
+
+    /// The server has answered. False if the host is fenced.
+    pub fn on_answer(&mut self, now: Now, answer: LockAnswer) -> bool {
+        if answer.reply == (LockReply::Rejected { rejection: Rejection::Fenced }) {
+            return false;
+        }
+        self.with_client(now, |client, cx| client.on_answer(cx, SERVER, answer));
+        true
+    }
+
+    /// The next event about a lock, and the part that holds it.
+    pub fn pop_event(&mut self, now: Now) -> Option<(Part, Event)> {
+        let mut next = || PARTS.into_iter().find_map(|part| Some((part, self.client.of_part(part).pop_event()?)));
+        if let Some(event) = next() {
+            return Some(event);
+        }
+        while self.with_client(now, |client, cx| client.take_turn(cx)) {}
+        PARTS.into_iter().find_map(|part| Some((part, self.client.of_part(part).pop_event()?)))
+    }
+
+    pub fn deadline(&self) -> Option<Time> {
+        self.client.deadline()
+    }
+
+    /// Handles all timers that are due.
+    pub fn wake(&mut self, now: Now) {
+        while self.client.deadline().is_some_and(|deadline| deadline <= now.time) {
+            self.with_client(now, |client, cx| client.wake(cx));
+        }
+    }
+
+    /// The messages to the server since the last call.
+    pub fn drain(&mut self) -> impl Iterator<Item = LockRequest> + '_ {
+        self.effects.drain_ignored().for_each(drop);
+        self.effects.drain().map(|effect| match effect {
+            Effect::Send { message: Message::LockRequest(request), .. } => request,
+            other => unreachable!("a lock client only sends lock requests: {other:?}"),
+        })
+    }
+
+    /// True if no lock is held, requested or being released.
+    pub fn is_empty(&self) -> bool {
+        self.client.is_empty()
+    }
+
+    /// The locks that the host holds, for inspection.
+    pub fn held(&self) -> impl Iterator<Item = (ObjectId, LockExtent)> + '_ {
+        self.client.held()
+    }
+
+    pub fn invariants(&self) {
+        self.client.invariants();
+    }
+
+    fn acquire(&mut self, now: Now, part: Part, holder: u64, object: ObjectId, extents: Vec<LockExtent>, caches: bool) {
+        let wanted = Wanted { object, extents, unit_blocks: 1, caches, is_impatient: false };
+        self.with_client(now, |client, cx| client.of_part(part).acquire(cx, holder, wanted));
+    }
+
+    fn with_client<R>(&mut self, now: Now, act: impl FnOnce(&mut LockClient, &mut Ctx) -> R) -> R {
+        let RangeLocks { client, settings, next_number, effects } = self;
+        let mut number = || {
+            *next_number += 1;
+            *next_number - 1
+        };
+        act(client, &mut Ctx { now, settings, number: &mut number, out: effects })
+    }
+}

@@ -1,0 +1,139 @@
+//! Hostreads and hostwrites of the file system's volume. Here alone requests for bytes are made of the host.
+//!
+//! A request is repeated until it succeeds, or fails in such a way that nothing of it has happened and nothing will. So its users know
+//! three ends: success, such a failure, and a fence. While the outcome of a hostwrite is unknown, its operation does not end: it keeps its
+//! locks and its blocks. A repeated hostwrite writes the same bytes under the same locks, and devices accept no write with an older stamp
+//! after it, so that a late copy of the first has no effect.
+
+use braid_base::limits::Settings;
+use braid_base::{BLOCK_BYTES, Backoff, BlockRange, Time, Timers, VolumeId};
+use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId, Patience};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+/// The part that made a request, which gets the outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IoOwner {
+    /// The request of this index of an operation.
+    Operation { op: u64, index: usize },
+    /// A batch of new blocks.
+    Batch(u64),
+}
+
+/// The result of a request: the bytes read, none for a write.
+pub type IoResult = Result<Vec<Bytes>, HostError>;
+
+/// What follows from the host's answer.
+#[derive(Debug)]
+pub enum IoEnd {
+    Ended(IoOwner, IoResult),
+    Fenced,
+    /// The request is made again later, or nobody waits for it.
+    Nothing,
+}
+
+#[derive(Debug)]
+pub struct VolumeIo {
+    volume: VolumeId,
+    /// Numbers below belong to other users of the host.
+    first: u64,
+    next: u64,
+    pending: BTreeMap<u64, Io>,
+    /// When requests are made again.
+    timers: Timers<u64>,
+    settings: Settings,
+    asked: Vec<(OpId, HostRequest)>,
+}
+
+#[derive(Debug)]
+struct Io {
+    owner: IoOwner,
+    request: HostRequest,
+    again: Backoff,
+}
+
+/// The numbers of one file system's requests.
+const NUMBERS: u64 = 1 << 44;
+
+impl VolumeIo {
+    /// The requests to the host have numbers from `first` on.
+    pub fn new(volume: VolumeId, first: OpId, settings: Settings) -> VolumeIo {
+        let (first, asked) = (first.0, Vec::new());
+        VolumeIo { volume, first, next: first, pending: BTreeMap::new(), timers: Timers::default(), settings, asked }
+    }
+
+    pub fn read(&mut self, owner: IoOwner, offset: u64, length: usize) {
+        self.ask(owner, HostRequest::Read { volume: self.volume, offset, length, patience: Patience::Endless });
+    }
+
+    pub fn write(&mut self, owner: IoOwner, offset: u64, data: Bytes) {
+        self.ask(owner, HostRequest::Write { volume: self.volume, offset, data, patience: Patience::Endless });
+    }
+
+    /// Writes whole blocks.
+    pub fn write_blocks(&mut self, owner: IoOwner, blocks: BlockRange, data: Bytes) {
+        assert_eq!(data.len() as u64, blocks.count * BLOCK_BYTES as u64, "the bytes fill their blocks");
+        self.write(owner, blocks.start * BLOCK_BYTES as u64, data);
+    }
+
+    /// True if this is the number of a request of this part.
+    pub fn is_own(&self, op: OpId) -> bool {
+        (self.first..self.first + NUMBERS).contains(&op.0)
+    }
+
+    pub fn on_outcome(&mut self, now: Time, op: OpId, outcome: HostOutcome) -> IoEnd {
+        if outcome == Err(HostError::Fenced) {
+            return IoEnd::Fenced;
+        }
+        let Some(io) = self.pending.get_mut(&op.0) else { return IoEnd::Nothing };
+        let result = match outcome {
+            Ok(HostSuccess::Data(data)) => Ok(data),
+            Ok(_) => Ok(Vec::new()),
+            Err(error) if is_passing(&error) => {
+                self.timers.set(op.0, now.after(io.again.next_wait()));
+                return IoEnd::Nothing;
+            }
+            Err(error) => Err(error),
+        };
+        let io = self.pending.remove(&op.0).expect("just seen");
+        IoEnd::Ended(io.owner, result)
+    }
+
+    pub fn deadline(&self) -> Option<Time> {
+        self.timers.next().map(|(time, _)| time)
+    }
+
+    /// Handles all timers that are due.
+    pub fn wake(&mut self, now: Time) {
+        while let Some(number) = self.timers.pop_due(now) {
+            self.asked.push((OpId(number), self.pending[&number].request.clone()));
+        }
+    }
+
+    /// Takes out the requests to make of the host.
+    pub fn take_asked(&mut self) -> Vec<(OpId, HostRequest)> {
+        std::mem::take(&mut self.asked)
+    }
+
+    fn ask(&mut self, owner: IoOwner, request: HostRequest) {
+        let number = self.next;
+        self.next += 1;
+        self.pending.insert(number, Io { owner, request: request.clone(), again: self.settings.backoff() });
+        self.asked.push((OpId(number), request));
+    }
+}
+
+/// True if the same request may succeed later, or may have succeeded.
+fn is_passing(error: &HostError) -> bool {
+    matches!(
+        error,
+        HostError::TimedOut { .. }
+            | HostError::Contended { .. }
+            | HostError::LockServerSilent { .. }
+            | HostError::LockServerRejected { .. }
+            | HostError::Unavailable { .. }
+            | HostError::ClockApart { .. }
+            | HostError::Rejected { .. }
+            | HostError::Busy
+    )
+}

@@ -1,0 +1,193 @@
+//! Advisory locks: single requests, and random ones compared with a plain model.
+
+use crate::bench::{BAD, Bench, GOOD};
+use braid_base::{Generation, Rng};
+use braid_machine::{
+    AdvisoryOwner, FileHandle, FilesError, FilesRequest, FilesSuccess, HostError, HostRequest, HostSuccess, OpId,
+};
+use braid_wire::LockMode::{self, Exclusive, Shared};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+
+const ONE: Generation = Generation(1);
+const TWO: Generation = Generation(2);
+const LOCKED: HostError = HostError::Files(FilesError::Locked);
+
+/// One owner on each host.
+struct Pair {
+    bench: Bench,
+    handles: BTreeMap<Generation, FileHandle>,
+}
+
+impl Pair {
+    fn new(seed: u64) -> Pair {
+        let mut bench = Bench::new(seed, 3, 8192, GOOD);
+        let inode = bench.create(ONE, "a");
+        let hosts = bench.clients.keys().copied().collect::<Vec<_>>();
+        let handles = hosts.into_iter().map(|host| (host, bench.open(host, inode))).collect();
+        Pair { bench, handles }
+    }
+
+    fn ask(&mut self, host: Generation, owner: u64, range: Range<u64>, mode: LockMode, wait: bool) -> OpId {
+        let (handle, owner) = (self.handles[&host], AdvisoryOwner(owner));
+        self.bench.ask(host, FilesRequest::Lock { handle, owner, range, mode, wait })
+    }
+
+    fn lock(&mut self, host: Generation, range: Range<u64>, mode: LockMode) -> Result<(), HostError> {
+        let op = self.ask(host, 1, range, mode, false);
+        self.bench.finish(op).map(|_| ())
+    }
+
+    fn unlock(&mut self, host: Generation, range: Range<u64>) {
+        let (handle, owner) = (self.handles[&host], AdvisoryOwner(1));
+        let unlocked = self.bench.call(host, FilesRequest::Unlock { handle, owner, range });
+        assert_eq!(unlocked, Ok(FilesSuccess::Done));
+    }
+
+    fn is_locked(&mut self, host: Generation, range: Range<u64>, mode: LockMode) -> bool {
+        let (handle, owner) = (self.handles[&host], AdvisoryOwner(1));
+        match self.bench.call(host, FilesRequest::TestLock { handle, owner, range, mode }) {
+            Ok(FilesSuccess::Tested { is_locked }) => is_locked,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn locks_exclude_other_owners_byte_by_byte() {
+    let mut pair = Pair::new(1);
+    assert_eq!(pair.lock(ONE, 10..20, Exclusive), Ok(()));
+    assert_eq!(pair.lock(TWO, 19..30, Shared), Err(LOCKED));
+    assert_eq!(pair.lock(TWO, 20..30, Exclusive), Ok(()));
+    assert!(pair.is_locked(TWO, 0..11, Shared) && !pair.is_locked(TWO, 0..10, Exclusive));
+    assert!(!pair.is_locked(ONE, 10..20, Exclusive), "its own lock is no obstacle");
+    assert_eq!(pair.lock(ONE, 20..u64::MAX, Shared), Err(LOCKED));
+    pair.unlock(TWO, 0..100);
+    assert_eq!(pair.lock(ONE, 20..u64::MAX, Shared), Ok(()));
+    assert_eq!(pair.lock(TWO, 1 << 40..1 << 41, Exclusive), Err(LOCKED));
+    assert_eq!(pair.lock(TWO, 1 << 40..1 << 41, Shared), Ok(()));
+    let empty = HostError::Files(FilesError::Refused(braid_wire::FileError::Malformed));
+    assert_eq!(pair.lock(TWO, 5..5, Shared), Err(empty));
+    pair.bench.unmount_all();
+}
+
+#[test]
+fn a_waiting_lock_is_granted_in_its_turn_or_abandoned() {
+    let mut pair = Pair::new(2);
+    assert_eq!(pair.lock(ONE, 0..10, Exclusive), Ok(()));
+    let other_owner = pair.ask(ONE, 2, 5..6, Exclusive, true);
+    let abandoned = pair.ask(TWO, 1, 5..6, Exclusive, true);
+    pair.bench.pass(Duration::from_secs(30));
+    assert!(!pair.bench.ended.contains_key(&other_owner) && !pair.bench.ended.contains_key(&abandoned));
+    pair.bench.ask_host(TWO, HostRequest::Abandon { ops: vec![abandoned] });
+    assert_eq!(pair.bench.finish(abandoned), Err(HostError::Abandoned));
+    pair.unlock(ONE, 0..10);
+    assert_eq!(pair.bench.finish(other_owner), Ok(HostSuccess::Files(FilesSuccess::Done)));
+    assert_eq!(pair.lock(TWO, 5..6, Shared), Err(LOCKED));
+    let handle = pair.handles[&ONE];
+    let released = pair.bench.call(ONE, FilesRequest::ReleaseOwner { handle, owner: AdvisoryOwner(2) });
+    assert_eq!(released, Ok(FilesSuccess::Done));
+    assert_eq!(pair.lock(TWO, 5..6, Shared), Ok(()));
+    pair.bench.unmount_all();
+}
+
+#[test]
+fn a_refused_upgrade_leaves_the_shared_lock() {
+    let mut pair = Pair::new(3);
+    assert_eq!(pair.lock(ONE, 0..10, Shared), Ok(()));
+    assert_eq!(pair.lock(TWO, 5..15, Shared), Ok(()));
+    assert_eq!(pair.lock(ONE, 8..9, Exclusive), Err(LOCKED));
+    assert_eq!(pair.lock(Generation(3), 0..1, Exclusive), Err(LOCKED), "it is locked still");
+    pair.unlock(TWO, 0..100);
+    assert_eq!(pair.lock(ONE, 8..9, Exclusive), Ok(()));
+    assert_eq!(pair.lock(TWO, 8..9, Shared), Err(LOCKED));
+    // A hold is released as a whole.
+    pair.unlock(ONE, 0..8);
+    pair.unlock(ONE, 8..10);
+    assert_eq!(pair.lock(TWO, 0..10, Exclusive), Ok(()));
+    pair.bench.unmount_all();
+}
+
+#[test]
+fn two_requests_of_one_owner_do_not_wait_for_each_other() {
+    let mut pair = Pair::new(4);
+    assert_eq!(pair.lock(TWO, 0..10, Exclusive), Ok(()));
+    let ops = [pair.ask(ONE, 1, 0..5, Exclusive, true), pair.ask(ONE, 1, 3..8, Shared, true)];
+    pair.unlock(TWO, 0..10);
+    for op in ops {
+        assert_eq!(pair.bench.finish(op), Ok(HostSuccess::Files(FilesSuccess::Done)));
+    }
+    pair.bench.unmount_all();
+}
+
+/// What each owner has locked, byte by byte.
+#[derive(Default)]
+struct Model {
+    locked: BTreeMap<(Generation, u64), BTreeMap<u64, LockMode>>,
+}
+
+impl Model {
+    fn conflicts(&self, owner: (Generation, u64), range: &Range<u64>, mode: LockMode) -> bool {
+        let others = self.locked.iter().filter(|(other, _)| **other != owner).flat_map(|(_, bytes)| bytes);
+        others.into_iter().any(|(byte, held)| range.contains(byte) && held.conflicts(mode))
+    }
+}
+
+/// Locks that are granted never conflict, whatever is granted, refused, unlocked and cut; and at the end everything can be locked.
+#[test]
+fn granted_locks_never_conflict() {
+    for seed in 0..30 {
+        let (mut pair, mut rng, mut model) = (Pair::new(seed), Rng::new(seed), Model::default());
+        pair.bench.network = if seed % 2 == 0 { GOOD } else { BAD };
+        for step in 0..80 {
+            let (host, owner) = (Generation(rng.between(1, 3) as u32), rng.between(1, 2));
+            let start = rng.below(20);
+            let range = start..start + rng.between(1, 8);
+            let key = (host, owner);
+            let handle = pair.handles[&host];
+            match rng.below(5) {
+                0..3 => {
+                    let mode = if rng.chance(1, 2) { Shared } else { Exclusive };
+                    let op = pair.ask(host, owner, range.clone(), mode, false);
+                    match pair.bench.finish(op) {
+                        Ok(_) => {
+                            assert!(!model.conflicts(key, &range, mode), "seed {seed}, step {step}: {key:?} {range:?}");
+                            model.locked.entry(key).or_default().extend(range.map(|byte| (byte, mode)));
+                        }
+                        Err(error) => assert_eq!(error, LOCKED, "seed {seed}"),
+                    }
+                }
+                3 => {
+                    let unlock = FilesRequest::Unlock { handle, owner: AdvisoryOwner(owner), range: range.clone() };
+                    assert_eq!(pair.bench.call(host, unlock), Ok(FilesSuccess::Done));
+                    model.locked.entry(key).or_default().retain(|byte, _| !range.contains(byte));
+                }
+                _ if rng.chance(1, 3) => {
+                    let release = FilesRequest::ReleaseOwner { handle, owner: AdvisoryOwner(owner) };
+                    assert_eq!(pair.bench.call(host, release), Ok(FilesSuccess::Done));
+                    model.locked.remove(&key);
+                }
+                _ => {
+                    let has_none = model.locked.get(&key).is_none_or(BTreeMap::is_empty);
+                    let mode = if has_none { Exclusive } else { Shared };
+                    let (owner, range_asked) = (AdvisoryOwner(owner), range.clone());
+                    let test = FilesRequest::TestLock { handle, owner, range: range_asked, mode };
+                    let tested = pair.bench.call(host, test);
+                    let conflicts = model.conflicts(key, &range, mode);
+                    let is_free = tested == Ok(FilesSuccess::Tested { is_locked: false });
+                    assert!(!(is_free && conflicts), "seed {seed}, step {step}: {key:?} {range:?}");
+                }
+            }
+        }
+        for (host, owner) in [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (3, 2)] {
+            let host = Generation(host);
+            let release = FilesRequest::ReleaseOwner { handle: pair.handles[&host], owner: AdvisoryOwner(owner) };
+            assert_eq!(pair.bench.call(host, release), Ok(FilesSuccess::Done));
+        }
+        pair.bench.network = GOOD;
+        pair.bench.pass(Duration::from_secs(5));
+        assert_eq!(pair.lock(ONE, 0..u64::MAX, Exclusive), Ok(()), "seed {seed}");
+        pair.bench.unmount_all();
+    }
+}

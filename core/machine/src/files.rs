@@ -1,0 +1,110 @@
+//! Requests that front ends make to the client of a file system, and their outcomes. `braid_wire::files` describes a file system.
+//!
+//! An inode is named by its number, which a `Lookup` or `Create` returns; a file that is read or written is open, and named by its handle.
+//! A handle belongs to one start of the host: when the host is fenced, all of its handles are dead, and the locks of their owners with them.
+
+use braid_base::InodeId;
+use braid_wire::{FileAttributes, FileCommand, FileError, FileResult, LockMode};
+use bytes::Bytes;
+use std::ops::Range;
+
+/// A file that is open on this host.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FileHandle(pub u64);
+
+/// The owner of advisory locks on this host, such as a process. The front end numbers them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct AdvisoryOwner(pub u64);
+
+/// An operation on a file system. At most [`limits::FILE_IO_BYTES_MAX`](braid_base::limits::FILE_IO_BYTES_MAX) bytes are read or written
+/// by one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FilesRequest {
+    /// A command about names and attributes. Commands about blocks and sizes are refused: they belong to the client itself.
+    Command(FileCommand),
+    /// Opens a regular file, which then exists until it is closed, even without a name.
+    Open { inode: InodeId },
+    /// Closes a file. Advisory locks stay until their owner releases them.
+    Close { handle: FileHandle },
+    /// Reads bytes, up to the end of the file.
+    Read {
+        handle: FileHandle,
+        offset: u64,
+        /// In bytes.
+        length: usize,
+    },
+    /// Writes bytes. They are durable when the request is answered, and other operations on all hosts see them as a whole or not at all.
+    /// If there is no space for all, as many as possible are written, from the first on.
+    Write { handle: FileHandle, offset: u64, data: Bytes },
+    /// Writes bytes at the end of the file.
+    Append { handle: FileHandle, data: Bytes },
+    /// Sets the size. What is added reads as zeros.
+    Truncate { inode: InodeId, size: u64 },
+    /// Makes the time of the last write durable. Written bytes are durable already.
+    Sync { handle: FileHandle },
+    /// Locks bytes of a file for an owner, in place of the locks that it has on them (POSIX advisory locks).
+    Lock {
+        handle: FileHandle,
+        owner: AdvisoryOwner,
+        /// In bytes. To lock all that may follow, end at `u64::MAX`.
+        range: Range<u64>,
+        mode: LockMode,
+        /// Waits until no other owner has a conflicting lock; [`HostRequest::Abandon`](crate::HostRequest::Abandon) ends the wait.
+        /// Otherwise such a request fails with [`FilesError::Locked`].
+        wait: bool,
+    },
+    /// Releases the locks of an owner on bytes of a file.
+    Unlock { handle: FileHandle, owner: AdvisoryOwner, range: Range<u64> },
+    /// Finds out whether another owner has a lock that conflicts with this one.
+    TestLock { handle: FileHandle, owner: AdvisoryOwner, range: Range<u64>, mode: LockMode },
+    /// Releases all locks of an owner on a file, and ends its waits there.
+    ReleaseOwner { handle: FileHandle, owner: AdvisoryOwner },
+}
+
+/// The result of an operation on a file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FilesSuccess {
+    /// The operation is done, without a result.
+    Done,
+    /// The result of the command.
+    Result(FileResult),
+    Opened {
+        handle: FileHandle,
+        attributes: FileAttributes,
+    },
+    /// The bytes read, as buffers in order.
+    Data(Vec<Bytes>),
+    /// How many bytes were written: fewer than asked for if the rest has no space.
+    Written {
+        /// In bytes.
+        length: u64,
+    },
+    Appended {
+        /// Where the bytes are.
+        offset: u64,
+        /// As of [`FilesSuccess::Written`].
+        length: u64,
+    },
+    /// The result of [`FilesRequest::TestLock`].
+    Tested {
+        /// Whether another owner has a conflicting lock.
+        is_locked: bool,
+    },
+}
+
+/// Why an operation on a file system failed. Nothing of it has happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FilesError {
+    /// This host has not mounted the file system.
+    #[error("the file system is not mounted on this host")]
+    NotMounted,
+    /// The handle is closed, or was never open.
+    #[error("the file is not open: open it first")]
+    NotOpen,
+    /// Another owner has a conflicting advisory lock.
+    #[error("another process has locked it: try again later")]
+    Locked,
+    /// The metadata server refuses the operation.
+    #[error(transparent)]
+    Refused(#[from] FileError),
+}
