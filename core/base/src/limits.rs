@@ -46,6 +46,8 @@ pub const OBJECT_ANSWER_BYTES_MAX: usize = 2 << 20;
 pub const FILE_NAME_BYTES_MAX: usize = 255;
 /// The most bytes in the target of a symbolic link.
 pub const SYMBOLIC_LINK_BYTES_MAX: usize = 4095;
+/// The highest number of an inode. It leaves a byte for the file system where both are joined into one number.
+pub const INODE_MAX: u64 = (1 << 56) - 1;
 /// The most bytes in a file.
 pub const FILE_BYTES_MAX: u64 = 1 << 50;
 /// The most names of an inode, and one more than the most directories in a directory.

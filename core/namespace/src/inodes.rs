@@ -39,7 +39,10 @@ pub fn create(work: &mut Work, parent: InodeId, name: &Bytes, new: New, exclusiv
     }
     work.grow()?;
     let mut counters = work.counters()?;
-    counters.last_inode = counters.last_inode.checked_add(1).ok_or(FileError::NoSpace)?;
+    if counters.last_inode >= limits::INODE_MAX {
+        return Err(FileError::NoSpace.into());
+    }
+    counters.last_inode += 1;
     counters.inodes = sum(counters.inodes, 1)?;
     work.put_counters(counters);
     let inode = new_inode(InodeId(counters.last_inode), parent, &new, work.context.now);

@@ -3,8 +3,9 @@
 use crate::system::{
     ROOT, System, attach, create, extent, link, lookup, name, remove_directory, rename, truncate, unlink,
 };
-use braid_base::{BlockRange, InodeId};
+use braid_base::{BlockRange, InodeId, limits};
 use braid_namespace::{Evaluation, evaluate};
+use braid_objects::{Key, Kind};
 use braid_wire::*;
 
 #[test]
@@ -111,6 +112,22 @@ fn inodes_of_the_wrong_type_are_refused() {
     ] {
         assert_eq!(system.run(command.clone()), Err(error), "{command:?}");
     }
+}
+
+#[test]
+fn numbers_of_inodes_are_bounded_and_never_reused() {
+    let mut system = System::new(10);
+    let first = system.file("f");
+    system.run(unlink(ROOT, "f")).expect("it exists");
+    system.settle();
+    assert_eq!(system.file("f"), InodeId(first.0 + 1));
+    // The counter of numbers is the first of the counters.
+    let counters = Key { kind: Kind::FileSystem, of: 0, index: 1 };
+    let mut value = system.map[&counters].to_vec();
+    value[1..9].copy_from_slice(&(limits::INODE_MAX - 1).to_be_bytes());
+    system.map.insert(counters, value.into());
+    assert_eq!(system.file("g"), InodeId(limits::INODE_MAX));
+    assert_eq!(system.run(create(ROOT, "h", NewInode::Regular, true)), Err(FileError::NoSpace));
 }
 
 #[test]
