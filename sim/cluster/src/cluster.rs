@@ -282,6 +282,10 @@ impl Cluster {
         self.add_host_with(clock)
     }
 
+    pub(crate) fn array_id(&self) -> ArrayId {
+        ARRAY
+    }
+
     /// Adds a host with these clocks.
     pub fn add_host_with(&mut self, clock: LocalClock) -> HostSlot {
         let node = self.new_host(clock);
@@ -291,8 +295,12 @@ impl Cluster {
 
     /// Adds a host that is a part of another machine.
     pub fn add_composite(&mut self, machine: impl FnOnce(Host) -> Box<dyn Machine>) -> HostSlot {
+        self.add_host_in(|host| Role::Composite(machine(host)))
+    }
+
+    pub(crate) fn add_host_in(&mut self, role: impl FnOnce(Host) -> Role) -> HostSlot {
         let clock = self.clock();
-        let node = self.new_host_in(clock, |host| Role::Composite(machine(host)));
+        let node = self.new_host_in(clock, role);
         self.hosts.push(node);
         HostSlot(self.hosts.len() - 1)
     }

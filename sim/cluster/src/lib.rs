@@ -21,6 +21,7 @@ mod deaths;
 mod degraded;
 mod exclusion;
 mod fault_events;
+mod files;
 mod graceful_disconnect;
 mod hosts;
 pub mod matrix;
@@ -40,6 +41,7 @@ pub mod volumes;
 pub mod workload;
 
 pub use cluster::{Cluster, Failed, HostSlot};
+pub use files::FileSystem;
 pub use options::{Choices, Options};
 pub use report::{Failure, Report};
 pub use role::Role;

@@ -3,15 +3,21 @@
 use crate::surveyor::Surveyor;
 use braid_base::{Now, Time};
 use braid_device::Device;
+use braid_files::FileClient;
 use braid_host::Host;
 use braid_locks::LockServer;
 use braid_machine::{Effects, Input, Machine};
 use braid_membership::Monitor;
+use braid_metadata::MetadataNode;
 
 /// The machine of a node.
 pub enum Role {
     Device(Box<Device>),
     Host(Box<Host>),
+    /// A host that has a file system mounted.
+    FileHost(Box<FileClient<Host>>),
+    /// The process of a metadata server.
+    Metadata(Box<MetadataNode<Host>>),
     LockServer(Box<LockServer>),
     Monitor(Box<Monitor>),
     /// Reads the components of a volume on the devices, for checks.
@@ -25,6 +31,8 @@ impl Role {
         match self {
             Role::Device(device) => &**device,
             Role::Host(host) => &**host,
+            Role::FileHost(client) => &**client,
+            Role::Metadata(node) => &**node,
             Role::LockServer(server) => &**server,
             Role::Monitor(monitor) => &**monitor,
             Role::Surveyor(surveyor) => &**surveyor,
@@ -38,6 +46,8 @@ impl Machine for Role {
         match self {
             Role::Device(device) => device.step(now, input, out),
             Role::Host(host) => host.step(now, input, out),
+            Role::FileHost(client) => client.step(now, input, out),
+            Role::Metadata(node) => node.step(now, input, out),
             Role::LockServer(server) => server.step(now, input, out),
             Role::Monitor(monitor) => monitor.step(now, input, out),
             Role::Surveyor(surveyor) => surveyor.step(now, input, out),

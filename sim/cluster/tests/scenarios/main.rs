@@ -11,6 +11,7 @@ mod disk_errors;
 mod epochs;
 mod failures;
 mod fences;
+mod files;
 mod healing;
 mod late_copies;
 mod lock_servers;

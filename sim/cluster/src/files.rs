@@ -1,0 +1,130 @@
+//! File systems of a cluster: their two volumes, their metadata servers, and hosts that have them mounted.
+
+use crate::cluster::{Cluster, HostSlot};
+use crate::role::Role;
+use crate::volumes::MoreVolume;
+use braid_base::{BLOCK_BYTES, FileSystemId, Generation, NodeId, Time};
+use braid_files::{FileClient, FileClientConfig};
+use braid_layout::{Layout, VolumeDescription};
+use braid_machine::{FilesRequest, FilesSuccess, HostError, HostRequest, HostSuccess, OpId, Patience};
+use braid_metadata::{MetadataNode, MetadataServer, MetadataServerConfig, Tenure, VOLUME_BYTES_MIN};
+use braid_namespace::Parameters;
+use braid_wire::{FileCommand, FileResult, Ordering};
+
+/// A file system.
+#[derive(Clone, Debug)]
+pub struct FileSystem {
+    pub id: FileSystemId,
+    /// The volume of its metadata.
+    pub metadata: VolumeDescription,
+    /// The volume with the bytes of its files.
+    pub data: VolumeDescription,
+}
+
+impl Cluster {
+    /// Makes a file system on new volumes: its metadata on a mirror, its bytes on `layout`. No metadata server runs yet.
+    pub fn make_file_system(&mut self, by: HostSlot, layout: Layout, stripes: u64) -> Result<FileSystem, HostError> {
+        let mirror = Layout::new("raid1:2".parse().expect("a level"), 2, 256).expect("a layout on two devices");
+        let mirrored = VOLUME_BYTES_MIN.div_ceil(mirror.stripe_blocks() * BLOCK_BYTES as u64);
+        let ordering = Ordering::Timestamp;
+        self.make_volume(by, &MoreVolume { layout: mirror, first: 0, ordering, stripes: mirrored })?;
+        self.make_volume(by, &MoreVolume { layout, first: 0, ordering, stripes })?;
+        let [.., metadata, data] = &self.others[..] else { unreachable!("two volumes were made") };
+        let file_system = FileSystem { id: FileSystemId(1), metadata: metadata.clone(), data: data.clone() };
+        let nonce = self.rng.next_u64();
+        let FileSystem { id, metadata, .. } = &file_system;
+        let writes = braid_metadata::format(self.array_id(), *id, metadata.bytes, nonce).expect("it is large enough");
+        for (offset, data) in writes {
+            let write = HostRequest::Write { volume: metadata.id, offset, data, patience: Patience::Host };
+            let asked = self.ask(by, write);
+            self.finish(asked)?;
+        }
+        Ok(file_system)
+    }
+
+    /// Starts a process for the metadata server of a file system, which takes over from the one before. What hosts send to the metadata
+    /// server reaches the new process.
+    pub fn start_metadata_server(&mut self, file_system: &FileSystem) -> HostSlot {
+        let FileSystem { id, metadata, data } = file_system.clone();
+        let generation = Generation(self.next_generation);
+        let config = MetadataServerConfig {
+            array: self.array_id(),
+            file_system: id,
+            generation,
+            start: generation,
+            volume_bytes: metadata.bytes,
+            parameters: Parameters {
+                blocks: data.bytes / BLOCK_BYTES as u64,
+                stripe_blocks: data.layout.stripe_blocks(),
+                hash_key: [11; 16],
+                hash_bits: Parameters::HASH_BITS_MAX,
+            },
+            serve_from: Time(0),
+            settings: self.options.settings.clone(),
+        };
+        let slot = self.add_host_in(|host| Role::Metadata(Box::new(MetadataNode::new(host, metadata.id, config))));
+        self.world.set_service(NodeId::MetadataServer(id), self.node(slot));
+        slot
+    }
+
+    /// Adds a host that has a file system mounted.
+    pub fn add_file_host(&mut self, file_system: &FileSystem) -> HostSlot {
+        let FileSystem { id, data, .. } = file_system;
+        let config = FileClientConfig {
+            file_system: *id,
+            host: Generation(self.next_generation),
+            volume: data.id,
+            stripe_bytes: data.layout.stripe_blocks() as usize * BLOCK_BYTES,
+            settings: self.options.settings.clone(),
+        };
+        self.add_host_in(|host| Role::FileHost(Box::new(FileClient::new(host, config))))
+    }
+
+    /// The metadata server of a process, if it owns the file system.
+    pub fn metadata_server(&self, slot: HostSlot) -> Option<&MetadataServer> {
+        match self.world.machine(self.node(slot))? {
+            Role::Metadata(node) => node.server(),
+            _ => None,
+        }
+    }
+
+    /// Whether a process owns its file system; `None` while it is down.
+    pub fn tenure(&self, slot: HostSlot) -> Option<Tenure> {
+        match self.world.machine(self.node(slot))? {
+            Role::Metadata(node) => Some(node.tenure()),
+            _ => None,
+        }
+    }
+
+    /// Begins an operation on files.
+    pub fn ask_files(&mut self, slot: HostSlot, file_system: &FileSystem, request: FilesRequest) -> OpId {
+        self.ask(slot, HostRequest::Files { file_system: file_system.id, request })
+    }
+
+    /// Executes an operation on files.
+    pub fn files(
+        &mut self,
+        slot: HostSlot,
+        file_system: &FileSystem,
+        request: FilesRequest,
+    ) -> Result<FilesSuccess, HostError> {
+        let asked = self.ask_files(slot, file_system, request);
+        match self.finish(asked)? {
+            HostSuccess::Files(success) => Ok(success),
+            other => panic!("not the result of an operation on files: {other:?}"),
+        }
+    }
+
+    /// Executes a command on names and attributes.
+    pub fn file_command(
+        &mut self,
+        slot: HostSlot,
+        file_system: &FileSystem,
+        command: FileCommand,
+    ) -> Result<FileResult, HostError> {
+        match self.files(slot, file_system, FilesRequest::Command(command))? {
+            FilesSuccess::Result(result) => Ok(result),
+            other => panic!("not the result of a command: {other:?}"),
+        }
+    }
+}

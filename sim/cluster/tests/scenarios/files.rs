@@ -1,0 +1,187 @@
+//! Scenarios of a file system: its metadata server and the hosts that use it, while processes and devices fail.
+
+use crate::story::*;
+use braid_base::{InodeId, NodeId};
+use braid_cluster::{Cluster, FileSystem, HostSlot, Options};
+use braid_machine::{FileHandle, FilesError, FilesRequest, FilesSuccess, HostError, HostSuccess};
+use braid_metadata::{MetadataService, Tenure};
+use braid_wire::{FileCommand, FileError, FileResult, NewInode, Owner};
+use bytes::Bytes;
+use std::time::Duration;
+
+/// Five devices, with a file system that one process serves.
+fn array() -> (Cluster, FileSystem, HostSlot) {
+    let options = Options { device_bytes: 96 << 20, ..Options::calm("raid5:4+1", 5, 1, 3) };
+    let layout = Options::calm("raid5:4+1", 5, 4, 1).layout;
+    let (mut array, a, _) = array_of(options);
+    let file_system = array.make_file_system(a, layout, 64).expect("there is room");
+    let server = array.start_metadata_server(&file_system);
+    array.run_for(Duration::from_secs(2));
+    serves(&array, server);
+    (array, file_system, server)
+}
+
+fn serves(array: &Cluster, server: HostSlot) {
+    assert_eq!(array.tenure(server), Some(Tenure::Owns));
+    let service = array.metadata_server(server).map(|server| server.service().clone());
+    assert_eq!(service, Some(MetadataService::Serving));
+}
+
+fn name(name: &str) -> Bytes {
+    Bytes::copy_from_slice(name.as_bytes())
+}
+
+fn create(name: &str) -> FileCommand {
+    FileCommand::Create {
+        parent: InodeId::ROOT,
+        name: self::name(name),
+        node: NewInode::Regular,
+        exclusive: true,
+        owner: Owner::default(),
+        mode: 0o644,
+    }
+}
+
+fn made(array: &mut Cluster, host: HostSlot, file_system: &FileSystem, name: &str) -> InodeId {
+    match array.file_command(host, file_system, create(name)) {
+        Ok(FileResult::Created { attributes, is_new: true }) => attributes.inode,
+        other => panic!("{name} was not created: {other:?}"),
+    }
+}
+
+fn open(array: &mut Cluster, host: HostSlot, file_system: &FileSystem, inode: InodeId) -> FileHandle {
+    match array.files(host, file_system, FilesRequest::Open { inode }) {
+        Ok(FilesSuccess::Opened { handle, .. }) => handle,
+        other => panic!("{inode:?} was not opened: {other:?}"),
+    }
+}
+
+fn write(array: &mut Cluster, host: HostSlot, file_system: &FileSystem, handle: FileHandle, offset: u64, data: &[u8]) {
+    let data = Bytes::copy_from_slice(data);
+    let written = array.files(host, file_system, FilesRequest::Write { handle, offset, data: data.clone() });
+    assert_eq!(written, Ok(FilesSuccess::Written { length: data.len() as u64 }));
+}
+
+fn read(array: &mut Cluster, host: HostSlot, file_system: &FileSystem, handle: FileHandle, length: usize) -> Vec<u8> {
+    match array.files(host, file_system, FilesRequest::Read { handle, offset: 0, length }) {
+        Ok(FilesSuccess::Data(parts)) => parts.concat(),
+        other => panic!("no data: {other:?}"),
+    }
+}
+
+#[test]
+fn what_one_host_writes_another_reads() {
+    let (mut array, file_system, _) = array();
+    let (a, b) = (array.add_file_host(&file_system), array.add_file_host(&file_system));
+    let inode = made(&mut array, a, &file_system, "a");
+    let handle = open(&mut array, a, &file_system, inode);
+    write(&mut array, a, &file_system, handle, 0, &[7; 10_000]);
+    let other = open(&mut array, b, &file_system, inode);
+    assert_eq!(read(&mut array, b, &file_system, other, 20_000), [7; 10_000]);
+    write(&mut array, b, &file_system, other, 5_000, &[8; 10_000]);
+    let expected = [&[7; 5_000][..], &[8; 10_000]].concat();
+    assert_eq!(read(&mut array, a, &file_system, handle, 20_000), expected, "nobody caches bytes that changed");
+}
+
+#[test]
+fn nothing_is_lost_when_the_server_dies() {
+    let (mut array, file_system, server) = array();
+    let a = array.add_file_host(&file_system);
+    let inode = made(&mut array, a, &file_system, "a");
+    let handle = open(&mut array, a, &file_system, inode);
+    write(&mut array, a, &file_system, handle, 0, &[7; 10_000]);
+    let died = array.world.now();
+    let node = array.node(server);
+    array.world.crash(node);
+    let begun = array.ask_files(a, &file_system, FilesRequest::Command(create("b")));
+    let next = array.start_metadata_server(&file_system);
+    let created = array.finish(begun);
+    assert!(matches!(created, Ok(HostSuccess::Files(_))), "{created:?}");
+    let pause = array.world.now().since(died);
+    assert!(pause < Duration::from_secs(7), "the pause was {pause:?}");
+    serves(&array, next);
+    write(&mut array, a, &file_system, handle, 10_000, &[8; 10]);
+    let b = array.add_file_host(&file_system);
+    let other = open(&mut array, b, &file_system, inode);
+    let expected = [&[7; 10_000][..], &[8; 10]].concat();
+    assert_eq!(read(&mut array, b, &file_system, other, 20_000), expected);
+    let again = array.file_command(b, &file_system, create("b"));
+    assert_eq!(again, Err(HostError::Files(FilesError::Refused(FileError::Exists))));
+}
+
+#[test]
+fn a_server_that_was_taken_over_answers_nothing_more() {
+    let (mut array, file_system, server) = array();
+    let a = array.add_file_host(&file_system);
+    made(&mut array, a, &file_system, "a");
+    // The old process is alive; hosts still reach it until the new one is named.
+    let next = array.start_metadata_server(&file_system);
+    array.run_for(A_WHILE);
+    serves(&array, next);
+    assert!(matches!(array.tenure(server), Some(Tenure::Ended(_))), "{:?}", array.tenure(server));
+    made(&mut array, a, &file_system, "b");
+}
+
+#[test]
+fn of_two_processes_that_take_over_at_once_one_ends() {
+    let (mut array, file_system, server) = array();
+    let node = array.node(server);
+    array.world.crash(node);
+    let (one, other) = (array.start_metadata_server(&file_system), array.start_metadata_server(&file_system));
+    array.run_for(A_WHILE);
+    let owners = [one, other].map(|slot| array.tenure(slot) == Some(Tenure::Owns));
+    assert_eq!(owners.iter().filter(|owns| **owns).count(), 1, "{owners:?}");
+}
+
+#[test]
+fn the_blocks_of_a_host_that_died_come_back() {
+    let (mut array, file_system, _) = array();
+    let (a, b) = (array.add_file_host(&file_system), array.add_file_host(&file_system));
+    let free = |array: &mut Cluster| match array.file_command(b, &file_system, FileCommand::StatFileSystem) {
+        Ok(FileResult::FileSystem(status)) => (status.free, status.allotted),
+        other => panic!("no status: {other:?}"),
+    };
+    let all = free(&mut array).0;
+    let inode = made(&mut array, a, &file_system, "a");
+    let handle = open(&mut array, a, &file_system, inode);
+    write(&mut array, a, &file_system, handle, 0, &[7; 4096]);
+    assert!(free(&mut array).1 > 0, "the host has an allotment");
+    let node = array.node(a);
+    array.world.crash(node);
+    array.run_for(Duration::from_secs(60));
+    assert_eq!(free(&mut array), (all - 1, 0));
+}
+
+#[test]
+fn a_removed_file_is_read_until_it_is_closed() {
+    let (mut array, file_system, server) = array();
+    let (a, b) = (array.add_file_host(&file_system), array.add_file_host(&file_system));
+    let inode = made(&mut array, a, &file_system, "a");
+    let handle = open(&mut array, a, &file_system, inode);
+    write(&mut array, a, &file_system, handle, 0, &[7; 5_000]);
+    let unlink = FileCommand::Unlink { parent: InodeId::ROOT, name: name("a") };
+    array.file_command(b, &file_system, unlink).expect("it is removed");
+    array.run_for(A_WHILE);
+    assert_eq!(read(&mut array, a, &file_system, handle, 20_000), [7; 5_000]);
+    assert_eq!(array.metadata_server(server).map(|server| server.orphans()), Some(1));
+    array.files(a, &file_system, FilesRequest::Close { handle }).expect("it is closed");
+    array.run_for(Duration::from_secs(2));
+    assert_eq!(array.metadata_server(server).map(|server| server.orphans()), Some(0));
+}
+
+#[test]
+fn files_survive_any_device() {
+    let (mut array, file_system, _) = array();
+    let a = array.add_file_host(&file_system);
+    let inode = made(&mut array, a, &file_system, "a");
+    let handle = open(&mut array, a, &file_system, inode);
+    write(&mut array, a, &file_system, handle, 0, &[7; 50_000]);
+    for number in 0..5 {
+        let NodeId::Device(id) = device(number) else { unreachable!("it is a device") };
+        array.world.crash(device(number));
+        made(&mut array, a, &file_system, &format!("without-{number}"));
+        assert_eq!(read(&mut array, a, &file_system, handle, 50_000), [7; 50_000]);
+        array.restart_device(id);
+        array.run_for(Duration::from_secs(30));
+    }
+}
