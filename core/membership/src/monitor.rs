@@ -7,7 +7,7 @@ use crate::hosts::Hosts;
 use crate::monitor_record::{MonitorError, Recorded};
 use crate::new_reports::NewReports;
 use crate::operator_requests::Administrations;
-use crate::ownership_requests::OwnershipRequests;
+use crate::ownership_requests::{OwnershipAnswer, OwnershipName, OwnershipRequests};
 use crate::stripes::Stripes;
 use crate::watch::Watch;
 use braid_base::limits::{self, Settings};
@@ -17,7 +17,7 @@ use braid_base::{
 use braid_layout::VolumeDescription;
 use braid_machine::{DiskResult, Effects, HostError, HostOutcome, HostRequest, HostSuccess, Ignored, Input, Machine};
 use braid_two_copy_record::{Progress, StoredRecord};
-use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest};
+use braid_wire::{Message, MonitorAnswer, MonitorCommand, MonitorReply, MonitorRequest, OwnershipRequest};
 use std::collections::BTreeMap;
 
 /// Configuration of a monitor.
@@ -40,10 +40,7 @@ pub struct Monitor {
     pub(crate) stripes: Stripes,
     pub(crate) devices: BTreeMap<DeviceId, Device>,
     pub(crate) hosts: Hosts,
-    /// Requests to fence hosts.
-    pub(crate) fences: Fences,
-    /// Requests about the ownership of file systems.
-    pub(crate) ownership: OwnershipRequests,
+    pub(crate) requests: HostRequests,
     /// Requests of operators.
     pub(crate) administrations: Administrations,
     /// What the next decision has to take into account.
@@ -52,6 +49,15 @@ pub struct Monitor {
     /// The highest stamp clock that a device or host has reported. Not durable: devices keep their own, and report it again.
     stamps: Clock,
     pub(crate) counters: MonitorCounters,
+}
+
+/// Requests of hosts and lock servers that are not answered yet. Most are answered when devices have adopted an epoch.
+#[derive(Debug, Default)]
+pub(crate) struct HostRequests {
+    /// Requests to fence hosts.
+    pub fences: Fences,
+    /// Requests about the ownership of file systems.
+    pub ownership: OwnershipRequests,
 }
 
 /// The state of a monitor.
@@ -78,8 +84,7 @@ impl Monitor {
             stripes: Stripes::default(),
             devices: BTreeMap::new(),
             hosts: Hosts::default(),
-            fences: Fences::default(),
-            ownership: OwnershipRequests::default(),
+            requests: HostRequests::default(),
             administrations: Administrations::default(),
             new_reports: NewReports::default(),
             watch: Watch::new(),
@@ -199,7 +204,7 @@ impl Monitor {
 
     fn serve(&mut self, now: Now) {
         self.service = MonitorService::Serving;
-        self.fences.change(self.record.durable().membership.epoch);
+        self.requests.fences.change(self.record.durable().membership.epoch);
         let (settings, started) = (&self.config.settings, self.watch.started());
         for member in &self.record.durable().membership.members {
             let mut known = Device::new(started, settings);
@@ -343,16 +348,47 @@ impl Monitor {
     }
 
     fn on_fence(&mut self, name: (NodeId, u64), asker: Epoch, wanted: FenceTable, out: &mut Effects) {
-        match self.fences.take(name, asker, wanted) {
+        match self.requests.fences.take(name, asker, wanted) {
             Taken::New => self.new_reports.demand(),
             Taken::Again => self.ignore(Ignored::InProgress, out),
             Taken::Dropped => self.counters.fences_refused += 1,
         }
     }
 
+    /// A host asks about the ownership of a file system.
+    fn on_ownership(
+        &mut self,
+        now: Now,
+        name: OwnershipName,
+        asker: Epoch,
+        (file_system, request): (FileSystemId, OwnershipRequest),
+        out: &mut Effects,
+    ) {
+        if request == OwnershipRequest::Inquire {
+            let result = Ok(self.record.durable().owners.of(file_system));
+            let (host, ticket) = (NodeId::Host(name.0), name.1);
+            return self.answer_ownership(now, vec![OwnershipAnswer { ticket, host, asker, result }], out);
+        }
+        match self.requests.ownership.take(name, asker, file_system, request) {
+            Taken::New => self.new_reports.demand(),
+            Taken::Again => self.ignore(Ignored::InProgress, out),
+            Taken::Dropped => self.counters.fences_refused += 1,
+        }
+    }
+
+    pub(crate) fn answer_ownership(&mut self, now: Now, answers: Vec<OwnershipAnswer>, out: &mut Effects) {
+        for OwnershipAnswer { ticket, host, asker, result } in answers {
+            match result {
+                Ok(_) => self.counters.ownership_answers += 1,
+                Err(_) => self.counters.ownership_refused += 1,
+            }
+            self.answer(now, host, asker, MonitorReply::Ownership { ticket, result }, out);
+        }
+    }
+
     /// Answers the fences and take-overs that are complete.
     fn answer_fences(&mut self, now: Now, out: &mut Effects) {
-        if self.fences.is_empty() && self.ownership.is_empty() {
+        if self.requests.fences.is_empty() && self.requests.ownership.is_empty() {
             return;
         }
         let (durable, unavailable) = (&self.record.durable().membership, self.unavailable());
@@ -364,8 +400,8 @@ impl Monitor {
             // It is about to be marked out; until that is durable, it could return with all undecided writes that it holds.
             return;
         }
-        let owned = self.ownership.take_done(self.record.durable(), &counting);
-        for ((asker, ticket), epoch) in self.fences.take_done(durable.epoch, &counting) {
+        let owned = self.requests.ownership.take_done(self.record.durable(), &counting);
+        for ((asker, ticket), epoch) in self.requests.fences.take_done(durable.epoch, &counting) {
             self.counters.fences += 1;
             self.answer(now, asker, epoch, MonitorReply::Fenced { ticket }, out);
         }
@@ -472,8 +508,8 @@ impl Machine for Monitor {
 
     fn invariants(&self) {
         assert!(self.hosts.len() <= limits::HOSTS_MAX);
-        self.fences.invariants();
-        self.ownership.invariants();
+        self.requests.fences.invariants();
+        self.requests.ownership.invariants();
         self.administrations.invariants();
         self.new_reports.invariants(self.devices.len());
         if !matches!(self.service, MonitorService::Serving) {

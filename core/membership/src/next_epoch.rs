@@ -35,8 +35,8 @@ impl Monitor {
         if has_heard_all {
             draft.use_spares();
         }
-        self.counters.fences_refused += self.fences.decide(&durable, &mut next.membership);
-        let (refused, dropped) = self.ownership.decide(self.record.durable(), &mut next);
+        self.counters.fences_refused += self.requests.fences.decide(&durable, &mut next.membership);
+        let (refused, dropped) = self.requests.ownership.decide(self.record.durable(), &mut next);
         self.counters.fences_refused += dropped;
         if has_heard_all {
             self.draft(now, &mut next).appoint_recovery_coordinators();
@@ -46,7 +46,7 @@ impl Monitor {
         let changed = !is_same_table || (&membership.members, &membership.fence) != (&durable.members, &durable.fence);
         if changed {
             if membership.fence != durable.fence {
-                self.fences.change(membership.epoch);
+                self.requests.fences.change(membership.epoch);
             }
             self.counters.epochs += 1;
         } else {

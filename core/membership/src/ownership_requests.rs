@@ -8,11 +8,9 @@
 
 use crate::device_leases::Device;
 use crate::fence_requests::Taken;
-use crate::monitor::Monitor;
 use crate::monitor_record::{Recorded, fits};
-use braid_base::{Epoch, FenceTable, FileSystemId, Generation, NodeId, Now, Ownership};
-use braid_machine::{Effects, Ignored};
-use braid_wire::{MonitorReply, OwnershipRefused, OwnershipRequest};
+use braid_base::{Epoch, FenceTable, FileSystemId, Generation, NodeId, Ownership};
+use braid_wire::{OwnershipRefused, OwnershipRequest};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The most requests that wait at a time. Requests beyond that are dropped; their senders repeat them.
@@ -135,39 +133,6 @@ impl OwnershipRequests {
     /// Asserts that the table has its bound.
     pub fn invariants(&self) {
         assert!(self.waiting.len() <= WAITING_MAX);
-    }
-}
-
-impl Monitor {
-    /// A host asks about the ownership of a file system.
-    pub(crate) fn on_ownership(
-        &mut self,
-        now: Now,
-        name: OwnershipName,
-        asker: Epoch,
-        (file_system, request): (FileSystemId, OwnershipRequest),
-        out: &mut Effects,
-    ) {
-        if request == OwnershipRequest::Inquire {
-            let result = Ok(self.record.durable().owners.of(file_system));
-            let (host, ticket) = (NodeId::Host(name.0), name.1);
-            return self.answer_ownership(now, vec![OwnershipAnswer { ticket, host, asker, result }], out);
-        }
-        match self.ownership.take(name, asker, file_system, request) {
-            Taken::New => self.new_reports.demand(),
-            Taken::Again => self.ignore(Ignored::InProgress, out),
-            Taken::Dropped => self.counters.fences_refused += 1,
-        }
-    }
-
-    pub(crate) fn answer_ownership(&mut self, now: Now, answers: Vec<OwnershipAnswer>, out: &mut Effects) {
-        for OwnershipAnswer { ticket, host, asker, result } in answers {
-            match result {
-                Ok(_) => self.counters.ownership_answers += 1,
-                Err(_) => self.counters.ownership_refused += 1,
-            }
-            self.answer(now, host, asker, MonitorReply::Ownership { ticket, result }, out);
-        }
     }
 }
 
