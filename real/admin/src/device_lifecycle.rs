@@ -545,6 +545,7 @@ mod tests {
             epoch: 1,
             devices: vec![DeviceReport { next_disk: Some(DiskId(3).to_string()), ..DeviceReport::default() }],
             spares: vec![known(2), known(7)],
+            file_systems: Vec::new(),
             throttle: Default::default(),
             stamps_ahead_millis: None,
             counters: Default::default(),

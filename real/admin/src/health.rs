@@ -218,6 +218,7 @@ mod tests {
             epoch: 2,
             devices: member_states.iter().map(device).collect(),
             spares: Vec::new(),
+            file_systems: Vec::new(),
             throttle: ThrottleReport::default(),
             stamps_ahead_millis: None,
             counters: BTreeMap::new(),

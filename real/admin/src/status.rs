@@ -7,8 +7,8 @@ use crate::{volume_hold, volumes};
 use braid_base::units::format_size;
 use braid_base::{DeviceId, LockServerId};
 use braid_control::{
-    ByteRange, DeviceReport, HostEntry, ReportedState, RunningSet, SpareReport, ThrottleReport, VolumeEntry,
-    VolumeState,
+    ByteRange, DeviceReport, FileSystemReport, HostEntry, ReportedState, RunningSet, SpareReport, ThrottleReport,
+    VolumeEntry, VolumeState,
 };
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -37,6 +37,8 @@ pub struct Status {
     pub throttle: ThrottleReport,
     /// The spares.
     pub spares: Vec<SpareReport>,
+    /// The file systems that have an owner.
+    pub file_systems: Vec<FileSystemReport>,
     pub volumes: Vec<VolumeStatus>,
     pub devices: Vec<DeviceStatus>,
     /// The lock servers that are needed or running.
@@ -205,6 +207,7 @@ impl Status {
             stamps_ahead_millis: look.monitor.as_ref().and_then(|monitor| monitor.report.stamps_ahead_millis),
             throttle: with_real_share(look.throttle()),
             spares: look.monitor.as_ref().map(|monitor| monitor.report.spares.clone()).unwrap_or_default(),
+            file_systems: look.monitor.as_ref().map(|monitor| monitor.report.file_systems.clone()).unwrap_or_default(),
             volumes: look.description.volumes.iter().map(|volume| VolumeStatus::of(look, volume)).collect(),
             devices: look.description.devices.iter().map(|entry| DeviceStatus::of(look, entry)).collect(),
             lock_servers: lock_servers(look),

@@ -51,7 +51,8 @@ pub use lease_durations::{LEASE_MILLIS_MAX, LEASE_MILLIS_MIN, Leases};
 pub use lease_judge::LeaseJudge;
 pub use moment::Moment;
 pub use monitor::{
-    DeviceReport, HealingReport, MonitorEntry, MonitorReport, ReportedState, SpareReport, ThrottleReport, monitor_file,
+    DeviceReport, FileSystemReport, HealingReport, MonitorEntry, MonitorReport, ReportedState, SpareReport,
+    ThrottleReport, monitor_file,
 };
 pub use run::{Endpoint, RunningDaemon, RunningSet};
 pub use scrubs::{ByteRange, RANGES_MAX, ScrubFindings, ScrubRecord, merged};

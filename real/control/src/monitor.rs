@@ -30,6 +30,9 @@ pub struct MonitorReport {
     /// The spares.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spares: Vec<SpareReport>,
+    /// The file systems that have an owner.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub file_systems: Vec<FileSystemReport>,
     /// The recovery throttle.
     #[serde(default, alias = "pace")]
     pub throttle: ThrottleReport,
@@ -49,6 +52,17 @@ pub struct SpareReport {
     /// Its capacity for volumes, in bytes.
     #[serde(alias = "bytes")]
     pub size_bytes: u64,
+}
+
+/// A file system with an owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileSystemReport {
+    pub id: u16,
+    /// The generation of the host that owns it.
+    pub owner: u32,
+    /// The epoch in which that began.
+    pub since: u32,
 }
 
 /// The recovery throttle: how fast devices are resynchronised and volumes scrubbed.
@@ -275,6 +289,7 @@ mod tests {
             epoch: 5,
             devices: vec![device],
             spares: vec![SpareReport { disk: "aa".into(), size_bytes: 1 << 30 }],
+            file_systems: vec![FileSystemReport { id: 3, owner: 7, since: 8 }],
             throttle: ThrottleReport { bytes_per_second: 5, share: 30, paused: true },
             stamps_ahead_millis: Some(60_000),
             counters: BTreeMap::new(),

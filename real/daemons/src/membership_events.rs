@@ -187,6 +187,7 @@ mod tests {
             epoch: 1,
             devices: vec![DeviceReport { id: 3, ..device }],
             spares: vec![SpareReport { disk: "s".into(), size_bytes: 1 }],
+            file_systems: Vec::new(),
             throttle: ThrottleReport::default(),
             stamps_ahead_millis: None,
             counters: BTreeMap::new(),

@@ -7,10 +7,10 @@ use braid_admin::failure::Failure;
 use braid_admin::state_from_devices;
 use braid_admin::volumes;
 use braid_base::limits::Settings;
-use braid_base::{ArrayId, BLOCK_BYTES, DeviceId, Epoch, MemberState, NodeId, Now, VolumeId};
+use braid_base::{ArrayId, BLOCK_BYTES, DeviceId, Epoch, FileSystemId, MemberState, NodeId, Now, Ownership, VolumeId};
 use braid_control::{
-    ArrayDescription, ArrayFolder, DeviceReport, Event, HealingReport, Moment, MonitorReport, ReportedState,
-    SpareReport, ThrottleReport, VolumeState, monitor_file,
+    ArrayDescription, ArrayFolder, DeviceReport, Event, FileSystemReport, HealingReport, Moment, MonitorReport,
+    ReportedState, SpareReport, ThrottleReport, VolumeState, monitor_file,
 };
 use braid_layout::VolumeDescription;
 use braid_machine::HostRequest;
@@ -269,6 +269,9 @@ impl LeaseRenewer {
                 disk: disk.to_string(),
                 size_bytes: bytes(blocks),
             };
+            let file_system = |(id, ownership): (FileSystemId, Ownership)| {
+                Some(FileSystemReport { id: id.0, owner: ownership.owner?.0, since: ownership.since.0 })
+            };
             let throttle = monitor.throttle();
             MonitorReport {
                 address: self.address.clone(),
@@ -276,6 +279,7 @@ impl LeaseRenewer {
                 epoch: membership.epoch.0,
                 devices: monitor.leases().filter_map(device).collect(),
                 spares: monitor.spares().map(spare).collect(),
+                file_systems: monitor.owners().filter_map(file_system).collect(),
                 throttle: ThrottleReport {
                     bytes_per_second: throttle.bytes_per_second,
                     share: throttle.share,

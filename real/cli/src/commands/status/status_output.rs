@@ -6,8 +6,8 @@ use braid_admin::health::MonitorHealth;
 use braid_admin::snapshot::ArraySnapshot;
 use braid_admin::status::Status;
 use braid_base::units::format_size;
-use braid_base::{DeviceId, Generation, LockServerId};
-use braid_control::ThrottleReport;
+use braid_base::{DeviceId, Epoch, FileSystemId, Generation, LockServerId};
+use braid_control::{FileSystemReport, ThrottleReport};
 use braid_terminal::output::table;
 use braid_wire::Atomicity;
 use std::collections::BTreeMap;
@@ -59,6 +59,10 @@ impl<'a> View<'a> {
         text += &device_table(look, status);
         for spare in &status.spares {
             text += &format!("spare: disk {}, {}\n", spare.disk, format_size(spare.size_bytes));
+        }
+        for FileSystemReport { id, owner, since } in &status.file_systems {
+            let (id, owner, since) = (FileSystemId(*id), Generation(*owner), Epoch(*since));
+            text += &format!("file system {id}: owned by host {owner} since epoch {since}\n");
         }
         if status.throttle != with_real_share(ThrottleReport::default())
             || status.devices.iter().any(|device| device.healing.is_some())
