@@ -684,8 +684,10 @@ fn a_byte_that_is_no_choice_is_refused_by_name() {
         ("LockMode", format!("{LOCK_REQUEST} 02 {TICKET} {OBJECT} 01000000 0300 {OBJECT} {OBJECT}"), 2),
         ("LockReply", LOCK_ANSWER.into(), 6),
         ("LockRefusal", format!("{LOCK_ANSWER} 05 {TICKET}"), 3),
-        ("MonitorCommand", MONITOR_REQUEST.into(), 5),
-        ("MonitorReply", MONITOR_ANSWER.into(), 5),
+        ("MonitorCommand", MONITOR_REQUEST.into(), 6),
+        ("OwnershipRequest", format!("{MONITOR_REQUEST} 06 {TICKET} 0900"), 3),
+        ("MonitorReply", MONITOR_ANSWER.into(), 6),
+        ("OwnershipRefused", format!("{MONITOR_ANSWER} 06 {TICKET} 02"), 3),
         ("MemberState", "06 01 09000000 01000000 0200".into(), 3),
     ];
     for (what, before, choices) in places {
