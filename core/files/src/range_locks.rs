@@ -12,7 +12,10 @@ use braid_base::limits::Settings;
 use braid_base::{BlockRange, Generation, InodeId, LockServerId, Now, ObjectId, Time};
 use braid_locks::client::{Acquisition, Ctx, Event, LockClient, LockClientConfig, Part, Wanted};
 use braid_machine::{Effect, Effects};
-use braid_wire::{LockAnswer, LockExtent, LockMode, LockReply, LockRequest, Message, Rejection};
+use braid_wire::{
+    ADVISORY_LOCKS, DATA_LOCK, EXISTENCE_LOCK, LockAnswer, LockExtent, LockMode, LockReply, LockRequest, Message,
+    Rejection,
+};
 
 /// The parts that hold locks.
 pub const DATA: Part = Part(0);
@@ -23,7 +26,6 @@ const PARTS: [Part; 4] = [DATA, EXISTENCE, ADVISORY, MOUNT];
 
 /// The metadata server is the only lock server that this client knows.
 const SERVER: LockServerId = LockServerId(0);
-const ADVISORY_POSITION: u16 = 2;
 
 #[derive(Debug)]
 pub struct RangeLocks {
@@ -41,7 +43,7 @@ impl RangeLocks {
 
     /// Requests the data lock of an inode, or its existence lock. The holder is the inode's number. The lock is cached until it is revoked.
     pub fn acquire_inode(&mut self, now: Now, part: Part, inode: InodeId, mode: LockMode) {
-        let position = u16::from(part == EXISTENCE);
+        let position = if part == EXISTENCE { EXISTENCE_LOCK } else { DATA_LOCK };
         let extents = vec![LockExtent { position, range: BlockRange::new(0, 1), mode }];
         self.acquire(now, part, inode.0, ObjectId(inode.0), extents, true);
     }
@@ -55,7 +57,7 @@ impl RangeLocks {
         (bytes, mode): (&[BlockRange], LockMode),
         waits: bool,
     ) {
-        let extent = |range: &BlockRange| LockExtent { position: ADVISORY_POSITION, range: *range, mode };
+        let extent = |range: &BlockRange| LockExtent { position: ADVISORY_LOCKS, range: *range, mode };
         let extents = bytes.iter().map(extent).collect();
         let wanted = Wanted { object: ObjectId(inode.0), extents, unit_blocks: 1, caches: false, is_impatient: !waits };
         self.with_client(now, |client, cx| client.of_part(ADVISORY).acquire(cx, holder, wanted));
@@ -63,7 +65,7 @@ impl RangeLocks {
 
     /// Requests the lock of the host's allotment.
     pub fn acquire_mount(&mut self, now: Now) {
-        let extents = vec![LockExtent { position: 0, range: BlockRange::new(0, 1), mode: LockMode::Shared }];
+        let extents = vec![LockExtent { position: DATA_LOCK, range: BlockRange::new(0, 1), mode: LockMode::Shared }];
         self.acquire(now, MOUNT, 0, ObjectId(0), extents, false);
     }
 

@@ -38,5 +38,5 @@ mod reclaim;
 pub mod server;
 
 pub use disk::{VOLUME_BYTES_MIN, format};
-pub use node::{MetadataNode, Tenure};
+pub use node::{MetadataNode, NodeState};
 pub use server::{MetadataServer, MetadataServerConfig, MetadataService};

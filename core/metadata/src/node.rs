@@ -29,7 +29,7 @@ pub struct MetadataNode<H> {
 
 /// What the process does.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Tenure {
+pub enum NodeState {
     /// It asks who owns the file system, or takes over.
     TakesOver,
     /// It owns the file system.
@@ -84,11 +84,11 @@ impl<H: Machine> MetadataNode<H> {
         }
     }
 
-    pub fn tenure(&self) -> Tenure {
+    pub fn state(&self) -> NodeState {
         match &self.stage {
-            Stage::Owns(on_volume) => on_volume.ended().cloned().map_or(Tenure::Owns, Tenure::Ended),
-            Stage::Ended { error, .. } => Tenure::Ended(error.clone()),
-            Stage::TakesOver { .. } | Stage::Between => Tenure::TakesOver,
+            Stage::Owns(on_volume) => on_volume.ended().cloned().map_or(NodeState::Owns, NodeState::Ended),
+            Stage::Ended { error, .. } => NodeState::Ended(error.clone()),
+            Stage::TakesOver { .. } | Stage::Between => NodeState::TakesOver,
         }
     }
 

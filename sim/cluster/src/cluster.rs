@@ -25,10 +25,9 @@ use braid_check::{
     Cells, Client, History, ObjectHistory, ObjectOperationId, OperationId, Run, Tag, Verdict, check_stripe, reconstruct,
 };
 use braid_device::{Device, DeviceConfig, Service};
-use braid_host::Host;
 use braid_layout::{UnitAddress, VolumeDescription};
 use braid_locks::{LockServer, LockServerConfig, LockService, LockState};
-use braid_machine::{DiskError, HostError, HostOutcome, HostRequest, HostSuccess, Machine, OpId, Patience};
+use braid_machine::{DiskError, HostError, HostOutcome, HostRequest, HostSuccess, OpId, Patience};
 use braid_membership::{Monitor, MonitorConfig};
 use braid_store::{Geometry, Medium, Store, StoreConfig, StoreError};
 use braid_wire::{Atomicity, Ordering, OwnershipRequest, RecoveryThrottle, Task};
@@ -39,7 +38,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-const ARRAY: ArrayId = ArrayId(*b"a simulated one.");
+pub(crate) const ARRAY: ArrayId = ArrayId(*b"a simulated one.");
 const VOLUME: VolumeId = VolumeId(1);
 /// The longest time that a scenario waits for one condition.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -106,7 +105,7 @@ pub struct Cluster {
     pub(crate) others: Vec<VolumeDescription>,
     /// Removed volumes.
     pub(crate) removed: Vec<VolumeDescription>,
-    hosts: Vec<NodeId>,
+    pub(crate) hosts: Vec<NodeId>,
     asked: BTreeMap<OpId, PendingOperation>,
     /// Answers that arrived while a scenario waited for another one.
     answered: BTreeMap<OpId, HostOutcome>,
@@ -282,25 +281,9 @@ impl Cluster {
         self.add_host_with(clock)
     }
 
-    pub(crate) fn array_id(&self) -> ArrayId {
-        ARRAY
-    }
-
     /// Adds a host with these clocks.
     pub fn add_host_with(&mut self, clock: LocalClock) -> HostSlot {
         let node = self.new_host(clock);
-        self.hosts.push(node);
-        HostSlot(self.hosts.len() - 1)
-    }
-
-    /// Adds a host that is a part of another machine.
-    pub fn add_composite(&mut self, machine: impl FnOnce(Host) -> Box<dyn Machine>) -> HostSlot {
-        self.add_host_in(|host| Role::Composite(machine(host)))
-    }
-
-    pub(crate) fn add_host_in(&mut self, role: impl FnOnce(Host) -> Role) -> HostSlot {
-        let clock = self.clock();
-        let node = self.new_host_in(clock, role);
         self.hosts.push(node);
         HostSlot(self.hosts.len() - 1)
     }

@@ -1,13 +1,13 @@
 //! File systems of a cluster: their two volumes, their metadata servers, and hosts that have them mounted.
 
-use crate::cluster::{Cluster, HostSlot};
+use crate::cluster::{ARRAY, Cluster, HostSlot};
 use crate::role::Role;
 use crate::volumes::MoreVolume;
 use braid_base::{BLOCK_BYTES, FileSystemId, Generation, NodeId, Time};
 use braid_files::{FileClient, FileClientConfig};
 use braid_layout::{Layout, VolumeDescription};
 use braid_machine::{FilesRequest, FilesSuccess, HostError, HostRequest, HostSuccess, OpId, Patience};
-use braid_metadata::{MetadataNode, MetadataServer, MetadataServerConfig, Tenure, VOLUME_BYTES_MIN};
+use braid_metadata::{MetadataNode, MetadataServer, MetadataServerConfig, NodeState, VOLUME_BYTES_MIN};
 use braid_namespace::Parameters;
 use braid_wire::{FileCommand, FileResult, Ordering};
 
@@ -22,18 +22,18 @@ pub struct FileSystem {
 }
 
 impl Cluster {
-    /// Makes a file system on new volumes: its metadata on a mirror, its bytes on `layout`. No metadata server runs yet.
+    /// Makes a file system on new volumes: its metadata in two copies, its bytes on `layout`. No metadata server runs yet.
     pub fn make_file_system(&mut self, by: HostSlot, layout: Layout, stripes: u64) -> Result<FileSystem, HostError> {
-        let mirror = Layout::new("raid1:2".parse().expect("a level"), 2, 256).expect("a layout on two devices");
-        let mirrored = VOLUME_BYTES_MIN.div_ceil(mirror.stripe_blocks() * BLOCK_BYTES as u64);
+        let of_two = Layout::new("raid1:2".parse().expect("a level"), 2, 256).expect("a layout on two devices");
+        let mirrored = VOLUME_BYTES_MIN.div_ceil(of_two.stripe_blocks() * BLOCK_BYTES as u64);
         let ordering = Ordering::Timestamp;
-        self.make_volume(by, &MoreVolume { layout: mirror, first: 0, ordering, stripes: mirrored })?;
+        self.make_volume(by, &MoreVolume { layout: of_two, first: 0, ordering, stripes: mirrored })?;
         self.make_volume(by, &MoreVolume { layout, first: 0, ordering, stripes })?;
         let [.., metadata, data] = &self.others[..] else { unreachable!("two volumes were made") };
         let file_system = FileSystem { id: FileSystemId(1), metadata: metadata.clone(), data: data.clone() };
         let nonce = self.rng.next_u64();
         let FileSystem { id, metadata, .. } = &file_system;
-        let writes = braid_metadata::format(self.array_id(), *id, metadata.bytes, nonce).expect("it is large enough");
+        let writes = braid_metadata::format(ARRAY, *id, metadata.bytes, nonce).expect("it is large enough");
         for (offset, data) in writes {
             let write = HostRequest::Write { volume: metadata.id, offset, data, patience: Patience::Host };
             let asked = self.ask(by, write);
@@ -48,7 +48,7 @@ impl Cluster {
         let FileSystem { id, metadata, data } = file_system.clone();
         let generation = Generation(self.next_generation);
         let config = MetadataServerConfig {
-            array: self.array_id(),
+            array: ARRAY,
             file_system: id,
             generation,
             start: generation,
@@ -89,9 +89,9 @@ impl Cluster {
     }
 
     /// Whether a process owns its file system; `None` while it is down.
-    pub fn tenure(&self, slot: HostSlot) -> Option<Tenure> {
+    pub fn metadata_state(&self, slot: HostSlot) -> Option<NodeState> {
         match self.world.machine(self.node(slot))? {
-            Role::Metadata(node) => Some(node.tenure()),
+            Role::Metadata(node) => Some(node.state()),
             _ => None,
         }
     }

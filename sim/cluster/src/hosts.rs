@@ -1,8 +1,9 @@
 //! Hosts of a cluster: their generations, and clocks with errors within the options.
 
-use crate::{Cluster, Role};
+use crate::{Cluster, HostSlot, Role};
 use braid_base::{Generation, NodeId, Time};
 use braid_host::{Host, HostConfig};
+use braid_machine::Machine;
 use braid_world::LocalClock;
 
 impl Cluster {
@@ -27,6 +28,18 @@ impl Cluster {
         };
         self.world.add(node, role(Host::new(config)), None, clock);
         node
+    }
+
+    /// Adds a host that is a part of another machine.
+    pub fn add_composite(&mut self, machine: impl FnOnce(Host) -> Box<dyn Machine>) -> HostSlot {
+        self.add_host_in(|host| Role::Composite(machine(host)))
+    }
+
+    pub(crate) fn add_host_in(&mut self, role: impl FnOnce(Host) -> Role) -> HostSlot {
+        let clock = self.clock();
+        let node = self.new_host_in(clock, role);
+        self.hosts.push(node);
+        HostSlot(self.hosts.len() - 1)
     }
 
     /// A clock that drifts within the options, and was started at any time.

@@ -55,10 +55,10 @@ impl OwnerLocks {
     }
 
     /// What no hold covers of a range, and of what was given up for it.
-    pub fn missing(&self, range: BlockRange, given_up: &[BlockRange]) -> Vec<BlockRange> {
+    pub fn missing(&self, range: BlockRange, abandoned: &[BlockRange]) -> Vec<BlockRange> {
         let mut missing = Extents::default();
         missing.insert(range);
-        given_up.iter().for_each(|range| missing.insert(*range));
+        abandoned.iter().for_each(|range| missing.insert(*range));
         self.held().for_each(|held| missing.remove(held));
         missing.from(0).collect()
     }

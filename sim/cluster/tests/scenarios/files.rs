@@ -4,7 +4,7 @@ use crate::story::*;
 use braid_base::{InodeId, NodeId};
 use braid_cluster::{Cluster, FileSystem, HostSlot, Options};
 use braid_machine::{FileHandle, FilesError, FilesRequest, FilesSuccess, HostError, HostSuccess};
-use braid_metadata::{MetadataService, Tenure};
+use braid_metadata::{MetadataService, NodeState};
 use braid_wire::{FileCommand, FileError, FileResult, NewInode, Owner};
 use bytes::Bytes;
 use std::time::Duration;
@@ -22,7 +22,7 @@ fn array() -> (Cluster, FileSystem, HostSlot) {
 }
 
 fn serves(array: &Cluster, server: HostSlot) {
-    assert_eq!(array.tenure(server), Some(Tenure::Owns));
+    assert_eq!(array.metadata_state(server), Some(NodeState::Owns));
     let service = array.metadata_server(server).map(|server| server.service().clone());
     assert_eq!(service, Some(MetadataService::Serving));
 }
@@ -118,7 +118,7 @@ fn a_server_that_was_taken_over_answers_nothing_more() {
     let next = array.start_metadata_server(&file_system);
     array.run_for(A_WHILE);
     serves(&array, next);
-    assert!(matches!(array.tenure(server), Some(Tenure::Ended(_))), "{:?}", array.tenure(server));
+    assert!(matches!(array.metadata_state(server), Some(NodeState::Ended(_))), "{:?}", array.metadata_state(server));
     made(&mut array, a, &file_system, "b");
 }
 
@@ -129,7 +129,7 @@ fn of_two_processes_that_take_over_at_once_one_ends() {
     array.world.crash(node);
     let (one, other) = (array.start_metadata_server(&file_system), array.start_metadata_server(&file_system));
     array.run_for(A_WHILE);
-    let owners = [one, other].map(|slot| array.tenure(slot) == Some(Tenure::Owns));
+    let owners = [one, other].map(|slot| array.metadata_state(slot) == Some(NodeState::Owns));
     assert_eq!(owners.iter().filter(|owns| **owns).count(), 1, "{owners:?}");
 }
 
