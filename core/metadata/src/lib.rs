@@ -9,14 +9,14 @@
 //! ```
 //!
 //! A metadata server is a host of the array: its disk is a volume. The store on it is the store of a device, with its journal and
-//! its ordered map, but without blocks: each operation is one record, and takes effect once ([`operation`]). Locks are those of a lock
+//! its ordered map, but without blocks: each operation is one record, and takes effect once (`operation`). Locks are those of a lock
 //! server ([`braid_locks`]), for which each inode is an object.
 //!
 //! At most one process serves a file system at a time:
 //!
 //! * The monitor knows the owner. A new process *takes over*: the monitor fences the process before, and names the new one as the owner, in
 //!   one record. After that, nothing that the old process sends takes effect on the volume.
-//! * The old process may still answer from memory. So each answer needs a *lease* ([`lease`]): the process has lately read or written its
+//! * The old process may still answer from memory. So each answer needs a *lease* (`lease`): the process has lately read or written its
 //!   volume, which a fenced process can't. The new process waits as long as the lease of the old one may last.
 //! * The new process *writes before it serves*: its generation goes into the journal. The fence was final when the monitor answered, so
 //!   what the new process has read there can't change any more (`docs/metadata.md`).
