@@ -46,7 +46,7 @@ struct Request {
     /// The bytes of the hold.
     missing: Vec<BlockRange>,
     /// The owner's shared holds that were given up for it.
-    abandoned: Vec<BlockRange>,
+    yielded: Vec<BlockRange>,
 }
 
 #[derive(Clone, Debug)]
@@ -177,14 +177,14 @@ impl AdvisoryLocks {
             return Err(HostError::Files(FilesError::Refused(FileError::Busy)));
         }
         let own = self.owners.entry(place).or_default();
-        let mut request = Request { op, place, range, mode, kind, missing: Vec::new(), abandoned: Vec::new() };
+        let mut request = Request { op, place, range, mode, kind, missing: Vec::new(), yielded: Vec::new() };
         if matches!(request.kind, Kind::Lock { .. }) {
-            for (holder, ranges) in own.give_up(range, mode) {
+            for (holder, ranges) in own.take_weak(range, mode) {
                 locks.release(now, ADVISORY, holder);
-                request.abandoned.extend(ranges);
+                request.yielded.extend(ranges);
             }
         }
-        request.missing = own.missing(range, &request.abandoned);
+        request.missing = own.missing(range, &request.yielded);
         if request.missing.is_empty() {
             self.on_covered(now, locks, request);
         } else {
@@ -227,11 +227,11 @@ impl AdvisoryLocks {
     /// Asks for what a waiting request misses now.
     fn again(&mut self, now: Now, locks: &mut RangeLocks, mut request: Request) {
         let own = self.owners.entry(request.place).or_default();
-        for (holder, ranges) in own.give_up(request.range, request.mode) {
+        for (holder, ranges) in own.take_weak(request.range, request.mode) {
             locks.release(now, ADVISORY, holder);
-            request.abandoned.extend(ranges);
+            request.yielded.extend(ranges);
         }
-        request.missing = own.missing(request.range, &request.abandoned);
+        request.missing = own.missing(request.range, &request.yielded);
         if request.missing.is_empty() {
             self.on_covered(now, locks, request);
         } else {
@@ -269,7 +269,7 @@ impl AdvisoryLocks {
     /// Ends a request that is not granted, when the owner has again what it had given up.
     fn fail(&mut self, now: Now, locks: &mut RangeLocks, mut request: Request, error: HostError) {
         let own = self.owners.entry(request.place).or_default();
-        let missing = own.uncovered(&request.abandoned);
+        let missing = own.uncovered(&request.yielded);
         if missing.is_empty() || matches!(request.kind, Kind::Restore(_)) {
             self.ended.push((request.op, Err(error)));
             return self.tidy(now, locks, request.place);
@@ -286,7 +286,7 @@ impl AdvisoryLocks {
             let request = &self.waiting[&holder];
             // What is asked for again is still locked, unless the owner has unlocked it meanwhile.
             let own = self.owners.get(&request.place);
-            let is_needed = own.is_some_and(|own| !own.uncovered(&request.abandoned).is_empty());
+            let is_needed = own.is_some_and(|own| !own.uncovered(&request.yielded).is_empty());
             if matches!(request.kind, Kind::Restore(_)) && is_needed {
                 continue;
             }

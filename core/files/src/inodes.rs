@@ -1,14 +1,14 @@
-//! The inodes that this host uses: for each, the *claim*, which is the data lock as this host holds it, and what may be remembered under
+//! The inodes that this host uses: for each, the data lock as this host holds it, and what may be remembered under
 //! it.
 //!
 //! ```text
-//!   enter ─► queued ─► admitted (the claim covers it) ─► its range is locked here ─► … ─► leave
-//!                 claim: free ─► asked ─► held ─► revoked, nobody admitted ─► time of last write published ─► free
+//!   enter ─► queued ─► admitted (the data lock covers it) ─► its range is locked here ─► … ─► leave
+//!                 data lock: free ─► asked ─► held ─► revoked, nobody admitted ─► time of last write published ─► free
 //! ```
 //!
-//! The claim keeps hosts apart, and the table of ranges the operations of this host. Operations are admitted in the order in which they
-//! came. Once the claim is revoked nobody is admitted; it is given back when those who were admitted have left. To give it back needs no
-//! other lock. A claim that was granted admits all who waited for it, even if it was revoked meanwhile, so that everybody's turn comes.
+//! The data lock keeps hosts apart, and the table of ranges the operations of this host. Operations are admitted in the order in which they
+//! came. Once the data lock is revoked nobody is admitted; it is given back when those who were admitted have left. To give it back needs no
+//! other lock. A data lock that was granted admits all who waited for it, even if it was revoked meanwhile, so that everybody's turn comes.
 
 use crate::block_map::{BlockMap, Segment};
 use crate::metadata_link::{Asker, MetadataLink};
@@ -43,9 +43,9 @@ pub struct Inodes {
 
 #[derive(Debug)]
 struct Inode {
-    claim: Claim,
+    data_lock: DataLock,
     is_revoked: bool,
-    /// Files of this host are open: the claim is kept while it is idle.
+    /// Files of this host are open: the data lock is kept while it is idle.
     is_open: bool,
     queue: VecDeque<u64>,
     admitted: usize,
@@ -69,7 +69,7 @@ struct Publication {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Claim {
+enum DataLock {
     Free,
     Asked(LockMode),
     Held(LockMode),
@@ -235,15 +235,15 @@ impl Inodes {
         | Event::Revoked { holder }) = event;
         let inode = InodeId(holder);
         let Some(known) = self.by_id.get_mut(&inode) else { return true };
-        match (event, known.claim) {
+        match (event, known.data_lock) {
             (Event::Lost { .. }, _) => return false,
-            (Event::Granted { .. }, Claim::Asked(mode)) => {
-                known.claim = Claim::Held(mode);
+            (Event::Granted { .. }, DataLock::Asked(mode)) => {
+                known.data_lock = DataLock::Held(mode);
                 self.admit(inode);
             }
-            (Event::Revoked { .. }, Claim::Asked(_) | Claim::Held(_)) => known.is_revoked = true,
-            (Event::Denied { .. }, Claim::Asked(_)) => {
-                known.claim = Claim::Free;
+            (Event::Revoked { .. }, DataLock::Asked(_) | DataLock::Held(_)) => known.is_revoked = true,
+            (Event::Denied { .. }, DataLock::Asked(_)) => {
+                known.data_lock = DataLock::Free;
                 locks.release(now, DATA, holder);
                 for op in self.inode(inode).queue.clone() {
                     self.progress.push(Progress::Failed(op, refused(FileError::Busy)));
@@ -321,14 +321,17 @@ impl Inodes {
         self.ranges.invariants();
         assert!(self.progress.is_empty(), "operations are told in the same step");
         for (inode, known) in &self.by_id {
-            let held = matches!(known.claim, Claim::Held(_));
+            let held = matches!(known.data_lock, DataLock::Held(_));
             assert!(held || known.admitted == 0, "nobody uses an inode without its lock: {inode}");
             assert!(held || known.map.size().is_none(), "nothing is remembered without the lock: {inode}");
             assert!(
                 held || known.mtime.unpublished.is_none(),
                 "times are published before the lock is released: {inode}"
             );
-            assert!(known.is_open || known.claim != Claim::Free || !known.queue.is_empty(), "{inode} is forgotten");
+            assert!(
+                known.is_open || known.data_lock != DataLock::Free || !known.queue.is_empty(),
+                "{inode} is forgotten"
+            );
         }
         let cached: usize = self.by_id.values().map(|known| known.map.len()).sum();
         assert_eq!(self.cached, cached, "cached extents are counted");
@@ -344,10 +347,10 @@ impl Inodes {
         self.progress.extend(granted.into_iter().map(Progress::Ready));
     }
 
-    /// Admits those at the head of the queue whom the claim covers.
+    /// Admits those at the head of the queue whom the data lock covers.
     fn admit(&mut self, inode: InodeId) {
         let known = self.by_id.get_mut(&inode).expect("an inode in use is known");
-        let Claim::Held(mode) = known.claim else { return };
+        let DataLock::Held(mode) = known.data_lock else { return };
         while let Some(op) = known.queue.front().copied() {
             let user = self.users.get_mut(&op).expect("who is queued has entered");
             if mode == LockMode::Shared && user.mode == LockMode::Exclusive {
@@ -360,16 +363,16 @@ impl Inodes {
         }
     }
 
-    /// Goes on with the claim as far as possible.
+    /// Goes on with the data lock as far as possible.
     fn advance(&mut self, now: Now, locks: &mut RangeLocks, link: &mut MetadataLink, inode: InodeId) {
         let Some(known) = self.by_id.get_mut(&inode) else { return };
-        match known.claim {
-            Claim::Held(_) => {
+        match known.data_lock {
+            DataLock::Held(_) => {
                 if !known.is_revoked {
                     self.admit(inode);
                 }
                 let known = self.inode(inode);
-                // Somebody waits: here for a stronger claim, or elsewhere.
+                // Somebody waits: here for a stronger data lock, or elsewhere.
                 let is_wanted = known.is_revoked || !known.queue.is_empty() || !known.is_open;
                 if !is_wanted || known.admitted > 0 {
                     return;
@@ -379,15 +382,15 @@ impl Inodes {
                 }
                 self.release(now, locks, inode);
             }
-            Claim::Asked(_) if known.queue.is_empty() => self.release(now, locks, inode),
-            Claim::Asked(_) => return,
-            Claim::Free => {}
+            DataLock::Asked(_) if known.queue.is_empty() => self.release(now, locks, inode),
+            DataLock::Asked(_) => return,
+            DataLock::Free => {}
         }
         let known = &self.by_id[&inode];
         if !known.queue.is_empty() {
             let wants_exclusive = known.queue.iter().any(|op| self.users[op].mode == LockMode::Exclusive);
             let mode = if wants_exclusive { LockMode::Exclusive } else { LockMode::Shared };
-            self.inode(inode).claim = Claim::Asked(mode);
+            self.inode(inode).data_lock = DataLock::Asked(mode);
             locks.acquire_inode(now, DATA, inode, mode);
         } else if !known.is_open {
             self.timers.cancel(inode);
@@ -395,13 +398,13 @@ impl Inodes {
         }
     }
 
-    /// Gives the claim back, and forgets what was known under it.
+    /// Gives the data lock back, and forgets what was known under it.
     fn release(&mut self, now: Now, locks: &mut RangeLocks, inode: InodeId) {
         self.maps += 1;
         let map_number = self.maps;
         let known = self.inode(inode);
         let before = known.map.len();
-        known.claim = Claim::Free;
+        known.data_lock = DataLock::Free;
         known.is_revoked = false;
         known.map.clear();
         known.map_number = map_number;
@@ -445,7 +448,7 @@ impl Inodes {
 impl Inode {
     fn new(map_number: u64) -> Inode {
         Inode {
-            claim: Claim::Free,
+            data_lock: DataLock::Free,
             is_revoked: false,
             is_open: false,
             queue: VecDeque::new(),

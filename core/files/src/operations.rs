@@ -3,7 +3,7 @@
 //! An operation goes on whenever a part reports something for it. It then looks at what it has, asks for what it lacks, and waits again:
 //!
 //! ```text
-//!   existence held ─► claim held ─► size known ─► range locked ─► extents known ─► blocks reserved ─► bytes written ─► extents attached
+//!   existence held ─► data lock held ─► size known ─► range locked ─► extents known ─► blocks reserved ─► bytes written ─► extents attached
 //! ```
 //!
 //! Every wait is for something further to the right, and no operation holds the data locks of two inodes. So there is no deadlock.

@@ -45,7 +45,7 @@ impl OwnerLocks {
     }
 
     /// Takes out the holds that are too weak for a lock of this mode.
-    pub fn give_up(&mut self, range: BlockRange, mode: LockMode) -> Vec<(u64, Vec<BlockRange>)> {
+    pub fn take_weak(&mut self, range: BlockRange, mode: LockMode) -> Vec<(u64, Vec<BlockRange>)> {
         let is_weak = |hold: &Hold| {
             let touches = hold.ranges.iter().any(|held| held.overlaps(range));
             mode == LockMode::Exclusive && hold.mode == LockMode::Shared && touches
@@ -55,10 +55,10 @@ impl OwnerLocks {
     }
 
     /// What no hold covers of a range, and of what was given up for it.
-    pub fn missing(&self, range: BlockRange, abandoned: &[BlockRange]) -> Vec<BlockRange> {
+    pub fn missing(&self, range: BlockRange, yielded: &[BlockRange]) -> Vec<BlockRange> {
         let mut missing = Extents::default();
         missing.insert(range);
-        abandoned.iter().for_each(|range| missing.insert(*range));
+        yielded.iter().for_each(|range| missing.insert(*range));
         self.held().for_each(|held| missing.remove(held));
         missing.from(0).collect()
     }

@@ -39,7 +39,7 @@ impl OpenTask {
     }
 }
 
-/// Closes a file: the time of its last write is published, and after the last handle its claim is given back.
+/// Closes a file: the time of its last write is published, and after the last handle its data lock is given back.
 #[derive(Debug)]
 pub struct CloseTask {
     inode: InodeId,

@@ -11,7 +11,7 @@ use bytes::Bytes;
 /// Reads what the extents say, up to the size. All hostreads of a read are under way at once.
 ///
 /// What a device has read is as new as the moment of reading: a fenced host reads nothing. The size and holes are remembered, so a read
-/// that no device answers asks the metadata server whether the host still has its claim.
+/// that no device answers asks the metadata server whether the host still has its data lock.
 #[derive(Debug)]
 pub struct ReadTask {
     inode: InodeId,

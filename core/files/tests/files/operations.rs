@@ -202,6 +202,23 @@ fn a_lock_is_not_given_back_while_a_hostwrite_is_under_way() {
 }
 
 #[test]
+fn blocks_are_attached_when_their_bytes_are_durable() {
+    let mut bench = Bench::new(12, 1, 8192, GOOD);
+    let inode = bench.create(ONE, "a");
+    let one = bench.open(ONE, inode);
+    bench.volume.borrow_mut().is_held = true;
+    let attached =
+        |bench: &Bench| bench.server.executed.iter().any(|(_, command)| matches!(command, FileCommand::Attach { .. }));
+    let write = bench.ask(ONE, FilesRequest::Write { handle: one, offset: 0, data: Bytes::from_static(b"new") });
+    bench.pass(Duration::from_secs(10));
+    assert!(!attached(&bench) && !bench.ended.contains_key(&write));
+    bench.volume.borrow_mut().is_held = false;
+    bench.finish(write).expect("written");
+    assert!(attached(&bench), "a write is answered when its blocks are attached");
+    bench.unmount_all();
+}
+
+#[test]
 fn a_fenced_host_answers_nothing_else_and_its_allotment_is_returned() {
     let mut bench = Bench::new(8, 2, 8192, GOOD);
     let inode = bench.create(ONE, "a");
