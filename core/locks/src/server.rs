@@ -164,6 +164,11 @@ impl LockServer {
         }
     }
 
+    /// The server can be reached from now on: the silence of hosts counts from now.
+    pub fn hear_all(&mut self, now: Time) {
+        self.sessions.values_mut().for_each(|session| session.last_heard = now);
+    }
+
     /// A message of a host has come, perhaps to another part of this process: rejects hosts that are not served, and renews the lease of
     /// the others.
     pub fn admit(&mut self, now: Now, host: Generation, out: &mut Effects) -> Result<(), Rejection> {
@@ -237,7 +242,7 @@ impl LockServer {
         let lease = self.config.settings.host_lease;
         if now.time.since(self.next_patrol) > self.config.settings.heartbeat {
             // This server was suspended, and has not yet read what hosts sent meanwhile: their silence counts from now.
-            self.sessions.values_mut().for_each(|session| session.last_heard = now.time);
+            self.hear_all(now.time);
         }
         let silence = |session: &Session| now.time.since(session.last_heard);
         let silent =

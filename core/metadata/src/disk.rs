@@ -100,7 +100,8 @@ pub fn format(
     Ok(writes.into_iter().map(|(offset, data)| (offset + STORE_OFFSET, data)).collect())
 }
 
-/// Moves the effects of a part to `out`: its disk commands, which `on_disk` sees, and its messages, which are passed to `on_send`.
+/// Moves the effects of a part to `out`: its disk commands, and its messages, which are passed to `on_send`. `on_disk` sees the commands
+/// that reach devices: a `Sync` on a volume does not.
 pub(crate) fn forward(
     part: DiskPart,
     from: &mut Effects,
@@ -112,7 +113,9 @@ pub(crate) fn forward(
         match effect {
             Effect::Disk { tag, command } => {
                 let (tag, command) = part.place(tag, command);
-                on_disk(tag);
+                if matches!(command, DiskCommand::Read { .. } | DiskCommand::Write { .. }) {
+                    on_disk(tag);
+                }
                 out.disk(tag, command);
             }
             effect => on_send(effect, out),

@@ -1,8 +1,8 @@
 //! The lease of a metadata server: the time in which it may answer from memory.
 //!
-//! A disk command that ended well proves that no device had fenced this process when the command was issued. A new owner serves
+//! A read or write of the volume that ended well proves that no device had fenced this process when it was issued. A new owner serves
 //! only when the lease has passed since the fence was complete. So the process is known to be the owner for the length of the lease from
-//! when the command was issued. Messages to hosts wait until the lease is proven; if no disk command proves it, a read does.
+//! when the command was issued. Messages to hosts wait until the lease is proven; if nothing else proves it, a read does.
 
 use braid_base::Time;
 use braid_machine::{DiskTag, Effect, Effects};
@@ -19,7 +19,7 @@ const HELD_MAX: usize = 4096;
 pub(crate) struct Lease {
     span: Duration,
     until: Time,
-    /// When each disk command in flight was issued.
+    /// When each read and write in flight was issued.
     issued: BTreeMap<DiskTag, Time>,
     held: VecDeque<Effect>,
     /// The number of reads so far that only prove the lease.
@@ -39,7 +39,7 @@ impl Lease {
         now < self.until
     }
 
-    /// A disk command is issued.
+    /// A read or write is issued.
     pub fn on_issue(&mut self, now: Time, tag: DiskTag) {
         self.issued.insert(tag, now);
     }

@@ -9,7 +9,7 @@
 //! process that dies is followed by another one, which takes over likewise: it can't know whether the last one is dead.
 
 use crate::server::{MetadataServer, MetadataServerConfig};
-use braid_base::{Generation, NodeId, Now, Ownership, Time, VolumeId};
+use braid_base::{Generation, Membership, NodeId, Now, Ownership, Time, VolumeId};
 use braid_machine::on_volume::{OnVolume, Receiver, Route, Window};
 use braid_machine::{Effect, Effects, HostError, HostOutcome, HostRequest, HostSuccess, Input, Machine, OpId};
 use braid_wire::{Message, OwnershipRefused, OwnershipRequest};
@@ -25,6 +25,8 @@ pub struct MetadataNode<H> {
     config: MetadataServerConfig,
     volume: VolumeId,
     stage: Stage<H>,
+    /// The latest membership that the monitor sent before the process owned the file system.
+    membership: Option<Membership>,
 }
 
 /// What the process does.
@@ -65,7 +67,7 @@ impl<H: Machine> MetadataNode<H> {
     /// take-over.
     pub fn new(host: H, volume: VolumeId, config: MetadataServerConfig) -> MetadataNode<H> {
         let stage = Stage::TakesOver { host, request: OwnershipRequest::Inquire, again_at: None };
-        MetadataNode { config, volume, stage }
+        MetadataNode { config, volume, stage, membership: None }
     }
 
     pub fn host(&self) -> &H {
@@ -137,6 +139,16 @@ impl<H: Machine> MetadataNode<H> {
         }
     }
 
+    /// Keeps the latest membership for the server: it names hosts that earlier owners had fenced.
+    fn note_membership(&mut self, input: &Input) {
+        if let Stage::TakesOver { .. } = self.stage
+            && let Input::Message { from: NodeId::Monitor, message: Message::MonitorAnswer(answer) } = input
+            && let Some(membership) = &answer.membership
+        {
+            self.membership = Some(membership.clone());
+        }
+    }
+
     fn take_over(&mut self, now: Now, host: H, from: Ownership, out: &mut Effects) {
         self.stage = Stage::TakesOver { host, request: OwnershipRequest::TakeOver { from }, again_at: None };
         self.ask(now, out);
@@ -151,7 +163,10 @@ impl<H: Machine> MetadataNode<H> {
             self.config.serve_from = now.time.after(self.config.settings.host_lease);
         }
         let window = Window { volume: self.volume, offset: 0, length: self.config.volume_bytes };
-        let server = MetadataServer::new(self.config.clone());
+        let mut server = MetadataServer::new(self.config.clone());
+        if let Some(membership) = &self.membership {
+            server.hear(membership);
+        }
         let mut on_volume = OnVolume::new(Started(host), vec![(window, server)], BySender);
         on_volume.step(now, Input::Start, out);
         self.stage = Stage::Owns(Box::new(on_volume));
@@ -161,6 +176,7 @@ impl<H: Machine> MetadataNode<H> {
 impl<H: Machine> Machine for MetadataNode<H> {
     fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
         let is_start = matches!(input, Input::Start);
+        self.note_membership(&input);
         match &mut self.stage {
             Stage::Owns(on_volume) => return on_volume.step(now, input, out),
             Stage::TakesOver { host, again_at, .. } => {

@@ -76,6 +76,8 @@ pub(crate) struct Reclaim {
     gone: BTreeSet<Generation>,
     steps: VecDeque<Step>,
     running: BTreeSet<Step>,
+    /// Steps that were not done for lack of room. They are tried again at the next turn.
+    refused: Vec<Step>,
     actions: VecDeque<Action>,
     last_lock: u64,
 }
@@ -151,11 +153,11 @@ impl Reclaim {
         self.advance();
     }
 
-    /// A step is durable; or it was not done, and is tried again.
+    /// A step is durable; or it was not done, and is tried again later.
     pub fn on_step(&mut self, step: Step, progress: Option<Progress>) {
         assert!(self.running.remove(&step), "a step ends once: {step:?}");
         match (step, progress) {
-            (_, None) => self.steps.push_back(step),
+            (_, None) => self.refused.push(step),
             (_, Some(Progress::Goes(next))) => self.steps.push_back(next),
             (Step::Free(inode), Some(Progress::Done)) => self.end_orphan(inode),
             (Step::Drop(host), Some(Progress::Done)) => {
@@ -166,13 +168,15 @@ impl Reclaim {
         self.advance();
     }
 
-    /// True if orphans wait for others that may be open for long: see [`Reclaim::turn`].
-    pub fn is_crowded(&self) -> bool {
-        !self.waiting.is_empty()
+    /// True if something waits for the next [turn](Reclaim::turn).
+    pub fn awaits_turn(&self) -> bool {
+        !self.refused.is_empty() || self.active.values().any(|stage| matches!(stage, Stage::AwaitsExistence { .. }))
     }
 
-    /// Orphans that are open give way to others.
+    /// Time has passed: refused steps are tried again, and locks that are not granted are requested anew, so that they are not in the way
+    /// of hosts for long, and open orphans give way to others.
     pub fn turn(&mut self) {
+        self.steps.extend(std::mem::take(&mut self.refused));
         let mut late = Vec::new();
         for (inode, stage) in &mut self.active {
             match stage {

@@ -6,7 +6,8 @@ use crate::operation::{Operation, OwnOutcome, outcome_of, reply_of};
 use crate::reclaim::{Action, Aspect, Reclaim, Step};
 use braid_base::limits::Settings;
 use braid_base::{
-    ArrayId, BlockRange, FileSystemId, Generation, InodeId, LockServerId, NodeId, Now, ObjectId, Time, TransactionId,
+    ArrayId, BlockRange, FileSystemId, Generation, InodeId, LockServerId, Membership, NodeId, Now, ObjectId, Time,
+    TransactionId,
 };
 use braid_locks::{ListError, LockServer, LockServerConfig, LockService};
 use braid_machine::{DiskResult, DiskTag, Effect, Effects, Ignored, Input, Machine};
@@ -15,7 +16,7 @@ use braid_objects::Procedure;
 use braid_store::{Medium, Storage, Store, StoreError, StoreEvent};
 use braid_wire::{
     DATA_LOCK, EXISTENCE_LOCK, FileAnswer, FileCommand, FileError, FileReply, FileRequest, FileResult, LockAnswer,
-    LockExtent, LockMode, LockReply, Message, MonitorAnswer,
+    LockExtent, LockMode, LockReply, Message, MonitorAnswer, Rejection,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -47,10 +48,11 @@ pub struct MetadataServer {
     locks: LockServer,
     lease: Lease,
     reclaim: Reclaim,
-    /// The server's own operations that are not durable yet, by sequence.
-    steps: BTreeMap<u64, OwnOperation>,
-    last_sequence: u64,
+    own: OwnOperations,
     next_turn: Option<Time>,
+    /// The latest membership that was heard.
+    membership: Option<Membership>,
+    has_served: bool,
     /// Effects of a part, on their way out.
     effects: Effects,
     counters: MetadataCounters,
@@ -63,8 +65,11 @@ pub enum MetadataService {
     Off,
     /// The store is being read, and what was found is written again.
     Recovering,
-    /// The file system is being made, if it is new.
-    Opening,
+    /// The server logs its start, and makes the file system, if it is new.
+    Opening {
+        /// Whether that is under way.
+        is_asked: bool,
+    },
     /// It serves, from `serve_from` on.
     Serving,
     /// It can't serve.
@@ -95,6 +100,13 @@ braid_base::counters! {
     steps,
 }
 
+/// The operations of the server itself that are not durable yet.
+#[derive(Debug, Default)]
+struct OwnOperations {
+    by_sequence: BTreeMap<u64, OwnOperation>,
+    last_sequence: u64,
+}
+
 /// An operation of the server itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OwnOperation {
@@ -123,9 +135,10 @@ impl MetadataServer {
             locks: LockServer::new(locks),
             lease: Lease::new(config.settings.host_lease),
             reclaim: Reclaim::default(),
-            steps: BTreeMap::new(),
-            last_sequence: 0,
+            own: OwnOperations::default(),
             next_turn: None,
+            membership: None,
+            has_served: false,
             effects: Effects::new(),
             counters: MetadataCounters::default(),
             config,
@@ -155,8 +168,8 @@ impl MetadataServer {
             (NodeId::Host(host), Message::FileRequest(request)) if request.host == host => {
                 self.on_request(now, request, out);
             }
-            (from @ NodeId::Host(_), message @ Message::LockRequest(_)) => {
-                if self.serves(now.time) {
+            (from @ NodeId::Host(host), message @ Message::LockRequest(_)) => {
+                if self.serves(now.time) && !self.is_fenced(host) {
                     self.step_locks(now, Input::Message { from, message }, out);
                 } else {
                     out.ignore(Ignored::NotStarted);
@@ -177,6 +190,9 @@ impl MetadataServer {
             return out.ignore(Ignored::NotStarted);
         }
         self.counters.requests += 1;
+        if host == self.config.generation || self.is_fenced(host) {
+            return self.answer(now, host, sequence, Err(FileError::Rejected(Rejection::Fenced)), out);
+        }
         if let Err(rejection) = self.with_locks(now, out, |locks, out| locks.admit(now, host, out)) {
             return self.answer(now, host, sequence, Err(FileError::Rejected(rejection)), out);
         }
@@ -209,9 +225,25 @@ impl MetadataServer {
         self.lease.send(now.time, send, out);
     }
 
+    /// Takes note of a membership. Its fence counts from now on, also for hosts that an earlier owner had fenced.
+    pub(crate) fn hear(&mut self, membership: &Membership) {
+        if self.membership.as_ref().is_none_or(|known| known.epoch < membership.epoch) {
+            self.membership = Some(membership.clone());
+        }
+    }
+
+    fn is_fenced(&self, host: Generation) -> bool {
+        self.membership.as_ref().is_some_and(|membership| membership.fence.refuses(host))
+    }
+
+    fn awaits_turn(&self) -> bool {
+        self.reclaim.awaits_turn() || self.service == (MetadataService::Opening { is_asked: false })
+    }
+
     /// The monitor's answers are for the lock server, which has hosts fenced. Whoever is fenced is no client of the store any more.
     fn on_monitor_answer(&mut self, now: Now, answer: MonitorAnswer, out: &mut Effects) {
         if let Some(membership) = &answer.membership {
+            self.hear(membership);
             let membership = membership.clone();
             self.with_store(now, out, |store, out| store.adopt(0, membership, out));
         }
@@ -235,14 +267,17 @@ impl MetadataServer {
     fn on_store_event(&mut self, now: Now, event: StoreEvent, out: &mut Effects) {
         match event {
             StoreEvent::Ready(_) => {
-                self.service = MetadataService::Opening;
+                self.service = MetadataService::Opening { is_asked: true };
+                if let Some(membership) = self.membership.clone() {
+                    self.with_store(now, out, |store, out| store.adopt(0, membership, out));
+                }
                 self.run_own(now, OwnOperation::Open, out);
             }
             StoreEvent::Unusable(error) => self.service = MetadataService::Unusable(error.into()),
             StoreEvent::Executed { name, answer } if name.host == self.config.generation => {
-                if let Some(own) = self.steps.remove(&name.sequence) {
+                if let Some(own) = self.own.by_sequence.remove(&name.sequence) {
                     self.store.forget(name);
-                    self.on_own_done(now, own, outcome_of(&answer), out);
+                    self.on_own_done(own, outcome_of(&answer));
                 }
             }
             StoreEvent::Executed { name, answer } => {
@@ -258,9 +293,10 @@ impl MetadataServer {
     }
 
     /// One of the server's own operations is durable, or could not be done.
-    fn on_own_done(&mut self, now: Now, own: OwnOperation, outcome: Option<OwnOutcome>, out: &mut Effects) {
+    fn on_own_done(&mut self, own: OwnOperation, outcome: Option<OwnOutcome>) {
         match (own, outcome) {
-            (OwnOperation::Open, None) => self.run_own(now, OwnOperation::Open, out),
+            // There was no room: it is tried again at the next turn.
+            (OwnOperation::Open, None) => self.service = MetadataService::Opening { is_asked: false },
             (OwnOperation::Open, Some(OwnOutcome::Damaged)) => {
                 self.service = MetadataService::Unusable(MetadataError::Damaged);
             }
@@ -288,17 +324,19 @@ impl MetadataServer {
 
     /// Runs an operation of the server itself.
     fn run_own(&mut self, now: Now, own: OwnOperation, out: &mut Effects) {
-        self.last_sequence += 1;
-        let (sequence, settled) = (self.last_sequence, self.steps.keys().next().copied());
+        self.own.last_sequence += 1;
+        let (sequence, settled) = (self.own.last_sequence, self.own.by_sequence.keys().next().copied());
         let name = TransactionId { host: self.config.generation, sequence };
-        self.steps.insert(sequence, own);
+        self.own.by_sequence.insert(sequence, own);
         let operation = match own {
             OwnOperation::Open => Operation::open(self.config.start, self.config.parameters.clone(), now.clock),
             OwnOperation::Step(step) => Operation::step(name.host, step, now.clock),
         };
         self.counters.steps += 1;
-        let is_new = self.run(now, name, settled.unwrap_or(sequence), Box::new(operation), out);
-        assert!(is_new, "sequences of this start are new");
+        if !self.run(now, name, settled.unwrap_or(sequence), Box::new(operation), out) {
+            // This process is fenced: it gets no further.
+            self.own.by_sequence.remove(&sequence);
+        }
     }
 
     fn run(
@@ -377,8 +415,8 @@ impl MetadataServer {
             self.counters.proofs += 1;
             out.disk(tag, command);
         }
-        let turn = self.next_turn.filter(|_| self.reclaim.is_crowded());
-        self.next_turn = self.reclaim.is_crowded().then(|| turn.unwrap_or_else(|| now.time.after(TURN)));
+        let turn = self.next_turn.unwrap_or_else(|| now.time.after(TURN));
+        self.next_turn = self.awaits_turn().then_some(turn);
     }
 
     /// Carries out what the background job wants.
@@ -398,12 +436,21 @@ impl MetadataServer {
         if self.store.deadline().is_some_and(|deadline| deadline <= now.time) {
             self.with_store(now, out, |store, out| store.wake(now, out));
         }
-        if self.locks.deadline().is_some_and(|deadline| deadline <= now.time) {
-            self.step_locks(now, Input::Wake, out);
+        if self.serves(now.time) {
+            if !std::mem::replace(&mut self.has_served, true) {
+                self.locks.hear_all(now.time);
+            }
+            if self.locks.deadline().is_some_and(|deadline| deadline <= now.time) {
+                self.step_locks(now, Input::Wake, out);
+            }
         }
         if self.next_turn.is_some_and(|turn| turn <= now.time) {
             self.next_turn = None;
             self.reclaim.turn();
+            if self.service == (MetadataService::Opening { is_asked: false }) {
+                self.service = MetadataService::Opening { is_asked: true };
+                self.run_own(now, OwnOperation::Open, out);
+            }
         }
     }
 }
@@ -433,7 +480,10 @@ impl Machine for MetadataServer {
         if let MetadataService::Unusable(_) = self.service {
             return None;
         }
-        [self.store.deadline(), self.locks.deadline(), self.next_turn].into_iter().flatten().min()
+        let is_serving = self.service == MetadataService::Serving;
+        // Before the server serves, no host can be heard, so none is silent.
+        let locks = self.locks.deadline().map(|deadline| deadline.max(self.config.serve_from)).filter(|_| is_serving);
+        [self.store.deadline(), locks, self.next_turn].into_iter().flatten().min()
     }
 
     fn invariants(&self) {

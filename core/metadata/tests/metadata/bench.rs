@@ -75,6 +75,11 @@ impl Bench {
         bench
     }
 
+    /// The generation of the process as a host.
+    pub fn generation(&self) -> Generation {
+        Generation(1000 + self.start.0)
+    }
+
     /// The process dies, and another one begins, which serves from a time on.
     pub fn restart(&mut self, serve_from: Time) {
         self.start.0 += 1;

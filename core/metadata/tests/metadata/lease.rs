@@ -47,3 +47,17 @@ fn a_new_owner_serves_when_the_lease_of_the_last_one_has_passed() {
     bench.pass(Duration::from_secs(4));
     assert!(bench.lookup(ONE, "a").is_ok());
 }
+
+#[test]
+fn hosts_are_not_fenced_for_a_silence_in_which_nobody_listened() {
+    let mut bench = Bench::new();
+    bench.lock(ONE, 1, InodeId(9), 0, LockMode::Shared);
+    assert!(bench.hear_lock(ONE).is_some());
+    let from = bench.now.time.after(Duration::from_secs(20));
+    bench.restart(from);
+    bench.pass(Duration::from_secs(20));
+    bench.pass(Duration::from_secs(3));
+    assert!(bench.monitor.is_empty(), "{:?}", bench.monitor);
+    bench.pass(Duration::from_secs(2));
+    assert!(!bench.monitor.is_empty(), "it has been silent for a lease in which it could be heard");
+}

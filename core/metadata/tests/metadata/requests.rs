@@ -1,9 +1,10 @@
 //! Requests of hosts: executed once, answered when they are durable.
 
 use crate::bench::{Bench, ONE, TWO, create, unlink};
-use braid_base::{Generation, NodeId, Time};
+use braid_base::{Epoch, FenceTable, Generation, Membership, NodeId, Time};
 use braid_machine::Input;
-use braid_wire::{FileCommand, FileError, FileRequest, FileResult, Message};
+use braid_wire::{FileCommand, FileError, FileRequest, FileResult, Message, MonitorAnswer, MonitorReply, Rejection};
+use std::collections::BTreeSet;
 
 #[test]
 fn a_request_that_is_sent_again_is_executed_once() {
@@ -44,11 +45,37 @@ fn requests_in_another_name_are_ignored() {
 }
 
 #[test]
-fn the_processs_own_generation_is_no_host() {
+fn the_process_itself_is_no_host() {
     let mut bench = Bench::new();
-    let own = Generation(0);
-    let request = FileRequest { host: own, settled: 0, over: Vec::new(), sequence: 1, command: create("a") };
-    bench.take(Input::Message { from: NodeId::Host(own), message: Message::FileRequest(request) });
-    let refused = bench.reply(own, 1);
-    assert!(matches!(refused, Some(Err(FileError::Rejected(_)))), "{refused:?}");
+    let all = [Generation(0), bench.generation()];
+    for own in all {
+        let request = FileRequest {
+            host: own,
+            settled: u64::MAX,
+            over: Vec::new(),
+            sequence: u64::MAX - 1,
+            command: create("a"),
+        };
+        bench.take(Input::Message { from: NodeId::Host(own), message: Message::FileRequest(request) });
+        assert_eq!(bench.reply(own, u64::MAX - 1), Some(Err(FileError::Rejected(Rejection::Fenced))));
+    }
+    bench.create(ONE, "b");
+    bench.run(ONE, unlink("b")).expect("it is removed");
+    assert_eq!(bench.server.orphans(), 0, "the server's own steps go on");
+}
+
+#[test]
+fn a_host_that_an_earlier_owner_had_fenced_is_refused() {
+    let mut bench = Bench::new();
+    bench.create(ONE, "a");
+    bench.restart(Time(0));
+    let mut fence = FenceTable::default();
+    fence.add(Generation(0), &BTreeSet::new(), &BTreeSet::from([ONE]));
+    let membership = Membership { epoch: Epoch(7), members: Vec::new(), fence };
+    let reply = MonitorReply::Changed;
+    let answer = MonitorAnswer { membership: Some(membership), unavailable: Vec::new(), reply };
+    bench.take(Input::Message { from: NodeId::Monitor, message: Message::MonitorAnswer(answer) });
+    assert_eq!(bench.run(ONE, unlink("a")), Err(FileError::Rejected(Rejection::Fenced)));
+    assert_eq!(bench.run(ONE, FileCommand::Nothing), Err(FileError::Rejected(Rejection::Fenced)));
+    assert!(bench.lookup(TWO, "a").is_ok());
 }
