@@ -284,7 +284,7 @@ impl AdvisoryLocks {
         let chosen = self.waiting.iter().filter(|(_, request)| which(request)).map(|(holder, _)| *holder);
         for holder in chosen.collect::<Vec<_>>() {
             let request = &self.waiting[&holder];
-            // What is asked for again is still locked, unless the owner has unlocked it meanwhile.
+            // These bytes are still locked, unless the owner has unlocked them meanwhile.
             let own = self.owners.get(&request.place);
             let is_needed = own.is_some_and(|own| !own.uncovered(&request.yielded).is_empty());
             if matches!(request.kind, Kind::Restore(_)) && is_needed {

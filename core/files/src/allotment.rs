@@ -155,7 +155,7 @@ impl Allotment {
         assert_eq!(self.reserved_count, self.reserved.values().sum::<u64>());
         assert!(
             self.waiting.is_empty() || self.is_asking || !self.is_mounted,
-            "who waits for blocks has asked for them"
+            "blocks that operations wait for are requested"
         );
     }
 

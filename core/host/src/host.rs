@@ -223,7 +223,7 @@ impl Host {
             }
             // Nothing to do: every write is durable when it is answered.
             HostRequest::Flush { .. } => out.reply(op, Ok(HostSuccess::Done)),
-            // Served by the client of the file system, which passes on only what is not for it.
+            // The client of the file system serves these requests, and does not pass them on.
             HostRequest::Files { .. } => out.reply(op, Err(HostError::Files(FilesError::NotMounted))),
             request => self.start(now, OperationId::User(op), request, out),
         }

@@ -207,7 +207,7 @@ impl Bench {
         self.ended[&op].1.clone()
     }
 
-    /// Does what is asked, and waits for it.
+    /// Executes an operation, and waits for its end.
     pub fn call(&mut self, host: Generation, request: FilesRequest) -> Result<FilesSuccess, HostError> {
         let op = self.ask(host, request);
         self.finish(op).map(|success| match success {

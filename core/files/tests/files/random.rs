@@ -159,7 +159,7 @@ impl Run {
             self.collect();
         }
         let waiting: Vec<_> = self.pending.values().map(|pending| (pending.host, &pending.action)).collect();
-        assert!(waiting.is_empty(), "seed {}: something waits for ever: {waiting:?}", self.seed);
+        assert!(waiting.is_empty(), "seed {}: operations never end: {waiting:?}", self.seed);
         let host = self.host();
         for file in 0..FILES {
             let handle = self.handle(host, file);

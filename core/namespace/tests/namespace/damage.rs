@@ -1,4 +1,4 @@
-//! Damaged values: commands and the check neither panic nor go on for ever.
+//! Damaged values: commands and the check neither panic nor run without end.
 
 use crate::system::{
     Map, ROOT, System, attach, create, extent, link, lookup, remove_directory, rename, truncate, unlink,
