@@ -1,5 +1,6 @@
 //! The array's description: its devices and volumes, and the parameters it was created with.
 
+use crate::file_systems::FileSystemEntry;
 use crate::lease_durations::{LEASE_MILLIS_DEFAULT, Leases};
 use braid_base::{ArrayId, DiskId, LockServerId};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -29,6 +30,11 @@ pub struct ArrayDescription {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spares: Vec<DiskEntry>,
     pub volumes: Vec<VolumeEntry>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub file_systems: Vec<FileSystemEntry>,
+    /// The number of the last file system. Numbers are never reused.
+    #[serde(default, skip_serializing_if = "is_zero_u16")]
+    pub last_file_system: u16,
     /// The parameters of the array's creation.
     pub creation: Creation,
 }
@@ -294,6 +300,10 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
+fn is_zero_u16(number: &u16) -> bool {
+    *number == 0
+}
+
 fn is_zero(number: &u64) -> bool {
     *number == 0
 }
@@ -320,6 +330,8 @@ impl ArrayDescription {
             devices,
             spares: Vec::new(),
             volumes: Vec::new(),
+            file_systems: Vec::new(),
+            last_file_system: 0,
             creation,
         }
     }
@@ -409,7 +421,7 @@ impl ArrayDescription {
                 return Err(format!("volume '{}' lies on device {stranger}, which does not exist", volume.name));
             }
         }
-        Ok(())
+        crate::file_systems::check(self)
     }
 }
 

@@ -48,6 +48,9 @@ pub struct LeaseReport {
     /// The number and address, if it is a lock server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock_server: Option<LockService>,
+    /// The file system and the address, if it is a metadata server that owns one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata_server: Option<MetadataService>,
 }
 
 /// Progress of a host that resynchronises a returning device.
@@ -66,6 +69,15 @@ pub struct RecoveryReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockService {
     pub id: u16,
+    /// Its address: `HOST:PORT` or `unix:PATH`.
+    pub address: String,
+}
+
+/// A metadata server that owns its file system.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MetadataService {
+    /// The number of the file system.
+    pub file_system: u16,
     /// Its address: `HOST:PORT` or `unix:PATH`.
     pub address: String,
 }
@@ -405,7 +417,7 @@ mod tests {
         assert!(live(&at(14)));
         assert!(!live(&at(15)));
         let counters = BTreeMap::from([("operations".to_string(), 3)]);
-        let report = LeaseReport { counters, revision: 7, coordinates_recovery: None, lock_server: None };
+        let report = LeaseReport { counters, revision: 7, ..LeaseReport::default() };
         folder.renew(generation, &at(13), report.clone()).unwrap();
         folder.renew(generation, &at(14), report.clone()).unwrap();
         assert!(live(&at(18)));

@@ -28,6 +28,7 @@ mod error;
 mod event_log;
 pub mod event_texts;
 mod file;
+mod file_systems;
 mod folder;
 mod host_leases;
 mod lease_durations;
@@ -45,8 +46,9 @@ pub use description::{
 };
 pub use error::ControlError;
 pub use event_log::{Event, EventCursor, EventKind, unix_millis_now, utc_now};
+pub use file_systems::{FileSystemEntry, FileSystemState};
 pub use folder::{ArrayFolder, Supervision};
-pub use host_leases::{Ending, Expired, Fence, HostEntry, LeaseReport, LockService, RecoveryReport};
+pub use host_leases::{Ending, Expired, Fence, HostEntry, LeaseReport, LockService, MetadataService, RecoveryReport};
 pub use lease_durations::{LEASE_MILLIS_MAX, LEASE_MILLIS_MIN, Leases};
 pub use lease_judge::LeaseJudge;
 pub use moment::Moment;

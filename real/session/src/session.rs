@@ -6,12 +6,12 @@ use crate::held_volumes::ObservedHost;
 use crate::host_view::HostView;
 use crate::metrics::Metrics;
 use crate::registry::{self, VolumeRegistry};
-use braid_base::{DeviceId, Generation, LockServerId, NodeId, VolumeId};
-use braid_control::{ArrayDescription, ArrayFolder, ControlError, LeaseReport, Leases, Moment};
+use braid_base::{DeviceId, FileSystemId, Generation, LockServerId, NodeId, VolumeId};
+use braid_control::{ArrayDescription, ArrayFolder, ControlError, LeaseReport, Leases, MetadataService, Moment};
 use braid_host::{Acquisition, Host, HostConfig};
 use braid_layout::VolumeDescription;
-use braid_machine::HostRequest;
-use braid_shell::{Addresses, Counters, HostClient, Node, run_host};
+use braid_machine::{HostRequest, Machine};
+use braid_shell::{Addresses, Counters, HostClient, Listener, Node, run_host, run_service};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
@@ -37,9 +37,28 @@ pub struct Session {
     lost: watch::Receiver<Option<Loss>>,
 }
 
+/// What a machine around a host serves to other hosts.
+pub struct Service {
+    /// The node that other hosts connect to.
+    pub id: NodeId,
+    pub listener: Listener,
+    /// What the lease reports of it.
+    pub published: watch::Receiver<Option<MetadataService>>,
+}
+
 impl Session {
     /// Takes a generation for a host of this role, and starts a host that knows all volumes.
     pub async fn start(folder: &ArrayFolder, role: &str) -> Result<Session, SessionError> {
+        Session::start_around(folder, role, None, |host, _| host).await
+    }
+
+    /// As [`Session::start`], with a machine that `around` makes of the host. With a `service`, other hosts can connect to the machine.
+    pub async fn start_around<M: Machine + 'static>(
+        folder: &ArrayFolder,
+        role: &str,
+        service: Option<Service>,
+        around: impl FnOnce(ObservedHost, Generation) -> M,
+    ) -> Result<Session, SessionError> {
         // The order matters: a process that puts a volume on hold either sees this host and waits for it, or this host sees the hold.
         let generation = folder.take_generation(role, &Moment::now())?;
         let description = folder.describe().inspect_err(|_| release(folder, generation))?;
@@ -58,9 +77,21 @@ impl Session {
         let (stop, stopped) = oneshot::channel();
         let counters = Arc::new(Counters::default());
         let (host, view) = ObservedHost::new(host, counters.clone());
-        let (client, driver) = run_host(host, us, followed, counters, async {
+        let machine = around(host, generation);
+        let stopped = async {
             let _ = stopped.await;
-        });
+        };
+        // A host stays on its thread.
+        let (client, driver, published) = match service {
+            None => {
+                let (client, driver) = run_host(machine, us, followed, counters, stopped);
+                (client, tokio::task::spawn_local(driver), None)
+            }
+            Some(Service { id, listener, published }) => {
+                let (client, driver) = run_service(machine, us, (id, listener), followed, counters, stopped);
+                (client, tokio::task::spawn_local(driver), Some(published))
+            }
+        };
         let registry = VolumeRegistry::new(client.clone(), view.holds().clone(), &description)?;
         let (losing, lost) = watch::channel(None);
         let renewer = LeaseRenewer {
@@ -71,20 +102,10 @@ impl Session {
             registry: registry.clone(),
             // A scrub reports its findings itself.
             corruption_reporter: (role != SCRUB).then(CorruptionReporter::default),
+            published,
         };
         let renewer = tokio::task::spawn_local(renewer.keep(addresses, losing));
-        Ok(Session {
-            folder: folder.clone(),
-            generation,
-            client,
-            view,
-            registry,
-            stop,
-            // A host stays on its thread.
-            driver: tokio::task::spawn_local(driver),
-            renewer,
-            lost,
-        })
+        Ok(Session { folder: folder.clone(), generation, client, view, registry, stop, driver, renewer, lost })
     }
 
     pub fn folder(&self) -> &ArrayFolder {
@@ -185,13 +206,14 @@ struct LeaseRenewer {
     view: HostView,
     registry: VolumeRegistry,
     corruption_reporter: Option<CorruptionReporter>,
+    published: Option<watch::Receiver<Option<MetadataService>>>,
 }
 
 impl LeaseRenewer {
     /// Renews the lease, and with it reports the host's metrics and the revision of the description that it has applied; follows the
     /// addresses of devices and lock servers, and the volumes.
     async fn keep(self, follow: watch::Sender<Addresses>, losing: watch::Sender<Option<Loss>>) {
-        let LeaseRenewer { folder, generation, leases, view, registry, mut corruption_reporter } = self;
+        let LeaseRenewer { folder, generation, leases, view, registry, mut corruption_reporter, published } = self;
         // By the clock that leases are measured with, which also advances while the machine sleeps.
         let mut renewed = Moment::now();
         let mut revision = 0;
@@ -210,8 +232,9 @@ impl LeaseRenewer {
             let diff = diff.map(|corruption_reporter| {
                 corruption_reporter.take(&counters, coordinates_recovery.as_ref(), Instant::now())
             });
-            let report =
-                LeaseReport { counters: counters.into_map(), revision, coordinates_recovery, lock_server: None };
+            let metadata_server = published.as_ref().and_then(|published| published.borrow().clone());
+            let counters = counters.into_map();
+            let report = LeaseReport { counters, revision, coordinates_recovery, lock_server: None, metadata_server };
             let renew = move |folder: &ArrayFolder| folder.renew(generation, &now, report).map(|()| now);
             match blocking(&folder, renew).await {
                 Ok(now) => renewed = now,
@@ -252,7 +275,7 @@ impl LeaseRenewer {
     }
 }
 
-/// The addresses of the monitor, the devices and the lock servers, as far as known.
+/// The addresses of the monitor, the devices, the lock servers and the metadata servers, as far as known.
 pub fn addresses(folder: &ArrayFolder) -> Result<Addresses, ControlError> {
     let description = folder.describe()?;
     let running = folder.running()?;
@@ -268,12 +291,17 @@ pub fn addresses(folder: &ArrayFolder) -> Result<Addresses, ControlError> {
     {
         found.insert(NodeId::Monitor, address);
     }
-    // In the order of generations: the later start of a lock server replaces the earlier one.
+    // In the order of generations: the later start of a server replaces the earlier one.
     for host in folder.hosts(&Moment::now(), description.leases().lease())?.into_iter().filter(|host| host.live) {
         if let Some(service) = host.report.lock_server
             && let Ok(address) = service.address.parse()
         {
             found.insert(NodeId::LockServer(LockServerId(service.id)), address);
+        }
+        if let Some(service) = host.report.metadata_server
+            && let Ok(address) = service.address.parse()
+        {
+            found.insert(NodeId::MetadataServer(FileSystemId(service.file_system)), address);
         }
     }
     Ok(found)

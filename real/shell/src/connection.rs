@@ -1,7 +1,7 @@
 //! A connection: its socket, the received bytes that are not yet decoded, and the frames that wait to be written.
 
 use crate::counters::{Counters, add};
-use crate::inbox::{Inbox, Refused};
+use crate::inbox::{Inbox, Node, Refused};
 use crate::outbox::Outbox;
 use crate::stream::Stream;
 use braid_base::NodeId;
@@ -82,6 +82,11 @@ impl Connection {
     /// The node at the other end, if known.
     pub fn peer(&self) -> Option<NodeId> {
         self.inbox.peer()
+    }
+
+    /// This node, as the peer knows it.
+    pub fn us(&self) -> Node {
+        self.inbox.us()
     }
 
     /// Puts a frame into the outbox. [`Connection::poll_flush`] writes it.

@@ -46,6 +46,11 @@ impl Inbox {
         Inbox { us, peer, buffer: BytesMut::new() }
     }
 
+    /// This node, as the peer addresses it.
+    pub fn us(&self) -> Node {
+        self.us
+    }
+
     /// The node at the other end, once known.
     pub fn peer(&self) -> Option<NodeId> {
         self.peer

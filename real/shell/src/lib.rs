@@ -4,6 +4,7 @@
 //! * [`run_device`] runs a machine that has a disk, and accepts connections.
 //! * [`run_server`] runs a machine that also connects to others, and may be sent requests through a [`HostClient`].
 //! * [`run_host`] runs a machine that connects to others, and is sent requests through a [`HostClient`].
+//! * [`run_service`] runs a machine that is a host towards devices and a server towards other hosts.
 //!
 //! All are futures that own everything they use. Run each in a single-threaded tokio runtime (`new_current_thread`), alone or together
 //! with its front end. Messages are datagrams: a message that can't be sent at once, because there is no connection or its queue is full,
@@ -37,6 +38,7 @@ pub use own_waker::OwnWaker;
 pub use stream::Listener;
 pub use warning::Warning;
 
+use braid_base::NodeId;
 use braid_machine::Machine;
 use disk::Engine;
 use driver::Driver;
@@ -96,6 +98,24 @@ pub fn run_host<M: Machine>(
     let (client, calls) = HostClient::new();
     let running = async move {
         let transport = Transport::connect(us, nodes, counters.clone());
+        Driver::host(machine, transport, calls, counters).run(stop).await
+    };
+    (client, running)
+}
+
+/// Runs a machine that is the host `us` towards the array, and `service` towards the hosts that connect to `listener`. Otherwise as
+/// [`run_host`].
+pub fn run_service<M: Machine>(
+    machine: M,
+    us: Node,
+    (service, listener): (NodeId, Listener),
+    nodes: watch::Receiver<Addresses>,
+    counters: Arc<Counters>,
+    stop: impl Future<Output = ()>,
+) -> (HostClient, impl Future<Output = io::Result<()>>) {
+    let (client, calls) = HostClient::new();
+    let running = async move {
+        let transport = Transport::listen_and_connect(us, listener, nodes, counters.clone()).serving_as(service);
         Driver::host(machine, transport, calls, counters).run(stop).await
     };
     (client, running)

@@ -4,7 +4,7 @@
 //! The driver polls established connections itself, all of them together, instead of one task per connection: one wake-up then handles
 //! the input of all connections in one pass.
 
-use crate::connection::{Arrival, Connection, Ended, Pushed};
+use crate::connection::{Arrival, Connection, Ended, Origin, Pushed};
 use crate::connector::{self, Addresses, Wanted};
 use crate::counters::{Counters, add};
 use crate::inbox::{Inbox, Node};
@@ -31,6 +31,8 @@ const EARLY_MAX: usize = 64;
 
 pub(crate) struct Transport {
     us: Node,
+    /// This node for those that connect to it: a process that is a host towards devices can be a server towards other hosts.
+    serves_as: NodeId,
     /// By number; numbers are never reused.
     connections: BTreeMap<u64, Connection>,
     next_connection: u64,
@@ -81,6 +83,11 @@ impl Transport {
         })
     }
 
+    /// Serves those that connect to it as `id`.
+    pub fn serving_as(self, id: NodeId) -> Transport {
+        Transport { serves_as: id, ..self }
+    }
+
     fn new<T>(
         us: Node,
         counters: Arc<Counters>,
@@ -96,6 +103,7 @@ impl Transport {
         tasks.spawn(connector(sender, wishes));
         Transport {
             us,
+            serves_as: us.id,
             connections: BTreeMap::new(),
             next_connection: 0,
             routes: HashMap::new(),
@@ -120,7 +128,8 @@ impl Transport {
         else {
             return self.send_early(to, message);
         };
-        let frame = Frame { array: self.us.array, from: self.us.id, to, message };
+        let Node { array, id: from } = connection.us();
+        let frame = Frame { array, from, to, message };
         let pushed = connection.push(frame.encode());
         if pushed == Pushed::First {
             self.dirty.push(number);
@@ -215,7 +224,11 @@ impl Transport {
             self.routes.insert(peer, number);
         }
         self.within_process |= arrival.stream.is_pipe();
-        let inbox = Inbox::new(self.us, arrival.peer);
+        let us = match arrival.origin {
+            Origin::Accepted { .. } => Node { id: self.serves_as, ..self.us },
+            Origin::Made { .. } => self.us,
+        };
+        let inbox = Inbox::new(us, arrival.peer);
         let early = arrival.peer.and_then(|peer| self.early.remove(&peer)).filter(|_| now < self.early_until);
         let mut connection = Connection::new(arrival, inbox, now);
         for frame in early.into_iter().flatten() {
