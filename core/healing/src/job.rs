@@ -61,6 +61,11 @@ impl RecoveryStep {
         }
     }
 
+    /// True if it makes the returning device create, change or remove an object.
+    pub fn changes_objects(&self) -> bool {
+        matches!(self, RecoveryStep::Object(_))
+    }
+
     pub fn weight(&self) -> u64 {
         if let RecoveryStep::Restore { stripes, .. } = self { stripes.weight } else { 0 }
     }

@@ -216,6 +216,10 @@ impl Recovery {
                 }
                 continue;
             };
+            // In their order, because each assumes that the ones before it are done. A repeated creation would find another object.
+            if step.changes_objects() && shared.steps.of_recovery(self.device).any(RecoveryStep::changes_objects) {
+                return self.waiting.push_front(step);
+            }
             let step = match step {
                 RecoveryStep::Restore { placement, stripes, salvage } => {
                     match self.begin_restore(ctx, shared, placement, stripes) {
@@ -349,7 +353,10 @@ impl Recovery {
         }
         match self.take(ctx, step, outcome) {
             Some(again) => {
-                self.waiting.push_back(again);
+                match again.changes_objects() {
+                    true => self.waiting.push_front(again),
+                    false => self.waiting.push_back(again),
+                }
                 shared.timers.set(timer, ctx.now.after(PAUSE));
             }
             None if shared.timers.deadline_of(timer).is_none() => shared.timers.set(timer, ctx.now),

@@ -2,7 +2,7 @@
 
 use braid_base::{BlockRange, DeviceId, Epoch, Generation, MemberState, Membership, Time, TransactionId, VolumeId};
 use braid_healing::{Ctx, Event, Healing, StepId, Volumes};
-use braid_layout::{Atomicity, Layout, VolumeDescription};
+use braid_layout::{Atomicity, Layout, Placement, VolumeDescription};
 use braid_machine::{HostError, HostOutcome, HostRequest, HostSuccess, OpId};
 use braid_wire::{Failure, Linkage, Managed, Ordering, RecoveryThrottle, Task};
 use std::collections::{BTreeMap, BTreeSet};
@@ -254,6 +254,32 @@ fn a_step_of_a_recovery_that_is_over_changes_nothing() {
         stage.answer(Err(HostError::Busy));
     }
     assert!(stage.told.is_empty() && stage.healing.deadline().is_none());
+}
+
+#[test]
+fn objects_of_a_new_disk_are_changed_one_step_after_the_other() {
+    let mut stage = Stage::new();
+    let mut volume = VolumeDescription::clone(&stage.volumes[&VOLUME]);
+    let target = volume.layout.clone().beginning_at(64);
+    volume.moving = Some(Box::new(Placement { layout: target, devices: volume.devices.clone() }));
+    stage.volumes.insert(VOLUME, Rc::new(volume));
+    stage.stands(MemberState::Returning { recovery_coordinator: Some(HOST) });
+    (0..4).for_each(|_| drop(stage.answer(Ok(HostSuccess::Managed(Managed::Objects(Vec::new()))))));
+    let task_under_way = |stage: &Stage| {
+        let mut tasks = stage.asked.values().filter_map(|request| match request {
+            HostRequest::Manage { device: DeviceId(3), task } => Some(task.clone()),
+            _ => None,
+        });
+        (tasks.next().expect("a step for the device"), tasks.next())
+    };
+    assert!(matches!(task_under_way(&stage), (Task::CreateObject { .. }, None)));
+    // Its answer was lost: it is repeated before the object is resized.
+    stage.answer(Err(HostError::Busy));
+    assert!(matches!(task_under_way(&stage), (Task::CreateObject { .. }, None)));
+    while matches!(task_under_way(&stage), (Task::CreateObject { .. }, None)) {
+        stage.answer(Ok(HostSuccess::Done));
+    }
+    assert!(matches!(task_under_way(&stage), (Task::ResizeObject { .. }, None)));
 }
 
 #[test]
