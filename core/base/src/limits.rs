@@ -54,6 +54,9 @@ pub const FILE_BYTES_MAX: u64 = 1 << 50;
 pub const LINKS_MAX: u32 = 1 << 20;
 /// The most levels above the new parent of a directory that is moved.
 pub const DIRECTORY_DEPTH_MAX: usize = 4096;
+/// The most commands of a host to a metadata server, counted from the first unanswered one on. Hosts keep later ones back, and servers
+/// refuse them.
+pub const FILE_REQUESTS_MAX: u64 = 256;
 /// The most entries in one list of a directory.
 pub const FILE_ENTRIES_MAX: usize = 1024;
 /// The most extents of a file, or runs of blocks, in one command to a metadata server, and in its answer.

@@ -7,11 +7,14 @@
 //!
 //! A command is executed once however often it is sent: the server knows it by its sequence. When the server has restarted, which its
 //! answers tell, unanswered commands are sent again at once.
+//!
+//! From the first unanswered command on, at most [`limits::FILE_REQUESTS_MAX`] sequences are used; later commands wait here. So the server
+//! needs to remember little about the sequences above the mark.
 
 use braid_base::limits::{self, Settings};
 use braid_base::{Backoff, Generation, InodeId, Time, Timers};
 use braid_wire::{FileAnswer, FileCommand, FileError, FileReply, FileRequest, Rejection};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// The part that sent a command, which gets the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +50,8 @@ pub struct MetadataLink {
     /// The sequence of the next command.
     next: u64,
     pending: BTreeMap<u64, Pending>,
+    /// Commands that have no sequence yet.
+    waiting: VecDeque<(Asker, FileCommand)>,
     /// Answered sequences above the settled mark, which the server was not told.
     over: Vec<u64>,
     /// The server may keep answers that it was not told to forget.
@@ -78,6 +83,7 @@ impl MetadataLink {
             settings,
             next: 1,
             pending: BTreeMap::new(),
+            waiting: VecDeque::new(),
             over: Vec::new(),
             keeps: false,
             start: Generation::default(),
@@ -88,10 +94,25 @@ impl MetadataLink {
 
     /// Sends a command until it is answered.
     pub fn send(&mut self, now: Time, asker: Asker, command: FileCommand) {
-        let sequence = self.next;
-        self.next += 1;
-        self.pending.insert(sequence, Pending { asker, command, resend: self.settings.resend() });
-        self.transmit(now, sequence);
+        self.waiting.push_back((asker, command));
+        self.send_waiting(now);
+    }
+
+    /// Sends commands that wait, as far as their sequences are not too far above the first unanswered one.
+    fn send_waiting(&mut self, now: Time) {
+        while self.settled() + limits::FILE_REQUESTS_MAX > self.next
+            && let Some((asker, command)) = self.waiting.pop_front()
+        {
+            let sequence = self.next;
+            self.next += 1;
+            self.pending.insert(sequence, Pending { asker, command, resend: self.settings.resend() });
+            self.transmit(now, sequence);
+        }
+    }
+
+    /// The number of commands that are not answered.
+    pub fn unanswered(&self) -> usize {
+        self.pending.len() + self.waiting.len()
     }
 
     pub fn on_answer(&mut self, now: Time, answer: FileAnswer) -> Heard {
@@ -127,6 +148,7 @@ impl MetadataLink {
                 self.timers.set(LinkTimer::Heartbeat, now.after(self.settings.heartbeat));
             }
         }
+        self.send_waiting(now);
         Heard::Reply(pending.asker, answer.reply)
     }
 
@@ -158,6 +180,7 @@ impl MetadataLink {
     pub fn invariants(&self) {
         let resent = |sequence: &u64| self.timers.deadline_of(LinkTimer::Resend(*sequence)).is_some();
         assert!(self.pending.keys().all(resent), "an unanswered command is sent again");
+        assert!(self.waiting.is_empty() || !self.pending.is_empty(), "a command waits for an earlier one");
         assert!(self.outbox.is_empty(), "messages are sent in the step that they belong to");
     }
 
@@ -169,8 +192,13 @@ impl MetadataLink {
         self.outbox.push(request);
     }
 
+    /// The first unanswered sequence.
+    fn settled(&self) -> u64 {
+        self.pending.first_key_value().map_or(self.next, |(first, _)| *first)
+    }
+
     fn request(&mut self, sequence: u64, command: FileCommand) -> FileRequest {
-        let settled = self.pending.first_key_value().map_or(self.next, |(first, _)| *first).min(sequence);
+        let settled = self.settled().min(sequence);
         self.over.retain(|over| *over >= settled);
         let over = self.over.split_off(self.over.len().saturating_sub(limits::COMMITS_PER_REQUEST_MAX));
         // With commands under way, the mark passes these answers later.
@@ -217,6 +245,22 @@ mod tests {
         assert_eq!(sent(&mut link), [(5, 5, vec![])], "the server may forget all");
         link.wake(Time(0).after(Settings::default().heartbeat * 8));
         assert!(sent(&mut link).is_empty() && link.pending.is_empty(), "and knows it");
+    }
+
+    #[test]
+    fn commands_far_above_the_first_unanswered_one_wait() {
+        let most = limits::FILE_REQUESTS_MAX;
+        let mut link = link(most + 10);
+        assert_eq!(sent(&mut link).last(), Some(&(most, 1, vec![])));
+        let done = || Ok(FileResult::Done);
+        link.on_answer(Time(1), answer(1, 2, done()));
+        assert!(sent(&mut link).is_empty(), "the first one is not answered");
+        assert_eq!(link.unanswered() as u64, most + 9);
+        link.on_answer(Time(1), answer(1, 1, done()));
+        assert_eq!(sent(&mut link), [(most + 1, 3, vec![]), (most + 2, 3, vec![])]);
+        link.invariants();
+        (3..=most + 10).for_each(|sequence| drop(link.on_answer(Time(2), answer(1, sequence, done()))));
+        assert_eq!(link.unanswered(), 0);
     }
 
     #[test]

@@ -32,9 +32,13 @@ const BYTES_MIN: u64 = 1 << 20;
 const _: () = assert!(limits::OBJECT_REQUEST_BYTES_MAX * 4 / 3 < BYTES_MIN as usize);
 
 /// The most intervals of requests that are over above a host's mark. Beyond that the lowest intervals are merged. The requests in between
-/// are then over, too, although the host may not have abandoned them yet.
+/// are then over, too, although the host may not have abandoned them yet. An owner whose hosts may wait for these asks
+/// [`Answers::can_end_apart`] first.
 const INTERVALS_OF_HOST_MAX: usize = 256;
-/// The same bound for all hosts together; but each host may have one interval in any case.
+/// Between the requests of files that a host may have under way there are fewer intervals.
+const _: () = assert!(limits::FILE_REQUESTS_MAX <= INTERVALS_OF_HOST_MAX as u64);
+/// The same bound for all hosts together; but each host may have one interval in any case. It holds when replay has ended: the marks in the
+/// journal may be late, and an answer that comes later in the journal must not be taken for that of a request that is over.
 const INTERVALS_MAX: usize = 4096;
 
 /// An upper bound of the bytes that an answer takes in a record, besides its content.
@@ -208,8 +212,15 @@ impl Answers {
         let any = matches!(self.get(name), Known::Answer(_));
         if any {
             self.end(name.host, name.sequence, name.sequence + 1);
+            self.merge(name.host);
         }
         any
+    }
+
+    /// True if the host may acknowledge one more answer above its mark without a merge of intervals.
+    pub fn can_end_apart(&self, host: Generation) -> bool {
+        let own = self.hosts.get(&host).map_or(0, |held| held.over.len());
+        own == 0 || (own < INTERVALS_OF_HOST_MAX && self.intervals < INTERVALS_MAX)
     }
 
     /// The abandoned intervals that still have to be logged, besides the mark, because the journal may not record them yet; `None` if it
@@ -230,6 +241,23 @@ impl Answers {
         let is_needless = |(_, behind): (&u64, &u64)| *behind <= below;
         while held.recorded.len() > INTERVALS_OF_HOST_MAX || held.recorded.first_key_value().is_some_and(is_needless) {
             held.recorded.pop_first();
+        }
+    }
+
+    /// A host has abandoned requests: see [`Answers::over`].
+    pub fn abandon(&mut self, host: Generation, settled: u64, intervals: &[(u64, u64)]) {
+        self.over(host, settled, intervals);
+        self.merge(host);
+    }
+
+    /// Replay has ended: no answer will be found any more.
+    pub fn end_replay(&mut self) {
+        while self.intervals > INTERVALS_MAX
+            && let Some(held) = self.hosts.values_mut().max_by_key(|held| held.over.len())
+            && held.over.len() > 1
+        {
+            held.join_lowest();
+            self.intervals -= 1;
         }
     }
 
@@ -255,14 +283,21 @@ impl Answers {
         }
         self.intervals -= held.over.len();
         insert_interval(&mut held.over, (first, behind));
-        let others = self.intervals;
-        let too_many = |count: usize| count > INTERVALS_OF_HOST_MAX || others + count > INTERVALS_MAX;
-        while held.over.len() > 1 && too_many(held.over.len()) {
+        while held.over.len() > INTERVALS_OF_HOST_MAX {
             held.join_lowest();
         }
         self.intervals += held.over.len();
         let settled = held.settled;
         self.settle(host, settled);
+    }
+
+    /// Merges intervals of a host while all hosts have too many.
+    fn merge(&mut self, host: Generation) {
+        let Some(held) = self.hosts.get_mut(&host) else { return };
+        while held.over.len() > 1 && self.intervals > INTERVALS_MAX {
+            held.join_lowest();
+            self.intervals -= 1;
+        }
     }
 
     /// Removes the answers of fenced hosts, which make no more requests.
@@ -431,6 +466,26 @@ mod tests {
         assert_eq!((answers.get(name(1, 5)), answers.get(name(1, 9))), (Known::No, Known::No), "they may still arrive");
         answers.settle(Generation(1), 9_999);
         assert_eq!((answers.intervals, answers.settled(Generation(1))), (0, 9_999));
+    }
+
+    #[test]
+    fn intervals_of_all_hosts_are_bounded_after_replay_and_not_before() {
+        let mut answers = Answers::default();
+        let gaps: Vec<_> = (0..100).map(|gap| (10 + 2 * gap, 11 + 2 * gap)).collect();
+        (1..=50).for_each(|host| answers.over(Generation(host), 5, &gaps));
+        answers.over(Generation(51), 5, &[(10, 11), (12, 13)]);
+        assert_eq!(answers.intervals, 5002);
+        answers.keep(name(1, 11), 5, Bytes::from_static(b"late in the journal"));
+        assert!(matches!(answers.get(name(1, 11)), Known::Answer(_)));
+        assert!(answers.can_end_apart(Generation(60)) && !answers.can_end_apart(Generation(1)));
+        answers.end_replay();
+        assert_eq!(answers.intervals, INTERVALS_MAX);
+        assert_eq!(answers.get(name(51, 11)), Known::No, "who has few intervals loses none");
+        assert!(matches!(answers.get(name(1, 11)), Known::Answer(_)));
+        answers.abandon(Generation(51), 5, &[(14, 15)]);
+        assert_eq!((answers.intervals, answers.get(name(51, 11))), (INTERVALS_MAX, Known::Over));
+        answers.settle(Generation(1), 1000);
+        assert!(answers.can_end_apart(Generation(51)));
     }
 
     #[test]

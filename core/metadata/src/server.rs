@@ -4,7 +4,7 @@ use crate::disk::{DiskPart, forward, proof, store_config};
 use crate::lease::Lease;
 use crate::operation::{Operation, OwnOutcome, outcome_of, reply_of};
 use crate::reclaim::{Action, Aspect, Reclaim, Step};
-use braid_base::limits::Settings;
+use braid_base::limits::{self, Settings};
 use braid_base::{
     ArrayId, BlockRange, FileSystemId, Generation, InodeId, LockServerId, Membership, NodeId, Now, ObjectId, Time,
     TransactionId,
@@ -198,10 +198,16 @@ impl MetadataServer {
         }
         self.store.settle(host, settled);
         for sequence in over {
-            self.store.forget(TransactionId { host, sequence });
+            // Otherwise the answer is kept until the mark has passed it. A merge would end requests that the host waits for.
+            if self.store.forgets_apart(host) {
+                self.store.forget(TransactionId { host, sequence });
+            }
         }
         if command == FileCommand::Nothing {
             return self.answer(now, host, sequence, Ok(FileResult::Done), out);
+        }
+        if sequence >= settled.saturating_add(limits::FILE_REQUESTS_MAX) {
+            return self.answer(now, host, sequence, Err(FileError::Busy), out);
         }
         if let FileCommand::Reserve { .. } = command {
             self.reclaim.add_host(host);

@@ -318,6 +318,7 @@ impl Recovery {
         for record in std::mem::take(&mut self.records) {
             state.replay(record);
         }
+        state.answers.end_replay();
         if !state.is_sound() {
             return Err(StoreError::Damaged { part: "chunk map", offset: geometry.map_offset });
         }

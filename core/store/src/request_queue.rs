@@ -224,7 +224,7 @@ impl RequestQueue {
         if !ctx.has_room(length, false, kept) {
             return Err(Wait::Room);
         }
-        ctx.state.answers.over(host, settled, &intervals);
+        ctx.state.answers.abandon(host, settled, &intervals);
         ctx.journal.note(&Record::Over { host, settled, intervals });
         ctx.journal.then.has_changes = true;
         ctx.linger(!self.waiting.is_empty());

@@ -118,6 +118,11 @@ impl Store {
         self.act(Some(now), out, |queues, ctx| queues.requests.execute(name, settled, Vec::new(), procedure, ctx))
     }
 
+    /// True if [`Storage::forget`] of an answer to this host ends only that request.
+    pub fn forgets_apart(&self, host: Generation) -> bool {
+        self.state().is_some_and(|state| state.answers.can_end_apart(host))
+    }
+
     /// Like [`Storage::look`], with a procedure that changes nothing.
     pub fn inspect(&mut self, now: Now, ticket: u64, procedure: Box<dyn Procedure>, out: &mut Effects) {
         self.act(Some(now), out, |queues, ctx| queues.requests.look(ticket, procedure, ctx));

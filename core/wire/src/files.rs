@@ -36,7 +36,8 @@ pub struct FileRequest {
     pub settled: u64,
     /// Sequences above that mark of further requests whose answers the host has. Each is sent once.
     pub over: Vec<u64>,
-    /// Identifies the request among those of its host. The highest number is not used.
+    /// Identifies the request among those of its host. The highest number is not used. It is lower than the settled mark plus
+    /// [`limits::FILE_REQUESTS_MAX`]; the server refuses other commands than `Nothing` with [`FileError::Busy`].
     pub sequence: u64,
     pub command: FileCommand,
 }

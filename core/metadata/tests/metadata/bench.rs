@@ -1,6 +1,6 @@
 //! A metadata server on a bench. Its disk is memory, which executes commands when the test lets it.
 
-use braid_base::limits::Settings;
+use braid_base::limits::{self, Settings};
 use braid_base::{ArrayId, BlockRange, Clock, FileSystemId, Generation, InodeId, NodeId, Now, ObjectId, Time};
 use braid_machine::{Effect, Effects, Input, Machine};
 use braid_metadata::{MetadataServer, MetadataServerConfig, MetadataService, VOLUME_BYTES_MIN, format};
@@ -146,7 +146,7 @@ impl Bench {
         let sequence = self.sequences.entry(host).or_insert(0);
         *sequence += 1;
         let sequence = *sequence;
-        self.send(host, sequence, 0, command);
+        self.send(host, sequence, sequence.saturating_sub(limits::FILE_REQUESTS_MAX - 1), command);
         sequence
     }
 

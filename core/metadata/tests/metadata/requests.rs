@@ -1,7 +1,7 @@
 //! Requests of hosts: executed once, answered when they are durable.
 
 use crate::bench::{Bench, ONE, TWO, create, unlink};
-use braid_base::{Epoch, FenceTable, Generation, Membership, NodeId, Time};
+use braid_base::{Epoch, FenceTable, Generation, Membership, NodeId, Time, limits};
 use braid_machine::Input;
 use braid_wire::{FileCommand, FileError, FileRequest, FileResult, Message, MonitorAnswer, MonitorReply, Rejection};
 use std::collections::BTreeSet;
@@ -78,4 +78,54 @@ fn a_host_that_an_earlier_owner_had_fenced_is_refused() {
     assert_eq!(bench.run(ONE, unlink("a")), Err(FileError::Rejected(Rejection::Fenced)));
     assert_eq!(bench.run(ONE, FileCommand::Nothing), Err(FileError::Rejected(Rejection::Fenced)));
     assert!(bench.lookup(TWO, "a").is_ok());
+}
+
+#[test]
+fn an_unanswered_request_outlives_any_number_of_later_ones() {
+    let mut bench = Bench::new();
+    let most = limits::FILE_REQUESTS_MAX;
+    let ask = |bench: &mut Bench, sequence, over, command| {
+        let request = FileRequest { host: ONE, settled: 1, over, sequence, command };
+        bench.take(Input::Message { from: NodeId::Host(ONE), message: Message::FileRequest(request) });
+        bench.reply(ONE, sequence)
+    };
+    // Sequences 1, 4, 7, … are late; the others are answered and acknowledged.
+    let on_time: Vec<u64> = (1..=most).filter(|sequence| sequence % 3 != 1).collect();
+    for sequence in &on_time {
+        let created = ask(&mut bench, *sequence, Vec::new(), create(&format!("{sequence}")));
+        assert!(created.is_some_and(|reply| reply.is_ok()));
+        ask(&mut bench, most, vec![*sequence], FileCommand::Nothing);
+    }
+    assert_eq!(ask(&mut bench, most + 1, Vec::new(), create("beyond")), Some(Err(FileError::Busy)));
+    assert_eq!(bench.lookup(TWO, "beyond"), Err(FileError::NoSuchName));
+    assert_eq!(ask(&mut bench, on_time[0], Vec::new(), create("again")), None, "it is acknowledged");
+    bench.restart(Time(0));
+    for sequence in (1..=most).filter(|sequence| sequence % 3 == 1) {
+        let created = ask(&mut bench, sequence, Vec::new(), create(&format!("{sequence}")));
+        assert!(created.is_some_and(|reply| reply.is_ok()), "{sequence} is executed late");
+    }
+}
+
+#[test]
+fn acknowledgements_of_many_hosts_end_no_request_of_another() {
+    let mut bench = Bench::new();
+    let ask = |bench: &mut Bench, host, sequence, over, command| {
+        let request = FileRequest { host, settled: 1, over, sequence, command };
+        bench.take(Input::Message { from: NodeId::Host(host), message: Message::FileRequest(request) });
+        bench.reply(host, sequence)
+    };
+    // Hosts that answer every second request leave more than 4,096 gaps.
+    let hosts: Vec<_> = (200..235).map(Generation).collect();
+    for host in hosts.into_iter().chain([ONE]) {
+        for sequence in (2..=limits::FILE_REQUESTS_MAX).step_by(2) {
+            let name = format!("{host} {sequence}");
+            assert!(
+                ask(&mut bench, host, sequence, vec![sequence - 2], create(&name)).is_some_and(|reply| reply.is_ok())
+            );
+        }
+    }
+    for sequence in (1..=limits::FILE_REQUESTS_MAX).step_by(2) {
+        let created = ask(&mut bench, ONE, sequence, Vec::new(), create(&format!("{sequence}")));
+        assert!(created.is_some_and(|reply| reply.is_ok()), "{sequence} is executed late");
+    }
 }
