@@ -358,6 +358,11 @@ impl Answers {
         self.hosts.get(&host).map_or(0, |held| held.settled)
     }
 
+    /// The hosts that have stored answers.
+    pub fn hosts_with_answers(&self) -> impl Iterator<Item = Generation> + '_ {
+        self.hosts.iter().filter(|(_, held)| !held.kept.is_empty()).map(|(host, _)| *host)
+    }
+
     /// The number of stored answers.
     pub fn count(&self) -> usize {
         self.kept

@@ -13,7 +13,9 @@ use braid_wire::MonitorAnswer;
 use std::collections::BTreeSet;
 
 /// All doomed hosts fit in one request.
-const _: () = assert!(limits::HOSTS_MAX <= limits::FENCED_MAX);
+const _: () = assert!(limits::HOSTS_MAX < limits::FENCED_MAX);
+/// The most doomed hosts in all if one of them has no session.
+const DOOMED_MAX: usize = limits::FENCED_MAX - limits::HOSTS_MAX;
 
 /// The hosts that a lock server refuses.
 #[derive(Debug)]
@@ -107,6 +109,17 @@ impl LockServer {
         self.counters.messages_sent += u64::from(self.fencing.begin_round(cx, self.config.start));
     }
 
+    /// Has hosts fenced that have no session, because they have left something else behind in the process that contains the server. Those
+    /// beyond the bound have to be named again later.
+    pub fn doom_absent(&mut self, now: Now, hosts: &[Generation], out: &mut Effects) {
+        for host in hosts {
+            if !self.fencing.refuses(*host) && self.fencing.doomed.len() < DOOMED_MAX {
+                self.fencing.doom(*host);
+            }
+        }
+        self.fence_doomed(now, out);
+    }
+
     pub(crate) fn on_monitor_timer(&mut self, now: Now, out: &mut Effects) {
         self.counters.messages_sent += 1;
         let event = self.fencing.monitor.wake(&mut Ctx { now, settings: &self.config.settings, out });
@@ -136,7 +149,9 @@ impl LockServer {
         for host in hosts {
             self.counters.fenced += 1;
             self.fencing.end(host);
-            self.forget(now, host, out);
+            if self.has_session(host) {
+                self.forget(now, host, out);
+            }
         }
         self.serve_if_recovered(now, out);
     }

@@ -118,6 +118,11 @@ impl LockServer {
         self.fencing.has_fenced(host)
     }
 
+    /// True if the host was heard, or may hold locks from before the server's start.
+    pub fn has_session(&self, host: Generation) -> bool {
+        self.sessions.contains_key(&host)
+    }
+
     /// The locks of all hosts, held or waiting, for inspection.
     pub fn lock_ids(&self) -> impl Iterator<Item = (LockName, LockState)> + '_ {
         self.table.states()

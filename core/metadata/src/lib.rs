@@ -28,8 +28,10 @@
 //! | `disk` | the parts of the volume, and the disk commands of each part of the server |
 //! | `operation` | operations of the namespace as procedures of the store |
 //! | `lease` | the lease, and messages that wait for it |
+//! | `absent_hosts` | hosts that are gone and were not dropped |
 //! | `reclaim` | the background job that frees the blocks of removed files and of hosts that are gone |
 
+mod absent_hosts;
 mod disk;
 mod lease;
 pub mod node;

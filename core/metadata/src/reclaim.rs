@@ -120,6 +120,21 @@ impl Reclaim {
         self.hosts.insert(host);
     }
 
+    /// Forgets hosts until they are found again. True if there were some.
+    pub fn forget_hosts(&mut self, which: impl Fn(Generation) -> bool) -> bool {
+        let before = self.hosts.len();
+        self.hosts.retain(|host| !which(*host));
+        self.hosts.len() < before
+    }
+
+    /// Adds a step, unless it is under way.
+    pub fn add_step(&mut self, step: Step) {
+        if !self.running.contains(&step) && !self.steps.contains(&step) && !self.refused.contains(&step) {
+            self.steps.push_back(step);
+        }
+        self.advance();
+    }
+
     /// Drops the allotments of hosts that are gone.
     pub fn drop_hosts(&mut self, is_gone: impl Fn(Generation) -> bool) {
         let gone: Vec<Generation> = self.hosts.iter().copied().filter(|host| is_gone(*host)).collect();

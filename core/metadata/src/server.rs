@@ -1,5 +1,6 @@
 //! The machine of a metadata server. It checks who may speak, and routes each input to the part that handles it.
 
+use crate::absent_hosts::AbsentHosts;
 use crate::disk::{DiskPart, forward, proof, store_config};
 use crate::lease::Lease;
 use crate::operation::{Operation, OwnOutcome, outcome_of, reply_of};
@@ -42,12 +43,13 @@ pub struct MetadataServerConfig {
 
 /// A metadata server.
 pub struct MetadataServer {
-    config: MetadataServerConfig,
+    pub(crate) config: MetadataServerConfig,
     service: MetadataService,
-    store: Store,
-    locks: LockServer,
+    pub(crate) store: Store,
+    pub(crate) locks: LockServer,
     lease: Lease,
-    reclaim: Reclaim,
+    pub(crate) reclaim: Reclaim,
+    pub(crate) absent: AbsentHosts,
     own: OwnOperations,
     next_turn: Option<Time>,
     /// The latest membership that was heard.
@@ -135,6 +137,7 @@ impl MetadataServer {
             locks: LockServer::new(locks),
             lease: Lease::new(config.settings.host_lease),
             reclaim: Reclaim::default(),
+            absent: AbsentHosts::default(),
             own: OwnOperations::default(),
             next_turn: None,
             membership: None,
@@ -238,7 +241,7 @@ impl MetadataServer {
         }
     }
 
-    fn is_fenced(&self, host: Generation) -> bool {
+    pub(crate) fn is_fenced(&self, host: Generation) -> bool {
         self.membership.as_ref().is_some_and(|membership| membership.fence.refuses(host))
     }
 
@@ -255,8 +258,7 @@ impl MetadataServer {
         }
         let message = Message::MonitorAnswer(answer);
         self.step_locks(now, Input::Message { from: NodeId::Monitor, message }, out);
-        let locks = &self.locks;
-        self.reclaim.drop_hosts(|host| locks.has_fenced(host));
+        self.doom_fenced(now, out);
     }
 
     fn on_disk_done(&mut self, now: Now, tag: DiskTag, result: DiskResult, out: &mut Effects) {
@@ -283,7 +285,7 @@ impl MetadataServer {
             StoreEvent::Executed { name, answer } if name.host == self.config.generation => {
                 if let Some(own) = self.own.by_sequence.remove(&name.sequence) {
                     self.store.forget(name);
-                    self.on_own_done(own, outcome_of(&answer));
+                    self.on_own_done(now, own, outcome_of(&answer), out);
                 }
             }
             StoreEvent::Executed { name, answer } => {
@@ -299,7 +301,7 @@ impl MetadataServer {
     }
 
     /// One of the server's own operations is durable, or could not be done.
-    fn on_own_done(&mut self, own: OwnOperation, outcome: Option<OwnOutcome>) {
+    fn on_own_done(&mut self, now: Now, own: OwnOperation, outcome: Option<OwnOutcome>, out: &mut Effects) {
         match (own, outcome) {
             // There was no room: it is tried again at the next turn.
             (OwnOperation::Open, None) => self.service = MetadataService::Opening { is_asked: false },
@@ -312,17 +314,17 @@ impl MetadataServer {
             }
             (OwnOperation::Step(step), outcome) => {
                 if let Some(OwnOutcome::Found(found)) = &outcome {
-                    self.on_found(step, found);
+                    self.on_found(now, step, found, out);
                 }
                 self.reclaim.on_step(step, outcome.map(|outcome| outcome.progress(step)));
             }
         }
     }
 
-    fn on_found(&mut self, step: Step, found: &[u64]) {
+    fn on_found(&mut self, now: Now, step: Step, found: &[u64], out: &mut Effects) {
         for number in found {
             match step {
-                Step::FindHosts(_) => self.reclaim.add_host(Generation(*number as u32)),
+                Step::FindHosts(_) => self.on_host_found(now, Generation(*number as u32), out),
                 _ => self.reclaim.add_orphan(InodeId(*number)),
             }
         }
@@ -366,7 +368,7 @@ impl MetadataServer {
     }
 
     /// Lends the lock server to `act`, and passes on its disk commands and messages. Those to hosts need the lease.
-    fn with_locks<R>(
+    pub(crate) fn with_locks<R>(
         &mut self,
         now: Now,
         out: &mut Effects,
@@ -449,6 +451,7 @@ impl MetadataServer {
             if self.locks.deadline().is_some_and(|deadline| deadline <= now.time) {
                 self.step_locks(now, Input::Wake, out);
             }
+            self.look_for_absent(now, out);
         }
         if self.next_turn.is_some_and(|turn| turn <= now.time) {
             self.next_turn = None;
@@ -489,7 +492,7 @@ impl Machine for MetadataServer {
         let is_serving = self.service == MetadataService::Serving;
         // Before the server serves, no host can be heard, so none is silent.
         let locks = self.locks.deadline().map(|deadline| deadline.max(self.config.serve_from)).filter(|_| is_serving);
-        [self.store.deadline(), locks, self.next_turn].into_iter().flatten().min()
+        [self.store.deadline(), locks, self.next_turn, self.absent.deadline()].into_iter().flatten().min()
     }
 
     fn invariants(&self) {

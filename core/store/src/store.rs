@@ -118,6 +118,11 @@ impl Store {
         self.act(Some(now), out, |queues, ctx| queues.requests.execute(name, settled, Vec::new(), procedure, ctx))
     }
 
+    /// The hosts that have not acknowledged all answers.
+    pub fn hosts_with_answers(&self) -> impl Iterator<Item = Generation> + '_ {
+        self.state().into_iter().flat_map(|state| state.answers.hosts_with_answers())
+    }
+
     /// True if [`Storage::forget`] of an answer to this host ends only that request.
     pub fn forgets_apart(&self, host: Generation) -> bool {
         self.state().is_some_and(|state| state.answers.can_end_apart(host))

@@ -185,7 +185,12 @@ impl Bench {
 
     /// Blocks that are neither in files nor in allotments.
     pub fn free(&mut self) -> u64 {
-        match self.run(ONE, FileCommand::StatFileSystem) {
+        self.free_of(ONE)
+    }
+
+    /// The same, when `host` asks.
+    pub fn free_of(&mut self, host: Generation) -> u64 {
+        match self.run(host, FileCommand::StatFileSystem) {
             Ok(FileResult::FileSystem(status)) => status.free,
             other => panic!("no status: {other:?}"),
         }

@@ -1,8 +1,13 @@
 //! Removed files: their blocks become free when no host has them open.
 
 use crate::bench::{Bench, ONE, TWO, unlink};
-use braid_base::Time;
-use braid_wire::{FileError, FileResult, LockCommand, LockMode, LockReply};
+use braid_base::{Epoch, FenceTable, Generation, Membership, NodeId, Time};
+use braid_machine::Input;
+use braid_wire::{
+    FileCommand, FileError, FileResult, LockCommand, LockMode, LockReply, Message, MonitorAnswer, MonitorCommand,
+    MonitorReply,
+};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// The position of the lock of an inode's existence.
@@ -80,4 +85,58 @@ fn a_name_that_was_removed_is_gone_at_once() {
     bench.create(ONE, "a");
     bench.run(ONE, unlink("a")).expect("it is removed");
     assert_eq!(bench.lookup(TWO, "a"), Err(FileError::NoSuchName));
+}
+
+/// The server has hosts fenced.
+fn fence(bench: &mut Bench) -> Vec<Generation> {
+    let Some(request) = bench.monitor.pop_front() else { return Vec::new() };
+    bench.monitor.clear();
+    let MonitorCommand::Fence { ticket, also, .. } = request.command else { panic!("{request:?}") };
+    let reply = MonitorReply::Fenced { ticket };
+    let answer = MonitorAnswer { membership: None, unavailable: Vec::new(), reply };
+    bench.take(Input::Message { from: NodeId::Monitor, message: Message::MonitorAnswer(answer) });
+    also.into_iter().collect()
+}
+
+fn reserve(bench: &mut Bench, host: Generation) {
+    let reserved = bench.run(host, FileCommand::Reserve { blocks: 64 });
+    assert!(matches!(reserved, Ok(FileResult::Reserved(_))), "{reserved:?}");
+}
+
+#[test]
+fn the_allotment_of_a_host_that_does_not_appear_becomes_free() {
+    let mut bench = Bench::new();
+    let all = bench.free();
+    reserve(&mut bench, ONE);
+    reserve(&mut bench, TWO);
+    assert_eq!(bench.free(), all - 128);
+    // The owner dies. Neither host had told it what locks it held.
+    bench.restart(Time(0));
+    let pass = |bench: &mut Bench, seconds: u64| {
+        for _ in 0..seconds {
+            bench.say(TWO, LockCommand::Heartbeat);
+            bench.pass(Duration::from_secs(1));
+        }
+    };
+    pass(&mut bench, 38);
+    assert!(bench.monitor.is_empty(), "it may come yet");
+    pass(&mut bench, 3);
+    assert!(fence(&mut bench).contains(&ONE));
+    assert_eq!(bench.free_of(TWO), all - 64, "that of the other host stays");
+}
+
+#[test]
+fn the_allotment_of_a_host_that_a_dead_owner_had_fenced_becomes_free() {
+    let mut bench = Bench::new();
+    let all = bench.free();
+    reserve(&mut bench, TWO);
+    bench.restart(Time(0));
+    let mut fence_table = FenceTable::default();
+    fence_table.add(Generation(0), &BTreeSet::new(), &BTreeSet::from([TWO]));
+    let membership = Membership { epoch: Epoch(7), members: Vec::new(), fence: fence_table };
+    let answer = MonitorAnswer { membership: Some(membership), unavailable: Vec::new(), reply: MonitorReply::Changed };
+    bench.take(Input::Message { from: NodeId::Monitor, message: Message::MonitorAnswer(answer) });
+    assert_eq!(bench.free(), all - 64, "a device may still serve it");
+    assert_eq!(fence(&mut bench), [TWO]);
+    assert_eq!(bench.free(), all);
 }
