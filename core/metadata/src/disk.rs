@@ -125,3 +125,24 @@ pub(crate) fn forward(
         out.ignore(why);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sync_does_not_count_as_a_command_that_reaches_devices() {
+        let commands = [
+            DiskCommand::Read { offset: 0, length: 4096 },
+            DiskCommand::Write { offset: 0, data: vec![Bytes::from_static(&[0; 4096])], durable: true },
+            DiskCommand::Sync,
+            DiskCommand::Reserve { offset: 0, length: 4096 },
+        ];
+        let mut from = Effects::new();
+        (0..).zip(commands).for_each(|(tag, command)| from.disk(DiskTag(tag), command));
+        let (mut out, mut reach) = (Effects::new(), Vec::new());
+        let unexpected = |effect, _: &mut Effects| panic!("not sent: {effect:?}");
+        forward(DiskPart::Store, &mut from, &mut out, |tag| reach.push(DiskPart::of(tag).1), unexpected);
+        assert_eq!((out.drain().count(), reach), (4, vec![DiskTag(0), DiskTag(1)]));
+    }
+}

@@ -6,6 +6,7 @@
 
 use braid_base::Time;
 use braid_machine::{DiskTag, Effect, Effects};
+use braid_wire::{FileAnswer, LockAnswer, LockReply, Message};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -13,6 +14,8 @@ use std::time::Duration;
 const USED: u32 = 7;
 /// The most messages that wait for the lease. Further ones are dropped; their hosts ask again.
 const HELD_MAX: usize = 4096;
+/// The most bytes of memory that these messages take.
+const HELD_BYTES_MAX: usize = 16 << 20;
 
 /// The lease, and what waits for it.
 #[derive(Debug)]
@@ -22,6 +25,7 @@ pub(crate) struct Lease {
     /// When each read and write in flight was issued.
     issued: BTreeMap<DiskTag, Time>,
     held: VecDeque<Effect>,
+    held_bytes: usize,
     /// The number of reads so far that only prove the lease.
     proofs: u64,
     proof: Option<DiskTag>,
@@ -31,7 +35,7 @@ impl Lease {
     /// A lease that is not proven yet.
     pub fn new(host_lease: Duration) -> Lease {
         let (issued, held) = (BTreeMap::new(), VecDeque::new());
-        Lease { span: host_lease * USED / 8, until: Time(0), issued, held, proofs: 0, proof: None }
+        Lease { span: host_lease * USED / 8, until: Time(0), issued, held, held_bytes: 0, proofs: 0, proof: None }
     }
 
     /// True if the server may answer.
@@ -56,7 +60,11 @@ impl Lease {
     pub fn send(&mut self, now: Time, message: Effect, out: &mut Effects) {
         if self.is_valid(now) && self.held.is_empty() {
             out.push(message);
-        } else if self.held.len() < HELD_MAX {
+            return;
+        }
+        let bytes = memory_bytes(&message);
+        if self.held.len() < HELD_MAX && self.held_bytes + bytes <= HELD_BYTES_MAX {
+            self.held_bytes += bytes;
             self.held.push_back(message);
         }
     }
@@ -64,6 +72,7 @@ impl Lease {
     /// Passes on the messages that waited, if the lease is proven.
     pub fn release(&mut self, now: Time, out: &mut Effects) {
         if self.is_valid(now) {
+            self.held_bytes = 0;
             self.held.drain(..).for_each(|message| out.push(message));
         }
     }
@@ -84,6 +93,50 @@ impl Lease {
 
     /// Asserts that every message that waits has its bound.
     pub fn invariants(&self) {
-        assert!(self.held.len() <= HELD_MAX);
+        assert!(self.held.len() <= HELD_MAX && self.held_bytes <= HELD_BYTES_MAX);
+    }
+}
+
+/// Approximate bytes of memory that a message takes.
+fn memory_bytes(effect: &Effect) -> usize {
+    let content = match effect {
+        Effect::Send { message: Message::FileAnswer(FileAnswer { reply: Ok(result), .. }), .. } => {
+            result.memory_bytes()
+        }
+        Effect::Send {
+            message: Message::LockAnswer(LockAnswer { reply: LockReply::Revoke { lock_ids }, .. }), ..
+        } => size_of_val(&lock_ids[..]),
+        _ => 0,
+    };
+    size_of::<Effect>() + content
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::{Generation, NodeId};
+    use braid_wire::FileResult;
+
+    #[test]
+    fn messages_that_wait_are_bounded_in_number_and_in_bytes() {
+        let target = |length: usize| {
+            let reply = Ok(FileResult::Target(vec![b'x'; length].into()));
+            let answer = FileAnswer { start: Generation(1), sequence: 1, reply };
+            Effect::Send { to: NodeId::Host(Generation(2)), message: Message::FileAnswer(answer) }
+        };
+        for (length, least, most) in [(1, HELD_MAX, HELD_MAX), (1 << 20, 15, 16)] {
+            let mut lease = Lease::new(Duration::from_secs(4));
+            let mut out = Effects::new();
+            (0..2 * HELD_MAX).for_each(|_| lease.send(Time(0), target(length), &mut out));
+            lease.invariants();
+            assert_eq!(out.drain().count(), 0, "the lease is not proven");
+            lease.on_issue(Time(0), DiskTag(1));
+            lease.on_done(DiskTag(1), true);
+            lease.release(Time(1), &mut out);
+            let passed = out.drain().count();
+            assert!((least..=most).contains(&passed), "{passed} of {length} bytes");
+            lease.send(Time(u64::MAX), target(length), &mut out);
+            assert_eq!((out.drain().count(), lease.held.len()), (0, 1), "there is room again");
+        }
     }
 }

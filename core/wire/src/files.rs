@@ -321,6 +321,21 @@ pub struct FileSystemStatus {
     pub inodes: u64,
 }
 
+impl FileResult {
+    /// Approximate bytes of memory that the result takes beside itself.
+    pub fn memory_bytes(&self) -> usize {
+        match self {
+            FileResult::Entries { entries, .. } => {
+                size_of_val(&entries[..]) + entries.iter().map(|entry| entry.name.len()).sum::<usize>()
+            }
+            FileResult::Target(target) => target.len(),
+            FileResult::Extents { extents, .. } => size_of_val(&extents[..]),
+            FileResult::Reserved(runs) => size_of_val(&runs[..]),
+            _ => 0,
+        }
+    }
+}
+
 impl FileCommand {
     /// True if the command changes nothing, whatever it finds.
     pub fn only_asks(&self) -> bool {

@@ -247,3 +247,15 @@ pub fn create(name: &str) -> FileCommand {
 pub fn unlink(name: &str) -> FileCommand {
     FileCommand::Unlink { parent: ROOT, name: name_of(name) }
 }
+
+/// A link with the longest target.
+pub fn symbolic_link(name: &str) -> FileCommand {
+    FileCommand::Create {
+        parent: ROOT,
+        name: name_of(name),
+        node: NewInode::SymbolicLink { target: vec![b'x'; limits::SYMBOLIC_LINK_BYTES_MAX].into() },
+        exclusive: true,
+        owner: Owner::default(),
+        mode: 0o777,
+    }
+}

@@ -1,6 +1,6 @@
 //! Removed files: their blocks become free when no host has them open.
 
-use crate::bench::{Bench, ONE, TWO, unlink};
+use crate::bench::{Bench, ONE, TWO, symbolic_link, unlink};
 use braid_base::{Epoch, FenceTable, Generation, Membership, NodeId, Time};
 use braid_machine::Input;
 use braid_wire::{
@@ -139,4 +139,32 @@ fn the_allotment_of_a_host_that_a_dead_owner_had_fenced_becomes_free() {
     assert_eq!(bench.free(), all - 64, "a device may still serve it");
     assert_eq!(fence(&mut bench), [TWO]);
     assert_eq!(bench.free(), all);
+}
+
+#[test]
+fn a_step_that_the_store_refuses_is_tried_again_later() {
+    let mut bench = Bench::new();
+    let all = bench.free();
+    let file = bench.create(ONE, "a");
+    bench.fill(ONE, file, 64);
+    bench.lock(TWO, 1, file, EXISTENCE, LockMode::Shared);
+    bench.run(ONE, unlink("a")).expect("it is removed");
+    // The disk stands still. Requests wait in the store, and fill its queue.
+    bench.stalled = true;
+    let mut is_busy = false;
+    for host in (200..400).map(Generation) {
+        for number in 0..250 {
+            let sequence = bench.ask(host, symbolic_link(&format!("{host}-{number}")));
+            is_busy |= bench.reply(host, sequence).is_some();
+        }
+    }
+    bench.say(TWO, LockCommand::Yield { lock_ids: vec![1] });
+    assert_eq!(bench.server.orphans(), 1, "the step ends although the store refuses");
+    let steps = bench.server.counters().steps;
+    bench.stalled = false;
+    bench.run_disk();
+    bench.pass(Duration::from_secs(3));
+    assert!(bench.server.counters().steps > steps);
+    assert_eq!((bench.free(), bench.server.orphans()), (all, 0));
+    assert!(!is_busy, "hosts are not answered from a full queue");
 }
