@@ -5,17 +5,21 @@
 //! locked is kept here; it is always covered by its holds. A lock that the holds of its owner cover needs no message. Otherwise what is
 //! missing is requested as a further hold.
 //!
-//! Three limits follow from holds being released as a whole:
+//! An exclusive lock over shared ones of the same owner that does not wait is granted over them at once, or refused: they stay.
+//!
+//! Two limits follow from holds being released as a whole:
 //!
 //! * Others wait for a byte that was unlocked, or is only locked shared now, until all bytes of its hold are unlocked.
-//! * An exclusive lock over a shared one of the same owner gives the shared one up first, and asks for both together. If it is refused, or
-//!   its wait ends, the shared one is asked for again before that is told. In between another owner may have had the bytes.
-//! * A test for an exclusive lock does not see that bytes which the owner itself holds shared are shared with others.
+//! * An exclusive lock that may wait gives shared ones of the same owner up first, so that two owners who both want that do not wait for
+//!   each other, and asks for both together. If its wait ends, the shared one is asked for again before that is told. In between another
+//!   owner may have had the bytes.
+//!
+//! Unlocking does not wait for the server: while the message is under way, a lock that does not wait may still be refused elsewhere.
 
 mod owner_locks;
 
 use crate::handles::Handles;
-use crate::range_locks::{ADVISORY, RangeLocks};
+use crate::range_locks::{ADVISORY, BytesLock, RangeLocks};
 use braid_base::{BlockRange, InodeId, Now, limits};
 use braid_locks::client::Event;
 use braid_machine::{AdvisoryOwner, FilesError, FilesRequest, FilesSuccess, HostError, HostOutcome, HostSuccess, OpId};
@@ -47,6 +51,8 @@ struct Request {
     missing: Vec<BlockRange>,
     /// The owner's shared holds that were given up for it.
     yielded: Vec<BlockRange>,
+    /// The owner's shared holds over which it is asked for.
+    over: Vec<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -176,31 +182,20 @@ impl AdvisoryLocks {
         if count + self.waiting.len() >= limits::ADVISORY_LOCKS_MAX {
             return Err(HostError::Files(FilesError::Refused(FileError::Busy)));
         }
-        let own = self.owners.entry(place).or_default();
-        let mut request = Request { op, place, range, mode, kind, missing: Vec::new(), yielded: Vec::new() };
-        if matches!(request.kind, Kind::Lock { .. }) {
-            for (holder, ranges) in own.take_weak(range, mode) {
-                locks.release(now, ADVISORY, holder);
-                request.yielded.extend(ranges);
-            }
-        }
-        request.missing = own.missing(range, &request.yielded);
-        if request.missing.is_empty() {
-            self.on_covered(now, locks, request);
-        } else {
-            self.ask(now, locks, request);
-        }
+        let (missing, yielded, over) = (Vec::new(), Vec::new(), Vec::new());
+        self.ask_for_missing(now, locks, Request { op, place, range, mode, kind, missing, yielded, over });
         Ok(())
     }
 
     fn ask(&mut self, now: Now, locks: &mut RangeLocks, request: Request) {
         self.asked += 1;
-        let (waits, mode) = match &request.kind {
-            Kind::Lock { waits } => (*waits, request.mode),
-            Kind::Test => (false, request.mode),
-            Kind::Restore(_) => (true, LockMode::Shared),
+        let (how, mode) = match &request.kind {
+            Kind::Lock { waits: true } => (BytesLock::Waiting, request.mode),
+            Kind::Restore(_) => (BytesLock::Waiting, LockMode::Shared),
+            Kind::Lock { waits: false } | Kind::Test if request.over.is_empty() => (BytesLock::Impatient, request.mode),
+            Kind::Lock { waits: false } | Kind::Test => (BytesLock::Over(request.over.clone()), request.mode),
         };
-        locks.acquire_bytes(now, self.asked, request.place.0, (&request.missing, mode), waits);
+        locks.acquire_bytes(now, self.asked, request.place.0, (&request.missing, mode), how);
         self.waiting.insert(self.asked, request);
     }
 
@@ -211,7 +206,11 @@ impl AdvisoryLocks {
         }
         let mode = if matches!(request.kind, Kind::Restore(_)) { LockMode::Shared } else { request.mode };
         let place = request.place;
-        self.owners.entry(place).or_default().hold(holder, request.missing.clone(), mode);
+        let own = self.owners.entry(place).or_default();
+        own.hold(holder, request.missing.clone(), mode);
+        for weaker in own.take_replaced(&request.over) {
+            locks.release(now, ADVISORY, weaker);
+        }
         self.on_covered(now, locks, request);
         // Requests of the same owner do not wait for each other.
         let is_beside = |other: &Request| other.place == place && matches!(other.kind, Kind::Lock { .. });
@@ -220,18 +219,24 @@ impl AdvisoryLocks {
         for other in beside {
             let other_request = self.waiting.remove(&other).expect("just listed");
             locks.release(now, ADVISORY, other);
-            self.again(now, locks, other_request);
+            self.ask_for_missing(now, locks, other_request);
         }
     }
 
-    /// Asks for what a waiting request misses now.
-    fn again(&mut self, now: Now, locks: &mut RangeLocks, mut request: Request) {
+    /// Asks for what a request misses now.
+    fn ask_for_missing(&mut self, now: Now, locks: &mut RangeLocks, mut request: Request) {
         let own = self.owners.entry(request.place).or_default();
-        for (holder, ranges) in own.take_weak(request.range, request.mode) {
-            locks.release(now, ADVISORY, holder);
-            request.yielded.extend(ranges);
+        if matches!(request.kind, Kind::Lock { waits: true }) {
+            for (holder, ranges) in own.take_weak(request.range, request.mode) {
+                locks.release(now, ADVISORY, holder);
+                request.yielded.extend(ranges);
+            }
         }
-        request.missing = own.missing(request.range, &request.yielded);
+        request.over = own.weak(request.range, request.mode);
+        if request.over.len() > limits::COMMITS_PER_REQUEST_MAX {
+            return self.fail(now, locks, request, HostError::Files(FilesError::Refused(FileError::Busy)));
+        }
+        request.missing = own.missing(request.range, request.mode, &request.yielded);
         if request.missing.is_empty() {
             self.on_covered(now, locks, request);
         } else {
@@ -254,6 +259,12 @@ impl AdvisoryLocks {
     }
 
     fn on_denied(&mut self, now: Now, locks: &mut RangeLocks, request: Request, refusal: LockRefusal) {
+        let own = self.owners.get(&request.place);
+        let is_over_others = own.is_some_and(|own| own.weak(request.range, request.mode) != request.over);
+        if refusal == LockRefusal::Timeout && !request.over.is_empty() && is_over_others {
+            // The owner's locks have changed meanwhile.
+            return self.ask_for_missing(now, locks, request);
+        }
         match (&request.kind, refusal) {
             (Kind::Test, LockRefusal::Timeout) => {
                 self.done(request.op, FilesSuccess::Tested { is_locked: true });

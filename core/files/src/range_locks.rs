@@ -27,6 +27,17 @@ const PARTS: [Part; 4] = [DATA, EXISTENCE, ADVISORY, MOUNT];
 /// The metadata server is the only lock server that this client knows.
 const SERVER: LockServerId = LockServerId(0);
 
+/// How bytes are locked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BytesLock {
+    /// When they are free.
+    Waiting,
+    /// If they are free soon.
+    Impatient,
+    /// If they are free now but for locks of these holders, which stay.
+    Over(Vec<u64>),
+}
+
 #[derive(Debug)]
 pub struct RangeLocks {
     client: LockClient,
@@ -48,18 +59,23 @@ impl RangeLocks {
         self.acquire(now, part, inode.0, ObjectId(inode.0), extents, true);
     }
 
-    /// Requests an advisory lock on bytes of an inode. It is not cached. `waits`: until it is free; otherwise it is refused if it is not.
+    /// Requests an advisory lock on bytes of an inode. It is not cached.
     pub fn acquire_bytes(
         &mut self,
         now: Now,
         holder: u64,
         inode: InodeId,
         (bytes, mode): (&[BlockRange], LockMode),
-        waits: bool,
+        how: BytesLock,
     ) {
         let extent = |range: &BlockRange| LockExtent { position: ADVISORY_LOCKS, range: *range, mode };
         let extents = bytes.iter().map(extent).collect();
-        let wanted = Wanted { object: ObjectId(inode.0), extents, unit_blocks: 1, caches: false, is_impatient: !waits };
+        let (is_impatient, over) = match how {
+            BytesLock::Waiting => (false, Vec::new()),
+            BytesLock::Impatient => (true, Vec::new()),
+            BytesLock::Over(holders) => (true, holders),
+        };
+        let wanted = Wanted { object: ObjectId(inode.0), extents, unit_blocks: 1, caches: false, is_impatient, over };
         self.with_client(now, |client, cx| client.of_part(ADVISORY).acquire(cx, holder, wanted));
     }
 
@@ -132,7 +148,7 @@ impl RangeLocks {
     }
 
     fn acquire(&mut self, now: Now, part: Part, holder: u64, object: ObjectId, extents: Vec<LockExtent>, caches: bool) {
-        let wanted = Wanted { object, extents, unit_blocks: 1, caches, is_impatient: false };
+        let wanted = Wanted { object, extents, unit_blocks: 1, caches, is_impatient: false, over: Vec::new() };
         self.with_client(now, |client, cx| client.of_part(part).acquire(cx, holder, wanted));
     }
 

@@ -118,6 +118,9 @@ pub struct Wanted {
     pub caches: bool,
     /// Whether a server refuses locks that it can't grant soon. Cached locks are waited for.
     pub is_impatient: bool,
+    /// Other holders of the part, whose locks on the object do not count: the locks are granted over them, at once or not at all. Empty:
+    /// the usual. There is one lock server, and the locks are not cached.
+    pub over: Vec<u64>,
 }
 
 /// An event about a holder, for its part.
@@ -170,6 +173,8 @@ struct Holder {
     object: ObjectId,
     caches: bool,
     is_impatient: bool,
+    /// Requests whose locks do not count.
+    over: Vec<u64>,
     /// The requests whose locks it uses or waits for.
     requests: Vec<u64>,
     /// It waits for other holders of this host.
@@ -245,12 +250,17 @@ impl LockClient {
     }
 
     fn acquire(&mut self, cx: &mut Ctx, holder: HolderId, wanted: Wanted) {
-        let Wanted { object, extents, unit_blocks, caches, is_impatient } = wanted;
+        let Wanted { object, extents, unit_blocks, caches, is_impatient, over } = wanted;
         let run = unit_blocks * cx.settings.stripes_per_lock_server;
         let next = by_server(&self.config.servers, run, object, &extents);
         let queued = caches && self.local.lock(holder, object, &extents) != Locked::Granted;
         let (requests, asked) = (Vec::new(), BTreeSet::new());
-        let new = Holder { object, caches, is_impatient, requests, queued, asked, next, has_all: false };
+        let over = over.into_iter().flat_map(|number| {
+            let other = self.holders.get(&HolderId { part: holder.part, number });
+            other.into_iter().flat_map(|other| other.requests.iter().copied())
+        });
+        let over = over.collect();
+        let new = Holder { object, caches, is_impatient, over, requests, queued, asked, next, has_all: false };
         let before = self.holders.insert(holder, new);
         assert!(before.is_none(), "a holder asks once: {holder:?}");
         if queued {

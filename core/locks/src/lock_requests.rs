@@ -86,7 +86,8 @@ impl LockServer {
         if self.table.len() >= limits::LOCK_REQUESTS_MAX {
             return self.refuse(name, LockRefusal::Busy, out);
         }
-        if !self.table.hold(name, asked.object, &asked.extents) {
+        // A host may hold a lock over others of its own.
+        if !self.table.hold_beside(name, asked.object, &asked.extents, |other| other.host == name.host) {
             // Two hosts believe that they hold conflicting locks, and one of them may be writing without right.
             self.fencing.doom(name.host);
             return self.fence_doomed(now, out);
@@ -96,6 +97,48 @@ impl LockServer {
         session.lock_ids.insert(name.lock_id, HeldLock { cached, waited: false });
         self.counters.reasserted += 1;
         self.answer(name.host, LockReply::Granted { lock_id: name.lock_id, waited: false }, out);
+    }
+
+    /// Handles a request for a lock over others of its host.
+    pub(crate) fn on_lock_over(
+        &mut self,
+        now: Now,
+        name: LockName,
+        asked: LockDetails,
+        over: &[u64],
+        known: Generation,
+        out: &mut Effects,
+    ) {
+        let LockName { host, lock_id } = name;
+        if !is_sound(&asked) {
+            return self.refuse(name, LockRefusal::Malformed, out);
+        }
+        if known != self.config.start {
+            // The host sends the request again when it has reported its locks.
+            return self.answer(host, LockReply::Heartbeat, out);
+        }
+        if self.table.state(name) == Some(LockState::Held) {
+            return self.answer(host, LockReply::Granted { lock_id, waited: false }, out);
+        }
+        let session = &self.sessions[&host];
+        if self.service != LockService::Serving || !session.listed || !self.list.contains(host) {
+            return self.ignore(Ignored::NotStarted, out);
+        }
+        if self.table.state(name).is_some() || self.table.len() >= limits::LOCK_REQUESTS_MAX {
+            return self.refuse(name, LockRefusal::Busy, out);
+        }
+        self.counters.locks += 1;
+        let belongs = |other: LockName| other.host == host && over.contains(&other.lock_id);
+        if !self.table.hold_beside(name, asked.object, &asked.extents, belongs) {
+            return self.refuse(name, LockRefusal::Timeout, out);
+        }
+        let session = self.sessions.get_mut(&host).expect("just seen");
+        session.lock_ids.insert(lock_id, HeldLock { cached: false, waited: false });
+        self.answer(host, LockReply::Granted { lock_id, waited: false }, out);
+        // It is held before requests that wait for the others.
+        if self.table.wanted(name) {
+            self.want_back(now, &[name], out);
+        }
     }
 
     fn ask(&mut self, now: Now, name: LockName, asked: LockDetails, out: &mut Effects) {

@@ -9,7 +9,7 @@ use braid_base::limits::Settings;
 use braid_base::{Generation, LockServerId, NodeId, Now, Time, Timers};
 use braid_machine::{Effects, Ignored, Input, Machine};
 use braid_two_copy_record::Progress;
-use braid_wire::{LockAnswer, LockCommand, LockReply, LockRequest, Message, Rejection};
+use braid_wire::{LockAnswer, LockCommand, LockReply, LockRequest, LockTerm, Message, Rejection};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Configuration of a lock server.
@@ -156,6 +156,10 @@ impl LockServer {
             LockCommand::Lock { lock_id, object, extents, term } => {
                 let asked = LockDetails { object, extents, term };
                 self.on_lock(now, LockName { host, lock_id }, asked, request.start, out);
+            }
+            LockCommand::LockOver { lock_id, object, extents, over } => {
+                let asked = LockDetails { object, extents, term: LockTerm::Transaction { impatient: true } };
+                self.on_lock_over(now, LockName { host, lock_id }, asked, &over, request.start, out);
             }
             LockCommand::Unlock { lock_id } => {
                 self.counters.unlocks += u64::from(self.give_back(now, LockName { host, lock_id }, out));

@@ -35,6 +35,8 @@ pub struct LockTable<Owner> {
     /// [`FIRST_ASKED`].
     next_held: u64,
     next_asked: u64,
+    /// Owners whose conflicting locks are held side by side, each with the others: see [`LockTable::hold_beside`].
+    beside: BTreeMap<Owner, Vec<Owner>>,
     /// The owners that lately came or were granted, which [`LockTable::invariants`] checks.
     recent: VecDeque<Owner>,
 }
@@ -105,6 +107,7 @@ impl<Owner> Default for LockTable<Owner> {
             sizes_in_use: 0,
             next_held: 0,
             next_asked: FIRST_ASKED,
+            beside: BTreeMap::new(),
             recent: VecDeque::with_capacity(CHECKED_MAX),
         }
     }
@@ -138,8 +141,27 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
     /// Takes in a lock as held from before all requests: of a recovered transaction, or reasserted to a restarted
     /// server. Returns false, and does nothing, if it conflicts with a held lock.
     pub fn hold(&mut self, owner: Owner, object: ObjectId, extents: &[LockExtent]) -> bool {
-        if self.conflicts(object, extents, None) {
+        self.hold_beside(owner, object, extents, |_| false)
+    }
+
+    /// Like [`LockTable::hold`], but beside conflicting locks of some owners, which belong together with this one: other owners are
+    /// excluded by each of them.
+    pub fn hold_beside(
+        &mut self,
+        owner: Owner,
+        object: ObjectId,
+        extents: &[LockExtent],
+        belongs: impl Fn(Owner) -> bool,
+    ) -> bool {
+        let conflicting = extents.iter().flat_map(|extent| self.conflicting(object, *extent, 0..u64::MAX));
+        let held = conflicting.filter(|(_, other)| other.state == LockState::Held).map(|(_, other)| other.owner);
+        let held: Vec<Owner> = held.collect();
+        if !held.iter().all(|other| belongs(*other)) {
             return false;
+        }
+        for other in in_order(held) {
+            self.beside.entry(owner).or_default().push(other);
+            self.beside.entry(other).or_default().push(owner);
         }
         let arrival = self.next_held;
         self.next_held += 1;
@@ -151,14 +173,15 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
     /// granted by that to `granted`, in the order of their arrival.
     pub fn release(&mut self, owner: Owner, granted: &mut Vec<Owner>) {
         let Some(owned) = self.remove(owner) else { return };
+        self.forget_beside(owner);
         if self.waiting == 0 {
             return;
         }
-        // All locks behind it wait. A grant to one of them frees none of the others: they wait for that one still.
-        let behind = self.later(&owned).map(|(place, extent)| (place.arrival, extent.owner)).collect();
+        // A grant to one of them frees none of the others: they wait for that one still.
+        let behind = self.later(&owned).filter(|(_, extent)| extent.state == LockState::Waiting);
+        let behind = behind.map(|(place, extent)| (place.arrival, extent.owner)).collect();
         for (_, waiting) in in_order(behind) {
-            let owned = &self.owners[&waiting];
-            if self.earlier(owned).next().is_none() {
+            if self.earlier(waiting, &self.owners[&waiting]).next().is_none() {
                 self.grant(waiting);
                 granted.push(waiting);
             }
@@ -173,7 +196,7 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
     /// The owners that hold the locks that `owner` waits for, sorted.
     pub fn blockers(&self, owner: Owner) -> Vec<Owner> {
         let owned = self.owners.get(&owner);
-        let earlier = owned.into_iter().flat_map(|owned| self.earlier(owned));
+        let earlier = owned.into_iter().flat_map(|owned| self.earlier(owner, owned));
         in_order(earlier.filter(|extent| extent.state == LockState::Held).map(|extent| extent.owner).collect())
     }
 
@@ -194,7 +217,7 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
     /// True if a later lock waits for the one of `owner`.
     pub fn wanted(&self, owner: Owner) -> bool {
         let owned = self.owners.get(&owner).filter(|_| self.waiting > 0);
-        owned.is_some_and(|owned| self.later(owned).next().is_some())
+        owned.is_some_and(|owned| self.later(owned).any(|(_, later)| later.state == LockState::Waiting))
     }
 
     /// All owners, sorted.
@@ -230,7 +253,7 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
 
     fn check(&self, owner: Owner) {
         let owned = &self.owners[&owner];
-        let earlier = self.earlier(owned).next();
+        let earlier = self.earlier(owner, owned).next();
         match owned.state {
             LockState::Held => {
                 assert!(earlier.is_none(), "{owner:?} holds a lock that conflicts with the earlier {earlier:?}")
@@ -239,9 +262,11 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
         }
     }
 
-    /// The extents that `owned` has to wait for.
-    fn earlier(&self, owned: &Owned) -> impl Iterator<Item = &Extent<Owner>> {
-        self.conflicting_all(owned, 0..owned.arrival).map(|(_, earlier)| earlier)
+    /// The extents that the lock of `owner` has to wait for.
+    fn earlier(&self, owner: Owner, owned: &Owned) -> impl Iterator<Item = &Extent<Owner>> {
+        let earlier = self.conflicting_all(owned, 0..owned.arrival).map(|(_, earlier)| earlier);
+        let beside = self.beside.get(&owner);
+        earlier.filter(move |earlier| beside.is_none_or(|beside| !beside.contains(&earlier.owner)))
     }
 
     /// The extents that have to wait for `owned`.
@@ -276,6 +301,16 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
                     && other.mode.conflicts(mode)
                     && BlockRange::new(place.start, other.count).overlaps(range)
             })
+    }
+
+    fn forget_beside(&mut self, owner: Owner) {
+        for other in self.beside.remove(&owner).unwrap_or_default() {
+            let left = self.beside.get_mut(&other).expect("each knows the other");
+            left.retain(|beside| *beside != owner);
+            if left.is_empty() {
+                self.beside.remove(&other);
+            }
+        }
     }
 
     fn insert(&mut self, owner: Owner, owned: Owned) {

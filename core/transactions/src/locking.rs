@@ -27,6 +27,7 @@ impl Coordinator {
             unit_blocks: volume.layout.unit_blocks(),
             caches,
             is_impatient: false,
+            over: Vec::new(),
         };
         ctx.with_locks(|locks, cx| locks.acquire(cx, sequence, wanted));
         self.on_lock_events(ctx);

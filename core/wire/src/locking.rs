@@ -72,6 +72,16 @@ pub enum LockCommand {
         /// How long the lock lasts.
         term: LockTerm,
     },
+    /// Locks all of these extents at once, or not at all: it is refused if they conflict with a lock that is held, and never waits. Locks
+    /// of this host that are named in `over` do not count. Thus a shared lock becomes an exclusive one, or a smaller one, without a moment
+    /// in between: when the new lock is granted, the host releases the old one.
+    LockOver {
+        lock_id: u64,
+        object: ObjectId,
+        extents: Vec<LockExtent>,
+        /// At most [`limits::COMMITS_PER_REQUEST_MAX`](braid_base::limits::COMMITS_PER_REQUEST_MAX).
+        over: Vec<u64>,
+    },
     /// Releases the lock of an ended transaction. Answered by [`LockReply::Unlocked`].
     Unlock { lock_id: u64 },
     /// Gives back revoked locks. Not answered: if it is lost, the server revokes them again.
@@ -157,7 +167,7 @@ pub enum LockReply {
 /// Why a lock is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockRefusal {
-    /// It was not available within the time-out, and the request was impatient.
+    /// It was not available within the time-out, and the request was impatient; or at once, if it had to be.
     Timeout,
     /// The table is full: try again later.
     Busy,

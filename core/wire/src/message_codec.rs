@@ -281,6 +281,7 @@ wire_enum!(LockCommand {
     2 => Lock { lock_id, object, extents, term },
     3 => Unlock { lock_id },
     4 => Yield { lock_ids },
+    5 => LockOver { lock_id, object, extents, over },
 });
 wire_enum!(LockTerm { 1 => Transaction { impatient }, 2 => Cached, 3 => Held { start, cached } });
 wire_enum!(LockMode { 1 => Shared, 2 => Exclusive });

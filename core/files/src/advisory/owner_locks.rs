@@ -46,21 +46,35 @@ impl OwnerLocks {
 
     /// Takes out the holds that are too weak for a lock of this mode.
     pub fn take_weak(&mut self, range: BlockRange, mode: LockMode) -> Vec<(u64, Vec<BlockRange>)> {
-        let is_weak = |hold: &Hold| {
-            let touches = hold.ranges.iter().any(|held| held.overlaps(range));
-            mode == LockMode::Exclusive && hold.mode == LockMode::Shared && touches
-        };
-        let weak = self.holds.extract_if(.., |_, hold| is_weak(hold));
+        let weak = self.holds.extract_if(.., |_, hold| hold.is_weak(range, mode));
         weak.map(|(holder, hold)| (holder, hold.ranges)).collect()
     }
 
+    /// The holds that are too weak for a lock of this mode.
+    pub fn weak(&self, range: BlockRange, mode: LockMode) -> Vec<u64> {
+        self.holds.iter().filter(|(_, hold)| hold.is_weak(range, mode)).map(|(holder, _)| *holder).collect()
+    }
+
     /// What no hold covers of a range, and of what was given up for it.
-    pub fn missing(&self, range: BlockRange, yielded: &[BlockRange]) -> Vec<BlockRange> {
+    pub fn missing(&self, range: BlockRange, mode: LockMode, yielded: &[BlockRange]) -> Vec<BlockRange> {
         let mut missing = Extents::default();
         missing.insert(range);
         yielded.iter().for_each(|range| missing.insert(*range));
-        self.held().for_each(|held| missing.remove(held));
+        let strong = self.holds.values().filter(|hold| !hold.is_weak(range, mode));
+        strong.flat_map(|hold| &hold.ranges).for_each(|held| missing.remove(*held));
         missing.from(0).collect()
+    }
+
+    /// Takes out those of these shared holds in whose place there are exclusive ones.
+    pub fn take_replaced(&mut self, shared: &[u64]) -> Vec<u64> {
+        let mut exclusive = Extents::default();
+        let strong = self.holds.values().filter(|hold| hold.mode == LockMode::Exclusive);
+        strong.flat_map(|hold| &hold.ranges).for_each(|held| exclusive.insert(*held));
+        let is_covered = |range: &BlockRange| exclusive.from(range.start).next().is_some_and(|by| by.contains(*range));
+        let is_replaced = |holder: &u64| self.holds.get(holder).is_some_and(|hold| hold.ranges.iter().all(is_covered));
+        let replaced: Vec<u64> = shared.iter().copied().filter(is_replaced).collect();
+        replaced.iter().for_each(|holder| drop(self.holds.remove(holder)));
+        replaced
     }
 
     /// What is locked within these ranges, and covered by no hold.
@@ -105,17 +119,27 @@ impl OwnerLocks {
     }
 
     pub fn invariants(&self) {
-        let mut covered = Extents::default();
-        for (holder, hold) in &self.holds {
-            for range in &hold.ranges {
-                let before = covered.blocks();
-                covered.insert(*range);
-                assert_eq!(covered.blocks(), before + range.count, "holds of an owner do not overlap: {holder}");
+        for mode in [LockMode::Shared, LockMode::Exclusive] {
+            let mut covered = Extents::default();
+            for (holder, hold) in self.holds.iter().filter(|(_, hold)| hold.mode == mode) {
+                for range in &hold.ranges {
+                    let before = covered.blocks();
+                    covered.insert(*range);
+                    assert_eq!(covered.blocks(), before + range.count, "holds of one mode do not overlap: {holder}");
+                }
             }
         }
     }
 
     fn held(&self) -> impl Iterator<Item = BlockRange> + '_ {
         self.holds.values().flat_map(|hold| hold.ranges.iter().copied())
+    }
+}
+
+impl Hold {
+    /// True if it touches the range, and does not allow a lock of this mode.
+    fn is_weak(&self, range: BlockRange, mode: LockMode) -> bool {
+        let touches = self.ranges.iter().any(|held| held.overlaps(range));
+        mode == LockMode::Exclusive && self.mode == LockMode::Shared && touches
     }
 }

@@ -100,12 +100,44 @@ fn a_refused_upgrade_leaves_the_shared_lock() {
     assert_eq!(pair.lock(ONE, 8..9, Exclusive), Err(LOCKED));
     assert_eq!(pair.lock(Generation(3), 0..1, Exclusive), Err(LOCKED), "it is locked still");
     pair.unlock(TWO, 0..100);
+    pair.bench.pass(Duration::from_millis(1));
     assert_eq!(pair.lock(ONE, 8..9, Exclusive), Ok(()));
     assert_eq!(pair.lock(TWO, 8..9, Shared), Err(LOCKED));
     // A hold is released as a whole.
     pair.unlock(ONE, 0..8);
     pair.unlock(ONE, 8..10);
     assert_eq!(pair.lock(TWO, 0..10, Exclusive), Ok(()));
+    pair.bench.unmount_all();
+}
+
+#[test]
+fn an_upgrade_that_does_not_wait_passes_those_that_do_and_never_gives_the_bytes_up() {
+    let mut pair = Pair::new(5);
+    assert_eq!(pair.lock(ONE, 0..10, Shared), Ok(()));
+    let waiting = pair.ask(TWO, 1, 5..6, Exclusive, true);
+    pair.bench.pass(Duration::from_secs(1));
+    // The other owner waits for the shared lock, which is kept.
+    assert_eq!(pair.lock(Generation(3), 0..3, Shared), Ok(()));
+    let before = pair.bench.now.time;
+    assert_eq!(pair.lock(ONE, 0..6, Exclusive), Err(LOCKED));
+    assert!(pair.bench.now.time.since(before) < Duration::from_millis(5), "it does not wait");
+    assert_eq!(pair.lock(ONE, 4..6, Exclusive), Ok(()));
+    pair.bench.pass(Duration::from_secs(1));
+    assert!(!pair.bench.ended.contains_key(&waiting), "it was not granted in between");
+    assert!(pair.is_locked(ONE, 0..10, Exclusive) && !pair.is_locked(ONE, 3..10, Exclusive));
+    // Both holds are reported to the next start of the server.
+    pair.bench.restart_server();
+    pair.bench.pass(Duration::from_secs(20));
+    assert_eq!(pair.lock(Generation(3), 5..6, Shared), Err(LOCKED));
+    assert_eq!(pair.lock(Generation(3), 7..8, Shared), Ok(()));
+    pair.unlock(ONE, 4..6);
+    assert_eq!(
+        pair.lock(Generation(3), 5..6, Exclusive),
+        Err(LOCKED),
+        "the waiting one is first, and a hold ends whole"
+    );
+    pair.unlock(ONE, 0..10);
+    assert_eq!(pair.bench.finish(waiting), Ok(HostSuccess::Files(FilesSuccess::Done)));
     pair.bench.unmount_all();
 }
 
@@ -169,8 +201,7 @@ fn granted_locks_never_conflict() {
                     model.locked.remove(&key);
                 }
                 _ => {
-                    let has_none = model.locked.get(&key).is_none_or(BTreeMap::is_empty);
-                    let mode = if has_none { Exclusive } else { Shared };
+                    let mode = if rng.chance(1, 2) { Shared } else { Exclusive };
                     let (owner, range_asked) = (AdvisoryOwner(owner), range.clone());
                     let test = FilesRequest::TestLock { handle, owner, range: range_asked, mode };
                     let tested = pair.bench.call(host, test);

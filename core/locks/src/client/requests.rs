@@ -21,6 +21,8 @@ pub(super) struct Request {
     /// No further holder may use it: it was revoked, or its lease has expired.
     retired: bool,
     resend: Backoff,
+    /// Locks of the same server that do not count when it is requested.
+    over: Vec<u64>,
     /// Other locks of the same server that are released together with it.
     beside: Vec<u64>,
 }
@@ -45,6 +47,15 @@ impl Request {
     /// True if no message about it is outstanding: it is cached and held.
     pub fn is_settled(&self) -> bool {
         self.state == RequestState::Held && self.cached
+    }
+
+    /// How the lock is requested of the server's start `heard`.
+    fn term(&self, heard: Generation) -> LockTerm {
+        match self.state {
+            RequestState::Asked { .. } if self.cached => LockTerm::Cached,
+            RequestState::Asked { impatient } => LockTerm::Transaction { impatient },
+            _ => LockTerm::Held { start: heard, cached: self.cached },
+        }
     }
 
     pub fn extents(&self) -> impl Iterator<Item = (ObjectId, LockExtent)> + '_ {
@@ -80,7 +91,7 @@ impl LockClient {
         impatient: bool,
     ) {
         let held = &self.holders[&holder];
-        let (object, cached) = (held.object, held.caches);
+        let (object, cached, over) = (held.object, held.caches, held.over.clone());
         if cached {
             self.drop_conflicting(server, object, &extents);
         }
@@ -94,6 +105,7 @@ impl LockClient {
             users: [holder].into(),
             retired: false,
             resend: cx.settings.resend(),
+            over,
             beside: Vec::new(),
         };
         self.requests.insert(number, request);
@@ -111,16 +123,16 @@ impl LockClient {
 
     fn send(&mut self, cx: &mut Ctx, number: u64) {
         let request = self.requests.get_mut(&number).expect("a request with something to send is known");
-        let (server, object, extents, cached) =
-            (request.server, request.object, request.extents.clone(), request.cached);
+        let (server, object, extents) = (request.server, request.object, request.extents.clone());
         let heard = self.links.get(&server).map_or(Generation::default(), |link| link.heard);
-        let lock = |term| LockCommand::Lock { lock_id: number, object, extents, term };
-        let command = match request.state {
-            RequestState::Asked { .. } if cached => lock(LockTerm::Cached),
-            RequestState::Asked { impatient } => lock(LockTerm::Transaction { impatient }),
-            RequestState::Reasserting => lock(LockTerm::Held { start: heard, cached }),
-            RequestState::Releasing => LockCommand::Unlock { lock_id: number },
-            RequestState::Held => return,
+        let lock_id = number;
+        let command = match (request.state, request.term(heard)) {
+            (RequestState::Held, _) => return,
+            (RequestState::Releasing, _) => LockCommand::Unlock { lock_id },
+            (RequestState::Asked { .. }, _) if !request.over.is_empty() => {
+                LockCommand::LockOver { lock_id, object, extents, over: request.over.clone() }
+            }
+            (_, term) => LockCommand::Lock { lock_id, object, extents, term },
         };
         self.timers.set(LockTimer::Resend(number), cx.now.time.after(request.resend.next_wait()));
         if !request.beside.is_empty() {
@@ -282,6 +294,7 @@ impl LockClient {
                     users: BTreeSet::new(),
                     retired: true,
                     resend: cx.settings.resend(),
+                    over: Vec::new(),
                     beside: beside.to_vec(),
                 };
                 self.requests.insert(*number, request);

@@ -1,6 +1,7 @@
 //! Lock, unlock, wait and revoke.
 
 use crate::bench::*;
+use braid_base::Generation;
 use braid_wire::LockMode::{Exclusive, Shared};
 use braid_wire::{LockCommand, LockRefusal, LockReply, LockRequest, LockTerm};
 use std::time::Duration;
@@ -179,4 +180,51 @@ fn locks_of_transactions_are_revoked_after_blocking_others_for_long() {
     assert_eq!(bench.hear(ONE), revoke(&[1]));
     bench.say(ONE, LockCommand::Yield { lock_ids: vec![1] });
     assert_eq!(bench.hear(TWO), granted(1, true));
+}
+
+#[test]
+fn a_lock_over_others_of_its_host_is_granted_at_once_or_refused() {
+    let mut bench = Bench::new();
+    let over = |bench: &mut Bench, lock_id, range, over: &[u64]| {
+        let extents = extents(Exclusive, &[range]);
+        bench.say(ONE, LockCommand::LockOver { lock_id, object: OBJECT, extents, over: over.to_vec() });
+        bench.hear(ONE)
+    };
+    let refused = |lock_id| Some(LockReply::Refused { lock_id, refusal: LockRefusal::Timeout });
+    bench.lock(ONE, 1, Shared, (0, 8), PATIENT);
+    bench.lock(ONE, 2, Shared, (4, 8), PATIENT);
+    bench.lock(TWO, 1, Shared, (7, 4), PATIENT);
+    bench.lock(THREE, 1, Exclusive, (0, 2), PATIENT);
+    (bench.hear(ONE), bench.hear(ONE), bench.hear(TWO));
+    assert_eq!(over(&mut bench, 3, (4, 1), &[1]), refused(3), "the other lock of the host is not named");
+    assert_eq!(over(&mut bench, 3, (4, 4), &[1, 2]), refused(3), "another host has a block");
+    assert_eq!(over(&mut bench, 3, (0, 7), &[1, 2]), granted(3, false), "who waits is passed");
+    assert_eq!(over(&mut bench, 3, (0, 7), &[1, 2]), granted(3, false));
+    bench.unlock(ONE, 1);
+    assert_eq!((bench.hear(ONE), bench.hear(THREE)), (unlocked(1), None));
+    bench.lock(TWO, 2, Shared, (4, 1), IMPATIENT);
+    assert_eq!(bench.hear(TWO), None, "the lock is exclusive");
+    bench.unlock(ONE, 3);
+    assert_eq!(
+        (bench.hear(ONE), bench.hear(THREE), bench.hear(TWO)),
+        (unlocked(3), granted(1, true), granted(2, true))
+    );
+    assert_eq!(bench.server.lock_ids().count(), 4);
+}
+
+#[test]
+fn locks_over_each_other_are_reported_to_a_restarted_server() {
+    let mut bench = Bench::new();
+    bench.lock(ONE, 1, Shared, (0, 8), PATIENT);
+    bench.restart();
+    let old = Generation(bench.start.0 - 1);
+    for (lock_id, mode) in [(1, Shared), (2, Exclusive)] {
+        let (extents, term) = (extents(mode, &[(0, 8)]), LockTerm::Held { start: bench.start, cached: false });
+        bench.say_to(old, ONE, LockCommand::Lock { lock_id, object: OBJECT, extents, term });
+        assert_eq!(bench.hear(ONE), granted(lock_id, false));
+    }
+    let extents = extents(Exclusive, &[(20, 1)]);
+    bench.say_to(old, ONE, LockCommand::LockOver { lock_id: 3, object: OBJECT, extents, over: vec![1] });
+    assert_eq!(bench.hear(ONE), Some(LockReply::Heartbeat), "a late copy, or one that comes too early");
+    assert!(bench.fences.is_empty());
 }

@@ -57,7 +57,7 @@ impl Owner {
 
 fn wanted() -> Wanted {
     let extents = extents(LockMode::Exclusive, &[(0, 8)]);
-    Wanted { object: OBJECT, extents, unit_blocks: 8, caches: true, is_impatient: false }
+    Wanted { object: OBJECT, extents, unit_blocks: 8, caches: true, is_impatient: false, over: Vec::new() }
 }
 
 #[test]

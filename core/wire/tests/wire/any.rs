@@ -43,14 +43,20 @@ fn lock_request() -> impl Strategy<Value = Message> {
     ];
     let mode = prop_oneof![Just(LockMode::Shared), Just(LockMode::Exclusive)];
     let extent = (any::<u16>(), range(), mode).prop_map(|(position, range, mode)| LockExtent { position, range, mode });
-    let command =
-        prop_oneof![
-            Just(LockCommand::Heartbeat),
-            (number(), object(), vec(extent, 0..5), term)
-                .prop_map(|(lock_id, object, extents, term)| LockCommand::Lock { lock_id, object, extents, term }),
-            number().prop_map(|lock_id| LockCommand::Unlock { lock_id }),
-            vec(number(), 0..5).prop_map(|lock_ids| LockCommand::Yield { lock_ids }),
-        ];
+    let extents = vec(extent, 0..5).boxed();
+    let command = prop_oneof![
+        Just(LockCommand::Heartbeat),
+        (number(), object(), extents.clone(), vec(number(), 0..5))
+            .prop_map(|(lock_id, object, extents, over)| LockCommand::LockOver { lock_id, object, extents, over }),
+        (number(), object(), extents, term).prop_map(|(lock_id, object, extents, term)| LockCommand::Lock {
+            lock_id,
+            object,
+            extents,
+            term
+        }),
+        number().prop_map(|lock_id| LockCommand::Unlock { lock_id }),
+        vec(number(), 0..5).prop_map(|lock_ids| LockCommand::Yield { lock_ids }),
+    ];
     (generation(), generation(), vec(number(), 0..5), command)
         .prop_map(|(host, start, dropped, command)| Message::LockRequest(LockRequest { host, start, dropped, command }))
 }

@@ -551,6 +551,8 @@ fn locking(object: ObjectId) -> Vec<Golden> {
         let command = LockCommand::Lock { lock_id: 6, object, extents: extents.clone(), term };
         all.push(lock_request(command, &format!("02 {lock_id} {OBJECT} {extents_hex} {hex}")));
     }
+    let command = LockCommand::LockOver { lock_id: 6, object, extents: extents.clone(), over: vec![6] };
+    all.push(lock_request(command, &format!("05 {lock_id} {OBJECT} {extents_hex} 01000000 {lock_id}")));
     for (refusal, hex) in [(LockRefusal::Timeout, "01"), (LockRefusal::Busy, "02"), (LockRefusal::Malformed, "03")] {
         all.push(lock_answer(LockReply::Refused { lock_id: 6, refusal }, &format!("05 {lock_id} {hex}")));
     }
@@ -679,7 +681,7 @@ fn a_byte_that_is_no_choice_is_refused_by_name() {
         ("FileResult", format!("{FILE_ANSWER} 01"), 12),
         ("FileType", format!("{FILE_ANSWER} 01 02 {OBJECT}"), 3),
         ("FileError", format!("{FILE_ANSWER} 02"), 22),
-        ("LockCommand", LOCK_REQUEST.into(), 4),
+        ("LockCommand", LOCK_REQUEST.into(), 5),
         ("LockTerm", format!("{LOCK_REQUEST} 02 {TICKET} {OBJECT} 00000000"), 3),
         ("LockMode", format!("{LOCK_REQUEST} 02 {TICKET} {OBJECT} 01000000 0300 {OBJECT} {OBJECT}"), 2),
         ("LockReply", LOCK_ANSWER.into(), 6),

@@ -18,7 +18,7 @@ pub const OBJECT: ObjectId = ObjectId(1);
 /// A message whose list has a variable length, the name of the list, and its bound.
 pub type ListLimit = (&'static str, usize, fn(usize) -> Message);
 
-const LISTS: [ListLimit; 28] = [
+const LISTS: [ListLimit; 29] = [
     ("over", COMMITS_PER_REQUEST_MAX, |n| {
         Message::Request(Request {
             host: Generation(7),
@@ -136,6 +136,10 @@ const LISTS: [ListLimit; 28] = [
     }),
     ("dropped locks", COMMITS_PER_REQUEST_MAX, |n| lock_request(vec![1; n], LockCommand::Heartbeat)),
     ("yielded locks", COMMITS_PER_REQUEST_MAX, |n| lock_request(vec![], LockCommand::Yield { lock_ids: vec![1; n] })),
+    ("locks under another", COMMITS_PER_REQUEST_MAX, |n| {
+        let extents = vec![LockExtent { position: 0, range: BlockRange::new(1, 1), mode: LockMode::Shared }];
+        lock_request(vec![], LockCommand::LockOver { lock_id: 1, object: OBJECT, extents, over: vec![1; n] })
+    }),
     ("revoked locks", COMMITS_PER_REQUEST_MAX, |n| {
         let start = Generation(1);
         Message::LockAnswer(LockAnswer { start, reply: LockReply::Revoke { lock_ids: vec![1; n] } })
