@@ -1,7 +1,7 @@
 //! Operations on the namespace as procedures of the store: commands of hosts, and the server's own steps. The store evaluates them one
 //! after the other, logs the changes with the answer, and reports the answer when it is durable.
 
-use crate::reclaim::{Progress, Step};
+use crate::reclaim::{Need, Progress, Step};
 use braid_base::{Clock, Generation, InodeId};
 use braid_namespace::{Context, Parameters, evaluate, format, keys, reclaim};
 use braid_objects::{Change, Evaluation, NotHere, Obstacle, Procedure, View};
@@ -14,7 +14,7 @@ use bytes::{Buf, BufMut, Bytes};
 const ROOT_MODE: u16 = 0o755;
 /// The version of the record of the owner.
 const OWNER_VERSION: u8 = 1;
-/// How many orphans, or hosts, one step finds.
+/// How many inodes, or hosts, one step finds.
 const FOUND_MAX: usize = 256;
 
 /// An operation.
@@ -45,8 +45,10 @@ pub(crate) enum OwnOutcome {
     Goes,
     /// Metadata is damaged. Nothing was changed.
     Damaged,
-    /// These inodes or hosts were found.
-    Found(Vec<u64>),
+    /// These inodes were found.
+    Inodes(Vec<(InodeId, Need)>),
+    /// These hosts have allotments.
+    Hosts(Vec<Generation>),
 }
 
 impl Operation {
@@ -92,13 +94,9 @@ impl Procedure for Operation {
             Work::Open { start, parameters } => self.open_in(*start, parameters, map),
             Work::Step(Step::Free(inode)) => Ok(stepped(reclaim::reclaim(*inode, map)?)),
             Work::Step(Step::Drop(host)) => Ok(stepped(reclaim::drop_host(*host, map)?)),
-            Work::Step(Step::FindOrphans(after)) => {
-                found(reclaim::listed(map, *after, FOUND_MAX).map(|found| found.iter().map(|inode| inode.0).collect()))
-            }
-            Work::Step(Step::FindHosts(after)) => {
-                let hosts = reclaim::hosts(map, *after, FOUND_MAX);
-                found(hosts.map(|found| found.iter().map(|host| u64::from(host.0)).collect()))
-            }
+            Work::Step(Step::FreeTail(inode)) => Ok(stepped(reclaim::free_tail(*inode, map)?)),
+            Work::Step(Step::FindInodes(after)) => find_inodes(*after, map),
+            Work::Step(Step::FindHosts(after)) => found(reclaim::hosts(map, *after, FOUND_MAX).map(OwnOutcome::Hosts)),
         }
     }
 
@@ -116,11 +114,11 @@ impl OwnOutcome {
     pub fn progress(&self, step: Step) -> Progress {
         match (self, step) {
             (OwnOutcome::Goes, step) => Progress::Goes(step),
-            (OwnOutcome::Found(found), Step::FindOrphans(_)) if found.len() == FOUND_MAX => {
-                Progress::Goes(Step::FindOrphans(found.last().map(|inode| InodeId(*inode))))
+            (OwnOutcome::Inodes(found), _) if found.len() == FOUND_MAX => {
+                Progress::Goes(Step::FindInodes(found.last().map(|(inode, _)| *inode)))
             }
-            (OwnOutcome::Found(found), Step::FindHosts(_)) if found.len() == FOUND_MAX => {
-                Progress::Goes(Step::FindHosts(found.last().map(|host| Generation(*host as u32))))
+            (OwnOutcome::Hosts(found), _) if found.len() == FOUND_MAX => {
+                Progress::Goes(Step::FindHosts(found.last().copied()))
             }
             _ => Progress::Done,
         }
@@ -132,9 +130,16 @@ impl OwnOutcome {
             OwnOutcome::Done => bytes.put_u8(0),
             OwnOutcome::Goes => bytes.put_u8(1),
             OwnOutcome::Damaged => bytes.put_u8(2),
-            OwnOutcome::Found(found) => {
+            OwnOutcome::Hosts(found) => {
                 bytes.put_u8(3);
-                found.iter().for_each(|number| bytes.put_u64_le(*number));
+                found.iter().for_each(|host| bytes.put_u32_le(host.0));
+            }
+            OwnOutcome::Inodes(found) => {
+                bytes.put_u8(4);
+                for (inode, need) in found {
+                    bytes.put_u64_le(inode.0);
+                    bytes.put_u8(u8::from(*need == Need::Cut));
+                }
             }
         }
         bytes.into()
@@ -145,7 +150,12 @@ impl OwnOutcome {
             0 => OwnOutcome::Done,
             1 => OwnOutcome::Goes,
             2 => OwnOutcome::Damaged,
-            _ => OwnOutcome::Found(bytes.chunks_exact(8).map(|mut number| number.get_u64_le()).collect()),
+            3 => OwnOutcome::Hosts(bytes.chunks_exact(4).map(|mut host| Generation(host.get_u32_le())).collect()),
+            _ => {
+                let need = |is_cut| if is_cut == 1 { Need::Cut } else { Need::Removal };
+                let inode = |mut found: &[u8]| (InodeId(found.get_u64_le()), need(found.get_u8()));
+                OwnOutcome::Inodes(bytes.chunks_exact(9).map(inode).collect())
+            }
         })
     }
 }
@@ -186,9 +196,19 @@ fn stepped(step: reclaim::Step) -> Evaluation {
     own(outcome, step.changes)
 }
 
-fn found(found: Result<Vec<u64>, Obstacle>) -> Result<Evaluation, NotHere> {
+fn find_inodes(after: Option<InodeId>, map: &mut dyn View) -> Result<Evaluation, NotHere> {
+    let listed = reclaim::listed(map, after, FOUND_MAX);
+    let mut inodes = Vec::new();
+    for inode in listed.iter().flatten() {
+        let need = if reclaim::is_linked(*inode, map)? { Need::Cut } else { Need::Removal };
+        inodes.push((*inode, need));
+    }
+    found(listed.map(|_| OwnOutcome::Inodes(inodes)))
+}
+
+fn found(found: Result<OwnOutcome, Obstacle>) -> Result<Evaluation, NotHere> {
     match found {
-        Ok(found) => Ok(own(OwnOutcome::Found(found), Vec::new())),
+        Ok(found) => Ok(own(found, Vec::new())),
         Err(Obstacle::NotHere) => Err(NotHere),
         Err(Obstacle::Lost) => Ok(own(OwnOutcome::Damaged, Vec::new())),
     }

@@ -8,6 +8,9 @@
 //!               waits while it is open    waits for writes
 //! ```
 //!
+//! A file that was truncated may have extents behind its size. Hosts free them in steps; if one has died, the server frees the rest, under
+//! the lock of the data alone: the file exists, and may be open.
+//!
 //! A host that was fenced leaves its allotment behind, which becomes free in steps likewise.
 //!
 //! The job is lost with the process. The next owner finds orphans and allotments in the map.
@@ -15,7 +18,7 @@
 use braid_base::{Generation, InodeId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// The most orphans that are locked, or wait for their locks, at a time.
+/// The most inodes that are locked, or wait for their locks, at a time.
 const ACTIVE_MAX: usize = 256;
 /// The most steps that are under way at a time.
 const STEPS_MAX: usize = 16;
@@ -43,10 +46,12 @@ pub(crate) enum Aspect {
 pub(crate) enum Step {
     /// Some extents of an orphan become free; after the last, the inode is gone.
     Free(InodeId),
+    /// Some extents behind the size of a file become free.
+    FreeTail(InodeId),
     /// Some runs of a host's allotment become free.
     Drop(Generation),
-    /// Finds inodes to reclaim, after this one.
-    FindOrphans(Option<InodeId>),
+    /// Finds inodes that need the job, after this one.
+    FindInodes(Option<InodeId>),
     /// Finds hosts that have allotments, after this one.
     FindHosts(Option<Generation>),
 }
@@ -63,12 +68,12 @@ pub(crate) enum Progress {
 /// The job.
 #[derive(Debug, Default)]
 pub(crate) struct Reclaim {
-    /// All orphans that are known.
-    orphans: BTreeSet<InodeId>,
+    /// All inodes that are known to need the job.
+    inodes: BTreeMap<InodeId, Need>,
     /// Those that are not active.
     waiting: VecDeque<InodeId>,
     active: BTreeMap<InodeId, Stage>,
-    /// The locks of active orphans, held or requested.
+    /// The locks of active inodes, held or requested.
     locks: BTreeMap<u64, InodeId>,
     /// Hosts that may have allotments.
     hosts: BTreeSet<Generation>,
@@ -82,7 +87,16 @@ pub(crate) struct Reclaim {
     last_lock: u64,
 }
 
-/// The progress of an active orphan.
+/// What an inode needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// It is an orphan.
+    Removal,
+    /// It has extents behind its size.
+    Cut,
+}
+
+/// The progress of an active inode. The lock of the existence is that of an orphan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// `is_late`: it has waited for a whole turn.
@@ -91,11 +105,11 @@ enum Stage {
         is_late: bool,
     },
     AwaitsData {
-        existence: u64,
+        existence: Option<u64>,
         data: u64,
     },
     Freeing {
-        existence: u64,
+        existence: Option<u64>,
         data: u64,
     },
 }
@@ -103,14 +117,18 @@ enum Stage {
 impl Reclaim {
     /// Begins with what the owner before has left.
     pub fn start(&mut self) {
-        self.steps.extend([Step::FindOrphans(None), Step::FindHosts(None)]);
+        self.steps.extend([Step::FindInodes(None), Step::FindHosts(None)]);
         self.advance();
     }
 
-    /// An inode has become an orphan, or was found to be one.
-    pub fn add_orphan(&mut self, inode: InodeId) {
-        if self.orphans.insert(inode) {
+    /// An inode was found to need something, or has become an orphan.
+    pub fn add_inode(&mut self, inode: InodeId, need: Need) {
+        let known = self.inodes.get(&inode).copied();
+        if known.is_none() {
             self.waiting.push_back(inode);
+        }
+        if known != Some(Need::Removal) {
+            self.inodes.insert(inode, need);
         }
         self.advance();
     }
@@ -150,18 +168,12 @@ impl Reclaim {
     /// A lock is granted.
     pub fn on_granted(&mut self, lock: u64) {
         let Some(inode) = self.locks.get(&lock).copied() else { return };
-        let stage = self.active.get_mut(&inode).expect("locks belong to active orphans");
+        let stage = self.active.get_mut(&inode).expect("locks belong to active inodes");
         match *stage {
-            Stage::AwaitsExistence { existence, .. } => {
-                self.last_lock += 1;
-                let data = self.last_lock;
-                *stage = Stage::AwaitsData { existence, data };
-                self.locks.insert(data, inode);
-                self.actions.push_back(Action::Lock { lock: data, inode, aspect: Aspect::Data });
-            }
+            Stage::AwaitsExistence { existence, .. } => self.lock_data(inode, Some(existence)),
             Stage::AwaitsData { existence, data } => {
                 *stage = Stage::Freeing { existence, data };
-                self.steps.push_back(Step::Free(inode));
+                self.steps.push_back(if existence.is_some() { Step::Free(inode) } else { Step::FreeTail(inode) });
             }
             Stage::Freeing { .. } => {}
         }
@@ -174,11 +186,11 @@ impl Reclaim {
         match (step, progress) {
             (_, None) => self.refused.push(step),
             (_, Some(Progress::Goes(next))) => self.steps.push_back(next),
-            (Step::Free(inode), Some(Progress::Done)) => self.end_orphan(inode),
+            (Step::Free(inode) | Step::FreeTail(inode), Some(Progress::Done)) => self.end(inode),
             (Step::Drop(host), Some(Progress::Done)) => {
                 self.gone.remove(&host);
             }
-            (Step::FindOrphans(_) | Step::FindHosts(_), Some(Progress::Done)) => {}
+            (Step::FindInodes(_) | Step::FindHosts(_), Some(Progress::Done)) => {}
         }
         self.advance();
     }
@@ -216,15 +228,28 @@ impl Reclaim {
 
     /// The number of orphans that are not gone yet, as far as they are known.
     pub fn orphans(&self) -> usize {
-        self.orphans.len()
+        self.inodes.values().filter(|need| **need == Need::Removal).count()
     }
 
-    fn end_orphan(&mut self, inode: InodeId) {
+    fn lock_data(&mut self, inode: InodeId, existence: Option<u64>) {
+        self.last_lock += 1;
+        let data = self.last_lock;
+        self.active.insert(inode, Stage::AwaitsData { existence, data });
+        self.locks.insert(data, inode);
+        self.actions.push_back(Action::Lock { lock: data, inode, aspect: Aspect::Data });
+    }
+
+    fn end(&mut self, inode: InodeId) {
         let Some(Stage::Freeing { existence, data }) = self.active.remove(&inode) else {
-            panic!("an orphan that is being freed is active");
+            panic!("an inode whose extents are being freed is active");
         };
-        self.orphans.remove(&inode);
-        for lock in [data, existence] {
+        if existence.is_none() && self.inodes[&inode] == Need::Removal {
+            // It has lost its last name meanwhile.
+            self.waiting.push_back(inode);
+        } else {
+            self.inodes.remove(&inode);
+        }
+        for lock in [data].into_iter().chain(existence) {
             self.locks.remove(&lock);
             self.actions.push_back(Action::Unlock { lock });
         }
@@ -234,6 +259,10 @@ impl Reclaim {
         while self.active.len() < ACTIVE_MAX
             && let Some(inode) = self.waiting.pop_front()
         {
+            if self.inodes[&inode] == Need::Cut {
+                self.lock_data(inode, None);
+                continue;
+            }
             self.last_lock += 1;
             let existence = self.last_lock;
             self.active.insert(inode, Stage::AwaitsExistence { existence, is_late: false });
@@ -248,12 +277,15 @@ impl Reclaim {
         }
     }
 
-    /// Asserts that every active orphan has its locks.
+    /// Asserts that every active inode has its locks.
     pub fn invariants(&self) {
         assert!(self.active.len() <= ACTIVE_MAX && self.running.len() <= STEPS_MAX);
-        let locks: usize =
-            self.active.values().map(|stage| if let Stage::AwaitsExistence { .. } = stage { 1 } else { 2 }).sum();
-        assert_eq!(locks, self.locks.len(), "every lock belongs to an active orphan");
-        assert_eq!(self.orphans.len(), self.waiting.len() + self.active.len(), "an orphan waits or is active");
+        let locks = |stage: &Stage| match stage {
+            Stage::AwaitsExistence { .. } => 1,
+            Stage::AwaitsData { existence, .. } | Stage::Freeing { existence, .. } => 1 + existence.iter().count(),
+        };
+        let locks: usize = self.active.values().map(locks).sum();
+        assert_eq!(locks, self.locks.len(), "every lock belongs to an active inode");
+        assert_eq!(self.inodes.len(), self.waiting.len() + self.active.len(), "an inode waits or is active");
     }
 }

@@ -4,7 +4,7 @@ use crate::absent_hosts::AbsentHosts;
 use crate::disk::{DiskPart, forward, proof, store_config};
 use crate::lease::Lease;
 use crate::operation::{Operation, OwnOutcome, outcome_of, reply_of};
-use crate::reclaim::{Action, Aspect, Reclaim, Step};
+use crate::reclaim::{Action, Aspect, Need, Reclaim, Step};
 use braid_base::limits::{self, Settings};
 use braid_base::{
     ArrayId, BlockRange, FileSystemId, Generation, InodeId, LockServerId, Membership, NodeId, Now, ObjectId, Time,
@@ -292,7 +292,7 @@ impl MetadataServer {
                 // Without a reply the operation was not executed: the host sends it again.
                 let Some(reply) = reply_of(&answer) else { return };
                 if let Ok(result) = &reply {
-                    orphaned(result).for_each(|inode| self.reclaim.add_orphan(inode));
+                    orphaned(result).for_each(|inode| self.reclaim.add_inode(inode, Need::Removal));
                 }
                 self.answer(now, name.host, name.sequence, reply, out);
             }
@@ -313,19 +313,16 @@ impl MetadataServer {
                 self.reclaim.start();
             }
             (OwnOperation::Step(step), outcome) => {
-                if let Some(OwnOutcome::Found(found)) = &outcome {
-                    self.on_found(now, step, found, out);
+                match &outcome {
+                    Some(OwnOutcome::Inodes(found)) => {
+                        found.iter().for_each(|(inode, need)| self.reclaim.add_inode(*inode, *need));
+                    }
+                    Some(OwnOutcome::Hosts(found)) => {
+                        found.iter().for_each(|host| self.on_host_found(now, *host, out));
+                    }
+                    _ => {}
                 }
                 self.reclaim.on_step(step, outcome.map(|outcome| outcome.progress(step)));
-            }
-        }
-    }
-
-    fn on_found(&mut self, now: Now, step: Step, found: &[u64], out: &mut Effects) {
-        for number in found {
-            match step {
-                Step::FindHosts(_) => self.on_host_found(now, Generation(*number as u32), out),
-                _ => self.reclaim.add_orphan(InodeId(*number)),
             }
         }
     }

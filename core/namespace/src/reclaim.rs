@@ -45,6 +45,25 @@ pub fn reclaim(inode: InodeId, view: &mut dyn View) -> Result<Step, NotHere> {
     })
 }
 
+/// Frees extents behind the size of a file that has a name. Nothing happens if it has none, or is not listed for reclaim.
+pub fn free_tail(inode: InodeId, view: &mut dyn View) -> Result<Step, NotHere> {
+    match is_linked(inode, view) {
+        Ok(true) => reclaim(inode, view),
+        Ok(false) => Ok(Step { changes: Vec::new(), is_done: Ok(true) }),
+        Err(NotHere) => Err(NotHere),
+    }
+}
+
+/// True if the inode has a name. A damaged one counts as one without.
+pub fn is_linked(inode: InodeId, view: &mut dyn View) -> Result<bool, NotHere> {
+    let mut links = 0;
+    step(Generation::default(), view, |work| {
+        links = work.attributes(inode)?.links;
+        Ok(true)
+    })?;
+    Ok(links > 0)
+}
+
 /// Frees blocks that are allotted to a host. The server must know that the host has no writes under way.
 pub fn drop_host(host: Generation, view: &mut dyn View) -> Result<Step, NotHere> {
     step(host, view, |work| {

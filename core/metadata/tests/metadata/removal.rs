@@ -1,11 +1,11 @@
 //! Removed files: their blocks become free when no host has them open.
 
 use crate::bench::{Bench, ONE, TWO, symbolic_link, unlink};
-use braid_base::{Epoch, FenceTable, Generation, Membership, NodeId, Time};
+use braid_base::{BlockRange, Epoch, FenceTable, Generation, InodeId, Membership, NodeId, ObjectId, Time};
 use braid_machine::Input;
 use braid_wire::{
-    FileCommand, FileError, FileResult, LockCommand, LockMode, LockReply, Message, MonitorAnswer, MonitorCommand,
-    MonitorReply,
+    FileCommand, FileError, FileExtent, FileResult, FileTime, LockCommand, LockExtent, LockMode, LockReply,
+    LockRequest, LockTerm, Message, MonitorAnswer, MonitorCommand, MonitorReply,
 };
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -167,4 +167,67 @@ fn a_step_that_the_store_refuses_is_tried_again_later() {
     assert!(bench.server.counters().steps > steps);
     assert_eq!((bench.free(), bench.server.orphans()), (all, 0));
     assert!(!is_busy, "hosts are not answered from a full queue");
+}
+
+/// The position of the lock of an inode's data.
+const DATA: u16 = 0;
+
+/// ONE makes a file with two blocks and many extents behind its size, and is gone; TWO has it open.
+fn with_tail(bench: &mut Bench) -> InodeId {
+    let file = bench.create(ONE, "a");
+    let mut at = 0;
+    while at < 2 * 1200 {
+        let Ok(FileResult::Reserved(runs)) = bench.run(ONE, FileCommand::Reserve { blocks: 64 }) else { panic!() };
+        let mut extents = Vec::new();
+        for block in runs.iter().flat_map(|run| run.start..run.end()) {
+            extents.push(FileExtent { at, blocks: BlockRange::new(block, 1) });
+            at += 2;
+        }
+        let attach = FileCommand::Attach { inode: file, extents, size: at * 4096, mtime: FileTime(1) };
+        assert!(matches!(bench.run(ONE, attach), Ok(FileResult::Attached { next: None, .. })));
+    }
+    bench.lock(TWO, 1, file, EXISTENCE, LockMode::Shared);
+    bench.lock(TWO, 2, file, DATA, LockMode::Shared);
+    let cut = bench.run(ONE, FileCommand::Truncate { inode: file, size: 3 * 4096 });
+    assert!(matches!(cut, Ok(FileResult::Truncated { is_done: false, .. })), "{cut:?}");
+    bench.restart(Time(0));
+    for (lock_id, position) in [(1, EXISTENCE), (2, DATA)] {
+        let extents = vec![LockExtent { position, range: BlockRange::new(0, 1), mode: LockMode::Shared }];
+        let term = LockTerm::Held { start: bench.start, cached: true };
+        let command = LockCommand::Lock { lock_id, object: ObjectId(file.0), extents, term };
+        let request = LockRequest { host: TWO, start: Generation(bench.start.0 - 1), dropped: Vec::new(), command };
+        bench.take(Input::Message { from: NodeId::Host(TWO), message: Message::LockRequest(request) });
+    }
+    bench.say(TWO, LockCommand::Heartbeat);
+    let revoked = std::iter::from_fn(|| bench.hear_lock(TWO)).filter(|reply| matches!(reply, LockReply::Revoke { .. }));
+    assert_eq!(revoked.collect::<Vec<_>>(), [LockReply::Revoke { lock_ids: vec![2] }], "only the lock of the data");
+    file
+}
+
+#[test]
+fn the_tail_of_an_open_file_becomes_free() {
+    let mut bench = Bench::new();
+    let all = bench.free();
+    let file = with_tail(&mut bench);
+    bench.say(TWO, LockCommand::Yield { lock_ids: vec![2] });
+    assert_eq!(bench.free_of(TWO), all - 2);
+    assert_eq!(bench.hear_lock(TWO), None, "the file stays open");
+    let attributes = bench.lookup(TWO, "a").expect("it exists");
+    assert_eq!((attributes.inode, attributes.size, attributes.blocks), (file, 3 * 4096, 2));
+    bench.lock(TWO, 3, file, DATA, LockMode::Exclusive);
+    assert!(matches!(bench.hear_lock(TWO), Some(LockReply::Granted { lock_id: 3, .. })), "the lock is given back");
+}
+
+#[test]
+fn a_file_that_loses_its_name_while_its_tail_is_freed_lives_until_it_is_closed() {
+    let mut bench = Bench::new();
+    let all = bench.free();
+    with_tail(&mut bench);
+    assert_eq!(bench.server.orphans(), 0);
+    bench.run(TWO, unlink("a")).expect("it is removed");
+    bench.say(TWO, LockCommand::Yield { lock_ids: vec![2] });
+    assert_eq!(bench.server.orphans(), 1, "it is open");
+    assert!(bench.free_of(TWO) < all);
+    bench.say(TWO, LockCommand::Yield { lock_ids: vec![1] });
+    assert_eq!((bench.free_of(TWO), bench.server.orphans()), (all, 0));
 }
