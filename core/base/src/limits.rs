@@ -71,6 +71,8 @@ pub const ALLOTMENT_BLOCKS_MIN: u64 = 256;
 pub const ALLOTMENT_BLOCKS_MAX: u64 = 16_384;
 /// The most bytes that one operation of a host reads from a file or writes to it.
 pub const FILE_IO_BYTES_MAX: usize = 64 << 20;
+/// The most bytes that a host's operations on files read and write at a time. [`OPERATIONS_MAX`] bounds their number.
+pub const FILE_OPERATIONS_BYTES_MAX: usize = 4 * FILE_IO_BYTES_MAX;
 /// The most files that a host has open, each counted as often as it is open.
 pub const FILE_HANDLES_MAX: usize = 65_536;
 /// The most extents of files that a host keeps in memory, but for those that operations under way need.

@@ -120,6 +120,11 @@ impl AdvisoryLocks {
         std::mem::take(&mut self.ended)
     }
 
+    /// The number of requests that the server has not granted.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     pub fn invariants(&self) {
         self.owners.values().for_each(OwnerLocks::invariants);
     }

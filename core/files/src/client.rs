@@ -42,6 +42,22 @@ pub struct FileClient<H> {
     host_effects: Effects,
 }
 
+/// What is under way in a client, and what it waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileWaits {
+    /// Operations under way, but for those on advisory locks: at most [`OPERATIONS_MAX`](braid_base::limits::OPERATIONS_MAX).
+    pub operations: usize,
+    /// The bytes that they read and write: at most
+    /// [`FILE_OPERATIONS_BYTES_MAX`](braid_base::limits::FILE_OPERATIONS_BYTES_MAX).
+    pub bytes: usize,
+    /// Operations that wait for a lock.
+    pub locks: usize,
+    /// Commands that the metadata server has not answered.
+    pub commands: usize,
+    /// Hostreads and hostwrites of the volume.
+    pub volume: usize,
+}
+
 #[derive(Debug)]
 enum Phase {
     Off,
@@ -73,6 +89,18 @@ impl<H: Machine> FileClient<H> {
     /// True if the array refuses this host for good.
     pub fn is_fenced(&self) -> bool {
         matches!(self.phase, Phase::Fenced)
+    }
+
+    /// What is under way, for status.
+    pub fn waits(&self) -> FileWaits {
+        let Files { operations, inodes, handles, io, .. } = &self.files;
+        FileWaits {
+            operations: operations.len(),
+            bytes: operations.bytes(),
+            locks: handles.waiting() + inodes.waiting() + self.advisory.waiting(),
+            commands: self.link.unanswered(),
+            volume: io.pending(),
+        }
     }
 
     /// The locks that the metadata server has granted, for inspection.

@@ -126,6 +126,7 @@ impl Files {
     }
 
     pub fn invariants(&self) {
+        self.operations.invariants();
         self.inodes.invariants();
         self.handles.invariants();
         self.allotment.invariants();

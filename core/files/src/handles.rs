@@ -116,6 +116,11 @@ impl Handles {
         std::mem::take(&mut self.progress)
     }
 
+    /// The number of operations that wait for the lock of an existence.
+    pub fn waiting(&self) -> usize {
+        self.files.values().map(|file| file.waiting.len()).sum()
+    }
+
     /// All handles.
     pub fn all(&self) -> Vec<FileHandle> {
         self.by_number.keys().map(|number| FileHandle(*number)).collect()

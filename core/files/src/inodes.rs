@@ -312,6 +312,12 @@ impl Inodes {
         std::mem::take(&mut self.progress)
     }
 
+    /// The number of operations that wait for a data lock, or for others of this host.
+    pub fn waiting(&self) -> usize {
+        let queued: usize = self.by_id.values().map(|known| known.queue.len()).sum();
+        queued + self.ranges.states().filter(|(_, state)| *state == LockState::Waiting).count()
+    }
+
     /// True if no inode is in use, so that no data lock is held.
     pub fn is_empty(&self) -> bool {
         self.by_id.is_empty()

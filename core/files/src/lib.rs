@@ -45,4 +45,4 @@ mod range_locks;
 mod unmounting;
 mod volume_io;
 
-pub use client::{FileClient, FileClientConfig};
+pub use client::{FileClient, FileClientConfig, FileWaits};

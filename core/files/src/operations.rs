@@ -33,6 +33,8 @@ use write::WriteTask;
 pub struct Operations {
     by_number: BTreeMap<u64, Operation>,
     next: u64,
+    /// The bytes that the operations read and write.
+    bytes: usize,
     /// The outcomes of operations that have ended.
     ended: Vec<(OpId, HostOutcome)>,
 }
@@ -43,6 +45,8 @@ struct Operation {
     op: Option<OpId>,
     /// The inode whose existence it holds.
     held: Option<InodeId>,
+    /// The bytes that it reads or writes.
+    bytes: usize,
     task: Task,
 }
 
@@ -59,10 +63,12 @@ enum Task {
 impl Operations {
     /// Begins an operation for the front end.
     pub fn begin(&mut self, parts: &mut Parts, op: OpId, request: FilesRequest) {
-        let task =
-            if self.by_number.len() >= limits::OPERATIONS_MAX { Err(HostError::Busy) } else { task(parts, request) };
+        let bytes = bytes_of(&request).min(limits::FILE_IO_BYTES_MAX);
+        let is_full =
+            self.by_number.len() >= limits::OPERATIONS_MAX || self.bytes + bytes > limits::FILE_OPERATIONS_BYTES_MAX;
+        let task = if is_full { Err(HostError::Busy) } else { task(parts, request) };
         match task {
-            Ok((inode, task)) => self.start(parts, Some(op), inode, task),
+            Ok((inode, task)) => self.start(parts, Some(op), (inode, bytes), task),
             Err(error) => self.ended.push((op, Err(error))),
         }
     }
@@ -72,14 +78,16 @@ impl Operations {
         for handle in parts.handles.all() {
             let inode = parts.handles.inode(handle).expect("it is open");
             parts.handles.close(handle);
-            self.start(parts, None, Some(inode), Task::Close(CloseTask::new(inode)));
+            self.start(parts, None, (Some(inode), 0), Task::Close(CloseTask::new(inode)));
         }
     }
 
-    fn start(&mut self, parts: &mut Parts, op: Option<OpId>, held: Option<InodeId>, task: Task) {
+    fn start(&mut self, parts: &mut Parts, op: Option<OpId>, needs: (Option<InodeId>, usize), task: Task) {
+        let (held, bytes) = needs;
         let number = self.next;
         self.next += 1;
-        self.by_number.insert(number, Operation { op, held, task });
+        self.by_number.insert(number, Operation { op, held, bytes, task });
+        self.bytes += bytes;
         if held.is_none_or(|inode| parts.handles.hold(parts.now, parts.locks, number, inode)) {
             self.go_on(parts, number, Input::Ready);
         }
@@ -137,6 +145,7 @@ impl Operations {
 
     /// Ends all operations: the host is fenced.
     pub fn end_all(&mut self, error: &HostError) {
+        self.bytes = 0;
         let ended = std::mem::take(&mut self.by_number).into_values();
         self.ended.extend(ended.filter_map(|operation| Some((operation.op?, Err(error.clone())))));
     }
@@ -148,6 +157,21 @@ impl Operations {
 
     pub fn is_empty(&self) -> bool {
         self.by_number.is_empty()
+    }
+
+    /// The number of operations under way.
+    pub fn len(&self) -> usize {
+        self.by_number.len()
+    }
+
+    /// The bytes that the operations under way read and write.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn invariants(&self) {
+        let bytes: usize = self.by_number.values().map(|operation| operation.bytes).sum();
+        assert_eq!(self.bytes, bytes, "bytes are counted");
     }
 
     fn go_on(&mut self, parts: &mut Parts, number: u64, input: Input) {
@@ -172,6 +196,7 @@ impl Operations {
             Step::Failed(error) => Err(error),
         };
         let Some(operation) = self.by_number.remove(&number) else { return };
+        self.bytes -= operation.bytes;
         self.ended.extend(operation.op.map(|op| (op, outcome)));
         parts.allotment.cancel(number, parts.progress);
         parts.inodes.leave(parts.now, parts.locks, parts.link, number);
@@ -190,6 +215,15 @@ impl Task {
             Task::Write(task) => task.has_changed_nothing(),
             Task::Truncate(task) => task.has_changed_nothing(),
         }
+    }
+}
+
+/// The bytes that a request reads or writes.
+fn bytes_of(request: &FilesRequest) -> usize {
+    match request {
+        FilesRequest::Read { length, .. } => *length,
+        FilesRequest::Write { data, .. } | FilesRequest::Append { data, .. } => data.len(),
+        _ => 0,
     }
 }
 

@@ -99,6 +99,11 @@ impl VolumeIo {
         IoEnd::Ended(io.owner, result)
     }
 
+    /// The number of hostreads and hostwrites under way.
+    pub fn pending(&self) -> usize {
+        self.pending.len()
+    }
+
     pub fn deadline(&self) -> Option<Time> {
         self.timers.next().map(|(time, _)| time)
     }

@@ -1,7 +1,8 @@
 //! Single operations, one after the other.
 
 use crate::bench::{Bench, GOOD, STRIPE_BYTES};
-use braid_base::{Generation, InodeId};
+use braid_base::{Generation, InodeId, limits};
+use braid_files::FileWaits;
 use braid_machine::{FilesError, FilesRequest, FilesSuccess, HostError, HostRequest};
 use braid_wire::{AttributeChange, FileAttributes, FileCommand, FileError, FileResult, FileTime, NewTime};
 use bytes::Bytes;
@@ -295,4 +296,46 @@ fn what_is_no_file_is_not_opened_and_commands_about_blocks_are_refused() {
     assert_eq!(written, Err(refused(FileError::TooLarge)));
     assert_eq!(bench.read(ONE, handle, u64::MAX, 5), b"");
     bench.unmount_all();
+}
+
+#[test]
+fn operations_that_wait_are_bounded_and_shown() {
+    let mut bench = Bench::new(1, 1, 8192, GOOD);
+    let (a, b) = (bench.create(ONE, "a"), bench.create(ONE, "b"));
+    let handle = bench.open(ONE, a);
+    bench.write(ONE, handle, 0, b"hello");
+    bench.pass(Duration::from_secs(2));
+    let waits = |bench: &Bench| bench.clients[&ONE].waits();
+    assert_eq!(waits(&bench), FileWaits::default());
+    bench.volume.borrow_mut().is_held = true;
+    let read = bench.ask(ONE, FilesRequest::Read { handle, offset: 0, length: 5 });
+    assert_eq!(waits(&bench), FileWaits { operations: 1, bytes: 5, volume: 1, ..FileWaits::default() });
+    bench.volume.borrow_mut().is_held = false;
+    bench.finish(read).expect("it is read");
+    // The server is silent.
+    bench.network.loses = 1;
+    bench.ask(ONE, FilesRequest::Command(FileCommand::Stat { inode: a }));
+    let open = bench.ask(ONE, FilesRequest::Open { inode: b });
+    assert_eq!(waits(&bench), FileWaits { operations: 2, locks: 1, commands: 1, ..FileWaits::default() });
+    // Each of these is as long as an operation may be.
+    let data = Bytes::from(vec![7; limits::FILE_IO_BYTES_MAX]);
+    let write = |data: &Bytes| FilesRequest::Append { handle, data: data.clone() };
+    bench.ask(ONE, write(&data));
+    let last = bench.ask(ONE, write(&data));
+    for _ in 2..limits::FILE_OPERATIONS_BYTES_MAX / limits::FILE_IO_BYTES_MAX {
+        bench.ask(ONE, write(&data));
+    }
+    assert_eq!(waits(&bench).bytes, limits::FILE_OPERATIONS_BYTES_MAX);
+    let beyond = bench.ask(ONE, write(&Bytes::from_static(b"x")));
+    assert_eq!(bench.finish(beyond), Err(HostError::Busy));
+    bench.ask_host(ONE, HostRequest::Abandon { ops: vec![last, open] });
+    assert_eq!(waits(&bench).bytes, limits::FILE_OPERATIONS_BYTES_MAX - data.len());
+    let now = bench.ask(ONE, write(&Bytes::from_static(b"x")));
+    assert!(!bench.ended.contains_key(&now), "there is room again");
+    for _ in waits(&bench).operations..limits::OPERATIONS_MAX {
+        bench.ask(ONE, FilesRequest::Command(FileCommand::Stat { inode: a }));
+    }
+    assert_eq!(waits(&bench).operations, limits::OPERATIONS_MAX);
+    let beyond = bench.ask(ONE, FilesRequest::Command(FileCommand::Stat { inode: a }));
+    assert_eq!(bench.finish(beyond), Err(HostError::Busy));
 }
