@@ -1,9 +1,8 @@
 //! Hostreads and hostwrites of the file system's volume. Here alone requests for bytes are made of the host.
 //!
-//! A request is repeated until it succeeds, or fails in such a way that nothing of it has happened and nothing will. So its users know
-//! three ends: success, such a failure, and a fence. While the outcome of a hostwrite is unknown, its operation does not end: it keeps its
-//! locks and its blocks. A repeated hostwrite writes the same bytes under the same locks, and devices accept no write with an older stamp
-//! after it, so that a late copy of the first has no effect.
+//! All of them have [endless patience](Patience::Endless): they end when their outcome is known. So their users know three ends: success, a
+//! failure after which nothing has happened and nothing will, and a fence. Until then the operation keeps its locks and its blocks. A
+//! request that the host has no room for is made again later.
 
 use braid_base::limits::Settings;
 use braid_base::{BLOCK_BYTES, Backoff, BlockRange, Time, Timers, VolumeId};
@@ -89,11 +88,14 @@ impl VolumeIo {
         let result = match outcome {
             Ok(HostSuccess::Data(data)) => Ok(data),
             Ok(_) => Ok(Vec::new()),
-            Err(error) if is_passing(&error) => {
+            Err(HostError::Busy) => {
                 self.timers.set(op.0, now.after(io.again.next_wait()));
                 return IoEnd::Nothing;
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                assert!(!matches!(error, HostError::TimedOut { .. }), "endless patience waits for the outcome");
+                Err(error)
+            }
         };
         let io = self.pending.remove(&op.0).expect("just seen");
         IoEnd::Ended(io.owner, result)
@@ -126,19 +128,4 @@ impl VolumeIo {
         self.pending.insert(number, Io { owner, request: request.clone(), again: self.settings.backoff() });
         self.asked.push((OpId(number), request));
     }
-}
-
-/// True if the same request may succeed later, or may have succeeded.
-fn is_passing(error: &HostError) -> bool {
-    matches!(
-        error,
-        HostError::TimedOut { .. }
-            | HostError::Contended { .. }
-            | HostError::LockServerSilent { .. }
-            | HostError::LockServerRejected { .. }
-            | HostError::Unavailable { .. }
-            | HostError::ClockApart { .. }
-            | HostError::Rejected { .. }
-            | HostError::Busy
-    )
 }

@@ -153,7 +153,7 @@ impl Run {
     /// Lets everything end, reads the files, and checks all that was read.
     fn end(mut self) {
         self.bench.network = GOOD;
-        self.bench.volume.borrow_mut().doubtful = 0;
+        self.bench.volume.borrow_mut().busy = 0;
         for _ in 0..120 {
             self.bench.pass(Duration::from_secs(1));
             self.collect();
@@ -178,7 +178,7 @@ impl Run {
 fn bytes_are_linearizable_over_a_bad_network() {
     for seed in 0..60 {
         let mut run = Run::new(seed, 3, BAD, false);
-        run.bench.volume.borrow_mut().doubtful = 10;
+        run.bench.volume.borrow_mut().busy = 10;
         run.go(60);
         if seed % 2 == 0 {
             run.bench.restart_server();
