@@ -27,6 +27,8 @@ pub struct Bench {
     pub now: Now,
     pub start: Generation,
     pub disk: MemoryDisk,
+    /// Disk commands that are not executed.
+    pub under_way: usize,
     /// While set, the disk executes nothing.
     pub stalled: bool,
     /// The answers to each host, in order.
@@ -64,6 +66,7 @@ impl Bench {
             now: Now { time: Time(1_000_000_000), clock: Clock(5_000_000_000) },
             start,
             disk: MemoryDisk::with(VOLUME_BYTES, parts),
+            under_way: 0,
             stalled: false,
             files: BTreeMap::new(),
             locks: BTreeMap::new(),
@@ -85,6 +88,7 @@ impl Bench {
         self.start.0 += 1;
         self.server = server(self.start, serve_from);
         self.disk.forget_commands();
+        self.under_way = 0;
         self.files.clear();
         self.locks.clear();
         self.monitor.clear();
@@ -105,6 +109,7 @@ impl Bench {
     /// Executes one disk command. False if there is none.
     pub fn run_one(&mut self) -> bool {
         let Some((tag, result)) = self.disk.end_one() else { return false };
+        self.under_way -= 1;
         self.step(Input::DiskDone { tag, result });
         true
     }
@@ -115,7 +120,10 @@ impl Bench {
         self.server.invariants();
         for effect in effects.drain() {
             match effect {
-                Effect::Disk { tag, command } => self.disk.submit(tag, command),
+                Effect::Disk { tag, command } => {
+                    self.under_way += 1;
+                    self.disk.submit(tag, command);
+                }
                 Effect::Send { to: NodeId::Host(host), message: Message::FileAnswer(answer) } => {
                     assert_eq!(answer.start, self.start);
                     self.files.entry(host).or_default().push_back(answer);

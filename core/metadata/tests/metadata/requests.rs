@@ -5,6 +5,7 @@ use braid_base::{Epoch, FenceTable, Generation, Membership, NodeId, Time, limits
 use braid_machine::Input;
 use braid_wire::{FileCommand, FileError, FileRequest, FileResult, Message, MonitorAnswer, MonitorReply, Rejection};
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 #[test]
 fn a_request_that_is_sent_again_is_executed_once() {
@@ -128,4 +129,28 @@ fn acknowledgements_of_many_hosts_end_no_request_of_another() {
         let created = ask(&mut bench, ONE, sequence, Vec::new(), create(&format!("{sequence}")));
         assert!(created.is_some_and(|reply| reply.is_ok()), "{sequence} is executed late");
     }
+}
+
+#[test]
+fn a_directory_that_is_not_in_memory_is_read_with_several_reads_at_a_time() {
+    let mut bench = Bench::new();
+    let names = 12_000;
+    for number in 0..names {
+        let sequence = bench.ask(ONE, create(&format!("{number:0>255}")));
+        while bench.reply(ONE, sequence).is_none() {
+            // The journal is full until a checkpoint ends.
+            bench.pass(Duration::from_millis(10));
+        }
+    }
+    bench.restart(Time(0));
+    bench.stalled = true;
+    let list = FileCommand::ReadDirectory { inode: crate::bench::ROOT, after: 0, most: 1024 };
+    let sequence = bench.ask(ONE, list);
+    let mut rounds = Vec::new();
+    while bench.under_way > 0 {
+        rounds.push(bench.under_way);
+        (0..bench.under_way).for_each(|_| assert!(bench.run_one()));
+    }
+    assert!(matches!(bench.reply(ONE, sequence), Some(Ok(FileResult::Entries { more: true, .. }))));
+    assert!(rounds.len() <= 2 && rounds.iter().sum::<usize>() >= 8, "reads at a time: {rounds:?}");
 }
