@@ -7,14 +7,15 @@
 //!
 //! An exclusive lock over shared ones of the same owner that does not wait is granted over them at once, or refused: they stay.
 //!
-//! Two limits follow from holds being released as a whole:
+//! A hold of which a part was unlocked, or is only locked shared now, is *trimmed*: what is still locked is requested over it, at once, as
+//! further holds; then it is released.
 //!
-//! * Others wait for a byte that was unlocked, or is only locked shared now, until all bytes of its hold are unlocked.
+//! Two limits remain:
+//!
 //! * An exclusive lock that may wait gives shared ones of the same owner up first, so that two owners who both want that do not wait for
 //!   each other, and asks for both together. If its wait ends, the shared one is asked for again before that is told. In between another
 //!   owner may have had the bytes.
-//!
-//! Unlocking does not wait for the server: while the message is under way, a lock that does not wait may still be refused elsewhere.
+//! * Unlocking does not wait for the server: until it has heard of it, a lock that does not wait may still be refused elsewhere.
 
 mod owner_locks;
 
@@ -42,7 +43,8 @@ pub struct AdvisoryLocks {
 
 #[derive(Clone, Debug)]
 struct Request {
-    op: OpId,
+    /// None: the request trims a hold.
+    op: Option<OpId>,
     place: Place,
     range: BlockRange,
     mode: LockMode,
@@ -51,7 +53,7 @@ struct Request {
     missing: Vec<BlockRange>,
     /// The owner's shared holds that were given up for it.
     yielded: Vec<BlockRange>,
-    /// The owner's shared holds over which it is asked for.
+    /// The owner's holds over which it is asked for.
     over: Vec<u64>,
 }
 
@@ -63,6 +65,8 @@ enum Kind {
     Test,
     /// What was given up is asked for again; then the request ends with this error.
     Restore(HostError),
+    /// What is still locked of a hold.
+    Trim,
 }
 
 impl AdvisoryLocks {
@@ -94,7 +98,7 @@ impl AdvisoryLocks {
 
     /// The front end has lost interest in these requests: their waits end.
     pub fn abandon(&mut self, now: Now, locks: &mut RangeLocks, ops: &[OpId]) {
-        self.cancel(now, locks, &HostError::Abandoned, |request| ops.contains(&request.op));
+        self.cancel(now, locks, &HostError::Abandoned, |request| request.op.is_some_and(|op| ops.contains(&op)));
     }
 
     /// The file system is being unmounted: all locks are released.
@@ -110,7 +114,7 @@ impl AdvisoryLocks {
     /// The host is fenced: all locks are lost.
     pub fn take_fenced(&mut self) -> Vec<(OpId, HostOutcome)> {
         let waiting = std::mem::take(&mut self.waiting).into_values();
-        self.ended.extend(waiting.map(|request| (request.op, Err(HostError::Fenced))));
+        self.ended.extend(waiting.filter_map(|request| Some((request.op?, Err(HostError::Fenced)))));
         self.owners.clear();
         self.take_ended()
     }
@@ -126,7 +130,7 @@ impl AdvisoryLocks {
     }
 
     pub fn invariants(&self) {
-        self.owners.values().for_each(OwnerLocks::invariants);
+        assert!(self.owners.values().all(|own| !own.is_empty()) || !self.waiting.is_empty(), "an owner has something");
     }
 
     fn try_begin(
@@ -156,7 +160,7 @@ impl AdvisoryLocks {
                     own.unlock(range);
                     self.tidy(now, locks, place);
                 }
-                self.done(op, FilesSuccess::Done);
+                self.done(Some(op), FilesSuccess::Done);
                 Ok(())
             }
             FilesRequest::ReleaseOwner { handle, owner } => {
@@ -166,7 +170,7 @@ impl AdvisoryLocks {
                 }
                 self.cancel(now, locks, &HostError::Abandoned, |request| request.place == place);
                 self.tidy(now, locks, place);
-                self.done(op, FilesSuccess::Done);
+                self.done(Some(op), FilesSuccess::Done);
                 Ok(())
             }
             _ => unreachable!("other operations are served by their own part"),
@@ -188,7 +192,7 @@ impl AdvisoryLocks {
             return Err(HostError::Files(FilesError::Refused(FileError::Busy)));
         }
         let (missing, yielded, over) = (Vec::new(), Vec::new(), Vec::new());
-        self.ask_for_missing(now, locks, Request { op, place, range, mode, kind, missing, yielded, over });
+        self.ask_for_missing(now, locks, Request { op: Some(op), place, range, mode, kind, missing, yielded, over });
         Ok(())
     }
 
@@ -198,7 +202,9 @@ impl AdvisoryLocks {
             Kind::Lock { waits: true } => (BytesLock::Waiting, request.mode),
             Kind::Restore(_) => (BytesLock::Waiting, LockMode::Shared),
             Kind::Lock { waits: false } | Kind::Test if request.over.is_empty() => (BytesLock::Impatient, request.mode),
-            Kind::Lock { waits: false } | Kind::Test => (BytesLock::Over(request.over.clone()), request.mode),
+            Kind::Lock { waits: false } | Kind::Test | Kind::Trim => {
+                (BytesLock::Over(request.over.clone()), request.mode)
+            }
         };
         locks.acquire_bytes(now, self.asked, request.place.0, (&request.missing, mode), how);
         self.waiting.insert(self.asked, request);
@@ -213,8 +219,12 @@ impl AdvisoryLocks {
         let place = request.place;
         let own = self.owners.entry(place).or_default();
         own.hold(holder, request.missing.clone(), mode);
-        for weaker in own.take_replaced(&request.over) {
-            locks.release(now, ADVISORY, weaker);
+        if matches!(request.kind, Kind::Trim) {
+            return self.tidy(now, locks, place);
+        }
+        if matches!(request.kind, Kind::Lock { .. }) && !own.missing(request.range, request.mode, &[]).is_empty() {
+            // Something was unlocked meanwhile.
+            return self.ask_for_missing(now, locks, request);
         }
         self.on_covered(now, locks, request);
         // Requests of the same owner do not wait for each other.
@@ -237,7 +247,7 @@ impl AdvisoryLocks {
                 request.yielded.extend(ranges);
             }
         }
-        request.over = own.weak(request.range, request.mode);
+        request.over = own.over(request.range, request.mode);
         if request.over.len() > limits::COMMITS_PER_REQUEST_MAX {
             return self.fail(now, locks, request, HostError::Files(FilesError::Refused(FileError::Busy)));
         }
@@ -258,19 +268,23 @@ impl AdvisoryLocks {
                 self.done(op, FilesSuccess::Done);
             }
             Kind::Test => self.done(op, FilesSuccess::Tested { is_locked: false }),
-            Kind::Restore(error) => self.ended.push((op, Err(error))),
+            Kind::Restore(error) => self.ended.extend(op.map(|op| (op, Err(error)))),
+            Kind::Trim => {}
         }
         self.tidy(now, locks, place);
     }
 
     fn on_denied(&mut self, now: Now, locks: &mut RangeLocks, request: Request, refusal: LockRefusal) {
         let own = self.owners.get(&request.place);
-        let is_over_others = own.is_some_and(|own| own.weak(request.range, request.mode) != request.over);
-        if refusal == LockRefusal::Timeout && !request.over.is_empty() && is_over_others {
+        let is_over_others = own.is_some_and(|own| own.over(request.range, request.mode) != request.over);
+        let is_at_once = matches!(request.kind, Kind::Lock { .. } | Kind::Test) && !request.over.is_empty();
+        if refusal == LockRefusal::Timeout && is_at_once && is_over_others {
             // The owner's locks have changed meanwhile.
             return self.ask_for_missing(now, locks, request);
         }
         match (&request.kind, refusal) {
+            // The hold stays as it is, until more of it is unlocked.
+            (Kind::Trim, _) => {}
             (Kind::Test, LockRefusal::Timeout) => {
                 self.done(request.op, FilesSuccess::Tested { is_locked: true });
                 self.tidy(now, locks, request.place);
@@ -284,10 +298,13 @@ impl AdvisoryLocks {
 
     /// Ends a request that is not granted, when the owner has again what it had given up.
     fn fail(&mut self, now: Now, locks: &mut RangeLocks, mut request: Request, error: HostError) {
+        if matches!(request.kind, Kind::Trim) {
+            return;
+        }
         let own = self.owners.entry(request.place).or_default();
         let missing = own.uncovered(&request.yielded);
         if missing.is_empty() || matches!(request.kind, Kind::Restore(_)) {
-            self.ended.push((request.op, Err(error)));
+            self.ended.extend(request.op.map(|op| (op, Err(error))));
             return self.tidy(now, locks, request.place);
         }
         request.kind = Kind::Restore(error);
@@ -312,7 +329,7 @@ impl AdvisoryLocks {
         }
     }
 
-    /// Releases holds that cover nothing any more.
+    /// Releases holds that are not needed any more, and trims one of which only a part is.
     fn tidy(&mut self, now: Now, locks: &mut RangeLocks, place: Place) {
         let Some(own) = self.owners.get_mut(&place) else { return };
         for holder in own.take_unused() {
@@ -320,11 +337,24 @@ impl AdvisoryLocks {
         }
         if own.is_empty() {
             self.owners.remove(&place);
+            return;
+        }
+        // One after the other: a grant goes on with the next.
+        let is_trim = |request: &Request| request.place == place && matches!(request.kind, Kind::Trim);
+        if let Some((mode, missing)) = own.excess()
+            && !self.waiting.values().any(is_trim)
+        {
+            let range = BlockRange::between(missing[0].start, missing[missing.len() - 1].end());
+            let over = own.touching(range);
+            if missing.len() <= limits::EXTENTS_MAX && over.len() <= limits::COMMITS_PER_REQUEST_MAX {
+                let (kind, yielded) = (Kind::Trim, Vec::new());
+                self.ask(now, locks, Request { op: None, place, range, mode, kind, missing, yielded, over });
+            }
         }
     }
 
-    fn done(&mut self, op: OpId, success: FilesSuccess) {
-        self.ended.push((op, Ok(HostSuccess::Files(success))));
+    fn done(&mut self, op: Option<OpId>, success: FilesSuccess) {
+        self.ended.extend(op.map(|op| (op, Ok(HostSuccess::Files(success)))));
     }
 }
 

@@ -25,7 +25,7 @@ mod server_links;
 mod stripe_hashing;
 
 use crate::table::{LockTable, Locked};
-use braid_base::limits::Settings;
+use braid_base::limits::{self, Settings};
 use braid_base::{Generation, LockServerId, Now, ObjectId, Time, Timers};
 use braid_machine::Effects;
 use braid_wire::locking::{LockCommand, LockExtent, LockRefusal};
@@ -255,11 +255,7 @@ impl LockClient {
         let next = by_server(&self.config.servers, run, object, &extents);
         let queued = caches && self.local.lock(holder, object, &extents) != Locked::Granted;
         let (requests, asked) = (Vec::new(), BTreeSet::new());
-        let over = over.into_iter().flat_map(|number| {
-            let other = self.holders.get(&HolderId { part: holder.part, number });
-            other.into_iter().flat_map(|other| other.requests.iter().copied())
-        });
-        let over = over.collect();
+        let over = if over.is_empty() { over } else { self.requests_of(holder.part, &over, object) };
         let new = Holder { object, caches, is_impatient, over, requests, queued, asked, next, has_all: false };
         let before = self.holders.insert(holder, new);
         assert!(before.is_none(), "a holder asks once: {holder:?}");
@@ -268,6 +264,14 @@ impl LockClient {
         } else {
             self.acquire_next(cx, holder);
         }
+    }
+
+    /// The requests of some holders. Those that are being released on the object belong to them: the server may not know that yet.
+    fn requests_of(&self, part: Part, holders: &[u64], object: ObjectId) -> Vec<u64> {
+        let holders = holders.iter().filter_map(|number| self.holders.get(&HolderId { part, number: *number }));
+        let held = holders.flat_map(|holder| holder.requests.iter().copied());
+        let released = self.requests.iter().filter(|(_, request)| request.is_being_released(object));
+        held.chain(released.map(|(number, _)| *number)).take(limits::COMMITS_PER_REQUEST_MAX).collect()
     }
 
     /// Requests the locks of the next server, or of all servers. If none is left, and all are granted, the holder has

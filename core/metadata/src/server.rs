@@ -54,7 +54,6 @@ pub struct MetadataServer {
     next_turn: Option<Time>,
     /// The latest membership that was heard.
     membership: Option<Membership>,
-    has_served: bool,
     /// Effects of a part, on their way out.
     effects: Effects,
     counters: MetadataCounters,
@@ -141,7 +140,6 @@ impl MetadataServer {
             own: OwnOperations::default(),
             next_turn: None,
             membership: None,
-            has_served: false,
             effects: Effects::new(),
             counters: MetadataCounters::default(),
             config,
@@ -442,7 +440,8 @@ impl MetadataServer {
             self.with_store(now, out, |store, out| store.wake(now, out));
         }
         if self.serves(now.time) {
-            if !std::mem::replace(&mut self.has_served, true) {
+            if self.absent.deadline().is_none() {
+                // It serves from now on.
                 self.locks.hear_all(now.time);
             }
             if self.locks.deadline().is_some_and(|deadline| deadline <= now.time) {

@@ -50,9 +50,16 @@ impl OwnerLocks {
         weak.map(|(holder, hold)| (holder, hold.ranges)).collect()
     }
 
-    /// The holds that are too weak for a lock of this mode.
-    pub fn weak(&self, range: BlockRange, mode: LockMode) -> Vec<u64> {
-        self.holds.iter().filter(|(_, hold)| hold.is_weak(range, mode)).map(|(holder, _)| *holder).collect()
+    /// The holds over which a lock is to be asked for: none, unless some of them are too weak for it.
+    pub fn over(&self, range: BlockRange, mode: LockMode) -> Vec<u64> {
+        let has_weak = self.holds.values().any(|hold| hold.is_weak(range, mode));
+        if has_weak { self.touching(range) } else { Vec::new() }
+    }
+
+    /// The holds that touch a range.
+    pub fn touching(&self, range: BlockRange) -> Vec<u64> {
+        let touching = self.holds.iter().filter(|(_, hold)| hold.ranges.iter().any(|held| held.overlaps(range)));
+        touching.map(|(holder, _)| *holder).collect()
     }
 
     /// What no hold covers of a range, and of what was given up for it.
@@ -65,42 +72,61 @@ impl OwnerLocks {
         missing.from(0).collect()
     }
 
-    /// Takes out those of these shared holds in whose place there are exclusive ones.
-    pub fn take_replaced(&mut self, shared: &[u64]) -> Vec<u64> {
-        let mut exclusive = Extents::default();
-        let strong = self.holds.values().filter(|hold| hold.mode == LockMode::Exclusive);
-        strong.flat_map(|hold| &hold.ranges).for_each(|held| exclusive.insert(*held));
-        let is_covered = |range: &BlockRange| exclusive.from(range.start).next().is_some_and(|by| by.contains(*range));
-        let is_replaced = |holder: &u64| self.holds.get(holder).is_some_and(|hold| hold.ranges.iter().all(is_covered));
-        let replaced: Vec<u64> = shared.iter().copied().filter(is_replaced).collect();
-        replaced.iter().for_each(|holder| drop(self.holds.remove(holder)));
-        replaced
-    }
-
     /// What is locked within these ranges, and covered by no hold.
     pub fn uncovered(&self, ranges: &[BlockRange]) -> Vec<BlockRange> {
-        let mut uncovered = Extents::default();
-        for range in ranges {
-            for locked in [&self.shared, &self.exclusive] {
-                let locked = locked.from(range.start).take_while(|locked| locked.start < range.end());
-                locked.for_each(|locked| uncovered.insert(locked.intersection(*range)));
-            }
-        }
+        let mut uncovered = within(&self.shared, ranges);
+        within(&self.exclusive, ranges).from(0).for_each(|range| uncovered.insert(range));
         self.held().for_each(|held| uncovered.remove(held));
         uncovered.from(0).collect()
     }
 
-    /// Takes out the holds that cover nothing that is locked.
+    /// Takes out the holds that are not needed beside the others.
     pub fn take_unused(&mut self) -> Vec<u64> {
-        let is_locked = |range: &BlockRange| {
-            let first = |locked: &Extents| locked.from(range.start).next();
-            [&self.shared, &self.exclusive].into_iter().filter_map(first).any(|locked| locked.overlaps(*range))
-        };
         let unused =
-            self.holds.iter().filter(|(_, hold)| !hold.ranges.iter().any(is_locked)).map(|(holder, _)| *holder);
-        let unused: Vec<_> = unused.collect();
+            self.unfit().into_iter().filter(|(_, [exclusive, shared])| exclusive.is_empty() && shared.is_empty());
+        let unused: Vec<u64> = unused.map(|(holder, _)| holder).collect();
         unused.iter().for_each(|holder| drop(self.holds.remove(holder)));
         unused
+    }
+
+    /// What is to be held instead of a part of a hold that does not fit what is locked: its ranges in one mode.
+    pub fn excess(&self) -> Option<(LockMode, Vec<BlockRange>)> {
+        self.unfit().into_iter().find_map(|(_, [exclusive, shared])| match exclusive.is_empty() {
+            false => Some((LockMode::Exclusive, exclusive.from(0).collect())),
+            true if shared.is_empty() => None,
+            true => Some((LockMode::Shared, shared.from(0).collect())),
+        })
+    }
+
+    /// The holds that do not fit what is locked. For each, what is locked within it, exclusively and shared, and not covered by holds that
+    /// fit. Holds that fit do not overlap, because only what no hold covers is requested.
+    fn unfit(&self) -> Vec<(u64, [Extents; 2])> {
+        let (fit, unfit): (Vec<_>, Vec<_>) = self.holds.iter().partition(|(_, hold)| self.fits(hold));
+        if unfit.is_empty() {
+            return Vec::new();
+        }
+        let [mut strong, mut any] = [Extents::default(), Extents::default()];
+        for (_, hold) in fit {
+            hold.ranges.iter().for_each(|range| any.insert(*range));
+            if hold.mode == LockMode::Exclusive {
+                hold.ranges.iter().for_each(|range| strong.insert(*range));
+            }
+        }
+        let needs = |locked: &Extents, cover: &Extents, hold: &Hold| {
+            let mut needs = within(locked, &hold.ranges);
+            within(cover, &hold.ranges).from(0).for_each(|covered| needs.remove(covered));
+            needs
+        };
+        let needs = |(holder, hold): (&u64, &Hold)| {
+            (*holder, [needs(&self.exclusive, &strong, hold), needs(&self.shared, &any, hold)])
+        };
+        unfit.into_iter().map(needs).collect()
+    }
+
+    /// True if all of a hold is locked, in its mode.
+    fn fits(&self, hold: &Hold) -> bool {
+        let locked = if hold.mode == LockMode::Exclusive { &self.exclusive } else { &self.shared };
+        within(locked, &hold.ranges).blocks() == hold.ranges.iter().map(|range| range.count).sum::<u64>()
     }
 
     /// The numbers of the holds.
@@ -118,19 +144,6 @@ impl OwnerLocks {
         self.len() == 0
     }
 
-    pub fn invariants(&self) {
-        for mode in [LockMode::Shared, LockMode::Exclusive] {
-            let mut covered = Extents::default();
-            for (holder, hold) in self.holds.iter().filter(|(_, hold)| hold.mode == mode) {
-                for range in &hold.ranges {
-                    let before = covered.blocks();
-                    covered.insert(*range);
-                    assert_eq!(covered.blocks(), before + range.count, "holds of one mode do not overlap: {holder}");
-                }
-            }
-        }
-    }
-
     fn held(&self) -> impl Iterator<Item = BlockRange> + '_ {
         self.holds.values().flat_map(|hold| hold.ranges.iter().copied())
     }
@@ -142,4 +155,14 @@ impl Hold {
         let touches = self.ranges.iter().any(|held| held.overlaps(range));
         mode == LockMode::Exclusive && self.mode == LockMode::Shared && touches
     }
+}
+
+/// What is locked within ranges.
+fn within(locked: &Extents, ranges: &[BlockRange]) -> Extents {
+    let mut within = Extents::default();
+    for range in ranges {
+        let locked = locked.from(range.start).take_while(|locked| locked.start < range.end());
+        locked.for_each(|locked| within.insert(locked.intersection(*range)));
+    }
+    within
 }

@@ -103,7 +103,6 @@ fn a_refused_upgrade_leaves_the_shared_lock() {
     pair.bench.pass(Duration::from_millis(1));
     assert_eq!(pair.lock(ONE, 8..9, Exclusive), Ok(()));
     assert_eq!(pair.lock(TWO, 8..9, Shared), Err(LOCKED));
-    // A hold is released as a whole.
     pair.unlock(ONE, 0..8);
     pair.unlock(ONE, 8..10);
     assert_eq!(pair.lock(TWO, 0..10, Exclusive), Ok(()));
@@ -131,13 +130,28 @@ fn an_upgrade_that_does_not_wait_passes_those_that_do_and_never_gives_the_bytes_
     assert_eq!(pair.lock(Generation(3), 5..6, Shared), Err(LOCKED));
     assert_eq!(pair.lock(Generation(3), 7..8, Shared), Ok(()));
     pair.unlock(ONE, 4..6);
-    assert_eq!(
-        pair.lock(Generation(3), 5..6, Exclusive),
-        Err(LOCKED),
-        "the waiting one is first, and a hold ends whole"
-    );
-    pair.unlock(ONE, 0..10);
     assert_eq!(pair.bench.finish(waiting), Ok(HostSuccess::Files(FilesSuccess::Done)));
+    pair.bench.unmount_all();
+}
+
+#[test]
+fn a_part_of_a_lock_can_be_unlocked_or_become_shared() {
+    let mut pair = Pair::new(6);
+    assert_eq!(pair.lock(ONE, 0..100, Exclusive), Ok(()));
+    pair.unlock(ONE, 40..60);
+    assert_eq!(pair.lock(ONE, 0..10, Shared), Ok(()));
+    pair.bench.pass(Duration::from_millis(5));
+    assert_eq!(pair.lock(TWO, 40..60, Exclusive), Ok(()));
+    assert_eq!(pair.lock(TWO, 0..10, Shared), Ok(()));
+    for range in [10..11, 39..40, 60..61, 99..100] {
+        assert_eq!(pair.lock(TWO, range, Shared), Err(LOCKED));
+    }
+    assert_eq!(pair.lock(Generation(3), 0..1, Exclusive), Err(LOCKED));
+    // What is locked again while its hold is being trimmed stays.
+    pair.unlock(ONE, 70..80);
+    assert_eq!(pair.lock(ONE, 70..80, Exclusive), Ok(()));
+    pair.bench.pass(Duration::from_millis(5));
+    assert_eq!(pair.lock(TWO, 75..76, Shared), Err(LOCKED));
     pair.bench.unmount_all();
 }
 
@@ -150,6 +164,7 @@ fn two_requests_of_one_owner_do_not_wait_for_each_other() {
     for op in ops {
         assert_eq!(pair.bench.finish(op), Ok(HostSuccess::Files(FilesSuccess::Done)));
     }
+    pair.bench.pass(Duration::from_millis(5));
     pair.bench.unmount_all();
 }
 

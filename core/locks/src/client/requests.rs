@@ -40,8 +40,28 @@ enum RequestState {
 }
 
 impl Request {
+    /// A lock that is released, together with others.
+    fn releasing(cx: &Ctx, server: LockServerId, beside: Vec<u64>) -> Request {
+        Request {
+            server,
+            object: ObjectId(0),
+            extents: Vec::new(),
+            cached: false,
+            state: RequestState::Releasing,
+            users: BTreeSet::new(),
+            retired: true,
+            resend: cx.settings.resend(),
+            over: Vec::new(),
+            beside,
+        }
+    }
+
     pub fn is_held(&self) -> bool {
         matches!(self.state, RequestState::Held | RequestState::Reasserting)
+    }
+
+    pub fn is_being_released(&self, object: ObjectId) -> bool {
+        self.state == RequestState::Releasing && self.object == object
     }
 
     /// True if no message about it is outstanding: it is cached and held.
@@ -201,7 +221,7 @@ impl LockClient {
     fn on_granted(&mut self, cx: &mut Ctx, server: LockServerId, number: u64, waited: bool) {
         let Some(request) = self.requests.get_mut(&number) else {
             // A late copy of a request was granted once more.
-            return self.tell(cx, server, LockCommand::Unlock { lock_id: number });
+            return self.release_unknown(cx, server, number);
         };
         match request.state {
             RequestState::Asked { .. } => {}
@@ -226,6 +246,15 @@ impl LockClient {
                 self.acquire_next(cx, user);
             }
         }
+    }
+
+    /// Releases a lock that this host does not know, until the server has confirmed that.
+    fn release_unknown(&mut self, cx: &mut Ctx, server: LockServerId, number: u64) {
+        if self.requests.len() >= limits::LOCK_REQUESTS_MAX {
+            return self.tell(cx, server, LockCommand::Unlock { lock_id: number });
+        }
+        self.requests.insert(number, Request::releasing(cx, server, Vec::new()));
+        self.send(cx, number);
     }
 
     /// Makes a granted lock available to all holders, if it is to be cached.
@@ -285,19 +314,7 @@ impl LockClient {
         for server in self.links.keys().copied().collect::<Vec<_>>() {
             for numbers in std::mem::take(&mut self.link(server).dropped).chunks(limits::COMMITS_PER_REQUEST_MAX) {
                 let (number, beside) = numbers.split_first().expect("a chunk is not empty");
-                let request = Request {
-                    server,
-                    object: ObjectId(0),
-                    extents: Vec::new(),
-                    cached: false,
-                    state: RequestState::Releasing,
-                    users: BTreeSet::new(),
-                    retired: true,
-                    resend: cx.settings.resend(),
-                    over: Vec::new(),
-                    beside: beside.to_vec(),
-                };
-                self.requests.insert(*number, request);
+                self.requests.insert(*number, Request::releasing(cx, server, beside.to_vec()));
                 self.send(cx, *number);
             }
         }
