@@ -195,7 +195,9 @@ fn a_lock_over_others_of_its_host_is_granted_at_once_or_refused() {
     bench.lock(ONE, 2, Shared, (4, 8), PATIENT);
     bench.lock(TWO, 1, Shared, (7, 4), PATIENT);
     bench.lock(THREE, 1, Exclusive, (0, 2), PATIENT);
-    (bench.hear(ONE), bench.hear(ONE), bench.hear(TWO));
+    for host in [ONE, ONE, TWO] {
+        assert_eq!(bench.hear(host).map(|reply| matches!(reply, LockReply::Granted { .. })), Some(true));
+    }
     assert_eq!(over(&mut bench, 3, (4, 1), &[1]), refused(3), "the other lock of the host is not named");
     assert_eq!(over(&mut bench, 3, (4, 4), &[1, 2]), refused(3), "another host has a block");
     assert_eq!(over(&mut bench, 3, (0, 7), &[1, 2]), granted(3, false), "who waits is passed");
