@@ -19,7 +19,8 @@ use bytes::Bytes;
 /// The block that is read to prove the lease. Nothing is ever written there.
 const PROOF_OFFSET: u64 = 64 << 10;
 const PROOF_BYTES: usize = 4096;
-const STORE_OFFSET: u64 = 1 << 20;
+/// Where the store begins.
+pub const STORE_OFFSET: u64 = 1 << 20;
 /// The smallest volume for metadata.
 pub const VOLUME_BYTES_MIN: u64 = STORE_OFFSET + SIZE_MIN;
 const _: () = assert!(DISK_BYTES <= PROOF_OFFSET && PROOF_OFFSET + PROOF_BYTES as u64 <= STORE_OFFSET);
@@ -81,7 +82,7 @@ pub(crate) fn proof() -> DiskCommand {
 
 /// The identity of the store on a volume of `volume_bytes`. The store's device number is that of the file system, so that the volume of
 /// another file system is not taken for this one.
-pub(crate) fn store_config(array: ArrayId, file_system: FileSystemId, volume_bytes: u64) -> StoreConfig {
+pub fn store_config(array: ArrayId, file_system: FileSystemId, volume_bytes: u64) -> StoreConfig {
     StoreConfig { array, device: DeviceId(file_system.0), size: volume_bytes.saturating_sub(STORE_OFFSET) }
 }
 

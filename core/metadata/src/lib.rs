@@ -39,6 +39,6 @@ mod operation;
 mod reclaim;
 pub mod server;
 
-pub use disk::{VOLUME_BYTES_MIN, format};
+pub use disk::{STORE_OFFSET, VOLUME_BYTES_MIN, format, store_config};
 pub use node::{MetadataNode, NodeState};
 pub use server::{MetadataServer, MetadataServerConfig, MetadataService};

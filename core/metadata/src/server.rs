@@ -239,7 +239,8 @@ impl MetadataServer {
         }
     }
 
-    pub(crate) fn is_fenced(&self, host: Generation) -> bool {
+    /// True if the server refuses this host for good.
+    pub fn is_fenced(&self, host: Generation) -> bool {
         self.membership.as_ref().is_some_and(|membership| membership.fence.refuses(host))
     }
 

@@ -6,9 +6,16 @@
 //! - [`object_history`] records the requests of clients on objects with bytes and attributes; [`partition`] divides it into
 //!   independent parts.
 //! - [`linearizable`] decides whether some order of these requests, consistent with real time, explains all answers.
+//! - [`file_history`] records the operations of processes on file systems.
+//! - [`file_names`] and [`file_bytes`] decide whether some order of them explains all answers about names, and the bytes of each file;
+//!   both use the search in `file_search`.
 //! - [`exactly_once`] adds up the additions to counters.
 
 pub mod exactly_once;
+pub mod file_bytes;
+pub mod file_history;
+pub mod file_names;
+mod file_search;
 pub mod history;
 pub mod linearizable;
 pub mod object_history;
@@ -17,6 +24,12 @@ pub mod partition;
 pub mod serializable;
 
 pub use exactly_once::{Counter, Miscounted, check_counters};
+pub use file_bytes::check_bytes;
+pub use file_history::{
+    FileAction, FileFailure, FileHistory, FileOperation, FileOperationId, FileOutcome, FileTag, FileValue, UNIT_BYTES,
+    Unit, parse_units,
+};
+pub use file_names::{FileVerdict, check_names};
 pub use history::{Action, Cells, Client, CorruptCell, History, Moment, Operation, OperationId, Run, Tag};
 pub use linearizable::{Contradiction, Linearizability, check_objects, count_outcomes};
 pub use object_history::{ObjectHistory, ObjectOperation, ObjectOperationId, Objects, Outcome, is_beyond_the_model};

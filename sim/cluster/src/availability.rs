@@ -233,6 +233,11 @@ impl Availability {
         self.open.is_empty() && self.quiet_since(Excuse::Pause, now).max(self.quiet_since(Excuse::Refusal, now)) <= now
     }
 
+    /// The moment from which on no fault that has begun by `now` excuses anything.
+    pub fn nothing_since(&self, now: Time) -> Time {
+        self.quiet_since(Excuse::Pause, now).max(self.quiet_since(Excuse::Refusal, now))
+    }
+
     /// Judges an operation by its host, its start, its end and its outcome.
     pub fn judge(
         &self,

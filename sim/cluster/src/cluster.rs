@@ -7,6 +7,7 @@ mod at_rest;
 
 use crate::attribute_volumes::{self, Open};
 use crate::damage;
+use crate::file_records::FileRecords;
 use crate::graceful_disconnect::DisconnectedHost;
 use crate::member_state::{Absences, Seen};
 use crate::object_workload::attribute_volume::ATTRIBUTE_VOLUME;
@@ -22,9 +23,11 @@ use braid_base::{
 };
 use braid_check::history::CELL_BYTES;
 use braid_check::{
-    Cells, Client, History, ObjectHistory, ObjectOperationId, OperationId, Run, Tag, Verdict, check_stripe, reconstruct,
+    Cells, Client, FileOperationId, History, ObjectHistory, ObjectOperationId, OperationId, Run, Tag, Verdict,
+    check_stripe, reconstruct,
 };
 use braid_device::{Device, DeviceConfig, Service};
+use braid_host::Host;
 use braid_layout::{UnitAddress, VolumeDescription};
 use braid_locks::{LockServer, LockServerConfig, LockService, LockState};
 use braid_machine::{DiskError, HostError, HostOutcome, HostRequest, HostSuccess, OpId, Patience};
@@ -87,6 +90,8 @@ pub(crate) enum Record {
     Fence(Generation),
     /// A request about the ownership of a file system.
     Ownership(FileSystemId, OwnershipRequest),
+    /// An operation on files.
+    Files(FileOperationId),
     Nothing,
 }
 
@@ -131,6 +136,8 @@ pub struct Cluster {
     pub(crate) last_unavailable: Option<Time>,
     /// The answers of devices, taken from the network.
     pub(crate) sniffer: Rc<RefCell<Sniffer>>,
+    /// The file system, if there is one, and what is recorded of it.
+    pub(crate) files: FileRecords,
     /// What hosts were told of the owners of file systems.
     pub(crate) ownership: OwnershipHistory,
     /// Requests to the attribute volume whose outcome is unknown.
@@ -193,6 +200,7 @@ impl Cluster {
             missed: Absences::default(),
             last_unavailable: None,
             sniffer: Rc::default(),
+            files: FileRecords::default(),
             ownership: OwnershipHistory::default(),
             open: Open::default(),
             abandoned: Abandoned::default(),
@@ -230,6 +238,9 @@ impl Cluster {
         }
         for volume in cluster.options.more_volumes.clone() {
             cluster.make_volume(first, &volume).expect("empty devices take objects");
+        }
+        if let Some(files) = cluster.options.files.clone() {
+            cluster.begin_files(first, &files);
         }
         while cluster.hosts.len() < cluster.options.hosts {
             cluster.add_host();
@@ -291,7 +302,15 @@ impl Cluster {
     /// Starts a new generation in a host's slot; the old host must be down.
     pub fn replace_host(&mut self, slot: HostSlot, clock: LocalClock) {
         assert!(self.world.machine(self.hosts[slot.0]).is_none(), "the old host is down");
-        self.hosts[slot.0] = self.new_host(clock);
+        self.hosts[slot.0] = if self.files.hosts.contains(&slot) {
+            let role = self.file_host_role();
+            self.new_host_in(clock, role)
+        } else if self.files.servers.contains(&slot) {
+            let role = self.metadata_role();
+            self.new_host_in(clock, role)
+        } else {
+            self.new_host(clock)
+        };
     }
 
     /// Starts a device that is down, with the content of its disk.
@@ -409,6 +428,9 @@ impl Cluster {
     /// Makes power fail at a node.
     pub fn crash(&mut self, node: NodeId) {
         self.world.crash(node);
+        if let NodeId::Host(host) = node {
+            self.files.unknown.insert(host);
+        }
         self.forget_asked(node);
     }
 
@@ -420,8 +442,9 @@ impl Cluster {
     /// Slots of hosts that have learned that they are fenced.
     pub fn fenced(&self) -> Vec<HostSlot> {
         let fenced = |slot: &HostSlot| match self.world.machine(self.node(*slot)) {
-            Some(Role::Host(host)) => host.is_fenced(),
-            _ => false,
+            Some(Role::FileHost(client)) => client.is_fenced() || client.host().is_fenced(),
+            Some(role) => role.host().is_some_and(Host::is_fenced),
+            None => false,
         };
         self.slots().filter(fenced).collect()
     }
@@ -582,6 +605,9 @@ impl Cluster {
                 }
                 self.history.saw(id, now, holes);
             }
+            (Record::Files(id), outcome) => {
+                self.on_files_reply((asked.node, asked.client, asked.op), id, outcome)?;
+            }
             (Record::Nothing | Record::Fence(_), Err(_)) | (Record::Nothing, _) => {}
             (Record::Fence(host), Ok(HostSuccess::Done)) => self.note_fence(host, asked.since),
             (_, Err(error)) if self.options.excuses(error) => {}
@@ -628,6 +654,8 @@ impl Cluster {
         self.note_absence();
         self.note_unavailable();
         self.check_exclusion()?;
+        self.check_inode_locks()?;
+        self.note_kept_out();
         self.check_taken_over()?;
         self.check_answers()?;
         self.check_membership()
@@ -641,7 +669,10 @@ impl Cluster {
         let reader = self.add_host();
         self.check_volume(reader, &old_hosts)?;
         for number in 0..self.others.len() {
-            self.on_volume(number, |cluster| cluster.check_volume(reader, &old_hosts))?;
+            match self.others[number].clone() {
+                volume if self.is_of_files(volume.id) => self.check_stripes_by(reader, &volume)?,
+                _ => self.on_volume(number, |cluster| cluster.check_volume(reader, &old_hosts))?,
+            }
         }
         let of_objects = self.check_objects(reader)?;
         Ok(of_objects.and(self.check_history()?))

@@ -12,6 +12,11 @@ impl Cluster {
     /// At any moment of any run, no two hosts that devices still serve hold conflicting locks.
     pub fn check_exclusion(&self) -> Result<(), Failed> {
         let held: Vec<_> = self.slots().filter_map(|slot| self.held_locks(self.node(slot))).collect();
+        self.check_held(&held)
+    }
+
+    /// The same for these locks of hosts.
+    pub(crate) fn check_held(&self, held: &[(Generation, Vec<(ObjectId, LockExtent)>)]) -> Result<(), Failed> {
         for (number, (host, locks)) in held.iter().enumerate() {
             for (other, theirs) in &held[number + 1..] {
                 let conflict =
@@ -30,7 +35,7 @@ impl Cluster {
 
     fn held_locks(&self, node: NodeId) -> Option<(Generation, Vec<(ObjectId, LockExtent)>)> {
         match (node, self.world.machine(node)) {
-            (NodeId::Host(host), Some(Role::Host(machine))) => Some((host, machine.held_locks().collect())),
+            (NodeId::Host(host), Some(role)) => Some((host, role.host()?.held_locks().collect())),
             _ => None,
         }
     }

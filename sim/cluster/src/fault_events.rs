@@ -48,6 +48,12 @@ pub(crate) enum FaultEvent {
     Disconnect,
     /// A host asks for a file system.
     TakeOver,
+    /// A metadata server dies, or is taken over from.
+    MetadataServer,
+    /// A metadata server is started, if there is none.
+    StartMetadataServer,
+    /// All hosts hear which metadata server owns the file system.
+    EndDetours,
     /// A device dies for good, if all others are in.
     Death,
     /// A block is damaged, if a device is out or returning.
@@ -132,6 +138,9 @@ impl Run {
             }
             FaultEvent::Disconnect => self.disconnect_and_plan_next(),
             FaultEvent::TakeOver => self.contend_and_plan_next(),
+            FaultEvent::MetadataServer => self.disturb_metadata_and_plan_next(),
+            FaultEvent::StartMetadataServer => self.start_metadata_if_none(),
+            FaultEvent::EndDetours => self.end_detours(),
             FaultEvent::Fence { host, device, dies, unavailable } => self.fence(host, device, dies, unavailable),
             FaultEvent::Death => {
                 self.let_die();
@@ -278,8 +287,13 @@ impl Run {
         }
         self.start_broken();
         for slot in self.cluster.slots() {
-            self.replace_if_down(slot);
+            match self.cluster.files.servers.contains(&slot) {
+                true => self.cluster.world.spare(self.cluster.node(slot)),
+                false => self.replace_if_down(slot),
+            }
         }
+        self.end_detours();
+        self.start_metadata_if_none();
         self.leapt = 0;
         let options = &self.cluster.options.faults;
         let (skew_max, drift_max) = (options.skew_max.cast_signed(), options.drift_ppm_max.cast_signed());
@@ -521,7 +535,7 @@ impl Cause {
             NodeId::Device(device) => Cause::Device(device),
             NodeId::LockServer(_) => Cause::LockServer,
             NodeId::Monitor => Cause::Monitor,
-            NodeId::MetadataServer(_) => unreachable!("no metadata server is simulated"),
+            NodeId::MetadataServer(_) => unreachable!("its process is a host"),
         }
     }
 }

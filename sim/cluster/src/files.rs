@@ -1,15 +1,20 @@
 //! File systems of a cluster: their two volumes, their metadata servers, and hosts that have them mounted.
 
 use crate::cluster::{ARRAY, Cluster, HostSlot};
+use crate::file_options::FileOptions;
 use crate::role::Role;
 use crate::volumes::MoreVolume;
-use braid_base::{BLOCK_BYTES, FileSystemId, Generation, NodeId, Time};
+use braid_base::{BLOCK_BYTES, FileSystemId, Generation, NodeId, Time, VolumeId};
 use braid_files::{FileClient, FileClientConfig};
+use braid_host::Host;
 use braid_layout::{Layout, VolumeDescription};
 use braid_machine::{FilesRequest, FilesSuccess, HostError, HostRequest, HostSuccess, OpId, Patience};
 use braid_metadata::{MetadataNode, MetadataServer, MetadataServerConfig, NodeState, VOLUME_BYTES_MIN};
 use braid_namespace::Parameters;
 use braid_wire::{FileCommand, FileResult, Ordering};
+
+/// The only real file system of a cluster. Those of lower numbers are imaginary ([`crate::take_overs`]).
+const FILE_SYSTEM: FileSystemId = FileSystemId(64);
 
 /// A file system.
 #[derive(Clone, Debug)]
@@ -24,13 +29,19 @@ pub struct FileSystem {
 impl Cluster {
     /// Makes a file system on new volumes: its metadata in two copies, its bytes on `layout`. No metadata server runs yet.
     pub fn make_file_system(&mut self, by: HostSlot, layout: Layout, stripes: u64) -> Result<FileSystem, HostError> {
+        let ordering = Ordering::Timestamp;
+        self.make_file_system_on(by, &MoreVolume { layout, first: 0, ordering, stripes })
+    }
+
+    /// The same, with its bytes on such a volume.
+    pub(crate) fn make_file_system_on(&mut self, by: HostSlot, data: &MoreVolume) -> Result<FileSystem, HostError> {
         let of_two = Layout::new("raid1:2".parse().expect("a level"), 2, 256).expect("a layout on two devices");
         let mirrored = VOLUME_BYTES_MIN.div_ceil(of_two.stripe_blocks() * BLOCK_BYTES as u64);
         let ordering = Ordering::Timestamp;
         self.make_volume(by, &MoreVolume { layout: of_two, first: 0, ordering, stripes: mirrored })?;
-        self.make_volume(by, &MoreVolume { layout, first: 0, ordering, stripes })?;
+        self.make_volume(by, data)?;
         let [.., metadata, data] = &self.others[..] else { unreachable!("two volumes were made") };
-        let file_system = FileSystem { id: FileSystemId(1), metadata: metadata.clone(), data: data.clone() };
+        let file_system = FileSystem { id: FILE_SYSTEM, metadata: metadata.clone(), data: data.clone() };
         let nonce = self.rng.next_u64();
         let FileSystem { id, metadata, .. } = &file_system;
         let writes = braid_metadata::format(ARRAY, *id, metadata.bytes, nonce).expect("it is large enough");
@@ -45,6 +56,14 @@ impl Cluster {
     /// Starts a process for the metadata server of a file system, which takes over from the one before. What hosts send to the metadata
     /// server reaches the new process.
     pub fn start_metadata_server(&mut self, file_system: &FileSystem) -> HostSlot {
+        let role = self.metadata_role_of(file_system);
+        let slot = self.add_host_in(role);
+        self.world.set_service(NodeId::MetadataServer(file_system.id), self.node(slot));
+        slot
+    }
+
+    /// The machine of a metadata server, around the next host.
+    pub(crate) fn metadata_role_of(&self, file_system: &FileSystem) -> impl FnOnce(Host) -> Role + use<> {
         let FileSystem { id, metadata, data } = file_system.clone();
         let generation = Generation(self.next_generation);
         let config = MetadataServerConfig {
@@ -62,13 +81,17 @@ impl Cluster {
             serve_from: Time(0),
             settings: self.options.settings.clone(),
         };
-        let slot = self.add_host_in(|host| Role::Metadata(Box::new(MetadataNode::new(host, metadata.id, config))));
-        self.world.set_service(NodeId::MetadataServer(id), self.node(slot));
-        slot
+        move |host| Role::Metadata(Box::new(MetadataNode::new(host, metadata.id, config)))
     }
 
     /// Adds a host that has a file system mounted.
     pub fn add_file_host(&mut self, file_system: &FileSystem) -> HostSlot {
+        let role = self.file_host_role_of(file_system);
+        self.add_host_in(role)
+    }
+
+    /// The machine of a host that has a file system mounted, around the next host.
+    pub(crate) fn file_host_role_of(&self, file_system: &FileSystem) -> impl FnOnce(Host) -> Role + use<> {
         let FileSystem { id, data, .. } = file_system;
         let config = FileClientConfig {
             file_system: *id,
@@ -77,7 +100,7 @@ impl Cluster {
             stripe_bytes: data.layout.stripe_blocks() as usize * BLOCK_BYTES,
             settings: self.options.settings.clone(),
         };
-        self.add_host_in(|host| Role::FileHost(Box::new(FileClient::new(host, config))))
+        move |host| Role::FileHost(Box::new(FileClient::new(host, config)))
     }
 
     /// The metadata server of a process, if it owns the file system.
@@ -126,5 +149,35 @@ impl Cluster {
             FilesSuccess::Result(result) => Ok(result),
             other => panic!("not the result of a command: {other:?}"),
         }
+    }
+}
+
+/// The file system of a swarm run.
+impl Cluster {
+    /// Makes the file system, and starts its hosts and its first metadata server.
+    pub(crate) fn begin_files(&mut self, by: HostSlot, files: &FileOptions) {
+        let system = self.make_file_system_on(by, &files.data).expect("empty devices have room");
+        for _ in 1..self.options.hosts {
+            let slot = self.add_file_host(&system);
+            self.files.hosts.insert(slot);
+        }
+        let server = self.start_metadata_server(&system);
+        // The second slot is for a process that takes over from one that is alive.
+        self.hosts.push(NodeId::Host(Generation(0)));
+        self.files.servers = vec![server, HostSlot(self.hosts.len() - 1)];
+        self.files.system = Some(system);
+    }
+
+    pub(crate) fn file_host_role(&self) -> impl FnOnce(Host) -> Role + use<> {
+        self.file_host_role_of(self.files.system.as_ref().expect("there is a file system"))
+    }
+
+    pub(crate) fn metadata_role(&self) -> impl FnOnce(Host) -> Role + use<> {
+        self.metadata_role_of(self.files.system.as_ref().expect("there is a file system"))
+    }
+
+    /// True for the two volumes of the file system.
+    pub(crate) fn is_of_files(&self, volume: VolumeId) -> bool {
+        self.files.system.as_ref().is_some_and(|system| [system.metadata.id, system.data.id].contains(&volume))
     }
 }

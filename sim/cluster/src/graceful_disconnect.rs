@@ -50,7 +50,8 @@ impl Run {
     /// Hosts that accept requests: the others are down, or refuse requests because they disconnect.
     pub(crate) fn staying_slots(&self) -> Vec<HostSlot> {
         let up = self.cluster.living_slots().into_iter();
-        up.filter(|slot| !self.is_disconnecting(self.cluster.node(*slot))).collect()
+        let serves = |slot: &HostSlot| self.cluster.files.servers.contains(slot);
+        up.filter(|slot| !serves(slot) && !self.is_disconnecting(self.cluster.node(*slot))).collect()
     }
 
     pub(crate) fn is_disconnecting(&self, node: NodeId) -> bool {
@@ -62,10 +63,8 @@ impl Run {
         let Some((node, since)) = self.disconnecting.remove(&op) else { return };
         let (Some(slot), NodeId::Host(generation)) = (self.cluster.slot(node), node) else { return };
         let took = self.cluster.world.now().since(since);
-        let epoch = match self.cluster.world.machine(node) {
-            Some(Role::Host(host)) => host.membership().map_or(Epoch(0), |membership| membership.epoch),
-            _ => Epoch(0),
-        };
+        let membership = self.cluster.world.machine(node).and_then(|role| role.host()?.membership());
+        let epoch = membership.map_or(Epoch(0), |membership| membership.epoch);
         if took < CONFIRMED_WITHIN && !self.cluster.fenced().contains(&slot) {
             self.cluster.disconnected.insert(generation, DisconnectedHost { asked: since, epoch });
         }

@@ -1,5 +1,6 @@
 //! The options of a run. The seed determines all of them, except those that are chosen ([`Choices`]).
 
+use crate::file_options::FileOptions;
 use crate::object_workload::ObjectOptions;
 use crate::volumes::MoreVolume;
 use braid_base::limits::Settings;
@@ -73,6 +74,8 @@ pub struct Options {
     pub disconnects: Option<Duration>,
     /// If set, hosts take file systems over from each other, with this mean time between two requests.
     pub take_overs: Option<Duration>,
+    /// If set, hosts have a file system mounted.
+    pub files: Option<FileOptions>,
     /// Time-outs and leases of the protocol, often much shorter than in production, so that rare paths are taken.
     pub settings: Settings,
     pub faults: FaultOptions,
@@ -118,6 +121,7 @@ impl Options {
             attribute_volume: None,
             disconnects: None,
             take_overs: None,
+            files: None,
             settings: Settings::default(),
             faults: FaultOptions::none(),
         }
@@ -164,6 +168,7 @@ impl Options {
             .with_volumes(choices)
             .with_degraded_damage(choices)
             .with_record_damage(choices)
+            .with_files(choices)
     }
 
     /// In some seeds, gives disks physical sectors of 4 KiB, or a page cache.
@@ -463,6 +468,7 @@ impl Options {
             attribute_volume: None,
             disconnects: None,
             take_overs: None,
+            files: None,
             faults: FaultOptions::draw(rng, &budget),
             settings,
         };
@@ -597,7 +603,11 @@ impl Options {
             HostError::TimedOut { .. } | HostError::Contended { .. } | HostError::Unavailable { .. } => true,
             // Lock servers fence a host that was silent for too long.
             HostError::LockServerSilent { .. } => self.lock_servers > 0,
-            HostError::Fenced => self.lock_servers > 0 || has(FaultKind::Fence) || self.take_overs.is_some(),
+            // So do metadata servers.
+            HostError::Fenced => {
+                let by_host = has(FaultKind::Fence) || self.take_overs.is_some();
+                self.lock_servers > 0 || by_host || self.files.is_some()
+            }
             // Session tables are full until devices have forgotten hosts that have ended.
             HostError::Rejected { rejection: Rejection::TooManyHosts, .. }
             | HostError::LockServerRejected { rejection: Rejection::TooManyHosts, .. } => self.disconnects.is_some(),
@@ -699,6 +709,9 @@ impl fmt::Display for Options {
         }
         if let Some(every) = &self.take_overs {
             writeln!(f, "  hosts contend for file systems, one every {every:?}")?;
+        }
+        if let Some(files) = &self.files {
+            writeln!(f, "  hosts have a file system mounted: {files:?}")?;
         }
         if let Some(attribute_volume) = &self.attribute_volume {
             writeln!(f, "  the volume is an attribute volume: {attribute_volume:?}")?;

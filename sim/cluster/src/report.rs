@@ -44,6 +44,10 @@ pub struct Report {
     pub objects: BTreeMap<&'static str, u64>,
     /// The same for attribute volumes.
     pub attribute_volumes: BTreeMap<&'static str, u64>,
+    /// Operations on files by outcome, including those of the final walk.
+    pub files: BTreeMap<&'static str, u64>,
+    /// Histories of names, or of the bytes of a file system, for which the search for an order was abandoned.
+    pub files_unjudged: u64,
     /// Steps of the searches for an order.
     pub search_steps: u64,
     /// Runs in which this search was abandoned; the other checks were made.
@@ -81,6 +85,8 @@ impl Report {
         self.slowest = self.slowest.max(other.slowest);
         self.search_steps += other.search_steps;
         self.unjudged += other.unjudged;
+        self.files_unjudged += other.files_unjudged;
+        other.files.iter().for_each(|(name, count)| *self.files.entry(name).or_default() += count);
         // Independent of the order in which runs end.
         self.digest = self.digest.wrapping_add(other.digest);
         other.unknown.iter().for_each(|(name, count)| *self.unknown.entry(name).or_default() += count);
@@ -152,6 +158,12 @@ impl fmt::Display for Report {
         writeln!(f, "  stores        {}", listed(&self.stores))?;
         writeln!(f, "  objects       {}", listed(&self.objects))?;
         writeln!(f, "  attribute volumes       {}", listed(&self.attribute_volumes))?;
+        writeln!(
+            f,
+            "  files         {}; {} histories too entangled to judge",
+            listed(&self.files),
+            self.files_unjudged
+        )?;
         let ignored = self.ignored.iter().map(|(why, count)| (format!("{why:?}"), *count)).collect();
         writeln!(f, "  ignored       {}", listed(&ignored))?;
         write!(f, "  histories     ordered in {} steps; {} too entangled to judge", self.search_steps, self.unjudged)

@@ -27,6 +27,16 @@ pub enum Role {
 }
 
 impl Role {
+    /// The host that the machine is, or contains.
+    pub fn host(&self) -> Option<&Host> {
+        match self {
+            Role::Host(host) => Some(host),
+            Role::FileHost(client) => Some(client.host()),
+            Role::Metadata(node) => Some(node.host()),
+            _ => None,
+        }
+    }
+
     fn machine(&self) -> &dyn Machine {
         match self {
             Role::Device(device) => &**device,

@@ -5,6 +5,8 @@ use crate::availability::{Availability, Cause, Judged};
 use crate::cluster::{Cluster, Failed, HostSlot, PendingOperation};
 use crate::damage::Row;
 use crate::fault_events::FaultEvent;
+use crate::file_workload::FileWorkload;
+use crate::metadata_processes::MetadataFaults;
 use crate::object_workload::attribute_volume::ATTRIBUTE_VOLUME;
 use crate::object_workload::{ObjectOptions, ObjectWorkload};
 use crate::options::Options;
@@ -14,8 +16,9 @@ use crate::role::Role;
 use crate::workload::{ClientOperation, Workload};
 use braid_base::{BLOCK_BYTES, DeviceId, DiskId, NodeId, Rng, Time};
 use braid_check::{ObjectOperation, count_outcomes};
+use braid_host::Host;
 use braid_layout::VolumeDescription;
-use braid_machine::{HostError, HostOutcome, OpId, Patience};
+use braid_machine::{FilesRequest, HostError, HostOutcome, OpId, Patience};
 use braid_wire::Failure as WireFailure;
 use braid_world::{Bound, CrashPoint, DiskCounts, Fault, FaultKind, LocalClock, Swarm, Trace, WorldEvent};
 use std::cell::{Cell, RefCell};
@@ -112,6 +115,12 @@ pub(crate) struct Run {
     pub(crate) disconnect_rng: Rng,
     /// Decides which host asks for which file system.
     pub(crate) take_over_rng: Rng,
+    /// The operations on files, if the run has a file system.
+    file_workload: Option<FileWorkload>,
+    /// Decides which operations are on files.
+    file_rng: Rng,
+    /// Faults of metadata servers.
+    pub(crate) metadata: MetadataFaults,
     /// The hosts that take over from fenced hosts, by their requests.
     pub(crate) takeovers: BTreeMap<OpId, Takeover>,
     /// Decides which blocks are damaged while the array is degraded.
@@ -126,7 +135,7 @@ pub(crate) struct Run {
     pub(crate) storming: bool,
     /// When everything last became healthy.
     pub(crate) healed: Time,
-    report: Report,
+    pub(crate) report: Report,
 }
 
 /// A disk that the operator wants to replace.
@@ -184,6 +193,9 @@ impl Run {
         let record_rng = Rng::new(options.seed ^ 0x04ec_04d6);
         let disconnect_rng = Rng::new(options.seed ^ 0x1ea4f);
         let take_over_rng = Rng::new(options.seed ^ 0x0f5_07e5);
+        let (file_rng, metadata) = (Rng::new(options.seed ^ 0xf11e6), MetadataFaults::new(options.seed));
+        let of_files = Rng::new(options.seed ^ 0xf11e7);
+        let file_workload = options.files.as_ref().map(|files| FileWorkload::new(files, of_files));
         let mut cluster = Cluster::new(options, trace);
         cluster.world.bound(RUN_MAX);
         Run {
@@ -191,6 +203,9 @@ impl Run {
             disconnecting: BTreeMap::new(),
             disconnect_rng,
             take_over_rng,
+            file_workload,
+            file_rng,
+            metadata,
             damage_rng,
             damaged: BTreeMap::new(),
             record_rng,
@@ -260,6 +275,7 @@ impl Run {
                 _ => self.end_move()?,
             }
         }
+        self.check_files()?;
         self.count_machines();
         match self.cluster.check_all()? {
             Some(steps) => self.report.search_steps = steps,
@@ -278,7 +294,9 @@ impl Run {
         self.storming = true;
         let (others, object_rng) = (&self.cluster.others, &mut self.which_volume);
         let workload = |volume: &VolumeDescription| Workload::new(&volume.layout, volume.stripes(), object_rng.fork());
-        self.other_workloads = others.iter().map(workload).collect();
+        // The volumes of a file system are used through it.
+        let is_for_clients = |volume: &&VolumeDescription| !self.cluster.is_of_files(volume.id);
+        self.other_workloads = others.iter().filter(is_for_clients).map(workload).collect();
         let network = self.cluster.options.faults.network.clone();
         if network.loses_or_delays() {
             let now = self.cluster.world.now();
@@ -297,27 +315,34 @@ impl Run {
         self.plan_reconnect();
         self.plan_disconnect();
         self.plan_take_over();
+        self.plan_metadata_fault();
         self.plan_damage();
         self.plan_record_damage();
     }
 
     /// Every request must be answered in its time; soon after that, nothing may be in progress.
-    fn come_to_rest(&mut self) -> Result<(), Failed> {
+    pub(crate) fn come_to_rest(&mut self) -> Result<(), Failed> {
         let settings = self.cluster.options.settings.clone();
-        let answered = self.cluster.world.now().after(AFTERMATH + settings.request_timeout + settings.host_lease);
+        let of_files = match self.cluster.options.files {
+            // A metadata server takes over, and a silent host that holds a lock is fenced.
+            Some(_) => 20 * settings.host_lease + 4 * settings.resend_max,
+            None => Duration::ZERO,
+        };
+        let patience = AFTERMATH + settings.request_timeout + settings.host_lease + of_files;
+        let answered = self.cluster.world.now().after(patience);
         while self.cluster.asked().next().is_some() {
             self.set_usual_pace();
+            self.look_after_metadata()?;
+            self.release_advisory_locks();
             let Some(event) = self.cluster.world.next(answered) else {
                 let late: Vec<&PendingOperation> = self.cluster.asked().collect();
                 return Err(Failed { check: "unanswered", details: format!("{late:?}") });
             };
             self.on_world_event(event)?;
         }
-        let at_rest = self
-            .cluster
-            .world
-            .now()
-            .after(AFTERMATH + 6 * settings.host_lease + 4 * settings.resend_max + 4 * settings.readmission_max);
+        let at_rest = self.cluster.world.now().after(
+            AFTERMATH + 6 * settings.host_lease + 4 * settings.resend_max + 4 * settings.readmission_max + of_files,
+        );
         let all_forgotten = at_rest.after(4 * settings.host_lease + Duration::from_secs(10));
         let all_arrived = self.cluster.world.now().after(AFTERMATH);
         loop {
@@ -326,6 +351,8 @@ impl Run {
                 self.on_world_event(event)?;
             }
             self.replace_fenced();
+            self.look_after_metadata()?;
+            self.release_advisory_locks();
             self.look_after_ruined();
             self.change_disks();
             self.set_usual_pace();
@@ -353,6 +380,15 @@ impl Run {
         }
     }
 
+    /// Lets time pass.
+    pub(crate) fn pass(&mut self, span: Duration) -> Result<(), Failed> {
+        let until = self.cluster.world.now().after(span);
+        while let Some(event) = self.cluster.world.next(until) {
+            self.on_world_event(event)?;
+        }
+        Ok(())
+    }
+
     /// Clocks are right, and everything is healthy and at rest. Now each host must be able to read and write within seconds, whatever
     /// stamps were accepted while all clocks were ahead.
     fn go_on_at_once(&mut self) -> Result<(), Failed> {
@@ -360,7 +396,8 @@ impl Run {
         let length = BLOCK_BYTES as u64;
         let stripe = self.cluster.options.layout.stripe_blocks() * length;
         let is_attribute_volume = self.cluster.options.attribute_volume.is_some();
-        for (slot, number) in self.cluster.slots().zip(0..) {
+        let users = self.cluster.slots().filter(|slot| !self.cluster.files.servers.contains(slot)).collect::<Vec<_>>();
+        for (slot, number) in users.into_iter().zip(0..) {
             // Blocks of each stripe, so that all devices are used; each host uses other blocks.
             let offsets = (0..self.cluster.options.stripes).map(|row| row * stripe + number * length % stripe);
             let wishes = offsets.flat_map(|offset| {
@@ -410,6 +447,7 @@ impl Run {
 
     fn on_world_event(&mut self, event: WorldEvent) -> Result<(), Failed> {
         self.cluster.check_moment()?;
+        self.look_after_metadata()?;
         self.availability.observe(&self.cluster);
         match event {
             WorldEvent::Reply { op, outcome, .. } => {
@@ -428,6 +466,9 @@ impl Run {
                             &mut self.object_workload
                         };
                         wishes.as_mut().expect("an object request has an object workload").learn(operation);
+                    }
+                    if let Some(operation) = self.cluster.file_operation_of(&asked.record) {
+                        self.file_workload.as_mut().expect("the run has a file system").learn(operation);
                     }
                     // No client waits for an abandoned operation.
                     if !asked.abandoned {
@@ -451,6 +492,9 @@ impl Run {
                 let name = Fault::Crash { node, at: Some(CrashPoint::Write(1)), unavailable, reboot }.name();
                 self.count_fault(name);
                 self.availability.begin(self.cluster.world.now(), name, Cause::of(node), unavailable);
+                if let NodeId::Host(host) = node {
+                    self.cluster.files.unknown.insert(host);
+                }
                 self.plan(unavailable, ScheduledEvent::FaultEvent(FaultEvent::Return { node, reboot }));
             }
             WorldEvent::Stepped(_) => {}
@@ -472,6 +516,9 @@ impl Run {
             && !self.is_disconnecting(asked.node)
         {
             return Err(Failed { check: "impatient", details: format!("{asked:?}: {error}") });
+        }
+        if self.cluster.file_operation_of(&asked.record).is_some() {
+            return self.judge_files(asked, outcome);
         }
         // Objects of a device are unavailable with it, and requests for them or for an attribute volume may have short time-outs. A
         // volume that is migrated is written twice.
@@ -505,6 +552,9 @@ impl Run {
                 let is_there = self.cluster.node(slot) == node && self.cluster.world.machine(node).is_some();
                 if is_there && !self.is_disconnecting(node) {
                     self.issued += 1;
+                    if self.wish_of_files(slot, client) {
+                        return;
+                    }
                     let of_objects = self.object_workload.as_mut().and_then(ObjectWorkload::operation);
                     match (of_objects, &mut self.attribute_workload) {
                         (Some(operation), _) => drop(self.cluster.wish_objects(slot, client, operation)),
@@ -520,6 +570,24 @@ impl Run {
             }
             ScheduledEvent::FaultEvent(fault_events) => self.on_fault_event(fault_events),
         }
+    }
+
+    /// A process of a host that has the file system mounted issues an operation on files, in most cases.
+    fn wish_of_files(&mut self, slot: HostSlot, client: usize) -> bool {
+        let (Some(files), Some(workload)) = (&self.cluster.options.files, &mut self.file_workload) else {
+            return false;
+        };
+        if !self.cluster.files.hosts.contains(&slot) || !self.file_rng.chance(files.share, 100) {
+            return false;
+        }
+        let node = self.cluster.node(slot);
+        let (open, held) = (self.cluster.files.open_files(node, client), self.cluster.files.held_locks(node, client));
+        let wish = workload.operation(client, &open, &held);
+        if let FilesRequest::Close { handle } = wish.0 {
+            self.cluster.forget_handle(slot, client, handle);
+        }
+        self.cluster.file_operation(slot, client, wish);
+        true
     }
 
     /// A client issues an operation on one of the volumes.
@@ -549,7 +617,7 @@ impl Run {
             NodeId::Device(device) => self.cluster.restart_device(device),
             NodeId::LockServer(server) => self.cluster.restart_lock_server(server),
             NodeId::Monitor => self.cluster.restart_monitor(),
-            NodeId::MetadataServer(_) => unreachable!("no metadata server is simulated"),
+            NodeId::MetadataServer(_) => unreachable!("its process is a host"),
             NodeId::Host(_) => unreachable!("a host returns as a new generation"),
         }
     }
@@ -580,11 +648,17 @@ impl Run {
             self.cluster.replace_host(slot, LocalClock::exact(boot).drifting(self.swarm.drift_ppm()));
             let (node, by) = (self.cluster.node(slot), self.swarm.skew() + self.leapt);
             self.cluster.world.step_clock(node, by);
+            if self.cluster.files.servers.contains(&slot) {
+                self.on_server_started(slot);
+            }
         }
     }
 
     pub(crate) fn wake_clients(&mut self, slot: HostSlot) {
         let node = self.cluster.node(slot);
+        if self.cluster.files.servers.contains(&slot) {
+            return;
+        }
         (0..self.cluster.options.clients).for_each(|client| self.think(node, client));
     }
 
@@ -631,14 +705,14 @@ impl Run {
     /// Adds a machine's counters to the report, before the machine dies or the run ends.
     pub(crate) fn count_machine(&mut self, node: NodeId) {
         match self.cluster.world.machine(node) {
-            Some(Role::Host(host)) => self.report.hosts.add(&host.counters()),
             Some(Role::Device(device)) => {
                 for (name, count) in device.store().counters().into_iter().filter(|(name, _)| COUNTED.contains(name)) {
                     *self.report.stores.entry(name).or_default() += count;
                 }
             }
             Some(Role::LockServer(server)) => self.report.lock_servers.add(server.counters()),
-            _ => {}
+            Some(role) => self.report.hosts.add(&role.host().map(Host::counters).unwrap_or_default()),
+            None => {}
         }
     }
 

@@ -3,7 +3,6 @@
 
 use crate::cluster::{Cluster, Failed, HostSlot};
 use crate::options::{Choices, Options};
-use crate::role::Role;
 use crate::swarm::{AFTERMATH, Run};
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId, Rng, VolumeId};
 use braid_layout::{Layout, RaidLevel, VolumeDescription};
@@ -85,7 +84,8 @@ impl Options {
 
     /// The layouts of all volumes.
     pub(crate) fn layouts(&self) -> impl Iterator<Item = &Layout> {
-        [&self.layout].into_iter().chain(self.more_volumes.iter().map(|volume| &volume.layout))
+        let of_files = self.files.iter().map(|files| &files.data.layout);
+        [&self.layout].into_iter().chain(self.more_volumes.iter().map(|volume| &volume.layout)).chain(of_files)
     }
 }
 
@@ -156,7 +156,7 @@ impl Cluster {
 
     fn tell_hosts(&mut self, request: &HostRequest) -> Result<(), HostError> {
         for slot in self.slots().collect::<Vec<_>>() {
-            if let Some(Role::Host(_)) = self.world.machine(self.node(slot)) {
+            if self.world.machine(self.node(slot)).is_some_and(|role| role.host().is_some()) {
                 let asked = self.ask(slot, request.clone());
                 self.finish(asked)?;
             }

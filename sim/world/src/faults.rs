@@ -92,10 +92,13 @@ pub enum FaultKind {
     RecordDamage,
     /// No fault: hosts take file systems over from each other; the previous owner is fenced. Not drawn as an event.
     TakeOver,
+    /// No fault: hosts have a file system mounted, which processes use; its metadata server is taken over again and again. Not drawn as an
+    /// event.
+    Files,
 }
 
 impl FaultKind {
-    pub const ALL: [FaultKind; 35] = [
+    pub const ALL: [FaultKind; 36] = [
         FaultKind::HostCrash,
         FaultKind::DeviceCrash,
         FaultKind::ServerCrash,
@@ -131,6 +134,7 @@ impl FaultKind {
         FaultKind::DamageDegraded,
         FaultKind::RecordDamage,
         FaultKind::TakeOver,
+        FaultKind::Files,
     ];
 
     /// The name of the kind on the command line.
@@ -171,6 +175,7 @@ impl FaultKind {
             FaultKind::DamageDegraded => "damage-degraded",
             FaultKind::RecordDamage => "record-damage",
             FaultKind::TakeOver => "take-over",
+            FaultKind::Files => "files",
         }
     }
 
@@ -487,6 +492,7 @@ impl FaultOptions {
             FaultKind::Reconnect,
             FaultKind::Disconnect,
             FaultKind::TakeOver,
+            FaultKind::Files,
         ];
         let faults = FaultKind::ALL.into_iter().filter(|kind| !apart.contains(kind));
         let mut weights: Vec<_> = faults.map(|kind| (kind, weight(kind.weight_max()))).collect();

@@ -156,7 +156,8 @@ impl Swarm {
             | FaultKind::PageCache
             | FaultKind::Reconnect
             | FaultKind::Disconnect
-            | FaultKind::TakeOver => {
+            | FaultKind::TakeOver
+            | FaultKind::Files => {
                 unreachable!("these kinds are not faults of a moment")
             }
             FaultKind::Fence => Fault::Fence {
@@ -327,6 +328,7 @@ mod tests {
             FaultKind::Reconnect,
             FaultKind::Disconnect,
             FaultKind::TakeOver,
+            FaultKind::Files,
         ];
         for kind in FaultKind::ALL.into_iter().filter(|kind| !lasting.contains(kind)) {
             let mut swarm = swarm([kind], 7);

@@ -58,7 +58,31 @@ pub struct World<M> {
     world_events: VecDeque<WorldEvent>,
     watched: BTreeSet<NodeId>,
     /// The nodes that serve under a further name.
-    services: BTreeMap<NodeId, NodeId>,
+    services: Services,
+}
+
+/// The nodes that serve under further names.
+#[derive(Debug, Default)]
+struct Services {
+    /// The node that serves under each name now.
+    nodes: BTreeMap<NodeId, NodeId>,
+    /// The name of each node that serves, or has served.
+    names: BTreeMap<NodeId, NodeId>,
+    /// The nodes that some senders still take for a service.
+    detours: BTreeMap<(NodeId, NodeId), NodeId>,
+}
+
+impl Services {
+    /// The node that gets what is sent to `to`.
+    fn receiver(&self, from: NodeId, to: NodeId) -> NodeId {
+        self.detours.get(&(from, to)).or_else(|| self.nodes.get(&to)).copied().unwrap_or(to)
+    }
+
+    /// The sender that the receiver sees.
+    fn name(&self, from: NodeId, to: NodeId) -> NodeId {
+        let name = self.names.get(&from).filter(|_| matches!(to, NodeId::Host(_)));
+        name.copied().unwrap_or(from)
+    }
 }
 
 /// The surroundings of a machine, which the attack disturbs.
@@ -114,7 +138,7 @@ impl<M: Machine> World<M> {
             effects: Effects::new(),
             world_events: VecDeque::new(),
             watched: BTreeSet::new(),
-            services: BTreeMap::new(),
+            services: Services::default(),
         }
     }
 
@@ -178,6 +202,13 @@ impl<M: Machine> World<M> {
     pub fn crash_before(&mut self, node: NodeId, count: u64) {
         let place = self.node_mut(node);
         place.crash_before = Some(place.inputs + count);
+    }
+
+    /// Cancels [`World::crash_before`].
+    pub fn spare(&mut self, node: NodeId) {
+        if let Some(place) = self.nodes.get_mut(&node) {
+            place.crash_before = None;
+        }
     }
 
     /// How many inputs a node has taken, over all its starts.
@@ -416,24 +447,30 @@ impl<M: Machine> World<M> {
     }
 
     /// Names the node that serves as `service` from now on. What is sent to the service reaches this node, and what the node sends to
-    /// hosts comes from the service.
+    /// hosts comes from the service. That also holds for nodes that served before.
     pub fn set_service(&mut self, service: NodeId, node: NodeId) {
-        self.services.insert(service, node);
+        self.services.nodes.insert(service, node);
+        self.services.names.insert(node, service);
+        self.services.detours.retain(|(_, of), _| *of != service);
     }
 
-    /// The addresses of a message's sender and receiver: see [`World::set_service`].
-    fn addresses(&self, from: NodeId, to: NodeId) -> (NodeId, NodeId) {
-        let serves = |(_, node): &(&NodeId, &NodeId)| **node == from && matches!(to, NodeId::Host(_));
-        let service = self.services.iter().find(serves).map(|(service, _)| *service);
-        (service.unwrap_or(from), self.services.get(&to).copied().unwrap_or(to))
+    /// What `from` sends to a service reaches this node until another one is named: `from` has not heard of the present one yet.
+    pub fn detour(&mut self, from: NodeId, service: NodeId, node: NodeId) {
+        self.services.detours.insert((from, service), node);
+    }
+
+    /// Everybody hears which node serves as `service`.
+    pub fn end_detours(&mut self, service: NodeId) {
+        self.services.detours.retain(|(_, of), _| *of != service);
     }
 
     fn send(&mut self, from: NodeId, to: NodeId, message: Message) {
-        let (from, to) = self.addresses(from, to);
-        let flights = self.network.send(self.now(), from, to, &message);
+        let (sender, to) = (from, self.services.receiver(from, to));
+        let flights = self.network.send(self.now(), sender, to, &message);
         if flights.is_empty() {
             return self.trace.note(self.now(), Some(from), format_args!("lost on the way to {to}: {message:?}"));
         }
+        let from = self.services.name(sender, to);
         let frame = Frame { array: self.array, from, to, message }.encode().to_bytes();
         for flight in flights {
             let mut frame = frame.clone();

@@ -121,7 +121,7 @@ impl Cluster {
             self.check_lock_server(server)?;
         }
         for node in &self.hosts {
-            let Some(Role::Host(host)) = self.world.machine(*node) else { continue };
+            let Some(host) = self.world.machine(*node).and_then(Role::host) else { continue };
             if !host.is_idle() {
                 let details = format!("{node} still has an operation in progress though nothing blocks it");
                 return Err(Failed { check: "host-not-idle", details });
@@ -175,16 +175,24 @@ impl Cluster {
         Ok(())
     }
 
+    /// Checks the redundancy of a larger volume through a host under test.
+    pub(super) fn check_stripes_by(&mut self, reader: HostSlot, volume: &VolumeDescription) -> Result<(), Failed> {
+        for stripe in 0..volume.stripes() {
+            let op = self.ask(reader, HostRequest::Check { volume: volume.id, stripe });
+            let outcome = self.answer(op, "a stripe can't be checked")?;
+            if outcome != (HostSuccess::Checked { matches: true }) {
+                let details = format!("stripe {stripe} of {:?}: {outcome:?}", volume.id);
+                return Err(Failed { check: "parity-by-host", details });
+            }
+        }
+        Ok(())
+    }
+
     /// Checks redundancy through a host under test.
     pub(super) fn check_parity(&mut self, reader: HostSlot, content: &[u8]) -> Result<(), Failed> {
         let layout = self.volume.layout;
-        for stripe in 0..self.volume.stripes() {
-            let op = self.ask(reader, HostRequest::Check { volume: self.volume.id, stripe });
-            let outcome = self.answer(op, "a stripe can't be checked")?;
-            if outcome != (HostSuccess::Checked { matches: true }) {
-                return Err(Failed { check: "parity-by-host", details: format!("stripe {stripe}: {outcome:?}") });
-            }
-        }
+        let volume = self.volume.clone();
+        self.check_stripes_by(reader, &volume)?;
         for (number, expected) in (0..).zip(content.chunks(BLOCK_BYTES)) {
             if layout.redundancy_units() > 0 {
                 let offset = number * BLOCK_BYTES as u64;

@@ -1,0 +1,271 @@
+//! Checks of a file system at the end of a run, when all faults are over:
+//!
+//! 1. A new host walks through the whole tree and reads all files. The walk is a part of the history, so that the content agrees with it.
+//! 2. All hosts unmount the file system, or die, and are fenced. Then the metadata server frees what they have left.
+//! 3. The metadata volume is read as a new owner would read it: its map is whole, and nothing is left in it for hosts that are gone.
+//! 4. The history of names, and that of the bytes of each file, are linearizable.
+
+use crate::cluster::{ARRAY, Cluster, Failed, HostSlot};
+use crate::file_workload::{Wish, listed, mode};
+use crate::swarm::Run;
+use braid_base::{Clock, Generation, InodeId, Now, Time};
+use braid_check::{FileAction, FileOperation, FileValue, FileVerdict, check_bytes, check_names};
+use braid_machine::{AdvisoryOwner, Effect, Effects, FilesRequest, HostRequest, HostSuccess, Patience};
+use braid_metadata::{STORE_OFFSET, store_config};
+use braid_namespace::check::{Check, Windows};
+use braid_namespace::{Context, evaluate, reclaim};
+use braid_objects::{Evaluation, NotHere, Obstacle, Procedure, View};
+use braid_store::{Medium, Storage, Store, StoreEvent};
+use braid_wire::{FileCommand, FileResult, FileSystemStatus, FileTime, FileType};
+use braid_world::MemoryDisk;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// The bytes of one hostread of the metadata volume.
+const CHUNK: u64 = 1 << 20;
+/// The process of the final walk.
+const WALKER: usize = 1_000;
+/// More than a file has.
+const WHOLE_FILE: u64 = 1 << 20;
+
+impl Run {
+    /// Locks of processes that have ended are released, so that nobody waits for them for ever.
+    pub(crate) fn release_advisory_locks(&mut self) {
+        for (node, owner) in self.cluster.files.lockers() {
+            let client = owner as usize;
+            let Some(slot) = self.cluster.slot(node) else { continue };
+            if self.cluster.world.machine(node).is_none()
+                || self.cluster.asked().any(|asked| (asked.node, asked.client) == (node, client))
+            {
+                continue;
+            }
+            for lock in self.cluster.files.held_locks(node, client) {
+                let open = self.cluster.files.open_files(node, client);
+                let Some(file) = open.iter().find(|file| file.inode == lock.inode) else { continue };
+                let (handle, range) = (file.handle, lock.range.clone());
+                let action = FileAction::Unlock { inode: lock.inode, owner, range: range.clone() };
+                let request = FilesRequest::Unlock { handle, owner: AdvisoryOwner(owner), range };
+                self.cluster.file_operation(slot, client, (request, action));
+            }
+        }
+    }
+
+    /// All checks of the file system, which then is not used any more.
+    pub(crate) fn check_files(&mut self) -> Result<(), Failed> {
+        let Some(system) = self.cluster.files.system.clone() else { return Ok(()) };
+        let walker = self.cluster.add_file_host(&system);
+        self.cluster.files.hosts.insert(walker);
+        self.cluster.walk(walker)?;
+        for slot in self.cluster.files.hosts.clone() {
+            let node = self.cluster.node(slot);
+            if self.cluster.world.machine(node).is_none() {
+                continue;
+            }
+            if self.rng.chance(3, 4) {
+                let op = self.cluster.ask(slot, HostRequest::Disconnect);
+                // A host may find out now that it is fenced.
+                let _ = self.cluster.outcome(op, "a host does not unmount the file system")?;
+            }
+            self.crash(node);
+        }
+        self.come_to_rest()?;
+        let lease = self.cluster.options.settings.host_lease;
+        self.pass(12 * lease + Duration::from_secs(5))?;
+        self.metadata.is_over = true;
+        for slot in self.cluster.files.servers.clone() {
+            let node = self.cluster.node(slot);
+            if self.cluster.world.machine(node).is_some() {
+                self.crash(node);
+            }
+        }
+        self.come_to_rest()?;
+        self.cluster.check_metadata_volume()?;
+        for verdict in [check_names(&self.cluster.files.history), check_bytes(&self.cluster.files.history)] {
+            match verdict {
+                FileVerdict::Linearizable { steps } => self.report.search_steps += steps,
+                FileVerdict::Undecided => self.report.files_unjudged += 1,
+                FileVerdict::Not(details) => return Err(Failed { check: "files-linearizable", details }),
+            }
+        }
+        for operation in self.cluster.files.history.operations() {
+            let name = match operation.answer() {
+                None => "unknown",
+                Some(Ok(_)) => "done",
+                Some(Err(_)) => "refused",
+            };
+            *self.report.files.entry(name).or_default() += 1;
+        }
+        Ok(())
+    }
+}
+
+impl Cluster {
+    /// Executes an operation while nothing else happens.
+    fn file_call(&mut self, slot: HostSlot, wish: Wish) -> Result<FileOperation, Failed> {
+        let op = self.file_operation(slot, WALKER, wish);
+        let number = self.files.history.operations().len() - 1;
+        self.outcome(op, "an operation on files does not end")?.map_err(|error| Failed {
+            check: "no-progress",
+            details: format!("an operation on files fails at rest: {error}"),
+        })?;
+        Ok(self.files.history.operations()[number].clone())
+    }
+
+    /// Reads all directories and files.
+    fn walk(&mut self, slot: HostSlot) -> Result<(), Failed> {
+        let (mut directories, mut seen) = (vec![InodeId::ROOT], BTreeSet::new());
+        while let Some(inode) = directories.pop() {
+            let command = FileCommand::ReadDirectory { inode, after: 0, most: 1_000 };
+            let read = self.file_call(slot, (FilesRequest::Command(command.clone()), FileAction::Command(command)))?;
+            let Some(Ok(FileValue::Result(result))) = read.answer() else {
+                return Err(Failed { check: "files-walk", details: read.to_string() });
+            };
+            for entry in listed(result).unwrap_or_default() {
+                if !seen.insert(entry.inode) {
+                    continue;
+                }
+                match entry.file_type {
+                    FileType::Directory => directories.push(entry.inode),
+                    FileType::Regular => self.read_whole(slot, entry.inode)?,
+                    FileType::SymbolicLink => {
+                        let command = FileCommand::ReadLink { inode: entry.inode };
+                        self.file_call(slot, (FilesRequest::Command(command.clone()), FileAction::Command(command)))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_whole(&mut self, slot: HostSlot, inode: InodeId) -> Result<(), Failed> {
+        self.file_call(slot, (FilesRequest::Open { inode }, FileAction::Open { inode }))?;
+        let open = self.files.open_files(self.node(slot), WALKER);
+        let Some(file) = open.last().filter(|file| file.inode == inode) else {
+            return Err(Failed { check: "files-walk", details: format!("{inode} has a name, and can't be opened") });
+        };
+        let handle = file.handle;
+        let length = WHOLE_FILE;
+        let read = FilesRequest::Read { handle, offset: 0, length: length as usize };
+        self.file_call(slot, (read, FileAction::Read { inode, offset: 0, length }))?;
+        // A lock that nobody else has is granted.
+        let (owner, range, exclusive) = (AdvisoryOwner(WALKER as u64), 0..u64::MAX, true);
+        let lock = FilesRequest::Lock { handle, owner, range: range.clone(), mode: mode(exclusive), wait: true };
+        let action = FileAction::Lock { inode, owner: owner.0, range: range.clone(), exclusive, waits: true };
+        self.file_call(slot, (lock, action))?;
+        let action = FileAction::Unlock { inode, owner: owner.0, range: range.clone() };
+        self.file_call(slot, (FilesRequest::Unlock { handle, owner, range }, action))?;
+        self.file_call(slot, (FilesRequest::Close { handle }, FileAction::Close { inode }))?;
+        Ok(())
+    }
+
+    /// Reads the metadata volume, and checks the map in it.
+    fn check_metadata_volume(&mut self) -> Result<(), Failed> {
+        let system = self.files.system.clone().expect("called with a file system");
+        let (volume, all) = (system.metadata.id, system.metadata.bytes);
+        let reader = self.add_host();
+        let mut bytes = Vec::new();
+        for offset in (STORE_OFFSET..all).step_by(CHUNK as usize) {
+            let length = CHUNK.min(all - offset) as usize;
+            let read = HostRequest::Read { volume, offset, length, patience: Patience::Host };
+            let op = self.ask(reader, read);
+            match self.answer(op, "the metadata volume can't be read")? {
+                HostSuccess::Data(parts) => bytes.extend(parts.concat()),
+                other => return Err(Failed { check: "unexpected-answer", details: format!("{other:?}") }),
+            }
+        }
+        let store = Store::new(store_config(ARRAY, system.id, all));
+        let found = inspect(store, bytes).map_err(|details| Failed { check: "metadata-volume", details })?;
+        let Found { findings, omitted, status, orphans, holders } = &found;
+        if !findings.is_empty() || *omitted > 0 {
+            return Err(Failed {
+                check: "namespace",
+                details: format!("{findings:?}, and {omitted} more; {status:?}"),
+            });
+        }
+        if !orphans.is_empty() {
+            return Err(Failed { check: "orphans-left", details: format!("{orphans:?}; {status:?}") });
+        }
+        if status.allotted > 0 || !holders.is_empty() {
+            let details = format!("blocks are allotted to hosts that are gone: {holders:?}; {status:?}");
+            return Err(Failed { check: "allotments-left", details });
+        }
+        Ok(())
+    }
+}
+
+/// What is found in a map.
+#[derive(Debug, Default)]
+struct Found {
+    findings: Vec<String>,
+    omitted: u64,
+    status: FileSystemStatus,
+    /// Inodes that are to be reclaimed.
+    orphans: Vec<InodeId>,
+    /// Hosts that have allotments.
+    holders: Vec<Generation>,
+}
+
+/// Checks the whole map in one evaluation, which the store repeats until it has all keys in memory.
+#[derive(Debug)]
+struct Inspection(Arc<Mutex<Found>>);
+
+impl Procedure for Inspection {
+    fn evaluate(&self, map: &mut dyn View) -> Result<Evaluation, NotHere> {
+        let mut check = Check::new(Windows { inodes: 10_000, blocks: 1 << 20 });
+        check.step(map, usize::MAX)?;
+        let (findings, omitted) = check.findings();
+        let findings = findings.iter().map(|finding| format!("{finding:?}")).collect();
+        let context = Context { host: Generation(0), now: FileTime::default(), is_nearly_full: false };
+        let status = match evaluate(&FileCommand::StatFileSystem, context, map)?.answer {
+            Ok(FileResult::FileSystem(status)) => status,
+            _ => FileSystemStatus::default(),
+        };
+        let orphans = here(reclaim::listed(map, None, 100))?;
+        let holders = here(reclaim::hosts(map, None, 100))?;
+        *self.0.lock().expect("nobody panics with it") = Found { findings, omitted, status, orphans, holders };
+        Ok(Evaluation { answer: Ok(Vec::new()), changes: Vec::new(), only_asks: true })
+    }
+
+    fn memory_bytes(&self) -> usize {
+        0
+    }
+}
+
+fn here<T: Default>(found: Result<T, Obstacle>) -> Result<T, NotHere> {
+    match found {
+        Err(Obstacle::NotHere) => Err(NotHere),
+        // The check has found the damage.
+        Err(Obstacle::Lost) => Ok(T::default()),
+        Ok(found) => Ok(found),
+    }
+}
+
+/// Opens a store on these bytes, and inspects its map.
+fn inspect(store: Store, bytes: Vec<u8>) -> Result<Found, String> {
+    let mut store = store.on(Medium { physical_sector: 4096, cached: false });
+    let (mut disk, mut out) = (MemoryDisk::of(bytes), Effects::new());
+    let now = Now { time: Time(0), clock: Clock(0) };
+    let found = Arc::new(Mutex::new(Found::default()));
+    store.start(&mut out);
+    loop {
+        while let Some(event) = store.pop_event() {
+            match event {
+                StoreEvent::Ready(_) => store.inspect(now, 1, Box::new(Inspection(found.clone())), &mut out),
+                StoreEvent::Looked { .. } => {
+                    return Ok(std::mem::take(&mut *found.lock().expect("nobody panics with it")));
+                }
+                StoreEvent::Unusable(error) => return Err(error.to_string()),
+                _ => {}
+            }
+        }
+        for effect in out.drain() {
+            match effect {
+                Effect::Disk { tag, command } => disk.submit(tag, command),
+                other => return Err(format!("a store sends nothing: {other:?}")),
+            }
+        }
+        let Some((tag, result)) = disk.end_one() else { return Err("the inspection does not end".into()) };
+        store.on_disk_done(now, tag, result, &mut out);
+    }
+}

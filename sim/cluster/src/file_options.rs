@@ -1,0 +1,103 @@
+//! File systems in swarm runs: which runs have one, and of which kind.
+
+use crate::options::{Choices, Options};
+use crate::volumes::MoreVolume;
+use braid_base::Rng;
+use braid_layout::{Layout, RaidLevel};
+use braid_wire::{Atomicity, Ordering};
+use braid_world::FaultKind;
+use std::time::Duration;
+
+/// The file system of a run, and its users.
+#[derive(Clone, Debug)]
+pub struct FileOptions {
+    /// How many of a hundred operations of clients are on files.
+    pub share: u64,
+    /// How many of a hundred operations on files are about names and attributes; the others are about bytes and locks.
+    pub names: u64,
+    /// The volume with the bytes of files.
+    pub data: MoreVolume,
+    /// The mean time between two faults of metadata servers.
+    pub every: Duration,
+}
+
+/// One run of so many has a file system.
+const ONE_IN: u64 = 8;
+/// Blocks of 4 KiB for the bytes of files: enough for some hosts, or soon full.
+const BLOCKS: [u64; 3] = [600, 4_096, 4_096];
+/// A device has room for a copy of the metadata, and its part of the bytes.
+const DEVICE_BYTES: u64 = 64 << 20;
+/// The check of a history must end: its search takes long if there are many operations of unknown outcome.
+const OPERATIONS_MAX: u64 = 300;
+/// Hosts that have the file system mounted.
+const HOSTS: std::ops::RangeInclusive<u64> = 2..=4;
+
+impl Options {
+    /// Gives some seeds a file system; if the choices name it, all seeds in which there can be one.
+    pub(crate) fn with_files(mut self, choices: &Choices) -> Options {
+        let kind = FaultKind::Files;
+        let named = choices.only.contains(&kind) || choices.also.contains(&kind);
+        // A metadata server needs complete writes. In calm runs no host is fenced.
+        let may = choices.kinds().contains(&kind)
+            && self.atomicity == Atomicity::Implied
+            && !self.faults.has(FaultKind::Calm);
+        // What the volume or the devices are used for besides is left to other runs.
+        let is_plain = !self.moves
+            && self.objects.is_none()
+            && self.attribute_volume.is_none()
+            && self.more_volumes.is_empty()
+            && self.dying.is_empty()
+            && self.damage_degraded.is_none()
+            && self.record_damage.is_none();
+        // A random source of its own, so that all other seeds are unchanged.
+        let rng = &mut Rng::new(self.seed ^ 0xf11e5);
+        let drawn = rng.below(ONE_IN) == 0;
+        if !may || !(named || drawn && is_plain) {
+            return self;
+        }
+        if self.layout.redundancy_units() == 0 {
+            // A device that dies would take the file system with it.
+            let scheme: RaidLevel = "raid5:2+1".parse().expect("a scheme that there is");
+            self.layout = Layout::new(scheme, 3, self.layout.unit_blocks()).expect("a ring that is wide enough");
+        }
+        // A full disk ends a metadata server. Damage is placed for one volume only.
+        self.faults.weights.retain(|kind, _| ![FaultKind::FullDisk, FaultKind::Misdirected].contains(kind));
+        let devices = self.layout.devices();
+        let scheme = if devices >= 3 && rng.chance(3, 4) { "raid5:2+1" } else { "raid1:2" };
+        let scheme: RaidLevel = scheme.parse().expect("a scheme that there is");
+        let unit_blocks = [1, 4, 16][rng.below(3) as usize];
+        let layout = Layout::new(scheme, scheme.width(), unit_blocks).expect("a ring that is wide enough");
+        let stripes = BLOCKS[rng.below(3) as usize].div_ceil(layout.stripe_blocks());
+        let first = rng.below(devices as u64) as u16;
+        let files = FileOptions {
+            share: [60, 90, 97][rng.below(3) as usize],
+            names: [20, 50, 80][rng.below(3) as usize],
+            data: MoreVolume { layout, first, ordering: Ordering::Timestamp, stripes },
+            every: Duration::from_millis([400, 2_000, 6_000][rng.below(3) as usize]),
+        };
+        // Processes of metadata servers are hosts, too.
+        if self.disconnects.is_some() {
+            self.settings.hosts_max += 4;
+        }
+        // One host uses the volume alone.
+        let hosts = 1 + rng.between(*HOSTS.start(), *HOSTS.end()) as usize;
+        Options {
+            files: Some(files),
+            hosts,
+            clients: self.clients.min(3),
+            operations: self.operations.min(OPERATIONS_MAX),
+            stripes: self.stripes.min(2),
+            device_bytes: self.device_bytes.max(DEVICE_BYTES),
+            chunks: None,
+            journal_bytes: None,
+            moves: false,
+            objects: None,
+            attribute_volume: None,
+            more_volumes: Vec::new(),
+            dying: Vec::new(),
+            damage_degraded: None,
+            record_damage: None,
+            ..self
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The processes of metadata servers in swarm runs. They die and are followed by others, which take over; or another one takes over while
+//! the last one is alive, and some hosts still speak to that one. All other faults happen to them as to other hosts.
+
+use crate::availability::Cause;
+use crate::cluster::{Failed, HostSlot, PendingOperation};
+use crate::fault_events::FaultEvent;
+use crate::swarm::Run;
+use braid_base::{NodeId, Rng, Time};
+use braid_check::FileAction;
+use braid_machine::{HostError, HostOutcome};
+use braid_metadata::{MetadataService, NodeState};
+use std::time::Duration;
+
+/// A process that has ended is followed by another one after this time, if there is none.
+const RESTART_AFTER: Duration = Duration::from_millis(50);
+/// A process that dies between two faults takes at most this many inputs more.
+const INPUTS_MAX: u64 = 60;
+/// The longest that hosts go on to speak to a process that was taken over from.
+const DETOUR_MAX: u64 = 6_000;
+/// How long the process that died is missing, in milliseconds.
+const DOWN: [u64; 4] = [0, 5, 200, 3_000];
+
+/// The state of these faults.
+#[derive(Debug)]
+pub(crate) struct MetadataFaults {
+    rng: Rng,
+    /// Another process will be started.
+    is_restart_planned: bool,
+    /// When a process was last started, or died.
+    pub changed: Time,
+    /// The file system is not used any more.
+    pub is_over: bool,
+}
+
+impl MetadataFaults {
+    pub fn new(seed: u64) -> MetadataFaults {
+        // A random source of its own, so that all other seeds are unchanged.
+        let rng = Rng::new(seed ^ 0x0e7a_da7a);
+        MetadataFaults { rng, is_restart_planned: false, changed: Time(0), is_over: false }
+    }
+}
+
+impl Run {
+    /// Schedules faults of metadata servers, if the run has a file system.
+    pub(crate) fn plan_metadata_fault(&mut self) {
+        if let Some(files) = &self.cluster.options.files {
+            let pause = self.metadata.rng.below(2 * files.every.as_nanos() as u64) + 1;
+            self.plan_fault(Duration::from_nanos(pause), FaultEvent::MetadataServer);
+        }
+    }
+
+    pub(crate) fn disturb_metadata_and_plan_next(&mut self) {
+        let serves = self.up_servers().first().copied();
+        match (serves, self.metadata.rng.below(10)) {
+            (None, _) => {}
+            (Some(slot), 0..3) => self.end_server(slot),
+            (Some(slot), 3..6) => self.let_server_die_soon(slot),
+            (Some(_), 6..8) => drop(self.take_over_from_the_living()),
+            (Some(slot), 8) => {
+                self.end_server(slot);
+                self.count_fault("metadata servers start together");
+                self.cluster.files.servers.clone().into_iter().for_each(|slot| self.replace_if_down(slot));
+            }
+            (Some(_), _) => {
+                if let Some(slot) = self.take_over_from_the_living() {
+                    self.let_server_die_soon(slot);
+                }
+            }
+        }
+        self.plan_metadata_fault();
+    }
+
+    /// Everybody speaks to the present process.
+    pub(crate) fn end_detours(&mut self) {
+        if let Some(system) = &self.cluster.files.system {
+            self.cluster.world.end_detours(NodeId::MetadataServer(system.id));
+        }
+    }
+
+    fn end_server(&mut self, slot: HostSlot) {
+        self.count_fault("metadata server crash");
+        let (node, now) = (self.cluster.node(slot), self.cluster.world.now());
+        let down = Duration::from_millis(DOWN[self.metadata.rng.below(4) as usize]);
+        self.availability.begin(now, "metadata server crash", Cause::Host, down);
+        self.crash_plans.remove(&node);
+        self.crash(node);
+        self.plan_fault(down, FaultEvent::Return { node, reboot: false });
+    }
+
+    /// Power fails at a process instead of one of its next inputs, such as the news that a write of its journal is durable.
+    fn let_server_die_soon(&mut self, slot: HostSlot) {
+        let node = self.cluster.node(slot);
+        let down = Duration::from_millis(DOWN[self.metadata.rng.below(4) as usize]);
+        let inputs = self.metadata.rng.between(1, INPUTS_MAX);
+        self.cluster.world.crash_before(node, inputs);
+        self.crash_plans.insert(node, (down, false));
+    }
+
+    /// Another process takes over; some hosts still take the last one for the owner.
+    fn take_over_from_the_living(&mut self) -> Option<HostSlot> {
+        let up = self.up_servers();
+        let free = self.cluster.files.servers.iter().copied().find(|slot| !up.contains(slot))?;
+        self.count_fault("metadata server taken over from");
+        let now = self.cluster.world.now();
+        let span = Duration::from_millis(self.metadata.rng.between(1, DETOUR_MAX));
+        self.availability.begin(now, "metadata server taken over from", Cause::Other, span);
+        self.replace_if_down(free);
+        if let (Some(last), Some(system)) = (up.first(), &self.cluster.files.system) {
+            let (last, service) = (self.cluster.node(*last), NodeId::MetadataServer(system.id));
+            for slot in self.cluster.files.hosts.iter().filter(|_| self.metadata.rng.chance(1, 2)) {
+                self.cluster.world.detour(self.cluster.hosts[slot.0], service, last);
+            }
+            self.plan_fault(span, FaultEvent::EndDetours);
+        }
+        Some(free)
+    }
+
+    /// The slots with a process that is up.
+    fn up_servers(&self) -> Vec<HostSlot> {
+        let servers = self.cluster.files.servers.iter().copied();
+        servers.filter(|slot| self.cluster.world.machine(self.cluster.node(*slot)).is_some()).collect()
+    }
+
+    /// Ends processes that do not own the file system any more, and has another one started if there is none.
+    pub(crate) fn look_after_metadata(&mut self) -> Result<(), Failed> {
+        for slot in self.up_servers() {
+            let node = self.cluster.node(slot);
+            if let Some(MetadataService::Unusable(error)) =
+                self.cluster.metadata_server(slot).map(|server| server.service().clone())
+            {
+                return Err(Failed { check: "metadata-unusable", details: format!("{node}: {error}") });
+            }
+            match self.cluster.metadata_state(slot) {
+                Some(NodeState::Ended(HostError::Fenced | HostError::Ownership(_))) => {
+                    self.count_fault("metadata server ends");
+                    self.crash_plans.remove(&node);
+                    self.crash(node);
+                }
+                Some(NodeState::Ended(error)) => {
+                    return Err(Failed { check: "metadata-ended", details: format!("{node}: {error}") });
+                }
+                _ => {}
+            }
+        }
+        let Some(first) = self.cluster.files.servers.first().copied() else { return Ok(()) };
+        if !self.up_servers().is_empty() || self.metadata.is_over {
+            return Ok(());
+        }
+        if !self.storming {
+            self.replace_if_down(first);
+        } else if !self.metadata.is_restart_planned {
+            self.metadata.is_restart_planned = true;
+            self.plan_fault(RESTART_AFTER, FaultEvent::StartMetadataServer);
+        }
+        Ok(())
+    }
+
+    /// Starts a process, if there is none.
+    pub(crate) fn start_metadata_if_none(&mut self) {
+        self.metadata.is_restart_planned = false;
+        if let Some(first) = self.cluster.files.servers.first().copied()
+            && self.up_servers().is_empty()
+        {
+            self.replace_if_down(first);
+        }
+    }
+
+    /// Notes that a process is started in this slot: hosts hear of it.
+    pub(crate) fn on_server_started(&mut self, slot: HostSlot) {
+        self.metadata.changed = self.cluster.world.now();
+        if let Some(system) = &self.cluster.files.system {
+            let service = NodeId::MetadataServer(system.id);
+            self.cluster.world.set_service(service, self.cluster.node(slot));
+        }
+    }
+
+    /// Judges the answer to an operation on files. Hosts repeat everything until it succeeds: the only error that a fault causes is that the host
+    /// is fenced. Other answers take long only while a fault has consequences.
+    pub(crate) fn judge_files(&self, asked: &PendingOperation, outcome: &HostOutcome) -> Result<(), Failed> {
+        let settings = &self.cluster.options.settings;
+        let lease = settings.host_lease;
+        let now = self.cluster.world.now();
+        // A new owner serves after a lease, and hears from hosts again; a host that is silent is fenced after some leases.
+        let aftermath = 4 * lease + 2 * settings.resend_max + Duration::from_secs(2);
+        let quiet = self.availability.nothing_since(now).max(self.metadata.changed).after(aftermath);
+        let failed = |details| Err(Failed { check: "files-availability", details });
+        if outcome == &Err(HostError::Fenced) && asked.since >= quiet {
+            return failed(format!("{asked:?}: fenced, and nothing excuses that since {quiet:?}"));
+        }
+        let waits = self
+            .cluster
+            .file_operation_of(&asked.record)
+            .is_some_and(|operation| matches!(operation.action, FileAction::Lock { waits: true, .. }));
+        let most = 11 * lease + 2 * settings.resend_max + Duration::from_secs(5);
+        let took = now.since(asked.since.max(quiet));
+        if quiet < now && took > most && !waits {
+            return failed(format!("{asked:?} took {took:?} since nothing excuses that ({quiet:?})"));
+        }
+        Ok(())
+    }
+}
