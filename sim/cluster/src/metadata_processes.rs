@@ -26,8 +26,10 @@ pub(crate) struct MetadataFaults {
     rng: Rng,
     /// Another process will be started.
     is_restart_planned: bool,
-    /// When a process was last started, or died.
-    pub changed: Time,
+    /// The processes that hosts have heard of, the last one at the end.
+    named: Vec<NodeId>,
+    /// When hosts last heard of another process.
+    changed: Time,
     /// The file system is not used any more.
     pub is_over: bool,
 }
@@ -36,7 +38,7 @@ impl MetadataFaults {
     pub fn new(seed: u64) -> MetadataFaults {
         // A random source of its own, so that all other seeds are unchanged.
         let rng = Rng::new(seed ^ 0x0e7a_da7a);
-        MetadataFaults { rng, is_restart_planned: false, changed: Time(0), is_over: false }
+        MetadataFaults { rng, is_restart_planned: false, named: Vec::new(), changed: Time(0), is_over: false }
     }
 }
 
@@ -102,16 +104,9 @@ impl Run {
         let free = self.cluster.files.servers.iter().copied().find(|slot| !up.contains(slot))?;
         self.count_fault("metadata server taken over from");
         let now = self.cluster.world.now();
-        let span = Duration::from_millis(self.metadata.rng.between(1, DETOUR_MAX));
-        self.availability.begin(now, "metadata server taken over from", Cause::Other, span);
+        let lease = self.cluster.options.settings.host_lease;
+        self.availability.begin(now, "metadata server taken over from", Cause::Other, lease);
         self.replace_if_down(free);
-        if let (Some(last), Some(system)) = (up.first(), &self.cluster.files.system) {
-            let (last, service) = (self.cluster.node(*last), NodeId::MetadataServer(system.id));
-            for slot in self.cluster.files.hosts.iter().filter(|_| self.metadata.rng.chance(1, 2)) {
-                self.cluster.world.detour(self.cluster.hosts[slot.0], service, last);
-            }
-            self.plan_fault(span, FaultEvent::EndDetours);
-        }
         Some(free)
     }
 
@@ -142,6 +137,7 @@ impl Run {
                 _ => {}
             }
         }
+        self.name_owner();
         let Some(first) = self.cluster.files.servers.first().copied() else { return Ok(()) };
         if !self.up_servers().is_empty() || self.metadata.is_over {
             return Ok(());
@@ -165,12 +161,32 @@ impl Run {
         }
     }
 
-    /// Notes that a process is started in this slot: hosts hear of it.
-    pub(crate) fn on_server_started(&mut self, slot: HostSlot) {
+    /// Hosts hear of a process when it owns the file system; some of them hear of it late, if the one before is alive.
+    fn name_owner(&mut self) {
+        let Some(system) = &self.cluster.files.system else { return };
+        let service = NodeId::MetadataServer(system.id);
+        let owns = |slot: &HostSlot| self.cluster.metadata_state(*slot) == Some(NodeState::Owns);
+        let owners: Vec<NodeId> =
+            self.up_servers().into_iter().filter(owns).map(|slot| self.cluster.node(slot)).collect();
+        let last = self.metadata.named.last().copied();
+        let is_up = |node: NodeId| self.cluster.world.machine(node).is_some();
+        let fresh = owners.iter().copied().find(|node| !self.metadata.named.contains(node));
+        // The one that was named last may have died before another one that still owns the file system.
+        let other = owners.first().copied().filter(|_| !last.is_some_and(is_up));
+        let Some(owner) = fresh.or(other) else { return };
+        let alive = last.filter(|last| is_up(*last) && self.storming);
+        self.metadata.named.retain(|node| *node != owner);
+        self.metadata.named.push(owner);
         self.metadata.changed = self.cluster.world.now();
-        if let Some(system) = &self.cluster.files.system {
-            let service = NodeId::MetadataServer(system.id);
-            self.cluster.world.set_service(service, self.cluster.node(slot));
+        self.cluster.world.set_service(service, owner);
+        if let Some(last) = alive {
+            for slot in &self.cluster.files.hosts {
+                if self.metadata.rng.chance(1, 2) {
+                    self.cluster.world.detour(self.cluster.hosts[slot.0], service, last);
+                }
+            }
+            let span = Duration::from_millis(self.metadata.rng.between(1, DETOUR_MAX));
+            self.plan_fault(span, FaultEvent::EndDetours);
         }
     }
 

@@ -648,9 +648,6 @@ impl Run {
             self.cluster.replace_host(slot, LocalClock::exact(boot).drifting(self.swarm.drift_ppm()));
             let (node, by) = (self.cluster.node(slot), self.swarm.skew() + self.leapt);
             self.cluster.world.step_clock(node, by);
-            if self.cluster.files.servers.contains(&slot) {
-                self.on_server_started(slot);
-            }
         }
     }
 
