@@ -170,10 +170,12 @@ impl MetadataServer {
                 self.on_request(now, request, out);
             }
             (from @ NodeId::Host(host), message @ Message::LockRequest(_)) => {
-                if self.serves(now.time) && !self.is_fenced(host) {
-                    self.step_locks(now, Input::Message { from, message }, out);
-                } else {
+                if !self.serves(now.time) {
                     out.ignore(Ignored::NotStarted);
+                } else if self.is_fenced(host) {
+                    self.refuse_locks(now, host, out);
+                } else {
+                    self.step_locks(now, Input::Message { from, message }, out);
                 }
             }
             (NodeId::Monitor, Message::MonitorAnswer(answer)) => self.on_monitor_answer(now, answer, out),
@@ -223,6 +225,13 @@ impl MetadataServer {
     /// True if only operations that remove something may use what is left of the metadata volume.
     fn is_nearly_full(&self) -> bool {
         self.store.free_blocks() < self.store.blocks() / 16
+    }
+
+    /// A fenced host that waits for nothing but a lock has to hear of the fence here.
+    fn refuse_locks(&mut self, now: Now, host: Generation, out: &mut Effects) {
+        let reply = LockReply::Rejected { rejection: Rejection::Fenced };
+        let message = Message::LockAnswer(LockAnswer { start: self.config.start, reply });
+        self.lease.send(now.time, Effect::Send { to: NodeId::Host(host), message }, out);
     }
 
     fn answer(&mut self, now: Now, host: Generation, sequence: u64, reply: FileReply, out: &mut Effects) {

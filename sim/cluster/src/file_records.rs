@@ -131,8 +131,8 @@ impl Cluster {
                 self.files.history.end(id, now, Err(failure));
                 return is_expected(&action, failure);
             }
-            // The outcome stays unknown.
-            Err(error) if self.options.excuses(error) => return Ok(()),
+            // The outcome stays unknown. Hosts repeat everything else until it succeeds.
+            Err(error @ (HostError::Fenced | HostError::Disconnecting)) if self.options.excuses(error) => return Ok(()),
             other => {
                 return Err(Failed { check: "unexpected-answer", details: format!("{action:?}: {other:?}") });
             }

@@ -336,7 +336,9 @@ impl Run {
             self.release_advisory_locks();
             let Some(event) = self.cluster.world.next(answered) else {
                 let late: Vec<&PendingOperation> = self.cluster.asked().collect();
-                return Err(Failed { check: "unanswered", details: format!("{late:?}") });
+                let files: Vec<_> =
+                    late.iter().filter_map(|asked| self.cluster.file_operation_of(&asked.record)).collect();
+                return Err(Failed { check: "unanswered", details: format!("{late:?}\n{files:?}") });
             };
             self.on_world_event(event)?;
         }
@@ -494,6 +496,7 @@ impl Run {
                 self.availability.begin(self.cluster.world.now(), name, Cause::of(node), unavailable);
                 if let NodeId::Host(host) = node {
                     self.cluster.files.unknown.insert(host);
+                    self.cluster.forget_asked(node);
                 }
                 self.plan(unavailable, ScheduledEvent::FaultEvent(FaultEvent::Return { node, reboot }));
             }

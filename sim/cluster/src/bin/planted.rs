@@ -147,6 +147,7 @@ fn only_of(name: &str) -> Option<&'static str> {
         FaultKind::LargeSectors,
         FaultKind::PageCache,
         FaultKind::TakeOver,
+        FaultKind::Files,
     ];
     let names = names.chain(kinds.map(FaultKind::name));
     names.into_iter().find(|word| name.starts_with(word))
