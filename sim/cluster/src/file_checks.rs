@@ -18,7 +18,7 @@ use braid_objects::{Evaluation, NotHere, Obstacle, Procedure, View};
 use braid_store::{Medium, Storage, Store, StoreEvent};
 use braid_wire::{FileCommand, FileResult, FileSystemStatus, FileTime, FileType};
 use braid_world::MemoryDisk;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -30,27 +30,6 @@ const WALKER: usize = 1_000;
 const WHOLE_FILE: u64 = 1 << 20;
 
 impl Run {
-    /// Locks of processes that have ended are released, so that nobody waits for them for ever.
-    pub(crate) fn release_advisory_locks(&mut self) {
-        for (node, owner) in self.cluster.files.lockers() {
-            let client = owner as usize;
-            let Some(slot) = self.cluster.slot(node) else { continue };
-            if self.cluster.world.machine(node).is_none()
-                || self.cluster.asked().any(|asked| (asked.node, asked.client) == (node, client))
-            {
-                continue;
-            }
-            for lock in self.cluster.files.held_locks(node, client) {
-                let open = self.cluster.files.open_files(node, client);
-                let Some(file) = open.iter().find(|file| file.inode == lock.inode) else { continue };
-                let (handle, range) = (file.handle, lock.range.clone());
-                let action = FileAction::Unlock { inode: lock.inode, owner, range: range.clone() };
-                let request = FilesRequest::Unlock { handle, owner: AdvisoryOwner(owner), range };
-                self.cluster.file_operation(slot, client, (request, action));
-            }
-        }
-    }
-
     /// All checks of the file system, which then is not used any more.
     pub(crate) fn check_files(&mut self) -> Result<(), Failed> {
         let Some(system) = self.cluster.files.system.clone() else { return Ok(()) };
@@ -82,26 +61,70 @@ impl Run {
         self.come_to_rest()?;
         let may_keep = self.metadata.had_several_owners();
         self.cluster.check_metadata_volume(may_keep)?;
-        for verdict in [check_names(&self.cluster.files.history), check_bytes(&self.cluster.files.history)] {
-            match verdict {
-                FileVerdict::Linearizable { steps } => self.report.search_steps += steps,
-                FileVerdict::Undecided => self.report.files_unjudged += 1,
-                FileVerdict::Not(details) => return Err(Failed { check: "files-linearizable", details }),
-            }
-        }
-        for operation in self.cluster.files.history.operations() {
-            let name = match operation.answer() {
-                None => "unknown",
-                Some(Ok(_)) => "done",
-                Some(Err(_)) => "refused",
-            };
-            *self.report.files.entry(name).or_default() += 1;
+        let judged = self.cluster.judge_files()?;
+        self.report.search_steps += judged.steps;
+        self.report.files_unjudged += judged.undecided;
+        for (name, count) in judged.outcomes {
+            *self.report.files.entry(name).or_default() += count;
         }
         Ok(())
     }
 }
 
+/// The judgement of the history of a file system.
+#[derive(Debug, Default)]
+pub(crate) struct Judged {
+    /// The steps of the searches for an order.
+    pub steps: u64,
+    /// Searches that were abandoned.
+    pub undecided: u64,
+    /// Operations by outcome.
+    pub outcomes: BTreeMap<&'static str, u64>,
+}
+
 impl Cluster {
+    /// Locks of processes that have ended are released, so that nobody waits for them for ever.
+    pub(crate) fn release_advisory_locks(&mut self) {
+        for (node, owner) in self.files.lockers() {
+            let client = owner as usize;
+            let Some(slot) = self.slot(node) else { continue };
+            if self.world.machine(node).is_none()
+                || self.asked().any(|asked| (asked.node, asked.client) == (node, client))
+            {
+                continue;
+            }
+            for lock in self.files.held_locks(node, client) {
+                let open = self.files.open_files(node, client);
+                let Some(file) = open.iter().find(|file| file.inode == lock.inode) else { continue };
+                let (handle, range) = (file.handle, lock.range.clone());
+                let action = FileAction::Unlock { inode: lock.inode, owner, range: range.clone() };
+                let request = FilesRequest::Unlock { handle, owner: AdvisoryOwner(owner), range };
+                self.file_operation(slot, client, (request, action));
+            }
+        }
+    }
+
+    /// Checks that the history of names, and that of the bytes of each file, are linearizable.
+    pub(crate) fn judge_files(&self) -> Result<Judged, Failed> {
+        let mut judged = Judged::default();
+        for verdict in [check_names(&self.files.history), check_bytes(&self.files.history)] {
+            match verdict {
+                FileVerdict::Linearizable { steps } => judged.steps += steps,
+                FileVerdict::Undecided => judged.undecided += 1,
+                FileVerdict::Not(details) => return Err(Failed { check: "files-linearizable", details }),
+            }
+        }
+        for operation in self.files.history.operations() {
+            let name = match operation.answer() {
+                None => "unknown",
+                Some(Ok(_)) => "done",
+                Some(Err(_)) => "refused",
+            };
+            *judged.outcomes.entry(name).or_default() += 1;
+        }
+        Ok(judged)
+    }
+
     /// Executes an operation while nothing else happens.
     fn file_call(&mut self, slot: HostSlot, wish: Wish) -> Result<FileOperation, Failed> {
         let op = self.file_operation(slot, WALKER, wish);
@@ -114,7 +137,7 @@ impl Cluster {
     }
 
     /// Reads all directories and files.
-    fn walk(&mut self, slot: HostSlot) -> Result<(), Failed> {
+    pub(crate) fn walk(&mut self, slot: HostSlot) -> Result<(), Failed> {
         let (mut directories, mut seen) = (vec![InodeId::ROOT], BTreeSet::new());
         while let Some(inode) = directories.pop() {
             let command = FileCommand::ReadDirectory { inode, after: 0, most: 1_000 };
@@ -164,7 +187,7 @@ impl Cluster {
     ///
     /// The allotment of a host that one owner has fenced and not dropped stays, if the owner died (`docs/metadata.md`, known gaps). So
     /// nothing is said of allotments if the file system had several owners.
-    fn check_metadata_volume(&mut self, several_owners: bool) -> Result<(), Failed> {
+    pub(crate) fn check_metadata_volume(&mut self, several_owners: bool) -> Result<(), Failed> {
         let system = self.files.system.clone().expect("called with a file system");
         let (volume, all) = (system.metadata.id, system.metadata.bytes);
         let reader = self.add_host();

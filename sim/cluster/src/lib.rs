@@ -3,6 +3,7 @@
 //! - [`cluster`] builds an array and has the operations that scenarios consist of: write, read, crash, restart, settle, check.
 //! - [`swarm`] runs one seed: options, a swarm run under faults, healing, then every check.
 //! - [`matrix`] makes each node of a tiny array lose power at each of its steps.
+//! - [`metadata_matrix`] makes a metadata server lose power at each of its steps.
 //! - [`attack`] runs many seeds; the program `planted` proves that they find the bugs in `bugs/`.
 //!
 //! ```text
@@ -30,6 +31,7 @@ mod graceful_disconnect;
 mod hosts;
 pub mod matrix;
 mod member_state;
+pub mod metadata_matrix;
 mod metadata_processes;
 mod moving;
 pub mod object_workload;

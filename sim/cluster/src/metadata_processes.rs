@@ -112,7 +112,17 @@ impl Run {
         self.count_fault("metadata server taken over from");
         let now = self.cluster.world.now();
         let lease = self.cluster.options.settings.host_lease;
-        self.availability.begin(now, "metadata server taken over from", Cause::Other, lease);
+        let span = lease * self.metadata.rng.between(1, 4) as u32;
+        self.availability.begin(now, "metadata server taken over from", Cause::Other, span);
+        // So that it does not hear of the fence, while hosts still speak to it.
+        if let Some(last) = up.first().filter(|_| self.metadata.rng.chance(1, 2)) {
+            let last = self.cluster.node(*last);
+            let others = self.cluster.devices().into_iter().map(NodeId::Device).chain([NodeId::Monitor]);
+            let pairs: Vec<_> = others.flat_map(|other| [(last, other), (other, last)]).collect();
+            pairs.iter().for_each(|(from, to)| self.cluster.world.network.cut(*from, *to));
+            self.plan_fault(span, FaultEvent::Join(pairs));
+            self.count_fault("metadata server cut off");
+        }
         self.replace_if_down(free);
         Some(free)
     }

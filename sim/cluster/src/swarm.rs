@@ -333,7 +333,7 @@ impl Run {
         while self.cluster.asked().next().is_some() {
             self.set_usual_pace();
             self.look_after_metadata()?;
-            self.release_advisory_locks();
+            self.cluster.release_advisory_locks();
             let Some(event) = self.cluster.world.next(answered) else {
                 let late: Vec<&PendingOperation> = self.cluster.asked().collect();
                 let files: Vec<_> =
@@ -354,7 +354,7 @@ impl Run {
             }
             self.replace_fenced();
             self.look_after_metadata()?;
-            self.release_advisory_locks();
+            self.cluster.release_advisory_locks();
             self.look_after_ruined();
             self.change_disks();
             self.set_usual_pace();

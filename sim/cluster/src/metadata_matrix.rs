@@ -1,0 +1,209 @@
+//! The crash matrix of metadata servers: two processes use a file system, and its metadata server loses power instead of its n-th input, for
+//! each n; another one takes over.
+//!
+//! ```text
+//!   first server serves ─► A and B work ─► power fails at the server ─► another one takes over (and may fail likewise) ─► every check
+//! ```
+//!
+//! The inputs of a server are messages, such as the answers of devices about a write of its journal, and timers. So for each write of the
+//! metadata volume there are points before it reaches the devices, between two devices, when it is durable and not known to be, and before and
+//! after its answer. With [`Victim::Successor`] the first server dies at a fixed point, and the one that takes over at each of its inputs.
+
+use crate::cluster::{Cluster, Failed, HostSlot};
+use crate::file_options::FileOptions;
+use crate::file_workload::FileWorkload;
+use crate::options::Options;
+use crate::swarm::caught;
+use crate::volumes::MoreVolume;
+use braid_base::limits::Settings;
+use braid_base::{NodeId, Rng, Time};
+use braid_layout::Layout;
+use braid_machine::{FilesRequest, HostRequest};
+use braid_metadata::MetadataService;
+use braid_wire::Ordering;
+use braid_world::{LocalClock, Trace, WorldEvent};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+/// The operations of each process.
+const OPERATIONS: usize = 24;
+/// The input at which the first server dies if its successor dies, too.
+const IN_BETWEEN: u64 = 150;
+/// Everything ends within this time.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The server that loses power.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Victim {
+    First,
+    /// The server that takes over from the first one.
+    Successor,
+}
+
+/// A point at which a server loses power: instead of its input of this number, counted from 1 since the processes began to work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetadataPoint {
+    pub victim: Victim,
+    pub at: u64,
+}
+
+impl fmt::Display for MetadataPoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} server, instead of input {}", self.victim, self.at)
+    }
+}
+
+/// Runs the workload of this seed, with or without a crash. Returns the number of inputs of the victim, which is the first server if none
+/// dies.
+pub fn run_metadata_point(seed: u64, crash: Option<MetadataPoint>) -> Result<u64, Failed> {
+    caught(|| Play::new(seed).go(crash))
+}
+
+struct Play {
+    cluster: Cluster,
+    workload: FileWorkload,
+    /// The operations that each process has issued.
+    issued: BTreeMap<HostSlot, usize>,
+    /// The point of the server that starts next.
+    next: Option<u64>,
+    /// The inputs that servers had taken when the processes began to work, or when they started.
+    before: u64,
+    /// The inputs that the last server took.
+    taken: u64,
+}
+
+impl Play {
+    fn new(seed: u64) -> Play {
+        let settings = Settings {
+            host_lease: Duration::from_millis(400),
+            device_lease: Duration::from_millis(400),
+            heartbeat: Duration::from_millis(50),
+            resend_min: Duration::from_millis(5),
+            resend_max: Duration::from_millis(200),
+            ..Settings::default()
+        };
+        let calm = Options::calm("raid5:2+1", 3, 1, 1);
+        let layout = Layout::new("raid5:2+1".parse().expect("a level"), 3, 4).expect("a layout on three devices");
+        let data = MoreVolume { layout, first: 0, ordering: Ordering::Timestamp, stripes: 512 };
+        let files = FileOptions { share: 100, names: 50, data, every: Duration::from_secs(1) };
+        let workload = FileWorkload::new(&files, Rng::new(seed));
+        let options = Options { seed, hosts: 3, device_bytes: 64 << 20, files: Some(files), settings, ..calm };
+        let cluster = Cluster::new(options, Trace::keeping(0));
+        Play { cluster, workload, issued: BTreeMap::new(), next: None, before: 0, taken: 0 }
+    }
+
+    fn go(&mut self, crash: Option<MetadataPoint>) -> Result<u64, Failed> {
+        let server = self.cluster.files.servers[0];
+        while !self.serves(server) {
+            self.pass()?;
+        }
+        self.before = self.inputs(server);
+        let node = self.cluster.node(server);
+        match crash {
+            Some(MetadataPoint { victim: Victim::First, at }) => self.cluster.world.crash_before(node, at),
+            Some(MetadataPoint { victim: Victim::Successor, at }) => {
+                self.cluster.world.crash_before(node, IN_BETWEEN);
+                self.next = Some(at);
+            }
+            None => {}
+        }
+        let hosts: Vec<HostSlot> = self.cluster.files.hosts.iter().copied().collect();
+        hosts.iter().for_each(|slot| self.issue(*slot));
+        self.until_all_is_answered()?;
+        self.taken = self.inputs(server) - self.before;
+        self.cluster.world.spare(self.cluster.node(server));
+        let system = self.cluster.files.system.clone().expect("there is a file system");
+        let walker = self.cluster.add_file_host(&system);
+        self.cluster.walk(walker)?;
+        for slot in hosts.into_iter().chain([walker]) {
+            let op = self.cluster.ask(slot, HostRequest::Disconnect);
+            self.cluster.answer(op, "a host does not unmount the file system")?;
+            self.cluster.crash(self.cluster.node(slot));
+        }
+        for _ in 0..50 {
+            self.pass()?;
+        }
+        self.cluster.crash(self.cluster.node(server));
+        self.cluster.check_metadata_volume(false)?;
+        let judged = self.cluster.judge_files()?;
+        match judged.undecided {
+            0 => Ok(self.taken),
+            _ => Err(Failed { check: "files-undecided", details: "the search for an order was abandoned".into() }),
+        }
+    }
+
+    fn serves(&self, server: HostSlot) -> bool {
+        self.cluster.metadata_server(server).is_some_and(|server| *server.service() == MetadataService::Serving)
+    }
+
+    fn inputs(&self, server: HostSlot) -> u64 {
+        self.cluster.world.inputs(self.cluster.node(server))
+    }
+
+    fn issue(&mut self, slot: HostSlot) {
+        let issued = self.issued.entry(slot).or_default();
+        if *issued == OPERATIONS {
+            return;
+        }
+        *issued += 1;
+        let node = self.cluster.node(slot);
+        let (open, held) = (self.cluster.files.open_files(node, 0), self.cluster.files.held_locks(node, 0));
+        let wish = self.workload.operation(0, &open, &held);
+        if let FilesRequest::Close { handle } = wish.0 {
+            self.cluster.forget_handle(slot, 0, handle);
+        }
+        self.cluster.file_operation(slot, 0, wish);
+    }
+
+    fn until_all_is_answered(&mut self) -> Result<(), Failed> {
+        let until = self.cluster.world.now().after(PATIENCE);
+        while self.cluster.asked().next().is_some() {
+            if self.cluster.world.now() > until {
+                let details = format!("{:?}", self.cluster.asked().collect::<Vec<_>>());
+                return Err(Failed { check: "unanswered", details });
+            }
+            self.pass()?;
+            self.cluster.release_advisory_locks();
+        }
+        Ok(())
+    }
+
+    /// Lets some time pass.
+    fn pass(&mut self) -> Result<(), Failed> {
+        let until = self.cluster.world.now().after(Duration::from_millis(100));
+        while let Some(event) = self.cluster.world.next(until) {
+            self.cluster.check_moment()?;
+            match event {
+                WorldEvent::Reply { op, outcome, .. } => {
+                    let Some(asked) = self.cluster.on_reply(op, &outcome)? else { continue };
+                    if let Err(error) = &outcome
+                        && self.cluster.file_operation_of(&asked.record).is_some_and(|it| it.answer().is_none())
+                    {
+                        return Err(Failed { check: "files-error", details: format!("{asked:?}: {error}") });
+                    }
+                    if let Some(operation) = self.cluster.file_operation_of(&asked.record) {
+                        self.workload.learn(operation);
+                        let slot = self.cluster.slot(asked.node).expect("no host dies");
+                        self.issue(slot);
+                    }
+                }
+                WorldEvent::PowerFailed(node) => self.restart(node),
+                WorldEvent::Alarm(_) | WorldEvent::Stepped(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Another server starts when one has died.
+    fn restart(&mut self, node: NodeId) {
+        let slot = self.cluster.slot(node).expect("servers have slots");
+        self.cluster.replace_host(slot, LocalClock::exact(Time(0)));
+        let (node, system) = (self.cluster.node(slot), self.cluster.files.system.clone().expect("there is one"));
+        self.cluster.world.set_service(NodeId::MetadataServer(system.id), node);
+        self.before = 0;
+        if let Some(at) = self.next.take() {
+            self.cluster.world.crash_before(node, at);
+        }
+    }
+}
