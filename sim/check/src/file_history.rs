@@ -32,9 +32,17 @@ impl Unit {
     }
 }
 
+impl Unit {
+    /// The tag of the write that it comes from, and its number in that write; zeros for zeros.
+    pub fn tag_and_number(self) -> (u64, u64) {
+        (self.0 >> 16, self.0 & 0xffff)
+    }
+}
+
 impl fmt::Debug for Unit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if *self == Unit::ZEROS { f.write_str("0") } else { write!(f, "#{}.{}", self.0 >> 16, self.0 & 0xffff) }
+        let (tag, number) = self.tag_and_number();
+        if *self == Unit::ZEROS { f.write_str("0") } else { write!(f, "#{tag}.{number}") }
     }
 }
 

@@ -1,6 +1,8 @@
 //! The command `braid sim attack`: runs one seed after another until a run fails or enough have been run.
 
 use crate::failure::{Exit, Failure};
+use crate::history::HistoryFile;
+use braid_check::FileHistory;
 use braid_cluster::attack::{Attack, Outcome};
 use braid_cluster::{Choices, Report};
 use braid_layout::Atomicity;
@@ -11,6 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::num::NonZero;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -55,6 +58,9 @@ pub struct Arguments {
     /// Continue after a failure, and report all failures
     #[arg(long)]
     keep_going: bool,
+    /// Write the histories of file systems to this file, as JSON lines (docs/histories.md)
+    #[arg(long, value_name = "FILE")]
+    history: Option<PathBuf>,
 }
 
 /// The options that override the seed. `attack` and `replay` share them, since they are part of a run's identity.
@@ -100,14 +106,22 @@ pub fn execute(arguments: Arguments, common: &Common) -> Result<ExitCode, Failur
         output::print(false, || json!(null), || format!("seeds from {seed} on{}\n", attack.choices));
     }
     let bar = bar(runs, arguments.time);
-    let outcome = attack.run(|ended, failed| {
+    let histories = arguments.history.as_deref().map(HistoryFile::create).transpose()?;
+    let on_history = |seed, history: &FileHistory| {
+        if let Some(file) = &histories {
+            file.add(seed, history);
+        }
+    };
+    let on_end = |ended, failed| {
         match runs {
             Some(_) => bar.set_position(ended),
             None => bar.set_position(begun.elapsed().as_secs()),
         }
         bar.set_message(format!("{ended} runs, {failed} failed"));
-    });
+    };
+    let outcome = attack.run_with(on_end, on_history);
     bar.finish_and_clear();
+    histories.map_or(Ok(()), HistoryFile::end)?;
     let took = begun.elapsed();
     output::print(common.json, || to_json(&attack, &outcome, took), || text(&attack, &outcome, took));
     Ok(if outcome.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(Exit::DataLost as u8) })
@@ -156,6 +170,7 @@ pub fn report_json(report: &Report) -> Value {
                   "corrupt": disks.rotten, "unreadable": disks.unreadable, "misdirected": disks.misdirected,
                   "refused": disks.refused, "failed": disks.failed},
         "hosts": list(report.hosts.list()), "lock_servers": list(report.lock_servers.list()), "stores": report.stores,
+        "files": report.files, "files_unjudged": report.files_unjudged,
         "ignored": ignored, "search_steps": report.search_steps, "unjudged": report.unjudged,
     })
 }

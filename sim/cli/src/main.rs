@@ -6,11 +6,13 @@
 //! | `replay` | shows one run of the attack, event by event |
 //! | `matrix` | crashes each node of a tiny array at each of its steps |
 //! | `experiments` | lists, runs and reports the papers' experiments on modelled hardware |
+//! | `history` | writes histories of file systems to a file |
 //! | `failure` | the errors of commands |
 
 mod attack;
 mod experiments;
 mod failure;
+mod history;
 mod matrix;
 mod replay;
 

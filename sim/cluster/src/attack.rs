@@ -8,7 +8,8 @@
 
 use crate::options::{Choices, Options};
 use crate::report::{Failure, Report};
-use crate::swarm::{RUN_MAX, run};
+use crate::swarm::{RUN_MAX, run_with};
+use braid_check::FileHistory;
 use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::sync::{Condvar, Mutex};
@@ -62,6 +63,11 @@ const STUCK: Duration = RUN_MAX.real_time.saturating_mul(6);
 impl Attack {
     /// Executes the runs. `on_end` is called at the end of each run with the number of runs and of failures so far.
     pub fn run(&self, on_end: impl Fn(u64, u64) + Sync) -> Outcome {
+        self.run_with(on_end, |_, _| ())
+    }
+
+    /// The same. `on_history` gets the history of the file system of each run, with its seed.
+    pub fn run_with(&self, on_end: impl Fn(u64, u64) + Sync, on_history: impl Fn(u64, &FileHistory) + Sync) -> Outcome {
         let end = self.runs.map_or(u64::MAX, |runs| self.seed.saturating_add(runs));
         let threads = self.threads.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZero::get);
         let outcome = Outcome::default();
@@ -70,7 +76,7 @@ impl Attack {
         thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|| {
-                    self.work(&progress, &on_end);
+                    self.work(&progress, &on_end, &on_history);
                     progress.lock().expect(CATCH).threads -= 1;
                     ended.notify_one();
                 });
@@ -85,7 +91,7 @@ impl Attack {
         outcome
     }
 
-    fn work(&self, progress: &Mutex<Progress>, on_end: &impl Fn(u64, u64)) {
+    fn work(&self, progress: &Mutex<Progress>, on_end: &impl Fn(u64, u64), on_history: &impl Fn(u64, &FileHistory)) {
         let lock = || progress.lock().expect(CATCH);
         loop {
             let seed = {
@@ -98,7 +104,7 @@ impl Attack {
                 progress.running.insert(seed, Instant::now());
                 seed
             };
-            let ended = run(Options::chosen(seed, &self.choices), 0);
+            let ended = run_with(Options::chosen(seed, &self.choices), 0, |history| on_history(seed, history));
             let mut progress = lock();
             progress.running.remove(&seed);
             match ended {

@@ -60,6 +60,9 @@ impl Run {
 
     pub(crate) fn disturb_metadata_and_plan_next(&mut self) {
         let serves = self.up_servers().first().copied();
+        if self.metadata.rng.chance(1, 4) {
+            self.cut_off_host();
+        }
         match (serves, self.metadata.rng.below(10)) {
             (None, _) => {}
             (Some(slot), 0..3) => self.end_server(slot),
@@ -125,6 +128,20 @@ impl Run {
         }
         self.replace_if_down(free);
         Some(free)
+    }
+
+    /// A host that has the file system mounted reaches nobody for some leases, and may lose its locks without hearing of it.
+    fn cut_off_host(&mut self) {
+        let hosts: Vec<HostSlot> = self.cluster.files.hosts.iter().copied().collect();
+        let slot = hosts[self.metadata.rng.below(hosts.len() as u64) as usize];
+        let (node, now) = (self.cluster.node(slot), self.cluster.world.now());
+        let span = self.cluster.options.settings.host_lease * self.metadata.rng.between(1, 6) as u32;
+        self.count_fault("host of files cut off");
+        self.availability.begin(now, "host of files cut off", Cause::Other, span);
+        let others = self.cluster.world.up().into_iter().filter(|other| *other != node);
+        let pairs: Vec<_> = others.flat_map(|other| [(node, other), (other, node)]).collect();
+        pairs.iter().for_each(|(from, to)| self.cluster.world.network.cut(*from, *to));
+        self.plan_fault(span, FaultEvent::Join(pairs));
     }
 
     /// The slots with a process that is up.

@@ -15,7 +15,7 @@ use crate::report::{Failure, Report};
 use crate::role::Role;
 use crate::workload::{ClientOperation, Workload};
 use braid_base::{BLOCK_BYTES, DeviceId, DiskId, NodeId, Rng, Time};
-use braid_check::{ObjectOperation, count_outcomes};
+use braid_check::{FileHistory, ObjectOperation, count_outcomes};
 use braid_host::Host;
 use braid_layout::VolumeDescription;
 use braid_machine::{FilesRequest, HostError, HostOutcome, OpId, Patience};
@@ -48,11 +48,18 @@ const COUNTED: [&str; 5] = ["journal_batches", "chunks_written", "blocks_homed",
 
 /// Runs `options` from beginning to end, and keeps this many lines of the trace.
 pub fn run(options: Options, lines: usize) -> Result<Report, Box<Failure>> {
+    run_with(options, lines, |_| ())
+}
+
+/// The same. `on_history` gets the history of the file system, if the run has one.
+pub fn run_with(options: Options, lines: usize, on_history: impl FnOnce(&FileHistory)) -> Result<Report, Box<Failure>> {
     let (seed, ordering) = (options.seed, options.ordering);
     let mut run = caught(|| Ok(Run::new(options, Trace::keeping(lines)))).map_err(|Failed { details, .. }| {
         Failure { check: "panic-at-start", seed, ordering, at: Time(0), event: 0, details, trace: Vec::new() }
     })?;
-    let failed = match caught(|| run.go_to_the_end()) {
+    let ended = caught(|| run.go_to_the_end());
+    on_history(&run.cluster.files.history);
+    let failed = match ended {
         Ok(()) => return Ok(run.report()),
         Err(failed) => failed,
     };
