@@ -5,6 +5,7 @@ mod completions;
 mod device;
 mod down;
 mod events;
+mod fs;
 mod guard;
 mod lockd;
 mod monitor;
@@ -51,6 +52,8 @@ enum Command {
     Events(events::Arguments),
     #[command(subcommand)]
     Volume(volume::Command),
+    #[command(subcommand)]
+    Fs(fs::Command),
     #[command(subcommand)]
     Device(device::Command),
     #[command(subcommand)]
@@ -129,6 +132,7 @@ async fn execute(command: Command, common: &Common) -> Result<ExitCode, Failure>
         Command::Scrub(arguments) => scrub::run(arguments, common).await,
         Command::Events(arguments) => events::run(arguments, common).await,
         Command::Volume(command) => volume::run(command, common).await,
+        Command::Fs(command) => fs::run(command, common).await,
         Command::Device(command) => device::run(command, common).await,
         Command::Object(command) => object::run(command, common).await,
         Command::Attr(command) => attr::run(command, common).await,
