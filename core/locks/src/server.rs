@@ -123,6 +123,11 @@ impl LockServer {
         self.sessions.contains_key(&host)
     }
 
+    /// The hosts that this server knows: those that it has heard of lately, and those that may hold locks.
+    pub fn hosts(&self) -> impl Iterator<Item = Generation> + '_ {
+        self.sessions.keys().copied()
+    }
+
     /// The locks of all hosts, held or waiting, for inspection.
     pub fn lock_ids(&self) -> impl Iterator<Item = (LockName, LockState)> + '_ {
         self.table.states()

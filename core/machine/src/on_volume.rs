@@ -84,6 +84,10 @@ pub struct OnVolume<M, H, R> {
     refused: Vec<OpId>,
     again_at: Option<Time>,
     ended: Option<HostError>,
+    /// Operations of guests that have retired, which the host has not answered.
+    unfinished: BTreeSet<OpId>,
+    /// Why one of those failed.
+    failed: Option<HostError>,
     /// Requests to guests that are not answered.
     open: BTreeSet<OpId>,
     /// Inputs of this step that are still to be processed.
@@ -126,6 +130,8 @@ impl<M: Machine, H: Machine, R: Route> OnVolume<M, H, R> {
             refused: Vec::new(),
             again_at: None,
             ended: None,
+            unfinished: BTreeSet::new(),
+            failed: None,
             open: BTreeSet::new(),
             inputs: VecDeque::new(),
             effects: Effects::new(),
@@ -143,6 +149,28 @@ impl<M: Machine, H: Machine, R: Route> OnVolume<M, H, R> {
     /// Why the guests have ended, if they have.
     pub fn ended(&self) -> Option<&HostError> {
         self.ended.as_ref()
+    }
+
+    /// Ends the guests for this reason: they get no further input, and give no further command. What the host does for them already, it
+    /// finishes: see [`OnVolume::is_settled`].
+    pub fn retire(&mut self, why: HostError, out: &mut Effects) {
+        if self.ended.is_some() {
+            return;
+        }
+        let at_host = self.asked.keys().filter(|op| !self.refused.contains(op)).copied();
+        self.unfinished = at_host.collect();
+        self.end(why, out);
+    }
+
+    /// True if the host does nothing for guests any more, because they have ended.
+    pub fn is_settled(&self) -> bool {
+        self.ended.is_some() && self.unfinished.is_empty()
+    }
+
+    /// Why the guests ended before they could retire, or why an operation failed that they had left unfinished: then the outcome of
+    /// a write may be unknown.
+    pub fn failed(&self) -> Option<&HostError> {
+        self.failed.as_ref()
     }
 
     /// True if a guest has been told that its host is fenced. It learns that from its next disk command at the latest.
@@ -211,6 +239,12 @@ impl<M: Machine, H: Machine, R: Route> OnVolume<M, H, R> {
     fn on_outcome(&mut self, now: Now, op: OpId, outcome: HostOutcome, out: &mut Effects) {
         let Some(asked) = self.asked.get(&op) else {
             assert!(self.ended.is_some(), "an operation is answered once: {op:?}");
+            if self.unfinished.remove(&op)
+                && let Err(error) = outcome
+                && error != HostError::Busy
+            {
+                self.failed = Some(error);
+            }
             return;
         };
         if outcome == Err(HostError::Busy) {
@@ -221,6 +255,7 @@ impl<M: Machine, H: Machine, R: Route> OnVolume<M, H, R> {
         let (flight, part) = (asked.flight, asked.part);
         self.asked.remove(&op);
         if let Err(error) = self.flights.answered(flight, part, outcome) {
+            self.failed = Some(error.clone());
             return self.end(error, out);
         }
         self.take_off();

@@ -397,3 +397,30 @@ fn windows_that_overlap_are_a_mistake() {
     let route: fn(&Input) -> Receiver = by_volume;
     OnVolume::new(host, vec![(WINDOW, Guest::default()), (other, Guest::default())], route);
 }
+
+#[test]
+fn guests_that_retire_leave_nothing_undecided() {
+    let mut bench = Bench::new();
+    bench.command([write(0, BLOCK, 1), write(BLOCK, BLOCK, 2)]);
+    assert_eq!(bench.asked(), 2);
+    let mut out = Effects::new();
+    bench.machine.retire(HostError::Disconnecting, &mut out);
+    assert!(!bench.machine.is_settled(), "two writes are at the host");
+    bench.answer(0, None);
+    assert!(!bench.machine.is_settled());
+    bench.answer(0, None);
+    assert!(bench.machine.is_settled() && bench.machine.failed().is_none());
+    assert_eq!(bench.results(), [], "the guest hears nothing any more");
+    let refused = bench.ask(HostRequest::Flush { volume: OTHER });
+    assert_eq!(bench.replies.pop(), Some((refused, Err(HostError::Disconnecting))));
+}
+
+#[test]
+fn guests_that_retire_while_a_write_fails_are_not_unharmed() {
+    let mut bench = Bench::new();
+    bench.command([write(0, BLOCK, 1)]);
+    bench.machine.retire(HostError::Disconnecting, &mut Effects::new());
+    bench.answer(0, Some(Err(HostError::Fenced)));
+    assert!(bench.machine.is_settled());
+    assert_eq!(bench.machine.failed(), Some(&HostError::Fenced), "its outcome is unknown");
+}

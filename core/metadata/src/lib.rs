@@ -29,9 +29,11 @@
 //! | `operation` | operations of the namespace as procedures of the store |
 //! | `lease` | the lease, and messages that wait for it |
 //! | `absent_hosts` | hosts that are gone and were not dropped |
+//! | `check` | the check of the whole file system |
 //! | `reclaim` | the background job that frees the blocks of removed files and of hosts that are gone |
 
 mod absent_hosts;
+mod check;
 mod disk;
 mod lease;
 pub mod node;

@@ -7,9 +7,13 @@
 //!
 //! The take-over names the ownership that was found, so that of several processes that begin at a time one succeeds. The others end. A
 //! process that dies is followed by another one, which takes over likewise: it can't know whether the last one is dead.
+//!
+//! A process that is to end may *release* the file system, so that the next one neither fences it nor waits for a lease. A request of the
+//! front end for [`OwnershipRequest::Release`] ends the server first: it answers nothing from then on, and all its writes are done before
+//! the monitor gets the request.
 
 use crate::server::{MetadataServer, MetadataServerConfig};
-use braid_base::{Generation, Membership, NodeId, Now, Ownership, Time, VolumeId};
+use braid_base::{Epoch, Generation, Membership, NodeId, Now, Ownership, Time, VolumeId};
 use braid_machine::on_volume::{OnVolume, Receiver, Route, Window};
 use braid_machine::{Effect, Effects, HostError, HostOutcome, HostRequest, HostSuccess, Input, Machine, OpId};
 use braid_wire::{Message, OwnershipRefused, OwnershipRequest};
@@ -24,7 +28,11 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub struct MetadataNode<H> {
     config: MetadataServerConfig,
     volume: VolumeId,
+    /// It checks the file system instead of serving it.
+    checks: bool,
     stage: Stage<H>,
+    /// The request by which the process gives up the file system, until its host gets it.
+    release: Option<(OpId, OwnershipRequest)>,
     /// The latest membership that the monitor sent before the process owned the file system.
     membership: Option<Membership>,
 }
@@ -67,7 +75,12 @@ impl<H: Machine> MetadataNode<H> {
     /// take-over.
     pub fn new(host: H, volume: VolumeId, config: MetadataServerConfig) -> MetadataNode<H> {
         let stage = Stage::TakesOver { host, request: OwnershipRequest::Inquire, again_at: None };
-        MetadataNode { config, volume, stage, membership: None }
+        MetadataNode { config, volume, checks: false, stage, release: None, membership: None }
+    }
+
+    /// The same process, which takes over the file system to check it, and does not serve it.
+    pub fn that_checks(self) -> MetadataNode<H> {
+        MetadataNode { checks: true, ..self }
     }
 
     pub fn host(&self) -> &H {
@@ -84,6 +97,11 @@ impl<H: Machine> MetadataNode<H> {
             Stage::Owns(on_volume) => on_volume.guests().first(),
             _ => None,
         }
+    }
+
+    /// Since when the process owns the file system, if it does.
+    pub fn owns_since(&self) -> Option<Epoch> {
+        self.server().map(|_| Epoch(self.config.start.0))
     }
 
     pub fn state(&self) -> NodeState {
@@ -139,6 +157,23 @@ impl<H: Machine> MetadataNode<H> {
         }
     }
 
+    /// Gives up the file system, once all that the server has asked of its host is done: the next owner fences nobody. If the outcome of a
+    /// write is unknown, the file system is not released, and the next owner takes over.
+    fn release_when_settled(&mut self, now: Now, out: &mut Effects) {
+        let Stage::Owns(on_volume) = &mut self.stage else { return };
+        if !on_volume.is_settled() {
+            return;
+        }
+        let Some((op, request)) = self.release.take() else { return };
+        match on_volume.failed() {
+            Some(error) => out.reply(op, Err(error.clone())),
+            None => {
+                let request = HostRequest::Ownership { file_system: self.config.file_system, request };
+                on_volume.step(now, Input::Request { op, request }, out);
+            }
+        }
+    }
+
     /// Keeps the latest membership for the server: it names hosts that earlier owners had fenced.
     fn note_membership(&mut self, input: &Input) {
         if let Stage::TakesOver { .. } = self.stage
@@ -164,6 +199,9 @@ impl<H: Machine> MetadataNode<H> {
         }
         let window = Window { volume: self.volume, offset: 0, length: self.config.volume_bytes };
         let mut server = MetadataServer::new(self.config.clone());
+        if self.checks {
+            server = server.that_checks();
+        }
         if let Some(membership) = &self.membership {
             server.hear(membership);
         }
@@ -178,7 +216,19 @@ impl<H: Machine> Machine for MetadataNode<H> {
         let is_start = matches!(input, Input::Start);
         self.note_membership(&input);
         match &mut self.stage {
-            Stage::Owns(on_volume) => return on_volume.step(now, input, out),
+            Stage::Owns(on_volume) => {
+                match input {
+                    Input::Request { op, request: HostRequest::Ownership { file_system, request } }
+                        if file_system == self.config.file_system
+                            && matches!(request, OwnershipRequest::Release { .. }) =>
+                    {
+                        on_volume.retire(HostError::Disconnecting, out);
+                        self.release = Some((op, request));
+                    }
+                    input => on_volume.step(now, input, out),
+                }
+                return self.release_when_settled(now, out);
+            }
             Stage::TakesOver { host, again_at, .. } => {
                 let is_due = again_at.is_some_and(|at| at <= now.time);
                 // Hosts ask the owner again until it serves.

@@ -1,6 +1,7 @@
 //! The machine of a metadata server. It checks who may speak, and routes each input to the part that handles it.
 
 use crate::absent_hosts::AbsentHosts;
+use crate::check::CheckRun;
 use crate::disk::{DiskPart, forward, proof, store_config};
 use crate::lease::Lease;
 use crate::operation::{Operation, OwnOutcome, outcome_of, reply_of};
@@ -13,6 +14,7 @@ use braid_base::{
 use braid_locks::{ListError, LockServer, LockServerConfig, LockService};
 use braid_machine::{DiskResult, DiskTag, Effect, Effects, Ignored, Input, Machine};
 use braid_namespace::Parameters;
+use braid_namespace::check::Finding;
 use braid_objects::Procedure;
 use braid_store::{Medium, Storage, Store, StoreError, StoreEvent};
 use braid_wire::{
@@ -51,6 +53,8 @@ pub struct MetadataServer {
     pub(crate) reclaim: Reclaim,
     pub(crate) absent: AbsentHosts,
     own: OwnOperations,
+    /// The check of the file system, if this server checks it instead of serving it.
+    check: Option<CheckRun>,
     next_turn: Option<Time>,
     /// The latest membership that was heard.
     membership: Option<Membership>,
@@ -73,6 +77,8 @@ pub enum MetadataService {
     },
     /// It serves, from `serve_from` on.
     Serving,
+    /// It checks the file system, and never serves it.
+    Checking,
     /// It can't serve.
     Unusable(MetadataError),
 }
@@ -138,6 +144,7 @@ impl MetadataServer {
             reclaim: Reclaim::default(),
             absent: AbsentHosts::default(),
             own: OwnOperations::default(),
+            check: None,
             next_turn: None,
             membership: None,
             effects: Effects::new(),
@@ -146,8 +153,28 @@ impl MetadataServer {
         }
     }
 
+    /// The same server, which checks the file system once it has read the journal, and never serves it.
+    pub fn that_checks(self) -> MetadataServer {
+        MetadataServer { check: Some(CheckRun::new()), ..self }
+    }
+
     pub fn service(&self) -> &MetadataService {
         &self.service
+    }
+
+    /// True if the server serves: the lease of the owner before has passed, too.
+    pub fn is_serving(&self) -> bool {
+        self.service == MetadataService::Serving && self.absent.deadline().is_some()
+    }
+
+    /// What a check has found, and how much more it has found than is listed; `None` if it is not complete.
+    pub fn findings(&self) -> Option<(Vec<Finding>, u64)> {
+        self.check.as_ref().filter(|check| check.is_complete()).map(CheckRun::findings)
+    }
+
+    /// The counters of the store.
+    pub fn store_counters(&self) -> Vec<(&'static str, u64)> {
+        self.store.counters()
     }
 
     pub fn counters(&self) -> &MetadataCounters {
@@ -254,7 +281,10 @@ impl MetadataServer {
     }
 
     fn awaits_turn(&self) -> bool {
-        self.reclaim.awaits_turn() || self.service == (MetadataService::Opening { is_asked: false })
+        let check_waits = self.check.as_ref().is_some_and(|check| {
+            self.service == MetadataService::Checking && !check.is_asked() && !check.is_complete()
+        });
+        check_waits || self.reclaim.awaits_turn() || self.service == (MetadataService::Opening { is_asked: false })
     }
 
     /// The monitor's answers are for the lock server, which has hosts fenced. Whoever is fenced is no client of the store any more.
@@ -263,6 +293,9 @@ impl MetadataServer {
             self.hear(membership);
             let membership = membership.clone();
             self.with_store(now, out, |store, out| store.adopt(0, membership, out));
+        }
+        if self.check.is_some() {
+            return;
         }
         let message = Message::MonitorAnswer(answer);
         self.step_locks(now, Input::Message { from: NodeId::Monitor, message }, out);
@@ -282,6 +315,19 @@ impl MetadataServer {
 
     fn on_store_event(&mut self, now: Now, event: StoreEvent, out: &mut Effects) {
         match event {
+            StoreEvent::Ready(_) if self.check.is_some() => {
+                self.service = MetadataService::Checking;
+                self.run_check(now, out);
+            }
+            StoreEvent::Looked { answer, .. } => {
+                if let Some(check) = &mut self.check {
+                    check.on_part_done();
+                }
+                // The store may have had no room: then the next turn continues.
+                if answer.is_ok() {
+                    self.run_check(now, out);
+                }
+            }
             StoreEvent::Ready(_) => {
                 self.service = MetadataService::Opening { is_asked: true };
                 if let Some(membership) = self.membership.clone() {
@@ -332,6 +378,13 @@ impl MetadataServer {
                 }
                 self.reclaim.on_step(step, outcome.map(|outcome| outcome.progress(step)));
             }
+        }
+    }
+
+    /// Begins the next part of the check.
+    fn run_check(&mut self, now: Now, out: &mut Effects) {
+        if let Some(part) = self.check.as_mut().and_then(CheckRun::next_part) {
+            self.with_store(now, out, |store, out| store.inspect(now, 0, part, out));
         }
     }
 
@@ -462,6 +515,9 @@ impl MetadataServer {
         if self.next_turn.is_some_and(|turn| turn <= now.time) {
             self.next_turn = None;
             self.reclaim.turn();
+            if self.service == MetadataService::Checking {
+                self.run_check(now, out);
+            }
             if self.service == (MetadataService::Opening { is_asked: false }) {
                 self.service = MetadataService::Opening { is_asked: true };
                 self.run_own(now, OwnOperation::Open, out);
@@ -480,7 +536,10 @@ impl Machine for MetadataServer {
                 assert_eq!(self.service, MetadataService::Off, "a metadata server is started once");
                 self.service = MetadataService::Recovering;
                 self.with_store(now, out, |store, out| store.start(out));
-                self.step_locks(now, Input::Start, out);
+                // A check hears no hosts: it must not take them for silent.
+                if self.check.is_none() {
+                    self.step_locks(now, Input::Start, out);
+                }
             }
             Input::Message { from, message } => self.on_message(now, from, message, out),
             Input::DiskDone { tag, result } => self.on_disk_done(now, tag, result, out),
@@ -498,7 +557,9 @@ impl Machine for MetadataServer {
         let is_serving = self.service == MetadataService::Serving;
         // Before the server serves, no host can be heard, so none is silent.
         let locks = self.locks.deadline().map(|deadline| deadline.max(self.config.serve_from)).filter(|_| is_serving);
-        [self.store.deadline(), locks, self.next_turn, self.absent.deadline()].into_iter().flatten().min()
+        let first = (is_serving && !self.is_serving()).then_some(self.config.serve_from);
+        let absent = self.absent.deadline();
+        [self.store.deadline(), locks, first, self.next_turn, absent].into_iter().flatten().min()
     }
 
     fn invariants(&self) {

@@ -8,10 +8,10 @@ use braid_base::{BLOCK_BYTES, FileSystemId, Generation, NodeId, Time, VolumeId};
 use braid_files::{FileClient, FileClientConfig};
 use braid_host::Host;
 use braid_layout::{Layout, VolumeDescription};
-use braid_machine::{FilesRequest, FilesSuccess, HostError, HostRequest, HostSuccess, OpId, Patience};
+use braid_machine::{FilesRequest, FilesSuccess, HostError, HostOutcome, HostRequest, HostSuccess, OpId, Patience};
 use braid_metadata::{MetadataNode, MetadataServer, MetadataServerConfig, NodeState, VOLUME_BYTES_MIN};
 use braid_namespace::Parameters;
-use braid_wire::{FileCommand, FileResult, Ordering};
+use braid_wire::{FileCommand, FileResult, Ordering, OwnershipRequest};
 
 /// The only real file system of a cluster. Those of lower numbers are imaginary ([`crate::take_overs`]).
 const FILE_SYSTEM: FileSystemId = FileSystemId(64);
@@ -62,8 +62,27 @@ impl Cluster {
         slot
     }
 
+    /// Starts a process that takes over a file system to check it.
+    pub fn start_check_of_files(&mut self, file_system: &FileSystem) -> HostSlot {
+        let role = self.metadata_role(file_system, true);
+        self.add_host_in(role)
+    }
+
+    /// A process that owns its file system ends its server, and releases the file system.
+    pub fn release_file_system(&mut self, slot: HostSlot, file_system: &FileSystem) -> HostOutcome {
+        let Some(Role::Metadata(node)) = self.world.machine(self.node(slot)) else { panic!("it is down") };
+        let since = node.owns_since().expect("it owns the file system");
+        let request = OwnershipRequest::Release { since };
+        let asked = self.ask(slot, HostRequest::Ownership { file_system: file_system.id, request });
+        self.finish(asked)
+    }
+
     /// The machine of a metadata server, around the next host.
     pub(crate) fn metadata_role_of(&self, file_system: &FileSystem) -> impl FnOnce(Host) -> Role + use<> {
+        self.metadata_role(file_system, false)
+    }
+
+    fn metadata_role(&self, file_system: &FileSystem, checks: bool) -> impl FnOnce(Host) -> Role + use<> {
         let FileSystem { id, metadata, data } = file_system.clone();
         let generation = Generation(self.next_generation);
         let config = MetadataServerConfig {
@@ -81,7 +100,10 @@ impl Cluster {
             serve_from: Time(0),
             settings: self.options.settings.clone(),
         };
-        move |host| Role::Metadata(Box::new(MetadataNode::new(host, metadata.id, config)))
+        move |host| {
+            let node = MetadataNode::new(host, metadata.id, config);
+            Role::Metadata(Box::new(if checks { node.that_checks() } else { node }))
+        }
     }
 
     /// Adds a host that has a file system mounted.

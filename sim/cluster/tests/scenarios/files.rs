@@ -123,6 +123,44 @@ fn a_server_that_was_taken_over_answers_nothing_more() {
 }
 
 #[test]
+fn a_file_system_that_was_released_is_served_without_waiting_for_a_lease() {
+    let (mut array, file_system, server) = array();
+    let a = array.add_file_host(&file_system);
+    // Changes are under way when the server ends.
+    let asked = array.ask_files(a, &file_system, FilesRequest::Command(create("a")));
+    assert!(
+        matches!(array.release_file_system(server, &file_system), Ok(HostSuccess::Ownership(now)) if now.owner.is_none())
+    );
+    assert_eq!(array.metadata_state(server), Some(NodeState::Ended(HostError::Disconnecting)));
+    let released = array.world.now();
+    let next = array.start_metadata_server(&file_system);
+    assert!(matches!(array.finish(asked), Ok(HostSuccess::Files(_))));
+    let pause = array.world.now().since(released);
+    assert!(pause < Duration::from_secs(2), "the pause was {pause:?}");
+    serves(&array, next);
+}
+
+#[test]
+fn a_check_takes_over_and_gives_back() {
+    let (mut array, file_system, server) = array();
+    let a = array.add_file_host(&file_system);
+    let inode = made(&mut array, a, &file_system, "a");
+    let handle = open(&mut array, a, &file_system, inode);
+    write(&mut array, a, &file_system, handle, 0, &[7; 10_000]);
+    let checker = array.start_check_of_files(&file_system);
+    array.run_for(A_WHILE);
+    assert!(matches!(array.metadata_state(server), Some(NodeState::Ended(_))));
+    let found = array.metadata_server(checker).and_then(|server| server.findings());
+    assert_eq!(found, Some((Vec::new(), 0)));
+    let asked = array.ask_files(a, &file_system, FilesRequest::Command(create("b")));
+    array.release_file_system(checker, &file_system).expect("it owns the file system");
+    let next = array.start_metadata_server(&file_system);
+    let created = array.finish(asked);
+    assert!(matches!(created, Ok(HostSuccess::Files(_))), "{created:?}");
+    serves(&array, next);
+}
+
+#[test]
 fn of_two_processes_that_take_over_at_once_one_ends() {
     let (mut array, file_system, server) = array();
     let node = array.node(server);
