@@ -167,6 +167,10 @@ impl From<&SessionError> for Failure {
             )),
             SessionError::VolumeDeleting { name } => Failure::failed("volume-deleting", message)
                 .hint(format!("`braid volume delete {name} --yes` completes the deletion")),
+            SessionError::OfFileSystem { file_system, .. } => Failure::usage("belongs-to-file-system", message)
+                .hint(format!(
+                    "use the files: `braid fs --help`; `braid fs delete {file_system}` deletes the file system with its volumes"
+                )),
             SessionError::Unit { .. } => Failure::usage("bad-unit", message),
             SessionError::RaidLevel(_) | SessionError::Layout(_) => Failure::usage("bad-layout", message),
             SessionError::Volume(_) => Failure::usage("bad-volume", message),

@@ -24,6 +24,9 @@
 //! | [`event_stream`] | events as a stream |
 //! | [`creation`] | the parameters of an array's creation, and how later arguments differ from them |
 //! | [`volumes`] | creating and deleting volumes with their components |
+//! | [`file_system_operations`] | operations on file systems |
+//! | [`file_systems`] | creating and deleting file systems |
+//! | [`file_system_check`] | the check of a file system |
 //! | [`volume_hold`] | holding a volume, to change its ordering or placement while hosts use it |
 //! | [`migration`] | migrating a volume to other devices |
 //! | [`device_lifecycle`] | adding, removing and replacing devices and spares: description and membership |
@@ -45,6 +48,9 @@ pub mod device_lifecycle;
 pub mod device_operations;
 pub mod event_stream;
 pub mod failure;
+pub mod file_system_check;
+pub mod file_system_operations;
+pub mod file_systems;
 pub mod healing_operations;
 pub mod health;
 pub mod held;
@@ -70,6 +76,7 @@ pub mod write_map;
 pub use array::{Array, wait};
 pub use event_stream::{Event, EventKind, Events};
 pub use failure::{Exit, Failure};
+pub use file_systems::NewFileSystem;
 pub use launch::UpOptions;
 pub use status::Status;
 pub use volume_operations::NewVolume;

@@ -198,7 +198,7 @@ pub async fn free(session: &Session, scheme: RaidLevel, unit: u64) -> Result<u64
 }
 
 /// The number of blocks that another object can have on every device of the array.
-async fn room(session: &Session) -> Result<u64, Failure> {
+pub async fn room(session: &Session) -> Result<u64, Failure> {
     let mut least = u64::MAX;
     for device in session.folder().describe()?.ready_devices() {
         least = least.min(room_on(session, DeviceId(device.id)).await?);

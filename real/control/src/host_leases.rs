@@ -80,6 +80,12 @@ pub struct MetadataService {
     pub file_system: u16,
     /// Its address: `HOST:PORT` or `unix:PATH`.
     pub address: String,
+    /// True if it answers hosts; otherwise it still reads its journal, or waits for the lease of the owner before.
+    #[serde(default)]
+    pub serves: bool,
+    /// The generations of the hosts that it has heard of lately, or that may hold locks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<u32>,
 }
 
 /// Leases that have expired.

@@ -1,7 +1,7 @@
 //! The processes and addresses of one run of `braid up`. Used by `status`, by `down`, and by hosts to find devices, whose addresses
-//! change from run to run. Lock servers are found by their leases.
+//! change from run to run. Lock servers and metadata servers are found by their leases.
 
-use braid_base::{DeviceId, LockServerId};
+use braid_base::{DeviceId, FileSystemId, LockServerId};
 use serde::{Deserialize, Serialize};
 
 /// The processes and addresses of one run.
@@ -17,11 +17,13 @@ pub struct RunningSet {
     pub monitor: Option<RunningDaemon>,
     pub devices: Vec<RunningDaemon>,
     pub lock_servers: Vec<RunningDaemon>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub metadata_servers: Vec<RunningDaemon>,
     /// The address of the supervisor's own NBD server.
     pub nbd: Option<Endpoint>,
 }
 
-/// A monitor, device or lock server of this run.
+/// A monitor, device, lock server or metadata server of this run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunningDaemon {
@@ -52,12 +54,17 @@ impl RunningSet {
             monitor: None,
             devices: Vec::new(),
             lock_servers: Vec::new(),
+            metadata_servers: Vec::new(),
             nbd: None,
         }
     }
 
     pub fn device(&self, id: DeviceId) -> Option<&RunningDaemon> {
         self.devices.iter().find(|device| device.id == id.0)
+    }
+
+    pub fn metadata_server(&self, id: FileSystemId) -> Option<&RunningDaemon> {
+        self.metadata_servers.iter().find(|server| server.id == id.0)
     }
 
     pub fn lock_server(&self, id: LockServerId) -> Option<&RunningDaemon> {

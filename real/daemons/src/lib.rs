@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`device`] | the device daemon |
 //! | [`lockd`] | the lock server daemon: its state, its lease |
+//! | [`mds`] | the metadata server daemon: owns a file system, and serves it |
 //! | [`monitord`] | the monitor daemon: its state, the volumes that it must know |
 //! | [`front_end`] | an NBD server and the host behind it |
 //! | [`exports`] | the volumes that the NBD server exports |
@@ -18,6 +19,7 @@ pub mod device;
 pub mod exports;
 pub mod front_end;
 pub mod lockd;
+pub mod mds;
 pub mod membership_events;
 pub mod monitord;
 pub mod published_metrics;

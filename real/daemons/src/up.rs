@@ -5,8 +5,8 @@ use crate::supervisor::{self, Placement, Report, Supervised, Tuning};
 use braid_admin::creation::{self, CreateOptions};
 use braid_admin::failure::Failure;
 use braid_admin::silent_host_fencing::keep_fenced;
-use braid_admin::{copies, device_lifecycle, state_from_devices, volume_hold, volumes};
-use braid_base::{DeviceId, NodeId};
+use braid_admin::{copies, device_lifecycle, file_systems, state_from_devices, volume_hold, volumes};
+use braid_base::{DeviceId, FileSystemId, NodeId};
 use braid_control::{
     ArrayDescription, ArrayFolder, DeviceReport, Endpoint, Leases, Moment, ReportedState, RunningSet, Supervision,
 };
@@ -172,6 +172,7 @@ impl Array {
                             Err(error) => tracing::warn!("can't create up.lock again: {error}"),
                         }
                         self.start_lock_servers_if_needed(&description);
+                        self.follow_file_systems(&description);
                         self.follow_devices(description).await;
                     }
                     Err(error) => tracing::warn!("can't read which daemons to run: {error}"),
@@ -189,6 +190,8 @@ impl Array {
             }
         }
         drop(watching);
+        // While the host of this process is there, it coordinates what a release may need.
+        self.supervised.stop_metadata_servers().await;
         front.stop().await;
         Ok(())
     }
@@ -208,6 +211,9 @@ impl Array {
                     tracing::warn!("an unfinished volume operation can't be completed now: {failure}");
                 }
                 settled => settled?,
+            }
+            if let Err(failure) = file_systems::settle(&session).await {
+                tracing::warn!("a file system can't be deleted completely now: {failure}");
             }
             volumes::create_initial(&session).await
         };
@@ -293,6 +299,17 @@ impl Array {
         }
     }
 
+    /// Runs a metadata server for each file system.
+    fn follow_file_systems(&mut self, description: &ArrayDescription) {
+        self.supervised.follow_file_systems(description);
+        let there = self.running.metadata_servers.len();
+        let supervised = &self.supervised;
+        self.running.metadata_servers.retain(|running| supervised.keeps_metadata_server(FileSystemId(running.id)));
+        if self.running.metadata_servers.len() < there {
+            self.publish();
+        }
+    }
+
     /// Runs the array's devices, each on the disk that fills its slot.
     async fn follow_devices(&mut self, description: ArrayDescription) {
         let description = match blocking(&self.folder, move |folder| device_lifecycle::fill(folder, description)).await
@@ -308,7 +325,7 @@ impl Array {
         }
     }
 
-    /// Records and publishes a change of the monitor, a device or a lock server.
+    /// Records and publishes a change of the monitor, a device, a lock server or a metadata server.
     fn note(&mut self, report: &Report) {
         if let Err(failure) = &report.state {
             let when = if failure.code == "no-such-file" { "when its file is there" } else { "soon" };
@@ -320,12 +337,19 @@ impl Array {
             // The device was removed from the array.
             return;
         }
+        if let NodeId::MetadataServer(file_system) = report.node
+            && !self.supervised.keeps_metadata_server(file_system)
+        {
+            // The file system was deleted.
+            return;
+        }
         let among = match report.node {
             NodeId::Monitor => {
                 self.running.monitor = Some(report.entry(self.running.monitor.as_ref()));
                 return self.publish();
             }
             NodeId::LockServer(_) => &mut self.running.lock_servers,
+            NodeId::MetadataServer(_) => &mut self.running.metadata_servers,
             _ => &mut self.running.devices,
         };
         let entry = report.entry(among.iter().find(|other| other.id == supervisor::number(report.node)));

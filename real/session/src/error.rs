@@ -32,6 +32,9 @@ pub enum SessionError {
     /// The volume can no longer be used.
     #[error("volume '{name}' is being deleted")]
     VolumeDeleting { name: String },
+    /// The volume belongs to a file system, which programs would damage by writing the volume.
+    #[error("volume '{volume}' belongs to file system '{file_system}': only the file system reads and writes it")]
+    OfFileSystem { volume: String, file_system: String },
     /// The size of the stripe unit is invalid.
     #[error("a stripe unit can't have {bytes} bytes: choose a power of two from 4 KiB to 1 MiB, such as 64KiB")]
     Unit { bytes: u64 },

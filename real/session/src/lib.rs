@@ -26,5 +26,5 @@ pub use held_volumes::{Holds, ObservedHost};
 pub use host_view::{HostView, cpu_micros, of_process, of_shell};
 pub use metrics::{Metrics, ratio};
 pub use registry::{VolumeRegistry, is_usable, usable};
-pub use session::{HEARTBEAT, SCRUB, Service, Session, addresses, blocking, require_up, tell};
-pub use volumes::{describe, describe_widest, find, layout};
+pub use session::{HEARTBEAT, SCRUB, Service, ServiceReport, Session, addresses, blocking, require_up, tell};
+pub use volumes::{describe, describe_widest, find, find_for_programs, layout};

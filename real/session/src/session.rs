@@ -42,8 +42,15 @@ pub struct Service {
     /// The node that other hosts connect to.
     pub id: NodeId,
     pub listener: Listener,
-    /// What the lease reports of it.
-    pub published: watch::Receiver<Option<MetadataService>>,
+    /// What the lease reports of it, asked with each renewal.
+    pub report: Box<dyn Fn() -> ServiceReport>,
+}
+
+/// What a lease reports of a service, beside its host.
+#[derive(Clone, Debug, Default)]
+pub struct ServiceReport {
+    pub metadata_server: Option<MetadataService>,
+    pub counters: Metrics,
 }
 
 impl Session {
@@ -82,14 +89,14 @@ impl Session {
             let _ = stopped.await;
         };
         // A host stays on its thread.
-        let (client, driver, published) = match service {
+        let (client, driver, report) = match service {
             None => {
                 let (client, driver) = run_host(machine, us, followed, counters, stopped);
                 (client, tokio::task::spawn_local(driver), None)
             }
-            Some(Service { id, listener, published }) => {
+            Some(Service { id, listener, report }) => {
                 let (client, driver) = run_service(machine, us, (id, listener), followed, counters, stopped);
-                (client, tokio::task::spawn_local(driver), Some(published))
+                (client, tokio::task::spawn_local(driver), Some(report))
             }
         };
         let registry = VolumeRegistry::new(client.clone(), view.holds().clone(), &description)?;
@@ -102,7 +109,7 @@ impl Session {
             registry: registry.clone(),
             // A scrub reports its findings itself.
             corruption_reporter: (role != SCRUB).then(CorruptionReporter::default),
-            published,
+            report,
         };
         let renewer = tokio::task::spawn_local(renewer.keep(addresses, losing));
         Ok(Session { folder: folder.clone(), generation, client, view, registry, stop, driver, renewer, lost })
@@ -206,14 +213,14 @@ struct LeaseRenewer {
     view: HostView,
     registry: VolumeRegistry,
     corruption_reporter: Option<CorruptionReporter>,
-    published: Option<watch::Receiver<Option<MetadataService>>>,
+    report: Option<Box<dyn Fn() -> ServiceReport>>,
 }
 
 impl LeaseRenewer {
     /// Renews the lease, and with it reports the host's metrics and the revision of the description that it has applied; follows the
     /// addresses of devices and lock servers, and the volumes.
     async fn keep(self, follow: watch::Sender<Addresses>, losing: watch::Sender<Option<Loss>>) {
-        let LeaseRenewer { folder, generation, leases, view, registry, mut corruption_reporter, published } = self;
+        let LeaseRenewer { folder, generation, leases, view, registry, mut corruption_reporter, report } = self;
         // By the clock that leases are measured with, which also advances while the machine sleeps.
         let mut renewed = Moment::now();
         let mut revision = 0;
@@ -232,8 +239,9 @@ impl LeaseRenewer {
             let diff = diff.map(|corruption_reporter| {
                 corruption_reporter.take(&counters, coordinates_recovery.as_ref(), Instant::now())
             });
-            let metadata_server = published.as_ref().and_then(|published| published.borrow().clone());
-            let counters = counters.into_map();
+            let ServiceReport { metadata_server, counters: more } =
+                report.as_ref().map(|report| report()).unwrap_or_default();
+            let counters = counters.into_map().into_iter().chain(more.into_map()).collect();
             let report = LeaseReport { counters, revision, coordinates_recovery, lock_server: None, metadata_server };
             let renew = move |folder: &ArrayFolder| folder.renew(generation, &now, report).map(|()| now);
             match blocking(&folder, renew).await {

@@ -52,6 +52,15 @@ pub fn find<'a>(description: &'a ArrayDescription, name: &str) -> Result<&'a Vol
     }
 }
 
+/// The volume of this name, if programs may read and write it: it does not belong to a file system.
+pub fn find_for_programs<'a>(description: &'a ArrayDescription, name: &str) -> Result<&'a VolumeEntry, SessionError> {
+    let entry = find(description, name)?;
+    match description.file_system_of(entry) {
+        None => Ok(entry),
+        Some(owner) => Err(SessionError::OfFileSystem { volume: name.to_string(), file_system: owner.name.clone() }),
+    }
+}
+
 /// The layout of `scheme` on this many devices, with units of `unit` bytes.
 pub fn layout(scheme: RaidLevel, devices: usize, unit: u64) -> Result<Layout, SessionError> {
     let block = BLOCK_BYTES as u64;

@@ -8,6 +8,7 @@ mod events;
 mod fs;
 mod guard;
 mod lockd;
+mod mds;
 mod monitor;
 mod monitord;
 mod nbd;
@@ -67,6 +68,7 @@ enum Command {
     Monitor(monitor::Command),
     Lockd(lockd::Arguments),
     Monitord(monitord::Arguments),
+    Mds(mds::Arguments),
     Bench(Box<braid_bench::Arguments>),
     Sim(sim::Arguments),
     Completions(completions::Arguments),
@@ -140,6 +142,7 @@ async fn execute(command: Command, common: &Common) -> Result<ExitCode, Failure>
         Command::Monitor(command) => monitor::run(command, common).await,
         Command::Lockd(arguments) => lockd::run(arguments, common).await,
         Command::Monitord(arguments) => monitord::run(arguments, common).await,
+        Command::Mds(arguments) => mds::run(arguments, common).await,
         Command::Nbd(arguments) => nbd::run(arguments, common).await,
         Command::Bench(arguments) => braid_bench::run(*arguments, common).await,
         Command::Sim(arguments) => sim::run(arguments, common),

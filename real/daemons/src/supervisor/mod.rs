@@ -1,4 +1,4 @@
-//! The supervisor keeps the monitor, the devices and the lock servers of an array running. Each of these has a keeper: a task that starts
+//! The supervisor keeps the monitor, the devices, the lock servers and the metadata servers of an array running. Each of these has a keeper: a task that starts
 //! it, notices its end, and restarts it. A suspended process is not restarted, because it may continue at any moment. A device whose file is
 //! missing is restarted when the file is there again.
 //!
@@ -9,10 +9,11 @@ mod process;
 mod task;
 
 use braid_admin::failure::Failure;
-use braid_base::{ArrayId, Backoff, DeviceId, LockServerId, NodeId};
-use braid_control::{ArrayDescription, ArrayFolder, RunningDaemon};
+use braid_base::{ArrayId, Backoff, DeviceId, FileSystemId, LockServerId, NodeId};
+use braid_control::{ArrayDescription, ArrayFolder, FileSystemState, RunningDaemon};
 use braid_shell::Address;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
@@ -71,6 +72,7 @@ enum Assignment {
     Monitor { folder: ArrayFolder, spare_after: Option<Duration> },
     Device { folder: ArrayFolder, array: ArrayId, id: DeviceId, file: PathBuf, object_memory: Option<u64> },
     LockServer { folder: ArrayFolder, id: LockServerId },
+    MetadataServer { folder: ArrayFolder, id: FileSystemId, name: String },
 }
 
 /// A keeper's assignment; none tells the keeper to end.
@@ -85,6 +87,9 @@ pub struct Supervised {
     devices: BTreeMap<DeviceId, (PathBuf, watch::Sender<Wanted>)>,
     lock_servers: Vec<watch::Sender<Wanted>>,
     tasks: JoinSet<()>,
+    metadata_servers: BTreeMap<FileSystemId, watch::Sender<Wanted>>,
+    /// Metadata servers end first: they release their file systems, for which they need devices and the monitor.
+    metadata_tasks: JoinSet<()>,
     /// The monitor ends last: it would take out devices that ended while it runs.
     stop_monitor: watch::Sender<Wanted>,
     monitor: JoinSet<()>,
@@ -111,6 +116,8 @@ impl Supervised {
             devices: BTreeMap::new(),
             lock_servers: Vec::new(),
             tasks: JoinSet::new(),
+            metadata_servers: BTreeMap::new(),
+            metadata_tasks: JoinSet::new(),
             stop_monitor,
             monitor: JoinSet::new(),
             reporter,
@@ -167,6 +174,45 @@ impl Supervised {
         }
     }
 
+    /// Starts the metadata servers of file systems that are ready, and stops those of file systems that are being deleted.
+    pub fn follow_file_systems(&mut self, description: &ArrayDescription) {
+        let ready = description.file_systems.iter().filter(|entry| entry.state == FileSystemState::Ready);
+        let ready: BTreeMap<_, _> = ready.map(|entry| (entry.id(), entry.name.clone())).collect();
+        self.metadata_servers.retain(|id, wanted| {
+            let stays = ready.contains_key(id);
+            if !stays {
+                wanted.send_replace(None);
+            }
+            stays
+        });
+        for (id, name) in ready {
+            if let Entry::Vacant(entry) = self.metadata_servers.entry(id) {
+                let assignment = Assignment::MetadataServer { folder: self.folder.clone(), id, name };
+                let wanted = entry.insert(watch::channel(Some(assignment)).0).subscribe();
+                let keeper = keep(NodeId::MetadataServer(id), wanted, self.placement, self.reporter.clone());
+                self.metadata_tasks.spawn_local(keeper);
+            }
+        }
+        while self.metadata_tasks.try_join_next().is_some() {}
+    }
+
+    /// True if it keeps the metadata server of this file system running.
+    pub fn keeps_metadata_server(&self, id: FileSystemId) -> bool {
+        self.metadata_servers.contains_key(&id)
+    }
+
+    /// Ends all metadata servers.
+    pub async fn stop_metadata_servers(&mut self) {
+        self.metadata_servers.values().for_each(|wanted| drop(wanted.send_replace(None)));
+        // Keepers that report meanwhile must not wait for a reader.
+        while !self.metadata_tasks.is_empty() {
+            tokio::select! {
+                _ = self.metadata_tasks.join_next() => {}
+                _ = self.reports.recv() => {}
+            }
+        }
+    }
+
     fn add(&mut self, node: NodeId, wanted: &watch::Sender<Wanted>) {
         self.tasks.spawn_local(keep(node, wanted.subscribe(), self.placement, self.reporter.clone()));
     }
@@ -178,6 +224,7 @@ impl Supervised {
 
     /// Ends all daemons, and returns when they have ended.
     pub async fn stop(mut self) {
+        self.stop_metadata_servers().await;
         self.reports.close();
         let senders = self.devices.values().map(|(_, wanted)| wanted).chain(&self.lock_servers);
         senders.for_each(|wanted| drop(wanted.send_replace(None)));
@@ -290,6 +337,7 @@ impl Assignment {
             Assignment::Monitor { .. } => NodeId::Monitor,
             Assignment::Device { id, .. } => NodeId::Device(*id),
             Assignment::LockServer { id, .. } => NodeId::LockServer(*id),
+            Assignment::MetadataServer { id, .. } => NodeId::MetadataServer(*id),
         }
     }
 
@@ -297,7 +345,8 @@ impl Assignment {
         match self {
             Assignment::Monitor { folder, .. }
             | Assignment::Device { folder, .. }
-            | Assignment::LockServer { folder, .. } => folder,
+            | Assignment::LockServer { folder, .. }
+            | Assignment::MetadataServer { folder, .. } => folder,
         }
     }
 

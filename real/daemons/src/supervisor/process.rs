@@ -1,5 +1,5 @@
-//! A monitor, device or lock server in a process of its own (`braid monitord`, `braid device serve` or `braid lockd`), which dies with
-//! this process.
+//! A monitor, device, lock server or metadata server in a process of its own (`braid monitord`, `braid device serve`, `braid lockd` or
+//! `braid mds`), which dies with this process.
 
 use super::{Assignment, Running, STOP_WAIT};
 use braid_admin::failure::Failure;
@@ -34,6 +34,7 @@ impl ServerProcess {
                 command.args(object_memory.iter().flat_map(|bytes| ["--object-memory", bytes]))
             }
             Assignment::LockServer { id, .. } => command.args(["lockd", "--id", &id.0.to_string()]),
+            Assignment::MetadataServer { name, .. } => command.args(["mds", name]),
         };
         command.arg("--array").arg(assignment.folder().dir());
         let mut child = command

@@ -1,9 +1,10 @@
-//! A monitor, device or lock server in a task of this process, in the same thread as the host.
+//! A monitor, device, lock server or metadata server in a task of this process, in the same thread as the host.
 
 use super::{Assignment, Running, STOP_WAIT};
 use crate::daemon::MonitorAt;
 use crate::device::DeviceDaemon;
 use crate::lockd::LockDaemon;
+use crate::mds::MetadataDaemon;
 use crate::monitord::MonitorDaemon;
 use braid_admin::device_file::{DeviceFile, Expected};
 use braid_admin::failure::Failure;
@@ -56,6 +57,9 @@ impl ServerTask {
                     }
                     Assignment::LockServer { folder, id } => {
                         LockDaemon::open(&folder, id)?.serve(&listen, false, told, stopped).await
+                    }
+                    Assignment::MetadataServer { folder, name, .. } => {
+                        MetadataDaemon::open(&folder, &name)?.serve(&listen, false, told, stopped).await
                     }
                 }
             };

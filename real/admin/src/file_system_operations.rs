@@ -1,0 +1,142 @@
+//! Creating, deleting and checking file systems of a running array, and what they contain.
+
+use crate::array::Array;
+use crate::failure::Failure;
+use crate::file_system_check::{self, FileSystemFindings};
+use crate::file_systems::{self, NewFileSystem};
+use crate::volumes::{self, describe};
+use braid_base::{BLOCK_BYTES, DeviceId, FileSystemId};
+use braid_control::{ArrayDescription, FileSystemEntry, HostEntry, Moment};
+use braid_files::{FileClient, FileClientConfig};
+use braid_machine::{FilesRequest, FilesSuccess, HostRequest, HostSuccess};
+use braid_session::{Session, require_up};
+use braid_wire::{FileCommand, FileResult, FileSystemStatus as Content};
+use std::time::Duration;
+
+/// How long a new file system may take until it is served.
+const SERVED_WAIT: Duration = Duration::from_secs(30);
+/// How long a metadata server may take to say what its file system contains.
+const CONTENT_WAIT: Duration = Duration::from_secs(3);
+/// The role of hosts that ask for it.
+const ASKS: &str = "fs status";
+
+impl Array {
+    /// Creates a file system, and waits until it is served. If the creation fails, nothing of it remains. Errors: `file-system-exists`,
+    /// `no-room`, `volume-degraded` (a device is not in), `not-up`, `bad-name`, `bad-size`, `bad-layout`; `file-system-not-served` if it was
+    /// created, but no metadata server serves it.
+    pub async fn create_file_system(&self, new: &NewFileSystem) -> Result<FileSystemEntry, Failure> {
+        require_up(self.folder())?;
+        let devices = ready_devices(&self.folder().describe()?);
+        volumes::require_in(self.folder(), &devices, "a file system can't be created")?;
+        let created = self.with_host("fs create", async |session| file_systems::create(session, new).await).await?;
+        if file_systems::await_served(self.folder(), created.id(), SERVED_WAIT).await? {
+            return Ok(created);
+        }
+        let name = &created.name;
+        let message = format!("file system {name} is created, but no metadata server serves it");
+        Err(Failure::unreachable("file-system-not-served", message)
+            .hint(format!("`braid up` starts one, or `braid mds {name}`; `braid fs status` shows what it does")))
+    }
+
+    /// Fails if a file system can't be deleted now: it must exist, the array must be up, and all devices must be in. Unless `forced`, no host
+    /// may have it mounted.
+    pub fn check_file_system_deletable(&self, name: &str, forced: bool) -> Result<(), Failure> {
+        let description = self.folder().describe()?;
+        let entry = file_systems::any(&description, name)?;
+        require_up(self.folder())?;
+        let hosts = self.folder().hosts(&Moment::now(), description.leases().lease())?;
+        let mounted = mounted_on(&hosts, entry.id());
+        if !mounted.is_empty() && !forced {
+            let named: Vec<String> =
+                mounted.iter().map(|host| format!("{} ({})", host.generation, host.role)).collect();
+            let message = format!("file system '{name}' is in use by hosts: {}", named.join(", "));
+            return Err(Failure::failed("file-system-in-use", message)
+                .hint("end these programs, or use --force: then they get errors"));
+        }
+        let what = format!("file system '{name}' can't be deleted");
+        volumes::require_in(self.folder(), &ready_devices(&description), &what)
+    }
+
+    /// Deletes a file system with all its files.
+    pub async fn delete_file_system(&self, name: &str, forced: bool) -> Result<(), Failure> {
+        self.check_file_system_deletable(name, forced)?;
+        self.with_host("fs delete", async |session| file_systems::delete(session, name).await).await
+    }
+
+    /// Checks a file system. Its users wait meanwhile.
+    pub async fn check_file_system(&self, name: &str) -> Result<FileSystemFindings, Failure> {
+        require_up(self.folder())?;
+        file_system_check::check(self.folder(), name).await
+    }
+
+    /// What a file system contains, as its metadata server says. Errors: `metadata-server-silent` if it does not answer soon.
+    pub async fn content_of_file_system(&self, name: &str) -> Result<FileSystemContent, Failure> {
+        require_up(self.folder())?;
+        let description = self.folder().describe()?;
+        let entry = file_systems::find(&description, name)?;
+        let volume = describe(volumes::find(&description, &entry.data_volume())?)?;
+        let (file_system, settings) = (entry.id(), description.leases().settings());
+        let around = |host, generation| {
+            let stripe_bytes = volume.layout.stripe_blocks() as usize * BLOCK_BYTES;
+            FileClient::new(
+                host,
+                FileClientConfig { file_system, host: generation, volume: volume.id, stripe_bytes, settings },
+            )
+        };
+        let session = Session::start_around(self.folder(), ASKS, None, around).await?;
+        let request = FilesRequest::Command(FileCommand::StatFileSystem);
+        let asked = session.client().call(HostRequest::Files { file_system, request });
+        let outcome = tokio::time::timeout(CONTENT_WAIT, asked).await;
+        session.leave();
+        match outcome {
+            Ok(Ok(HostSuccess::Files(FilesSuccess::Result(FileResult::FileSystem(content))))) => {
+                Ok(FileSystemContent::of(&content))
+            }
+            Ok(Ok(_)) => Err(Failure::failed("internal", "the metadata server gave an unexpected answer")),
+            Ok(Err(error)) => Err(error.into()),
+            Err(_) => {
+                let message = format!("the metadata server of {name} has not answered within {CONTENT_WAIT:?}");
+                Err(Failure::unreachable("metadata-server-silent", message))
+            }
+        }
+    }
+}
+
+/// What a file system contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct FileSystemContent {
+    /// Files, directories and symbolic links.
+    pub inodes: u64,
+    pub bytes: u64,
+    /// Bytes of files.
+    pub used_bytes: u64,
+    /// Bytes that are reserved by hosts.
+    pub reserved_bytes: u64,
+    pub free_bytes: u64,
+}
+
+impl FileSystemContent {
+    fn of(content: &Content) -> FileSystemContent {
+        let bytes = |blocks: u64| blocks * BLOCK_BYTES as u64;
+        let Content { blocks, free, allotted, inodes } = *content;
+        FileSystemContent {
+            inodes,
+            bytes: bytes(blocks),
+            used_bytes: bytes(blocks.saturating_sub(free).saturating_sub(allotted)),
+            reserved_bytes: bytes(allotted),
+            free_bytes: bytes(free),
+        }
+    }
+}
+
+/// The hosts that have a file system mounted, as its metadata server says.
+pub fn mounted_on(hosts: &[HostEntry], id: FileSystemId) -> Vec<&HostEntry> {
+    let server = file_systems::latest_server(hosts, id).and_then(|host| host.report.metadata_server.as_ref());
+    let known = server.map(|server| server.hosts.as_slice()).unwrap_or_default();
+    let is_mounted = |host: &&HostEntry| host.live && host.role != ASKS && known.contains(&host.generation.0);
+    hosts.iter().filter(is_mounted).collect()
+}
+
+fn ready_devices(description: &ArrayDescription) -> Vec<DeviceId> {
+    description.ready_devices().map(|device| DeviceId(device.id)).collect()
+}

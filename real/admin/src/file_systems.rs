@@ -1,0 +1,462 @@
+//! File systems: creating and deleting them, each with its two volumes, and the configuration of their metadata servers.
+//!
+//! ```text
+//!   create:  entry "creating" ─► NAME.meta, NAME.data ─► the metadata volume is formatted ─► entry "ready" ─► a metadata server serves it
+//!   delete:  entry "deleting" ─► the server releases it, or is fenced ─► the volumes are deleted ─► no entry
+//! ```
+//!
+//! A creation that was interrupted is begun anew by the next one of the same name, or removed by the deletion. A deletion that was
+//! interrupted is completed by the next deletion, or by `braid up`.
+
+use crate::creation;
+use crate::failure::Failure;
+use crate::health::is_there;
+use crate::volumes::{self, CHUNK_BLOCKS, NO_ROOM, Plan, describe};
+use braid_base::units::format_size;
+use braid_base::{BLOCK_BYTES, FileSystemId, Generation, Ownership, Time, VolumeId, limits};
+use braid_control::{
+    ArrayDescription, ArrayFolder, ControlError, FileSystemEntry, FileSystemState, HostEntry, Moment, VolumeEntry,
+};
+use braid_layout::{Atomicity, Layout, RaidLevel};
+use braid_machine::{HostError, HostRequest, HostSuccess, Patience};
+use braid_metadata::{MetadataServerConfig, VOLUME_BYTES_MIN};
+use braid_namespace::Parameters;
+use braid_session::Session;
+use braid_wire::{Ordering, OwnershipRefused, OwnershipRequest};
+use std::time::{Duration, Instant};
+use uuid::Uuid;
+
+/// The stripe unit of metadata volumes.
+const METADATA_UNIT: u64 = 1 << 20;
+/// A metadata volume has this fraction of the bytes of files,
+const METADATA_FRACTION: u64 = 16;
+/// and at most so many.
+const METADATA_BYTES_MAX: u64 = 64 << 30;
+/// The smallest volume for the bytes of files.
+const DATA_BYTES_MIN: u64 = 16 << 20;
+/// This fraction of the free space is left to objects if no size was given.
+const FOR_OBJECTS: u64 = 16;
+/// The longest name: those of its volumes have five characters more.
+const NAME_CHARACTERS_MAX: usize = 59;
+/// How many volumes a failure for lack of space names.
+const LARGEST_NAMED: usize = 3;
+/// How long a metadata server may take to release a file system.
+const RELEASE_WAIT: Duration = Duration::from_secs(5);
+/// The interval of the check for it.
+const LOOK_PAUSE: Duration = Duration::from_millis(20);
+/// How often a take-over is tried again that found another ownership.
+const TAKE_OVERS_MAX: usize = 5;
+
+/// The parameters of a new file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewFileSystem {
+    /// Its name: up to 59 letters, digits, `-`, `_` and `.`.
+    pub name: String,
+    /// Bytes for the content of files; none for the free space.
+    pub bytes: Option<u64>,
+    /// The layout of the content of files; none for that of the array's creation.
+    pub scheme: Option<RaidLevel>,
+}
+
+/// The plans of the two volumes of a file system.
+struct Plans {
+    metadata: Plan,
+    data: Plan,
+}
+
+/// The file system of this name, if it is ready.
+pub fn find<'a>(description: &'a ArrayDescription, name: &str) -> Result<&'a FileSystemEntry, Failure> {
+    let entry = any(description, name)?;
+    match entry.state {
+        FileSystemState::Ready => Ok(entry),
+        FileSystemState::Creating => {
+            let message = format!("file system '{name}' is not completely created");
+            Err(Failure::failed("file-system-creating", message).hint(format!(
+                "create it again with `braid fs create {name}`, or remove it with `braid fs delete {name} --yes`"
+            )))
+        }
+        FileSystemState::Deleting => {
+            let message = format!("file system '{name}' is being deleted");
+            Err(Failure::failed("file-system-deleting", message)
+                .hint(format!("`braid fs delete {name} --yes` completes the deletion")))
+        }
+    }
+}
+
+/// The file system of this name, in any state.
+pub fn any<'a>(description: &'a ArrayDescription, name: &str) -> Result<&'a FileSystemEntry, Failure> {
+    description.file_system(name).ok_or_else(|| {
+        let names: Vec<&str> = description.file_systems.iter().map(|entry| entry.name.as_str()).collect();
+        let hint = match names.as_slice() {
+            [] => format!("there are none: create one with `braid fs create {name}`"),
+            names => format!("there are: {}", names.join(", ")),
+        };
+        Failure::unreachable("no-such-file-system", format!("there is no file system '{name}'")).hint(hint)
+    })
+}
+
+/// The configuration of a metadata server, and its volume. The generation of its host is not set.
+pub fn server_config(description: &ArrayDescription, name: &str) -> Result<(VolumeId, MetadataServerConfig), Failure> {
+    let entry = find(description, name)?;
+    let metadata = describe(volumes::find(description, &entry.metadata_volume())?)?;
+    let data = describe(volumes::find(description, &entry.data_volume())?)?;
+    let config = MetadataServerConfig {
+        array: description.array,
+        file_system: entry.id(),
+        generation: Generation(0),
+        start: Generation(0),
+        volume_bytes: metadata.bytes,
+        // Only a new file system takes them.
+        parameters: Parameters {
+            blocks: data.bytes / BLOCK_BYTES as u64,
+            stripe_blocks: data.layout.stripe_blocks(),
+            hash_key: Uuid::new_v4().into_bytes(),
+            hash_bits: Parameters::HASH_BITS_MAX,
+        },
+        serve_from: Time(0),
+        settings: description.leases().settings(),
+    };
+    Ok((metadata.id, config))
+}
+
+/// Creates a file system. If that fails, nothing of it remains.
+pub async fn create(session: &Session, new: &NewFileSystem) -> Result<FileSystemEntry, Failure> {
+    check_name(&new.name)?;
+    let folder = session.folder();
+    let entry = folder.update(|description| enter(description, &new.name))?;
+    let made = async {
+        // What an earlier creation has left.
+        remove_volumes(session, &entry).await?;
+        let plans = plans(session, new).await?;
+        let metadata = volumes::create(session, &plans.metadata).await?;
+        let data = volumes::create(session, &plans.data).await?;
+        format(session, &entry, &metadata).await?;
+        // Another creation of the same name may have replaced the volumes: then it is the one that goes on.
+        let is_ours = |description: &ArrayDescription| {
+            let has = |volume: &VolumeEntry| description.volume(&volume.name).is_some_and(|now| now.id == volume.id);
+            has(&metadata) && has(&data)
+        };
+        change_state(folder, &entry, &[FileSystemState::Creating], FileSystemState::Ready, is_ours)
+    };
+    match made.await {
+        Ok(true) => Ok(FileSystemEntry { state: FileSystemState::Ready, ..entry }),
+        Ok(false) => {
+            let message = format!("file system {} was created or deleted by another command", new.name);
+            Err(Failure::failed("file-system-gone", message).hint("`braid fs status` lists the file systems"))
+        }
+        Err(failure) => {
+            // If the removal fails now, `braid fs delete` can complete it, because the entry remains.
+            let undone =
+                change_state(folder, &entry, &[FileSystemState::Creating], FileSystemState::Deleting, |_| true);
+            if let Ok(true) = undone {
+                let _ = remove(session, &entry).await;
+            }
+            Err(failure)
+        }
+    }
+}
+
+/// Deletes a file system with all its files.
+pub async fn delete(session: &Session, name: &str) -> Result<(), Failure> {
+    let folder = session.folder();
+    let entry = any(&folder.describe()?, name)?.clone();
+    let all = [FileSystemState::Creating, FileSystemState::Ready, FileSystemState::Deleting];
+    change_state(folder, &entry, &all, FileSystemState::Deleting, |_| true)?;
+    remove(session, &entry).await.map_err(|failure| failure.of(format!("file system {name}")))
+}
+
+/// Completes deletions that were interrupted.
+pub async fn settle(session: &Session) -> Result<(), Failure> {
+    let entries = session.folder().describe()?.file_systems;
+    for entry in entries.iter().filter(|entry| entry.state == FileSystemState::Deleting) {
+        remove(session, entry).await?;
+    }
+    Ok(())
+}
+
+/// The lease of the metadata server that owns a file system, if it is alive.
+pub fn server_of(folder: &ArrayFolder, id: FileSystemId) -> Result<Option<HostEntry>, ControlError> {
+    let hosts = folder.hosts(&Moment::now(), folder.describe()?.leases().lease())?;
+    Ok(latest_server(&hosts, id).filter(|host| host.live && is_there(host.pid)).cloned())
+}
+
+/// The lease of the process that owned a file system last, among leases in the order of their generations.
+pub fn latest_server(hosts: &[HostEntry], id: FileSystemId) -> Option<&HostEntry> {
+    let is_of =
+        |host: &&HostEntry| host.report.metadata_server.as_ref().is_some_and(|server| server.file_system == id.0);
+    hosts.iter().rev().find(is_of)
+}
+
+/// Waits until a metadata server serves a file system. False if none does within `limit`.
+pub async fn await_served(folder: &ArrayFolder, id: FileSystemId, limit: Duration) -> Result<bool, Failure> {
+    let serves = |host: &HostEntry| host.report.metadata_server.as_ref().is_some_and(|server| server.serves);
+    await_server(folder, id, limit, |server| server.is_some_and(serves)).await
+}
+
+/// Waits until no metadata server owns a file system. False if one still does after a while.
+pub async fn await_released(folder: &ArrayFolder, id: FileSystemId) -> Result<bool, Failure> {
+    await_server(folder, id, RELEASE_WAIT, |server| server.is_none()).await
+}
+
+async fn await_server(
+    folder: &ArrayFolder,
+    id: FileSystemId,
+    limit: Duration,
+    is_so: impl Fn(Option<&HostEntry>) -> bool,
+) -> Result<bool, Failure> {
+    let begun = Instant::now();
+    while !is_so(server_of(folder, id)?.as_ref()) {
+        if begun.elapsed() > limit {
+            return Ok(false);
+        }
+        tokio::time::sleep(LOOK_PAUSE).await;
+    }
+    Ok(true)
+}
+
+fn check_name(name: &str) -> Result<(), Failure> {
+    if name.len() <= NAME_CHARACTERS_MAX && creation::check_name(name).is_ok() {
+        return Ok(());
+    }
+    let hint =
+        format!("use up to {NAME_CHARACTERS_MAX} letters, digits, '-', '_' and '.', beginning with a letter or digit");
+    Err(Failure::usage("bad-name", format!("'{name}' is not a valid name of a file system")).hint(hint))
+}
+
+/// Adds a file system to the description, or finds the entry of an interrupted creation.
+fn enter(description: &mut ArrayDescription, name: &str) -> Result<FileSystemEntry, Failure> {
+    if let Some(entry) = description.file_system(name) {
+        return match entry.state {
+            FileSystemState::Creating => Ok(entry.clone()),
+            FileSystemState::Ready => {
+                Err(Failure::failed("file-system-exists", format!("there is already a file system '{name}'")))
+            }
+            FileSystemState::Deleting => Err(find(description, name).expect_err("it is being deleted")),
+        };
+    }
+    let most = limits::FILE_SYSTEMS_MAX;
+    if description.file_systems.len() >= most {
+        let message = format!("an array has at most {most} file systems");
+        return Err(Failure::usage("too-many-file-systems", message).hint("delete one with `braid fs delete`"));
+    }
+    let last = description.last_file_system.checked_add(1);
+    let id = last.ok_or_else(|| Failure::failed("no-number", "all numbers of file systems have been used"))?;
+    let entry = FileSystemEntry { name: name.to_string(), id, state: FileSystemState::Creating };
+    let own = [entry.metadata_volume(), entry.data_volume()];
+    if let Some(taken) = own.iter().find(|name| description.volume(name).is_some()) {
+        let message = format!("file system '{name}' needs volumes of its own, but there is already a volume '{taken}'");
+        return Err(Failure::failed("volume-exists", message).hint("choose another name"));
+    }
+    description.last_file_system = id;
+    description.file_systems.push(entry.clone());
+    Ok(entry)
+}
+
+/// Changes the state of a file system if it has one of the states `from`, and `may` allows it; otherwise returns false.
+fn change_state(
+    folder: &ArrayFolder,
+    entry: &FileSystemEntry,
+    from: &[FileSystemState],
+    to: FileSystemState,
+    may: impl Fn(&ArrayDescription) -> bool,
+) -> Result<bool, Failure> {
+    folder.update(|description| {
+        let allowed = may(description);
+        let found = description.file_systems.iter_mut().find(|other| other.id == entry.id);
+        let found = found.filter(|found| allowed && from.contains(&found.state));
+        Ok(found.map(|found| found.state = to).is_some())
+    })
+}
+
+/// The volumes of a new file system, if there is room for both.
+async fn plans(session: &Session, new: &NewFileSystem) -> Result<Plans, Failure> {
+    let description = session.folder().describe()?;
+    let devices = description.ready_devices().count();
+    let scheme = match new.scheme {
+        Some(scheme) => scheme,
+        None => description.creation.layout.parse()?,
+    };
+    let copies = scheme.redundancy_units().max(1) + 1;
+    let mirrors = match devices.min(copies) {
+        0 | 1 => RaidLevel::Raid0 { data: 1 },
+        copies => RaidLevel::Raid1 { copies },
+    };
+    let unit = description.creation.unit;
+    let (of_metadata, of_data) =
+        (creation::layout(mirrors, devices, METADATA_UNIT)?, creation::layout(scheme, devices, unit)?);
+    let room = volumes::room(session).await?;
+    let bytes = match new.bytes {
+        Some(bytes) => {
+            creation::check_multiple("--size", bytes)?;
+            bytes
+        }
+        None => free_bytes(room - room / FOR_OBJECTS, &of_metadata, &of_data),
+    };
+    let needed = component(&of_metadata, metadata_bytes(bytes)).saturating_add(component(&of_data, bytes));
+    if needed > room || bytes < DATA_BYTES_MIN {
+        let most = free_bytes(room, &of_metadata, &of_data);
+        return Err(no_room(&description, new, most));
+    }
+    let entry = FileSystemEntry { name: new.name.clone(), id: 0, state: FileSystemState::Creating };
+    let plan = |name: String, bytes, scheme, unit| Plan {
+        name,
+        bytes,
+        scheme,
+        unit,
+        ordering: Ordering::Timestamp,
+        atomicity: Atomicity::Implied,
+        parity_site: None,
+        attribute_volume: false,
+    };
+    Ok(Plans {
+        metadata: plan(entry.metadata_volume(), metadata_bytes(bytes), mirrors, METADATA_UNIT),
+        data: plan(entry.data_volume(), bytes, scheme, unit),
+    })
+}
+
+/// Bytes of metadata for so many bytes of files.
+fn metadata_bytes(bytes: u64) -> u64 {
+    let wanted = (bytes / METADATA_FRACTION).next_multiple_of(METADATA_UNIT);
+    wanted.clamp(VOLUME_BYTES_MIN.next_multiple_of(METADATA_UNIT), METADATA_BYTES_MAX)
+}
+
+/// Blocks that a volume takes on each device.
+fn component(layout: &Layout, bytes: u64) -> u64 {
+    layout.component_blocks(bytes / BLOCK_BYTES as u64).next_multiple_of(CHUNK_BLOCKS)
+}
+
+/// The most bytes of files for which `room` blocks on each device suffice, together with their metadata.
+fn free_bytes(room: u64, of_metadata: &Layout, of_data: &Layout) -> u64 {
+    let usable = |blocks: u64| of_data.usable_blocks(blocks / CHUNK_BLOCKS * CHUNK_BLOCKS) * BLOCK_BYTES as u64;
+    // Less data need less metadata.
+    usable(room.saturating_sub(component(of_metadata, metadata_bytes(usable(room)))))
+}
+
+fn no_room(description: &ArrayDescription, new: &NewFileSystem, most: u64) -> Failure {
+    let least = format_size(DATA_BYTES_MIN);
+    let message = match new.bytes {
+        Some(bytes) if bytes < DATA_BYTES_MIN => {
+            return Failure::usage("bad-size", format!("--size: a file system has at least {least}"));
+        }
+        Some(bytes) => format!(
+            "file system {}: {} asked for, but only {} free beside the existing volumes",
+            new.name,
+            format_size(bytes),
+            format_size(most)
+        ),
+        None => format!("file system {}: only {} free, and it needs at least {least}", new.name, format_size(most)),
+    };
+    let mut largest: Vec<&VolumeEntry> =
+        description.volumes.iter().filter(|volume| description.file_system_of(volume).is_none()).collect();
+    largest.sort_by_key(|volume| std::cmp::Reverse(volume.bytes));
+    let largest = largest.iter().take(LARGEST_NAMED);
+    let named: Vec<String> = largest.map(|volume| format!("{} ({})", volume.name, format_size(volume.bytes))).collect();
+    let hint = match named.as_slice() {
+        [] => "choose a smaller --size".to_string(),
+        named => format!(
+            "choose a smaller --size, or delete a volume that is not needed with `braid volume delete`; the largest: {}",
+            named.join(", ")
+        ),
+    };
+    Failure::usage(NO_ROOM, message).hint(hint)
+}
+
+/// Makes the metadata volume that of an empty file system.
+async fn format(session: &Session, entry: &FileSystemEntry, metadata: &VolumeEntry) -> Result<(), Failure> {
+    let array = session.folder().describe()?.array;
+    let volume = session.take_in(&metadata.name).await?;
+    let (nonce, _) = Uuid::new_v4().as_u64_pair();
+    let writes = braid_metadata::format(array, entry.id(), metadata.bytes, nonce)?;
+    for (offset, data) in writes {
+        session.client().call(HostRequest::Write { volume: volume.id, offset, data, patience: Patience::Host }).await?;
+    }
+    Ok(())
+}
+
+/// Removes a file system that is being deleted.
+async fn remove(session: &Session, entry: &FileSystemEntry) -> Result<(), Failure> {
+    if !await_released(session.folder(), entry.id()).await? {
+        tracing::warn!("the metadata server of file system {} does not end, and is fenced", entry.name);
+    }
+    disown(session, entry.id()).await?;
+    remove_volumes(session, entry).await?;
+    session.folder().update(|description| {
+        description.file_systems.retain(|other| other.id != entry.id);
+        Ok(())
+    })
+}
+
+async fn remove_volumes(session: &Session, entry: &FileSystemEntry) -> Result<(), Failure> {
+    for name in [entry.data_volume(), entry.metadata_volume()] {
+        if session.folder().describe()?.volume(&name).is_some() {
+            volumes::delete(session, &name).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Fences the owner of a file system, if it has one, and makes the monitor forget it.
+async fn disown(session: &Session, id: FileSystemId) -> Result<(), Failure> {
+    let ask = async |request| match session.client().call(HostRequest::Ownership { file_system: id, request }).await {
+        Ok(HostSuccess::Ownership(now)) => Ok(now),
+        Ok(_) => Err(Failure::failed("internal", "the monitor gave an unexpected answer")),
+        Err(HostError::Ownership(OwnershipRefused::Differs(now))) => Ok(now),
+        Err(error) => Err(error.into()),
+    };
+    let mut now: Ownership = ask(OwnershipRequest::Inquire).await?;
+    for _ in 0..TAKE_OVERS_MAX {
+        now = match now.owner {
+            None => return Ok(()),
+            Some(owner) if owner == session.generation() => ask(OwnershipRequest::Release { since: now.since }).await?,
+            Some(_) => ask(OwnershipRequest::TakeOver { from: now }).await?,
+        };
+    }
+    Err(Failure::failed("file-system-owned", "other processes take over the file system again and again")
+        .hint("stop them: `braid fs status` shows the owner"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::creation::CreateOptions;
+
+    fn description() -> ArrayDescription {
+        let creation = CreateOptions::default().creation().unwrap();
+        ArrayDescription::new(creation::device_entries(&creation), creation)
+    }
+
+    #[test]
+    fn numbers_of_file_systems_are_not_used_again() {
+        let mut description = description();
+        let first = enter(&mut description, "home").unwrap();
+        assert_eq!(enter(&mut description, "home").unwrap(), first, "an interrupted creation is begun anew");
+        description.file_systems.clear();
+        assert_eq!((first.id, enter(&mut description, "home").unwrap().id), (1, 2));
+        description.file_system_mut("home").unwrap().state = FileSystemState::Ready;
+        assert_eq!(enter(&mut description, "home").unwrap_err().code, "file-system-exists");
+        description.file_system_mut("home").unwrap().state = FileSystemState::Deleting;
+        assert_eq!(enter(&mut description, "home").unwrap_err().code, "file-system-deleting");
+    }
+
+    #[test]
+    fn what_is_free_has_room_for_both_volumes() {
+        let of_metadata = creation::layout(RaidLevel::Raid1 { copies: 2 }, 5, METADATA_UNIT).unwrap();
+        let of_data = creation::layout(RaidLevel::Raid5 { data: 4 }, 5, 65_536).unwrap();
+        for room in (0..200).map(|step| step * 7919) {
+            let bytes = free_bytes(room, &of_metadata, &of_data);
+            let needed = component(&of_metadata, metadata_bytes(bytes)) + component(&of_data, bytes);
+            assert!(bytes == 0 || needed <= room, "{room}: {bytes}");
+            let more = bytes + bytes / 8 + (1 << 20);
+            let too_much = component(&of_metadata, metadata_bytes(more)) + component(&of_data, more);
+            assert!(too_much > room, "{room}: {bytes} is less than what fits");
+        }
+    }
+
+    #[test]
+    fn names_leave_room_for_those_of_volumes() {
+        assert!(check_name(&"a".repeat(59)).is_ok());
+        for bad in ["", "-a", "a/b", &"a".repeat(60)] {
+            assert_eq!(check_name(bad).unwrap_err().code, "bad-name", "{bad}");
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The metadata server daemon: a host of the array that owns a file system, and serves its names, inodes and locks to other hosts.
+//!
+//! It keeps nothing in the array's folder but its lease, which publishes its address while it owns the file system. When it ends cleanly, it
+//! releases the file system, so that the next one serves at once. It also releases it for a check (`braid fs check`), and waits for its end.
+
+use braid_admin::failure::Failure;
+use braid_admin::{file_system_check, file_systems};
+use braid_base::{FileSystemId, Now, Time};
+use braid_control::{ArrayFolder, FileSystemState, MetadataService as Published};
+use braid_machine::{Effects, HostError, HostRequest, Input, Machine};
+use braid_metadata::{MetadataNode, MetadataService, NodeState};
+use braid_session::{HEARTBEAT, Metrics, ObservedHost, Service, ServiceReport, Session, blocking};
+use braid_shell::{Address, Listener};
+use braid_wire::OwnershipRequest;
+use std::cell::RefCell;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// How long the release of the file system may take, before the process ends without it.
+const RELEASE_WAIT: Duration = Duration::from_secs(4);
+/// The most hosts that a lease lists.
+const HOSTS_SHOWN_MAX: usize = 256;
+
+/// The metadata server of one file system.
+pub struct MetadataDaemon {
+    folder: ArrayFolder,
+    name: String,
+    id: FileSystemId,
+}
+
+/// What the process does, as far as others must know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Progress {
+    TakesOver,
+    Owns,
+    Unusable(String),
+    Ended(HostError),
+}
+
+/// Why a metadata server stops without an error.
+enum Pause {
+    /// It is asked to end.
+    Stop,
+    /// The file system is to be checked.
+    Check,
+}
+
+/// The machine, which the lease and this daemon read while it runs.
+type Shared = Rc<RefCell<Option<MetadataNode<ObservedHost>>>>;
+
+/// The machine, which tells how far it has come.
+struct ObservedNode {
+    node: Shared,
+    seen: watch::Sender<Progress>,
+}
+
+impl MetadataDaemon {
+    /// The metadata server of a file system that is ready.
+    pub fn open(folder: &ArrayFolder, name: &str) -> Result<MetadataDaemon, Failure> {
+        let description = folder.describe()?;
+        let id = file_systems::find(&description, name)?.id();
+        Ok(MetadataDaemon { folder: folder.clone(), name: name.to_string(), id })
+    }
+
+    /// Serves at `listen` until `stop` completes. Calls `listening` with the address before it takes over the file system. `own_process`
+    /// says that the process runs nothing else; otherwise hosts in the process bypass the network.
+    pub async fn serve(
+        self,
+        listen: &Address,
+        own_process: bool,
+        listening: impl FnOnce(&Address),
+        stop: impl Future<Output = ()>,
+    ) -> Result<(), Failure> {
+        let mut stop = pin!(stop);
+        let mut listener = self.bind(listen, own_process).await?;
+        let address = listener.address().clone();
+        listening(&address);
+        loop {
+            tokio::select! {
+                () = &mut stop => return Ok(()),
+                waited = self.await_end_of_check() => waited?,
+            }
+            match self.own_and_serve(listener, stop.as_mut()).await? {
+                Pause::Stop => return Ok(()),
+                Pause::Check => tracing::info!("file system {} is checked, and served again after that", self.name),
+            }
+            listener = self.bind(&address, own_process).await?;
+        }
+    }
+
+    async fn bind(&self, listen: &Address, own_process: bool) -> Result<Listener, Failure> {
+        let bound = Listener::bind(listen).await;
+        let mut listener = bound.map_err(|error| Failure::from(error).of(format!("can't listen on {listen}")))?;
+        if !own_process {
+            listener.open_to_this_process();
+        }
+        Ok(listener)
+    }
+
+    /// Takes over the file system, and serves it until it is stopped, or is to be checked.
+    async fn own_and_serve(
+        &self,
+        listener: Listener,
+        mut stop: Pin<&mut impl Future<Output = ()>>,
+    ) -> Result<Pause, Failure> {
+        let description = self.folder.describe()?;
+        let (volume, config) = file_systems::server_config(&description, &self.name)?;
+        let node = Shared::default();
+        let (seen, mut seeing) = watch::channel(Progress::TakesOver);
+        let report = {
+            let (node, id, address) = (node.clone(), self.id, listener.address().to_string());
+            move || report(&node.borrow(), id, &address)
+        };
+        let service = Service { id: braid_base::NodeId::MetadataServer(self.id), listener, report: Box::new(report) };
+        let around = |host, generation| {
+            let config = braid_metadata::MetadataServerConfig { generation, ..config };
+            *node.borrow_mut() = Some(MetadataNode::new(host, volume, config));
+            ObservedNode { node: node.clone(), seen }
+        };
+        let role = format!("mds {}", self.name);
+        let session = Session::start_around(&self.folder, &role, Some(service), around).await?;
+        let ended = async {
+            loop {
+                if let Some(failure) = self.failure(&seeing.borrow_and_update()) {
+                    return failure;
+                }
+                if seeing.changed().await.is_err() {
+                    return Failure::failed("internal", "the metadata server's machine has ended");
+                }
+            }
+        };
+        let outcome = tokio::select! {
+            () = &mut stop => Ok(Pause::Stop),
+            failure = ended => Err(failure),
+            loss = session.lost() => Err(Failure::from(loss)),
+            failure = self.watch_description() => failure.map(|()| Pause::Check),
+        };
+        if outcome.is_ok() {
+            self.release(&session, &node).await;
+        }
+        session.end().await;
+        outcome
+    }
+
+    /// Gives up the file system, if this process owns it.
+    async fn release(&self, session: &Session, node: &Shared) {
+        let Some(since) = node.borrow().as_ref().and_then(MetadataNode::owns_since) else { return };
+        let request = OwnershipRequest::Release { since };
+        let released = session.client().call(HostRequest::Ownership { file_system: self.id, request });
+        match tokio::time::timeout(RELEASE_WAIT, released).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::warn!("file system {} is not released: {error}", self.name),
+            Err(_) => tracing::warn!("file system {} is not released within {RELEASE_WAIT:?}", self.name),
+        }
+    }
+
+    /// Why the server has to end.
+    fn failure(&self, progress: &Progress) -> Option<Failure> {
+        let name = &self.name;
+        match progress {
+            Progress::TakesOver | Progress::Owns => None,
+            Progress::Unusable(error) => {
+                Some(Failure::data_lost("metadata-damaged", format!("file system {name}: {error}")))
+            }
+            Progress::Ended(HostError::Fenced) => {
+                let message =
+                    format!("this process does not own file system {name} any more: another one took it over");
+                Some(Failure::failed("ownership-lost", message).hint("`braid fs status` shows the owner"))
+            }
+            Progress::Ended(error) => {
+                let message = format!("this process can't own file system {name}: {error}");
+                Some(Failure::failed("ownership-lost", message).hint("`braid fs status` shows the owner"))
+            }
+        }
+    }
+
+    /// Returns `Ok` when the file system is to be checked, and an error when it is to be served no longer.
+    async fn watch_description(&self) -> Result<(), Failure> {
+        loop {
+            tokio::time::sleep(HEARTBEAT).await;
+            match blocking(&self.folder, ArrayFolder::describe).await {
+                Ok(description) => {
+                    let is_ours = |entry: &&braid_control::FileSystemEntry| entry.id() == self.id;
+                    let entry = description.file_system(&self.name).filter(is_ours);
+                    if entry.is_none_or(|entry| entry.state != FileSystemState::Ready) {
+                        let message = format!("file system {} is deleted", self.name);
+                        return Err(Failure::unreachable("no-such-file-system", message));
+                    }
+                }
+                Err(error) => tracing::warn!("can't look up file system {}: {error}", self.name),
+            }
+            if self.is_checked().await? {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn await_end_of_check(&self) -> Result<(), Failure> {
+        while self.is_checked().await? {
+            tokio::time::sleep(HEARTBEAT).await;
+        }
+        Ok(())
+    }
+
+    async fn is_checked(&self) -> Result<bool, Failure> {
+        let name = self.name.clone();
+        Ok(blocking(&self.folder, move |folder| file_system_check::is_under_way(folder, &name)).await?)
+    }
+}
+
+/// What the lease reports: the address while the process owns the file system, and metrics.
+fn report(node: &Option<MetadataNode<ObservedHost>>, id: FileSystemId, address: &str) -> ServiceReport {
+    let Some(node) = node else { return ServiceReport::default() };
+    let Some(server) = node.server().filter(|_| node.state() == NodeState::Owns) else {
+        return ServiceReport::default();
+    };
+    let hosts: Vec<u32> = server.locks().hosts().take(HOSTS_SHOWN_MAX).map(|host| host.0).collect();
+    let own = [("sessions", server.locks().hosts().count() as u64), ("orphans", server.orphans() as u64)];
+    let counters = server.counters().list().into_iter().chain(server.store_counters()).chain(own);
+    let counters: Metrics = counters.map(|(name, value)| (format!("metadata_{name}"), value)).collect();
+    let published = Published { file_system: id.0, address: address.to_string(), serves: server.is_serving(), hosts };
+    ServiceReport { metadata_server: Some(published), counters }
+}
+
+impl ObservedNode {
+    fn with<T>(&self, act: impl FnOnce(&mut MetadataNode<ObservedHost>) -> T) -> T {
+        act(self.node.borrow_mut().as_mut().expect("it was made before the machine ran"))
+    }
+}
+
+impl Machine for ObservedNode {
+    fn step(&mut self, now: Now, input: Input, out: &mut Effects) {
+        let progress = self.with(|node| {
+            node.step(now, input, out);
+            match (node.state(), node.server().map(|server| server.service())) {
+                (NodeState::TakesOver, _) => Progress::TakesOver,
+                (NodeState::Ended(error), _) => Progress::Ended(error),
+                (NodeState::Owns, Some(MetadataService::Unusable(error))) => Progress::Unusable(error.to_string()),
+                (NodeState::Owns, _) => Progress::Owns,
+            }
+        });
+        self.seen.send_if_modified(|seen| {
+            let changed = *seen != progress;
+            *seen = progress;
+            changed
+        });
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.with(|node| node.deadline())
+    }
+
+    fn invariants(&self) {
+        self.with(|node| node.invariants());
+    }
+}
