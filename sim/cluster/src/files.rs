@@ -64,7 +64,7 @@ impl Cluster {
 
     /// Starts a process that takes over a file system to check it.
     pub fn start_check_of_files(&mut self, file_system: &FileSystem) -> HostSlot {
-        let role = self.metadata_role(file_system, true);
+        let role = self.role_of_metadata_process(file_system, true);
         self.add_host_in(role)
     }
 
@@ -79,10 +79,10 @@ impl Cluster {
 
     /// The machine of a metadata server, around the next host.
     pub(crate) fn metadata_role_of(&self, file_system: &FileSystem) -> impl FnOnce(Host) -> Role + use<> {
-        self.metadata_role(file_system, false)
+        self.role_of_metadata_process(file_system, false)
     }
 
-    fn metadata_role(&self, file_system: &FileSystem, checks: bool) -> impl FnOnce(Host) -> Role + use<> {
+    fn role_of_metadata_process(&self, file_system: &FileSystem, checks: bool) -> impl FnOnce(Host) -> Role + use<> {
         let FileSystem { id, metadata, data } = file_system.clone();
         let generation = Generation(self.next_generation);
         let config = MetadataServerConfig {
