@@ -1,9 +1,10 @@
 //! Connecting to an array: a host on its own thread, and handles that send requests to it.
 
 use crate::error::Error;
+use crate::files::{Files, FilesError, Mount};
 use crate::space::Space;
 use crate::volume::Volume;
-use braid_base::Generation;
+use braid_base::{FileSystemId, Generation};
 use braid_control::ArrayFolder;
 use braid_layout::VolumeDescription;
 use braid_machine::{HostOutcome, HostRequest, HostSuccess};
@@ -82,6 +83,7 @@ struct Inner {
     generation: Generation,
     client: HostClient,
     registry: VolumeRegistry,
+    mounted: Option<FileSystemId>,
     /// The runtime of the host's thread.
     runtime: Handle,
     /// Asks the host to end. The host also ends when this is dropped.
@@ -94,6 +96,21 @@ impl Array {
     /// # Errors
     /// [`Error::Array`] if the array is not up, or its folder cannot be used; [`Error::TimedOut`] after the deadline.
     pub async fn connect(options: ArrayOptions) -> Result<Array, Error> {
+        Array::start(options, None).await
+    }
+
+    /// Mounts the file system of this name, through a host of the array of its own. Clones of what it returns share the mount.
+    ///
+    /// # Errors
+    /// [`FilesError::Array`] if there is no such file system, or no host can be started; [`FilesError::TimedOut`] after the deadline.
+    pub async fn files(&self, file_system: &str) -> Result<Files, FilesError> {
+        let dir = self.inner.folder.dir().to_path_buf();
+        let options = ArrayOptions { dir, name: format!("files {file_system}"), deadline: self.deadline };
+        Files::mount(options, file_system).await
+    }
+
+    /// Starts a host, which mounts a file system if it is given one.
+    async fn start(options: ArrayOptions, file_system: Option<String>) -> Result<Array, Error> {
         let (tell, started) = oneshot::channel();
         let ArrayOptions { dir, name, deadline } = options;
         let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
@@ -102,7 +119,7 @@ impl Array {
         };
         let (host, ready) = std::sync::mpsc::sync_channel(1);
         let folder = ArrayFolder::at(&dir);
-        spawn("braid-host", Box::new(move || run(folder, name, host)))?;
+        spawn("braid-host", Box::new(move || run(folder, name, file_system, host)))?;
         // The host's thread blocks while another process holds the array's folder, and the caller may not be on an executor: so a second
         // thread watches the deadline. A host that starts too late finds that its handle was dropped, and ends.
         let watch = move || {
@@ -219,8 +236,22 @@ impl Array {
     }
 }
 
+impl Files {
+    /// Mounts the file system of this name, for a program that uses nothing else of the array: see [`Array::files`].
+    ///
+    /// # Errors
+    /// The same as those of [`Array::files`].
+    pub async fn mount(options: ArrayOptions, file_system: &str) -> Result<Files, FilesError> {
+        let array = Array::start(options, Some(file_system.to_string())).await?;
+        let inner = &array.inner;
+        let file_system = inner.mounted.expect("its host has mounted it");
+        let mount = Mount { client: inner.client.clone(), file_system, runtime: inner.runtime.clone() };
+        Ok(Files::new(array, mount))
+    }
+}
+
 /// The body of the host's thread.
-fn run(folder: ArrayFolder, name: String, tell: SyncSender<Result<Inner, Error>>) {
+fn run(folder: ArrayFolder, name: String, file_system: Option<String>, tell: SyncSender<Result<Inner, Error>>) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -232,9 +263,15 @@ fn run(folder: ArrayFolder, name: String, tell: SyncSender<Result<Inner, Error>>
     LocalSet::new().block_on(&runtime, async move {
         let started = async {
             braid_session::require_up(&folder)?;
-            Session::start(&folder, &name).await
+            match file_system {
+                None => Ok((Session::start(&folder, &name).await?, None)),
+                Some(mounted) => {
+                    let (session, mounted) = Session::mount(&folder, &name, &mounted).await?;
+                    Ok::<_, SessionError>((session, Some(mounted)))
+                }
+            }
         };
-        let session = match started.await {
+        let (session, mounted) = match started.await {
             Ok(session) => session,
             Err(error) => {
                 let _ = tell.send(Err(error.into()));
@@ -247,6 +284,7 @@ fn run(folder: ArrayFolder, name: String, tell: SyncSender<Result<Inner, Error>>
             generation: session.generation(),
             client: session.client().clone(),
             registry: session.registry().clone(),
+            mounted,
             runtime: handle,
             end,
         };

@@ -67,6 +67,7 @@ mod array;
 mod countdown;
 mod driving;
 mod error;
+mod files;
 mod guard;
 mod object;
 mod request;
@@ -80,10 +81,14 @@ pub use braid_base::{ObjectId, Time};
 pub use braid_recipes as recipes;
 pub use braid_session::SessionError;
 pub use braid_wire::{
-    Action, ActionResult, AttributeName, CommandResult, ObjectCommand, ObjectRequest, SetAttribute, Undefined, When,
+    Action, ActionResult, AttributeName, CommandResult, FileType, ObjectCommand, ObjectRequest, SetAttribute,
+    Undefined, When,
 };
 pub use bytes::Bytes;
 pub use error::{Error, RequestError};
+pub use files::{
+    DirEntry, File, FileSystemSpace, Files, FilesError, LockKind, LockOwner, Metadata, OpenOptions, ReadDir,
+};
 pub use guard::Guard;
 pub use object::{Object, Stat, Swapped};
 pub use request::{Answers, Request};

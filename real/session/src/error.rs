@@ -1,6 +1,6 @@
 //! Errors of a host: why it can't be started or can't find a volume, and why it can't continue.
 
-use braid_control::ControlError;
+use braid_control::{ControlError, FileSystemState};
 use braid_layout::{LayoutError, RaidLevelError, UnknownSitePolicy, VolumeError};
 use braid_machine::HostError;
 use braid_wire::{UnknownAtomicity, UnknownOrdering};
@@ -32,6 +32,16 @@ pub enum SessionError {
     /// The volume can no longer be used.
     #[error("volume '{name}' is being deleted")]
     VolumeDeleting { name: String },
+    /// The array has no file system of this name.
+    #[error("there is no file system '{name}'")]
+    NoSuchFileSystem {
+        name: String,
+        /// The file systems of the array.
+        others: Vec<String>,
+    },
+    /// The file system can't be used: it is being created or deleted, or that was interrupted.
+    #[error("file system '{name}' can't be used: its state is {}", .state.name())]
+    FileSystemNotReady { name: String, state: FileSystemState },
     /// The volume belongs to a file system, which programs would damage by writing the volume.
     #[error("volume '{volume}' belongs to file system '{file_system}': only the file system reads and writes it")]
     OfFileSystem { volume: String, file_system: String },

@@ -17,6 +17,7 @@ mod error;
 mod held_volumes;
 mod host_view;
 mod metrics;
+mod mounts;
 mod registry;
 mod session;
 mod volumes;

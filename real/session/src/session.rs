@@ -5,9 +5,11 @@ use crate::error::{Loss, SessionError};
 use crate::held_volumes::ObservedHost;
 use crate::host_view::HostView;
 use crate::metrics::Metrics;
+use crate::mounts;
 use crate::registry::{self, VolumeRegistry};
 use braid_base::{DeviceId, FileSystemId, Generation, LockServerId, NodeId, VolumeId};
 use braid_control::{ArrayDescription, ArrayFolder, ControlError, LeaseReport, Leases, MetadataService, Moment};
+use braid_files::{FileClient, FileClientConfig};
 use braid_host::{Acquisition, Host, HostConfig};
 use braid_layout::VolumeDescription;
 use braid_machine::{HostRequest, Machine};
@@ -53,6 +55,13 @@ pub struct ServiceReport {
     pub counters: Metrics,
 }
 
+/// What a session has beside its host.
+struct Surroundings {
+    service: Option<Service>,
+    /// The file system that is mounted. Hosts connect to no other metadata server.
+    mounted: Option<FileSystemId>,
+}
+
 impl Session {
     /// Takes a generation for a host of this role, and starts a host that knows all volumes.
     pub async fn start(folder: &ArrayFolder, role: &str) -> Result<Session, SessionError> {
@@ -64,6 +73,25 @@ impl Session {
         folder: &ArrayFolder,
         role: &str,
         service: Option<Service>,
+        around: impl FnOnce(ObservedHost, Generation) -> M,
+    ) -> Result<Session, SessionError> {
+        Session::start_with(folder, role, Surroundings { service, mounted: None }, around).await
+    }
+
+    /// As [`Session::start`], with a file system mounted. Returns the file system, too. The end of the session unmounts it.
+    pub async fn mount(folder: &ArrayFolder, role: &str, name: &str) -> Result<(Session, FileSystemId), SessionError> {
+        let (file_system, config) = mounts::describe(&folder.describe()?, name)?;
+        let surroundings = Surroundings { service: None, mounted: Some(file_system) };
+        let mounted = Session::start_with(folder, role, surroundings, |host, generation| {
+            FileClient::new(host, FileClientConfig { host: generation, ..config })
+        });
+        Ok((mounted.await?, file_system))
+    }
+
+    async fn start_with<M: Machine + 'static>(
+        folder: &ArrayFolder,
+        role: &str,
+        Surroundings { service, mounted }: Surroundings,
         around: impl FnOnce(ObservedHost, Generation) -> M,
     ) -> Result<Session, SessionError> {
         // The order matters: a process that puts a volume on hold either sees this host and waits for it, or this host sees the hold.
@@ -80,7 +108,7 @@ impl Session {
             seed: braid_shell::now().clock.0,
         });
         let us = Node { array: description.array, id: NodeId::Host(generation) };
-        let (addresses, followed) = watch::channel(addresses(folder)?);
+        let (addresses, followed) = watch::channel(addresses_with(folder, mounted)?);
         let (stop, stopped) = oneshot::channel();
         let counters = Arc::new(Counters::default());
         let (host, view) = ObservedHost::new(host, counters.clone());
@@ -110,6 +138,7 @@ impl Session {
             // A scrub reports its findings itself.
             corruption_reporter: (role != SCRUB).then(CorruptionReporter::default),
             report,
+            mounted,
         };
         let renewer = tokio::task::spawn_local(renewer.keep(addresses, losing));
         Ok(Session { folder: folder.clone(), generation, client, view, registry, stop, driver, renewer, lost })
@@ -214,13 +243,15 @@ struct LeaseRenewer {
     registry: VolumeRegistry,
     corruption_reporter: Option<CorruptionReporter>,
     report: Option<Box<dyn Fn() -> ServiceReport>>,
+    mounted: Option<FileSystemId>,
 }
 
 impl LeaseRenewer {
     /// Renews the lease, and with it reports the host's metrics and the revision of the description that it has applied; follows the
     /// addresses of devices and lock servers, and the volumes.
     async fn keep(self, follow: watch::Sender<Addresses>, losing: watch::Sender<Option<Loss>>) {
-        let LeaseRenewer { folder, generation, leases, view, registry, mut corruption_reporter, report } = self;
+        let LeaseRenewer { folder, generation, leases, view, registry, mut corruption_reporter, report, mounted } =
+            self;
         // By the clock that leases are measured with, which also advances while the machine sleeps.
         let mut renewed = Moment::now();
         let mut revision = 0;
@@ -266,7 +297,7 @@ impl LeaseRenewer {
                     }
                 }));
             }
-            match blocking(&folder, |folder| Ok((addresses(folder)?, folder.describe()?))).await {
+            match blocking(&folder, move |folder| Ok((addresses_with(folder, mounted)?, folder.describe()?))).await {
                 Ok((found, description)) => {
                     tell(&follow, found);
                     match registry.follow(&description).await {
@@ -312,6 +343,13 @@ pub fn addresses(folder: &ArrayFolder) -> Result<Addresses, ControlError> {
             found.insert(NodeId::MetadataServer(FileSystemId(service.file_system)), address);
         }
     }
+    Ok(found)
+}
+
+/// The addresses that a host needs: of the metadata servers, that of the mounted file system alone.
+fn addresses_with(folder: &ArrayFolder, mounted: Option<FileSystemId>) -> Result<Addresses, ControlError> {
+    let mut found = addresses(folder)?;
+    found.retain(|node, _| !matches!(node, NodeId::MetadataServer(id) if Some(*id) != mounted));
     Ok(found)
 }
 
