@@ -1,6 +1,6 @@
 //! Failures as reported to users and programs: a code that never changes its meaning, a message, a hint, and an exit status.
 
-use braid_client::Error as ClientError;
+use braid_client::{Error as ClientError, FilesError};
 use braid_control::{ArrayFolder, ControlError};
 use braid_layout::{LayoutError, RaidLevelError, RingError, VolumeError};
 use braid_machine::HostError;
@@ -167,6 +167,15 @@ impl From<&SessionError> for Failure {
             )),
             SessionError::VolumeDeleting { name } => Failure::failed("volume-deleting", message)
                 .hint(format!("`braid volume delete {name} --yes` completes the deletion")),
+            SessionError::NoSuchFileSystem { others, .. } => {
+                let hint = match others.as_slice() {
+                    [] => "there are none: create one with `braid fs create`".to_string(),
+                    names => format!("there are: {}", names.join(", ")),
+                };
+                Failure::unreachable("no-such-file-system", message).hint(hint)
+            }
+            SessionError::FileSystemNotReady { .. } => Failure::failed("file-system-not-ready", message)
+                .hint("`braid fs create` with the same arguments completes a creation, `braid fs delete` a deletion"),
             SessionError::OfFileSystem { file_system, .. } => Failure::usage("belongs-to-file-system", message)
                 .hint(format!(
                     "use the files: `braid fs --help`; `braid fs delete {file_system}` deletes the file system with its volumes"
@@ -233,6 +242,33 @@ impl From<ClientError> for Failure {
             ClientError::Array(error) => Failure::from(&*error),
             ClientError::Host(error) => Failure::from(error),
             _ => Failure::failed("client", message),
+        }
+    }
+}
+
+impl From<FilesError> for Failure {
+    fn from(error: FilesError) -> Failure {
+        let message = error.to_string();
+        match error {
+            FilesError::NotFound | FilesError::Stale => Failure::unreachable("no-such-file", message),
+            FilesError::Exists => Failure::failed("file-exists", message),
+            FilesError::NotADirectory => Failure::failed("not-a-directory", message),
+            FilesError::IsADirectory => Failure::failed("is-a-directory", message),
+            FilesError::NotEmpty => Failure::failed("directory-not-empty", message),
+            FilesError::NoSpace | FilesError::DirectoryFull => Failure::failed("file-system-full", message),
+            FilesError::NameTooLong
+            | FilesError::InvalidName
+            | FilesError::InvalidArgument
+            | FilesError::IntoItself
+            | FilesError::LinkToDirectory => Failure::usage("bad-path", message),
+            FilesError::Damaged => Failure::data_lost("file-damaged", message),
+            FilesError::Busy => Failure::failed("busy", message),
+            FilesError::TimedOut { .. } => Failure::unreachable("timed-out", message)
+                .hint("`braid status` shows which devices serve; --timeout sets a longer time limit"),
+            FilesError::Unavailable => Failure::unreachable("volume-unavailable", message),
+            FilesError::Fenced => Failure::failed("fenced", message).hint(SHUT_OUT),
+            FilesError::Array(error) => Failure::from(error),
+            _ => Failure::failed("files", message),
         }
     }
 }

@@ -18,6 +18,7 @@
 //! | [`recovery_follower`] | follows the resynchronisation of devices until they are in |
 //! | [`location`] | the devices and spares, what lies on a device, and where the bytes of a volume lie |
 //! | [`object_operations`] | operations on objects that take more than one request |
+//! | [`file_copy`] | copying files and trees |
 //! | [`held`] | running a command while something is held |
 //! | [`parent_process`] | ending with the process that started this one |
 //! | [`status`] | status as data |
@@ -48,6 +49,7 @@ pub mod device_lifecycle;
 pub mod device_operations;
 pub mod event_stream;
 pub mod failure;
+pub mod file_copy;
 pub mod file_system_check;
 pub mod file_system_operations;
 pub mod file_systems;

@@ -2,8 +2,11 @@
 
 mod check;
 mod create;
+mod data;
 mod delete;
+mod listing;
 mod status;
+mod target;
 
 use braid_admin::failure::Failure;
 use braid_terminal::Common;
@@ -14,6 +17,8 @@ use std::process::ExitCode;
 pub enum Command {
     Create(create::Arguments),
     Status(status::Arguments),
+    #[command(flatten)]
+    Data(data::Command),
     Check(check::Arguments),
     Delete(delete::Arguments),
 }
@@ -23,6 +28,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
     match command {
         Command::Create(arguments) => create::run(arguments, common).await,
         Command::Status(arguments) => status::run(arguments, common).await,
+        Command::Data(command) => data::run(command, common).await,
         Command::Check(arguments) => check::run(arguments, common).await,
         Command::Delete(arguments) => delete::run(arguments, common).await,
     }

@@ -1,0 +1,232 @@
+//! `braid fs ls`, `stat` and `space`: what is in a file system.
+
+use super::data::Mounts;
+use super::target::{Target, Trying, target};
+use braid_admin::failure::Failure;
+use braid_base::units::format_size;
+use braid_client::{DirEntry, FileSystemSpace, FileType, FilesError, Metadata};
+use braid_terminal::output::{self, table};
+use serde_json::{Value, json};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+#[derive(clap::Args)]
+pub struct Ls {
+    /// The directories or files: NAME:PATH
+    #[arg(value_name = "DIRECTORY", required = true, value_parser = target)]
+    directories: Vec<Target>,
+    /// Show type, permission bits, names, owner, length and time of the last change
+    #[arg(short, long)]
+    long: bool,
+    #[command(flatten)]
+    pub trying: Trying,
+}
+
+#[derive(clap::Args)]
+pub struct Stat {
+    /// The files: NAME:PATH. Symbolic links are not followed
+    #[arg(value_name = "FILE", required = true, value_parser = target)]
+    files: Vec<Target>,
+    #[command(flatten)]
+    pub trying: Trying,
+}
+
+#[derive(clap::Args)]
+pub struct Space {
+    /// The file system
+    name: String,
+    #[command(flatten)]
+    pub trying: Trying,
+}
+
+/// An entry to show.
+struct Shown {
+    name: String,
+    kind: FileType,
+    /// Known for long lists.
+    metadata: Option<Metadata>,
+    /// The target of a symbolic link.
+    leads_to: Option<String>,
+}
+
+pub async fn ls(Ls { directories, long, .. }: &Ls, mounts: &mut Mounts<'_>, as_json: bool) -> Result<(), Failure> {
+    let (mut lists, mut text) = (Vec::new(), String::new());
+    for target in directories {
+        let shown = list(target, *long, mounts).await.map_err(|error| error.of(target))?;
+        if as_json {
+            lists.push(
+                json!({"directory": target.to_string(), "entries": shown.iter().map(Shown::json).collect::<Vec<_>>()}),
+            );
+            continue;
+        }
+        if directories.len() > 1 {
+            text += &format!("{}{target}:\n", if text.is_empty() { "" } else { "\n" });
+        }
+        text += &match long {
+            true => table(&shown.iter().map(Shown::row).collect::<Vec<_>>()),
+            false => shown.iter().map(|shown| format!("{}\n", shown.name)).collect(),
+        };
+    }
+    output::print(as_json, || json!({"schema": 2, "lists": lists}), || text);
+    Ok(())
+}
+
+async fn list(target: &Target, long: bool, mounts: &mut Mounts<'_>) -> Result<Vec<Shown>, Failure> {
+    let files = mounts.of(target).await?;
+    let mut shown = Vec::new();
+    let mut entries = match files.read_dir(&target.path).await {
+        Err(FilesError::NotADirectory) => {
+            let metadata = files.symlink_metadata(&target.path).await?;
+            let leads_to = None;
+            let name = target.path.display().to_string();
+            return Ok(vec![Shown { name, kind: metadata.file_type(), metadata: Some(metadata), leads_to }]);
+        }
+        entries => entries?,
+    };
+    while let Some(entry) = entries.next().await? {
+        let (mut metadata, mut leads_to) = (None, None);
+        if long {
+            let path = target.path.join(entry.file_name());
+            match files.symlink_metadata(&path).await {
+                Ok(found) => metadata = Some(found),
+                // It was removed meanwhile.
+                Err(FilesError::NotFound) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            if entry.file_type() == FileType::SymbolicLink {
+                leads_to = files.read_link(&path).await.ok().map(|target| target.display().to_string());
+            }
+        }
+        shown.push(Shown { name: printable(&entry), kind: entry.file_type(), metadata, leads_to });
+    }
+    shown.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(shown)
+}
+
+pub async fn stat(Stat { files: targets, .. }: &Stat, mounts: &mut Mounts<'_>, as_json: bool) -> Result<(), Failure> {
+    let mut found = Vec::new();
+    for target in targets {
+        let files = mounts.of(target).await?;
+        let metadata = files.symlink_metadata(&target.path).await.map_err(|error| Failure::from(error).of(target))?;
+        found.push((target, metadata));
+    }
+    output::print(
+        as_json,
+        || {
+            let one = |(target, metadata): &(&Target, Metadata)| {
+                let mut json = attributes(metadata);
+                json["file"] = json!(target.to_string());
+                json
+            };
+            json!({"schema": 2, "files": found.iter().map(one).collect::<Vec<_>>()})
+        },
+        || found.iter().map(|(target, metadata)| describe(target, metadata)).collect(),
+    );
+    Ok(())
+}
+
+pub async fn space(Space { name, .. }: &Space, mounts: &mut Mounts<'_>, as_json: bool) -> Result<(), Failure> {
+    let root = Target { file_system: name.clone(), path: "/".into() };
+    let space = mounts.of(&root).await?.space().await?;
+    let FileSystemSpace { size, free, reserved, inodes, .. } = space;
+    let used = size.saturating_sub(free).saturating_sub(reserved);
+    output::print(
+        as_json,
+        || json!({"schema": 2, "name": name, "bytes": size, "used": used, "free": free, "reserved": reserved, "inodes": inodes}),
+        || {
+            format!(
+                "{name}: {} of {} used, {} free, {} reserved by mounts, {inodes} inodes\n",
+                format_size(used),
+                format_size(size),
+                format_size(free),
+                format_size(reserved)
+            )
+        },
+    );
+    Ok(())
+}
+
+impl Shown {
+    fn json(&self) -> Value {
+        let mut json = self.metadata.as_ref().map_or_else(|| json!({"type": type_name(self.kind)}), attributes);
+        json["name"] = json!(self.name);
+        if let Some(target) = &self.leads_to {
+            json["target"] = json!(target);
+        }
+        json
+    }
+
+    fn row(&self) -> Vec<String> {
+        let Some(metadata) = &self.metadata else { return vec![self.name.clone()] };
+        let target = self.leads_to.as_ref().map(|target| format!(" -> {target}")).unwrap_or_default();
+        vec![
+            permissions(metadata),
+            metadata.links().to_string(),
+            format!("{}:{}", metadata.uid(), metadata.gid()),
+            metadata.len().to_string(),
+            time(metadata.modified()),
+            format!("{}{target}", self.name),
+        ]
+    }
+}
+
+fn attributes(metadata: &Metadata) -> Value {
+    json!({
+        "type": type_name(metadata.file_type()),
+        "inode": metadata.inode(),
+        "mode": format!("{:04o}", metadata.mode()),
+        "links": metadata.links(),
+        "uid": metadata.uid(),
+        "gid": metadata.gid(),
+        "length": metadata.len(),
+        "allocated": metadata.allocated(),
+        "accessed": time(metadata.accessed()),
+        "modified": time(metadata.modified()),
+        "changed": time(metadata.changed()),
+    })
+}
+
+fn describe(target: &Target, metadata: &Metadata) -> String {
+    let rows = [
+        ("type", type_name(metadata.file_type()).to_string()),
+        ("inode", metadata.inode().to_string()),
+        ("mode", format!("{:04o} {}", metadata.mode(), permissions(metadata))),
+        ("owner", format!("{}:{}", metadata.uid(), metadata.gid())),
+        ("names", metadata.links().to_string()),
+        ("length", format!("{} bytes, {} allocated", metadata.len(), format_size(metadata.allocated()))),
+        ("accessed", time(metadata.accessed())),
+        ("modified", time(metadata.modified())),
+        ("changed", time(metadata.changed())),
+    ];
+    let rows: Vec<_> = rows.into_iter().map(|(name, value)| vec![format!("  {name}"), value]).collect();
+    format!("{target}\n{}", table(&rows))
+}
+
+fn type_name(kind: FileType) -> &'static str {
+    match kind {
+        FileType::Regular => "file",
+        FileType::Directory => "directory",
+        FileType::SymbolicLink => "link",
+    }
+}
+
+/// Type and permission bits, as `ls` writes them.
+fn permissions(metadata: &Metadata) -> String {
+    let kind = match metadata.file_type() {
+        FileType::Regular => '-',
+        FileType::Directory => 'd',
+        FileType::SymbolicLink => 'l',
+    };
+    let bits = (0..9).map(|bit| if metadata.mode() >> (8 - bit) & 1 == 1 { ['r', 'w', 'x'][bit % 3] } else { '-' });
+    std::iter::once(kind).chain(bits).collect()
+}
+
+fn time(time: SystemTime) -> String {
+    let printable = time.clamp(UNIX_EPOCH, UNIX_EPOCH + std::time::Duration::from_secs(9_000_000_000));
+    humantime::format_rfc3339_millis(printable).to_string()
+}
+
+/// A name without control characters, which would disturb a terminal.
+fn printable(entry: &DirEntry) -> String {
+    let name = entry.file_name().to_string_lossy();
+    name.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}

@@ -1,0 +1,92 @@
+//! The names of files in commands: `NAME:PATH` is a path in a file system of the array.
+
+use braid_admin::failure::Failure;
+use braid_client::{ArrayOptions, Files};
+use braid_terminal::Common;
+use braid_terminal::arguments::span;
+use std::ffi::OsString;
+use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A path in a file system of the array.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    pub file_system: String,
+    pub path: PathBuf,
+}
+
+/// A path in a file system of the array, or on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Anywhere {
+    Mounted(Target),
+    Local(PathBuf),
+}
+
+/// The time limit of a command's steps.
+#[derive(clap::Args)]
+pub struct Trying {
+    /// How long to wait for each step: 5s, 1m
+    #[arg(long, value_name = "SPAN", value_parser = span, default_value = "30s")]
+    timeout: Duration,
+}
+
+impl Trying {
+    /// Mounts a file system for this command.
+    pub async fn mount(&self, file_system: &str, common: &Common) -> Result<Files, Failure> {
+        let options = ArrayOptions::at(&common.array).name(format!("files {file_system}")).deadline(self.timeout);
+        Ok(Files::mount(options, file_system).await?)
+    }
+}
+
+impl Anywhere {
+    /// Parses an argument. What has a slash before its first colon, or no colon, is on this machine.
+    pub fn parse(text: OsString) -> Result<Anywhere, String> {
+        let bytes = text.as_bytes();
+        let Some(colon) = bytes.iter().position(|byte| *byte == b':') else { return Ok(Anywhere::Local(text.into())) };
+        let (name, path) = (&bytes[..colon], &bytes[colon + 1..]);
+        if name.is_empty() || name.contains(&b'/') {
+            return Ok(Anywhere::Local(text.into()));
+        }
+        let file_system = String::from_utf8(name.to_vec()).map_err(|_| "the name is not UTF-8".to_string())?;
+        Ok(Anywhere::Mounted(Target { file_system, path: OsString::from_vec(path.to_vec()).into() }))
+    }
+}
+
+/// Parses the name of a file in a file system of the array.
+pub fn target(text: &str) -> Result<Target, String> {
+    match Anywhere::parse(text.into())? {
+        Anywhere::Mounted(target) => Ok(target),
+        Anywhere::Local(_) => {
+            Err("name it as NAME:PATH: the file system, a colon, and a path in it, such as home:/a/b".to_string())
+        }
+    }
+}
+
+/// Parses the name of a file in a file system of the array, or on this machine.
+pub fn anywhere(text: &str) -> Result<Anywhere, String> {
+    Anywhere::parse(text.into())
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file_system, self.path.display())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_before_a_colon_is_that_of_a_file_system() {
+        let at = |text: &str| target(text).map(|target| (target.file_system, target.path));
+        assert_eq!(at("home:/a:b"), Ok(("home".into(), "/a:b".into())));
+        assert_eq!(at("home:"), Ok(("home".into(), "".into())));
+        for local in ["a/b:c", "./home:x", "/x", "x", ":x"] {
+            assert_eq!(anywhere(local), Ok(Anywhere::Local(local.into())), "{local}");
+            assert!(target(local).is_err());
+        }
+    }
+}
