@@ -7,6 +7,8 @@
 //! | `bench` | `braid bench`: its metrics are correct, and it removes what it has created |
 //! | `clients` | nbdinfo, nbdcopy, qemu-img, qemu-io, fio, libnbd |
 //! | `file_system` | ext4 on a volume, through nbdfuse and a loop device |
+//! | `files` | files of the library, on two mounts; metadata servers and mounts that are killed |
+//! | `files_model` | a file system in memory |
 //! | `hosts` | several servers that write the same stripes, or the same blocks, concurrently |
 //! | `orderings` | changes of a volume's ordering under load; lock servers that are killed |
 //! | `console` | the commands in README and pages |
@@ -46,6 +48,8 @@ mod dead_devices;
 mod devices;
 mod failures;
 mod file_system;
+mod files;
+mod files_model;
 mod holds;
 mod hosts;
 mod json;

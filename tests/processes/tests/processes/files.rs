@@ -1,0 +1,396 @@
+//! Files of the client library: two mounts compared with a file system in memory, concurrent programs, and mounts and metadata servers that
+//! are killed.
+
+use super::files_model::{Facts, Model};
+use braid_base::Rng;
+use braid_client::{ArrayOptions, FileType, Files, FilesError, LockKind, Metadata, OpenOptions, wait};
+use braid_processes::array::{Array, number, text};
+use braid_processes::daemon::signal;
+use braid_processes::program::braid_bin;
+use braid_processes::{soak, wait_until};
+use rustix::process::Signal;
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+const NAME: &str = "home";
+const DEADLINE: Duration = Duration::from_secs(30);
+/// How long the array may take to recover from the death of a process.
+const RECOVERY: Duration = Duration::from_secs(60);
+
+/// An array with a file system.
+fn array() -> Array {
+    let array = Array::up(&["--size", "512MiB", "--volume", "vol0:1MiB"]);
+    array.braid(&["fs", "create", NAME, "--size", "512MiB"]).done();
+    array
+}
+
+fn mount(array: &Array) -> Files {
+    let options = ArrayOptions::at(array.dir()).name("test").deadline(DEADLINE);
+    wait(Files::mount(options, NAME)).expect("the file system can be mounted")
+}
+
+/// The process that owns the file system.
+fn server(array: &Array) -> Option<u32> {
+    let status = array.status();
+    let role = format!("mds {NAME}");
+    let hosts = status["hosts"].as_array()?;
+    let host =
+        hosts.iter().filter(|host| host["role"] == role.as_str()).max_by_key(|host| number(&host["generation"]))?;
+    Some(number(&host["pid"]) as u32)
+}
+
+fn facts(metadata: Metadata) -> Facts {
+    let kind = match metadata.file_type() {
+        FileType::Regular => 'f',
+        FileType::Directory => 'd',
+        FileType::SymbolicLink => 'l',
+    };
+    (kind, metadata.len(), metadata.links())
+}
+
+async fn list(files: &Files, path: &str) -> Result<Vec<String>, FilesError> {
+    let mut entries = files.read_dir(path).await?;
+    let mut names = Vec::new();
+    while let Some(entry) = entries.next().await? {
+        names.push(entry.file_name().to_string_lossy().into_owned());
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Both succeed with the same result, or both fail, and then for a reason of the operation.
+fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: Result<T, FilesError>, expected: Option<T>) {
+    match (found, expected) {
+        (Ok(found), Some(expected)) => assert!(found == expected, "{what}: {found:?}, not {expected:?}"),
+        (Err(error), None) => {
+            let is_expected = matches!(
+                error,
+                FilesError::NotFound
+                    | FilesError::Exists
+                    | FilesError::NotADirectory
+                    | FilesError::IsADirectory
+                    | FilesError::NotALink
+                    | FilesError::LinkToDirectory
+                    | FilesError::NotEmpty
+                    | FilesError::IntoItself
+                    | FilesError::TooManySymbolicLinks
+                    | FilesError::InvalidName
+            );
+            assert!(is_expected, "{what}: {error:?}");
+        }
+        (found, expected) => panic!("{what}: {found:?}, not {expected:?}"),
+    }
+}
+
+#[test]
+fn two_mounts_are_like_one_file_system_in_memory() {
+    let array = array();
+    let mounts = [mount(&array), mount(&array)];
+    let seed = std::env::var("BRAID_SEED").ok().and_then(|seed| seed.parse().ok());
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("a time after 1970").as_nanos();
+    let seed = seed.unwrap_or(now as u64 % (1 << 32));
+    println!("BRAID_SEED={seed}");
+    let mut rng = Rng::new(seed);
+    let mut model = Model::new();
+    wait(async {
+        for step in 0..if soak() { 20_000 } else { 3_000 } {
+            let files = &mounts[rng.below(2) as usize];
+            operation(files, &mut model, &mut rng, &format!("seed {seed}, step {step}")).await;
+        }
+        for files in &mounts {
+            compare(files, &model, "/").await;
+        }
+        mounts[1].remove_dir_all("/").await.expect_err("the root stays");
+        for name in list(&mounts[0], "/").await.expect("the root can be read") {
+            match mounts[1].remove_file(&name).await {
+                Err(FilesError::IsADirectory) => mounts[1].remove_dir_all(&name).await.expect("it can be removed"),
+                outcome => outcome.expect("it can be removed"),
+            }
+        }
+        for files in &mounts {
+            assert!(list(files, "/").await.expect("the root can be read").is_empty());
+            files.close().await;
+        }
+    });
+}
+
+fn path(rng: &mut Rng) -> String {
+    let mut path = if rng.chance(1, 2) { "/".to_string() } else { String::new() };
+    for component in 0..=rng.below(3) {
+        let name = if component > 0 && rng.chance(1, 12) { ".." } else { ["a", "b", "c", "d"][rng.below(4) as usize] };
+        path += if path.is_empty() || path.ends_with('/') { "" } else { "/" };
+        path += name;
+    }
+    path
+}
+
+async fn operation(files: &Files, model: &mut Model, rng: &mut Rng, step: &str) {
+    let (path, other) = (path(rng), path(rng));
+    let kind = rng.below(18);
+    let what = &format!("{step}: operation {kind} on {path} and {other}");
+    match kind {
+        0 => same(what, files.create_file(&path).await.map(|_| ()), model.create_file(&path)),
+        1 | 2 => same(what, files.create_dir(&path).await, model.create_dir(&path)),
+        3 => same(what, files.symlink(&other, &path).await, model.symlink(&other, &path)),
+        4 => {
+            let target = files.read_link(&path).await.map(|target| target.to_string_lossy().into_owned());
+            same(what, target, model.read_link(&path));
+        }
+        5 => same(what, files.hard_link(&other, &path).await, model.hard_link(&other, &path)),
+        6 | 7 => {
+            let (offset, length) = (rng.below(60_000) as usize, 1 + rng.below(20_000) as usize);
+            let byte = rng.below(256) as u8;
+            let written = async {
+                let file = files.open(&path, OpenOptions::new().write(true).create(true)).await?;
+                file.write_at(offset as u64, vec![byte; length]).await?;
+                file.close().await
+            };
+            let change = |bytes: &mut Vec<u8>| {
+                let end = bytes.len().max(offset + length);
+                bytes.resize(end, 0);
+                bytes[offset..offset + length].fill(byte);
+            };
+            same(what, written.await, model.change(&path, change));
+        }
+        8 => {
+            let length = 1 + rng.below(9_000) as usize;
+            let appended = async {
+                let file = files.open(&path, OpenOptions::new().append(true).create(true)).await?;
+                file.append(vec![7; length]).await?;
+                file.close().await
+            };
+            same(what, appended.await, model.change(&path, |bytes| bytes.resize(bytes.len() + length, 7)));
+        }
+        9 => {
+            let length = rng.below(80_000);
+            let cut = async {
+                let file = files.open(&path, OpenOptions::new().write(true).create(true)).await?;
+                file.set_len(length).await?;
+                file.close().await
+            };
+            same(what, cut.await, model.change(&path, |bytes| bytes.resize(length as usize, 0)));
+        }
+        10 => same(what, files.write(&path, &b"new"[..]).await, model.change(&path, |bytes| *bytes = b"new".to_vec())),
+        11 => same(what, files.read(&path).await.map(|bytes| bytes.to_vec()), model.read(&path)),
+        12 => same(what, files.remove_file(&path).await, model.remove_file(&path)),
+        13 => same(what, files.remove_dir(&path).await, model.remove_dir(&path, false)),
+        14 if rng.chance(1, 5) => same(what, files.remove_dir_all(&path).await, model.remove_dir(&path, true)),
+        14 | 15 => same(what, files.rename(&path, &other).await, model.rename(&path, &other)),
+        16 => same(what, files.metadata(&path).await.map(facts), model.facts(&path, true)),
+        _ => same(what, list(files, &path).await, model.list(&path)),
+    }
+}
+
+/// Compares a directory and all below it.
+async fn compare(files: &Files, model: &Model, root: &str) {
+    let mut directories = vec![root.to_string()];
+    while let Some(directory) = directories.pop() {
+        let names = list(files, &directory).await.expect("it can be read");
+        assert_eq!(Some(&names), model.list(&directory).as_ref(), "{directory}");
+        for name in names {
+            let path = format!("{directory}/{name}");
+            let found = facts(files.symlink_metadata(&path).await.expect("it was listed"));
+            assert_eq!(Some(found), model.facts(&path, false), "{path}");
+            match found.0 {
+                'f' => assert!(files.read(&path).await.ok().map(|bytes| bytes.to_vec()) == model.read(&path), "{path}"),
+                'd' => directories.push(path),
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn programs_on_two_mounts_use_the_same_files_concurrently() {
+    const RECORD: usize = 100;
+    const ROUNDS: u64 = 40;
+    let array = array();
+    let mounts = [mount(&array), mount(&array)];
+    let won = AtomicU64::new(0);
+    wait(mounts[0].write("/count", &b"0"[..])).expect("it can be written");
+    std::thread::scope(|scope| {
+        for worker in 0..4 {
+            let (files, won) = (mounts[worker % 2].clone(), &won);
+            scope.spawn(move || {
+                wait(async move {
+                    let owner = files.lock_owner();
+                    let options = OpenOptions::new().read(true).write(true);
+                    let count = files.open("/count", options).await.expect("it exists");
+                    let log = files.open("/log", OpenOptions::new().append(true).create(true)).await.expect("it opens");
+                    for round in 0..ROUNDS {
+                        match files.create_file(format!("/only-{round}")).await {
+                            Ok(_) => won.fetch_add(1, Ordering::Relaxed),
+                            Err(FilesError::Exists) => 0,
+                            Err(error) => panic!("{error:?}"),
+                        };
+                        log.append(vec![b'a' + worker as u8; RECORD]).await.expect("it can be appended to");
+                        count.lock(owner, 0..u64::MAX, LockKind::Exclusive).await.expect("the lock is granted");
+                        let text = count.read_at(0, 100).await.expect("it can be read");
+                        let before: u64 = String::from_utf8_lossy(&text).parse().expect("it is a number");
+                        count.write_at(0, format!("{}", before + 1)).await.expect("it can be written");
+                        count.unlock(owner, 0..u64::MAX).await.expect("it was locked");
+                    }
+                    count.close().await.expect("it is open");
+                    log.close().await.expect("it is open");
+                });
+            });
+        }
+    });
+    wait(async {
+        let [files, other] = &mounts;
+        assert_eq!(won.load(Ordering::Relaxed), ROUNDS, "each name is created once");
+        assert_eq!(files.read("/count").await.expect("it exists"), format!("{}", 4 * ROUNDS));
+        let log = files.read("/log").await.expect("it exists");
+        assert_eq!(log.len() as u64, 4 * ROUNDS * RECORD as u64, "no append is lost");
+        assert!(log.chunks(RECORD).all(|record| record.iter().all(|byte| *byte == record[0])), "records are whole");
+
+        // A file without a name stays usable, and a lock keeps out the other mount until the file is closed.
+        let open = OpenOptions::new().read(true).write(true);
+        let (one, two) =
+            (files.open("/log", open).await.expect("it exists"), other.open("/log", open).await.expect("it exists"));
+        let (owner, stranger) = (files.lock_owner(), other.lock_owner());
+        one.try_lock(owner, 0..10, LockKind::Exclusive).await.expect("nobody has it");
+        assert!(matches!(two.try_lock(stranger, 5..6, LockKind::Shared).await, Err(FilesError::Locked)));
+        assert!(two.is_locked(stranger, 5..6, LockKind::Shared).await.expect("the server answers"));
+        let waits = two.within(Duration::from_millis(300)).lock(stranger, 5..6, LockKind::Shared).await;
+        assert!(matches!(waits, Err(FilesError::TimedOut { .. })), "{waits:?}");
+        two.try_lock(stranger, 10..20, LockKind::Exclusive).await.expect("nobody has these bytes");
+        one.close().await.expect("it is open");
+        assert!(matches!(one.read_at(0, 1).await, Err(FilesError::NotOpen)));
+        two.lock(stranger, 5..6, LockKind::Exclusive).await.expect("it was released by the end of the file");
+        files.remove_file("/log").await.expect("it exists");
+        assert_eq!(two.read_at(0, 1).await.expect("it is open").len(), 1);
+        assert_eq!(two.metadata().await.expect("it is open").links(), 0);
+        drop(two);
+        files.close().await;
+        assert!(matches!(files.read("/count").await, Err(FilesError::Closed)));
+        assert_eq!(other.read("/count").await.expect("the other mount goes on"), format!("{}", 4 * ROUNDS));
+        other.close().await;
+    });
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_when_the_metadata_server_is_killed() {
+    let array = array();
+    let (files, done) = (mount(&array), AtomicBool::new(false));
+    let acknowledged = AtomicU64::new(0);
+    let kept = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..4)
+            .map(|writer| {
+                let (files, done, acknowledged) = (files.clone(), &done, &acknowledged);
+                scope.spawn(move || {
+                    let mut kept = BTreeSet::new();
+                    for number in 0.. {
+                        if done.load(Ordering::Relaxed) {
+                            break;
+                        }
+                        let name = format!("/{writer}-{number}");
+                        wait(files.write(&name, name.clone())).expect("it goes on after a pause");
+                        kept.insert(name);
+                        if number % 3 == 0 {
+                            let old = kept.pop_first().expect("there is one");
+                            wait(files.remove_file(&old)).expect("it exists, and is removed once");
+                        }
+                        acknowledged.fetch_add(1, Ordering::Relaxed);
+                    }
+                    kept
+                })
+            })
+            .collect();
+        for _ in 0..if soak() { 10 } else { 2 } {
+            let before = acknowledged.load(Ordering::Relaxed);
+            wait_until("work under way", RECOVERY, || acknowledged.load(Ordering::Relaxed) > before + 50);
+            let pid = server(&array).expect("it is served");
+            signal(pid, Signal::KILL);
+            let killed = Instant::now();
+            wait_until("another server", RECOVERY, || server(&array).is_some_and(|other| other != pid));
+            let before = acknowledged.load(Ordering::Relaxed);
+            wait_until("work after the pause", RECOVERY, || acknowledged.load(Ordering::Relaxed) > before + 50);
+            println!("a pause of {:?}", killed.elapsed());
+        }
+        done.store(true, Ordering::Relaxed);
+        writers.into_iter().flat_map(|writer| writer.join().expect("it ends")).collect::<BTreeSet<_>>()
+    });
+    wait(files.close());
+    let files = mount(&array);
+    wait(async {
+        let names: BTreeSet<_> =
+            list(&files, "/").await.expect("the root can be read").into_iter().map(|name| format!("/{name}")).collect();
+        assert_eq!(names, kept, "what was acknowledged is there, and nothing else");
+        for name in kept {
+            assert_eq!(files.read(&name).await.expect("it exists"), name);
+        }
+        files.close().await;
+    });
+}
+
+#[test]
+fn the_blocks_of_a_mount_that_is_killed_come_back() {
+    let array = array();
+    let files = mount(&array);
+    wait(files.write("/first", vec![1; 1 << 20])).expect("there is space");
+    let before = wait(files.space()).expect("the server answers");
+    let dir = array.dir().to_str().expect("our paths are plain").to_string();
+    let mut command = Command::new(braid_bin());
+    command.args(["fs", "cp", "/dev/stdin", "home:/second", "--array", &dir]).stdin(Stdio::piped());
+    let mut copy = command.spawn().expect("it starts");
+    let input = copy.stdin.as_mut().expect("it is a pipe");
+    input.write_all(&vec![2; 24 << 20]).expect("it reads");
+    let reserved = || wait(files.space()).expect("the server answers").reserved;
+    wait_until("another allotment", RECOVERY, || reserved() > before.reserved);
+    wait_until("some bytes", RECOVERY, || wait(files.metadata("/second")).is_ok_and(|second| second.len() > 0));
+    copy.kill().expect("it runs");
+    copy.wait().expect("it was killed");
+    // Its locks are in the way until the array fences it.
+    let second = wait(files.within(RECOVERY).read("/second")).expect("the file is whole again");
+    assert!(!second.is_empty() && second.iter().all(|byte| *byte == 2), "only what was written is there");
+    wait_until("its allotment", RECOVERY, || reserved() == before.reserved);
+    wait(async {
+        files.remove_file("/second").await.expect("it exists");
+        let space = || async { files.space().await.expect("the server answers") };
+        let begun = Instant::now();
+        while space().await.free != before.free {
+            assert!(begun.elapsed() < RECOVERY, "{:?}, not {before:?}", space().await);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        files.close().await;
+    });
+}
+
+#[test]
+fn commands_copy_list_move_and_remove() {
+    let array = array();
+    let (from, back) = (array.scratch().path("from"), array.scratch().path("back"));
+    std::fs::create_dir_all(from.join("deep/er")).expect("it can be created");
+    let long: Vec<u8> = (0..(9 << 20) + 123_u32).map(|number| (number % 251) as u8).collect();
+    std::fs::write(from.join("long"), &long).expect("it can be written");
+    std::fs::write(from.join("deep/er/short"), "short").expect("it can be written");
+    std::os::unix::fs::symlink("deep/er", from.join("link")).expect("it can be created");
+    let plain = |path: &std::path::Path| path.to_str().expect("our paths are plain").to_string();
+    let braid = |arguments: &[&str]| array.braid(&[&["fs"], arguments].concat());
+    braid(&["mkdir", "-p", "home:/a/b"]).done();
+    let copied = braid(&["cp", "-r", &plain(&from), "home:/a/b"]).done().json();
+    assert_eq!((number(&copied["files"]), number(&copied["directories"]), number(&copied["links"])), (2, 3, 1));
+    assert_eq!(number(&copied["bytes"]), long.len() as u64 + 5);
+    braid(&["mv", "home:/a/b/from", "home:/moved"]).done();
+    let listed = braid(&["ls", "-l", "home:/moved"]).done().json();
+    let names: Vec<_> =
+        listed["lists"][0]["entries"].as_array().into_iter().flatten().map(|entry| text(&entry["name"])).collect();
+    assert_eq!(names, ["deep", "link", "long"]);
+    let stat = braid(&["stat", "home:/moved/long"]).done().json();
+    assert_eq!(number(&stat["files"][0]["length"]), long.len() as u64);
+    let shown = braid(&["cat", "home:/moved/link/short"]).done().json();
+    assert_eq!(text(&shown["files"][0]["data"]["text"]), "short");
+    braid(&["cp", "-r", "home:/moved", &plain(&back)]).done();
+    assert!(std::fs::read(back.join("long")).expect("it was copied") == long);
+    assert_eq!(std::fs::read_link(back.join("link")).expect("it was copied"), std::path::Path::new("deep/er"));
+    assert!(number(&braid(&["space", NAME]).done().json()["used"]) >= long.len() as u64);
+    braid(&["rm", "home:/moved"]).refused(1, "is-a-directory");
+    braid(&["rm", "-r", "home:/moved"]).done();
+    braid(&["cat", "home:/moved/long"]).refused(3, "no-such-file");
+    braid(&["ls", "other:/"]).refused(3, "no-such-file-system");
+    braid(&["cp", "x", "y"]).refused(2, "no-file-system");
+}
