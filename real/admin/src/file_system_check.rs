@@ -110,7 +110,7 @@ fn outcome_of(node: &MetadataNode<ObservedHost>, name: &str) -> Option<Result<Fi
 }
 
 /// The role of the hosts of a check, as their leases state it.
-fn role(name: &str) -> String {
+pub fn role(name: &str) -> String {
     format!("fs check {name}")
 }
 

@@ -47,6 +47,48 @@ pub enum VolumeHealth {
     Unavailable(Vec<DeviceId>),
 }
 
+/// The health of a file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileSystemHealth {
+    /// A metadata server serves it.
+    Serving,
+    /// A metadata server takes it over: it waits for the monitor or a lease, or reads its journal.
+    TakingOver,
+    /// No metadata server is running, for this reason if known. Users wait.
+    Down(Option<String>),
+    /// It is checked, and not served meanwhile.
+    Checked,
+    Creating,
+    Deleting,
+    /// The array is not up.
+    NotUp,
+}
+
+impl FileSystemHealth {
+    /// The name for programs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            FileSystemHealth::Serving => "serving",
+            FileSystemHealth::TakingOver => "taking over",
+            FileSystemHealth::Down(_) => "not served",
+            FileSystemHealth::Checked => "being checked",
+            FileSystemHealth::Creating => "being created",
+            FileSystemHealth::Deleting => "being deleted",
+            FileSystemHealth::NotUp => "not up",
+        }
+    }
+
+    /// The health as text.
+    pub fn words(&self) -> String {
+        match self {
+            FileSystemHealth::Down(why) => {
+                format!("not served: its metadata server is down: {}", why.as_deref().unwrap_or("not running"))
+            }
+            other => other.name().to_string(),
+        }
+    }
+}
+
 impl MonitorHealth {
     /// Derived from the monitor's last report, and from what `braid up` publishes about it.
     pub fn of(entry: Option<&MonitorEntry>, running: Option<&RunningDaemon>, leases: Leases) -> MonitorHealth {

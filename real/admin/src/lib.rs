@@ -27,6 +27,7 @@
 //! | [`volumes`] | creating and deleting volumes with their components |
 //! | [`file_system_operations`] | operations on file systems |
 //! | [`file_systems`] | creating and deleting file systems |
+//! | [`file_system_status`] | the status of file systems |
 //! | [`file_system_check`] | the check of a file system |
 //! | [`volume_hold`] | holding a volume, to change its ordering or placement while hosts use it |
 //! | [`migration`] | migrating a volume to other devices |
@@ -52,6 +53,7 @@ pub mod failure;
 pub mod file_copy;
 pub mod file_system_check;
 pub mod file_system_operations;
+pub mod file_system_status;
 pub mod file_systems;
 pub mod healing_operations;
 pub mod health;

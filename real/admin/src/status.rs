@@ -1,14 +1,15 @@
 //! The status of an array as data, as printed by `braid status --json`.
 
 use crate::device_condition::{DeviceCondition, Healing, with_real_share};
+use crate::file_system_status::{self, FileSystemStatus};
 use crate::health::{MonitorHealth, VolumeHealth, is_there};
 use crate::snapshot::ArraySnapshot;
 use crate::{volume_hold, volumes};
 use braid_base::units::format_size;
 use braid_base::{DeviceId, LockServerId};
 use braid_control::{
-    ByteRange, DeviceReport, FileSystemReport, HostEntry, ReportedState, RunningSet, SpareReport, ThrottleReport,
-    VolumeEntry, VolumeState,
+    ByteRange, DeviceReport, HostEntry, ReportedState, RunningSet, SpareReport, ThrottleReport, VolumeEntry,
+    VolumeState,
 };
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -37,8 +38,7 @@ pub struct Status {
     pub throttle: ThrottleReport,
     /// The spares.
     pub spares: Vec<SpareReport>,
-    /// The file systems that have an owner.
-    pub file_systems: Vec<FileSystemReport>,
+    pub file_systems: Vec<FileSystemStatus>,
     pub volumes: Vec<VolumeStatus>,
     pub devices: Vec<DeviceStatus>,
     /// The lock servers that are needed or running.
@@ -207,7 +207,7 @@ impl Status {
             stamps_ahead_millis: look.monitor.as_ref().and_then(|monitor| monitor.report.stamps_ahead_millis),
             throttle: with_real_share(look.throttle()),
             spares: look.monitor.as_ref().map(|monitor| monitor.report.spares.clone()).unwrap_or_default(),
-            file_systems: look.monitor.as_ref().map(|monitor| monitor.report.file_systems.clone()).unwrap_or_default(),
+            file_systems: file_system_status::file_systems(look),
             volumes: look.description.volumes.iter().map(|volume| VolumeStatus::of(look, volume)).collect(),
             devices: look.description.devices.iter().map(|entry| DeviceStatus::of(look, entry)).collect(),
             lock_servers: lock_servers(look),
@@ -290,10 +290,11 @@ impl HealingStatus {
 impl VolumeStatus {
     fn of(look: &ArraySnapshot, volume: &VolumeEntry) -> VolumeStatus {
         let (state, lacks) = volume_state(look, volume);
+        let is_of_files = look.description.file_system_of(volume).is_some();
         VolumeStatus {
             name: volume.name.clone(),
             size_bytes: volume.bytes,
-            nbd: look.running.as_ref().and_then(|running| nbd_uri(running, &volume.name)),
+            nbd: look.running.as_ref().filter(|_| !is_of_files).and_then(|running| nbd_uri(running, &volume.name)),
             layout: volume.layout.clone(),
             unit_bytes: volume.unit,
             ordering: volume.ordering.clone(),

@@ -8,7 +8,7 @@ use crate::volume_hold;
 use crate::volumes::{self, Plan};
 use braid_base::DeviceId;
 use braid_base::units::format_size;
-use braid_control::VolumeEntry;
+use braid_control::{FileSystemEntry, VolumeEntry};
 use braid_layout::{Atomicity, RaidLevel, SitePolicy};
 use braid_session::require_up;
 use braid_wire::Ordering;
@@ -69,6 +69,14 @@ impl Array {
     pub async fn create_volume(&self, new: &NewVolume) -> Result<VolumeEntry, Failure> {
         let description = self.folder().describe()?;
         creation::check_name(&new.name)?;
+        let is_reserved = |entry: &&FileSystemEntry| {
+            [entry.metadata_volume(), entry.data_volume()].contains(&new.name)
+                && description.volume(&new.name).is_none()
+        };
+        if let Some(entry) = description.file_systems.iter().find(is_reserved) {
+            let message = format!("the name {} is reserved for file system {}", new.name, entry.name);
+            return Err(Failure::failed("volume-exists", message).hint("choose another name"));
+        }
         creation::check_multiple("--size", new.bytes)?;
         let plan = Plan {
             name: new.name.clone(),
@@ -121,8 +129,8 @@ impl Array {
     pub fn check_deletable(&self, name: &str) -> Result<(), Failure> {
         let description = self.folder().describe()?;
         let volume = match description.volume(name) {
-            Some(entry) => volumes::describe(entry)?,
-            None => volumes::describe(volumes::find(&description, name)?)?,
+            Some(entry) if description.file_system_of(entry).is_none() => volumes::describe(entry)?,
+            _ => volumes::describe(braid_session::find_for_programs(&description, name)?)?,
         };
         require_up(self.folder())?;
         volumes::require_in(self.folder(), &volume.devices, &format!("volume '{name}' can't be deleted"))
@@ -142,7 +150,8 @@ impl Array {
         to: Ordering,
         progress: impl Fn(&str),
     ) -> Result<OrderingChange, Failure> {
-        let before = volumes::find(&self.folder().describe()?, name)?.ordering.clone();
+        // A file system relies on the ordering of its volumes.
+        let before = braid_session::find_for_programs(&self.folder().describe()?, name)?.ordering.clone();
         let change = async |session: &braid_session::Session| volume_hold::change(session, name, to, progress).await;
         let changed = self.with_host("volume set-ordering", change).await?;
         Ok(OrderingChange { before, changed })

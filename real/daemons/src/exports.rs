@@ -1,5 +1,6 @@
 //! The array's volumes as exports of an NBD server.
 
+use crate::front_end::is_for_nbd;
 use braid_admin::failure::Failure;
 use braid_control::ArrayFolder;
 use braid_nbd::{Backend, Export, HostBackend, HostVolume, ServedVolume};
@@ -36,11 +37,11 @@ impl Exports {
         let description = self.folder.describe()?;
         self.registry.follow(&description).await?;
         let mut volumes = Vec::new();
-        for entry in description.volumes.into_iter().filter(|entry| is_usable(entry) && !entry.attribute_volume) {
+        for entry in description.volumes.iter().filter(|entry| is_usable(entry) && is_for_nbd(&description, entry)) {
             if self.only.is_empty() || self.only.contains(&entry.name) {
-                let volume = describe(&entry)?;
-                let description = format!("{} on {} devices", entry.layout, entry.devices.len());
-                volumes.push(ServedVolume { name: entry.name, description, volume });
+                let volume = describe(entry)?;
+                let about = format!("{} on {} devices", entry.layout, entry.devices.len());
+                volumes.push(ServedVolume { name: entry.name.clone(), description: about, volume });
             }
         }
         self.served.send_replace(volumes);

@@ -2,8 +2,7 @@
 
 use crate::exports::Exports;
 use braid_admin::failure::Failure;
-use braid_admin::volumes;
-use braid_control::{ArrayDescription, ArrayFolder, VolumeState};
+use braid_control::{ArrayDescription, ArrayFolder, VolumeEntry, VolumeState};
 use braid_nbd::{BindError, Server, Settings, uri};
 use braid_session::{Session, require_up};
 use braid_shell::Address;
@@ -29,11 +28,15 @@ pub struct ExportedVolume {
     pub uri: String,
 }
 
+/// True if NBD can serve a volume: attribute volumes have no blocks, and the volumes of file systems are not for programs.
+pub fn is_for_nbd(description: &ArrayDescription, volume: &VolumeEntry) -> bool {
+    !volume.attribute_volume && description.file_system_of(volume).is_none()
+}
+
 /// The volumes that a server at `address` exports: those named in `only`, or all if it is empty.
 pub fn exported(description: &ArrayDescription, only: &[String], address: &Address) -> Vec<ExportedVolume> {
-    // Attribute volumes have no blocks that NBD could serve.
-    let volumes =
-        description.volumes.iter().filter(|volume| volume.state == VolumeState::Ready && !volume.attribute_volume);
+    let volumes = description.volumes.iter().filter(|volume| volume.state == VolumeState::Ready);
+    let volumes = volumes.filter(|volume| is_for_nbd(description, volume));
     let volumes = volumes.filter(|volume| only.is_empty() || only.contains(&volume.name));
     let exported = volumes.map(|volume| {
         let (name, uri) = (volume.name.clone(), uri(address, &volume.name));
@@ -44,11 +47,12 @@ pub fn exported(description: &ArrayDescription, only: &[String], address: &Addre
 
 impl NbdFrontEnd {
     /// Starts a server at `listen` for a running array, with a host of its own. It serves the volumes named in `only`, or all if it is
-    /// empty. Errors: `no-such-volume`, `is-an-attribute-volume`, `not-up`, `port-taken`.
+    /// empty. Errors: `no-such-volume`, `is-an-attribute-volume`,
+    /// `belongs-to-file-system`, `not-up`, `port-taken`.
     pub async fn open(folder: &ArrayFolder, listen: &Address, only: Vec<String>) -> Result<NbdFrontEnd, Failure> {
         let description = folder.describe()?;
         for name in &only {
-            if volumes::find(&description, name)?.attribute_volume {
+            if braid_session::find_for_programs(&description, name)?.attribute_volume {
                 let message = format!("{name} is an attribute volume: it has no blocks that NBD could serve");
                 return Err(Failure::usage("is-an-attribute-volume", message));
             }

@@ -4,7 +4,7 @@
 //! releases the file system, so that the next one serves at once. It also releases it for a check (`braid fs check`), and waits for its end.
 
 use braid_admin::failure::Failure;
-use braid_admin::{file_system_check, file_systems};
+use braid_admin::{file_system_check, file_system_status, file_systems};
 use braid_base::{FileSystemId, Now, Time};
 use braid_control::{ArrayFolder, FileSystemState, MetadataService as Published};
 use braid_machine::{Effects, HostError, HostRequest, Input, Machine};
@@ -119,7 +119,7 @@ impl MetadataDaemon {
             *node.borrow_mut() = Some(MetadataNode::new(host, volume, config));
             ObservedNode { node: node.clone(), seen }
         };
-        let role = format!("mds {}", self.name);
+        let role = file_system_status::server_role(&self.name);
         let session = Session::start_around(&self.folder, &role, Some(service), around).await?;
         let ended = async {
             loop {

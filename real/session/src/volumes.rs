@@ -54,9 +54,8 @@ pub fn find<'a>(description: &'a ArrayDescription, name: &str) -> Result<&'a Vol
 
 /// The volume of this name, if programs may read and write it: it does not belong to a file system.
 pub fn find_for_programs<'a>(description: &'a ArrayDescription, name: &str) -> Result<&'a VolumeEntry, SessionError> {
-    let entry = find(description, name)?;
-    match description.file_system_of(entry) {
-        None => Ok(entry),
+    match description.volume(name).and_then(|entry| description.file_system_of(entry)) {
+        None => find(description, name),
         Some(owner) => Err(SessionError::OfFileSystem { volume: name.to_string(), file_system: owner.name.clone() }),
     }
 }

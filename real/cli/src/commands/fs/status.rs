@@ -1,25 +1,80 @@
-//! `braid fs status`: the file systems of an array.
+//! `braid fs status`: the file systems of an array, who serves them and who uses them.
 
+use crate::commands::status::file_system_table;
 use braid_admin::failure::Failure;
+use braid_admin::file_system_operations::FileSystemContent;
+use braid_admin::file_system_status::FileSystemStatus;
+use braid_admin::health::FileSystemHealth;
+use braid_admin::{Array, file_systems};
+use braid_base::Generation;
+use braid_base::units::format_size;
 use braid_terminal::Common;
-use braid_terminal::output::{self, table};
+use braid_terminal::output;
 use serde_json::json;
 use std::process::ExitCode;
 
-/// Show the file systems of the array
+/// Show the file systems of the array: their metadata servers, what they contain, and the hosts that use them
 #[derive(clap::Args)]
-pub struct Arguments {}
+pub struct Arguments {
+    /// The name of the file system [default: all]
+    name: Option<String>,
+}
 
-/// Prints the list.
-pub async fn run(_: Arguments, common: &Common) -> Result<ExitCode, Failure> {
-    let file_systems = common.folder().describe()?.file_systems;
-    output::print(
-        common.json,
-        || json!({"schema": 2, "file_systems": file_systems}),
-        || {
-            let rows = file_systems.iter().map(|entry| vec![entry.name.clone(), entry.state.name().to_string()]);
-            table(&rows.collect::<Vec<_>>())
-        },
-    );
+/// Prints the status.
+pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    let array = Array::of(common.folder());
+    if let Some(name) = &arguments.name {
+        file_systems::any(&array.folder().describe()?, name)?;
+    }
+    let status = array.status().await?;
+    let is_asked = |status: &FileSystemStatus| arguments.name.is_none() || status.name == arguments.name;
+    let mut shown = Vec::new();
+    for status in status.file_systems.into_iter().filter(is_asked) {
+        let serves = status.health == FileSystemHealth::Serving;
+        let content = match status.name.as_deref().filter(|_| serves) {
+            // The server may have died just now.
+            Some(name) => array.content_of_file_system(name).await.ok(),
+            None => None,
+        };
+        shown.push((status, content));
+    }
+    let role = |generation: &u32| {
+        let host = status.hosts.iter().find(|host| host.generation == *generation);
+        format!("{} ({})", Generation(*generation), host.map_or("", |host| &host.role))
+    };
+    output::print(common.json, || json(&shown), || text(&shown, role));
     Ok(ExitCode::SUCCESS)
+}
+
+fn json(shown: &[(FileSystemStatus, Option<FileSystemContent>)]) -> serde_json::Value {
+    let shown = shown.iter().map(|(status, content)| {
+        let mut shown = serde_json::to_value(status).expect("our own types have a JSON form");
+        shown["content"] = serde_json::to_value(content).expect("our own types have a JSON form");
+        shown
+    });
+    json!({"schema": 2, "file_systems": shown.collect::<Vec<_>>()})
+}
+
+fn text(shown: &[(FileSystemStatus, Option<FileSystemContent>)], role: impl Fn(&u32) -> String) -> String {
+    if shown.is_empty() {
+        return "there are no file systems: create one with `braid fs create`\n".to_string();
+    }
+    let status: Vec<FileSystemStatus> = shown.iter().map(|(status, _)| status.clone()).collect();
+    let mut text = file_system_table(&status);
+    for (status, content) in shown {
+        let name = status.name.as_deref().unwrap_or_default();
+        if let Some(content) = content {
+            let [used, reserved, free] =
+                [content.used_bytes, content.reserved_bytes, content.free_bytes].map(format_size);
+            let inodes = content.inodes;
+            text += &format!(
+                "\n{name}: {inodes} files, directories and links; {used} used, {reserved} reserved by hosts, {free} free\n"
+            );
+        }
+        if !status.hosts.is_empty() {
+            let hosts: Vec<String> = status.hosts.iter().map(&role).collect();
+            text += &format!("{name} is used by hosts: {}\n", hosts.join(", "));
+        }
+    }
+    text
 }

@@ -1,6 +1,8 @@
 //! `braid status`: the state of the array, once or live.
 
 mod status_output;
+
+pub use status_output::file_system_table;
 mod watch;
 
 use braid_admin::failure::{Exit, Failure};

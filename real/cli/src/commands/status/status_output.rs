@@ -2,12 +2,13 @@
 
 use crate::metrics;
 use braid_admin::device_condition::{Healing, with_real_share};
+use braid_admin::file_system_status::FileSystemStatus;
 use braid_admin::health::MonitorHealth;
 use braid_admin::snapshot::ArraySnapshot;
 use braid_admin::status::Status;
 use braid_base::units::format_size;
-use braid_base::{DeviceId, Epoch, FileSystemId, Generation, LockServerId};
-use braid_control::{FileSystemReport, ThrottleReport};
+use braid_base::{DeviceId, FileSystemId, Generation, LockServerId};
+use braid_control::ThrottleReport;
 use braid_terminal::output::table;
 use braid_wire::Atomicity;
 use std::collections::BTreeMap;
@@ -60,14 +61,14 @@ impl<'a> View<'a> {
         for spare in &status.spares {
             text += &format!("spare: disk {}, {}\n", spare.disk, format_size(spare.size_bytes));
         }
-        for FileSystemReport { id, owner, since } in &status.file_systems {
-            let (id, owner, since) = (FileSystemId(*id), Generation(*owner), Epoch(*since));
-            text += &format!("file system {id}: owned by host {owner} since epoch {since}\n");
-        }
         if status.throttle != with_real_share(ThrottleReport::default())
             || status.devices.iter().any(|device| device.healing.is_some())
         {
             text += &format!("healing: {}\n", braid_admin::device_condition::throttle_words(&status.throttle));
+        }
+        if !status.file_systems.is_empty() {
+            text += "\n";
+            text += &file_system_table(&status.file_systems);
         }
         if !status.lock_servers.is_empty() {
             text += "\n";
@@ -121,6 +122,11 @@ impl<'a> View<'a> {
             let state = format!("{} {:?} {}", volume.state, volume.missing_devices, volume.lost.len());
             parts.push((format!("volume {}", volume.name), state, volume.text.clone()));
         }
+        for file_system in &status.file_systems {
+            let name = file_system.name.clone().unwrap_or_else(|| FileSystemId(file_system.id).to_string());
+            let state = file_system.health.name().to_string();
+            parts.push((format!("file system {name}"), state, file_system.text.clone()));
+        }
         parts
     }
 }
@@ -140,6 +146,24 @@ fn volume_table(status: &Status) -> String {
             &ordering,
             &volume.text,
             address,
+        ]));
+    }
+    table(&rows)
+}
+
+/// The file systems, their metadata servers, and how many hosts use them.
+pub fn file_system_table(file_systems: &[FileSystemStatus]) -> String {
+    let mut rows = vec![row(["file system", "size", "state", "owner", "pid", "address", "hosts"])];
+    for file_system in file_systems {
+        let number = || FileSystemId(file_system.id).to_string();
+        rows.push(row([
+            &file_system.name.clone().unwrap_or_else(number),
+            &file_system.size_bytes.map(format_size).unwrap_or_default(),
+            &file_system.text,
+            &file_system.owner.map(|owner| Generation(owner).to_string()).unwrap_or_default(),
+            &file_system.pid.map(|pid| pid.to_string()).unwrap_or_default(),
+            file_system.address.as_deref().unwrap_or_default(),
+            &file_system.hosts.len().to_string(),
         ]));
     }
     table(&rows)
