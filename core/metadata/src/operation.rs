@@ -172,11 +172,12 @@ pub(crate) fn outcome_of(answer: &ObjectAnswer) -> Option<OwnOutcome> {
 }
 
 /// The store keeps an answer as that to a command on objects: it is the data of one command.
-fn as_answer(content: impl Into<Bytes>) -> ObjectAnswer {
+pub(crate) fn as_answer(content: impl Into<Bytes>) -> ObjectAnswer {
     Ok(vec![CommandResult { action: ActionResult::Data { data: content.into() }, values: Vec::new() }])
 }
 
-fn content(answer: &ObjectAnswer) -> Option<Bytes> {
+/// The content of such an answer; `None` if the store had no room.
+pub(crate) fn content(answer: &ObjectAnswer) -> Option<Bytes> {
     match answer.as_deref() {
         Ok([CommandResult { action: ActionResult::Data { data }, .. }]) => Some(data.clone()),
         _ => None,

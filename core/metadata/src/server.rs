@@ -281,9 +281,8 @@ impl MetadataServer {
     }
 
     fn awaits_turn(&self) -> bool {
-        let check_waits = self.check.as_ref().is_some_and(|check| {
-            self.service == MetadataService::Checking && !check.is_asked() && !check.is_complete()
-        });
+        let is_checking = self.service == MetadataService::Checking;
+        let check_waits = is_checking && self.check.as_ref().is_some_and(CheckRun::awaits_turn);
         check_waits || self.reclaim.awaits_turn() || self.service == (MetadataService::Opening { is_asked: false })
     }
 
@@ -320,11 +319,8 @@ impl MetadataServer {
                 self.run_check(now, out);
             }
             StoreEvent::Looked { answer, .. } => {
-                if let Some(check) = &mut self.check {
-                    check.on_part_done();
-                }
                 // The store may have had no room: then the next turn continues.
-                if answer.is_ok() {
+                if self.check.as_mut().is_some_and(|check| check.on_page(&answer)) {
                     self.run_check(now, out);
                 }
             }
@@ -381,10 +377,10 @@ impl MetadataServer {
         }
     }
 
-    /// Begins the next part of the check.
+    /// Continues the check, with the next part of the map.
     fn run_check(&mut self, now: Now, out: &mut Effects) {
-        if let Some(part) = self.check.as_mut().and_then(CheckRun::next_part) {
-            self.with_store(now, out, |store, out| store.inspect(now, 0, part, out));
+        if let Some(read) = self.check.as_mut().and_then(CheckRun::advance) {
+            self.with_store(now, out, |store, out| store.inspect(now, 0, read, out));
         }
     }
 

@@ -26,6 +26,8 @@ pub struct CreateOptions {
     pub unit: Option<u64>,
     /// Name and usable size of each volume.
     pub volumes: Vec<(String, u64)>,
+    /// The name of a file system, which gets the space that volumes leave. Without volumes, half of the space is left to it.
+    pub file_system: Option<String>,
     /// The number of lock servers.
     pub lock_servers: Option<u16>,
     /// How hosts acquire locks from several lock servers.
@@ -83,6 +85,7 @@ impl CreateOptions {
                 return Err(Failure::usage("volume-exists", format!("--volume {name} is given twice")));
             }
         }
+        self.file_system.as_deref().map_or(Ok(()), crate::file_systems::check_name)?;
         let lock_servers = self.lock_servers.unwrap_or(1);
         if !(1..=LOCK_SERVERS_MAX).contains(&usize::from(lock_servers)) {
             let message = format!("an array has 1 to {LOCK_SERVERS_MAX} lock servers, not {lock_servers}");
@@ -102,6 +105,7 @@ impl CreateOptions {
             layout: scheme.to_string(),
             unit,
             volumes: self.volumes.clone(),
+            file_system: self.file_system.clone(),
             lock_servers,
             lock_acquisition,
             lease_millis,
@@ -119,6 +123,11 @@ impl CreateOptions {
             differs(self.size.map(exact_size), "--size", exact_size(created.size)),
             differs(self.layout.map(|layout| layout.to_string()), "--layout", created.layout.clone()),
             differs(self.unit.map(exact_size), "--unit", exact_size(created.unit)),
+            differs(
+                self.file_system.clone(),
+                "--fs",
+                created.file_system.clone().unwrap_or_else(|| "no file system".to_string()),
+            ),
             differs(self.lock_servers.map(|n| n.to_string()), "--lock-servers", created.lock_servers.to_string()),
             differs(
                 self.lock_acquisition.map(|how| how.name().to_string()),
@@ -337,6 +346,7 @@ mod tests {
             layout: Some("raid1:2".parse().unwrap()),
             unit: Some(65_536),
             volumes: vec![("a".into(), 12_288), ("c".into(), 4096)],
+            file_system: Some("home".into()),
             lock_servers: Some(2),
             lock_acquisition: Some(LockAcquisition::Timeout),
             lease: Some(Duration::from_secs(7)),
@@ -347,6 +357,7 @@ mod tests {
                 "--devices 7, but the array was created with 5",
                 "--size 8589938688 bytes, but the array was created with 8 GiB",
                 "--layout raid1:2, but the array was created with raid5:4+1",
+                "--fs home, but the array was created with no file system",
                 "--lock-servers 2, but the array was created with 1",
                 "--lock-acquisition timeout, but the array was created with ordered",
                 "--lease 7s, but the array was created with 4s",

@@ -214,7 +214,8 @@ async fn await_server(
     Ok(true)
 }
 
-fn check_name(name: &str) -> Result<(), Failure> {
+/// Refuses names that can't be used for volumes, with what is appended to them.
+pub fn check_name(name: &str) -> Result<(), Failure> {
     if name.len() <= NAME_CHARACTERS_MAX && creation::check_name(name).is_ok() {
         return Ok(());
     }

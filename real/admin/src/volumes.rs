@@ -2,11 +2,12 @@
 
 use crate::creation::{self, DEFAULT_VOLUME};
 use crate::failure::Failure;
+use crate::file_systems::{self, NewFileSystem};
 use crate::parity_site;
 use crate::volume_hold;
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, BlockRange, DeviceId};
-use braid_control::{ArrayDescription, ArrayFolder, Moment, ReportedState, VolumeEntry, VolumeState};
+use braid_control::{ArrayDescription, ArrayFolder, FileSystemState, Moment, ReportedState, VolumeEntry, VolumeState};
 use braid_layout::{Atomicity, RaidLevel, SitePolicy, VolumeDescription, ring_of};
 use braid_machine::{HostError, HostRequest, HostSuccess};
 use braid_session::Session;
@@ -111,7 +112,7 @@ pub async fn create(session: &Session, plan: &Plan) -> Result<VolumeEntry, Failu
     Ok(VolumeEntry { state: VolumeState::Ready, ..entry })
 }
 
-/// Creates the initial volumes of the array, at its first start.
+/// Creates the initial volumes of the array, and its initial file system, at its first start.
 pub async fn create_initial(session: &Session) -> Result<(), Failure> {
     let description = session.folder().describe()?;
     if description.populated {
@@ -132,7 +133,8 @@ pub async fn create_initial(session: &Session) -> Result<(), Failure> {
     let room = room(session).await?;
     let usable = layout.usable_blocks(room) * BLOCK_BYTES as u64;
     if plans.is_empty() {
-        let most = layout.usable_blocks(room - room / FOR_OBJECTS) * BLOCK_BYTES as u64;
+        let left = if creation.file_system.is_some() { room / 2 } else { room / FOR_OBJECTS };
+        let most = layout.usable_blocks(room - left) * BLOCK_BYTES as u64;
         plans.push(plan(DEFAULT_VOLUME, most)?);
     } else if description.volumes.is_empty() {
         // All or none: an array with some of its volumes is not what was requested.
@@ -150,6 +152,12 @@ pub async fn create_initial(session: &Session) -> Result<(), Failure> {
         if description.volume(&plan.name).is_none() {
             create(session, &plan).await?;
         }
+    }
+    if let Some(name) = &creation.file_system
+        && description.file_system(name).is_none_or(|entry| entry.state != FileSystemState::Ready)
+    {
+        let new = NewFileSystem { name: name.clone(), bytes: None, scheme: None };
+        file_systems::create(session, &new).await?;
     }
     session.folder().update(|description| {
         description.populated = true;

@@ -269,6 +269,9 @@ pub struct Creation {
     pub unit: u64,
     /// Name and size in bytes of each volume.
     pub volumes: Vec<(String, u64)>,
+    /// The name of the file system that was created with the array.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file_system: Option<String>,
     /// The number of lock servers, which are started if a volume's ordering needs them.
     #[serde(default = "one")]
     pub lock_servers: u16,
@@ -524,6 +527,7 @@ mod tests {
             layout: "raid1:2".into(),
             unit: 65_536,
             volumes: Vec::new(),
+            file_system: None,
             lock_servers: 1,
             lock_acquisition: ordered(),
             lease_millis: LEASE_MILLIS_DEFAULT,

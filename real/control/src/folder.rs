@@ -325,6 +325,7 @@ pub(crate) mod tests {
             layout: "raid1:2".into(),
             unit: 65_536,
             volumes: Vec::new(),
+            file_system: None,
             lock_servers: 2,
             lock_acquisition: "timeout".into(),
             lease_millis: 1_000,

@@ -5,6 +5,7 @@ use braid_base::{ArrayId, BlockRange, Clock, FileSystemId, Generation, InodeId, 
 use braid_machine::{Effect, Effects, Input, Machine};
 use braid_metadata::{MetadataServer, MetadataServerConfig, MetadataService, VOLUME_BYTES_MIN, format};
 use braid_namespace::Parameters;
+use braid_namespace::check::Finding;
 use braid_wire::{
     FileAnswer, FileAttributes, FileCommand, FileReply, FileRequest, FileResult, LockAnswer, LockCommand, LockExtent,
     LockMode, LockReply, LockRequest, LockTerm, Message, MonitorRequest, NewInode, Owner,
@@ -59,9 +60,17 @@ fn server(start: Generation, serve_from: Time) -> MetadataServer {
 impl Bench {
     /// A server of a new file system.
     pub fn new() -> Bench {
+        let mut bench = Bench::blank();
+        bench.take(Input::Start);
+        assert_eq!(*bench.server.service(), MetadataService::Serving);
+        bench
+    }
+
+    /// A server that has not started, on a formatted volume.
+    pub fn blank() -> Bench {
         let parts = format(ARRAY, FILE_SYSTEM, VOLUME_BYTES, 77).expect("the volume is large enough");
         let start = Generation(1);
-        let mut bench = Bench {
+        Bench {
             server: server(start, Time(0)),
             now: Now { time: Time(1_000_000_000), clock: Clock(5_000_000_000) },
             start,
@@ -72,10 +81,7 @@ impl Bench {
             locks: BTreeMap::new(),
             monitor: VecDeque::new(),
             sequences: BTreeMap::new(),
-        };
-        bench.take(Input::Start);
-        assert_eq!(*bench.server.service(), MetadataService::Serving);
-        bench
+        }
     }
 
     /// The generation of the process as a host.
@@ -94,6 +100,15 @@ impl Bench {
         self.monitor.clear();
         self.stalled = false;
         self.take(Input::Start);
+    }
+
+    /// The process ends, and another one checks the file system.
+    pub fn check(&mut self) -> (Vec<Finding>, u64) {
+        self.start.0 += 1;
+        self.server = server(self.start, Time(0)).that_checks();
+        self.disk.forget_commands();
+        self.take(Input::Start);
+        self.server.findings().expect("the disk has executed every command")
     }
 
     /// Takes one step, and executes the disk commands that follow from it.

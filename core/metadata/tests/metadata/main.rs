@@ -1,6 +1,7 @@
 //! Tests of the metadata server on a bench: its disk is memory, and the test plays the hosts and the monitor.
 
 mod bench;
+mod checks;
 mod crashes;
 mod lease;
 mod removal;

@@ -28,6 +28,7 @@ use std::time::Duration;
 /// Examples:
 ///   braid up                                       5 devices of 8 GiB, RAID 5, volume vol0
 ///   braid up --dir /srv/a --devices 3 --size 100G  3 devices, RAID 5 2+1
+///   braid up --fs home                             half of the space for vol0, half for file system home
 ///   braid up --layout raid1:2 --devices 2 --volume db:4GiB --volume logs:1GiB
 ///   braid up --port 0 --json                       any free port, one line of JSON once it is ready
 #[derive(clap::Args)]
@@ -51,6 +52,9 @@ pub struct Arguments {
     /// A volume and its usable size; may be given more than once [default: vol0, with all space except a sixteenth]
     #[arg(long = "volume", value_name = "NAME:SIZE", value_parser = named_size)]
     volumes: Vec<(String, u64)>,
+    /// Also create a file system. It gets the space that --volume leaves; without --volume, half of the space
+    #[arg(long = "fs", value_name = "NAME")]
+    file_system: Option<String>,
     /// The number of lock servers, for volumes whose ordering needs them [default: 1]
     #[arg(long, value_name = "N")]
     lock_servers: Option<u16>,
@@ -103,6 +107,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         layout: arguments.layout,
         unit: arguments.unit,
         volumes: arguments.volumes,
+        file_system: arguments.file_system,
         lock_servers: arguments.lock_servers,
         lock_acquisition: arguments.lock_acquisition,
         lease: arguments.lease,
@@ -134,6 +139,7 @@ fn json_of(ready: &Ready) -> serde_json::Value {
         "dir": ready.folder.absolute(),
         "volumes": volumes.collect::<Vec<_>>(),
         "devices": devices.collect::<Vec<_>>(),
+        "file_systems": ready.description.file_systems.iter().map(|entry| json!({"name": entry.name})).collect::<Vec<_>>(),
     })
 }
 
@@ -149,6 +155,9 @@ fn text_of(ready: &Ready) -> String {
     let exported = ready.exported();
     for ExportedVolume { name, bytes, uri } in &exported {
         text += &format!("  volume {name}  {}  {uri}\n", format_size(*bytes));
+    }
+    for entry in &ready.description.file_systems {
+        text += &format!("  file system {}\n", entry.name);
     }
     if let Some(volume) = exported.first() {
         text += &what_to_try(&volume.name, &volume.uri, &dir.to_string());

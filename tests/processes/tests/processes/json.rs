@@ -1,7 +1,7 @@
 //! The page docs/json.md lists the keys of the commands' JSON output, and no others.
 
 use braid_processes::Client;
-use braid_processes::array::Array;
+use braid_processes::array::{Array, SMALL};
 use braid_processes::console::root;
 use braid_processes::data::{noise, seed};
 use braid_processes::program::braid;
@@ -76,7 +76,7 @@ impl Shown {
 
 #[test]
 fn the_page_lists_the_keys_of_json_output() {
-    let array = Array::small();
+    let array = Array::up(&[&SMALL[..], &["--fs", "home"]].concat());
     Client::open(&array.nbd()).write(0, &noise(seed(), 4 << 20)).expect("a write works");
     array.braid(&["device", "add", "--spare"]).done();
     array.braid(&["volume", "create", "locked", "--size", "1MiB", "--ordering", "server-lock"]).done();

@@ -23,6 +23,7 @@
 //! | `library` | the client library: its examples, its deadlines, futures that are dropped |
 //! | `lifecycle` | up, status, volumes, down, signals |
 //! | `attribute_volumes` | structures on an attribute volume, while a device is lost for good |
+//! | `metadata_servers` | file systems whose metadata servers are killed and replaced |
 //! | `migration` | migration of volumes under load; the migrating process is killed |
 //! | `mistakes` | users' mistakes, and the messages about them |
 //! | `objects` | objects and attributes, from the shell and from programs; devices that are killed meanwhile |
@@ -57,6 +58,7 @@ mod leaving;
 mod library;
 mod lifecycle;
 mod links;
+mod metadata_servers;
 mod migration;
 mod mistakes;
 mod objects;

@@ -1,0 +1,178 @@
+//! File systems of the array: creating, serving, checking and deleting them, while their metadata servers are killed and replaced.
+
+use braid_base::limits::Settings;
+use braid_client::{ArrayOptions, Error};
+use braid_processes::array::{Array, number, text};
+use braid_processes::daemon::signal;
+use braid_processes::scratch::path_text;
+use braid_processes::{Client, Daemon};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+/// Devices with room for a small volume and a small file system.
+const ROOM: [&str; 4] = ["--size", "256MiB", "--volume", "vol0:32MiB"];
+/// The longest pause of a file system whose metadata server died: docs/metadata.md.
+const PAUSE: Duration = Duration::from_secs(7);
+
+/// An array with a file system `home` of 64 MiB.
+fn with_home(arguments: &[&str]) -> Array {
+    let array = Array::up(&[&ROOM, arguments].concat());
+    array.braid(&["fs", "create", "home", "--size", "64MiB"]).done();
+    array
+}
+
+/// The status of the only file system.
+fn status(array: &Array) -> Value {
+    array.braid(&["fs", "status", "home"]).done().json()["file_systems"][0].clone()
+}
+
+/// Waits until another process than `before` serves the file system.
+fn await_served(array: &Array, before: Option<u64>) -> u64 {
+    let served = array.await_status("the file system is served", |status| {
+        let home = &status["file_systems"][0];
+        home["state"] == "serving" && home["pid"].as_u64() != before
+    });
+    number(&served["file_systems"][0]["pid"])
+}
+
+#[test]
+fn a_file_system_is_created_checked_and_deleted() {
+    let array = with_home(&[]);
+    let home = status(&array);
+    assert_eq!((&home["state"], &home["id"]), (&json!("serving"), &json!(1)));
+    assert_eq!((number(&home["content"]["inodes"]), number(&home["content"]["bytes"])), (1, 64 << 20));
+    assert_eq!(number(&home["content"]["free_bytes"]), 64 << 20);
+    array.braid(&["fs", "create", "home"]).refused(1, "file-system-exists");
+    let checked = array.braid(&["fs", "check", "home"]).done().json();
+    assert_eq!((&checked["sound"], &checked["findings"]), (&json!(true), &json!([])));
+    // The same process serves again.
+    assert_eq!(Some(await_served(&array, None)), home["pid"].as_u64());
+
+    array.braid(&["fs", "delete", "home"]).refused(2, "not-confirmed");
+    array.braid(&["fs", "delete", "home", "--yes"]).done();
+    array.braid(&["fs", "status", "home"]).refused(3, "no-such-file-system");
+    let rest = array.status();
+    assert_eq!((&rest["file_systems"], rest["volumes"].as_array().map(Vec::len)), (&json!([]), Some(1)), "{rest:#}");
+    array.braid(&["fs", "create", "home", "--size", "64MiB"]).done();
+    assert_eq!(status(&array)["id"], 2, "numbers are not used again");
+    array.assert_sound("home.data");
+}
+
+#[test]
+fn volumes_of_a_file_system_are_not_for_programs() {
+    let array = with_home(&[]);
+    for name in ["home.data", "home.meta"] {
+        let hint = array.braid(&["volume", "delete", name, "--yes"]).refused(2, "belongs-to-file-system");
+        assert!(hint.contains("braid fs delete home"), "{hint}");
+        array.braid(&["volume", "set-ordering", name, "none"]).refused(2, "belongs-to-file-system");
+        array.braid(&["nbd", "--volume", name, "--listen", "127.0.0.1:0"]).refused(2, "belongs-to-file-system");
+        let uri = array.nbd().replace("vol0", name);
+        assert!(Client::try_open(&uri).is_err(), "{uri} can be opened");
+        let opened = braid_client::wait(async {
+            let connected = braid_client::Array::connect(ArrayOptions::at(array.dir())).await?;
+            let opened = connected.volume(name).await;
+            connected.close().await;
+            opened
+        });
+        assert!(matches!(opened, Err(Error::Array(_))), "{opened:?}");
+    }
+    let listed = array.status();
+    let uris: Vec<&Value> = listed["volumes"].as_array().expect("a list").iter().map(|volume| &volume["nbd"]).collect();
+    assert_eq!((uris.len(), uris[1], uris[2]), (3, &Value::Null, &Value::Null));
+}
+
+#[test]
+fn a_metadata_server_that_is_killed_is_replaced_within_seconds() {
+    let array = with_home(&[]);
+    let pid = await_served(&array, None);
+    signal(pid as u32, Signal::KILL);
+    let begun = Instant::now();
+    array.await_status("the status tells the truth", |status| status["file_systems"][0]["state"] != "serving");
+    let next = await_served(&array, Some(pid));
+    assert!(begun.elapsed() < PAUSE, "the pause was {:?}", begun.elapsed());
+    let home = status(&array);
+    assert_eq!((number(&home["pid"]), number(&home["restarts"])), (next, 1));
+    assert_eq!(number(&home["content"]["inodes"]), 1);
+}
+
+#[test]
+fn of_two_metadata_servers_the_one_that_lost_ends() {
+    let array = with_home(&[]);
+    let pid = await_served(&array, None);
+    let arguments = ["mds", "home", "--array", path_text(array.dir()), "--json"];
+    let other = Daemon::start(&arguments, &array.scratch().path("mds.log")).expect("it begins");
+    // It takes over; the supervisor restarts the one before, which takes over in turn.
+    await_served(&array, Some(pid));
+    assert_eq!(other.ended(), Some(1), "it has lost the file system");
+    array.braid(&["fs", "check", "home"]).done();
+}
+
+#[test]
+fn after_a_clean_stop_nobody_waits_for_a_lease() {
+    let mut array = with_home(&[]);
+    array.down();
+    array.start(&[]);
+    let begun = Instant::now();
+    await_served(&array, None);
+    assert!(begun.elapsed() < Settings::default().host_lease, "{:?}", begun.elapsed());
+    array.braid(&["fs", "check", "home"]).done();
+}
+
+#[test]
+fn an_array_in_one_process_serves_its_file_system() {
+    let mut array = with_home(&["--in-process"]);
+    assert_eq!(await_served(&array, None), u64::from(array.supervisor().pid()));
+    assert_eq!(number(&status(&array)["content"]["inodes"]), 1);
+    array.braid(&["fs", "check", "home"]).done();
+    array.braid(&["down"]).done();
+    assert_eq!(array.give_away_supervisor().ended(), Some(0));
+}
+
+#[test]
+fn without_room_the_largest_volumes_are_named() {
+    let array = Array::small();
+    let told = array.braid(&["fs", "create", "home", "--size", "1GiB"]).refused(2, "no-room");
+    assert!(told.contains("vol0 (32 MiB)"), "{told}");
+    let rest = array.status();
+    assert_eq!((&rest["file_systems"], rest["volumes"].as_array().map(Vec::len)), (&json!([]), Some(1)), "{rest:#}");
+}
+
+#[test]
+fn a_creation_that_was_interrupted_is_begun_anew_or_removed() {
+    let mut array = with_home(&[]);
+    array.down();
+    let file = array.dir().join("array.json");
+    let set = |state: &str| {
+        let mut description: Value = serde_json::from_slice(&std::fs::read(&file).expect("it is there")).expect("JSON");
+        description["file_systems"][0]["state"] = json!(state);
+        std::fs::write(&file, description.to_string()).expect("it can be written");
+    };
+    set("creating");
+    array.start(&[]);
+    assert_eq!(text(&status(&array)["state"]), "being created");
+    array.braid(&["fs", "check", "home"]).refused(1, "file-system-creating");
+    array.braid(&["fs", "create", "home", "--size", "32MiB"]).done();
+    assert_eq!(number(&status(&array)["content"]["bytes"]), 32 << 20);
+    array.down();
+    set("deleting");
+    array.start(&[]);
+    let rest = array.status();
+    assert_eq!((&rest["file_systems"], rest["volumes"].as_array().map(Vec::len)), (&json!([]), Some(1)), "{rest:#}");
+}
+
+#[test]
+fn a_new_array_may_have_a_file_system() {
+    let mut array = Array::up(&["--size", "512MiB", "--fs", "home"]);
+    assert_eq!(array.ready()["file_systems"], json!([{"name": "home"}]));
+    await_served(&array, None);
+    let listed = array.status();
+    let size = |index: usize| number(&listed["volumes"][index]["size_bytes"]);
+    let (volume, files) = (size(0), number(&listed["file_systems"][0]["size_bytes"]));
+    assert!(volume > files && files > volume / 2, "{volume} and {files} bytes");
+    array.down();
+    array.start(&["--fs", "home"]);
+    array.down();
+    let refused = array.try_start(&["--fs", "other"]).expect_err("it has another file system");
+    refused.refused(2, "arguments-differ");
+}
