@@ -320,7 +320,8 @@ impl MetadataServer {
             }
             StoreEvent::Looked { answer, .. } => {
                 // The store may have had no room: then the next turn continues.
-                if self.check.as_mut().is_some_and(|check| check.on_page(&answer)) {
+                let goes_on = self.check.as_mut().is_some_and(|check| check.on_page(&answer));
+                if goes_on {
                     self.run_check(now, out);
                 }
             }
