@@ -14,7 +14,6 @@ use crate::object_workload::attribute_volume::ATTRIBUTE_VOLUME;
 use crate::objects::{Abandoned, Sniffer};
 use crate::options::Options;
 use crate::role::Role;
-use crate::surveyor::Surveyor;
 use crate::take_overs::OwnershipHistory;
 use crate::workload::ClientOperation;
 use braid_base::{
@@ -45,8 +44,6 @@ pub(crate) const ARRAY: ArrayId = ArrayId(*b"a simulated one.");
 const VOLUME: VolumeId = VolumeId(1);
 /// The longest time that a scenario waits for one condition.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// After this many heartbeats without another message, a device with a full table forgets a host for which it keeps nothing.
-const HEARTBEATS_MISSED: u32 = 3;
 
 /// A slot for a host. When the host there dies, a new generation takes the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -695,39 +692,6 @@ impl Cluster {
         }
         self.check_components(&volume, Some(&content))?;
         self.check_parity(reader, &content)
-    }
-
-    /// Reads every block of every component, device by device.
-    fn survey(&mut self, volume: &VolumeDescription) -> Result<BTreeMap<(DeviceId, u64), Vec<u8>>, Failed> {
-        let node = self.add_surveyor(volume, &volume.devices);
-        // A device may still be stalled, or have a full session table until it forgets a dead host.
-        for _ in 0..20 {
-            self.run_for(Duration::from_secs(1));
-            let Some(Role::Surveyor(surveyor)) = self.world.machine(node) else {
-                unreachable!("the surveyor was just added")
-            };
-            if let Some(found) = surveyor.blocks().cloned() {
-                self.world.crash(node);
-                if self.options.disconnects.is_some() {
-                    // Where tables are small, the surveyor must not displace hosts: devices forget it after some heartbeats.
-                    self.run_for(HEARTBEATS_MISSED * self.options.settings.heartbeat);
-                }
-                return Ok(found);
-            }
-        }
-        self.world.crash(node);
-        Err(Failed { check: "survey", details: "a device does not answer plain reads".into() })
-    }
-
-    /// Adds a surveyor for the volume's components on these devices.
-    fn add_surveyor(&mut self, volume: &VolumeDescription, devices: &[DeviceId]) -> NodeId {
-        let generation = self.fresh_generation();
-        let node = NodeId::Host(generation);
-        let object = (volume.id.object(), volume.ordering);
-        let epoch = self.membership().expect("the monitor is up").epoch;
-        let surveyor = Surveyor::new(generation, epoch, object, volume.component(), devices);
-        self.world.add(node, Role::Surveyor(Box::new(surveyor)), None, LocalClock::exact(Time(0)));
-        node
     }
 
     pub(crate) fn answer(&mut self, op: OpId, otherwise: &str) -> Result<HostSuccess, Failed> {

@@ -79,6 +79,10 @@ impl Options {
         if self.disconnects.is_some() {
             self.settings.hosts_max += 4;
         }
+        // What hosts read and write for files has no time-out. A short one would show that.
+        if rng.chance(1, 2) {
+            self.settings.request_timeout = self.settings.request_timeout.min(Duration::from_secs(1));
+        }
         // One host uses the volume alone.
         let hosts = 1 + rng.between(*HOSTS.start(), *HOSTS.end()) as usize;
         Options {

@@ -1,7 +1,10 @@
 //! Checks of an array at rest: hosts of the swarm run, redundancy, and the history of all clients.
 
 use super::*;
+use crate::surveyor::Surveyor;
 
+/// After this many heartbeats without another message, a device with a full table forgets a host for which it keeps nothing.
+const HEARTBEATS_MISSED: u32 = 3;
 /// The time between two attempts at a read.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -210,6 +213,39 @@ impl Cluster {
         Ok(())
     }
 
+    /// Reads every block of every component, device by device.
+    pub(super) fn survey(&mut self, volume: &VolumeDescription) -> Result<BTreeMap<(DeviceId, u64), Vec<u8>>, Failed> {
+        let node = self.add_surveyor(volume, &volume.devices);
+        // A device may still be stalled, or have a full session table until it forgets a dead host.
+        for _ in 0..20 {
+            self.run_for(Duration::from_secs(1));
+            let Some(Role::Surveyor(surveyor)) = self.world.machine(node) else {
+                unreachable!("the surveyor was just added")
+            };
+            if let Some(found) = surveyor.blocks().cloned() {
+                self.world.crash(node);
+                if self.options.disconnects.is_some() {
+                    // Where tables are small, the surveyor must not displace hosts: devices forget it after some heartbeats.
+                    self.run_for(HEARTBEATS_MISSED * self.options.settings.heartbeat);
+                }
+                return Ok(found);
+            }
+        }
+        self.world.crash(node);
+        Err(Failed { check: "survey", details: "a device does not answer plain reads".into() })
+    }
+
+    /// Adds a surveyor for the volume's components on these devices.
+    fn add_surveyor(&mut self, volume: &VolumeDescription, devices: &[DeviceId]) -> NodeId {
+        let generation = self.fresh_generation();
+        let node = NodeId::Host(generation);
+        let object = (volume.id.object(), volume.ordering);
+        let epoch = self.membership().expect("the monitor is up").epoch;
+        let surveyor = Surveyor::new(generation, epoch, object, volume.component(), devices);
+        self.world.add(node, Role::Surveyor(Box::new(surveyor)), None, LocalClock::exact(Time(0)));
+        node
+    }
+
     pub(super) fn check_history(&self) -> Result<Option<u64>, Failed> {
         let (in_parts, with_fences);
         let history = match self.options.atomicity {
@@ -253,6 +289,7 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::surveyor::Surveyor;
     use braid_base::limits::Settings;
 
     /// The session table of each device is full with hosts that are dead, and has room again at a different time.
