@@ -16,6 +16,8 @@ pub mod file_bytes;
 pub mod file_history;
 pub mod file_names;
 mod file_search;
+#[cfg(test)]
+mod file_tests;
 pub mod history;
 pub mod linearizable;
 pub mod object_history;
