@@ -190,8 +190,8 @@ fn torn(file: &[Unit], first: usize, count: usize, tag: FileTag) -> Vec<Vec<Unit
         for (_, block) in blocks.iter().enumerate().filter(|(number, _)| chosen & (1 << number) != 0) {
             let from = first.max(block * BLOCK_UNITS);
             let to = end.min((block + 1) * BLOCK_UNITS);
-            for at in from..to {
-                next[at] = Unit::of(tag, (at - first) as u64);
+            for (at, unit) in next.iter_mut().enumerate().take(to).skip(from) {
+                *unit = Unit::of(tag, (at - first) as u64);
             }
         }
         if !possible.contains(&next) {

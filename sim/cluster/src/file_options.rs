@@ -28,7 +28,9 @@ const BLOCKS: [u64; 3] = [600, 4_096, 4_096];
 /// A device has room for a copy of the metadata, and its part of the bytes.
 const DEVICE_BYTES: u64 = 64 << 20;
 /// The check of a history must end: its search takes long if there are many operations of unknown outcome.
-const OPERATIONS_MAX: u64 = 300;
+const OPERATIONS: std::ops::RangeInclusive<u64> = 200..=800;
+/// The longest think time of a process, in milliseconds: operations are spread over the faults.
+const THINK_MAX: [u64; 3] = [5, 50, 300];
 /// Hosts that have the file system mounted.
 const HOSTS: std::ops::RangeInclusive<u64> = 2..=4;
 
@@ -89,7 +91,8 @@ impl Options {
             files: Some(files),
             hosts,
             clients: self.clients.min(3),
-            operations: self.operations.min(OPERATIONS_MAX),
+            operations: rng.between(*OPERATIONS.start(), *OPERATIONS.end()),
+            think_max: Duration::from_millis(THINK_MAX[rng.below(3) as usize]),
             stripes: self.stripes.min(2),
             device_bytes: self.device_bytes.max(DEVICE_BYTES),
             chunks: None,

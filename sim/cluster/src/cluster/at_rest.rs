@@ -289,7 +289,6 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::surveyor::Surveyor;
     use braid_base::limits::Settings;
 
     /// The session table of each device is full with hosts that are dead, and has room again at a different time.
