@@ -526,6 +526,9 @@ impl Cluster {
 
     /// Sends a request to a host that is not part of the history.
     pub fn ask(&mut self, slot: HostSlot, request: HostRequest) -> OpId {
+        if request == HostRequest::Disconnect {
+            self.files.unmounting.insert(self.node(slot));
+        }
         let request = match request {
             HostRequest::AdoptVolume { volume } => {
                 HostRequest::AdoptVolume { volume: self.as_on(self.node(slot), volume) }

@@ -28,7 +28,7 @@ const BLOCKS: [u64; 3] = [600, 4_096, 4_096];
 /// A device has room for a copy of the metadata, and its part of the bytes.
 const DEVICE_BYTES: u64 = 64 << 20;
 /// The check of a history must end: its search takes long if there are many operations of unknown outcome.
-const OPERATIONS: std::ops::RangeInclusive<u64> = 200..=800;
+const OPERATIONS: std::ops::RangeInclusive<u64> = 150..=450;
 /// The longest think time of a process, in milliseconds: operations are spread over the faults.
 const THINK_MAX: [u64; 3] = [5, 50, 300];
 /// Hosts that have the file system mounted.

@@ -2,7 +2,7 @@
 //!
 //! Exclusion of advisory locks is checked with each answer: a lock that is granted must not conflict with one that another owner surely
 //! has. An owner surely has a lock from the answer to its request until it unlocks the bytes, or asks for another lock on them, or its host
-//! is down or fenced.
+//! is down, unmounts or is fenced.
 
 use crate::cluster::{Cluster, Failed, HostSlot, Record};
 use crate::file_workload::Wish;
@@ -47,6 +47,8 @@ pub(crate) struct FileRecords {
     locks: Vec<HeldLock>,
     /// Locks that were given up for another mode, by the request for that.
     yielded: BTreeMap<OpId, HeldLock>,
+    /// Hosts that unmount the file system: they give up all locks.
+    pub unmounting: BTreeSet<NodeId>,
     /// Hosts whose operations of unknown outcome may still happen.
     pub unknown: BTreeSet<Generation>,
 }
@@ -175,7 +177,10 @@ impl Cluster {
     fn check_lock(&mut self, node: NodeId, action: &FileAction) -> Result<(), Failed> {
         let FileAction::Lock { inode, owner, range, exclusive, .. } = action else { return Ok(()) };
         let granted = HeldLock { owner: (node, *owner), inode: *inode, range: range.clone(), exclusive: *exclusive };
-        let is_alive = |node: NodeId| self.world.machine(node).is_some() && !self.is_fenced_at_monitor(node);
+        let is_alive = |node: NodeId| {
+            let is_mounted = self.world.machine(node).is_some() && !self.files.unmounting.contains(&node);
+            is_mounted && !self.is_fenced_at_monitor(node)
+        };
         let conflicts = |lock: &&HeldLock| {
             lock.owner != granted.owner
                 && lock.inode == granted.inode
