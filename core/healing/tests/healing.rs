@@ -260,7 +260,7 @@ fn a_step_of_a_recovery_that_is_over_changes_nothing() {
 fn objects_of_a_new_disk_are_changed_one_step_after_the_other() {
     let mut stage = Stage::new();
     let mut volume = VolumeDescription::clone(&stage.volumes[&VOLUME]);
-    let target = volume.layout.clone().beginning_at(64);
+    let target = volume.layout.beginning_at(64);
     volume.moving = Some(Box::new(Placement { layout: target, devices: volume.devices.clone() }));
     stage.volumes.insert(VOLUME, Rc::new(volume));
     stage.stands(MemberState::Returning { recovery_coordinator: Some(HOST) });
