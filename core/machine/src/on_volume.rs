@@ -83,17 +83,23 @@ pub struct OnVolume<M, H, R> {
     /// Operations for which the host had no room, and when they are repeated.
     refused: Vec<OpId>,
     again_at: Option<Time>,
-    ended: Option<HostError>,
-    /// Operations of guests that have retired, which the host has not answered.
-    unfinished: BTreeSet<OpId>,
-    /// Why one of those failed.
-    failed: Option<HostError>,
+    ended: Option<Ended>,
     /// Requests to guests that are not answered.
     open: BTreeSet<OpId>,
     /// Inputs of this step that are still to be processed.
     inputs: VecDeque<(Receiver, Input)>,
     /// The effects of the machine that processes one.
     effects: Effects,
+}
+
+/// Guests that have ended.
+#[derive(Clone, Debug)]
+struct Ended {
+    why: HostError,
+    /// Operations of guests that have retired, which the host has not answered.
+    unfinished: BTreeSet<OpId>,
+    /// Why an operation failed.
+    failed: Option<HostError>,
 }
 
 /// An operation at the host.
@@ -130,8 +136,6 @@ impl<M: Machine, H: Machine, R: Route> OnVolume<M, H, R> {
             refused: Vec::new(),
             again_at: None,
             ended: None,
-            unfinished: BTreeSet::new(),
-            failed: None,
             open: BTreeSet::new(),
             inputs: VecDeque::new(),
             effects: Effects::new(),
@@ -148,7 +152,7 @@ impl<M: Machine, H: Machine, R: Route> OnVolume<M, H, R> {
 
     /// Why the guests have ended, if they have.
     pub fn ended(&self) -> Option<&HostError> {
-        self.ended.as_ref()
+        self.ended.as_ref().map(|ended| &ended.why)
     }
 
     /// Ends the guests for this reason: they get no further input, and give no further command. What the host does for them already, it
@@ -158,24 +162,24 @@ impl<M: Machine, H: Machine, R: Route> OnVolume<M, H, R> {
             return;
         }
         let at_host = self.asked.keys().filter(|op| !self.refused.contains(op)).copied();
-        self.unfinished = at_host.collect();
-        self.end(why, out);
+        let unfinished = at_host.collect();
+        self.end(Ended { why, unfinished, failed: None }, out);
     }
 
     /// True if the host does nothing for guests any more, because they have ended.
     pub fn is_settled(&self) -> bool {
-        self.ended.is_some() && self.unfinished.is_empty()
+        self.ended.as_ref().is_some_and(|ended| ended.unfinished.is_empty())
     }
 
     /// Why the guests ended before they could retire, or why an operation failed that they had left unfinished: then the outcome of
     /// a write may be unknown.
     pub fn failed(&self) -> Option<&HostError> {
-        self.failed.as_ref()
+        self.ended.as_ref()?.failed.as_ref()
     }
 
     /// True if a guest has been told that its host is fenced. It learns that from its next disk command at the latest.
     pub fn is_fenced(&self) -> bool {
-        self.ended == Some(HostError::Fenced)
+        self.ended() == Some(&HostError::Fenced)
     }
 
     /// Gives an input from outside to its machine.
@@ -190,7 +194,7 @@ impl<M: Machine, H: Machine, R: Route> OnVolume<M, H, R> {
             }
         };
         let error = match &self.ended {
-            Some(error) => error.clone(),
+            Some(ended) => ended.why.clone(),
             None if guest < self.guests.len() => {
                 if let Input::Request { op, .. } = &input {
                     self.open.insert(*op);
@@ -238,12 +242,12 @@ impl<M: Machine, H: Machine, R: Route> OnVolume<M, H, R> {
     /// The host has answered an operation.
     fn on_outcome(&mut self, now: Now, op: OpId, outcome: HostOutcome, out: &mut Effects) {
         let Some(asked) = self.asked.get(&op) else {
-            assert!(self.ended.is_some(), "an operation is answered once: {op:?}");
-            if self.unfinished.remove(&op)
+            let ended = self.ended.as_mut().expect("an operation is answered once");
+            if ended.unfinished.remove(&op)
                 && let Err(error) = outcome
                 && error != HostError::Busy
             {
-                self.failed = Some(error);
+                ended.failed = Some(error);
             }
             return;
         };
@@ -255,8 +259,8 @@ impl<M: Machine, H: Machine, R: Route> OnVolume<M, H, R> {
         let (flight, part) = (asked.flight, asked.part);
         self.asked.remove(&op);
         if let Err(error) = self.flights.answered(flight, part, outcome) {
-            self.failed = Some(error.clone());
-            return self.end(error, out);
+            let ended = Ended { why: error.clone(), unfinished: BTreeSet::new(), failed: Some(error) };
+            return self.end(ended, out);
         }
         self.take_off();
     }
@@ -284,9 +288,9 @@ impl<M: Machine, H: Machine, R: Route> OnVolume<M, H, R> {
     }
 
     /// The guests' disk is gone for good.
-    fn end(&mut self, error: HostError, out: &mut Effects) {
-        std::mem::take(&mut self.open).into_iter().for_each(|op| out.reply(op, Err(error.clone())));
-        self.ended = Some(error);
+    fn end(&mut self, ended: Ended, out: &mut Effects) {
+        std::mem::take(&mut self.open).into_iter().for_each(|op| out.reply(op, Err(ended.why.clone())));
+        self.ended = Some(ended);
         self.flights.clear();
         self.asked.clear();
         self.refused.clear();

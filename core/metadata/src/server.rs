@@ -19,7 +19,7 @@ use braid_objects::Procedure;
 use braid_store::{Medium, Storage, Store, StoreError, StoreEvent};
 use braid_wire::{
     DATA_LOCK, EXISTENCE_LOCK, FileAnswer, FileCommand, FileError, FileReply, FileRequest, FileResult, LockAnswer,
-    LockExtent, LockMode, LockReply, Message, MonitorAnswer, Rejection,
+    LockExtent, LockMode, LockReply, Message, MonitorAnswer, ObjectAnswer, Rejection,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -53,8 +53,6 @@ pub struct MetadataServer {
     pub(crate) reclaim: Reclaim,
     pub(crate) absent: AbsentHosts,
     own: OwnOperations,
-    /// The check of the file system, if this server checks it instead of serving it.
-    check: Option<CheckRun>,
     next_turn: Option<Time>,
     /// The latest membership that was heard.
     membership: Option<Membership>,
@@ -107,9 +105,12 @@ braid_base::counters! {
     steps,
 }
 
-/// The operations of the server itself that are not durable yet.
+/// What the server does by itself.
 #[derive(Debug, Default)]
 struct OwnOperations {
+    /// The check of the file system, if this server checks it instead of serving it.
+    check: Option<CheckRun>,
+    /// The operations that are not durable yet.
     by_sequence: BTreeMap<u64, OwnOperation>,
     last_sequence: u64,
 }
@@ -144,7 +145,6 @@ impl MetadataServer {
             reclaim: Reclaim::default(),
             absent: AbsentHosts::default(),
             own: OwnOperations::default(),
-            check: None,
             next_turn: None,
             membership: None,
             effects: Effects::new(),
@@ -155,7 +155,7 @@ impl MetadataServer {
 
     /// The same server, which checks the file system once it has read the journal, and never serves it.
     pub fn that_checks(self) -> MetadataServer {
-        MetadataServer { check: Some(CheckRun::new()), ..self }
+        MetadataServer { own: OwnOperations { check: Some(CheckRun::new()), ..self.own }, ..self }
     }
 
     pub fn service(&self) -> &MetadataService {
@@ -169,7 +169,7 @@ impl MetadataServer {
 
     /// What a check has found, and how much more it has found than is listed; `None` if it is not complete.
     pub fn findings(&self) -> Option<(Vec<Finding>, u64)> {
-        self.check.as_ref().filter(|check| check.is_complete()).map(CheckRun::findings)
+        self.own.check.as_ref().filter(|check| check.is_complete()).map(CheckRun::findings)
     }
 
     /// The counters of the store.
@@ -282,7 +282,7 @@ impl MetadataServer {
 
     fn awaits_turn(&self) -> bool {
         let is_checking = self.service == MetadataService::Checking;
-        let check_waits = is_checking && self.check.as_ref().is_some_and(CheckRun::awaits_turn);
+        let check_waits = is_checking && self.own.check.as_ref().is_some_and(CheckRun::awaits_turn);
         check_waits || self.reclaim.awaits_turn() || self.service == (MetadataService::Opening { is_asked: false })
     }
 
@@ -293,7 +293,7 @@ impl MetadataServer {
             let membership = membership.clone();
             self.with_store(now, out, |store, out| store.adopt(0, membership, out));
         }
-        if self.check.is_some() {
+        if self.own.check.is_some() {
             return;
         }
         let message = Message::MonitorAnswer(answer);
@@ -314,17 +314,11 @@ impl MetadataServer {
 
     fn on_store_event(&mut self, now: Now, event: StoreEvent, out: &mut Effects) {
         match event {
-            StoreEvent::Ready(_) if self.check.is_some() => {
+            StoreEvent::Ready(_) if self.own.check.is_some() => {
                 self.service = MetadataService::Checking;
                 self.run_check(now, out);
             }
-            StoreEvent::Looked { answer, .. } => {
-                // The store may have had no room: then the next turn continues.
-                let goes_on = self.check.as_mut().is_some_and(|check| check.on_page(&answer));
-                if goes_on {
-                    self.run_check(now, out);
-                }
-            }
+            StoreEvent::Looked { answer, .. } => self.on_page(now, &answer, out),
             StoreEvent::Ready(_) => {
                 self.service = MetadataService::Opening { is_asked: true };
                 if let Some(membership) = self.membership.clone() {
@@ -378,9 +372,16 @@ impl MetadataServer {
         }
     }
 
+    /// The store has read a page for the check, or had no room for that: then the next turn continues.
+    fn on_page(&mut self, now: Now, answer: &ObjectAnswer, out: &mut Effects) {
+        if self.own.check.as_mut().is_some_and(|check| check.on_page(answer)) {
+            self.run_check(now, out);
+        }
+    }
+
     /// Continues the check, with the next part of the map.
     fn run_check(&mut self, now: Now, out: &mut Effects) {
-        if let Some(read) = self.check.as_mut().and_then(CheckRun::advance) {
+        if let Some(read) = self.own.check.as_mut().and_then(CheckRun::advance) {
             self.with_store(now, out, |store, out| store.inspect(now, 0, read, out));
         }
     }
@@ -534,7 +535,7 @@ impl Machine for MetadataServer {
                 self.service = MetadataService::Recovering;
                 self.with_store(now, out, |store, out| store.start(out));
                 // A check hears no hosts: it must not take them for silent.
-                if self.check.is_none() {
+                if self.own.check.is_none() {
                     self.step_locks(now, Input::Start, out);
                 }
             }

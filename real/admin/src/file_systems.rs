@@ -278,13 +278,13 @@ async fn plans(session: &Session, new: &NewFileSystem) -> Result<Plans, Failure>
         None => description.creation.layout.parse()?,
     };
     let copies = scheme.redundancy_units().max(1) + 1;
-    let mirrors = match devices.min(copies) {
+    let scheme_of_metadata = match devices.min(copies) {
         0 | 1 => RaidLevel::Raid0 { data: 1 },
         copies => RaidLevel::Raid1 { copies },
     };
     let unit = description.creation.unit;
     let (of_metadata, of_data) =
-        (creation::layout(mirrors, devices, METADATA_UNIT)?, creation::layout(scheme, devices, unit)?);
+        (creation::layout(scheme_of_metadata, devices, METADATA_UNIT)?, creation::layout(scheme, devices, unit)?);
     let room = volumes::room(session).await?;
     let bytes = match new.bytes {
         Some(bytes) => {
@@ -310,7 +310,7 @@ async fn plans(session: &Session, new: &NewFileSystem) -> Result<Plans, Failure>
         attribute_volume: false,
     };
     Ok(Plans {
-        metadata: plan(entry.metadata_volume(), metadata_bytes(bytes), mirrors, METADATA_UNIT),
+        metadata: plan(entry.metadata_volume(), metadata_bytes(bytes), scheme_of_metadata, METADATA_UNIT),
         data: plan(entry.data_volume(), bytes, scheme, unit),
     })
 }
