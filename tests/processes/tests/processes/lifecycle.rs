@@ -189,6 +189,9 @@ fn help_and_completions_work_without_an_array() {
         "device serve",
         "nbd",
         "lockd",
+        "mds",
+        "fs create",
+        "fs check",
         "monitord",
         "bench",
     ] {
