@@ -145,9 +145,28 @@ fn requests_to_attribute_volumes_happen_once_or_not_at_all() {
 }
 
 #[test]
+fn file_systems_survive_their_metadata_servers() {
+    let choices = Choices { also: vec![FaultKind::Files], atomicity: Some(Atomicity::Implied), ..Choices::default() };
+    let attack = Attack { seed: 0, runs: Some(60), until: None, choices, threads: None, keep_going: false };
+    let outcome = attack.run(|_, _| ());
+    if let Some(failure) = outcome.failures.first() {
+        panic!("{failure}");
+    }
+    let sum = &outcome.sum;
+    println!("{sum}");
+    assert!(sum.files["done"] > 3_000 && sum.files["refused"] > 1_000 && sum.files["unknown"] > 50, "{sum}");
+    assert!(sum.files_unjudged <= 2, "too many histories could not be judged: {sum}");
+    assert!(sum.faults["metadata server crash"] > 50 && sum.faults["metadata server taken over from"] > 20, "{sum}");
+    assert!(sum.faults["metadata servers start together"] > 5 && sum.faults["metadata server cut off"] > 10, "{sum}");
+}
+
+#[test]
 fn one_seed_is_one_run() {
+    let with_files = Choices { also: vec![FaultKind::Files], ..Choices::default() };
     for seed in [3, 14, 159] {
         let one = |lines| run(Options::of_seed(seed), lines).expect("these seeds do not fail");
+        let of_files = || run(Options::chosen(seed, &with_files), 0).expect("these seeds do not fail").digest;
+        assert_eq!(of_files(), of_files(), "seed {seed}");
         // Keeping the trace must not change the run.
         let (one, again) = (one(0), one(50));
         assert_eq!((one.digest, one.events, one.done), (again.digest, again.events, again.done), "seed {seed}");

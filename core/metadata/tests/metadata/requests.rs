@@ -2,8 +2,12 @@
 
 use crate::bench::{Bench, ONE, TWO, create, unlink};
 use braid_base::{Epoch, FenceTable, Generation, Membership, NodeId, Time, limits};
+use braid_base::{Epoch, FenceTable, Generation, InodeId, Membership, NodeId, Time};
 use braid_machine::Input;
-use braid_wire::{FileCommand, FileError, FileRequest, FileResult, Message, MonitorAnswer, MonitorReply, Rejection};
+use braid_wire::{
+    DATA_LOCK, FileCommand, FileError, FileRequest, FileResult, LockMode, LockReply, Message, MonitorAnswer,
+    MonitorReply, Rejection,
+};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -79,6 +83,10 @@ fn a_host_that_an_earlier_owner_had_fenced_is_refused() {
     assert_eq!(bench.run(ONE, unlink("a")), Err(FileError::Rejected(Rejection::Fenced)));
     assert_eq!(bench.run(ONE, FileCommand::Nothing), Err(FileError::Rejected(Rejection::Fenced)));
     assert!(bench.lookup(TWO, "a").is_ok());
+    // It may wait for nothing but a lock: there, too, it has to hear of the fence.
+    bench.lock(ONE, 1, InodeId::ROOT, DATA_LOCK, LockMode::Shared);
+    bench.run_disk();
+    assert_eq!(bench.hear_lock(ONE), Some(LockReply::Rejected { rejection: Rejection::Fenced }));
 }
 
 #[test]
