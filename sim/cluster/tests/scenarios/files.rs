@@ -223,3 +223,51 @@ fn files_survive_any_device() {
         array.run_for(Duration::from_secs(30));
     }
 }
+
+/// Cuts a node off from the devices and the monitor, and from `others`.
+fn cut_off(array: &mut Cluster, node: NodeId, others: &[NodeId]) {
+    let devices = array.devices().into_iter().map(NodeId::Device);
+    for other in devices.chain([NodeId::Monitor]).chain(others.iter().copied()).collect::<Vec<_>>() {
+        array.world.network.cut(node, other);
+        array.world.network.cut(other, node);
+    }
+}
+
+#[test]
+fn a_server_that_was_taken_over_and_does_not_hear_of_it_answers_nothing_from_memory() {
+    let (mut array, file_system, server) = array();
+    let (a, b) = (array.add_file_host(&file_system), array.add_file_host(&file_system));
+    let lookup = FileCommand::Lookup { parent: InodeId::ROOT, name: name("a") };
+    let refused = Err(HostError::Files(FilesError::Refused(FileError::NoSuchName)));
+    assert_eq!(array.file_command(b, &file_system, lookup.clone()), refused);
+    let (old, b_node) = (array.node(server), array.node(b));
+    cut_off(&mut array, old, &[]);
+    array.start_metadata_server(&file_system);
+    array.world.detour(b_node, NodeId::MetadataServer(file_system.id), old);
+    made(&mut array, a, &file_system, "a");
+    // This host still speaks to the old process, which is alive and has no such name in its memory.
+    let asked = array.ask_files(b, &file_system, FilesRequest::Command(lookup));
+    array.run_for(Duration::from_secs(1));
+    array.world.end_detours(NodeId::MetadataServer(file_system.id));
+    let found = array.finish(asked);
+    assert!(matches!(found, Ok(HostSuccess::Files(FilesSuccess::Result(FileResult::Attributes(_))))), "{found:?}");
+}
+
+#[test]
+fn a_host_that_lost_its_lock_and_does_not_hear_of_it_reads_nothing_from_memory() {
+    let (mut array, file_system, server) = array();
+    let (a, b) = (array.add_file_host(&file_system), array.add_file_host(&file_system));
+    let inode = made(&mut array, a, &file_system, "a");
+    let (handle, other) = (open(&mut array, a, &file_system, inode), open(&mut array, b, &file_system, inode));
+    assert_eq!(read(&mut array, a, &file_system, handle, 100), [0; 0]);
+    let (node, server) = (array.node(a), array.node(server));
+    cut_off(&mut array, node, &[server]);
+    // It waits until the first host is fenced.
+    write(&mut array, b, &file_system, other, 0, &[7; 100]);
+    let asked = array.ask_files(a, &file_system, FilesRequest::Read { handle, offset: 0, length: 100 });
+    array.run_for(Duration::from_secs(1));
+    array.world.network.heal();
+    assert_eq!(array.finish(asked), Err(HostError::Fenced), "every handle is dead");
+    let again = array.files(a, &file_system, FilesRequest::Read { handle, offset: 0, length: 100 });
+    assert_eq!(again, Err(HostError::Fenced));
+}
