@@ -6,7 +6,7 @@
 //! 4. The history of names, and that of the bytes of each file, are linearizable.
 
 use crate::cluster::{ARRAY, Cluster, Failed, HostSlot};
-use crate::file_workload::{Wish, listed, mode};
+use crate::file_workload::{FileCall, listed, mode};
 use crate::swarm::Run;
 use braid_base::{Clock, Generation, InodeId, Now, Time};
 use braid_check::{FileAction, FileOperation, FileValue, FileVerdict, check_bytes, check_names};
@@ -126,8 +126,8 @@ impl Cluster {
     }
 
     /// Executes an operation while nothing else happens.
-    fn file_call(&mut self, slot: HostSlot, wish: Wish) -> Result<FileOperation, Failed> {
-        let op = self.file_operation(slot, WALKER, wish);
+    fn file_call(&mut self, slot: HostSlot, call: FileCall) -> Result<FileOperation, Failed> {
+        let op = self.file_operation(slot, WALKER, call);
         let number = self.files.history.operations().len() - 1;
         self.outcome(op, "an operation on files does not end")?.map_err(|error| Failed {
             check: "no-progress",

@@ -5,7 +5,7 @@
 //! is down, unmounts or is fenced.
 
 use crate::cluster::{Cluster, Failed, HostSlot, Record};
-use crate::file_workload::Wish;
+use crate::file_workload::FileCall;
 use crate::files::FileSystem;
 use crate::role::Role;
 use braid_base::{Generation, InodeId, NodeId};
@@ -91,7 +91,7 @@ fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
 
 impl Cluster {
     /// A process issues an operation on files.
-    pub(crate) fn file_operation(&mut self, slot: HostSlot, client: usize, (request, action): Wish) -> OpId {
+    pub(crate) fn file_operation(&mut self, slot: HostSlot, client: usize, (request, action): FileCall) -> OpId {
         let (now, node) = (self.world.now(), self.node(slot));
         let NodeId::Host(Generation(host)) = node else { unreachable!("host slots hold hosts") };
         let file_system = self.files.system.as_ref().expect("the run has a file system").id;

@@ -33,7 +33,7 @@ pub struct FileWorkload {
 }
 
 /// An operation, as the host gets it and as the history has it.
-pub(crate) type Wish = (FilesRequest, FileAction);
+pub(crate) type FileCall = (FilesRequest, FileAction);
 
 impl FileWorkload {
     pub fn new(options: &FileOptions, rng: Rng) -> FileWorkload {
@@ -42,7 +42,7 @@ impl FileWorkload {
     }
 
     /// The next operation of a process that has these files open, and these advisory locks. `client` is its number on its host.
-    pub(crate) fn operation(&mut self, client: usize, open: &[OpenFile], held: &[HeldLock]) -> Wish {
+    pub(crate) fn operation(&mut self, client: usize, open: &[OpenFile], held: &[HeldLock]) -> FileCall {
         if self.rng.below(100) < self.names || self.files.is_empty() {
             return self.of_names();
         }
@@ -95,7 +95,7 @@ impl FileWorkload {
         }
     }
 
-    fn of_names(&mut self) -> Wish {
+    fn of_names(&mut self) -> FileCall {
         let (parent, name) = self.place();
         let command = match self.rng.below(100) {
             0..24 => self.create(parent, name),
@@ -131,14 +131,14 @@ impl FileWorkload {
         FileCommand::Create { parent, name, node, exclusive, owner: Owner::default(), mode }
     }
 
-    fn open(&mut self) -> Wish {
+    fn open(&mut self) -> FileCall {
         let files = self.files.clone();
         let inode = self.pick(&files).unwrap_or(InodeId::ROOT);
         (FilesRequest::Open { inode }, FileAction::Open { inode })
     }
 
     /// Closes a file on which the process has no lock.
-    fn close(&mut self, open: &[OpenFile], held: &[HeldLock]) -> Wish {
+    fn close(&mut self, open: &[OpenFile], held: &[HeldLock]) -> FileCall {
         let free = |file: &&OpenFile| held.iter().all(|lock| lock.inode != file.inode);
         let free: Vec<OpenFile> = open.iter().filter(free).copied().collect();
         match self.pick(&free) {
@@ -147,33 +147,33 @@ impl FileWorkload {
         }
     }
 
-    fn truncate(&mut self) -> Wish {
+    fn truncate(&mut self) -> FileCall {
         let files = self.files.clone();
         let inode = self.pick(&files).expect("there are files");
         let size = if self.rng.chance(1, 3) { 0 } else { self.rng.below(OFFSET_MAX / UNIT_BYTES) * UNIT_BYTES };
         (FilesRequest::Truncate { inode, size }, FileAction::Truncate { inode, size })
     }
 
-    fn read(&mut self, OpenFile { handle, inode, .. }: OpenFile) -> Wish {
+    fn read(&mut self, OpenFile { handle, inode, .. }: OpenFile) -> FileCall {
         let all = self.rng.chance(1, 2);
         let offset = if all { 0 } else { self.offset() };
         let length = if all { 2 * SIZE_MAX } else { self.length() };
         (FilesRequest::Read { handle, offset, length: length as usize }, FileAction::Read { inode, offset, length })
     }
 
-    fn write(&mut self, OpenFile { handle, inode, .. }: OpenFile) -> Wish {
+    fn write(&mut self, OpenFile { handle, inode, .. }: OpenFile) -> FileCall {
         let (offset, length, tag) = (self.offset(), self.length(), self.tag());
         let data = tag.fill(length);
         (FilesRequest::Write { handle, offset, data }, FileAction::Write { inode, offset, length, tag })
     }
 
-    fn append(&mut self, OpenFile { handle, inode, .. }: OpenFile) -> Wish {
+    fn append(&mut self, OpenFile { handle, inode, .. }: OpenFile) -> FileCall {
         let (length, tag) = (self.length(), self.tag());
         (FilesRequest::Append { handle, data: tag.fill(length) }, FileAction::Append { inode, length, tag })
     }
 
     /// A process has at most one advisory lock at a time, and waits only while it has none. So every wait ends.
-    fn lock(&mut self, client: usize, open: &[OpenFile], held: &[HeldLock]) -> Wish {
+    fn lock(&mut self, client: usize, open: &[OpenFile], held: &[HeldLock]) -> FileCall {
         let owner = AdvisoryOwner(client as u64);
         if let Some(lock) = held.first()
             && let Some(file) = open.iter().find(|file| file.inode == lock.inode)

@@ -149,11 +149,11 @@ impl Play {
         *issued += 1;
         let node = self.cluster.node(slot);
         let (open, held) = (self.cluster.files.open_files(node, 0), self.cluster.files.held_locks(node, 0));
-        let wish = self.workload.operation(0, &open, &held);
-        if let FilesRequest::Close { handle } = wish.0 {
+        let call = self.workload.operation(0, &open, &held);
+        if let FilesRequest::Close { handle } = call.0 {
             self.cluster.forget_handle(slot, 0, handle);
         }
-        self.cluster.file_operation(slot, 0, wish);
+        self.cluster.file_operation(slot, 0, call);
     }
 
     fn until_all_is_answered(&mut self) -> Result<(), Failed> {

@@ -592,11 +592,11 @@ impl Run {
         }
         let node = self.cluster.node(slot);
         let (open, held) = (self.cluster.files.open_files(node, client), self.cluster.files.held_locks(node, client));
-        let wish = workload.operation(client, &open, &held);
-        if let FilesRequest::Close { handle } = wish.0 {
+        let call = workload.operation(client, &open, &held);
+        if let FilesRequest::Close { handle } = call.0 {
             self.cluster.forget_handle(slot, client, handle);
         }
-        self.cluster.file_operation(slot, client, wish);
+        self.cluster.file_operation(slot, client, call);
         true
     }
 
