@@ -18,8 +18,8 @@ use crate::volumes::MoreVolume;
 use braid_base::limits::Settings;
 use braid_base::{NodeId, Rng, Time};
 use braid_layout::Layout;
-use braid_machine::{FilesRequest, HostRequest};
-use braid_metadata::MetadataService;
+use braid_machine::{FilesRequest, HostError, HostRequest};
+use braid_metadata::{MetadataService, NodeState};
 use braid_wire::Ordering;
 use braid_world::{LocalClock, Trace, WorldEvent};
 use std::collections::BTreeMap;
@@ -191,6 +191,13 @@ impl Play {
                 WorldEvent::PowerFailed(node) => self.restart(node),
                 WorldEvent::Alarm(_) | WorldEvent::Stepped(_) => {}
             }
+        }
+        // The request of a server that died may have been executed after the next one had asked for the owner.
+        let server = self.cluster.files.servers[0];
+        if let Some(NodeState::Ended(HostError::Ownership(_))) = self.cluster.metadata_state(server) {
+            let node = self.cluster.node(server);
+            self.cluster.crash(node);
+            self.restart(node);
         }
         Ok(())
     }

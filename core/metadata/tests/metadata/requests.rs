@@ -1,8 +1,7 @@
 //! Requests of hosts: executed once, answered when they are durable.
 
 use crate::bench::{Bench, ONE, TWO, create, unlink};
-use braid_base::{Epoch, FenceTable, Generation, Membership, NodeId, Time, limits};
-use braid_base::{Epoch, FenceTable, Generation, InodeId, Membership, NodeId, Time};
+use braid_base::{Epoch, FenceTable, Generation, InodeId, Membership, NodeId, Time, limits};
 use braid_machine::Input;
 use braid_wire::{
     DATA_LOCK, FileCommand, FileError, FileRequest, FileResult, LockMode, LockReply, Message, MonitorAnswer,
