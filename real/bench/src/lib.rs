@@ -10,6 +10,7 @@
 //! | `figures` | the metrics of a run |
 //! | `report` | output of the results |
 //! | `atomics` | `braid bench atomics`: attributes of objects |
+//! | `files` | `braid bench files`: files, compared with a volume |
 //! | `locks` | `braid bench locks`: the experiment of the device-atomics paper |
 //! | `orderings` | `braid bench orderings`: compares all orderings |
 
@@ -17,6 +18,7 @@ mod arguments;
 mod atomics;
 mod content;
 mod figures;
+mod files;
 mod load;
 mod locks;
 mod orderings;
@@ -71,6 +73,7 @@ use test_bed::{ArrayChoice, Site, TestBed};
 ///   braid bench --array /srv/a --clients 4 --json       four hosts on your own array, JSON output
 ///   braid bench atomics                                 compare-and-swap and other operations on attributes of objects
 ///   braid bench locks                                   locks kept by devices, compared with a lock server
+///   braid bench files                                   names and bytes of files, compared with a volume
 ///   braid bench orderings                               compare all five orderings
 #[derive(clap::Args)]
 #[command(verbatim_doc_comment, args_conflicts_with_subcommands = true)]
@@ -132,6 +135,7 @@ enum Command {
     Orderings(orderings::Arguments),
     Atomics(atomics::Arguments),
     Locks(locks::Arguments),
+    Files(files::Arguments),
 }
 
 /// The wait before counters are read. Commits are sent with later messages, and a server publishes its counters with its lease.
@@ -143,6 +147,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         Some(Command::Orderings(arguments)) => return orderings::run(arguments, common).await,
         Some(Command::Atomics(arguments)) => return atomics::run(arguments, common).await,
         Some(Command::Locks(arguments)) => return locks::run(arguments, common).await,
+        Some(Command::Files(arguments)) => return files::run(arguments, common).await,
         None => {}
     }
     let mut signals = Signals::catch()?;

@@ -8,7 +8,7 @@ use super::load::{Target, nbd_failure};
 use super::settings::{ArraySettings, Settings, Through, VolumeSettings};
 use braid_admin::failure::Failure;
 use braid_control::ArrayFolder;
-use braid_layout::SitePolicy;
+use braid_layout::{RaidLevel, SitePolicy};
 use braid_nbd::Client;
 use braid_session::Metrics;
 use braid_session::Session;
@@ -66,6 +66,8 @@ struct Array {
     /// The process, if the bench has started the array.
     up: Option<(Child, BufReader<ChildStdout>)>,
     volumes: Vec<Volume>,
+    /// The names of file systems that the bench has created.
+    file_systems: Vec<String>,
 }
 
 struct Volume {
@@ -131,7 +133,14 @@ impl TestBed {
             }
         };
         // Recorded before the wait, so that it is removed in any case.
-        self.arrays.push(Array { settings: side.clone(), program, folder, up, volumes: Vec::new() });
+        self.arrays.push(Array {
+            settings: side.clone(),
+            program,
+            folder,
+            up,
+            volumes: Vec::new(),
+            file_systems: Vec::new(),
+        });
         match &mut self.arrays.last_mut().expect("an array was added").up {
             Some(up) => timeout(UP_WAIT, ready(up)).await.unwrap_or_else(|_| {
                 let message = format!("an array for the measurement did not start within {UP_WAIT:?}");
@@ -145,6 +154,16 @@ impl TestBed {
     /// The folder of the first array.
     pub fn folder(&self) -> &ArrayFolder {
         &self.arrays.first().expect("one was brought up").folder
+    }
+
+    /// Creates a file system on the first array, and returns its name.
+    pub async fn make_file_system(&mut self, layout: RaidLevel, bytes: u64) -> Result<String, Failure> {
+        let array = self.arrays.first_mut().expect("one was brought up");
+        let name = format!("bench-fs-{}", std::process::id());
+        array.file_systems.push(name.clone());
+        let (bytes, layout) = (bytes.to_string(), layout.to_string());
+        array.command(&["fs", "create", &name, "--size", &bytes, "--layout", &layout]).await?;
+        Ok(name)
     }
 
     /// Creates a volume for `side` on its array, or uses the existing one. Returns true if it is new.
@@ -323,6 +342,11 @@ impl Array {
 
     async fn put_away(mut self) {
         let Some((child, _)) = self.up.take() else {
+            for name in &self.file_systems {
+                if let Err(failure) = self.command(&["fs", "delete", name, "--yes"]).await {
+                    tracing::warn!("{failure}: remove the bench's file system with `braid fs delete {name}`");
+                }
+            }
             for volume in &self.volumes {
                 match self.command(&["volume", "delete", &volume.name, "--yes"]).await {
                     Err(failure) if failure.code != "no-such-volume" => {

@@ -1,0 +1,347 @@
+//! `braid bench files`: measures names of files, and the bytes of files compared with those of a volume.
+
+use super::arguments::{BenchArray, place};
+use super::settings::{ArraySettings, LoadSettings, Pattern, Settings, Through, VolumeSettings};
+use super::test_bed::TestBed;
+use braid_admin::failure::Failure;
+use braid_benchkit::statistics::median;
+use braid_client::{Array, ArrayOptions, File, Files, FilesError, OpenOptions, Volume};
+use braid_layout::{RaidLevel, SitePolicy};
+use braid_session::cpu_micros;
+use braid_terminal::Common;
+use braid_terminal::arguments::size;
+use braid_terminal::output::{self, table};
+use braid_terminal::signals::Signals;
+use braid_wire::{Atomicity, Ordering};
+use bytes::Bytes;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+use tokio::task::JoinSet;
+
+/// Measure files: names created per second, and bytes compared with a volume
+///
+/// One program mounts a file system and keeps operations in flight, as the options say. Every operation
+/// is durable when it is answered. First it creates empty files in one directory, and compares the rate
+/// of the last ones with that of the first ones. Then it creates files by opening and closing them.
+/// Last, it writes and reads operations of 1 MiB, in turns on a file and on a volume of the same layout;
+/// each pair of runs gives one ratio. The bench creates a scratch array and removes it. With --array it
+/// measures your running array instead, on a file system and a volume that it creates and deletes.
+///
+/// Examples:
+///   braid bench files
+///   braid bench files --names 1000000 --json
+///   braid bench files --names 0 --pairs 10 --size 1GiB       bytes only
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub struct Arguments {
+    /// The folder for the scratch array [default: .]
+    #[arg(long, value_name = "DIR")]
+    scratch: Option<PathBuf>,
+    /// Run the devices of a scratch array in the process of `braid up`
+    #[arg(long)]
+    in_process: bool,
+    /// Files to create in one directory
+    #[arg(long, value_name = "COUNT", default_value_t = 100_000)]
+    names: u64,
+    /// How many of the first and of the last names are compared
+    #[arg(long, value_name = "COUNT", default_value_t = 10_000)]
+    part: u64,
+    /// Creations in flight
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    creates: u16,
+    /// Bytes of the file and of the volume; 0: names only
+    #[arg(long, value_parser = size, default_value = "256MiB")]
+    size: u64,
+    /// Operations of 1 MiB in flight
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
+    depth: u16,
+    /// Pairs of runs on the file and on the volume
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pairs: u16,
+}
+
+const BLOCK: u64 = 1 << 20;
+/// The space of the file system beyond the bytes that are measured.
+const SPARE: u64 = 256 << 20;
+
+/// What was measured of names.
+struct Names {
+    /// Files created per second, all of them.
+    rate: f64,
+    /// Of the first and of the last ones.
+    first: f64,
+    last: f64,
+    /// Files opened and closed per second, which did not exist.
+    opened: f64,
+    /// CPU time of this process for a creation, in microseconds.
+    cpu_micros: f64,
+}
+
+/// Mebibytes per second of the file and of the volume, by pair.
+struct ByteRates {
+    what: &'static str,
+    pairs: Vec<(f64, f64)>,
+}
+
+/// What bytes are written to and read from.
+#[derive(Clone)]
+enum Target {
+    File(File),
+    Volume(Volume),
+}
+
+/// Measures, reports, and removes what was created.
+pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Failure> {
+    let mut signals = Signals::catch()?;
+    let place = place(common, &arguments.scratch, None, arguments.in_process)?;
+    let (layout, unit, array) = (place.layout, place.unit, place.array.clone());
+    let BenchArray { choice, .. } = place;
+    let mut test_bed = TestBed::new(choice, 0);
+    let outcome = tokio::select! {
+        outcome = measure_all(&mut test_bed, array, layout, unit, &arguments) => outcome,
+        () = signals.asked_to_end() => Err(Failure::failed("interrupted", "the bench was interrupted before it was done")),
+    };
+    test_bed.tidy().await;
+    let (names, bytes) = outcome?;
+    output::print(common.json, || as_json(&arguments, &names, &bytes), || as_text(&arguments, &names, &bytes));
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn measure_all(
+    test_bed: &mut TestBed,
+    array: ArraySettings,
+    layout: RaidLevel,
+    unit: u64,
+    arguments: &Arguments,
+) -> Result<(Option<Names>, Vec<ByteRates>), Failure> {
+    let whole = arguments.size / BLOCK * BLOCK;
+    test_bed.bring_up(&array, 2 * whole + 2 * SPARE).await?;
+    let name = test_bed.make_file_system(layout, 2 * whole + SPARE).await?;
+    let options = ArrayOptions::at(test_bed.folder().dir()).name("bench");
+    let files = Files::mount(options.clone(), &name).await?;
+    let mut names = None;
+    if arguments.names > 0 {
+        names = Some(measure_names(&files, arguments).await?);
+    }
+    let mut bytes = Vec::new();
+    if whole > 0 {
+        let volume = VolumeSettings {
+            layout,
+            unit,
+            ordering: Ordering::Timestamp,
+            atomicity: Atomicity::Implied,
+            parity_site: SitePolicy::OF_NEW_VOLUMES,
+            bytes: whole,
+        };
+        let load = LoadSettings {
+            through: Through::Direct,
+            reads: 0,
+            block: BLOCK,
+            block_max: BLOCK,
+            pattern: Pattern::Sequential,
+            depth: arguments.depth,
+            clients: 1,
+        };
+        let (site, _) = test_bed.make_volume(&Settings { array, volume, load }).await?;
+        let connection = Array::connect(options).await?;
+        let volume = connection.volume(test_bed.name(site)).await?;
+        let measured = measure_bytes(&files, Target::Volume(volume), whole, arguments).await;
+        connection.close().await;
+        bytes = measured?;
+    }
+    files.close().await;
+    Ok((names, bytes))
+}
+
+async fn measure_names(files: &Files, arguments: &Arguments) -> Result<Names, Failure> {
+    files.create_dir("/names").await?;
+    files.create_dir("/opened").await?;
+    let progress = output::progress(arguments.names, "files created");
+    let part = arguments.part.clamp(1, arguments.names);
+    let cpu = cpu_micros();
+    let mut rates = Vec::new();
+    let begun = Instant::now();
+    let behind = (arguments.names - part).max(part);
+    for numbers in [0..part, part..behind, behind..arguments.names] {
+        let (from, count, files) = (Instant::now(), numbers.end - numbers.start, files.clone());
+        let create = move |number: u64| {
+            let files = files.clone();
+            async move { files.create_file(format!("/names/file-{number:08}")).await.map(|_| ()) }
+        };
+        repeat(numbers, arguments.creates, create, &progress).await?;
+        if count > 0 {
+            rates.push(count as f64 / from.elapsed().as_secs_f64());
+        }
+    }
+    let rate = arguments.names as f64 / begun.elapsed().as_secs_f64();
+    let cpu = (cpu_micros() - cpu) as f64 / arguments.names as f64;
+    progress.finish_and_clear();
+    let mount = files.clone();
+    let open = move |number: u64| {
+        let files = mount.clone();
+        async move {
+            let options = OpenOptions::new().write(true).create_new(true);
+            files.open(format!("/opened/file-{number:08}"), options).await?.close().await
+        }
+    };
+    let from = Instant::now();
+    repeat(0..part, arguments.creates, open, &indicatif::ProgressBar::hidden()).await?;
+    let opened = part as f64 / from.elapsed().as_secs_f64();
+    let (first, last) = (rates[0], rates[rates.len() - 1]);
+    Ok(Names { rate, first, last, opened, cpu_micros: cpu })
+}
+
+async fn measure_bytes(
+    files: &Files,
+    volume: Target,
+    whole: u64,
+    arguments: &Arguments,
+) -> Result<Vec<ByteRates>, Failure> {
+    let options = OpenOptions::new().read(true).write(true).create(true);
+    let file = Target::File(files.open("/bytes", options).await?);
+    let mut kinds = ["new", "overwrite", "read"].map(|what| ByteRates { what, pairs: Vec::new() });
+    // The volume's blocks are allocated by its first write, as the file's are.
+    let first = (file.once(true, whole, arguments.depth).await?, volume.once(true, whole, arguments.depth).await?);
+    kinds[0].pairs.push(first);
+    for pair in 0..arguments.pairs {
+        for (kind, writes) in kinds[1..].iter_mut().zip([true, false]) {
+            // The sides begin in turns.
+            let rates = if pair.is_multiple_of(2) {
+                let of_file = file.once(writes, whole, arguments.depth).await?;
+                (of_file, volume.once(writes, whole, arguments.depth).await?)
+            } else {
+                let of_volume = volume.once(writes, whole, arguments.depth).await?;
+                (file.once(writes, whole, arguments.depth).await?, of_volume)
+            };
+            kind.pairs.push(rates);
+        }
+    }
+    Ok(kinds.into())
+}
+
+impl Target {
+    /// Writes or reads everything once, and returns the mebibytes per second.
+    async fn once(&self, writes: bool, whole: u64, depth: u16) -> Result<f64, Failure> {
+        let data = Bytes::from(vec![0x5a; BLOCK as usize]);
+        let begun = Instant::now();
+        let target = self.clone();
+        let operation = move |number: u64| {
+            let (target, data, offset) = (target.clone(), data.clone(), number * BLOCK);
+            async move {
+                let read = match (&target, writes) {
+                    (Target::File(file), true) => return file.write_at(offset, data).await,
+                    (Target::Volume(volume), true) => return Ok(volume.write(offset, data).await?),
+                    (Target::File(file), false) => file.read_at(offset, BLOCK as usize).await?,
+                    (Target::Volume(volume), false) => volume.read(offset, BLOCK as usize).await?,
+                };
+                if read == data { Ok(()) } else { Err(FilesError::Damaged) }
+            }
+        };
+        repeat(0..whole / BLOCK, depth, operation, &indicatif::ProgressBar::hidden()).await?;
+        Ok((whole / BLOCK) as f64 / begun.elapsed().as_secs_f64())
+    }
+}
+
+/// Performs the operations of these numbers, with `depth` in flight.
+async fn repeat<F>(
+    numbers: std::ops::Range<u64>,
+    depth: u16,
+    operation: impl Fn(u64) -> F + Clone + 'static,
+    progress: &indicatif::ProgressBar,
+) -> Result<(), Failure>
+where
+    F: Future<Output = Result<(), FilesError>> + 'static,
+{
+    let next = Arc::new(AtomicU64::new(numbers.start));
+    let mut workers: JoinSet<Result<(), FilesError>> = JoinSet::new();
+    for _ in 0..depth {
+        let (next, operation, progress) = (next.clone(), operation.clone(), progress.clone());
+        workers.spawn_local(async move {
+            loop {
+                let number = next.fetch_add(1, Relaxed);
+                if number >= numbers.end {
+                    return Ok(());
+                }
+                operation(number).await?;
+                progress.inc(1);
+            }
+        });
+    }
+    while let Some(ended) = workers.join_next().await {
+        ended.map_err(|error| Failure::failed("internal", error.to_string()))??;
+    }
+    Ok(())
+}
+
+impl ByteRates {
+    fn of_file(&self) -> f64 {
+        median(&self.pairs.iter().map(|(file, _)| *file).collect::<Vec<_>>()).unwrap_or(0.0)
+    }
+
+    fn of_volume(&self) -> f64 {
+        median(&self.pairs.iter().map(|(_, volume)| *volume).collect::<Vec<_>>()).unwrap_or(0.0)
+    }
+
+    /// The median of the pairs' ratios.
+    fn ratio(&self) -> f64 {
+        median(&self.pairs.iter().map(|(file, volume)| file / volume).collect::<Vec<_>>()).unwrap_or(0.0)
+    }
+}
+
+fn as_json(arguments: &Arguments, names: &Option<Names>, bytes: &[ByteRates]) -> Value {
+    let names = names.as_ref().map(|names| {
+        json!({
+            "count": arguments.names,
+            "in_flight": arguments.creates,
+            "per_second": names.rate,
+            "first_per_second": names.first,
+            "last_per_second": names.last,
+            "opened_per_second": names.opened,
+            "client_cpu_us": names.cpu_micros,
+        })
+    });
+    let bytes = bytes.iter().map(|kind| {
+        json!({
+            "kind": kind.what,
+            "file_mib_per_second": kind.of_file(),
+            "volume_mib_per_second": kind.of_volume(),
+            "ratio": kind.ratio(),
+            "pairs": kind.pairs.len(),
+        })
+    });
+    json!({"schema": 2, "names": names, "bytes": bytes.collect::<Vec<_>>()})
+}
+
+fn as_text(arguments: &Arguments, names: &Option<Names>, bytes: &[ByteRates]) -> String {
+    let mut text = String::new();
+    if let Some(names) = names {
+        let part = arguments.part.min(arguments.names);
+        text += &format!(
+            "names: {:.0} files created per second, {} in flight, {:.0} µs of CPU time in this process for each\n",
+            names.rate, arguments.creates, names.cpu_micros
+        );
+        let ratio = names.last / names.first;
+        text += &format!(
+            "       the first {part}: {:.0} per second; the last {part} of {}: {:.0}, {ratio:.2} of that\n",
+            names.first, arguments.names, names.last
+        );
+        text += &format!("       {:.0} files per second created by opening and closing them\n", names.opened);
+    }
+    if !bytes.is_empty() {
+        let mut rows = vec![["1 MiB", "file MiB/s", "volume MiB/s", "ratio"].map(String::from).to_vec()];
+        for kind in bytes {
+            rows.push(vec![
+                kind.what.to_string(),
+                format!("{:.0}", kind.of_file()),
+                format!("{:.0}", kind.of_volume()),
+                format!("{:.2}", kind.ratio()),
+            ]);
+        }
+        text += &table(&rows);
+    }
+    text
+}
