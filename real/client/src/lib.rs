@@ -1,4 +1,4 @@
-//! The client library of Braid: programs use it to access the objects and volumes of an array. Objects contain bytes and attributes, with
+//! The client library of Braid: programs use it to access the objects, volumes and files of an array. Objects contain bytes and attributes, with
 //! atomic operations on them (device-atomics paper, sections 2, 4 and 5; `docs/objects.md`).
 //!
 //! It is not published to a registry. A program depends on the repository, or on a copy of it (`braid-client = { path =
@@ -57,6 +57,24 @@
 //!     Ok(())
 //! }
 //! # let _ = add_a_line;
+//! ```
+//!
+//! **Files** of a file system are used through a mount ([`Array::files`], or [`Files::mount`] for programs that need nothing else;
+//! `docs/files.md`).
+//!
+//! ```no_run
+//! use braid_client::{ArrayOptions, Files, FilesError, OpenOptions};
+//!
+//! async fn note(report: Vec<u8>) -> Result<(), FilesError> {
+//!     let files = Files::mount(ArrayOptions::at("./braid-data").name("reports"), "home").await?;
+//!     let log = files.open("/log", OpenOptions::new().append(true).create(true)).await?;
+//!     log.append("a line\n").await?;
+//!     files.write("/new", report).await?;
+//!     files.rename("/new", "/report").await?;
+//!     files.close().await;
+//!     Ok(())
+//! }
+//! # let _ = note;
 //! ```
 //!
 //! Complete programs are in `examples/`: a counter, a lock, a leader, a directory, a volume.
