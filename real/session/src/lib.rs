@@ -9,6 +9,7 @@
 //! | `registry` | the volumes that a host knows, and which of them are on hold |
 //! | `corruption_events` | records checksum errors and lost ranges in the event log |
 //! | `volumes` | converts entries of the description to the descriptions that a host needs |
+//! | `mounts` | converts the name of a file system to what its client needs |
 //! | `metrics` | counters by name |
 //! | `error` | why a host can't be started, or can't continue |
 
