@@ -5,11 +5,11 @@ use crate::failure::Failure;
 use braid_client::{Bytes, File, FileType, Files, FilesError, Metadata, OpenOptions};
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::io::{Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::{JoinHandle, JoinSet};
 
 /// Bytes are copied in parts of this size.
@@ -199,7 +199,7 @@ impl Place {
 
     async fn open(&self) -> Result<Source, Failure> {
         match self {
-            Place::Local(path) => Ok(Source::Local(std::fs::File::open(path)?)),
+            Place::Local(path) => Ok(Source::Local(tokio::fs::File::open(path).await?)),
             Place::Mounted(files, path) => {
                 let file = files.open(path, OpenOptions::new().read(true)).await?;
                 Ok(Source::Mounted { file, next: 0, parts: VecDeque::new() })
@@ -210,9 +210,9 @@ impl Place {
     async fn create(&self, mode: u16) -> Result<Target, Failure> {
         match self {
             Place::Local(path) => {
-                let mut options = std::fs::OpenOptions::new();
+                let mut options = tokio::fs::OpenOptions::new();
                 options.write(true).create(true).truncate(true).mode(u32::from(mode));
-                Ok(Target::Local(options.open(path)?))
+                Ok(Target::Local(options.open(path).await?))
             }
             Place::Mounted(files, path) => {
                 let options = OpenOptions::new().write(true).create(true).truncate(true).mode(mode);
@@ -248,7 +248,7 @@ impl From<Metadata> for Found {
 
 /// A file that is being read from its beginning to its end.
 enum Source {
-    Local(std::fs::File),
+    Local(tokio::fs::File),
     Mounted {
         file: File,
         /// Where the next part to read begins.
@@ -264,7 +264,7 @@ impl Source {
         let data = match self {
             Source::Local(file) => {
                 let mut data = Vec::new();
-                file.take(PART_BYTES as u64).read_to_end(&mut data)?;
+                file.take(PART_BYTES as u64).read_to_end(&mut data).await?;
                 Bytes::from(data)
             }
             Source::Mounted { file, next, parts } => {
@@ -293,7 +293,7 @@ impl Source {
 
 /// A file that is being written from its beginning to its end.
 enum Target {
-    Local(std::fs::File),
+    Local(tokio::fs::File),
     Mounted {
         file: File,
         /// The bytes so far.
@@ -306,7 +306,7 @@ enum Target {
 impl Target {
     async fn write(&mut self, data: Bytes) -> Result<(), Failure> {
         match self {
-            Target::Local(file) => file.write_all(&data)?,
+            Target::Local(file) => file.write_all(&data).await?,
             Target::Mounted { file, end, parts } => {
                 if parts.len() == PARTS_MAX {
                     joined(parts.join_next().await)?;
@@ -320,13 +320,15 @@ impl Target {
     }
 
     async fn close(self) -> Result<(), Failure> {
-        if let Target::Mounted { file, mut parts, .. } = self {
-            while let Some(written) = parts.join_next().await {
-                joined(Some(written))?;
+        match self {
+            Target::Local(mut file) => Ok(file.flush().await?),
+            Target::Mounted { file, mut parts, .. } => {
+                while let Some(written) = parts.join_next().await {
+                    joined(Some(written))?;
+                }
+                Ok(file.close().await?)
             }
-            file.close().await?;
         }
-        Ok(())
     }
 }
 

@@ -361,6 +361,35 @@ fn the_blocks_of_a_mount_that_is_killed_come_back() {
 }
 
 #[test]
+fn a_mount_that_was_suspended_for_too_long_is_fenced_for_good() {
+    let array = array();
+    let files = mount(&array);
+    let before = wait(files.space()).expect("the server answers").reserved;
+    let dir = array.dir().to_str().expect("our paths are plain").to_string();
+    let mut command = Command::new(braid_bin());
+    command.args(["fs", "cp", "/dev/stdin", "home:/copy", "--array", &dir, "--json"]);
+    let mut copy = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut input = copy.stdin.take().expect("it is a pipe");
+    input.write_all(&vec![3; 16 << 20]).expect("it reads");
+    wait_until("some bytes", RECOVERY, || wait(files.metadata("/copy")).is_ok_and(|copy| copy.len() > 0));
+    signal(copy.id(), Signal::STOP);
+    wait(files.within(RECOVERY).write("/copy", &b"ours"[..])).expect("its locks become free");
+    wait_until("its allotment", RECOVERY, || {
+        wait(files.space()).is_ok_and(|space| space.reserved <= before + (1 << 20))
+    });
+    signal(copy.id(), Signal::CONT);
+    // It may have ended before it reads everything.
+    let _ = input.write_all(&vec![3; 16 << 20]);
+    drop(input);
+    let output = copy.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("\"fenced\""), "{said}");
+    assert_eq!(wait(files.read("/copy")).expect("it exists"), "ours", "nothing of it was written after that");
+    wait(files.close());
+}
+
+#[test]
 fn commands_copy_list_move_and_remove() {
     let array = array();
     let (from, back) = (array.scratch().path("from"), array.scratch().path("back"));
