@@ -59,8 +59,7 @@ impl Run {
             }
         }
         self.come_to_rest()?;
-        let may_keep = self.metadata.had_several_owners();
-        self.cluster.check_metadata_volume(may_keep)?;
+        self.cluster.check_metadata_volume()?;
         let judged = self.cluster.judge_files()?;
         self.report.search_steps += judged.steps;
         self.report.files_unjudged += judged.undecided;
@@ -184,10 +183,7 @@ impl Cluster {
     }
 
     /// Reads the metadata volume, and checks the map in it.
-    ///
-    /// The allotment of a host that one owner has fenced and not dropped stays, if the owner died (`docs/metadata.md`, known gaps). So
-    /// nothing is said of allotments if the file system had several owners.
-    pub(crate) fn check_metadata_volume(&mut self, several_owners: bool) -> Result<(), Failed> {
+    pub(crate) fn check_metadata_volume(&mut self) -> Result<(), Failed> {
         let system = self.files.system.clone().expect("called with a file system");
         let (volume, all) = (system.metadata.id, system.metadata.bytes);
         let reader = self.add_host();
@@ -213,7 +209,7 @@ impl Cluster {
         if !orphans.is_empty() {
             return Err(Failed { check: "orphans-left", details: format!("{orphans:?}; {status:?}") });
         }
-        if !several_owners && (status.allotted > 0 || !holders.is_empty()) {
+        if status.allotted > 0 || !holders.is_empty() {
             let details = format!("blocks are allotted to hosts that are gone: {holders:?}; {status:?}");
             return Err(Failed { check: "allotments-left", details });
         }

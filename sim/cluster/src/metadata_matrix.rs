@@ -125,7 +125,7 @@ impl Play {
             self.pass()?;
         }
         self.cluster.crash(self.cluster.node(server));
-        self.cluster.check_metadata_volume(false)?;
+        self.cluster.check_metadata_volume()?;
         let judged = self.cluster.judge_files()?;
         match judged.undecided {
             0 => Ok(self.taken),

@@ -42,13 +42,6 @@ impl MetadataFaults {
     }
 }
 
-impl MetadataFaults {
-    /// True if the file system has had several owners.
-    pub fn had_several_owners(&self) -> bool {
-        self.named.len() > 1
-    }
-}
-
 impl Run {
     /// Schedules faults of metadata servers, if the run has a file system.
     pub(crate) fn plan_metadata_fault(&mut self) {
