@@ -6,7 +6,8 @@ use braid_base::{Clock, Generation, InodeId};
 use braid_namespace::{Context, Parameters, evaluate, format, keys, reclaim};
 use braid_objects::{Change, Evaluation, NotHere, Obstacle, Procedure, View};
 use braid_wire::{
-    ActionResult, CommandResult, FileCommand, FileReply, FileTime, ObjectAnswer, Owner, decode_reply, encode_reply,
+    ActionResult, CommandResult, FileCommand, FileError, FileReply, FileTime, ObjectAnswer, ObjectFailure,
+    ObjectRefusal, Owner, decode_reply, encode_reply,
 };
 use bytes::{Buf, BufMut, Bytes};
 
@@ -160,8 +161,12 @@ impl OwnOutcome {
     }
 }
 
-/// The reply to a command; `None` if it was not executed for lack of room.
+/// The reply to a command; `None` if it was not executed: the host sends it again. If there was no room, the store keeps that as its
+/// answer.
 pub(crate) fn reply_of(answer: &ObjectAnswer) -> Option<FileReply> {
+    if let Err(ObjectRefusal { failure: ObjectFailure::NoSpace, .. }) = answer {
+        return Some(Err(FileError::NoSpace));
+    }
     let reply = decode_reply(&content(answer)?);
     Some(reply.expect("replies are encoded here, and the journal is checked by checksums"))
 }

@@ -43,6 +43,11 @@ pub struct MetadataServerConfig {
     pub settings: Settings,
 }
 
+/// This share of the volume is kept for operations that remove something,
+const KEPT_SHARE: u64 = 16;
+/// and at least this many blocks. With less room the store can merge only a few changes at a time, or not even one removal.
+const KEPT_BLOCKS_MIN: u64 = 1024;
+
 /// A metadata server.
 pub struct MetadataServer {
     pub(crate) config: MetadataServerConfig,
@@ -251,7 +256,7 @@ impl MetadataServer {
 
     /// True if only operations that remove something may use what is left of the metadata volume.
     fn is_nearly_full(&self) -> bool {
-        self.store.free_blocks() < self.store.blocks() / 16
+        self.store.free_index_blocks() < KEPT_BLOCKS_MIN.max(self.store.blocks() / KEPT_SHARE)
     }
 
     /// A fenced host that waits for nothing but a lock has to hear of the fence here.

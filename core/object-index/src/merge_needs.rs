@@ -80,6 +80,14 @@ impl Contents {
         }
     }
 
+    /// The slots in use when all changes so far are merged, estimated by their bytes. The worst case, in which each change splits a leaf
+    /// of its own, takes many more.
+    pub fn estimated_slots(&self) -> u64 {
+        let payload = (self.settings.leaf_bytes - HEADER) as u64;
+        let bytes = self.tables.frozen.growth.bytes + self.tables.active.growth.bytes;
+        self.used_slots() + (2 * bytes).div_ceil(payload)
+    }
+
     /// True if less may be needed once all changes so far are merged: the worst case is reserved for them, and some may remove values.
     pub fn may_need_less(&self) -> bool {
         let may = |table: &Table| table.shrinks || !table.growth.is_none();

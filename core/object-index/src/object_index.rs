@@ -154,6 +154,11 @@ impl ObjectIndex {
         self.contents.may_need_less()
     }
 
+    /// The slots in use when all changes so far are merged, estimated by their bytes.
+    pub fn estimated_slots(&self) -> u64 {
+        self.contents.estimated_slots()
+    }
+
     /// The index nodes of all installed rounds.
     pub fn roots(&self) -> Vec<Root> {
         self.contents.index.roots()

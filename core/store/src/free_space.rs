@@ -54,6 +54,11 @@ impl State {
         self.objects.room().saturating_sub(self.index_slots()) * CHUNK_BLOCKS
     }
 
+    /// Blocks into which the index of objects may grow when all changes so far are merged, estimated by their bytes.
+    pub fn free_index_blocks(&self) -> u64 {
+        self.objects.room().saturating_sub(self.object_index.estimated_slots()) * CHUNK_BLOCKS
+    }
+
     /// Slots that hold something, and bad slots.
     pub fn held_slots(&self) -> u64 {
         u64::from(self.map.mapped()) + self.bad.len() as u64 + self.object_index.used_slots()

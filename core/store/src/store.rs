@@ -138,6 +138,12 @@ impl Store {
         self.serving().map_or(0, |serving| serving.shared.state.free_blocks())
     }
 
+    /// Blocks into which the index of objects may grow when all changes so far are merged, estimated by the bytes of the changes.
+    /// `free_blocks` reckons with the worst case, which is far less while there are many changes.
+    pub fn free_index_blocks(&self) -> u64 {
+        self.serving().map_or(0, |serving| serving.shared.state.free_index_blocks())
+    }
+
     /// Blocks that all objects, and the index of objects, may have together.
     pub fn blocks(&self) -> u64 {
         self.serving().map_or(0, |serving| u64::from(serving.shared.slots.total()) * CHUNK_BLOCKS)

@@ -30,6 +30,9 @@ use uuid::Uuid;
 const METADATA_UNIT: u64 = 1 << 20;
 /// A metadata volume has this fraction of the bytes of files,
 const METADATA_FRACTION: u64 = 16;
+/// or this one, up to so many bytes: small file systems have room for many small files, too,
+const METADATA_FRACTION_MOST: u64 = 4;
+const METADATA_BYTES_USUAL: u64 = 64 << 20;
 /// and at most so many.
 const METADATA_BYTES_MAX: u64 = 64 << 30;
 /// The smallest volume for the bytes of files.
@@ -317,7 +320,8 @@ async fn plans(session: &Session, new: &NewFileSystem) -> Result<Plans, Failure>
 
 /// Bytes of metadata for so many bytes of files.
 fn metadata_bytes(bytes: u64) -> u64 {
-    let wanted = (bytes / METADATA_FRACTION).next_multiple_of(METADATA_UNIT);
+    let least = METADATA_BYTES_USUAL.min(bytes / METADATA_FRACTION_MOST);
+    let wanted = (bytes / METADATA_FRACTION).max(least).next_multiple_of(METADATA_UNIT);
     wanted.clamp(VOLUME_BYTES_MIN.next_multiple_of(METADATA_UNIT), METADATA_BYTES_MAX)
 }
 

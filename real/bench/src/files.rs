@@ -65,8 +65,10 @@ pub struct Arguments {
 }
 
 const BLOCK: u64 = 1 << 20;
-/// The space of the file system beyond the bytes that are measured.
+/// The space of the file system beyond the bytes that are measured,
 const SPARE: u64 = 256 << 20;
+/// and for each name, so that the metadata volume has room for all.
+const SPARE_OF_NAME: u64 = 16 << 10;
 
 /// What was measured of names.
 struct Names {
@@ -119,8 +121,9 @@ async fn measure_all(
     arguments: &Arguments,
 ) -> Result<(Option<Names>, Vec<ByteRates>), Failure> {
     let whole = arguments.size / BLOCK * BLOCK;
-    test_bed.bring_up(&array, 2 * whole + 2 * SPARE).await?;
-    let name = test_bed.make_file_system(layout, 2 * whole + SPARE).await?;
+    let space = (2 * whole + SPARE + arguments.names * SPARE_OF_NAME).next_multiple_of(BLOCK);
+    test_bed.bring_up(&array, space + whole + SPARE).await?;
+    let name = test_bed.make_file_system(layout, space).await?;
     let options = ArrayOptions::at(test_bed.folder().dir()).name("bench");
     let files = Files::mount(options.clone(), &name).await?;
     let mut names = None;

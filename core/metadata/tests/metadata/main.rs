@@ -3,6 +3,7 @@
 mod bench;
 mod checks;
 mod crashes;
+mod full;
 mod lease;
 mod removal;
 mod requests;
