@@ -332,9 +332,14 @@ fn component(layout: &Layout, bytes: u64) -> u64 {
 
 /// The most bytes of files for which `room` blocks on each device suffice, together with their metadata.
 fn free_bytes(room: u64, of_metadata: &Layout, of_data: &Layout) -> u64 {
-    let usable = |blocks: u64| of_data.usable_blocks(blocks / CHUNK_BLOCKS * CHUNK_BLOCKS) * BLOCK_BYTES as u64;
-    // Less data need less metadata.
-    usable(room.saturating_sub(component(of_metadata, metadata_bytes(usable(room)))))
+    let usable = |chunks: u64| of_data.usable_blocks(chunks * CHUNK_BLOCKS) * BLOCK_BYTES as u64;
+    let has_room = |chunks: u64| chunks * CHUNK_BLOCKS + component(of_metadata, metadata_bytes(usable(chunks))) <= room;
+    let (mut fits, mut too_many) = (0, room / CHUNK_BLOCKS + 1);
+    while too_many - fits > 1 {
+        let middle = fits.midpoint(too_many);
+        if has_room(middle) { fits = middle } else { too_many = middle }
+    }
+    usable(fits)
 }
 
 fn no_room(description: &ArrayDescription, new: &NewFileSystem, most: u64) -> Failure {
