@@ -113,10 +113,8 @@ impl WriteTask {
             Some(end) if end <= limits::FILE_BYTES_MAX => end,
             _ => return Step::refused(FileError::TooLarge),
         };
-        // Who makes the file longer excludes all who need to know its end. A size that has changed during the wait makes another range.
-        let range =
-            if end > size { BlockRange::between(start.min(size) / BLOCK, u64::MAX) } else { blocks_of(start, end) };
-        if !parts.inodes.lock(op, range) {
+        // A size that has changed during the wait makes another range.
+        if !parts.inodes.lock(op, self.range(size, start, end)) {
             return Step::Waits;
         }
         self.offset = Some(start);
@@ -127,6 +125,18 @@ impl WriteTask {
                 Step::Waits
             }
             Some(false) => self.plan(parts, op),
+        }
+    }
+
+    /// What the operation excludes others from, if the file has this size.
+    ///
+    /// An append excludes all who need to know the end of the file. Other writes that make the file longer go on at the same time, unless
+    /// bytes between the end and the write are to be overwritten. What is between them reads as zeros until it is written.
+    fn range(&self, size: u64, start: u64, end: u64) -> BlockRange {
+        match (self.is_append, start > size && !size.is_multiple_of(BLOCK)) {
+            (true, _) => BlockRange::between(size / BLOCK, u64::MAX),
+            (false, true) => blocks_of(size, end),
+            (false, false) => blocks_of(start, end),
         }
     }
 

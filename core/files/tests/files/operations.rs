@@ -220,6 +220,38 @@ fn blocks_are_attached_when_their_bytes_are_durable() {
 }
 
 #[test]
+fn writes_that_make_a_file_longer_go_on_at_the_same_time() {
+    let mut bench = Bench::new(13, 1, 8192, GOOD);
+    let inode = bench.create(ONE, "a");
+    let one = bench.open(ONE, inode);
+    bench.write(ONE, one, 0, &[1; STRIPE_BYTES]);
+    bench.volume.borrow_mut().is_held = true;
+    let data = |byte: u8, length: usize| Bytes::from(vec![byte; length]);
+    let write = |number: u8, length| FilesRequest::Write {
+        handle: one,
+        offset: u64::from(number) * STRIPE_BYTES as u64,
+        data: data(number, length),
+    };
+    // The last one ends within a block, and behind a hole.
+    let mut ops: Vec<_> = [1, 2].map(|number| bench.ask(ONE, write(number, STRIPE_BYTES))).into();
+    ops.push(bench.ask(ONE, write(4, STRIPE_BYTES + 10)));
+    bench.pass(Duration::from_secs(1));
+    assert_eq!(bench.clients[&ONE].waits().volume, 3);
+    // These need to know the end.
+    ops.push(bench.ask(ONE, FilesRequest::Append { handle: one, data: data(9, 10) }));
+    bench.pass(Duration::from_secs(1));
+    assert_eq!(bench.clients[&ONE].waits().volume, 3);
+    bench.volume.borrow_mut().is_held = false;
+    for op in ops {
+        bench.finish(op).expect("written");
+    }
+    let stripes = [1, 1, 2, 0, 4].map(|byte| vec![byte; STRIPE_BYTES]).concat();
+    let expected = [stripes, vec![4; 10], vec![9; 10]].concat();
+    assert!(bench.read(ONE, one, 0, 8 * STRIPE_BYTES) == expected);
+    bench.unmount_all();
+}
+
+#[test]
 fn a_fenced_host_answers_nothing_else_and_its_allotment_is_returned() {
     let mut bench = Bench::new(8, 2, 8192, GOOD);
     let inode = bench.create(ONE, "a");

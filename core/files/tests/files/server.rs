@@ -29,6 +29,8 @@ pub struct Server {
     map: BTreeMap<Key, Bytes>,
     /// The answers to each host, by sequence.
     answers: BTreeMap<Generation, BTreeMap<u64, FileReply>>,
+    /// Requests above the mark that are over, too.
+    over: BTreeSet<(Generation, u64)>,
     settled: BTreeMap<Generation, u64>,
     /// Inodes whose existence lock the server has asked for, by the number of the lock.
     reclaiming: BTreeMap<u64, InodeId>,
@@ -54,6 +56,7 @@ impl Server {
             start,
             map,
             answers: BTreeMap::new(),
+            over: BTreeSet::new(),
             settled: BTreeMap::new(),
             reclaiming: BTreeMap::new(),
             next_lock: 1,
@@ -109,7 +112,8 @@ impl Server {
         *mark = settled.max(*mark);
         let answers = self.answers.entry(host).or_default();
         answers.retain(|known, _| *known >= *mark && !over.contains(known));
-        if sequence < *mark {
+        self.over.extend(over.into_iter().map(|sequence| (host, sequence)));
+        if sequence < *mark || self.over.contains(&(host, sequence)) {
             return;
         }
         if let Some(reply) = answers.get(&sequence) {
