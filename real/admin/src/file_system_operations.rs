@@ -4,10 +4,9 @@ use crate::array::Array;
 use crate::failure::Failure;
 use crate::file_system_check::{self, FileSystemFindings};
 use crate::file_systems::{self, NewFileSystem};
-use crate::volumes::{self, describe};
+use crate::volumes;
 use braid_base::{BLOCK_BYTES, DeviceId, FileSystemId};
 use braid_control::{ArrayDescription, FileSystemEntry, HostEntry, Moment};
-use braid_files::{FileClient, FileClientConfig};
 use braid_machine::{FilesRequest, FilesSuccess, HostRequest, HostSuccess};
 use braid_session::{Session, require_up};
 use braid_wire::{FileCommand, FileResult, FileSystemStatus as Content};
@@ -72,18 +71,7 @@ impl Array {
     /// What a file system contains, as its metadata server says. Errors: `metadata-server-silent` if it does not answer soon.
     pub async fn content_of_file_system(&self, name: &str) -> Result<FileSystemContent, Failure> {
         require_up(self.folder())?;
-        let description = self.folder().describe()?;
-        let entry = file_systems::find(&description, name)?;
-        let volume = describe(volumes::find(&description, &entry.data_volume())?)?;
-        let (file_system, settings) = (entry.id(), description.leases().settings());
-        let around = |host, generation| {
-            let stripe_bytes = volume.layout.stripe_blocks() as usize * BLOCK_BYTES;
-            FileClient::new(
-                host,
-                FileClientConfig { file_system, host: generation, volume: volume.id, stripe_bytes, settings },
-            )
-        };
-        let session = Session::start_around(self.folder(), ASKS, None, around).await?;
+        let (session, file_system) = Session::mount(self.folder(), ASKS, name).await?;
         let request = FilesRequest::Command(FileCommand::StatFileSystem);
         let asked = session.client().call(HostRequest::Files { file_system, request });
         let outcome = tokio::time::timeout(CONTENT_WAIT, asked).await;
