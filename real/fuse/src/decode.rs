@@ -1,0 +1,320 @@
+//! Requests of the kernel, decoded. A request is one read of `/dev/fuse`: a header, a structure, and names or data. Names and data are
+//! parts of the request's buffer.
+
+use crate::abi::{
+    BatchForgetIn, CreateIn, FileLock, FlushIn, ForgetIn, ForgetOne, FsyncIn, GetattrIn, InHeader, InitIn, InterruptIn,
+    LinkIn, LkIn, MkdirIn, MknodIn, OpenIn, ReadIn, ReleaseIn, Rename2In, RenameIn, SetattrIn, WriteIn, opcode,
+};
+use bytes::{Buf, Bytes};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// A request. Its header says who asks, and for which inode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    pub header: InHeader,
+    pub operation: Operation,
+}
+
+/// What a request asks for. Structures have the kernel's names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    Init {
+        major: u32,
+        minor: u32,
+        flags: u32,
+    },
+    Lookup {
+        name: Bytes,
+    },
+    Forget,
+    GetAttributes,
+    SetAttributes(SetattrIn),
+    ReadLink,
+    SymbolicLink {
+        name: Bytes,
+        target: Bytes,
+    },
+    MakeNode {
+        mode: u32,
+        name: Bytes,
+    },
+    MakeDirectory {
+        mode: u32,
+        name: Bytes,
+    },
+    Unlink {
+        name: Bytes,
+    },
+    RemoveDirectory {
+        name: Bytes,
+    },
+    Rename {
+        new_parent: u64,
+        flags: u32,
+        name: Bytes,
+        new_name: Bytes,
+    },
+    Link {
+        inode: u64,
+        name: Bytes,
+    },
+    Open {
+        flags: u32,
+    },
+    Create {
+        flags: u32,
+        mode: u32,
+        name: Bytes,
+    },
+    Read {
+        handle: u64,
+        offset: u64,
+        length: u32,
+    },
+    Write {
+        handle: u64,
+        offset: u64,
+        flags: u32,
+        data: Bytes,
+    },
+    StatFileSystem,
+    Flush {
+        handle: u64,
+        owner: u64,
+    },
+    Release {
+        handle: u64,
+    },
+    Sync {
+        handle: u64,
+    },
+    OpenDirectory,
+    ReadDirectory {
+        offset: u64,
+        room: u32,
+    },
+    ReleaseDirectory,
+    SyncDirectory,
+    TestLock(LockRequest),
+    SetLock {
+        lock: LockRequest,
+        waits: bool,
+    },
+    Interrupt {
+        unique: u64,
+    },
+    Destroy,
+    /// A request that is not served. The kernel does without.
+    Unknown,
+}
+
+/// A lock on bytes of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LockRequest {
+    pub handle: u64,
+    pub owner: u64,
+    pub lock: FileLock,
+    /// See [`FUSE_LK_FLOCK`](crate::abi::flag::FUSE_LK_FLOCK).
+    pub flags: u32,
+}
+
+/// Why bytes are no request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// Not even a header: there is nothing to answer.
+    #[error("a request of {length} bytes has no header")]
+    NoHeader { length: usize },
+    /// The header states another length.
+    #[error("a request of {length} bytes states another length")]
+    Length { unique: u64, length: usize },
+    #[error("request {opcode} is malformed")]
+    Malformed { unique: u64, opcode: u32 },
+}
+
+impl DecodeError {
+    /// The number of the request, if it can be answered.
+    pub fn unique(&self) -> Option<u64> {
+        match self {
+            DecodeError::NoHeader { .. } => None,
+            DecodeError::Length { unique, .. } | DecodeError::Malformed { unique, .. } => Some(*unique),
+        }
+    }
+}
+
+pub fn decode(request: &Bytes) -> Result<Request, DecodeError> {
+    let length = request.len();
+    let Ok((header, _)) = InHeader::read_from_prefix(request) else {
+        return Err(DecodeError::NoHeader { length });
+    };
+    let InHeader { unique, opcode, .. } = header;
+    if header.len as usize != length {
+        return Err(DecodeError::Length { unique, length });
+    }
+    let mut body = Body(request.slice(size_of::<InHeader>()..));
+    match operation(opcode, &mut body) {
+        Some(operation) => Ok(Request { header, operation }),
+        None => Err(DecodeError::Malformed { unique, opcode }),
+    }
+}
+
+/// The operation of a request; none if it is malformed.
+fn operation(opcode: u32, body: &mut Body) -> Option<Operation> {
+    let operation = match opcode {
+        opcode::INIT => body.init()?,
+        opcode::FORGET => {
+            body.structure::<ForgetIn>()?;
+            Operation::Forget
+        }
+        opcode::BATCH_FORGET => {
+            let BatchForgetIn { count, .. } = body.structure()?;
+            let is_whole = body.0.len() / size_of::<ForgetOne>() >= count as usize;
+            is_whole.then_some(Operation::Forget)?
+        }
+        opcode::STATFS => Operation::StatFileSystem,
+        opcode::INTERRUPT => {
+            let InterruptIn { unique } = body.structure()?;
+            Operation::Interrupt { unique }
+        }
+        opcode::DESTROY => Operation::Destroy,
+        opcode::LOOKUP..=opcode::LINK | opcode::RENAME2 => return named(opcode, body),
+        _ => return open_file(opcode, body),
+    };
+    Some(operation)
+}
+
+/// Requests about names and attributes.
+fn named(opcode: u32, body: &mut Body) -> Option<Operation> {
+    let operation = match opcode {
+        opcode::LOOKUP => Operation::Lookup { name: body.last_name()? },
+        opcode::GETATTR => {
+            body.structure::<GetattrIn>()?;
+            Operation::GetAttributes
+        }
+        opcode::SETATTR => Operation::SetAttributes(body.structure()?),
+        opcode::READLINK => Operation::ReadLink,
+        opcode::SYMLINK => Operation::SymbolicLink { name: body.name()?, target: body.last_name()? },
+        opcode::MKNOD => {
+            let MknodIn { mode, .. } = body.structure()?;
+            Operation::MakeNode { mode, name: body.last_name()? }
+        }
+        opcode::MKDIR => {
+            let MkdirIn { mode, .. } = body.structure()?;
+            Operation::MakeDirectory { mode, name: body.last_name()? }
+        }
+        opcode::UNLINK => Operation::Unlink { name: body.last_name()? },
+        opcode::RMDIR => Operation::RemoveDirectory { name: body.last_name()? },
+        opcode::RENAME => {
+            let RenameIn { newdir } = body.structure()?;
+            Operation::Rename { new_parent: newdir, flags: 0, name: body.name()?, new_name: body.last_name()? }
+        }
+        opcode::RENAME2 => {
+            let Rename2In { newdir, flags, .. } = body.structure()?;
+            Operation::Rename { new_parent: newdir, flags, name: body.name()?, new_name: body.last_name()? }
+        }
+        opcode::LINK => {
+            let LinkIn { oldnodeid } = body.structure()?;
+            Operation::Link { inode: oldnodeid, name: body.last_name()? }
+        }
+        _ => Operation::Unknown,
+    };
+    Some(operation)
+}
+
+/// Requests about open files and directories.
+fn open_file(opcode: u32, body: &mut Body) -> Option<Operation> {
+    let operation = match opcode {
+        opcode::OPEN => {
+            let OpenIn { flags, .. } = body.structure()?;
+            Operation::Open { flags }
+        }
+        opcode::CREATE => {
+            let CreateIn { flags, mode, .. } = body.structure()?;
+            Operation::Create { flags, mode, name: body.last_name()? }
+        }
+        opcode::READ => {
+            let ReadIn { fh, offset, size, .. } = body.structure()?;
+            Operation::Read { handle: fh, offset, length: size }
+        }
+        opcode::WRITE => {
+            let WriteIn { fh, offset, size, flags, .. } = body.structure()?;
+            let data = std::mem::take(&mut body.0);
+            (data.len() == size as usize).then_some(Operation::Write { handle: fh, offset, flags, data })?
+        }
+        opcode::FLUSH => {
+            let FlushIn { fh, lock_owner, .. } = body.structure()?;
+            Operation::Flush { handle: fh, owner: lock_owner }
+        }
+        opcode::RELEASE => {
+            let ReleaseIn { fh, .. } = body.structure()?;
+            Operation::Release { handle: fh }
+        }
+        opcode::FSYNC => {
+            let FsyncIn { fh, .. } = body.structure()?;
+            Operation::Sync { handle: fh }
+        }
+        opcode::OPENDIR => {
+            body.structure::<OpenIn>()?;
+            Operation::OpenDirectory
+        }
+        opcode::READDIR => {
+            let ReadIn { offset, size, .. } = body.structure()?;
+            Operation::ReadDirectory { offset, room: size }
+        }
+        opcode::RELEASEDIR => {
+            body.structure::<ReleaseIn>()?;
+            Operation::ReleaseDirectory
+        }
+        opcode::FSYNCDIR => {
+            body.structure::<FsyncIn>()?;
+            Operation::SyncDirectory
+        }
+        opcode::GETLK => Operation::TestLock(body.lock()?),
+        opcode::SETLK => Operation::SetLock { lock: body.lock()?, waits: false },
+        opcode::SETLKW => Operation::SetLock { lock: body.lock()?, waits: true },
+        _ => Operation::Unknown,
+    };
+    Some(operation)
+}
+
+/// What follows the header, as far as it is not decoded yet.
+struct Body(Bytes);
+
+impl Body {
+    fn structure<T: FromBytes>(&mut self) -> Option<T> {
+        let (structure, _) = T::read_from_prefix(&self.0).ok()?;
+        self.0.advance(size_of::<T>());
+        Some(structure)
+    }
+
+    /// A name or a target, which ends with a zero byte.
+    fn name(&mut self) -> Option<Bytes> {
+        let end = self.0.iter().position(|byte| *byte == 0)?;
+        let name = self.0.split_to(end);
+        self.0.advance(1);
+        Some(name)
+    }
+
+    /// A name that nothing follows.
+    fn last_name(&mut self) -> Option<Bytes> {
+        self.name().filter(|_| self.0.is_empty())
+    }
+
+    fn lock(&mut self) -> Option<LockRequest> {
+        let LkIn { fh, owner, lk, lk_flags, .. } = self.structure()?;
+        (lk.start <= lk.end).then_some(LockRequest { handle: fh, owner, lock: lk, flags: lk_flags })
+    }
+
+    /// The first request has grown with the versions of the protocol, and may grow further.
+    fn init(&mut self) -> Option<Operation> {
+        let mut init = InitIn::default();
+        let length = self.0.len().min(size_of::<InitIn>());
+        write_prefix(&mut init, &self.0[..length]);
+        // The two versions are there in any case.
+        let is_whole = length >= 8 && (init.major != crate::abi::MAJOR || length >= 16);
+        is_whole.then_some(Operation::Init { major: init.major, minor: init.minor, flags: init.flags })
+    }
+}
+
+fn write_prefix<T: IntoBytes + FromBytes + Immutable>(structure: &mut T, prefix: &[u8]) {
+    structure.as_mut_bytes()[..prefix.len()].copy_from_slice(prefix);
+}

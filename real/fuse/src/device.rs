@@ -1,0 +1,149 @@
+//! `/dev/fuse`: each read is one request, each write one answer or notification.
+
+use crate::decode::DecodeError;
+use crate::encode::{Frame, Reply};
+use crate::negotiation::IO_BYTES_MAX;
+use braid_base::InodeId;
+use braid_shell::Warning;
+use bytes::Bytes;
+use rustix::buffer::spare_capacity;
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, LazyLock, Weak};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// The room that the kernel demands beside the data of a write.
+const HEADERS_BYTES_MAX: usize = 4096;
+const BUFFER_BYTES: usize = IO_BYTES_MAX + HEADERS_BYTES_MAX;
+/// Shorter requests are copied out of the buffer. Longer ones take the buffer with them.
+const COPIED_BYTES_MAX: usize = 64 << 10;
+
+/// The end of the mount is reported as an error.
+const EVENTS: Interest = Interest::READABLE.add(Interest::ERROR);
+
+static REFUSED: LazyLock<Warning> = LazyLock::new(Warning::default);
+
+/// The open device of one mount.
+#[derive(Debug)]
+pub struct Device(AsyncFd<Arc<OwnedFd>>);
+
+/// Receives requests. If its future is dropped, no request is lost.
+#[derive(Debug, Default)]
+pub struct Receiver {
+    buffer: Vec<u8>,
+}
+
+impl Device {
+    /// Must be called in a tokio runtime. The descriptor does not block.
+    pub fn new(fd: Arc<OwnedFd>) -> io::Result<Device> {
+        // SAFETY: the descriptor is owned, and never replaced: it is open, and the same, until it is deregistered.
+        #[allow(unsafe_code)]
+        let fd = unsafe { AsyncFd::register_with_interest(fd, EVENTS) }?;
+        Ok(Device(fd))
+    }
+
+    /// Answers a request. The kernel may have forgotten it, because its mount has ended.
+    pub fn answer(&self, unique: u64, reply: Reply) {
+        let is_error = matches!(reply, Reply::Error(_));
+        match write(self.0.get_ref(), &Frame::answer(unique, reply)) {
+            Ok(()) | Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => {}
+            Err(error) => {
+                REFUSED.say(|| format!("the kernel refuses an answer: {error}"));
+                if !is_error {
+                    // The program that waits for the answer must not wait for ever.
+                    let _ = write(self.0.get_ref(), &Frame::answer(unique, Reply::Error(Errno::IO)));
+                }
+            }
+        }
+    }
+}
+
+impl Receiver {
+    /// The next request; none when the mount has ended.
+    pub async fn receive(&mut self, device: &Device) -> io::Result<Option<Bytes>> {
+        let buffer = &mut self.buffer;
+        let received = device
+            .0
+            .async_io(EVENTS, |fd| {
+                loop {
+                    buffer.clear();
+                    buffer.reserve(BUFFER_BYTES);
+                    match rustix::io::read(fd, spare_capacity(buffer)) {
+                        // ENOENT: the request was withdrawn while it was read.
+                        Err(Errno::INTR | Errno::NOENT) => {}
+                        received => return received.map_err(io::Error::from),
+                    }
+                }
+            })
+            .await;
+        match received.map_err(|error| Errno::from_io_error(&error).ok_or(error)) {
+            Ok(_) => Ok(Some(self.take())),
+            Err(Ok(Errno::NODEV | Errno::CONNABORTED)) => Ok(None),
+            Err(Ok(error)) => Err(error.into()),
+            Err(Err(error)) => Err(error),
+        }
+    }
+
+    fn take(&mut self) -> Bytes {
+        if self.buffer.len() <= COPIED_BYTES_MAX {
+            Bytes::copy_from_slice(&self.buffer)
+        } else {
+            std::mem::take(&mut self.buffer).into()
+        }
+    }
+}
+
+/// Tells the kernel to drop what it has cached. It is usable from any thread, also while the mount is served.
+#[derive(Clone, Debug)]
+pub struct Notifier(Weak<OwnedFd>);
+
+impl Notifier {
+    /// It does not keep the device open.
+    pub(crate) fn new(fd: &Arc<OwnedFd>) -> Notifier {
+        Notifier(Arc::downgrade(fd))
+    }
+
+    /// Drops the attributes of an inode, which never waits, and with a range (a length of zero: to the end) the pages of these bytes.
+    /// That waits for requests that concern these pages: therefore don't call it from the thread that serves the mount.
+    pub fn invalidate_inode(&self, inode: InodeId, pages: Option<(u64, u64)>) -> io::Result<()> {
+        let (offset, length) = match pages {
+            None => (-1, 0),
+            Some((offset, length)) => {
+                (i64::try_from(offset).unwrap_or(i64::MAX), i64::try_from(length).unwrap_or(i64::MAX))
+            }
+        };
+        self.notify(&Frame::invalidate_inode(inode, offset, length))
+    }
+
+    /// Drops a name. It waits for requests that concern its directory: therefore don't call it from the thread that serves the mount.
+    pub fn invalidate_entry(&self, parent: InodeId, name: &Bytes) -> io::Result<()> {
+        self.notify(&Frame::invalidate_entry(parent, name))
+    }
+
+    fn notify(&self, frame: &Frame) -> io::Result<()> {
+        let Some(fd) = self.0.upgrade() else { return Ok(()) };
+        match write(&fd, frame) {
+            // The kernel has nothing cached, or the mount has ended.
+            Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED) => Ok(()),
+            written => written.map_err(io::Error::from),
+        }
+    }
+}
+
+fn write(fd: &OwnedFd, frame: &Frame) -> Result<(), Errno> {
+    let written = loop {
+        match rustix::io::writev(fd, &frame.slices()) {
+            Err(Errno::INTR) => {}
+            written => break written?,
+        }
+    };
+    assert_eq!(written, frame.len(), "the kernel takes an answer as a whole");
+    Ok(())
+}
+
+/// Reports a request that is malformed, which is a defect of the kernel or of the codec.
+pub fn report(error: &DecodeError) {
+    REFUSED.say(|| error.to_string());
+}

@@ -1,0 +1,178 @@
+//! The interface between the FUSE front end and what it serves.
+
+use crate::Interruption;
+use braid_base::InodeId;
+use braid_machine::AdvisoryOwner;
+use braid_wire::{AttributeChange, DirectoryEntry, FileAttributes, FileSystemStatus, LockMode, NewInode, Owner};
+use bytes::Bytes;
+use rustix::io::Errno;
+use std::future::Future;
+use std::ops::Range;
+
+pub type Result<T> = std::result::Result<T, Errno>;
+
+/// A file system. Inodes have numbers; the root is [`InodeId::ROOT`]. Names are bytes, never empty, without a slash or a zero byte.
+///
+/// The kernel checks permissions, by the attributes. It applies the umask, and resolves `.` and `..`. When an operation has succeeded,
+/// its effect is visible to every operation that begins later, on any host.
+///
+/// An operation that waits for others should listen to its caller's interruption, and fail with EINTR.
+pub trait FileSystem: Send + Sync + 'static {
+    /// The inode of a name.
+    fn lookup(&self, by: &Caller, parent: InodeId, name: Bytes) -> impl Future<Output = Result<FileAttributes>> + Send;
+
+    fn attributes(&self, by: &Caller, inode: InodeId) -> impl Future<Output = Result<FileAttributes>> + Send;
+
+    /// Sets attributes, and the size of a regular file; returns the attributes then.
+    fn set_attributes(
+        &self,
+        by: &Caller,
+        inode: InodeId,
+        change: AttributeChange,
+        size: Option<u64>,
+    ) -> impl Future<Output = Result<FileAttributes>> + Send;
+
+    /// The target of a symbolic link.
+    fn read_link(&self, by: &Caller, inode: InodeId) -> impl Future<Output = Result<Bytes>> + Send;
+
+    /// Creates an inode, whose owner is the caller. The name must not exist.
+    fn make(
+        &self,
+        by: &Caller,
+        parent: InodeId,
+        name: Bytes,
+        node: NewInode,
+        mode: u16,
+    ) -> impl Future<Output = Result<FileAttributes>> + Send;
+
+    /// Gives a file a further name.
+    fn link(
+        &self,
+        by: &Caller,
+        inode: InodeId,
+        parent: InodeId,
+        name: Bytes,
+    ) -> impl Future<Output = Result<FileAttributes>> + Send;
+
+    /// Removes a name that is not a directory's.
+    fn unlink(&self, by: &Caller, parent: InodeId, name: Bytes) -> impl Future<Output = Result<()>> + Send;
+
+    /// Removes an empty directory.
+    fn remove_directory(&self, by: &Caller, parent: InodeId, name: Bytes) -> impl Future<Output = Result<()>> + Send;
+
+    /// Moves a name. `no_replace`: fails if the new name exists.
+    fn rename(
+        &self,
+        by: &Caller,
+        from: (InodeId, Bytes),
+        to: (InodeId, Bytes),
+        no_replace: bool,
+    ) -> impl Future<Output = Result<()>> + Send;
+
+    /// Entries of a directory without `.` and `..`, ascending by cookie, after this cookie (zero: all), at most as many as stated. Cookies
+    /// are at least [`braid_wire::FIRST_COOKIE`] and below 2^63. Only at the end of the directory there are none.
+    fn read_directory(
+        &self,
+        by: &Caller,
+        inode: InodeId,
+        after: u64,
+        most: usize,
+    ) -> impl Future<Output = Result<Vec<DirectoryEntry>>> + Send;
+
+    /// The size of the file system, and what is free.
+    fn status(&self, by: &Caller) -> impl Future<Output = Result<FileSystemStatus>> + Send;
+
+    /// Opens a regular file. It exists until it is closed, even without a name.
+    fn open(&self, by: &Caller, inode: InodeId) -> impl Future<Output = Result<OpenFile>> + Send;
+
+    /// Closes a file. No later operation uses it.
+    fn close(&self, by: &Caller, file: OpenFile) -> impl Future<Output = Result<()>> + Send;
+
+    /// Reads bytes, fewer only at the end of the file. The buffers are to be joined.
+    fn read(
+        &self,
+        by: &Caller,
+        file: OpenFile,
+        offset: u64,
+        length: usize,
+    ) -> impl Future<Output = Result<Vec<Bytes>>> + Send;
+
+    /// Writes bytes, and returns how many.
+    fn write(
+        &self,
+        by: &Caller,
+        file: OpenFile,
+        at: WriteAt,
+        data: Bytes,
+    ) -> impl Future<Output = Result<usize>> + Send;
+
+    /// Makes the content and the attributes of a file durable.
+    fn sync(&self, by: &Caller, file: OpenFile) -> impl Future<Output = Result<()>> + Send;
+
+    /// Locks bytes for an owner, in place of the locks that it has on them. `waits`: until no other owner has a conflicting lock.
+    fn lock(
+        &self,
+        by: &Caller,
+        file: OpenFile,
+        owner: AdvisoryOwner,
+        range: LockRange,
+        mode: LockMode,
+        waits: bool,
+    ) -> impl Future<Output = Result<()>> + Send;
+
+    fn unlock(
+        &self,
+        by: &Caller,
+        file: OpenFile,
+        owner: AdvisoryOwner,
+        range: LockRange,
+    ) -> impl Future<Output = Result<()>> + Send;
+
+    /// Finds out whether another owner has a conflicting lock.
+    fn test_lock(
+        &self,
+        by: &Caller,
+        file: OpenFile,
+        owner: AdvisoryOwner,
+        range: LockRange,
+        mode: LockMode,
+    ) -> impl Future<Output = Result<bool>> + Send;
+
+    /// Releases all locks of an owner on the inode of a file, and ends its waits there.
+    fn release_owner(
+        &self,
+        by: &Caller,
+        file: OpenFile,
+        owner: AdvisoryOwner,
+    ) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// The process that makes a request.
+#[derive(Clone, Debug, Default)]
+pub struct Caller {
+    /// The owner of what it creates.
+    pub owner: Owner,
+    /// Tells when a signal interrupts it.
+    pub interruption: Interruption,
+}
+
+/// The number of an open file, which the file system chooses.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct OpenFile(pub u64);
+
+/// Where a write begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WriteAt {
+    Offset(u64),
+    /// The end of the file at the moment of the write.
+    End,
+}
+
+/// What an advisory lock is on. Both kinds of locks do not conflict with each other; their owners have different numbers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LockRange {
+    /// Bytes of the file, by `fcntl`. To the end of the file: ends at `u64::MAX`.
+    Bytes(Range<u64>),
+    /// The file, by `flock`.
+    File,
+}

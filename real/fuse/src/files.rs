@@ -1,0 +1,322 @@
+//! The files of an array: each operation is one request to the client of the file system (`braid_files`), which wraps a host.
+//!
+//! A host that is fenced serves nothing any more, and its locks are lost. [`HostFiles::replace_host`] goes on with another one. Files that
+//! were opened before stay dead: a program that had locked one of them must not go on as if it still had.
+//!
+//! When a program is interrupted, its request is abandoned, and its outcome is awaited. So a lock that was granted nevertheless is known.
+
+use crate::errno::of_host;
+use crate::{Caller, FileSystem, LockRange, OpenFile, Result, WriteAt};
+use braid_base::{FileSystemId, InodeId, limits};
+use braid_machine::{AdvisoryOwner, FileHandle, FilesRequest, FilesSuccess, HostOutcome, HostRequest, HostSuccess};
+use braid_shell::{ClientSession, HostClient};
+use braid_wire::{
+    AttributeChange, DirectoryEntry, FileAttributes, FileCommand, FileResult, FileSystemStatus, FileType, LockMode,
+    NewInode,
+};
+use bytes::Bytes;
+use rustix::io::Errno;
+use std::ops::Range;
+use std::sync::Mutex;
+
+/// The bits of a handle. The number of its host's start is above them.
+const HANDLE_BITS: u32 = 48;
+/// New inodes in a directory with this mode bit have the directory's group, and directories the bit, too.
+const SET_GROUP: u16 = 0o2000;
+/// Locks of whole files, by `flock`, are locks on the last byte that a file can have. Locks by `fcntl` end before it, so that the kinds do
+/// not conflict.
+const FILE_LOCK: Range<u64> = limits::FILE_BYTES_MAX - 1..limits::FILE_BYTES_MAX;
+
+/// A file system of an array.
+#[derive(Debug)]
+pub struct HostFiles {
+    file_system: FileSystemId,
+    host: Mutex<Host>,
+}
+
+#[derive(Clone, Debug)]
+struct Host {
+    client: HostClient,
+    /// How many hosts there were before.
+    start: u16,
+}
+
+impl HostFiles {
+    /// The client must be one of a host that has mounted this file system.
+    pub fn new(file_system: FileSystemId, client: HostClient) -> HostFiles {
+        HostFiles { file_system, host: Mutex::new(Host { client, start: 0 }) }
+    }
+
+    /// Goes on with another host. Files that are open fail with EIO from now on.
+    ///
+    /// # Panics
+    ///
+    /// After 65,535 hosts.
+    pub fn replace_host(&self, client: HostClient) {
+        let mut host = self.host.lock().expect("no holder panics");
+        let start = host.start.checked_add(1).expect("a process has few hosts");
+        *host = Host { client, start };
+    }
+
+    fn host(&self) -> Host {
+        self.host.lock().expect("no holder panics").clone()
+    }
+
+    /// The host that has opened a file, and its handle there.
+    fn of_file(&self, file: OpenFile) -> Result<(Host, FileHandle)> {
+        let host = self.host();
+        if file.0 >> HANDLE_BITS != u64::from(host.start) {
+            return Err(Errno::IO);
+        }
+        Ok((host, FileHandle(file.0 & ((1 << HANDLE_BITS) - 1))))
+    }
+
+    /// Makes a request about an open file.
+    async fn call_file(
+        &self,
+        by: &Caller,
+        file: OpenFile,
+        request: impl FnOnce(FileHandle) -> FilesRequest,
+    ) -> Result<FilesSuccess> {
+        let (host, handle) = self.of_file(file)?;
+        self.call(by, &host, request(handle)).await
+    }
+
+    async fn command(&self, by: &Caller, command: FileCommand) -> Result<FileResult> {
+        match self.call(by, &self.host(), FilesRequest::Command(command)).await? {
+            FilesSuccess::Result(result) => Ok(result),
+            other => unreachable!("a host answers a command with its result, not {other:?}"),
+        }
+    }
+
+    async fn attributes_of(&self, by: &Caller, command: FileCommand) -> Result<FileAttributes> {
+        match self.command(by, command).await? {
+            FileResult::Attributes(attributes) | FileResult::Created { attributes, .. } => Ok(attributes),
+            _ => Err(wrong_result()),
+        }
+    }
+
+    async fn call(&self, by: &Caller, host: &Host, request: FilesRequest) -> Result<FilesSuccess> {
+        let session = AbandonedOnDrop(Some(host.client.session()));
+        let request = HostRequest::Files { file_system: self.file_system, request };
+        match session.call(by, request).await {
+            Ok(HostSuccess::Files(success)) => Ok(success),
+            Ok(other) => unreachable!("a host answers a request about files as such, not with {other:?}"),
+            Err(error) => Err(of_host(&error)),
+        }
+    }
+}
+
+/// A request whose caller goes away, because the mount ends, is abandoned.
+struct AbandonedOnDrop(Option<ClientSession>);
+
+impl AbandonedOnDrop {
+    async fn call(mut self, by: &Caller, request: HostRequest) -> HostOutcome {
+        let session = self.0.clone().expect("it is taken at the end");
+        let mut outcome = std::pin::pin!(session.call(request));
+        let outcome = tokio::select! {
+            biased;
+            outcome = &mut outcome => outcome,
+            () = by.interruption.wait() => {
+                session.abandon();
+                outcome.await
+            }
+        };
+        self.0 = None;
+        outcome
+    }
+}
+
+impl Drop for AbandonedOnDrop {
+    fn drop(&mut self) {
+        if let Some(session) = &self.0 {
+            session.abandon();
+        }
+    }
+}
+
+impl FileSystem for HostFiles {
+    async fn lookup(&self, by: &Caller, parent: InodeId, name: Bytes) -> Result<FileAttributes> {
+        self.attributes_of(by, FileCommand::Lookup { parent, name }).await
+    }
+
+    async fn attributes(&self, by: &Caller, inode: InodeId) -> Result<FileAttributes> {
+        self.attributes_of(by, FileCommand::Stat { inode }).await
+    }
+
+    async fn set_attributes(
+        &self,
+        by: &Caller,
+        inode: InodeId,
+        change: AttributeChange,
+        size: Option<u64>,
+    ) -> Result<FileAttributes> {
+        if let Some(size) = size {
+            self.call(by, &self.host(), FilesRequest::Truncate { inode, size }).await?;
+        }
+        if change == AttributeChange::default() {
+            return self.attributes(by, inode).await;
+        }
+        self.attributes_of(by, FileCommand::SetAttributes { inode, change }).await
+    }
+
+    async fn read_link(&self, by: &Caller, inode: InodeId) -> Result<Bytes> {
+        match self.command(by, FileCommand::ReadLink { inode }).await? {
+            FileResult::Target(target) => Ok(target),
+            _ => Err(wrong_result()),
+        }
+    }
+
+    async fn make(
+        &self,
+        by: &Caller,
+        parent: InodeId,
+        name: Bytes,
+        node: NewInode,
+        mode: u16,
+    ) -> Result<FileAttributes> {
+        let (mut owner, mut mode) = (by.owner, mode);
+        let directory = self.attributes(by, parent).await?;
+        if directory.file_type == FileType::Directory && directory.mode & SET_GROUP != 0 {
+            owner.gid = directory.owner.gid;
+            if matches!(node, NewInode::Directory) {
+                mode |= SET_GROUP;
+            }
+        }
+        self.attributes_of(by, FileCommand::Create { parent, name, node, exclusive: true, owner, mode }).await
+    }
+
+    async fn link(&self, by: &Caller, inode: InodeId, parent: InodeId, name: Bytes) -> Result<FileAttributes> {
+        self.attributes_of(by, FileCommand::Link { inode, parent, name }).await
+    }
+
+    async fn unlink(&self, by: &Caller, parent: InodeId, name: Bytes) -> Result<()> {
+        self.command(by, FileCommand::Unlink { parent, name }).await.map(|_| ())
+    }
+
+    async fn remove_directory(&self, by: &Caller, parent: InodeId, name: Bytes) -> Result<()> {
+        self.command(by, FileCommand::RemoveDirectory { parent, name }).await.map(|_| ())
+    }
+
+    async fn rename(
+        &self,
+        by: &Caller,
+        (parent, name): (InodeId, Bytes),
+        (new_parent, new_name): (InodeId, Bytes),
+        no_replace: bool,
+    ) -> Result<()> {
+        let command = FileCommand::Rename { parent, name, new_parent, new_name, no_replace };
+        self.command(by, command).await.map(|_| ())
+    }
+
+    async fn read_directory(
+        &self,
+        by: &Caller,
+        inode: InodeId,
+        after: u64,
+        most: usize,
+    ) -> Result<Vec<DirectoryEntry>> {
+        let most = most.min(limits::FILE_ENTRIES_MAX) as u32;
+        match self.command(by, FileCommand::ReadDirectory { inode, after, most }).await? {
+            FileResult::Entries { entries, .. } => Ok(entries),
+            _ => Err(wrong_result()),
+        }
+    }
+
+    async fn status(&self, by: &Caller) -> Result<FileSystemStatus> {
+        match self.command(by, FileCommand::StatFileSystem).await? {
+            FileResult::FileSystem(status) => Ok(status),
+            _ => Err(wrong_result()),
+        }
+    }
+
+    async fn open(&self, by: &Caller, inode: InodeId) -> Result<OpenFile> {
+        let host = self.host();
+        match self.call(by, &host, FilesRequest::Open { inode }).await? {
+            FilesSuccess::Opened { handle, .. } => {
+                assert!(handle.0 >> HANDLE_BITS == 0, "a host opens fewer files than that");
+                Ok(OpenFile(u64::from(host.start) << HANDLE_BITS | handle.0))
+            }
+            other => unreachable!("a host answers an open with a handle, not {other:?}"),
+        }
+    }
+
+    async fn close(&self, by: &Caller, file: OpenFile) -> Result<()> {
+        self.call_file(by, file, |handle| FilesRequest::Close { handle }).await.map(|_| ())
+    }
+
+    async fn read(&self, by: &Caller, file: OpenFile, offset: u64, length: usize) -> Result<Vec<Bytes>> {
+        match self.call_file(by, file, |handle| FilesRequest::Read { handle, offset, length }).await? {
+            FilesSuccess::Data(data) => Ok(data),
+            other => unreachable!("a host answers a read with data, not {other:?}"),
+        }
+    }
+
+    async fn write(&self, by: &Caller, file: OpenFile, at: WriteAt, data: Bytes) -> Result<usize> {
+        let request = |handle| match at {
+            WriteAt::Offset(offset) => FilesRequest::Write { handle, offset, data },
+            WriteAt::End => FilesRequest::Append { handle, data },
+        };
+        match self.call_file(by, file, request).await? {
+            FilesSuccess::Written { length } | FilesSuccess::Appended { length, .. } => Ok(length as usize),
+            other => unreachable!("a host answers a write with its length, not {other:?}"),
+        }
+    }
+
+    async fn sync(&self, by: &Caller, file: OpenFile) -> Result<()> {
+        self.call_file(by, file, |handle| FilesRequest::Sync { handle }).await.map(|_| ())
+    }
+
+    async fn lock(
+        &self,
+        by: &Caller,
+        file: OpenFile,
+        owner: AdvisoryOwner,
+        range: LockRange,
+        mode: LockMode,
+        waits: bool,
+    ) -> Result<()> {
+        let range = bytes(range)?;
+        let request = |handle| FilesRequest::Lock { handle, owner, range, mode, wait: waits };
+        self.call_file(by, file, request).await.map(|_| ())
+    }
+
+    async fn unlock(&self, by: &Caller, file: OpenFile, owner: AdvisoryOwner, range: LockRange) -> Result<()> {
+        // Where nothing can be locked, nothing is.
+        let Ok(range) = bytes(range) else { return Ok(()) };
+        self.call_file(by, file, |handle| FilesRequest::Unlock { handle, owner, range }).await.map(|_| ())
+    }
+
+    async fn test_lock(
+        &self,
+        by: &Caller,
+        file: OpenFile,
+        owner: AdvisoryOwner,
+        range: LockRange,
+        mode: LockMode,
+    ) -> Result<bool> {
+        let range = bytes(range)?;
+        match self.call_file(by, file, |handle| FilesRequest::TestLock { handle, owner, range, mode }).await? {
+            FilesSuccess::Tested { is_locked } => Ok(is_locked),
+            other => unreachable!("a host answers a test of a lock with its result, not {other:?}"),
+        }
+    }
+
+    async fn release_owner(&self, by: &Caller, file: OpenFile, owner: AdvisoryOwner) -> Result<()> {
+        self.call_file(by, file, |handle| FilesRequest::ReleaseOwner { handle, owner }).await.map(|_| ())
+    }
+}
+
+/// The bytes to lock. Bytes behind the longest file can't be locked.
+fn bytes(range: LockRange) -> Result<Range<u64>> {
+    match range {
+        LockRange::File => Ok(FILE_LOCK),
+        LockRange::Bytes(range) if range.start < FILE_LOCK.start => Ok(range.start..range.end.min(FILE_LOCK.start)),
+        LockRange::Bytes(_) => Err(Errno::INVAL),
+    }
+}
+
+/// A metadata server has answered a command with the result of another.
+fn wrong_result() -> Errno {
+    Errno::IO
+}

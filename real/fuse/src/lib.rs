@@ -1,0 +1,57 @@
+//! The FUSE front end: mounts a file system, and serves the requests of the Linux kernel for it.
+//!
+//! ```text
+//!     program ── system call ──► kernel ── request ──► /dev/fuse ──► Session ──► FileSystem (the files of an array)
+//!             ◄─────────────────        ◄── answer ──            ◄───────────┘
+//! ```
+//!
+//! The codec (`abi`, `decode`, `encode`, `negotiation`) is pure: bytes in, values out, and the reverse. Only `device` joins it to
+//! `/dev/fuse`. What is served is behind the [`FileSystem`] trait, so that tests can serve memory; [`HostFiles`] serves the files of an
+//! array.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `abi` | the structures and numbers of the kernel's interface |
+//! | `decode` | requests |
+//! | `encode` | answers and notifications |
+//! | `negotiation` | the first request: versions and features |
+//! | `device` | `/dev/fuse` |
+//! | `interruption` | tells a request that its program was interrupted |
+//! | `file_system` | what is served |
+//! | `serving` | what each request asks of the file system |
+//! | `lock_owners` | the owners that have locked through each open file |
+//! | `session` | the loop: requests in flight, interrupts, the end |
+//! | `mount` | mounting and unmounting |
+//! | `fusermount` | mounting and unmounting without privileges |
+//! | `files` | the adapter to the files of an array |
+//! | `errno` | the error numbers of what the array reports |
+//! | `fuzz` | the code of a fuzz target |
+//! | `tests` | tests of the codec |
+//!
+//! What is promised to programs: every operation asks the file system. Neither names nor attributes nor bytes are cached by the kernel,
+//! so that hosts agree. Therefore files can be mapped privately, for example to execute them; a shared mapping fails with ENODEV.
+
+mod abi;
+mod decode;
+mod device;
+mod encode;
+mod errno;
+mod file_system;
+mod files;
+mod fusermount;
+pub mod fuzz;
+mod interruption;
+mod lock_owners;
+mod mount;
+mod negotiation;
+mod serving;
+mod session;
+#[cfg(test)]
+mod tests;
+
+pub use device::Notifier;
+pub use file_system::{Caller, FileSystem, LockRange, OpenFile, Result, WriteAt};
+pub use files::HostFiles;
+pub use interruption::Interruption;
+pub use mount::{Mount, MountError, mount};
+pub use session::ServeError;

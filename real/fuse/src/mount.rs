@@ -1,0 +1,208 @@
+//! Mounting and unmounting. Root uses the system calls, others the program `fusermount3` of libfuse (`fusermount`).
+
+use crate::device::{Device, Notifier};
+use crate::session::serve;
+use crate::{FileSystem, ServeError, fusermount};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxAttributes, StatxFlags};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::process::{getegid, geteuid};
+use std::ffi::CString;
+use std::future::Future;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+
+const DEVICE: &str = "/dev/fuse";
+/// How long programs may go on to use their files after the file system is unmounted. After that, they get errors.
+const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Mounts a file system on a directory, under this name. Programs that use it wait until it runs.
+pub fn mount<F: FileSystem>(directory: &Path, name: &str, file_system: F) -> Result<Mount<F>, MountError> {
+    let method = if geteuid().is_root() { Method::SystemCalls } else { Method::Fusermount };
+    mount_by(method, directory, name, file_system)
+}
+
+/// A file system that is mounted. It is unmounted when this is dropped.
+#[derive(Debug)]
+pub struct Mount<F> {
+    attachment: Attachment,
+    file_system: F,
+}
+
+/// Why a file system can't be mounted.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    #[error("can't open {DEVICE}: does this kernel have FUSE (`modprobe fuse`), and this container the device?")]
+    NoDevice { source: io::Error },
+    #[error("there is no directory {}: create it first", directory.display())]
+    NoDirectory { directory: PathBuf },
+    #[error("{} is not a directory: name a directory", directory.display())]
+    NotADirectory { directory: PathBuf },
+    #[error("something is mounted on {} already: unmount it, or name another directory", directory.display())]
+    InUse { directory: PathBuf },
+    #[error("the process that served {} is gone: unmount it by `umount -l`", directory.display())]
+    Dead { directory: PathBuf },
+    #[error("`{name}` can't be the name of a mount: use letters, digits, `.`, `_` and `-`")]
+    InvalidName { name: String },
+    #[error("mounting is not permitted: it needs CAP_SYS_ADMIN")]
+    NotPermitted,
+    #[error("the program fusermount3 is not installed: install the package fuse3, or mount as root")]
+    NoFusermount,
+    #[error("fusermount3 refuses: {text}")]
+    Fusermount { text: String },
+    #[error("can't mount on {}", directory.display())]
+    Io { directory: PathBuf, source: io::Error },
+}
+
+/// How to mount and to unmount.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Method {
+    SystemCalls,
+    Fusermount,
+}
+
+/// The connection between the directory and the kernel's device.
+#[derive(Debug)]
+struct Attachment {
+    /// None after the end.
+    fd: Option<Arc<OwnedFd>>,
+    directory: PathBuf,
+    method: Method,
+    is_mounted: bool,
+}
+
+impl<F: FileSystem> Mount<F> {
+    /// The directory, without symbolic links.
+    pub fn directory(&self) -> &Path {
+        &self.attachment.directory
+    }
+
+    /// Tells the kernel to drop what it has cached.
+    pub fn notifier(&self) -> Notifier {
+        Notifier::new(self.attachment.fd())
+    }
+
+    /// Serves the file system until it is unmounted, by anybody. When `stop` completes, it is unmounted: programs may go on to use files
+    /// that they have open, but only for some seconds.
+    pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
+        let Mount { mut attachment, file_system } = self;
+        let device = Device::new(attachment.fd().clone())?;
+        let mut serving = std::pin::pin!(serve(&device, &file_system));
+        tokio::select! {
+            ended = &mut serving => {
+                attachment.is_mounted = ended.is_err();
+                return ended;
+            }
+            () = stop => {}
+        }
+        // Unmounting may ask the file system, which this task serves meanwhile.
+        let (method, directory) = (attachment.method, attachment.directory.clone());
+        let unmounting = tokio::task::spawn_blocking(move || unmount(method, &directory));
+        let both = async {
+            let (unmounted, ended) = tokio::join!(unmounting, &mut serving);
+            ended.map(|()| unmounted)
+        };
+        match timeout(UNMOUNT_TIMEOUT, both).await {
+            Ok(ended) => {
+                attachment.is_mounted = false;
+                ended.map(|_| ())
+            }
+            // The device is closed now, which ends all requests.
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+impl Attachment {
+    fn fd(&self) -> &Arc<OwnedFd> {
+        self.fd.as_ref().expect("it is open until it is dropped")
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        // With the device closed, nobody waits for answers.
+        self.fd = None;
+        if self.is_mounted
+            && let Err(error) = unmount(self.method, &self.directory)
+        {
+            tracing::debug!("can't unmount {}: {error}", self.directory.display());
+        }
+    }
+}
+
+fn mount_by<F: FileSystem>(
+    method: Method,
+    directory: &Path,
+    name: &str,
+    file_system: F,
+) -> Result<Mount<F>, MountError> {
+    let is_plain = |sign: char| sign.is_ascii_alphanumeric() || "._-".contains(sign);
+    if name.is_empty() || !name.chars().all(is_plain) {
+        return Err(MountError::InvalidName { name: name.to_string() });
+    }
+    let directory = checked(directory)?;
+    let fd = match method {
+        Method::SystemCalls => by_system_calls(&directory, name)?,
+        Method::Fusermount => fusermount::mount(&directory, &format!("fsname=braid:{name},subtype=braid"))?,
+    };
+    let attachment = Attachment { fd: Some(Arc::new(fd)), directory, method, is_mounted: true };
+    Ok(Mount { attachment, file_system })
+}
+
+/// The path of the directory without symbolic links, if something can be mounted there.
+fn checked(directory: &Path) -> Result<PathBuf, MountError> {
+    let named = || directory.to_path_buf();
+    let failed = |error: io::Error| match Errno::from_io_error(&error) {
+        Some(Errno::NOENT) => MountError::NoDirectory { directory: named() },
+        Some(Errno::NOTDIR) => MountError::NotADirectory { directory: named() },
+        Some(Errno::NOTCONN) => MountError::Dead { directory: named() },
+        _ => MountError::Io { directory: named(), source: error },
+    };
+    let found = directory.canonicalize().map_err(failed)?;
+    let status =
+        rustix::fs::statx(CWD, &found, AtFlags::empty(), StatxFlags::TYPE).map_err(|error| failed(error.into()))?;
+    if u32::from(status.stx_mode) & 0o170_000 != 0o040_000 {
+        return Err(MountError::NotADirectory { directory: named() });
+    }
+    if status.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
+        return Err(MountError::InUse { directory: named() });
+    }
+    Ok(found)
+}
+
+fn by_system_calls(directory: &Path, name: &str) -> Result<OwnedFd, MountError> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let fd = rustix::fs::open(DEVICE, flags, Mode::empty())
+        .map_err(|error| MountError::NoDevice { source: error.into() })?;
+    let options = format!(
+        "fd={},rootmode=40000,user_id={},group_id={},default_permissions,allow_other",
+        fd.as_raw_fd(),
+        geteuid().as_raw(),
+        getegid().as_raw()
+    );
+    let options = CString::new(options).expect("it has no zero byte");
+    let source = format!("braid:{name}");
+    rustix::mount::mount(source, directory, "fuse.braid", MountFlags::NOSUID | MountFlags::NODEV, options.as_c_str())
+        .map_err(|error| match error {
+        Errno::PERM => MountError::NotPermitted,
+        Errno::NODEV => MountError::NoDevice { source: error.into() },
+        _ => MountError::Io { directory: directory.to_path_buf(), source: error.into() },
+    })?;
+    Ok(fd)
+}
+
+/// Unmounts. If programs use the file system, its directory is free all the same, and the rest follows when they end.
+fn unmount(method: Method, directory: &Path) -> io::Result<()> {
+    match method {
+        Method::Fusermount => fusermount::unmount(directory),
+        Method::SystemCalls => match rustix::mount::unmount(directory, UnmountFlags::NOFOLLOW) {
+            Err(Errno::BUSY) => Ok(rustix::mount::unmount(directory, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH)?),
+            unmounted => Ok(unmounted?),
+        },
+    }
+}

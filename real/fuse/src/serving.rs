@@ -1,0 +1,229 @@
+//! What each request of the kernel asks of the file system.
+
+use crate::abi::{F_RDLCK, F_UNLCK, F_WRLCK, FileLock, OFFSET_MAX, SetattrIn, flag};
+use crate::decode::{LockRequest, Operation};
+use crate::encode::{Listing, Reply, file_time};
+use crate::lock_owners::LockOwners;
+use crate::negotiation::IO_BYTES_MAX;
+use crate::{Caller, FileSystem, LockRange, OpenFile, Result, WriteAt};
+use braid_base::{InodeId, limits};
+use braid_machine::AdvisoryOwner;
+use braid_wire::{AttributeChange, FIRST_COOKIE, FileType, LockMode, NewInode, NewTime};
+use bytes::Bytes;
+use rustix::fs::{OFlags, RenameFlags};
+use rustix::io::Errno;
+
+/// The bits of a mode that are no permissions.
+const TYPE_BITS: u32 = 0o170_000;
+const REGULAR: u32 = 0o100_000;
+const PERMISSIONS: u32 = 0o7777;
+/// The permissions of symbolic links are never checked.
+const LINK_MODE: u16 = 0o777;
+/// The cookies of `.` and `..`.
+const SELF_COOKIE: u64 = 1;
+const PARENT_COOKIE: u64 = 2;
+
+/// A file system that is being served.
+#[derive(Debug)]
+pub struct Serving<'a, F> {
+    pub file_system: &'a F,
+    pub owners: LockOwners,
+}
+
+impl<F: FileSystem> Serving<'_, F> {
+    pub async fn serve(&self, by: &Caller, inode: InodeId, operation: Operation) -> Reply {
+        self.try_serve(by, inode, operation).await.unwrap_or_else(Reply::Error)
+    }
+
+    async fn try_serve(&self, by: &Caller, inode: InodeId, operation: Operation) -> Result<Reply> {
+        let fs = self.file_system;
+        let reply = match operation {
+            Operation::Lookup { name } => Reply::Entry(fs.lookup(by, inode, name).await?),
+            Operation::GetAttributes => Reply::Attributes(fs.attributes(by, inode).await?),
+            Operation::SetAttributes(change) => {
+                let (change, size) = change_of(&change);
+                Reply::Attributes(fs.set_attributes(by, inode, change, size).await?)
+            }
+            Operation::ReadLink => Reply::Data(vec![fs.read_link(by, inode).await?]),
+            Operation::SymbolicLink { name, target } => {
+                Reply::Entry(fs.make(by, inode, name, NewInode::SymbolicLink { target }, LINK_MODE).await?)
+            }
+            Operation::MakeNode { mode, name } => match mode & TYPE_BITS {
+                0 | REGULAR => Reply::Entry(fs.make(by, inode, name, NewInode::Regular, permissions(mode)).await?),
+                _ => return Err(Errno::PERM),
+            },
+            Operation::MakeDirectory { mode, name } => {
+                Reply::Entry(fs.make(by, inode, name, NewInode::Directory, permissions(mode)).await?)
+            }
+            Operation::Unlink { name } => done(fs.unlink(by, inode, name).await)?,
+            Operation::RemoveDirectory { name } => done(fs.remove_directory(by, inode, name).await)?,
+            Operation::Rename { new_parent, flags, name, new_name } => {
+                let no_replace = RenameFlags::NOREPLACE.bits();
+                if flags & !no_replace != 0 {
+                    return Err(Errno::INVAL);
+                }
+                done(fs.rename(by, (inode, name), (InodeId(new_parent), new_name), flags == no_replace).await)?
+            }
+            Operation::Link { inode: linked, name } => Reply::Entry(fs.link(by, InodeId(linked), inode, name).await?),
+            Operation::OpenDirectory => Reply::DirectoryOpened,
+            Operation::ReadDirectory { offset, room } => self.read_directory(by, inode, offset, room).await?,
+            Operation::ReleaseDirectory | Operation::SyncDirectory => Reply::Done,
+            Operation::StatFileSystem => Reply::Status(fs.status(by).await?),
+            operation => self.serve_file(by, inode, operation).await?,
+        };
+        Ok(reply)
+    }
+
+    /// Requests about open files.
+    async fn serve_file(&self, by: &Caller, inode: InodeId, operation: Operation) -> Result<Reply> {
+        let fs = self.file_system;
+        let reply = match operation {
+            Operation::Open { flags } => Reply::Opened { handle: self.open(by, inode, flags).await?.0 },
+            Operation::Create { flags, mode, name } => self.create(by, inode, flags, mode, name).await?,
+            Operation::Read { handle, offset, length } => {
+                let length = length as usize;
+                if length > IO_BYTES_MAX {
+                    return Err(Errno::INVAL);
+                }
+                Reply::Data(fs.read(by, OpenFile(handle), offset, length).await?)
+            }
+            Operation::Write { handle, offset, flags, data } => {
+                // The offset of an append is what the kernel takes for the end of the file.
+                let at = if flags & OFlags::APPEND.bits() != 0 { WriteAt::End } else { WriteAt::Offset(offset) };
+                let length = data.len();
+                let written = fs.write(by, OpenFile(handle), at, data).await?;
+                assert!(written <= length, "no more is written than there was");
+                Reply::Written { length: written as u32 }
+            }
+            Operation::Sync { handle } => done(fs.sync(by, OpenFile(handle)).await)?,
+            Operation::Flush { handle, owner } => {
+                let (file, owner) = (OpenFile(handle), AdvisoryOwner(owner));
+                self.owners.remove(file, owner);
+                done(fs.release_owner(by, file, owner).await)?
+            }
+            Operation::Release { handle } => {
+                let file = OpenFile(handle);
+                for owner in self.owners.take(file) {
+                    // The file is closed all the same.
+                    let _ = fs.release_owner(by, file, owner).await;
+                }
+                done(fs.close(by, file).await)?
+            }
+            Operation::TestLock(lock) => self.test_lock(by, lock).await?,
+            Operation::SetLock { lock, waits } => self.set_lock(by, lock, waits).await?,
+            _ => return Err(Errno::NOSYS),
+        };
+        Ok(reply)
+    }
+
+    async fn open(&self, by: &Caller, inode: InodeId, flags: u32) -> Result<OpenFile> {
+        let fs = self.file_system;
+        let file = fs.open(by, inode).await?;
+        if flags & OFlags::TRUNC.bits() != 0
+            && let Err(error) = fs.set_attributes(by, inode, AttributeChange::default(), Some(0)).await
+        {
+            let _ = fs.close(by, file).await;
+            return Err(error);
+        }
+        Ok(file)
+    }
+
+    /// The kernel has not found the name. If it has come up since, the kernel must look it up again to check its permissions, which it
+    /// does when it is told that what it knows is stale.
+    async fn create(&self, by: &Caller, parent: InodeId, flags: u32, mode: u32, name: Bytes) -> Result<Reply> {
+        let fs = self.file_system;
+        let attributes = match fs.make(by, parent, name, NewInode::Regular, permissions(mode)).await {
+            Err(Errno::EXIST) if flags & OFlags::EXCL.bits() == 0 => return Err(Errno::STALE),
+            made => made?,
+        };
+        let file = fs.open(by, attributes.inode).await?;
+        Ok(Reply::Created { attributes, handle: file.0 })
+    }
+
+    async fn read_directory(&self, by: &Caller, inode: InodeId, offset: u64, room: u32) -> Result<Reply> {
+        let mut listing = Listing::new((room as usize).min(IO_BYTES_MAX));
+        if offset < PARENT_COOKIE {
+            let parent = self.file_system.attributes(by, inode).await?.parent.unwrap_or(inode);
+            let of_self = (SELF_COOKIE, inode, &b"."[..]);
+            for (cookie, inode, name) in [of_self, (PARENT_COOKIE, parent, &b".."[..])] {
+                if offset < cookie && !listing.push(inode, cookie, FileType::Directory, name) {
+                    return Ok(Reply::Directory(listing.finish()));
+                }
+            }
+        }
+        let after = if offset < FIRST_COOKIE { 0 } else { offset };
+        let most = listing.most().min(limits::FILE_ENTRIES_MAX);
+        if most > 0 {
+            for entry in self.file_system.read_directory(by, inode, after, most).await? {
+                if !listing.push(entry.inode, entry.cookie, entry.file_type, &entry.name) {
+                    break;
+                }
+            }
+        }
+        Ok(Reply::Directory(listing.finish()))
+    }
+
+    async fn test_lock(&self, by: &Caller, request: LockRequest) -> Result<Reply> {
+        let (file, owner, range) = parts(&request);
+        let mode = mode(request.lock.kind)?;
+        let is_locked = self.file_system.test_lock(by, file, owner, range, mode).await?;
+        // What is known is that the range is locked; neither by whom nor how.
+        let kind = if is_locked { F_WRLCK } else { F_UNLCK };
+        Ok(Reply::Lock(FileLock { kind, pid: 0, ..request.lock }))
+    }
+
+    async fn set_lock(&self, by: &Caller, request: LockRequest, waits: bool) -> Result<Reply> {
+        let (file, owner, range) = parts(&request);
+        if request.lock.kind == F_UNLCK {
+            return done(self.file_system.unlock(by, file, owner, range).await);
+        }
+        let mode = mode(request.lock.kind)?;
+        self.owners.add(file, owner)?;
+        done(self.file_system.lock(by, file, owner, range, mode, waits).await)
+    }
+}
+
+fn done(result: Result<()>) -> Result<Reply> {
+    result.map(|()| Reply::Done)
+}
+
+fn permissions(mode: u32) -> u16 {
+    (mode & PERMISSIONS) as u16
+}
+
+/// The attributes to set, and the size.
+fn change_of(change: &SetattrIn) -> (AttributeChange, Option<u64>) {
+    let has = |flag: u32| change.valid & flag != 0;
+    let time = |at, now, seconds, nanoseconds| match (has(at), has(now)) {
+        (_, true) => Some(NewTime::Now),
+        (true, false) => Some(NewTime::At(file_time(seconds, nanoseconds))),
+        (false, false) => None,
+    };
+    let attributes = AttributeChange {
+        mode: has(flag::FATTR_MODE).then(|| permissions(change.mode)),
+        uid: has(flag::FATTR_UID).then_some(change.uid),
+        gid: has(flag::FATTR_GID).then_some(change.gid),
+        atime: time(flag::FATTR_ATIME, flag::FATTR_ATIME_NOW, change.atime, change.atimensec),
+        mtime: time(flag::FATTR_MTIME, flag::FATTR_MTIME_NOW, change.mtime, change.mtimensec),
+    };
+    (attributes, has(flag::FATTR_SIZE).then_some(change.size))
+}
+
+fn parts(request: &LockRequest) -> (OpenFile, AdvisoryOwner, LockRange) {
+    let FileLock { start, end, .. } = request.lock;
+    let range = if request.flags & flag::FUSE_LK_FLOCK != 0 {
+        LockRange::File
+    } else {
+        // The kernel names the last byte.
+        LockRange::Bytes(start..if end >= OFFSET_MAX { u64::MAX } else { end + 1 })
+    };
+    (OpenFile(request.handle), AdvisoryOwner(request.owner), range)
+}
+
+fn mode(kind: u32) -> Result<LockMode> {
+    match kind {
+        F_RDLCK => Ok(LockMode::Shared),
+        F_WRLCK => Ok(LockMode::Exclusive),
+        _ => Err(Errno::INVAL),
+    }
+}

@@ -1,0 +1,151 @@
+//! Advisory locks of two processes: this one, and another, which runs the test `another_process` of this program.
+
+use crate::Mounted;
+use rustix::fs::{FlockOperation, fcntl_lock, flock};
+use rustix::io::Errno;
+use rustix::process::{Flock, FlockType, fcntl_getlk};
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Lines};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+const FILE: &str = "BRAID_TEST_FILE";
+const KIND: &str = "BRAID_TEST_KIND";
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// A process that locks a file, and holds the lock until it is told to end.
+struct Other {
+    process: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Other {
+    fn start(file: &Path, kind: &str) -> Other {
+        let mut process = Command::new(std::env::current_exe().expect("this program has a file"))
+            .args(["--exact", "locks::another_process", "--nocapture"])
+            .envs([(FILE, file.as_os_str()), (KIND, kind.as_ref())])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it starts");
+        let stdout = process.stdout.take().expect("it is piped");
+        let mut other = Other { process, lines: BufReader::new(stdout).lines() };
+        other.await_word("locking");
+        other
+    }
+
+    fn await_word(&mut self, word: &str) {
+        let found = self.lines.by_ref().any(|line| line.expect("text").ends_with(word));
+        assert!(found, "the process ended before it said `{word}`");
+    }
+
+    fn end(mut self) {
+        drop(self.process.stdin.take());
+        assert!(self.process.wait().expect("it ends").success());
+    }
+
+    fn kill(mut self) {
+        self.process.kill().expect("it is there");
+        until("a signal ends its wait", || self.process.try_wait().expect("it is a child").is_some());
+    }
+}
+
+fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < DEADLINE, "{what}: not within {DEADLINE:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What the other process does. In a usual run of the tests, nothing.
+#[test]
+fn another_process() {
+    let (Ok(path), Ok(kind)) = (std::env::var(FILE), std::env::var(KIND)) else { return };
+    let file = open(Path::new(&path));
+    println!("\nlocking");
+    match kind.as_str() {
+        "fcntl" => fcntl_lock(&file, FlockOperation::LockExclusive).expect("it is locked"),
+        "flock" => flock(&file, FlockOperation::LockExclusive).expect("it is locked"),
+        other => panic!("{other}"),
+    }
+    println!("locked");
+    std::io::stdin().lines().for_each(drop);
+}
+
+fn open(path: &Path) -> File {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).expect("it is opened")
+}
+
+#[test]
+fn locks_exclude_other_processes_and_each_kind_its_own() {
+    let Some(mounted) = Mounted::new() else { return };
+    let path = mounted.path("file");
+    let file = open(&path);
+    let test = || fcntl_getlk(&file, &Flock::from(FlockType::ReadLock)).expect("it is tested");
+    for (kind, other_kind) in [("fcntl", "flock"), ("flock", "fcntl")] {
+        let lock = |kind: &str, operation| {
+            if kind == "fcntl" { fcntl_lock(&file, operation) } else { flock(&file, operation) }
+        };
+        let mut other = Other::start(&path, kind);
+        other.await_word("locked");
+        assert_eq!(lock(kind, FlockOperation::NonBlockingLockShared), Err(Errno::AGAIN));
+        assert_eq!(test().is_some(), kind == "fcntl", "F_GETLK finds locks of its kind");
+        lock(other_kind, FlockOperation::NonBlockingLockExclusive).expect("the kinds don't conflict");
+        lock(other_kind, FlockOperation::Unlock).expect("it is unlocked");
+        other.end();
+        // The lock of a process ends with it, though shortly after.
+        lock(kind, FlockOperation::LockExclusive).expect("it is locked");
+        lock(kind, FlockOperation::Unlock).expect("it is unlocked");
+        assert!(test().is_none());
+    }
+}
+
+#[test]
+fn who_waits_for_a_lock_gets_it_when_it_is_free() {
+    let Some(mounted) = Mounted::new() else { return };
+    let path = mounted.path("file");
+    let file = open(&path);
+    for kind in ["fcntl", "flock"] {
+        let lock = |operation| if kind == "fcntl" { fcntl_lock(&file, operation) } else { flock(&file, operation) };
+        lock(FlockOperation::LockShared).expect("it is locked");
+        let waits = mounted.waits.load(Ordering::SeqCst);
+        let mut other = Other::start(&path, kind);
+        until("it waits for the lock", || mounted.waits.load(Ordering::SeqCst) > waits);
+        lock(FlockOperation::Unlock).expect("it is unlocked");
+        other.await_word("locked");
+        assert_eq!(lock(FlockOperation::NonBlockingLockShared), Err(Errno::AGAIN));
+        other.end();
+    }
+}
+
+#[test]
+fn a_signal_ends_the_wait_for_a_lock() {
+    let Some(mounted) = Mounted::new() else { return };
+    let path = mounted.path("file");
+    let file = open(&path);
+    fcntl_lock(&file, FlockOperation::LockExclusive).expect("it is locked");
+    let other = Other::start(&path, "fcntl");
+    until("it waits for the lock", || mounted.waits.load(Ordering::SeqCst) > 0);
+    // A process that waits for the answer of a file system does not end before it has it, whatever the signal.
+    other.kill();
+    fcntl_lock(&file, FlockOperation::Unlock).expect("it is unlocked");
+    let mut next = Other::start(&path, "fcntl");
+    next.await_word("locked");
+    next.end();
+}
+
+#[test]
+fn a_closed_file_has_no_locks() {
+    let Some(mounted) = Mounted::new() else { return };
+    let path = mounted.path("file");
+    let file = open(&path);
+    fcntl_lock(&file, FlockOperation::LockExclusive).expect("it is locked");
+    // A process that closes any descriptor of a file loses its locks on it.
+    drop(open(&path));
+    let mut other = Other::start(&path, "fcntl");
+    other.await_word("locked");
+    other.end();
+}

@@ -1,0 +1,158 @@
+//! Files, directories and links.
+
+use crate::Mounted;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::process::Command;
+use std::time::{Duration, UNIX_EPOCH};
+
+#[test]
+fn what_is_written_is_read() {
+    let Some(mounted) = Mounted::new() else { return };
+    let path = mounted.path("file");
+    // More than one request takes, and no multiple of a block.
+    let content: Vec<u8> = (0..3_000_001u32).map(|number| (number * 7 / 8) as u8).collect();
+    fs::write(&path, &content).expect("it is written");
+    assert!(fs::read(&path).expect("it is read") == content);
+    assert_eq!(fs::metadata(&path).expect("it exists").len(), content.len() as u64);
+
+    let file = OpenOptions::new().read(true).write(true).open(&path).expect("it is opened");
+    file.write_all_at(b"other", 1_000_000).expect("it is written");
+    let mut part = [0; 9];
+    file.read_exact_at(&mut part, 999_998).expect("it is read");
+    assert_eq!((&part[2..7], part[0]), (&b"other"[..], content[999_998]));
+    assert_eq!(file.read_at(&mut part, 3_000_000).expect("it is read"), 1, "reading ends at the end of the file");
+    file.sync_all().expect("it is synced");
+
+    file.set_len(10).expect("it is cut");
+    file.set_len(20).expect("it grows");
+    assert_eq!(fs::read(&path).expect("it is read"), [&content[..10], &[0; 10]].concat());
+    File::create(&path).expect("it is opened, and cut");
+    assert_eq!(fs::read(&path).expect("it is read"), b"");
+}
+
+#[test]
+fn an_append_goes_to_the_end_whatever_the_kernel_takes_for_it() {
+    let Some(mounted) = Mounted::new() else { return };
+    let path = mounted.path("log");
+    let mut log = OpenOptions::new().create(true).append(true).open(&path).expect("it is created");
+    log.write_all(b"one ").expect("it is written");
+    OpenOptions::new().append(true).open(&path).expect("it is opened").write_all(b"two ").expect("it is written");
+    log.write_all(b"three").expect("it is written");
+    assert_eq!(fs::read(&path).expect("it is read"), b"one two three");
+}
+
+#[test]
+fn a_file_without_a_name_can_be_read_until_it_is_closed() {
+    let Some(mounted) = Mounted::new() else { return };
+    let path = mounted.path("short-lived");
+    fs::write(&path, b"content").expect("it is written");
+    let mut file = File::open(&path).expect("it is opened");
+    fs::remove_file(&path).expect("it is removed");
+    assert_eq!(File::open(&path).expect_err("it has no name").kind(), ErrorKind::NotFound);
+    let mut content = String::new();
+    file.seek(SeekFrom::Start(3)).expect("it has places");
+    file.read_to_string(&mut content).expect("it is read");
+    assert_eq!((content.as_str(), file.metadata().expect("it exists").nlink()), ("tent", 0));
+}
+
+#[test]
+fn names_are_moved_linked_and_removed() {
+    let Some(mounted) = Mounted::new() else { return };
+    let path = |name| mounted.path(name);
+    fs::create_dir(path("a")).expect("it is created");
+    fs::create_dir(path("a/b")).expect("it is created");
+    fs::write(path("a/file"), b"1").expect("it is written");
+    fs::write(path("other"), b"2").expect("it is written");
+    assert_eq!(fs::create_dir(path("a")).expect_err("it exists").kind(), ErrorKind::AlreadyExists);
+    let exclusively = OpenOptions::new().write(true).create_new(true).open(path("other"));
+    assert_eq!(exclusively.expect_err("it exists").kind(), ErrorKind::AlreadyExists);
+    assert_eq!(fs::remove_dir(path("a")).expect_err("it is not empty").kind(), ErrorKind::DirectoryNotEmpty);
+
+    let rename = |flags| renameat_with(CWD, path("a/file"), CWD, path("other"), flags);
+    assert_eq!(rename(RenameFlags::NOREPLACE), Err(Errno::EXIST));
+    assert_eq!(rename(RenameFlags::EXCHANGE), Err(Errno::INVAL));
+    rename(RenameFlags::empty()).expect("it is replaced");
+    assert_eq!(fs::read(path("other")).expect("it is read"), b"1");
+    assert!(!path("a/file").exists());
+    renameat_with(CWD, path("other"), CWD, path("a/b/new"), RenameFlags::NOREPLACE).expect("the name is new");
+
+    fs::hard_link(path("a/b/new"), path("second")).expect("it is linked");
+    assert_eq!(fs::metadata(path("second")).expect("it exists").nlink(), 2);
+    fs::remove_file(path("a/b/new")).expect("it is removed");
+    assert_eq!(fs::read(path("second")).expect("it is read"), b"1");
+    std::os::unix::fs::symlink("../second", path("a/link")).expect("it is created");
+    assert_eq!(fs::read_link(path("a/link")).expect("it is read").to_str(), Some("../second"));
+    assert_eq!(fs::read(path("a/link")).expect("it is followed"), b"1");
+
+    fs::rename(path("a/b"), path("b")).expect("it is moved");
+    fs::remove_dir(path("b")).expect("it is removed");
+    assert_eq!(fs::read(path("b")).expect_err("it is gone").kind(), ErrorKind::NotFound);
+}
+
+#[test]
+fn attributes_are_set() {
+    let Some(mounted) = Mounted::new() else { return };
+    let path = mounted.path("file");
+    let created = OpenOptions::new().write(true).create_new(true).mode(0o640).open(&path).expect("it is created");
+    assert_eq!(created.metadata().expect("it exists").mode(), 0o100_640);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o4711)).expect("the mode is set");
+    let (early, late) = (UNIX_EPOCH - Duration::from_millis(1500), UNIX_EPOCH + Duration::new(7, 8));
+    created.set_times(fs::FileTimes::new().set_accessed(early).set_modified(late)).expect("the times are set");
+    let found = fs::metadata(&path).expect("it exists");
+    assert_eq!(found.mode(), 0o104_711);
+    assert_eq!((found.accessed().ok(), found.modified().ok()), (Some(early), Some(late)));
+    assert_eq!((found.mtime(), found.mtime_nsec(), found.atime(), found.atime_nsec()), (7, 8, -2, 500_000_000));
+
+    let status = rustix::fs::statvfs(&mounted.directory).expect("it is mounted");
+    assert_eq!((status.f_bsize, status.f_blocks, status.f_bfree, status.f_namemax), (4096, 1000, 900, 255));
+    let node = rustix::fs::mknodat(CWD, mounted.path("fifo"), rustix::fs::FileType::Fifo, 0o600.into(), 0);
+    assert_eq!(node, Err(Errno::PERM));
+}
+
+#[test]
+fn a_large_directory_lists_each_name_once() {
+    let Some(mounted) = Mounted::new() else { return };
+    let directory = mounted.path("large");
+    fs::create_dir(&directory).expect("it is created");
+    let name = |number: u32| format!("{number}{}", "-".repeat(number as usize % 40));
+    let names: BTreeSet<String> = (0..10_000).map(name).collect();
+    // Each is a link to one file, which is faster to create than a file.
+    fs::write(mounted.path("file"), b"").expect("it is created");
+    for name in &names {
+        fs::hard_link(mounted.path("file"), directory.join(name)).expect("it is linked");
+    }
+    let listed: Vec<_> = fs::read_dir(&directory).expect("it can be listed").collect::<Result<_, _>>().expect("listed");
+    let inode = fs::metadata(mounted.path("file")).expect("it exists").ino();
+    assert!(listed.iter().all(|entry| entry.file_type().is_ok_and(|kind| kind.is_file())));
+    assert!(listed.iter().all(|entry| std::os::unix::fs::DirEntryExt::ino(entry) == inode));
+    let found: BTreeSet<String> = listed.iter().map(|entry| entry.file_name().into_string().expect("text")).collect();
+    assert_eq!((listed.len(), found == names), (10_000, true));
+
+    // Names that are removed while the directory is listed shift no others.
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(&directory).expect("it can be listed") {
+        let name = entry.expect("it is listed").file_name().into_string().expect("text");
+        fs::remove_file(directory.join(&name)).expect("it is removed");
+        assert!(found.insert(name), "it was removed already");
+    }
+    assert!(found == names);
+    let listed = Command::new("ls").arg("-ai").arg(&directory).output().expect("ls runs");
+    let listed = String::from_utf8(listed.stdout).expect("text");
+    let dots: Vec<&str> = listed.split_whitespace().collect();
+    let inode = fs::metadata(&directory).expect("it exists").ino().to_string();
+    assert_eq!(dots, [inode.as_str(), ".", "1", ".."]);
+}
+
+#[test]
+fn a_program_on_the_mount_is_executed() {
+    let Some(mounted) = Mounted::new() else { return };
+    // Executing maps the file privately.
+    fs::copy("/bin/echo", mounted.path("echo")).expect("it is copied");
+    let said = Command::new(mounted.path("echo")).arg("hello").output().expect("it runs");
+    assert_eq!(said.stdout, b"hello\n");
+}
