@@ -16,13 +16,13 @@ const KIND: &str = "BRAID_TEST_KIND";
 const DEADLINE: Duration = Duration::from_secs(20);
 
 /// A process that locks a file, and holds the lock until it is told to end.
-struct Other {
+pub struct Other {
     process: Child,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
 impl Other {
-    fn start(file: &Path, kind: &str) -> Other {
+    pub fn start(file: &Path, kind: &str) -> Other {
         let mut process = Command::new(std::env::current_exe().expect("this program has a file"))
             .args(["--exact", "locks::another_process", "--nocapture"])
             .envs([(FILE, file.as_os_str()), (KIND, kind.as_ref())])
@@ -36,23 +36,23 @@ impl Other {
         other
     }
 
-    fn await_word(&mut self, word: &str) {
+    pub fn await_word(&mut self, word: &str) {
         let found = self.lines.by_ref().any(|line| line.expect("text").ends_with(word));
         assert!(found, "the process ended before it said `{word}`");
     }
 
-    fn end(mut self) {
+    pub fn end(mut self) {
         drop(self.process.stdin.take());
         assert!(self.process.wait().expect("it ends").success());
     }
 
-    fn kill(mut self) {
+    pub fn kill(mut self) {
         self.process.kill().expect("it is there");
         until("a signal ends its wait", || self.process.try_wait().expect("it is a child").is_some());
     }
 }
 
-fn until(what: &str, mut condition: impl FnMut() -> bool) {
+pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !condition() {
         assert!(begun.elapsed() < DEADLINE, "{what}: not within {DEADLINE:?}");
@@ -75,7 +75,7 @@ fn another_process() {
     std::io::stdin().lines().for_each(drop);
 }
 
-fn open(path: &Path) -> File {
+pub fn open(path: &Path) -> File {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).expect("it is opened")
 }
 

@@ -1,15 +1,26 @@
 //! Mounts a file system in memory, and uses it by the system's calls. Without `/dev/fuse`, or the right to mount, the tests say that they
-//! are skipped.
+//! are skipped. Other tests mount the files of an array: its volume is in memory, and what serves files is real.
 
+mod array;
 mod locks;
 mod memory;
 mod names;
+mod two_hosts;
 mod unmounting;
 
-use braid_fuse::{Mount, MountError, ServeError, mount};
+#[allow(dead_code, reason = "its own tests use all of it")]
+#[path = "../../../../core/files/tests/files/server.rs"]
+mod server;
+#[allow(dead_code, reason = "its own tests use all of it")]
+#[path = "../../../../core/files/tests/files/volume.rs"]
+mod volume;
+
+use braid_fuse::{FileSystem, Mount, MountError, ServeError, mount};
 use braid_wire::Owner;
 use memory::Memory;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -75,8 +86,12 @@ fn mounted(directory: &Path) -> Option<(Mount<Memory>, Arc<AtomicUsize>)> {
     let owner = Owner { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() };
     let memory = Memory::new(owner);
     let waits = memory.waits.clone();
-    match mount(directory, "test", memory) {
-        Ok(mount) => Some((mount, waits)),
+    Some((mount_if_possible(directory, memory)?, waits))
+}
+
+fn mount_if_possible<F: FileSystem>(directory: &Path, file_system: F) -> Option<Mount<F>> {
+    match mount(directory, "test", file_system) {
+        Ok(mount) => Some(mount),
         Err(error @ (MountError::NoDevice { .. } | MountError::NotPermitted | MountError::NoFusermount)) => {
             eprintln!("skipped: {error}");
             std::fs::remove_dir(directory).expect("it is empty");
@@ -84,4 +99,18 @@ fn mounted(directory: &Path) -> Option<(Mount<Memory>, Arc<AtomicUsize>)> {
         }
         Err(error) => panic!("{error}: {error:?}"),
     }
+}
+
+/// What a copy of `echo` prints.
+fn echoed(program: &Path) -> String {
+    let mut output = None;
+    locks::until("the program runs", || match Command::new(program).arg("hello").output() {
+        // Another test may just start a process, which has all descriptors of this one for a moment.
+        Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => false,
+        ended => {
+            output = Some(ended.expect("it runs").stdout);
+            true
+        }
+    });
+    String::from_utf8(output.expect("it has run")).expect("text")
 }

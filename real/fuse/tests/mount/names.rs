@@ -1,6 +1,6 @@
 //! Files, directories and links.
 
-use crate::Mounted;
+use crate::{Mounted, echoed};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
@@ -153,6 +153,5 @@ fn a_program_on_the_mount_is_executed() {
     let Some(mounted) = Mounted::new() else { return };
     // Executing maps the file privately.
     fs::copy("/bin/echo", mounted.path("echo")).expect("it is copied");
-    let said = Command::new(mounted.path("echo")).arg("hello").output().expect("it runs");
-    assert_eq!(said.stdout, b"hello\n");
+    assert_eq!(echoed(&mounted.path("echo")), "hello\n");
 }
