@@ -206,3 +206,56 @@ fn unmount(method: Method, directory: &Path) -> io::Result<()> {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::FileSystemId;
+
+    /// The file system is not asked: mounting alone is tested.
+    #[test]
+    fn fusermount_mounts_and_unmounts() {
+        let directory = std::env::temp_dir().join(format!("braid-fusermount-{}", std::process::id()));
+        std::fs::create_dir(&directory).expect("it is new");
+        let mount = || {
+            let (client, _driver) = braid_shell::run_host(
+                NoMachine,
+                braid_shell::Node {
+                    array: braid_base::ArrayId([0; 16]),
+                    id: braid_base::NodeId::Host(braid_base::Generation(1)),
+                },
+                tokio::sync::watch::channel(braid_shell::Addresses::new()).1,
+                Arc::default(),
+                async {},
+            );
+            let files = crate::HostFiles::new(FileSystemId(1), client);
+            mount_by(Method::Fusermount, &directory, "test", files)
+        };
+        match mount() {
+            Err(MountError::NoFusermount) => eprintln!("skipped: fusermount3 is not installed"),
+            Err(MountError::Fusermount { text }) if !Path::new(DEVICE).exists() => eprintln!("skipped: {text}"),
+            mounted => {
+                let mounted = mounted.expect("it is mounted");
+                let mounts = std::fs::read_to_string("/proc/self/mounts").expect("it can be read");
+                let own = format!("braid:test {} fuse.braid ", directory.display());
+                assert!(mounts.contains(&own), "{mounts}");
+                drop(mounted);
+                let missing = fusermount::mount(&directory.join("nowhere"), "fsname=braid:test");
+                assert!(matches!(missing, Err(MountError::Fusermount { text }) if text.contains("nowhere")));
+            }
+        }
+        std::fs::remove_dir(&directory).expect("nothing is mounted");
+    }
+
+    struct NoMachine;
+
+    impl braid_machine::Machine for NoMachine {
+        fn step(&mut self, _: braid_base::Now, _: braid_machine::Input, _: &mut braid_machine::Effects) {}
+
+        fn deadline(&self) -> Option<braid_base::Time> {
+            None
+        }
+
+        fn invariants(&self) {}
+    }
+}
