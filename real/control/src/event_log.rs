@@ -80,6 +80,10 @@ pub enum EventKind {
     ScrubBegun,
     /// A scrub of a volume was completed or stopped.
     ScrubEnded,
+    /// A host that did not give up locks, or was silent, is fenced.
+    HostFenced,
+    /// A mount goes on with a new host, because its host was fenced.
+    MountReplaced,
     /// A kind that this release does not know.
     #[serde(other)]
     Other,

@@ -6,8 +6,8 @@
 
 use crate::event_log::{Event, EventKind};
 use crate::scrubs::{ByteRange, ScrubFindings};
-use braid_base::DeviceId;
 use braid_base::units::format_size;
+use braid_base::{DeviceId, Generation};
 
 /// What the resynchronisation or the rebuild of a device restored.
 #[derive(Clone, Copy, Debug)]
@@ -227,4 +227,14 @@ pub fn scrub_ended(
     };
     let ended = Event::now(EventKind::ScrubEnded, text).of_volume(volume).with("seconds", seconds);
     ended.with("corrupted", found.lost).with("repaired", found.repaired).with("mismatched", found.mismatched)
+}
+
+// Mounts.
+
+/// A mount goes on with a new host.
+pub fn mount_replaced(file_system: &str, directory: &str, old: Generation, new: Generation) -> Event {
+    let text = format!(
+        "the mount of {file_system} on {directory} goes on as host {new}, because host {old} was fenced: files that were open answer errors"
+    );
+    Event::now(EventKind::MountReplaced, text).with("old_host", old.0.into()).with("host", new.0.into())
 }

@@ -51,6 +51,9 @@ pub struct LeaseReport {
     /// The file system and the address, if it is a metadata server that owns one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata_server: Option<MetadataService>,
+    /// Where a file system is mounted, if it is the host of a mount.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount: Option<MountReport>,
 }
 
 /// Progress of a host that resynchronises a returning device.
@@ -86,6 +89,15 @@ pub struct MetadataService {
     /// The generations of the hosts that it has heard of lately, or that may hold locks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<u32>,
+}
+
+/// A file system that is mounted in a directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountReport {
+    /// The number of the file system.
+    pub file_system: u16,
+    /// The directory, without symbolic links.
+    pub directory: String,
 }
 
 /// Leases that have expired.

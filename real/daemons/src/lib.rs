@@ -5,6 +5,8 @@
 //! | [`device`] | the device daemon |
 //! | [`lockd`] | the lock server daemon: its state, its lease |
 //! | [`mds`] | the metadata server daemon: owns a file system, and serves it |
+//! | [`mount`] | the daemon of a mount: a host that serves a file system in a directory |
+//! | [`mounts`] | the mounts of this machine: starting their daemons, unmounting |
 //! | [`monitord`] | the monitor daemon: its state, the volumes that it must know |
 //! | [`front_end`] | an NBD server and the host behind it |
 //! | [`exports`] | the volumes that the NBD server exports |
@@ -22,6 +24,8 @@ pub mod lockd;
 pub mod mds;
 pub mod membership_events;
 pub mod monitord;
+pub mod mount;
+pub mod mounts;
 pub mod published_metrics;
 pub mod supervisor;
 pub mod up;

@@ -1,6 +1,7 @@
 //! `braid up`: runs a whole array on this machine.
 
 use crate::front_end::{self, ExportedVolume, NbdFrontEnd};
+use crate::mounts;
 use crate::supervisor::{self, Placement, Report, Supervised, Tuning};
 use braid_admin::creation::{self, CreateOptions};
 use braid_admin::failure::Failure;
@@ -190,6 +191,8 @@ impl Array {
             }
         }
         drop(watching);
+        // Programs must not wait for files of an array that is down.
+        mounts::end_all(&self.folder).await;
         // While the host of this process is there, it coordinates what a release may need.
         self.supervised.stop_metadata_servers().await;
         front.stop().await;

@@ -1,14 +1,17 @@
 //! The files of an array: each operation is one request to the client of the file system (`braid_files`), which wraps a host.
 //!
 //! A host that is fenced serves nothing any more, and its locks are lost. [`HostFiles::replace_host`] goes on with another one. Files that
-//! were opened before stay dead: a program that had locked one of them must not go on as if it still had.
+//! were opened before stay dead: a program that had locked one of them must not go on as if it still had. Requests about names wait for the
+//! next host; those that change nothing are made again there.
 //!
 //! When a program is interrupted, its request is abandoned, and its outcome is awaited. So a lock that was granted nevertheless is known.
 
 use crate::errno::of_host;
 use crate::{Caller, FileSystem, LockRange, OpenFile, Result, WriteAt};
 use braid_base::{FileSystemId, InodeId, limits};
-use braid_machine::{AdvisoryOwner, FileHandle, FilesRequest, FilesSuccess, HostOutcome, HostRequest, HostSuccess};
+use braid_machine::{
+    AdvisoryOwner, FileHandle, FilesRequest, FilesSuccess, HostError, HostOutcome, HostRequest, HostSuccess,
+};
 use braid_shell::{ClientSession, HostClient};
 use braid_wire::{
     AttributeChange, DirectoryEntry, FileAttributes, FileCommand, FileResult, FileSystemStatus, FileType, LockMode,
@@ -17,7 +20,9 @@ use braid_wire::{
 use bytes::Bytes;
 use rustix::io::Errno;
 use std::ops::Range;
-use std::sync::Mutex;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 /// The bits of a handle. The number of its host's start is above them.
 const HANDLE_BITS: u32 = 48;
@@ -27,24 +32,49 @@ const SET_GROUP: u16 = 0o2000;
 /// not conflict.
 const FILE_LOCK: Range<u64> = limits::FILE_BYTES_MAX - 1..limits::FILE_BYTES_MAX;
 
-/// A file system of an array.
-#[derive(Debug)]
+/// How long requests wait for the next host.
+const HOST_WAIT: Duration = Duration::from_secs(60);
+
+/// A file system of an array. Clones are the same.
+#[derive(Clone, Debug)]
 pub struct HostFiles {
     file_system: FileSystemId,
-    host: Mutex<Host>,
+    host: watch::Sender<Current>,
 }
 
+/// The host that serves, or that has been lost.
+#[derive(Clone, Debug)]
+struct Current {
+    /// None after it was lost.
+    client: Option<HostClient>,
+    /// How many hosts there were before.
+    start: u16,
+}
+
+/// The host of a request.
 #[derive(Clone, Debug)]
 struct Host {
     client: HostClient,
-    /// How many hosts there were before.
     start: u16,
 }
 
 impl HostFiles {
     /// The client must be one of a host that has mounted this file system.
     pub fn new(file_system: FileSystemId, client: HostClient) -> HostFiles {
-        HostFiles { file_system, host: Mutex::new(Host { client, start: 0 }) }
+        let host = watch::channel(Current { client: Some(client), start: 0 }).0;
+        HostFiles { file_system, host }
+    }
+
+    /// The host serves nothing any more. Files that are open fail with EIO from now on; other requests wait for the next host.
+    pub fn lose_host(&self) {
+        self.host.send_if_modified(|current| current.client.take().is_some());
+    }
+
+    /// Returns when the host is lost.
+    pub async fn lost(&self) {
+        let mut host = self.host.subscribe();
+        // The sender is here.
+        let _ = host.wait_for(|current| current.client.is_none()).await;
     }
 
     /// Goes on with another host. Files that are open fail with EIO from now on.
@@ -53,22 +83,25 @@ impl HostFiles {
     ///
     /// After 65,535 hosts.
     pub fn replace_host(&self, client: HostClient) {
-        let mut host = self.host.lock().expect("no holder panics");
-        let start = host.start.checked_add(1).expect("a process has few hosts");
-        *host = Host { client, start };
+        self.host.send_modify(|current| {
+            let start = current.start.checked_add(1).expect("a process has few hosts");
+            *current = Current { client: Some(client), start };
+        });
     }
 
-    fn host(&self) -> Host {
-        self.host.lock().expect("no holder panics").clone()
-    }
-
-    /// The host that has opened a file, and its handle there.
-    fn of_file(&self, file: OpenFile) -> Result<(Host, FileHandle)> {
-        let host = self.host();
-        if file.0 >> HANDLE_BITS != u64::from(host.start) {
-            return Err(Errno::IO);
+    /// The host that serves. If it was lost, the next one is awaited.
+    async fn host(&self, by: &Caller) -> Result<Host> {
+        let mut host = self.host.subscribe();
+        let serving = |current: &Current| Some(Host { client: current.client.clone()?, start: current.start });
+        if let Some(host) = serving(&host.borrow()) {
+            return Ok(host);
         }
-        Ok((host, FileHandle(file.0 & ((1 << HANDLE_BITS) - 1))))
+        tokio::select! {
+            found = timeout(HOST_WAIT, host.wait_for(|current| current.client.is_some())) => {
+                found.ok().and_then(|found| serving(&*found.ok()?)).ok_or(Errno::IO)
+            }
+            () = by.interruption.wait() => Err(Errno::INTR),
+        }
     }
 
     /// Makes a request about an open file.
@@ -78,14 +111,31 @@ impl HostFiles {
         file: OpenFile,
         request: impl FnOnce(FileHandle) -> FilesRequest,
     ) -> Result<FilesSuccess> {
-        let (host, handle) = self.of_file(file)?;
-        self.call(by, &host, request(handle)).await
+        let Current { client, start } = self.host.borrow().clone();
+        let is_of_host = file.0 >> HANDLE_BITS == u64::from(start);
+        let client = client.filter(|_| is_of_host).ok_or(Errno::IO)?;
+        let handle = FileHandle(file.0 & ((1 << HANDLE_BITS) - 1));
+        self.call(by, &Host { client, start }, request(handle)).await.map_err(|error| of_host(&error))
+    }
+
+    /// Makes a request that names no open file. Returns the host that has answered, too.
+    async fn call_any(&self, by: &Caller, request: FilesRequest) -> Result<(Host, FilesSuccess)> {
+        loop {
+            let host = self.host(by).await?;
+            match self.call(by, &host, request.clone()).await {
+                // The outcome of a change is not known.
+                Err(HostError::Fenced | HostError::Disconnecting | HostError::Stopped) if is_repeatable(&request) => {
+                    self.lose(&host);
+                }
+                outcome => return outcome.map(|success| (host, success)).map_err(|error| of_host(&error)),
+            }
+        }
     }
 
     async fn command(&self, by: &Caller, command: FileCommand) -> Result<FileResult> {
-        match self.call(by, &self.host(), FilesRequest::Command(command)).await? {
-            FilesSuccess::Result(result) => Ok(result),
-            other => unreachable!("a host answers a command with its result, not {other:?}"),
+        match self.call_any(by, FilesRequest::Command(command)).await? {
+            (_, FilesSuccess::Result(result)) => Ok(result),
+            (_, other) => unreachable!("a host answers a command with its result, not {other:?}"),
         }
     }
 
@@ -96,14 +146,37 @@ impl HostFiles {
         }
     }
 
-    async fn call(&self, by: &Caller, host: &Host, request: FilesRequest) -> Result<FilesSuccess> {
+    async fn call(
+        &self,
+        by: &Caller,
+        host: &Host,
+        request: FilesRequest,
+    ) -> std::result::Result<FilesSuccess, HostError> {
         let session = AbandonedOnDrop(Some(host.client.session()));
         let request = HostRequest::Files { file_system: self.file_system, request };
         match session.call(by, request).await {
             Ok(HostSuccess::Files(success)) => Ok(success),
             Ok(other) => unreachable!("a host answers a request about files as such, not with {other:?}"),
-            Err(error) => Err(of_host(&error)),
+            Err(error) => {
+                if matches!(error, HostError::Fenced) {
+                    self.lose(host);
+                }
+                Err(error)
+            }
         }
+    }
+
+    /// A host is lost, if it is still the one that serves.
+    fn lose(&self, host: &Host) {
+        self.host.send_if_modified(|current| current.start == host.start && current.client.take().is_some());
+    }
+}
+
+/// True if the request may be made again on another host: it changes nothing, or opens a file.
+fn is_repeatable(request: &FilesRequest) -> bool {
+    match request {
+        FilesRequest::Command(command) => command.only_asks(),
+        request => matches!(request, FilesRequest::Open { .. }),
     }
 }
 
@@ -152,7 +225,7 @@ impl FileSystem for HostFiles {
         size: Option<u64>,
     ) -> Result<FileAttributes> {
         if let Some(size) = size {
-            self.call(by, &self.host(), FilesRequest::Truncate { inode, size }).await?;
+            self.call_any(by, FilesRequest::Truncate { inode, size }).await?;
         }
         if change == AttributeChange::default() {
             return self.attributes(by, inode).await;
@@ -231,13 +304,12 @@ impl FileSystem for HostFiles {
     }
 
     async fn open(&self, by: &Caller, inode: InodeId) -> Result<OpenFile> {
-        let host = self.host();
-        match self.call(by, &host, FilesRequest::Open { inode }).await? {
-            FilesSuccess::Opened { handle, .. } => {
+        match self.call_any(by, FilesRequest::Open { inode }).await? {
+            (host, FilesSuccess::Opened { handle, .. }) => {
                 assert!(handle.0 >> HANDLE_BITS == 0, "a host opens fewer files than that");
                 Ok(OpenFile(u64::from(host.start) << HANDLE_BITS | handle.0))
             }
-            other => unreachable!("a host answers an open with a handle, not {other:?}"),
+            (_, other) => unreachable!("a host answers an open with a handle, not {other:?}"),
         }
     }
 

@@ -48,9 +48,19 @@ pub fn mount(directory: &Path, options: &str) -> Result<OwnedFd, MountError> {
     }
 }
 
-pub fn unmount(directory: &Path) -> io::Result<()> {
-    let ended = Command::new(PROGRAM).args(["-u", "-q", "-z", "--"]).arg(directory).status()?;
-    if ended.success() { Ok(()) } else { Err(io::Error::other(format!("{PROGRAM} has failed"))) }
+/// Unmounts a directory; `lazily`, if programs use it, too.
+pub fn unmount(directory: &Path, lazily: bool) -> io::Result<()> {
+    let lazily = lazily.then_some("-z");
+    let ended = Command::new(PROGRAM).arg("-u").args(lazily).arg("--").arg(directory).output()?;
+    if ended.status.success() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&ended.stderr);
+    // It says no more than the text of the kernel's error.
+    Err(match text.contains("busy") {
+        true => Errno::BUSY.into(),
+        false => io::Error::other(format!("{PROGRAM} refuses: {}", text.trim())),
+    })
 }
 
 /// The program has the only other end of the socket: when it ends without a word, receiving ends.

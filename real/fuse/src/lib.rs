@@ -21,7 +21,9 @@
 //! | `serving` | what each request asks of the file system |
 //! | `lock_owners` | the owners that have locked through each open file |
 //! | `session` | the loop: requests in flight, interrupts, the end |
-//! | `mount` | mounting and unmounting |
+//! | `mount` | mounting |
+//! | `mount_points` | what is mounted where |
+//! | `unmounting` | unmounting |
 //! | `fusermount` | mounting and unmounting without privileges |
 //! | `files` | the adapter to the files of an array |
 //! | `errno` | the error numbers of what the array reports |
@@ -43,15 +45,19 @@ pub mod fuzz;
 mod interruption;
 mod lock_owners;
 mod mount;
+mod mount_points;
 mod negotiation;
 mod serving;
 mod session;
 #[cfg(test)]
 mod tests;
+mod unmounting;
 
 pub use device::Notifier;
 pub use file_system::{Caller, FileSystem, LockRange, OpenFile, Result, WriteAt};
 pub use files::HostFiles;
 pub use interruption::Interruption;
-pub use mount::{Mount, MountError, mount};
+pub use mount::{Mount, MountError, check, mount};
+pub use mount_points::{MountPoint, resolve};
 pub use session::ServeError;
+pub use unmounting::{UnmountError, unmount};

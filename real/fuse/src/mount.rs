@@ -1,11 +1,13 @@
-//! Mounting and unmounting. Root uses the system calls, others the program `fusermount3` of libfuse (`fusermount`).
+//! Mounting, and serving what is mounted. Root uses the system calls, others the program `fusermount3` of libfuse (`fusermount`).
 
 use crate::device::{Device, Notifier};
+use crate::mount_points::{MountPoint, is_dead, resolve};
 use crate::session::serve;
+use crate::unmounting::{Method, detach};
 use crate::{FileSystem, ServeError, fusermount};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxAttributes, StatxFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::mount::MountFlags;
 use rustix::process::{getegid, geteuid};
 use std::ffi::CString;
 use std::future::Future;
@@ -19,11 +21,21 @@ use tokio::time::timeout;
 const DEVICE: &str = "/dev/fuse";
 /// How long programs may go on to use their files after the file system is unmounted. After that, they get errors.
 const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How many mounts of processes that are gone are taken off a directory.
+const DEAD_MOUNTS_MAX: usize = 16;
 
-/// Mounts a file system on a directory, under this name. Programs that use it wait until it runs.
+/// Mounts a file system on an empty directory, under this name. Programs that use it wait until it runs. What a process that is gone had
+/// mounted there under the same name is unmounted first.
 pub fn mount<F: FileSystem>(directory: &Path, name: &str, file_system: F) -> Result<Mount<F>, MountError> {
-    let method = if geteuid().is_root() { Method::SystemCalls } else { Method::Fusermount };
-    mount_by(method, directory, name, file_system)
+    mount_by(Method::of_this_process(), directory, name, file_system)
+}
+
+/// Finds out whether [`mount`] is likely to succeed, without mounting anything.
+pub fn check(directory: &Path, name: &str) -> Result<PathBuf, MountError> {
+    if !Path::new(DEVICE).exists() {
+        return Err(MountError::NoDevice { source: io::ErrorKind::NotFound.into() });
+    }
+    checked(Method::of_this_process(), directory, name)
 }
 
 /// A file system that is mounted. It is unmounted when this is dropped.
@@ -44,9 +56,11 @@ pub enum MountError {
     NotADirectory { directory: PathBuf },
     #[error("something is mounted on {} already: unmount it, or name another directory", directory.display())]
     InUse { directory: PathBuf },
-    #[error("the process that served {} is gone: unmount it by `umount -l`", directory.display())]
-    Dead { directory: PathBuf },
-    #[error("`{name}` can't be the name of a mount: use letters, digits, `.`, `_` and `-`")]
+    #[error("{} is not empty: what it contains could not be seen", directory.display())]
+    NotEmpty { directory: PathBuf },
+    #[error("the process that served {mounted} on {} is gone: unmount it by `umount -l`", directory.display())]
+    Dead { directory: PathBuf, mounted: String },
+    #[error("`{name}` can't be the name of a mount: use letters, digits, `.`, `_`, `-` and `@`")]
     InvalidName { name: String },
     #[error("mounting is not permitted: it needs CAP_SYS_ADMIN")]
     NotPermitted,
@@ -56,13 +70,6 @@ pub enum MountError {
     Fusermount { text: String },
     #[error("can't mount on {}", directory.display())]
     Io { directory: PathBuf, source: io::Error },
-}
-
-/// How to mount and to unmount.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Method {
-    SystemCalls,
-    Fusermount,
 }
 
 /// The connection between the directory and the kernel's device.
@@ -101,7 +108,7 @@ impl<F: FileSystem> Mount<F> {
         }
         // Unmounting may ask the file system, which this task serves meanwhile.
         let (method, directory) = (attachment.method, attachment.directory.clone());
-        let unmounting = tokio::task::spawn_blocking(move || unmount(method, &directory));
+        let unmounting = tokio::task::spawn_blocking(move || detach(method, &directory, true));
         let both = async {
             let (unmounted, ended) = tokio::join!(unmounting, &mut serving);
             ended.map(|()| unmounted)
@@ -128,7 +135,7 @@ impl Drop for Attachment {
         // With the device closed, nobody waits for answers.
         self.fd = None;
         if self.is_mounted
-            && let Err(error) = unmount(self.method, &self.directory)
+            && let Err(error) = detach(self.method, &self.directory, true)
         {
             tracing::debug!("can't unmount {}: {error}", self.directory.display());
         }
@@ -141,41 +148,50 @@ fn mount_by<F: FileSystem>(
     name: &str,
     file_system: F,
 ) -> Result<Mount<F>, MountError> {
-    let is_plain = |sign: char| sign.is_ascii_alphanumeric() || "._-".contains(sign);
-    if name.is_empty() || !name.chars().all(is_plain) {
-        return Err(MountError::InvalidName { name: name.to_string() });
-    }
-    let directory = checked(directory)?;
+    let directory = checked(method, directory, name)?;
     let fd = match method {
-        Method::SystemCalls => by_system_calls(&directory, name)?,
-        Method::Fusermount => fusermount::mount(&directory, &format!("fsname=braid:{name},subtype=braid"))?,
+        Method::SystemCalls => by_system_calls(&directory, &source(name))?,
+        Method::Fusermount => fusermount::mount(&directory, &format!("fsname={},subtype=braid", source(name)))?,
     };
     let attachment = Attachment { fd: Some(Arc::new(fd)), directory, method, is_mounted: true };
     Ok(Mount { attachment, file_system })
 }
 
 /// The path of the directory without symbolic links, if something can be mounted there.
-fn checked(directory: &Path) -> Result<PathBuf, MountError> {
+fn checked(method: Method, directory: &Path, name: &str) -> Result<PathBuf, MountError> {
+    let is_plain = |sign: char| sign.is_ascii_alphanumeric() || "._-@".contains(sign);
+    if name.is_empty() || !name.chars().all(is_plain) {
+        return Err(MountError::InvalidName { name: name.to_string() });
+    }
     let named = || directory.to_path_buf();
-    let failed = |error: io::Error| match Errno::from_io_error(&error) {
-        Some(Errno::NOENT) => MountError::NoDirectory { directory: named() },
-        Some(Errno::NOTDIR) => MountError::NotADirectory { directory: named() },
-        Some(Errno::NOTCONN) => MountError::Dead { directory: named() },
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => MountError::NoDirectory { directory: named() },
+        io::ErrorKind::NotADirectory => MountError::NotADirectory { directory: named() },
         _ => MountError::Io { directory: named(), source: error },
     };
-    let found = directory.canonicalize().map_err(failed)?;
-    let status =
-        rustix::fs::statx(CWD, &found, AtFlags::empty(), StatxFlags::TYPE).map_err(|error| failed(error.into()))?;
-    if u32::from(status.stx_mode) & 0o170_000 != 0o040_000 {
-        return Err(MountError::NotADirectory { directory: named() });
+    let found = resolve(directory).map_err(failed)?;
+    for _ in 0..DEAD_MOUNTS_MAX {
+        let Some(mounted) = MountPoint::at(&found).map_err(failed)? else { break };
+        if !mounted.is_ours() || !is_dead(&found) {
+            return Err(MountError::InUse { directory: named() });
+        }
+        if mounted.source != source(name) {
+            return Err(MountError::Dead { directory: named(), mounted: mounted.source });
+        }
+        detach(method, &found, true).map_err(failed)?;
     }
-    if status.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
-        return Err(MountError::InUse { directory: named() });
+    if std::fs::read_dir(&found).map_err(failed)?.next().is_some() {
+        return Err(MountError::NotEmpty { directory: named() });
     }
     Ok(found)
 }
 
-fn by_system_calls(directory: &Path, name: &str) -> Result<OwnedFd, MountError> {
+/// What the kernel lists as the source of a mount.
+fn source(name: &str) -> String {
+    format!("braid:{name}")
+}
+
+fn by_system_calls(directory: &Path, source: &str) -> Result<OwnedFd, MountError> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let fd = rustix::fs::open(DEVICE, flags, Mode::empty())
         .map_err(|error| MountError::NoDevice { source: error.into() })?;
@@ -186,7 +202,6 @@ fn by_system_calls(directory: &Path, name: &str) -> Result<OwnedFd, MountError> 
         getegid().as_raw()
     );
     let options = CString::new(options).expect("it has no zero byte");
-    let source = format!("braid:{name}");
     rustix::mount::mount(source, directory, "fuse.braid", MountFlags::NOSUID | MountFlags::NODEV, options.as_c_str())
         .map_err(|error| match error {
         Errno::PERM => MountError::NotPermitted,
@@ -194,17 +209,6 @@ fn by_system_calls(directory: &Path, name: &str) -> Result<OwnedFd, MountError> 
         _ => MountError::Io { directory: directory.to_path_buf(), source: error.into() },
     })?;
     Ok(fd)
-}
-
-/// Unmounts. If programs use the file system, its directory is free all the same, and the rest follows when they end.
-fn unmount(method: Method, directory: &Path) -> io::Result<()> {
-    match method {
-        Method::Fusermount => fusermount::unmount(directory),
-        Method::SystemCalls => match rustix::mount::unmount(directory, UnmountFlags::NOFOLLOW) {
-            Err(Errno::BUSY) => Ok(rustix::mount::unmount(directory, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH)?),
-            unmounted => Ok(unmounted?),
-        },
-    }
 }
 
 #[cfg(test)]

@@ -8,7 +8,9 @@ use crate::metrics::Metrics;
 use crate::mounts;
 use crate::registry::{self, VolumeRegistry};
 use braid_base::{DeviceId, FileSystemId, Generation, LockServerId, NodeId, VolumeId};
-use braid_control::{ArrayDescription, ArrayFolder, ControlError, LeaseReport, Leases, MetadataService, Moment};
+use braid_control::{
+    ArrayDescription, ArrayFolder, ControlError, LeaseReport, Leases, MetadataService, Moment, MountReport,
+};
 use braid_files::{FileClient, FileClientConfig};
 use braid_host::{Acquisition, Host, HostConfig};
 use braid_layout::VolumeDescription;
@@ -60,6 +62,8 @@ struct Surroundings {
     service: Option<Service>,
     /// The file system that is mounted. Hosts connect to no other metadata server.
     mounted: Option<FileSystemId>,
+    /// The directory in which it is mounted, if programs use it there.
+    directory: Option<String>,
 }
 
 impl Session {
@@ -75,13 +79,19 @@ impl Session {
         service: Option<Service>,
         around: impl FnOnce(ObservedHost, Generation) -> M,
     ) -> Result<Session, SessionError> {
-        Session::start_with(folder, role, Surroundings { service, mounted: None }, around).await
+        Session::start_with(folder, role, Surroundings { service, mounted: None, directory: None }, around).await
     }
 
-    /// As [`Session::start`], with a file system mounted. Returns the file system, too. The end of the session unmounts it.
-    pub async fn mount(folder: &ArrayFolder, role: &str, name: &str) -> Result<(Session, FileSystemId), SessionError> {
+    /// As [`Session::start`], with a file system mounted. Returns the file system, too. The end of the session unmounts it. `directory` is
+    /// where programs use it, for the lease.
+    pub async fn mount(
+        folder: &ArrayFolder,
+        role: &str,
+        name: &str,
+        directory: Option<String>,
+    ) -> Result<(Session, FileSystemId), SessionError> {
         let (file_system, config) = mounts::describe(&folder.describe()?, name)?;
-        let surroundings = Surroundings { service: None, mounted: Some(file_system) };
+        let surroundings = Surroundings { service: None, mounted: Some(file_system), directory };
         let mounted = Session::start_with(folder, role, surroundings, |host, generation| {
             FileClient::new(host, FileClientConfig { host: generation, ..config })
         });
@@ -91,7 +101,7 @@ impl Session {
     async fn start_with<M: Machine + 'static>(
         folder: &ArrayFolder,
         role: &str,
-        Surroundings { service, mounted }: Surroundings,
+        Surroundings { service, mounted, directory }: Surroundings,
         around: impl FnOnce(ObservedHost, Generation) -> M,
     ) -> Result<Session, SessionError> {
         // The order matters: a process that puts a volume on hold either sees this host and waits for it, or this host sees the hold.
@@ -139,6 +149,7 @@ impl Session {
             corruption_reporter: (role != SCRUB).then(CorruptionReporter::default),
             report,
             mounted,
+            mount: mounted.zip(directory).map(|(id, directory)| MountReport { file_system: id.0, directory }),
         };
         let renewer = tokio::task::spawn_local(renewer.keep(addresses, losing));
         Ok(Session { folder: folder.clone(), generation, client, view, registry, stop, driver, renewer, lost })
@@ -211,6 +222,17 @@ impl Session {
         release(&folder, generation);
     }
 
+    /// As [`Session::end`], but if the array does not answer within `limit`, the host stops all the same. Then its lease is left to expire, so
+    /// that it is fenced.
+    pub async fn end_within(self, limit: Duration) {
+        self.renewer.abort();
+        if tokio::time::timeout(limit, self.client.call(HostRequest::Disconnect)).await.is_err() {
+            tracing::warn!("host {} could not disconnect within {limit:?}", self.generation);
+            return self.driver.abort();
+        }
+        self.end().await;
+    }
+
     /// Releases the lease at once, even with requests unanswered. For a host that has written nothing.
     pub fn leave(self) {
         self.driver.abort();
@@ -244,14 +266,15 @@ struct LeaseRenewer {
     corruption_reporter: Option<CorruptionReporter>,
     report: Option<Box<dyn Fn() -> ServiceReport>>,
     mounted: Option<FileSystemId>,
+    mount: Option<MountReport>,
 }
 
 impl LeaseRenewer {
     /// Renews the lease, and with it reports the host's metrics and the revision of the description that it has applied; follows the
     /// addresses of devices and lock servers, and the volumes.
     async fn keep(self, follow: watch::Sender<Addresses>, losing: watch::Sender<Option<Loss>>) {
-        let LeaseRenewer { folder, generation, leases, view, registry, mut corruption_reporter, report, mounted } =
-            self;
+        let LeaseRenewer { folder, generation, leases, view, registry, report, mounted, mount, .. } = self;
+        let mut corruption_reporter = self.corruption_reporter;
         // By the clock that leases are measured with, which also advances while the machine sleeps.
         let mut renewed = Moment::now();
         let mut revision = 0;
@@ -273,7 +296,9 @@ impl LeaseRenewer {
             let ServiceReport { metadata_server, counters: more } =
                 report.as_ref().map(|report| report()).unwrap_or_default();
             let counters = counters.into_map().into_iter().chain(more.into_map()).collect();
-            let report = LeaseReport { counters, revision, coordinates_recovery, lock_server: None, metadata_server };
+            let mount = mount.clone();
+            let report =
+                LeaseReport { counters, revision, coordinates_recovery, lock_server: None, metadata_server, mount };
             let renew = move |folder: &ArrayFolder| folder.renew(generation, &now, report).map(|()| now);
             match blocking(&folder, renew).await {
                 Ok(now) => renewed = now,

@@ -1,10 +1,11 @@
-//! `braid fs`: creates, shows, checks and deletes file systems.
+//! `braid fs`: creates, mounts, shows, checks and deletes file systems.
 
 mod check;
 mod create;
 mod data;
 mod delete;
 mod listing;
+mod mount;
 mod status;
 mod target;
 
@@ -12,10 +13,13 @@ use braid_admin::failure::Failure;
 use braid_terminal::Common;
 use std::process::ExitCode;
 
-/// Create, show, check and delete file systems
+/// Create, mount, show, check and delete file systems
 #[derive(clap::Subcommand)]
 pub enum Command {
     Create(create::Arguments),
+    Mount(mount::Mount),
+    #[command(alias = "umount")]
+    Unmount(mount::Unmount),
     Status(status::Arguments),
     #[command(flatten)]
     Data(data::Command),
@@ -27,6 +31,8 @@ pub enum Command {
 pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure> {
     match command {
         Command::Create(arguments) => create::run(arguments, common).await,
+        Command::Mount(arguments) => mount::mount(arguments, common).await,
+        Command::Unmount(arguments) => mount::unmount(arguments, common).await,
         Command::Status(arguments) => status::run(arguments, common).await,
         Command::Data(command) => data::run(command, common).await,
         Command::Check(arguments) => check::run(arguments, common).await,

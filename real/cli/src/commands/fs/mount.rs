@@ -1,0 +1,109 @@
+//! `braid fs mount` and `braid fs unmount`: file systems in folders of this machine.
+
+use braid_admin::failure::Failure;
+use braid_daemons::mount::MountDaemon;
+use braid_daemons::mounts::{self, StartedMount};
+use braid_terminal::{Common, Signals, output};
+use serde_json::json;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Mount a file system in folders of this machine
+///
+/// Each folder is a mount by a host of its own, with a process of its own, which serves the folder in the background when the command ends.
+/// All mounts, on all machines, show the same files at every moment. `braid fs unmount`, `umount` and `braid down` end a mount. Its messages
+/// are in the folder `logs` of the array's folder.
+///
+/// Root can mount without further programs; other users need `fusermount3` (package fuse3), and only they can use their mount.
+///
+/// Examples:
+///   braid fs mount home ./a ./b            two mounts: what is written in one is read in the other
+///   braid fs mount home /mnt --foreground  serve until Ctrl-C or SIGTERM, for example in a systemd unit
+#[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
+pub struct Mount {
+    /// The name of the file system
+    name: String,
+    /// Empty folders
+    #[arg(value_name = "DIR", required = true)]
+    directories: Vec<PathBuf>,
+    /// Serve one folder in this process, until Ctrl-C, SIGTERM or the end of the mount
+    #[arg(long)]
+    foreground: bool,
+    /// Leave the terminal of the process that started this one
+    #[arg(long, hide = true, requires = "foreground")]
+    detached: bool,
+}
+
+/// Unmount file systems, and wait until their processes have ended
+///
+/// It is refused while programs use files there, unless it is forced. The folder of a process that was killed can be unmounted, too.
+#[derive(clap::Args)]
+pub struct Unmount {
+    /// The folders
+    #[arg(value_name = "DIR", required = true)]
+    directories: Vec<PathBuf>,
+    /// Unmount also if programs use files there: they may go on for five seconds, and get errors after that
+    #[arg(long)]
+    force: bool,
+}
+
+/// Mounts the file system.
+pub async fn mount(arguments: Mount, common: &Common) -> Result<ExitCode, Failure> {
+    let Mount { name, directories, foreground, detached } = &arguments;
+    let folder = common.folder();
+    if *foreground {
+        let [directory] = directories.as_slice() else {
+            let message = "--foreground serves one folder";
+            return Err(Failure::usage("usage", message).hint("run the command once for each folder"));
+        };
+        if *detached {
+            // It fails if the process leads a group already, which then is its own.
+            let _ = rustix::process::setsid();
+        }
+        let mut signals = Signals::catch()?;
+        let daemon = MountDaemon::open(&folder, name, directory).await?;
+        let (directory, generation) = (daemon.directory().display().to_string(), daemon.generation().0);
+        output::print(
+            common.json,
+            || {
+                json!({
+                    "schema": 2,
+                    "ready": true,
+                    "file_system": name,
+                    "directory": directory,
+                    "pid": std::process::id(),
+                    "generation": generation,
+                })
+            },
+            || format!("{name} is mounted on {directory}\nUnmount it with Ctrl-C.\n"),
+        );
+        daemon.serve(signals.asked_to_end()).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let started = mounts::start_all(&folder, name, directories).await?;
+    let as_json = |mount: &StartedMount| {
+        let StartedMount { directory, pid, generation, log } = mount;
+        json!({"file_system": name, "directory": directory, "pid": pid, "generation": generation, "log": log})
+    };
+    output::print(
+        common.json,
+        || json!({"schema": 2, "mounts": started.iter().map(as_json).collect::<Vec<_>>()}),
+        || started.iter().map(|mount| format!("{name} is mounted on {}\n", mount.directory)).collect(),
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Unmounts the folders.
+pub async fn unmount(arguments: Unmount, common: &Common) -> Result<ExitCode, Failure> {
+    let mut unmounted = Vec::new();
+    for directory in &arguments.directories {
+        unmounted.push(mounts::unmount(&common.folder(), directory, arguments.force).await?);
+    }
+    output::print(
+        common.json,
+        || json!({"schema": 2, "unmounted": unmounted}),
+        || unmounted.iter().map(|directory| format!("{} is unmounted\n", directory.display())).collect(),
+    );
+    Ok(ExitCode::SUCCESS)
+}

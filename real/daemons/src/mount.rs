@@ -1,0 +1,224 @@
+//! The daemon of one mount: a host of the array that serves a file system to the programs of this machine, in a directory.
+//!
+//! If its host is fenced, the mount goes on with a new one: files that were open answer errors, all else goes on.
+
+use braid_admin::failure::Failure;
+use braid_admin::file_systems;
+use braid_base::{ArrayId, FileSystemId, Generation, InodeId};
+use braid_control::{ArrayFolder, Event, FileSystemState, event_texts};
+use braid_fuse::{HostFiles, Mount, MountError};
+use braid_machine::{FilesRequest, HostRequest};
+use braid_session::{HEARTBEAT, Session, SessionError, blocking, require_up};
+use braid_wire::FileCommand;
+use std::convert::Infallible;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long the metadata server may take to answer first.
+const SERVED_WAIT: Duration = Duration::from_secs(30);
+/// How long the host may take to end.
+const END_WAIT: Duration = Duration::from_secs(10);
+/// The same, if the array does not serve it any more.
+const LOST_END_WAIT: Duration = Duration::from_secs(2);
+/// The wait before the next attempt to start a host.
+const START_PAUSE: Duration = Duration::from_secs(1);
+
+/// A file system that is mounted in a directory, and not served yet.
+pub struct MountDaemon {
+    mount: Mount<HostFiles>,
+    hosts: Hosts,
+}
+
+/// The host of a mount, and those that replace it.
+struct Hosts {
+    folder: ArrayFolder,
+    name: String,
+    id: FileSystemId,
+    directory: String,
+    files: HostFiles,
+    /// None while one is being replaced.
+    session: Option<Session>,
+}
+
+impl MountDaemon {
+    /// Mounts a file system of a running array in an empty directory. Errors: `no-such-file-system`, `not-up`, `file-system-not-served`, and
+    /// those of [`failure_of`].
+    pub async fn open(folder: &ArrayFolder, name: &str, directory: &Path) -> Result<MountDaemon, Failure> {
+        let description = folder.describe()?;
+        file_systems::find(&description, name)?;
+        require_up(folder)?;
+        let mount_name = mount_name(name, description.array);
+        let directory = braid_fuse::check(directory, &mount_name).map_err(failure_of)?;
+        let shown = directory.to_string_lossy().into_owned();
+        let (session, id) = start_host(folder, name, &shown).await?;
+        let mounted = async {
+            await_answer(&session, name, id).await?;
+            let files = HostFiles::new(id, session.client().clone());
+            let mount = braid_fuse::mount(&directory, &mount_name, files.clone()).map_err(failure_of)?;
+            Ok((files, mount))
+        };
+        match mounted.await {
+            Ok((files, mount)) => {
+                let (folder, name) = (folder.clone(), name.to_string());
+                Ok(MountDaemon {
+                    mount,
+                    hosts: Hosts { folder, name, id, directory: shown, files, session: Some(session) },
+                })
+            }
+            Err(failure) => {
+                session.end_within(END_WAIT).await;
+                Err(failure)
+            }
+        }
+    }
+
+    /// The directory, without symbolic links.
+    pub fn directory(&self) -> &Path {
+        self.mount.directory()
+    }
+
+    /// The generation of the host.
+    pub fn generation(&self) -> Generation {
+        self.hosts.session.as_ref().expect("it is replaced only while it is served").generation()
+    }
+
+    /// Serves the file system until it is unmounted, by anybody, or deleted. When `stop` completes, it is unmounted: programs may go on to use
+    /// files that they have open, but only for some seconds.
+    pub async fn serve(self, stop: impl Future<Output = ()>) -> Result<(), Failure> {
+        let MountDaemon { mount, mut hosts } = self;
+        let gone = await_deletion(hosts.folder.clone(), hosts.id);
+        let stop = async {
+            tokio::select! {
+                () = stop => {}
+                () = gone => {}
+            }
+        };
+        let ended = tokio::select! {
+            ended = mount.run(stop) => ended,
+            never = hosts.keep() => match never {},
+        };
+        if let Some(session) = hosts.session.take() {
+            session.end_within(END_WAIT).await;
+        }
+        ended.map_err(|error| {
+            let source = std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
+            Failure::failed("mount-failed", format!("{error}{source}"))
+        })
+    }
+}
+
+impl Hosts {
+    /// Replaces the host whenever it is lost.
+    async fn keep(&mut self) -> Infallible {
+        loop {
+            if let Some(session) = &self.session {
+                tokio::select! {
+                    loss = session.lost() => tracing::warn!("the host of this mount is lost, and another one starts: {loss}"),
+                    () = self.files.lost() => tracing::warn!("the host of this mount is fenced, and another one starts"),
+                }
+            }
+            self.files.lose_host();
+            let before = self.session.take();
+            let old = before.as_ref().map(Session::generation);
+            if let Some(session) = before {
+                session.end_within(LOST_END_WAIT).await;
+            }
+            let session = self.next().await;
+            let new = session.generation();
+            self.files.replace_host(session.client().clone());
+            self.session = Some(session);
+            if let Some(old) = old {
+                self.record(event_texts::mount_replaced(&self.name, &self.directory, old, new)).await;
+            }
+        }
+    }
+
+    async fn next(&self) -> Session {
+        loop {
+            match start_host(&self.folder, &self.name, &self.directory).await {
+                Ok((session, id)) if id == self.id => return session,
+                Ok((session, _)) => {
+                    tracing::error!("file system {} is another one now", self.name);
+                    session.leave();
+                }
+                Err(error) => tracing::error!("can't start a host; trying again: {error}"),
+            }
+            tokio::time::sleep(START_PAUSE).await;
+        }
+    }
+
+    async fn record(&self, event: Event) {
+        if let Err(error) = blocking(&self.folder, move |folder| folder.record_event(&event)).await {
+            tracing::warn!("can't record an event: {error}");
+        }
+    }
+}
+
+/// The name of a mount, as `df` and `mount` show it behind `braid:`: file systems of several arrays may have the same name.
+pub fn mount_name(name: &str, array: ArrayId) -> String {
+    let array = array.to_string();
+    format!("{name}@{}", array.split('-').next().unwrap_or_default())
+}
+
+/// The role of the host of a mount, as its lease states it.
+fn role(name: &str, directory: &str) -> String {
+    format!("mount {name} {directory}")
+}
+
+async fn start_host(
+    folder: &ArrayFolder,
+    name: &str,
+    directory: &str,
+) -> Result<(Session, FileSystemId), SessionError> {
+    Session::mount(folder, &role(name, directory), name, Some(directory.to_string())).await
+}
+
+/// Waits until the metadata server answers.
+async fn await_answer(session: &Session, name: &str, file_system: FileSystemId) -> Result<(), Failure> {
+    let request = FilesRequest::Command(FileCommand::Stat { inode: InodeId::ROOT });
+    let asked = session.client().call(HostRequest::Files { file_system, request });
+    match tokio::time::timeout(SERVED_WAIT, asked).await {
+        Ok(answered) => answered.map(|_| ()).map_err(Failure::from),
+        Err(_) => {
+            let message = format!("the metadata server of {name} has not answered within {SERVED_WAIT:?}");
+            Err(Failure::unreachable("file-system-not-served", message).hint("`braid fs status` shows what it does"))
+        }
+    }
+}
+
+/// Returns when the file system is being deleted.
+async fn await_deletion(folder: ArrayFolder, id: FileSystemId) {
+    loop {
+        tokio::time::sleep(HEARTBEAT).await;
+        let Ok(description) = blocking(&folder, ArrayFolder::describe).await else { continue };
+        let is_ours = |entry: &&braid_control::FileSystemEntry| entry.id() == id;
+        let entry = description.file_systems.iter().find(is_ours);
+        if entry.is_none_or(|entry| entry.state != FileSystemState::Ready) {
+            return;
+        }
+    }
+}
+
+/// The failure for an error of mounting.
+pub fn failure_of(error: MountError) -> Failure {
+    let source = std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
+    let message = format!("{error}{source}");
+    match error {
+        MountError::NoDevice { .. } => Failure::unreachable("no-fuse", message)
+            .hint("`modprobe fuse` loads it; a container needs `--device /dev/fuse --cap-add SYS_ADMIN`"),
+        MountError::NoDirectory { directory } => Failure::unreachable("no-such-directory", message)
+            .hint(format!("create it with `mkdir -p {}`", directory.display())),
+        MountError::NotADirectory { .. } => Failure::usage("not-a-directory", message),
+        MountError::NotEmpty { .. } => Failure::usage("directory-not-empty", message)
+            .hint("name an empty directory, or move away what it contains"),
+        MountError::InUse { directory } => Failure::failed("already-mounted", message)
+            .hint(format!("name another directory; `findmnt {}` shows what is mounted there", directory.display())),
+        MountError::Dead { .. } => Failure::failed("stale-mount", message),
+        MountError::InvalidName { .. } => Failure::usage("bad-name", message),
+        MountError::NotPermitted => {
+            Failure::failed("mount-not-permitted", message).hint("a container needs `--cap-add SYS_ADMIN`")
+        }
+        MountError::NoFusermount => Failure::failed("no-fusermount", message),
+        MountError::Fusermount { .. } | MountError::Io { .. } => Failure::failed("mount-failed", message),
+    }
+}

@@ -1,0 +1,241 @@
+//! The mounts of an array on this machine: starting their daemons, unmounting, and ending all of them.
+
+use braid_admin::failure::Failure;
+use braid_admin::health::is_there;
+use braid_control::{ArrayFolder, ControlError, Moment};
+use braid_fuse::UnmountError;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+/// How long the daemon of a mount may take until it serves.
+const START_WAIT: Duration = Duration::from_secs(60);
+/// How long it may take to end.
+const END_WAIT: Duration = Duration::from_secs(18);
+/// The interval of the check whether it has ended.
+const LOOK_PAUSE: Duration = Duration::from_millis(20);
+/// The folder of logs, in the array's folder.
+const LOGS: &str = "logs";
+/// A longer log is begun anew when a mount starts.
+const LOG_BYTES_MAX: u64 = 1 << 20;
+/// The longest name of a log, without its ending.
+const LOG_NAME_MAX: usize = 200;
+
+/// A mount whose daemon runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunningMount {
+    pub generation: u32,
+    pub pid: u32,
+    /// The number of the file system.
+    pub file_system: u16,
+    pub directory: String,
+}
+
+/// A mount that was started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartedMount {
+    pub directory: String,
+    pub pid: u32,
+    pub generation: u32,
+    /// Where its daemon logs.
+    pub log: PathBuf,
+}
+
+/// The mounts of an array on this machine.
+pub fn list(folder: &ArrayFolder) -> Result<Vec<RunningMount>, ControlError> {
+    let lease = folder.describe()?.leases().host();
+    let hosts = folder.hosts(&Moment::now(), lease)?.into_iter().filter(|host| host.live && is_there(host.pid));
+    let mounts = hosts.filter_map(|host| {
+        let mount = host.report.mount?;
+        let (generation, pid) = (host.generation.0, host.pid);
+        Some(RunningMount { generation, pid, file_system: mount.file_system, directory: mount.directory })
+    });
+    Ok(mounts.collect())
+}
+
+/// Mounts a file system in several directories, each with a daemon of its own, which this process does not wait for. If one fails, none
+/// remains.
+pub async fn start_all(
+    folder: &ArrayFolder,
+    name: &str,
+    directories: &[PathBuf],
+) -> Result<Vec<StartedMount>, Failure> {
+    let mut started: Vec<StartedMount> = Vec::new();
+    for directory in directories {
+        match start(folder, name, directory).await {
+            Ok(mount) => started.push(mount),
+            Err(failure) => {
+                for mount in &started {
+                    let _ = unmount(folder, Path::new(&mount.directory), true).await;
+                }
+                return Err(failure);
+            }
+        }
+    }
+    Ok(started)
+}
+
+/// Starts the daemon of a mount, and waits until it serves.
+async fn start(folder: &ArrayFolder, name: &str, directory: &Path) -> Result<StartedMount, Failure> {
+    let directory = std::path::absolute(directory)?;
+    let (log, file) = open_log(folder, name, &directory)?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["fs", "mount", "--foreground", "--detached", "--json", "--array"]).arg(folder.absolute());
+    command.arg("--").arg(name).arg(&directory).env_remove("BRAID_ARRAY");
+    // A daemon must not keep the directory busy in which it was started.
+    command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(file).kill_on_drop(false);
+    let mut child = command.spawn()?;
+    match tokio::time::timeout(START_WAIT, announced(&mut child)).await {
+        Ok(Ok((pid, generation, directory))) => Ok(StartedMount { directory, pid, generation, log }),
+        Ok(Err(failure)) => Err(match failure.hint {
+            None => failure.hint(format!("its messages are in {}", log.display())),
+            Some(_) => failure,
+        }),
+        Err(_) => {
+            // It may have ended by itself.
+            let _ = child.start_kill();
+            let message = format!("the mount on {} did not start within {START_WAIT:?}", directory.display());
+            Err(Failure::unreachable("mount-slow", message).hint(format!("its messages are in {}", log.display())))
+        }
+    }
+}
+
+/// The process, the generation and the directory that a daemon announces.
+async fn announced(child: &mut Child) -> Result<(u32, u32, String), Failure> {
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("it is a pipe")).read_line(&mut line).await?;
+    let said: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
+    let number = |key: &str| said[key].as_u64().and_then(|number| u32::try_from(number).ok());
+    if let (Some(pid), Some(generation), Some(directory)) =
+        (number("pid"), number("generation"), said["directory"].as_str())
+    {
+        return Ok((pid, generation, directory.to_string()));
+    }
+    let status = child.wait().await?;
+    let ended = || Failure::failed("mount-failed", format!("the daemon of the mount ended before it served: {status}"));
+    Err(Failure::from_json(&said, status.code()).unwrap_or_else(ended))
+}
+
+/// Unmounts a file system of an array, and waits until the daemon has ended. `force`: also if programs use it. Then they may go on for some
+/// seconds.
+pub async fn unmount(folder: &ArrayFolder, directory: &Path, force: bool) -> Result<PathBuf, Failure> {
+    let of = |resolved: &Path| {
+        // Without its array, a mount can be unmounted all the same.
+        let all = list(folder).unwrap_or_default();
+        let shown = resolved.to_string_lossy().into_owned();
+        all.into_iter().find(|mount| mount.directory == shown)
+    };
+    if force
+        && let Ok(resolved) = braid_fuse::resolve(directory)
+        && let Some(mount) = of(&resolved)
+    {
+        end(folder, &mount).await;
+        if of(&resolved).is_none() {
+            return Ok(resolved);
+        }
+    }
+    let resolved = braid_fuse::unmount(directory, force).map_err(unmount_failure)?;
+    if let Some(mount) = of(&resolved) {
+        await_end(folder, &mount).await;
+    }
+    Ok(resolved)
+}
+
+/// Ends all mounts of an array on this machine.
+pub async fn end_all(folder: &ArrayFolder) {
+    let mounts = match list(folder) {
+        Ok(mounts) => mounts,
+        Err(error) => return tracing::warn!("can't find the mounts: {error}"),
+    };
+    let ends = mounts.iter().map(|mount| async {
+        if !end(folder, mount).await {
+            tracing::warn!("the mount on {} (process {}) has not ended", mount.directory, mount.pid);
+        }
+    });
+    futures_util::future::join_all(ends).await;
+}
+
+/// Asks a daemon to unmount and to end. False if it has not ended in time.
+async fn end(folder: &ArrayFolder, mount: &RunningMount) -> bool {
+    let pid = Pid::from_raw(mount.pid as i32).filter(|pid| !pid.is_init());
+    // The process is opened first, and then checked, because its number could be reused in between.
+    let Some(Ok(process)) = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) else { return true };
+    if !is_running(folder, mount) {
+        return true;
+    }
+    // It may just have ended.
+    let _ = pidfd_send_signal(&process, Signal::TERM);
+    await_end(folder, mount).await
+}
+
+/// Waits until the daemon of a mount has ended. False if that takes too long.
+async fn await_end(folder: &ArrayFolder, mount: &RunningMount) -> bool {
+    let begun = Instant::now();
+    while is_running(folder, mount) {
+        if begun.elapsed() > END_WAIT {
+            return false;
+        }
+        tokio::time::sleep(LOOK_PAUSE).await;
+    }
+    true
+}
+
+/// True if the daemon runs, perhaps with another host than before.
+fn is_running(folder: &ArrayFolder, mount: &RunningMount) -> bool {
+    let is_it = |other: &RunningMount| other.pid == mount.pid && other.directory == mount.directory;
+    list(folder).is_ok_and(|mounts| mounts.iter().any(is_it))
+}
+
+/// Opens the log of a mount.
+fn open_log(folder: &ArrayFolder, name: &str, directory: &Path) -> Result<(PathBuf, File), Failure> {
+    let logs = folder.absolute().join(LOGS);
+    // Without an array there is no folder for it.
+    folder.describe()?;
+    let path = logs.join(format!("{}.log", log_name(name, directory)));
+    let open = || {
+        std::fs::create_dir_all(&logs)?;
+        let is_long = std::fs::metadata(&path).is_ok_and(|found| found.len() > LOG_BYTES_MAX);
+        OpenOptions::new().create(true).write(true).append(!is_long).truncate(is_long).open(&path)
+    };
+    match open() {
+        Ok(file) => Ok((path, file)),
+        Err(error) => Err(Failure::from(error).of(path.display())),
+    }
+}
+
+fn log_name(name: &str, directory: &Path) -> String {
+    let plain = |sign: char| if sign.is_ascii_alphanumeric() || "._-".contains(sign) { sign } else { '-' };
+    let directory: String = directory.to_string_lossy().trim_matches('/').chars().map(plain).collect();
+    format!("mount-{name}-{directory}").chars().take(LOG_NAME_MAX).collect()
+}
+
+fn unmount_failure(error: UnmountError) -> Failure {
+    let source = std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
+    let message = format!("{error}{source}");
+    match error {
+        UnmountError::NotMounted { .. } => {
+            Failure::unreachable("not-mounted", message).hint("`braid status` lists the mounts of an array")
+        }
+        UnmountError::InUse { directory } => Failure::failed("mount-in-use", message).hint(format!(
+            "end these programs (`fuser -vm {}` lists them), or use --force: then they get errors",
+            directory.display()
+        )),
+        UnmountError::NotPermitted { .. } => Failure::failed("mount-not-permitted", message),
+        UnmountError::Io { .. } => Failure::failed("unmount-failed", message),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_named_after_its_directory() {
+        assert_eq!(log_name("home", Path::new("/srv/my files/a")), "mount-home-srv-my-files-a");
+        assert_eq!(log_name("home", Path::new(&"/a".repeat(500))).len(), LOG_NAME_MAX);
+    }
+}

@@ -1,0 +1,123 @@
+//! The mounts of this machine, as the kernel lists them. Nothing here asks the process behind a mount, which may be gone or suspended;
+//! only [`is_dead`] does, with a time limit.
+
+use rustix::fs::{AtFlags, CWD, StatxFlags};
+use rustix::io::Errno;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+const MOUNTS: &str = "/proc/self/mountinfo";
+/// The type of mounts of file systems of arrays.
+const KIND: &str = "fuse.braid";
+/// How long the process behind a mount may take to answer.
+const ANSWER_WAIT: Duration = Duration::from_secs(2);
+
+/// Something that is mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountPoint {
+    pub directory: PathBuf,
+    /// The type, such as `ext4` or `fuse.braid`.
+    pub kind: String,
+    /// What is mounted: a disk, or `braid:NAME`.
+    pub source: String,
+}
+
+impl MountPoint {
+    /// What is mounted on a directory, which is a path without symbolic links. If several things are, the one on top.
+    pub fn at(directory: &Path) -> io::Result<Option<MountPoint>> {
+        Ok(topmost(&std::fs::read(MOUNTS)?, directory))
+    }
+
+    /// True if it is a file system of an array.
+    pub fn is_ours(&self) -> bool {
+        self.kind == KIND
+    }
+}
+
+/// The path of a directory without symbolic links. What is mounted there is not asked.
+pub fn resolve(directory: &Path) -> io::Result<PathBuf> {
+    if let (Some(parent), Some(name)) = (directory.parent(), directory.file_name()) {
+        let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+        let found = parent.canonicalize()?.join(name);
+        if MountPoint::at(&found)?.is_some() {
+            return Ok(found);
+        }
+    }
+    directory.canonicalize()
+}
+
+/// True if the process behind a mount is gone. A process that does not answer is not.
+pub fn is_dead(directory: &Path) -> bool {
+    let (tell, told) = mpsc::channel();
+    let directory = directory.to_path_buf();
+    // A suspended process may answer later, or never: the thread must not keep this one waiting.
+    std::thread::spawn(move || {
+        let found = rustix::fs::statx(CWD, &directory, AtFlags::empty(), StatxFlags::TYPE);
+        // After the time limit nobody listens.
+        let _ = tell.send(matches!(found, Err(Errno::NOTCONN)));
+    });
+    told.recv_timeout(ANSWER_WAIT).unwrap_or(false)
+}
+
+/// The last mount on a directory in the kernel's list: `ID PARENT DEVICE ROOT DIRECTORY OPTIONS … - TYPE SOURCE OPTIONS`.
+fn topmost(list: &[u8], directory: &Path) -> Option<MountPoint> {
+    let lines = list.split(|byte| *byte == b'\n').rev();
+    lines.filter_map(parse).find(|mounted| mounted.directory == directory)
+}
+
+fn parse(line: &[u8]) -> Option<MountPoint> {
+    let mut fields = line.split(|byte| *byte == b' ');
+    let directory = PathBuf::from(OsString::from_vec(unescaped(fields.nth(4)?)));
+    fields.find(|field| *field == b"-")?;
+    let mut text = || Some(String::from_utf8_lossy(&unescaped(fields.next()?)).into_owned());
+    Some(MountPoint { directory, kind: text()?, source: text()? })
+}
+
+/// The kernel writes some bytes as a backslash and three octal digits.
+fn unescaped(field: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&first, after)) = rest.split_first() {
+        let code = after.get(..3).filter(|_| first == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        match code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &after[3..];
+            }
+            None => {
+                bytes.push(first);
+                rest = after;
+            }
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_list_is_read() {
+        let list = b"22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n\
+            40 22 0:44 / /a\\040b rw,nosuid shared:7 master:2 - fuse.braid braid:one rw,user_id=0\n\
+            41 40 0:45 / /a\\040b rw - fuse.braid braid:two rw\n\
+            damaged line\n";
+        let found = topmost(list, Path::new("/a b")).expect("it is listed");
+        assert_eq!((found.source.as_str(), found.is_ours()), ("braid:two", true));
+        assert_eq!(topmost(list, Path::new("/")).map(|found| found.kind), Some("ext4".to_string()));
+        assert_eq!(topmost(list, Path::new("/a")), None);
+        assert_eq!(unescaped(br"a\134\04"), br"a\\04");
+    }
+
+    #[test]
+    fn a_path_is_resolved_up_to_what_is_mounted_there() {
+        assert_eq!(resolve(Path::new("/proc")).expect("it exists"), Path::new("/proc"));
+        assert_eq!(resolve(Path::new("/proc/../proc/.")).expect("it exists"), Path::new("/proc"));
+        assert!(!is_dead(Path::new("/proc")));
+    }
+}
