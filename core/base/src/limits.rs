@@ -172,6 +172,8 @@ pub struct Settings {
     /// How long a host keeps a lock that was granted to it (callback locking); after that time it drops the lock as soon as the lock is
     /// idle. Zero: it keeps the lock until it is called back.
     pub lock_lease: Duration,
+    /// How long a host that is heard may keep a lock of a file system that other hosts wait for, before it is fenced; none: for ever.
+    pub lock_eviction: Option<Duration>,
     /// Bytes of memory in which a device caches the content of its objects. The rest is read from disk on demand.
     pub object_memory: u64,
     /// The most hosts that a device or a lock server knows at once.
@@ -216,6 +218,7 @@ impl Default for Settings {
             reader_patience: 4,
             lock_timeout: Duration::from_millis(50),
             lock_lease: Duration::from_secs(4),
+            lock_eviction: Some(Duration::from_secs(60)),
             object_memory: 128 << 20,
             hosts_max: HOSTS_MAX,
             device_transactions_max: DEVICE_TRANSACTIONS_MAX,

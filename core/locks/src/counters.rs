@@ -27,6 +27,8 @@ braid_base::counters! {
     reasserted,
     /// Hosts fenced.
     fenced,
+    /// Hosts to be fenced because they kept locks that others waited for, though they were heard.
+    evicted,
     /// Messages without effect: late, or not for this server.
     ignored,
     /// Writes of the list of hosts.

@@ -27,17 +27,41 @@ pub(crate) struct Fencing {
     fenced: BTreeSet<Generation>,
     /// The number of rounds so far.
     rounds: u64,
+    /// Decisions to fence a host that were not taken out yet.
+    decisions: Vec<(Generation, FenceCause)>,
 }
+
+/// Why a host is fenced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FenceCause {
+    /// It was silent for too long.
+    Silent,
+    /// It is heard, and has not given back a lock that another host waits for.
+    KeepsLocks,
+    /// It believes that it holds a lock that another host holds.
+    Conflict,
+    /// Another process had it fenced.
+    Fenced,
+}
+
+/// The most decisions that are kept: they are for people.
+const DECISIONS_MAX: usize = 64;
 
 impl Fencing {
     pub fn new() -> Fencing {
         let (doomed, fenced) = (BTreeSet::new(), BTreeSet::new());
-        Fencing { monitor: MonitorClient::of_lock_server(), doomed, fenced, rounds: 0 }
+        Fencing { monitor: MonitorClient::of_lock_server(), doomed, fenced, rounds: 0, decisions: Vec::new() }
     }
 
     /// Marks a host as one that has to be fenced.
-    pub fn doom(&mut self, host: Generation) {
-        self.doomed.insert(host);
+    pub fn doom(&mut self, host: Generation, cause: FenceCause) {
+        if self.doomed.insert(host) && self.decisions.len() < DECISIONS_MAX {
+            self.decisions.push((host, cause));
+        }
+    }
+
+    pub fn take_decisions(&mut self) -> Vec<(Generation, FenceCause)> {
+        std::mem::take(&mut self.decisions)
     }
 
     /// True if the host is to be fenced, and some device may still serve it.
@@ -114,7 +138,7 @@ impl LockServer {
     pub fn doom_absent(&mut self, now: Now, hosts: &[Generation], out: &mut Effects) {
         for host in hosts {
             if !self.fencing.refuses(*host) && self.fencing.doomed.len() < DOOMED_MAX {
-                self.fencing.doom(*host);
+                self.fencing.doom(*host, FenceCause::Silent);
             }
         }
         self.fence_doomed(now, out);
@@ -140,7 +164,7 @@ impl LockServer {
     fn doom_fenced(&mut self, answer: &MonitorAnswer) {
         let Some(membership) = &answer.membership else { return };
         for host in self.sessions.keys().filter(|host| membership.fence.refuses(**host)) {
-            self.fencing.doom(*host);
+            self.fencing.doom(*host, FenceCause::Fenced);
         }
     }
 

@@ -18,6 +18,8 @@
 //!
 //! * Every message of a host renews its lease. The monitor fences a silent host before its locks are granted to another
 //!   host.
+//! * A host that is heard, and does not give back a cached lock that another host waits for, is fenced after a while if the
+//!   configuration says so.
 //! * Locks are in memory only. The disk holds the list of hosts that may hold locks. After a restart nothing is granted
 //!   until each of these hosts has reported its locks again or is fenced.
 
@@ -31,6 +33,7 @@ pub mod sessions;
 pub mod table;
 
 pub use counters::LockServerCounters;
+pub use fence_rounds::FenceCause;
 pub use host_list::{DISK_BYTES, ListError};
 pub use server::{LockServer, LockServerConfig, LockService};
 pub use sessions::LockName;

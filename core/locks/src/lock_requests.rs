@@ -3,6 +3,7 @@
 //! The locks in the table are exactly those in the sessions of their hosts. A held cached lock that another request
 //! waits for is being revoked.
 
+use crate::fence_rounds::FenceCause;
 use crate::server::{LockServer, LockService, Timer};
 use crate::sessions::{HeldLock, LockDetails, LockName};
 use crate::table::{LockState, Locked};
@@ -89,7 +90,7 @@ impl LockServer {
         // A host may hold a lock over others of its own.
         if !self.table.hold_beside(name, asked.object, &asked.extents, |other| other.host == name.host) {
             // Two hosts believe that they hold conflicting locks, and one of them may be writing without right.
-            self.fencing.doom(name.host);
+            self.fencing.doom(name.host, FenceCause::Conflict);
             return self.fence_doomed(now, out);
         }
         // A late copy of the first request for this lock may have come before.

@@ -1,7 +1,7 @@
 //! The lock server's machine. It checks who may speak, and routes each message to the part that handles it.
 
 use crate::LockServerCounters;
-use crate::fence_rounds::Fencing;
+use crate::fence_rounds::{FenceCause, Fencing};
 use crate::host_list::{HostList, ListError};
 use crate::sessions::{LockDetails, LockName, Session};
 use crate::table::{LockState, LockTable};
@@ -11,6 +11,7 @@ use braid_machine::{Effects, Ignored, Input, Machine};
 use braid_two_copy_record::Progress;
 use braid_wire::{LockAnswer, LockCommand, LockReply, LockRequest, LockTerm, Message, Rejection};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 /// Configuration of a lock server.
 #[derive(Clone, Debug)]
@@ -23,6 +24,8 @@ pub struct LockServerConfig {
     /// Hosts that may hold locks although the list on disk does not name them. Empty unless the list was lost. Each has
     /// to reassert its locks or be fenced before anything is granted.
     pub unlisted: BTreeSet<Generation>,
+    /// How long a host that is heard may keep a cached lock that another host waits for, before it is fenced; none: for ever.
+    pub evict_after: Option<Duration>,
     /// Time-outs, intervals and limits.
     pub settings: Settings,
 }
@@ -118,6 +121,11 @@ impl LockServer {
         self.fencing.has_fenced(host)
     }
 
+    /// The hosts that this server has decided to fence since the last call, and why.
+    pub fn take_fence_decisions(&mut self) -> Vec<(Generation, FenceCause)> {
+        self.fencing.take_decisions()
+    }
+
     /// True if the host was heard, or may hold locks from before the server's start.
     pub fn has_session(&self, host: Generation) -> bool {
         self.sessions.contains_key(&host)
@@ -181,6 +189,17 @@ impl LockServer {
     /// The server can be reached from now on: the silence of hosts counts from now.
     pub fn hear_all(&mut self, now: Time) {
         self.sessions.values_mut().for_each(|session| session.last_heard = now);
+        self.pardon();
+    }
+
+    /// Changes how long a host that is heard may keep a cached lock that another host waits for.
+    pub fn set_evict_after(&mut self, limit: Option<Duration>) {
+        self.config.evict_after = limit;
+    }
+
+    /// Something keeps hosts from giving back locks: the time in which they have to do so begins anew.
+    pub fn pardon(&mut self) {
+        self.sessions.values_mut().for_each(|session| session.overdue.clear());
     }
 
     /// A message of a host has come, perhaps to another part of this process: rejects hosts that are not served, and renews the lease of
@@ -271,14 +290,36 @@ impl LockServer {
             let in_the_way = held.iter().any(|name| self.table.wanted(*name)) || (lately && !held.is_empty());
             let for_long = !held.is_empty() && silence > lease * SILENT_LEASES_MAX;
             if !session.complete || in_the_way || for_long || (crowded && !held.is_empty()) {
-                self.fencing.doom(host);
+                self.fencing.doom(host, FenceCause::Silent);
             } else if held.is_empty() {
                 self.forget(now, host, out);
             }
         }
+        self.doom_overdue(now.time);
         self.fence_doomed(now, out);
         if !self.sessions.is_empty() {
             self.arm_patrol(now.time);
+        }
+    }
+
+    /// Dooms hosts that are heard, and have not given back a lock for too long.
+    fn doom_overdue(&mut self, now: Time) {
+        let Some(limit) = self.config.evict_after else { return };
+        for (host, session) in &mut self.sessions {
+            let wanted = session.wanted.iter().filter(|lock_id| {
+                let name = LockName { host: *host, lock_id: **lock_id };
+                // The process of the server waits for moments only.
+                let mut waiting = self.table.waiting_for(name).filter(|other| other.host != LockServer::OWN);
+                session.lock_ids.get(lock_id).is_some_and(|held| held.cached)
+                    && self.table.state(name) == Some(LockState::Held)
+                    && waiting.any(|other| other.host != *host)
+            });
+            let since = |lock_id: &u64| (*lock_id, session.overdue.get(lock_id).copied().unwrap_or(now));
+            session.overdue = wanted.map(since).collect();
+            if session.overdue.values().any(|since| now.since(*since) >= limit) && !self.fencing.is_doomed(*host) {
+                self.counters.evicted += 1;
+                self.fencing.doom(*host, FenceCause::KeepsLocks);
+            }
         }
     }
 

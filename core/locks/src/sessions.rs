@@ -28,6 +28,8 @@ pub(crate) struct Session {
     /// Locks that it holds and that other requests wait for, or did a moment ago. They are revoked until they are
     /// released.
     pub wanted: BTreeSet<u64>,
+    /// Since when other hosts have waited for cached locks of this one, as far as the patrol has seen it.
+    pub overdue: BTreeMap<u64, Time>,
     /// When a request last came to wait for any of these. That request may be gone, and others come in vain: some wait
     /// for moments only.
     pub wanted_at: Option<Time>,
@@ -60,6 +62,7 @@ impl Session {
             lock_ids: BTreeMap::new(),
             deferred: Vec::new(),
             wanted: BTreeSet::new(),
+            overdue: BTreeMap::new(),
             wanted_at: None,
         }
     }

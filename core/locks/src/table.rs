@@ -216,8 +216,14 @@ impl<Owner: Ord + Copy + Debug> LockTable<Owner> {
 
     /// True if a later lock waits for the one of `owner`.
     pub fn wanted(&self, owner: Owner) -> bool {
+        self.waiting_for(owner).next().is_some()
+    }
+
+    /// The owners of locks that wait for the one of `owner`, among others perhaps; some more than once.
+    pub fn waiting_for(&self, owner: Owner) -> impl Iterator<Item = Owner> + '_ {
         let owned = self.owners.get(&owner).filter(|_| self.waiting > 0);
-        owned.is_some_and(|owned| self.later(owned).any(|(_, later)| later.state == LockState::Waiting))
+        let later = owned.into_iter().flat_map(|owned| self.later(owned));
+        later.filter(|(_, later)| later.state == LockState::Waiting).map(|(_, later)| later.owner)
     }
 
     /// All owners, sorted.

@@ -150,6 +150,11 @@ impl<M: Machine, H: Machine, R: Route> OnVolume<M, H, R> {
         &self.guests
     }
 
+    /// The guests, to change their settings.
+    pub fn guests_mut(&mut self) -> &mut [M] {
+        &mut self.guests
+    }
+
     /// Why the guests have ended, if they have.
     pub fn ended(&self) -> Option<&HostError> {
         self.ended.as_ref().map(|ended| &ended.why)

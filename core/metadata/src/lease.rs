@@ -43,6 +43,11 @@ impl Lease {
         now < self.until
     }
 
+    /// True if a read or write has not ended for as long as a lease.
+    pub fn is_stuck(&self, now: Time) -> bool {
+        self.issued.values().any(|issued| now.since(*issued) > self.span)
+    }
+
     /// A read or write is issued.
     pub fn on_issue(&mut self, now: Time, tag: DiskTag) {
         self.issued.insert(tag, now);

@@ -99,6 +99,14 @@ impl<H: Machine> MetadataNode<H> {
         }
     }
 
+    /// The same, to change its settings.
+    pub fn server_mut(&mut self) -> Option<&mut MetadataServer> {
+        match &mut self.stage {
+            Stage::Owns(on_volume) => on_volume.guests_mut().first_mut(),
+            _ => None,
+        }
+    }
+
     /// Since when the process owns the file system, if it does.
     pub fn owns_since(&self) -> Option<Epoch> {
         self.server().map(|_| Epoch(self.config.start.0))

@@ -11,7 +11,7 @@ use braid_base::{
     ArrayId, BlockRange, FileSystemId, Generation, InodeId, LockServerId, Membership, NodeId, Now, ObjectId, Time,
     TransactionId,
 };
-use braid_locks::{ListError, LockServer, LockServerConfig, LockService};
+use braid_locks::{FenceCause, ListError, LockServer, LockServerConfig, LockService};
 use braid_machine::{DiskResult, DiskTag, Effect, Effects, Ignored, Input, Machine};
 use braid_namespace::Parameters;
 use braid_namespace::check::Finding;
@@ -140,6 +140,7 @@ impl MetadataServer {
             id: LockServerId(config.file_system.0),
             start: config.start,
             unlisted: Default::default(),
+            evict_after: config.settings.lock_eviction,
             settings: config.settings.clone(),
         };
         MetadataServer {
@@ -189,6 +190,21 @@ impl MetadataServer {
     /// The lock server of the inodes, for inspection.
     pub fn locks(&self) -> &LockServer {
         &self.locks
+    }
+
+    /// The hosts that this server has decided to fence since the last call, and why.
+    pub fn take_fence_decisions(&mut self) -> Vec<(Generation, FenceCause)> {
+        self.locks.take_fence_decisions()
+    }
+
+    /// Changes how long a host that is heard may keep a lock that other hosts wait for.
+    pub fn set_lock_eviction(&mut self, limit: Option<Duration>) {
+        self.locks.set_evict_after(limit);
+    }
+
+    /// Devices don't answer: hosts may not be able to give back locks, and have more time for it.
+    pub fn pardon(&mut self) {
+        self.locks.pardon();
     }
 
     /// Removed files that still take space.
@@ -511,6 +527,10 @@ impl MetadataServer {
                 self.locks.hear_all(now.time);
             }
             if self.locks.deadline().is_some_and(|deadline| deadline <= now.time) {
+                if self.lease.is_stuck(now.time) {
+                    // Hosts may wait for answers before they can give back a lock.
+                    self.locks.pardon();
+                }
                 self.step_locks(now, Input::Wake, out);
             }
             self.look_for_absent(now, out);

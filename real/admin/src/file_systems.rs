@@ -12,6 +12,7 @@ use crate::creation;
 use crate::failure::Failure;
 use crate::health::is_there;
 use crate::volumes::{self, CHUNK_BLOCKS, NO_ROOM, Plan, describe};
+use braid_base::limits::Settings;
 use braid_base::units::format_size;
 use braid_base::{BLOCK_BYTES, FileSystemId, Generation, Ownership, Time, VolumeId, limits};
 use braid_control::{
@@ -117,7 +118,7 @@ pub fn server_config(description: &ArrayDescription, name: &str) -> Result<(Volu
             hash_bits: Parameters::HASH_BITS_MAX,
         },
         serve_from: Time(0),
-        settings: description.leases().settings(),
+        settings: Settings { lock_eviction: entry.evict_after(), ..description.leases().settings() },
     };
     Ok((metadata.id, config))
 }
@@ -166,6 +167,15 @@ pub async fn delete(session: &Session, name: &str) -> Result<(), Failure> {
     let all = [FileSystemState::Creating, FileSystemState::Ready, FileSystemState::Deleting];
     change_state(folder, &entry, &all, FileSystemState::Deleting, |_| true)?;
     remove(session, &entry).await.map_err(|failure| failure.of(format!("file system {name}")))
+}
+
+/// Sets how long hosts may keep locks of a file system that others wait for, in seconds; 0: for ever. Its metadata server follows soon.
+pub fn set_eviction(folder: &ArrayFolder, name: &str, seconds: u64) -> Result<(), Failure> {
+    folder.update(|description| {
+        find(description, name)?;
+        description.file_system_mut(name).expect("just found").evict_after_seconds = Some(seconds);
+        Ok(())
+    })
 }
 
 /// Completes deletions that were interrupted.
@@ -245,7 +255,8 @@ fn enter(description: &mut ArrayDescription, name: &str) -> Result<FileSystemEnt
     }
     let last = description.last_file_system.checked_add(1);
     let id = last.ok_or_else(|| Failure::failed("no-number", "all numbers of file systems have been used"))?;
-    let entry = FileSystemEntry { name: name.to_string(), id, state: FileSystemState::Creating };
+    let entry =
+        FileSystemEntry { name: name.to_string(), id, state: FileSystemState::Creating, evict_after_seconds: None };
     let own = [entry.metadata_volume(), entry.data_volume()];
     if let Some(taken) = own.iter().find(|name| description.volume(name).is_some()) {
         let message = format!("file system '{name}' needs volumes of its own, but there is already a volume '{taken}'");
@@ -301,7 +312,8 @@ async fn plans(session: &Session, new: &NewFileSystem) -> Result<Plans, Failure>
         let most = free_bytes(room, &of_metadata, &of_data);
         return Err(no_room(&description, new, most));
     }
-    let entry = FileSystemEntry { name: new.name.clone(), id: 0, state: FileSystemState::Creating };
+    let entry =
+        FileSystemEntry { name: new.name.clone(), id: 0, state: FileSystemState::Creating, evict_after_seconds: None };
     let plan = |name: String, bytes, scheme, unit| Plan {
         name,
         bytes,

@@ -231,6 +231,13 @@ pub fn scrub_ended(
 
 // Mounts.
 
+/// A metadata server has a host fenced. `role` is that of the host, `why` says what it has done.
+pub fn host_fenced(file_system: &str, host: Generation, role: &str, why: &str) -> Event {
+    let role = if role.is_empty() { String::new() } else { format!(" ({role})") };
+    let text = format!("host {host}{role} is fenced by the metadata server of {file_system}: {why}");
+    Event::now(EventKind::HostFenced, text).with("host", host.0.into())
+}
+
 /// A mount goes on with a new host.
 pub fn mount_replaced(file_system: &str, directory: &str, old: Generation, new: Generation) -> Event {
     let text = format!(

@@ -2,7 +2,9 @@
 
 use crate::description::{ArrayDescription, VolumeEntry};
 use braid_base::FileSystemId;
+use braid_base::limits::Settings;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// One file system of the array.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,6 +14,9 @@ pub struct FileSystemEntry {
     /// Its number, by which the monitor knows its owner.
     pub id: u16,
     pub state: FileSystemState,
+    /// After how many seconds a host is fenced that keeps locks which others wait for; 0: never. None for the default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evict_after_seconds: Option<u64>,
 }
 
 /// The life cycle of a file system.
@@ -44,6 +49,15 @@ impl FileSystemState {
 impl FileSystemEntry {
     pub fn id(&self) -> FileSystemId {
         FileSystemId(self.id)
+    }
+
+    /// How long a host may keep locks that others wait for; none: for ever.
+    pub fn evict_after(&self) -> Option<Duration> {
+        match self.evict_after_seconds {
+            None => Settings::default().lock_eviction,
+            Some(0) => None,
+            Some(seconds) => Some(Duration::from_secs(seconds)),
+        }
     }
 
     /// The name of the volume with its metadata.

@@ -6,9 +6,12 @@
 use braid_admin::failure::Failure;
 use braid_admin::{file_system_check, file_system_status, file_systems};
 use braid_base::{FileSystemId, Now, Time};
-use braid_control::{ArrayFolder, FileSystemState, MetadataService as Published};
+use braid_control::{
+    ArrayFolder, DeviceReport, FileSystemState, MetadataService as Published, Moment, ReportedState, event_texts,
+};
+use braid_locks::FenceCause;
 use braid_machine::{Effects, HostError, HostRequest, Input, Machine};
-use braid_metadata::{MetadataNode, MetadataService, NodeState};
+use braid_metadata::{MetadataNode, MetadataServer, MetadataService, NodeState};
 use braid_session::{HEARTBEAT, Metrics, ObservedHost, Service, ServiceReport, Session, blocking};
 use braid_shell::{Address, Listener};
 use braid_wire::OwnershipRequest;
@@ -135,7 +138,7 @@ impl MetadataDaemon {
             () = &mut stop => Ok(Pause::Stop),
             failure = ended => Err(failure),
             loss = session.lost() => Err(Failure::from(loss)),
-            failure = self.watch_description() => failure.map(|()| Pause::Check),
+            failure = self.watch(&node) => failure.map(|()| Pause::Check),
         };
         if outcome.is_ok() {
             self.release(&session, &node).await;
@@ -176,10 +179,13 @@ impl MetadataDaemon {
         }
     }
 
-    /// Returns `Ok` when the file system is to be checked, and an error when it is to be served no longer.
-    async fn watch_description(&self) -> Result<(), Failure> {
+    /// Returns `Ok` when the file system is to be checked, and an error when it is to be served no longer. Passes on changes of settings, and
+    /// records which hosts the server has fenced.
+    async fn watch(&self, node: &Shared) -> Result<(), Failure> {
         loop {
             tokio::time::sleep(HEARTBEAT).await;
+            self.record_fences(node).await;
+            self.pardon_if_devices_are_unavailable(node).await;
             match blocking(&self.folder, ArrayFolder::describe).await {
                 Ok(description) => {
                     let is_ours = |entry: &&braid_control::FileSystemEntry| entry.id() == self.id;
@@ -188,12 +194,46 @@ impl MetadataDaemon {
                         let message = format!("file system {} is deleted", self.name);
                         return Err(Failure::unreachable("no-such-file-system", message));
                     }
+                    if let Some(entry) = entry {
+                        with_server(node, |server| server.set_lock_eviction(entry.evict_after()));
+                    }
                 }
                 Err(error) => tracing::warn!("can't look up file system {}: {error}", self.name),
             }
             if self.is_checked().await? {
                 return Ok(());
             }
+        }
+    }
+
+    async fn record_fences(&self, node: &Shared) {
+        let decisions = with_server(node, MetadataServer::take_fence_decisions).unwrap_or_default();
+        if decisions.is_empty() {
+            return;
+        }
+        let name = self.name.clone();
+        let record = move |folder: &ArrayFolder| {
+            let hosts = folder.hosts(&Moment::now(), folder.describe()?.leases().host())?;
+            for (generation, cause) in decisions {
+                let role = hosts.iter().find(|host| host.generation == generation).map(|host| host.role.as_str());
+                let event = event_texts::host_fenced(&name, generation, role.unwrap_or_default(), words(cause));
+                tracing::warn!("{}", event.text);
+                folder.record_event(&event)?;
+            }
+            Ok(())
+        };
+        if let Err(error) = blocking(&self.folder, record).await {
+            tracing::warn!("can't record which hosts are fenced: {error}");
+        }
+    }
+
+    /// A host that waits for devices can't give back locks.
+    async fn pardon_if_devices_are_unavailable(&self, node: &Shared) {
+        let reported = blocking(&self.folder, |folder| folder.monitor(&Moment::now())).await.ok().flatten();
+        let devices = reported.iter().flat_map(|monitor| &monitor.report.devices);
+        let is_unavailable = |device: &DeviceReport| device.member_state == ReportedState::Unavailable;
+        if devices.into_iter().any(is_unavailable) {
+            with_server(node, MetadataServer::pardon);
         }
     }
 
@@ -207,6 +247,21 @@ impl MetadataDaemon {
     async fn is_checked(&self) -> Result<bool, Failure> {
         let name = self.name.clone();
         Ok(blocking(&self.folder, move |folder| file_system_check::is_under_way(folder, &name)).await?)
+    }
+}
+
+/// Lends the server to `act`, if the process owns the file system.
+fn with_server<T>(node: &Shared, act: impl FnOnce(&mut MetadataServer) -> T) -> Option<T> {
+    node.borrow_mut().as_mut().and_then(MetadataNode::server_mut).map(act)
+}
+
+/// Why a host is fenced, for people.
+fn words(cause: FenceCause) -> &'static str {
+    match cause {
+        FenceCause::Silent => "it was silent for too long",
+        FenceCause::KeepsLocks => "it did not give back locks that others wait for",
+        FenceCause::Conflict => "it believed that it held a lock that another host holds",
+        FenceCause::Fenced => "devices refuse it already",
     }
 }
 

@@ -122,6 +122,7 @@ impl System {
                 // Above the generations of all hosts.
                 start: Generation(parameters.system.hosts as u32 + 1 + u32::from(server.0)),
                 unlisted: BTreeSet::new(),
+                evict_after: None,
                 settings: settings.clone(),
             });
             let costs = ProcessorCosts::lock_server(&parameters.processor);

@@ -249,5 +249,11 @@ impl Server {
 }
 
 fn config(start: Generation) -> LockServerConfig {
-    LockServerConfig { id: LockServerId(0), start, unlisted: BTreeSet::new(), settings: Settings::default() }
+    LockServerConfig {
+        id: LockServerId(0),
+        start,
+        unlisted: BTreeSet::new(),
+        evict_after: None,
+        settings: Settings::default(),
+    }
 }

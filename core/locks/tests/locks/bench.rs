@@ -34,7 +34,13 @@ pub struct Bench {
 }
 
 pub fn config(start: Generation) -> LockServerConfig {
-    LockServerConfig { id: LockServerId(0), start, unlisted: BTreeSet::new(), settings: Settings::default() }
+    LockServerConfig {
+        id: LockServerId(0),
+        start,
+        unlisted: BTreeSet::new(),
+        evict_after: settings().lock_eviction,
+        settings: settings(),
+    }
 }
 
 pub fn settings() -> Settings {

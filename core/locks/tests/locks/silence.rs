@@ -2,7 +2,8 @@
 
 use crate::bench::*;
 use braid_base::{DeviceId, Membership, NodeId};
-use braid_locks::LockService;
+use braid_locks::{FenceCause, LockService};
+use braid_machine::Effects;
 use braid_wire::LockMode::Exclusive;
 use braid_wire::{LockCommand, LockReply, LockTerm, Message, MonitorAnswer, MonitorReply, Rejection};
 use std::time::Duration;
@@ -185,4 +186,52 @@ fn hosts_that_fall_silent_together_are_fenced_together_and_those_later_in_the_ne
     assert_eq!((bench.fences.len(), bench.hear(THREE)), (1, None));
     bench.fence_all();
     assert_eq!(bench.hear(THREE), granted(1, true));
+}
+
+#[test]
+fn a_host_that_speaks_and_keeps_a_cached_lock_that_others_want_is_fenced_after_a_while() {
+    let mut bench = Bench::new();
+    let limit = settings().lock_eviction.expect("it is limited");
+    bench.lock(ONE, 1, Exclusive, (0, 8), LockTerm::Cached);
+    bench.pass_with(limit * 2, &[ONE, TWO]);
+    bench.lock(TWO, 1, Exclusive, (0, 8), LockTerm::Cached);
+    bench.pass_with(limit - SECOND, &[ONE, TWO]);
+    assert!(bench.fences.is_empty(), "it has some time left");
+    assert_eq!(bench.server.take_fence_decisions(), []);
+    bench.pass_with(SECOND * 2, &[TWO]);
+    assert_eq!(bench.fences.front().map(|(_, hosts)| hosts.clone()), Some(vec![ONE]));
+    assert_eq!(bench.server.take_fence_decisions(), [(ONE, FenceCause::KeepsLocks)]);
+    assert_eq!(bench.hear(TWO), None, "a device may still serve the other host");
+    bench.fence_all();
+    assert_eq!(bench.hear(TWO), granted(1, true));
+    assert_eq!((bench.server.counters().evicted, bench.server.counters().fenced), (1, 1));
+}
+
+#[test]
+fn nobody_is_evicted_who_gives_back_locks_in_time_or_is_pardoned() {
+    let limit = settings().lock_eviction.expect("it is limited");
+    let mut bench = Bench::new();
+    for lock_id in 1..4 {
+        for (host, other) in [(ONE, TWO), (TWO, ONE)] {
+            bench.lock(host, lock_id, Exclusive, (0, 8), LockTerm::Cached);
+            bench.pass_with(limit - SECOND * 2, &[ONE, TWO]);
+            bench.unlock(other, if host == ONE { lock_id - 1 } else { lock_id });
+        }
+    }
+    // Nobody else wants it; or only the process of the server; or it is not cached.
+    bench.unlock(TWO, 3);
+    bench.lock(ONE, 9, Exclusive, (0, 8), LockTerm::Cached);
+    let mut out = Effects::new();
+    assert!(bench.server.lock_own(bench.now, 1, OBJECT, &extents(Exclusive, &[(0, 8)]), &mut out));
+    bench.lock(ONE, 10, Exclusive, (8, 8), PATIENT);
+    bench.lock(TWO, 10, Exclusive, (8, 8), PATIENT);
+    bench.pass_with(limit * 2, &[ONE, TWO]);
+    bench.lock(TWO, 11, Exclusive, (0, 8), LockTerm::Cached);
+    for _ in 0..3 {
+        bench.pass_with(limit - SECOND * 2, &[ONE, TWO]);
+        bench.server.pardon();
+    }
+    assert!(bench.fences.is_empty(), "{:?}", bench.fences);
+    bench.pass_with(limit + SECOND, &[TWO]);
+    assert_eq!(bench.fences.pop_front().map(|(_, hosts)| hosts), Some(vec![ONE]));
 }

@@ -6,7 +6,7 @@
 
 use crate::bench::{OBJECT, config, fence, fenced, settings};
 use braid_base::{ArrayId, BlockRange, Generation, LockServerId, NodeId, Now, Rng, Time};
-use braid_locks::{DISK_BYTES, LockServer, LockServerCounters, LockService};
+use braid_locks::{DISK_BYTES, LockServer, LockServerConfig, LockServerCounters, LockService};
 use braid_machine::{Effects, Input, Machine};
 use braid_wire::{LockAnswer, LockCommand, LockExtent, LockMode, LockReply, LockRequest, LockTerm, Message, Rejection};
 use braid_world::{Disk, DiskOptions, LocalClock, NetworkOptions, Trace, World, WorldEvent};
@@ -148,7 +148,7 @@ impl Swarm {
         let clock = LocalClock::exact(BOOT);
         let options = DiskOptions { latency_min: Duration::ZERO, latency_max: Duration::from_millis(20), space: None };
         let disk = Disk::new(options, swarm.rng.fork());
-        let server = Actor::Server(Box::new(LockServer::new(config(start))));
+        let server = Actor::Server(Box::new(LockServer::new(strict(start))));
         swarm.world.add(NodeId::Monitor, Actor::Monitor(Monitor::default()), None, clock.clone());
         swarm.world.add(SERVER, server, Some(disk), clock);
         (0..4).for_each(|_| swarm.new_host());
@@ -212,7 +212,7 @@ impl Swarm {
                 }
                 WorldEvent::Alarm(SERVER_UP) => {
                     self.start.0 += 1;
-                    self.world.start(SERVER, Actor::Server(Box::new(LockServer::new(config(self.start)))));
+                    self.world.start(SERVER, Actor::Server(Box::new(LockServer::new(strict(self.start)))));
                 }
                 other => panic!("not an event of this test: {other:?}"),
             }
@@ -509,6 +509,11 @@ fn rates() -> impl Strategy<Value = FaultRates> {
             restart,
         },
     )
+}
+
+/// A server that is soon tired of hosts that keep locks.
+fn strict(start: Generation) -> LockServerConfig {
+    LockServerConfig { evict_after: Some(settings().host_lease / 4), ..config(start) }
 }
 
 proptest! {

@@ -6,6 +6,7 @@ mod data;
 mod delete;
 mod listing;
 mod mount;
+mod set_eviction;
 mod status;
 mod target;
 
@@ -23,6 +24,7 @@ pub enum Command {
     Status(status::Arguments),
     #[command(flatten)]
     Data(data::Command),
+    SetEviction(set_eviction::Arguments),
     Check(check::Arguments),
     Delete(delete::Arguments),
 }
@@ -35,6 +37,7 @@ pub async fn run(command: Command, common: &Common) -> Result<ExitCode, Failure>
         Command::Unmount(arguments) => mount::unmount(arguments, common).await,
         Command::Status(arguments) => status::run(arguments, common).await,
         Command::Data(command) => data::run(command, common).await,
+        Command::SetEviction(arguments) => set_eviction::run(arguments, common).await,
         Command::Check(arguments) => check::run(arguments, common).await,
         Command::Delete(arguments) => delete::run(arguments, common).await,
     }
