@@ -136,6 +136,16 @@ impl LockServer {
         self.sessions.keys().copied()
     }
 
+    /// How many locks each host holds, and how many it waits for.
+    pub fn lock_counts(&self) -> impl Iterator<Item = (Generation, usize, usize)> + '_ {
+        self.sessions.iter().map(|(host, session)| {
+            let name = |lock_id: &u64| LockName { host: *host, lock_id: *lock_id };
+            let is_held = |lock_id: &&u64| self.table.state(name(lock_id)) == Some(LockState::Held);
+            let held = session.lock_ids.keys().filter(is_held).count();
+            (*host, held, session.lock_ids.len() - held + session.deferred.len())
+        })
+    }
+
     /// The locks of all hosts, held or waiting, for inspection.
     pub fn lock_ids(&self) -> impl Iterator<Item = (LockName, LockState)> + '_ {
         self.table.states()

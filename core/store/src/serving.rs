@@ -159,6 +159,7 @@ impl Serving {
             ("leaves_written", object_index.leaves_written),
             ("leaves_damaged", object_index.leaves_damaged),
             ("journal_bytes_used", journal.used()),
+            ("journal_capacity", journal.capacity()),
             ("intents_undecided", state.transactions.undecided() as u64),
             ("answers_kept", state.answers.count() as u64),
             ("commits_remembered", state.transactions.remembered() as u64),

@@ -6,7 +6,7 @@ use crate::file_systems::latest_server;
 use crate::health::{FileSystemHealth, is_there};
 use crate::snapshot::ArraySnapshot;
 use braid_base::FileSystemId;
-use braid_control::{ArrayDescription, FileSystemEntry, FileSystemState, HostEntry, RunningSet};
+use braid_control::{ArrayDescription, FileSystemEntry, FileSystemState, HostEntry, MetadataService, RunningSet};
 use serde::{Serialize, Serializer};
 
 /// The status of a file system.
@@ -33,6 +33,30 @@ pub struct FileSystemStatus {
     pub size_bytes: Option<u64>,
     /// The generations of the hosts that use it.
     pub hosts: Vec<u32>,
+    /// These hosts.
+    pub clients: Vec<ClientStatus>,
+    /// Bytes in use of its metadata server's journal.
+    pub journal_used_bytes: Option<u64>,
+    /// The size of the journal.
+    pub journal_bytes: Option<u64>,
+    /// After how many seconds a host is fenced that keeps locks which others wait for; none: never.
+    pub evict_after_seconds: Option<u64>,
+}
+
+/// A host that uses a file system.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ClientStatus {
+    /// Its generation.
+    pub host: u32,
+    pub pid: u32,
+    /// Its role.
+    pub role: String,
+    /// The directory in which it has mounted the file system; none if it is another program.
+    pub directory: Option<String>,
+    /// The locks that it holds.
+    pub locks_held: u64,
+    /// The locks that it waits for.
+    pub locks_awaited: u64,
 }
 
 /// The status of all file systems.
@@ -53,6 +77,10 @@ pub fn file_systems(look: &ArraySnapshot) -> Vec<FileSystemStatus> {
         restarts: None,
         size_bytes: None,
         hosts: Vec::new(),
+        clients: Vec::new(),
+        journal_used_bytes: None,
+        journal_bytes: None,
+        evict_after_seconds: None,
     });
     listed.chain(gone).collect()
 }
@@ -77,7 +105,24 @@ impl FileSystemStatus {
             restarts: running.map(|running| running.restarts),
             size_bytes: look.description.volume(&entry.data_volume()).map(|volume| volume.bytes),
             hosts: mounted_on(&look.hosts, entry.id()).iter().map(|host| host.generation.0).collect(),
+            clients: mounted_on(&look.hosts, entry.id()).into_iter().map(|host| client(host, server)).collect(),
+            journal_used_bytes: lease.and_then(|host| host.report.counters.get("metadata_journal_bytes_used").copied()),
+            journal_bytes: lease.and_then(|host| host.report.counters.get("metadata_journal_capacity").copied()),
+            evict_after_seconds: entry.evict_after().map(|limit| limit.as_secs()),
         }
+    }
+}
+
+fn client(host: &HostEntry, server: Option<&MetadataService>) -> ClientStatus {
+    let place = server.and_then(|server| server.hosts.iter().position(|known| *known == host.generation.0));
+    let locks = server.zip(place).and_then(|(server, place)| server.locks.get(place)).copied().unwrap_or_default();
+    ClientStatus {
+        host: host.generation.0,
+        pid: host.pid,
+        role: host.role.clone(),
+        directory: host.report.mount.as_ref().map(|mount| mount.directory.clone()),
+        locks_held: locks.held,
+        locks_awaited: locks.waiting,
     }
 }
 

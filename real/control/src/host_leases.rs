@@ -89,6 +89,17 @@ pub struct MetadataService {
     /// The generations of the hosts that it has heard of lately, or that may hold locks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<u32>,
+    /// The locks of these hosts, in the same order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub locks: Vec<LockCounts>,
+}
+
+/// The locks of a host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockCounts {
+    pub held: u64,
+    /// Those that it waits for.
+    pub waiting: u64,
 }
 
 /// A file system that is mounted in a directory.

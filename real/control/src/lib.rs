@@ -49,7 +49,8 @@ pub use event_log::{Event, EventCursor, EventKind, unix_millis_now, utc_now};
 pub use file_systems::{FileSystemEntry, FileSystemState};
 pub use folder::{ArrayFolder, Supervision};
 pub use host_leases::{
-    Ending, Expired, Fence, HostEntry, LeaseReport, LockService, MetadataService, MountReport, RecoveryReport,
+    Ending, Expired, Fence, HostEntry, LeaseReport, LockCounts, LockService, MetadataService, MountReport,
+    RecoveryReport,
 };
 pub use lease_durations::{LEASE_MILLIS_MAX, LEASE_MILLIS_MIN, Leases};
 pub use lease_judge::LeaseJudge;

@@ -5,9 +5,10 @@
 
 use braid_admin::failure::Failure;
 use braid_admin::{file_system_check, file_system_status, file_systems};
-use braid_base::{FileSystemId, Now, Time};
+use braid_base::{FileSystemId, Generation, Now, Time};
 use braid_control::{
-    ArrayFolder, DeviceReport, FileSystemState, MetadataService as Published, Moment, ReportedState, event_texts,
+    ArrayFolder, DeviceReport, Event, FileSystemState, LockCounts, MetadataService as Published, Moment, ReportedState,
+    event_texts,
 };
 use braid_locks::FenceCause;
 use braid_machine::{Effects, HostError, HostRequest, Input, Machine};
@@ -16,6 +17,7 @@ use braid_session::{HEARTBEAT, Metrics, ObservedHost, Service, ServiceReport, Se
 use braid_shell::{Address, Listener};
 use braid_wire::OwnershipRequest;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::time::Duration;
@@ -25,6 +27,9 @@ use tokio::sync::watch;
 const RELEASE_WAIT: Duration = Duration::from_secs(4);
 /// The most hosts that a lease lists.
 const HOSTS_SHOWN_MAX: usize = 256;
+
+/// The most hosts whose roles are remembered, for events.
+const ROLES_MAX: usize = 1024;
 
 /// The metadata server of one file system.
 pub struct MetadataDaemon {
@@ -182,9 +187,12 @@ impl MetadataDaemon {
     /// Returns `Ok` when the file system is to be checked, and an error when it is to be served no longer. Passes on changes of settings, and
     /// records which hosts the server has fenced.
     async fn watch(&self, node: &Shared) -> Result<(), Failure> {
+        // A host that is fenced may have released its lease.
+        let mut roles = BTreeMap::new();
         loop {
+            self.look_up_roles(&mut roles).await;
             tokio::time::sleep(HEARTBEAT).await;
-            self.record_fences(node).await;
+            self.record_fences(node, &roles).await;
             self.pardon_if_devices_are_unavailable(node).await;
             match blocking(&self.folder, ArrayFolder::describe).await {
                 Ok(description) => {
@@ -206,22 +214,27 @@ impl MetadataDaemon {
         }
     }
 
-    async fn record_fences(&self, node: &Shared) {
+    async fn look_up_roles(&self, roles: &mut BTreeMap<Generation, String>) {
+        let look = |folder: &ArrayFolder| folder.hosts(&Moment::now(), folder.describe()?.leases().host());
+        let hosts = blocking(&self.folder, look).await.unwrap_or_default();
+        roles.extend(hosts.into_iter().map(|host| (host.generation, host.role)));
+        while roles.len() > ROLES_MAX {
+            roles.pop_first();
+        }
+    }
+
+    async fn record_fences(&self, node: &Shared, roles: &BTreeMap<Generation, String>) {
         let decisions = with_server(node, MetadataServer::take_fence_decisions).unwrap_or_default();
         if decisions.is_empty() {
             return;
         }
-        let name = self.name.clone();
-        let record = move |folder: &ArrayFolder| {
-            let hosts = folder.hosts(&Moment::now(), folder.describe()?.leases().host())?;
-            for (generation, cause) in decisions {
-                let role = hosts.iter().find(|host| host.generation == generation).map(|host| host.role.as_str());
-                let event = event_texts::host_fenced(&name, generation, role.unwrap_or_default(), words(cause));
-                tracing::warn!("{}", event.text);
-                folder.record_event(&event)?;
-            }
-            Ok(())
+        let event = |(generation, cause)| {
+            let role = roles.get(&generation).map(String::as_str).unwrap_or_default();
+            event_texts::host_fenced(&self.name, generation, role, words(cause))
         };
+        let events: Vec<Event> = decisions.into_iter().map(event).collect();
+        events.iter().for_each(|event| tracing::warn!("{}", event.text));
+        let record = move |folder: &ArrayFolder| events.iter().try_for_each(|event| folder.record_event(event));
         if let Err(error) = blocking(&self.folder, record).await {
             tracing::warn!("can't record which hosts are fenced: {error}");
         }
@@ -271,11 +284,16 @@ fn report(node: &Option<MetadataNode<ObservedHost>>, id: FileSystemId, address: 
     let Some(server) = node.server().filter(|_| node.state() == NodeState::Owns) else {
         return ServiceReport::default();
     };
-    let hosts: Vec<u32> = server.locks().hosts().take(HOSTS_SHOWN_MAX).map(|host| host.0).collect();
+    let of_hosts = server.locks().lock_counts().take(HOSTS_SHOWN_MAX);
+    let count = |(host, held, waiting): (Generation, usize, usize)| {
+        (host.0, LockCounts { held: held as u64, waiting: waiting as u64 })
+    };
+    let (hosts, locks) = of_hosts.map(count).unzip();
     let own = [("sessions", server.locks().hosts().count() as u64), ("orphans", server.orphans() as u64)];
     let counters = server.counters().list().into_iter().chain(server.store_counters()).chain(own);
     let counters: Metrics = counters.map(|(name, value)| (format!("metadata_{name}"), value)).collect();
-    let published = Published { file_system: id.0, address: address.to_string(), serves: server.is_serving(), hosts };
+    let (address, serves) = (address.to_string(), server.is_serving());
+    let published = Published { file_system: id.0, address, serves, hosts, locks };
     ServiceReport { metadata_server: Some(published), counters }
 }
 

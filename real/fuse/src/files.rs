@@ -5,6 +5,8 @@
 //! next host; those that change nothing are made again there.
 //!
 //! When a program is interrupted, its request is abandoned, and its outcome is awaited. So a lock that was granted nevertheless is known.
+//! Signals need not end a program, and programs don't expect EINTR of files. So only waits for locks are abandoned at once, and others when
+//! the signal has waited for as long as most outages take. What ends a lock or closes a file is never abandoned: its program may be gone.
 
 use crate::errno::of_host;
 use crate::{Caller, FileSystem, LockRange, OpenFile, Result, WriteAt};
@@ -34,6 +36,9 @@ const FILE_LOCK: Range<u64> = limits::FILE_BYTES_MAX - 1..limits::FILE_BYTES_MAX
 
 /// How long requests wait for the next host.
 const HOST_WAIT: Duration = Duration::from_secs(60);
+
+/// How long an interrupted request that does not wait for a lock may go on.
+const INTERRUPTED_WAIT: Duration = Duration::from_secs(15);
 
 /// A file system of an array. Clones are the same.
 #[derive(Clone, Debug)]
@@ -100,7 +105,7 @@ impl HostFiles {
             found = timeout(HOST_WAIT, host.wait_for(|current| current.client.is_some())) => {
                 found.ok().and_then(|found| serving(&*found.ok()?)).ok_or(Errno::IO)
             }
-            () = by.interruption.wait() => Err(Errno::INTR),
+            () = interrupted(by, Some(INTERRUPTED_WAIT)) => Err(Errno::INTR),
         }
     }
 
@@ -153,8 +158,9 @@ impl HostFiles {
         request: FilesRequest,
     ) -> std::result::Result<FilesSuccess, HostError> {
         let session = AbandonedOnDrop(Some(host.client.session()));
+        let wait = wait_after_interruption(&request);
         let request = HostRequest::Files { file_system: self.file_system, request };
-        match session.call(by, request).await {
+        match session.call(by, request, wait).await {
             Ok(HostSuccess::Files(success)) => Ok(success),
             Ok(other) => unreachable!("a host answers a request about files as such, not with {other:?}"),
             Err(error) => {
@@ -172,6 +178,15 @@ impl HostFiles {
     }
 }
 
+/// How long a request goes on after its program was interrupted; none if it is not abandoned.
+fn wait_after_interruption(request: &FilesRequest) -> Option<Duration> {
+    match request {
+        FilesRequest::Lock { wait: true, .. } => Some(Duration::ZERO),
+        FilesRequest::Unlock { .. } | FilesRequest::ReleaseOwner { .. } | FilesRequest::Close { .. } => None,
+        _ => Some(INTERRUPTED_WAIT),
+    }
+}
+
 /// True if the request may be made again on another host: it changes nothing, or opens a file.
 fn is_repeatable(request: &FilesRequest) -> bool {
     match request {
@@ -184,13 +199,14 @@ fn is_repeatable(request: &FilesRequest) -> bool {
 struct AbandonedOnDrop(Option<ClientSession>);
 
 impl AbandonedOnDrop {
-    async fn call(mut self, by: &Caller, request: HostRequest) -> HostOutcome {
+    /// `wait`: how long the request goes on after an interruption.
+    async fn call(mut self, by: &Caller, request: HostRequest, wait: Option<Duration>) -> HostOutcome {
         let session = self.0.clone().expect("it is taken at the end");
         let mut outcome = std::pin::pin!(session.call(request));
         let outcome = tokio::select! {
             biased;
             outcome = &mut outcome => outcome,
-            () = by.interruption.wait() => {
+            () = interrupted(by, wait) => {
                 session.abandon();
                 outcome.await
             }
@@ -198,6 +214,13 @@ impl AbandonedOnDrop {
         self.0 = None;
         outcome
     }
+}
+
+/// Returns so long after the program was interrupted.
+async fn interrupted(by: &Caller, wait: Option<Duration>) {
+    let Some(wait) = wait else { return std::future::pending().await };
+    by.interruption.wait().await;
+    tokio::time::sleep(wait).await;
 }
 
 impl Drop for AbandonedOnDrop {

@@ -26,6 +26,7 @@
 //! | `metadata_servers` | file systems whose metadata servers are killed and replaced |
 //! | `migration` | migration of volumes under load; the migrating process is killed |
 //! | `mistakes` | users' mistakes, and the messages about them |
+//! | `mounts` | a file system in two folders, while mounts and metadata servers are killed or suspended |
 //! | `objects` | objects and attributes, from the shell and from programs; devices that are killed meanwhile |
 //! | `parity_sites` | parity that devices compute: its site changes under load while devices are killed; maps of writes |
 //! | `reconnects` | clients that reconnect while a device is suspended |
@@ -61,6 +62,7 @@ mod links;
 mod metadata_servers;
 mod migration;
 mod mistakes;
+mod mounts;
 mod objects;
 mod orderings;
 mod parity_sites;

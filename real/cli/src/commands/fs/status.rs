@@ -3,7 +3,7 @@
 use crate::commands::status::file_system_table;
 use braid_admin::failure::Failure;
 use braid_admin::file_system_operations::FileSystemContent;
-use braid_admin::file_system_status::FileSystemStatus;
+use braid_admin::file_system_status::{ClientStatus, FileSystemStatus};
 use braid_admin::health::FileSystemHealth;
 use braid_admin::{Array, file_systems};
 use braid_base::Generation;
@@ -38,11 +38,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         };
         shown.push((status, content));
     }
-    let role = |generation: &u32| {
-        let host = status.hosts.iter().find(|host| host.generation == *generation);
-        format!("{} ({})", Generation(*generation), host.map_or("", |host| &host.role))
-    };
-    output::print(common.json, || json(&shown), || text(&shown, role));
+    output::print(common.json, || json(&shown), || text(&shown));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -55,7 +51,7 @@ fn json(shown: &[(FileSystemStatus, Option<FileSystemContent>)]) -> serde_json::
     json!({"schema": 2, "file_systems": shown.collect::<Vec<_>>()})
 }
 
-fn text(shown: &[(FileSystemStatus, Option<FileSystemContent>)], role: impl Fn(&u32) -> String) -> String {
+fn text(shown: &[(FileSystemStatus, Option<FileSystemContent>)]) -> String {
     if shown.is_empty() {
         return "there are no file systems: create one with `braid fs create`\n".to_string();
     }
@@ -71,10 +67,28 @@ fn text(shown: &[(FileSystemStatus, Option<FileSystemContent>)], role: impl Fn(&
                 "\n{name}: {inodes} files, directories and links; {used} used, {reserved} reserved by hosts, {free} free\n"
             );
         }
-        if !status.hosts.is_empty() {
-            let hosts: Vec<String> = status.hosts.iter().map(&role).collect();
-            text += &format!("{name} is used by hosts: {}\n", hosts.join(", "));
+        if let (Some(used), Some(bytes)) = (status.journal_used_bytes, status.journal_bytes) {
+            text += &format!("its journal uses {} of {}\n", format_size(used), format_size(bytes));
+        }
+        if !status.clients.is_empty() {
+            text += "\n";
+            text += &client_table(&status.clients);
         }
     }
     text
+}
+
+fn client_table(clients: &[ClientStatus]) -> String {
+    let header = ["host", "pid", "locks", "waits for", "role"].map(str::to_string).to_vec();
+    let of_client = |client: &ClientStatus| {
+        let ClientStatus { host, pid, role, locks_held, locks_awaited, .. } = client;
+        vec![
+            Generation(*host).to_string(),
+            pid.to_string(),
+            locks_held.to_string(),
+            locks_awaited.to_string(),
+            role.clone(),
+        ]
+    };
+    output::table(&[header].into_iter().chain(clients.iter().map(of_client)).collect::<Vec<_>>())
 }

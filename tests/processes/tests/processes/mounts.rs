@@ -1,0 +1,508 @@
+//! Mounts of a file system in folders: two mounts of one array, used by the system's calls, while mounts and metadata servers are killed
+//! and suspended. Without `/dev/fuse` the tests say that they are skipped.
+
+use braid_base::Rng;
+use braid_processes::array::{Array, gone, number, text};
+use braid_processes::daemon::{has_ended_within, signal};
+use braid_processes::program::tool;
+use braid_processes::scratch::path_text;
+use braid_processes::{Daemon, run, soak, wait_until};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+const NAME: &str = "home";
+/// How long the array may take to recover from the death of a process.
+const RECOVERY: Duration = Duration::from_secs(60);
+
+/// An array whose file system is mounted in two folders. Whatever happens, no mount remains.
+struct Mounts {
+    directories: [PathBuf; 2],
+    pids: [u32; 2],
+    array: Array,
+}
+
+impl Mounts {
+    /// None if this machine can't mount.
+    fn new() -> Option<Mounts> {
+        if !Path::new("/dev/fuse").exists() {
+            eprintln!("skipped: there is no /dev/fuse");
+            return None;
+        }
+        let array = Array::up(&["--size", "512MiB", "--volume", "vol0:1MiB", "--fs", NAME]);
+        let directories = ["a", "b"].map(|name| array.scratch().path(name));
+        directories.iter().for_each(|directory| fs::create_dir(directory).expect("it is new"));
+        let mut mounts = Mounts { directories, pids: [0; 2], array };
+        let [a, b] = mounts.directories.each_ref().map(|directory| path_text(directory));
+        let mounted = mounts.array.braid(&["fs", "mount", NAME, a, b]).done().json();
+        mounts.pids = [0, 1].map(|index| number(&mounted["mounts"][index]["pid"]) as u32);
+        Some(mounts)
+    }
+
+    fn path(&self, mount: usize, name: &str) -> PathBuf {
+        self.directories[mount].join(name)
+    }
+
+    fn directory(&self, mount: usize) -> &str {
+        path_text(&self.directories[mount])
+    }
+
+    /// Mounts again what was unmounted.
+    fn mount(&mut self, mount: usize) {
+        let mounted = self.array.braid(&["fs", "mount", NAME, self.directory(mount)]).done().json();
+        self.pids[mount] = number(&mounted["mounts"][0]["pid"]) as u32;
+    }
+
+    /// The directories that are mounted, according to the kernel.
+    fn mounted(&self) -> Vec<bool> {
+        let list = fs::read_to_string("/proc/self/mounts").expect("it can be read");
+        let is_listed = |directory: &PathBuf| list.contains(&format!(" {} fuse.braid ", directory.display()));
+        self.directories.iter().map(is_listed).collect()
+    }
+
+    fn server(&self) -> Option<u32> {
+        let status = self.array.braid(&["fs", "status", NAME]).done().json();
+        let home = &status["file_systems"][0];
+        (home["state"] == "serving").then(|| number(&home["pid"]) as u32)
+    }
+
+    /// The kinds of events so far.
+    fn events(&self) -> Vec<Value> {
+        let events = fs::read_to_string(self.array.dir().join("events.jsonl")).unwrap_or_default();
+        events.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    /// The file system contains no error, and all mounts end.
+    fn end(mut self) {
+        let found = self.array.braid(&["fs", "check", NAME]).done().json();
+        assert_eq!(found["sound"], true, "{found}");
+        self.array.down();
+        assert_eq!(self.mounted(), [false, false]);
+        gone(&self.pids);
+    }
+}
+
+impl Drop for Mounts {
+    fn drop(&mut self) {
+        for pid in self.pids {
+            // Only while it is still the process of a mount.
+            let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            if command.windows(5).any(|word| word == b"mount")
+                && let Some(pid) = Pid::from_raw(pid as i32)
+            {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+        for (directory, is_mounted) in self.directories.iter().zip(self.mounted()) {
+            if is_mounted {
+                run("umount", &["--lazy", path_text(directory)]);
+            }
+        }
+    }
+}
+
+fn append(path: &Path) -> File {
+    OpenOptions::new().create(true).append(true).open(path).expect("it can be opened")
+}
+
+fn open(path: &Path) -> File {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).expect("it can be opened")
+}
+
+fn errno(error: &std::io::Error) -> Option<Errno> {
+    Errno::from_io_error(error)
+}
+
+/// A python program that says something when it is ready, and reads its standard input.
+struct Python {
+    child: Child,
+    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+}
+
+impl Python {
+    fn start(program: &str, arguments: &[&str]) -> Python {
+        let mut command = Command::new("/usr/bin/python3");
+        command.args(["-u", "-c", program]).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("python3 is there");
+        let lines = BufReader::new(child.stdout.take().expect("it is a pipe")).lines();
+        Python { child, lines }
+    }
+
+    /// What it says next.
+    fn hear(&mut self) -> String {
+        self.lines.next().expect("it goes on").expect("text")
+    }
+}
+
+impl Drop for Python {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn two_folders_show_the_same_files() {
+    let Some(mut mounts) = Mounts::new() else { return };
+    let (a, b) = (mounts.path(0, "file"), mounts.path(1, "file"));
+    let content: Vec<u8> = (0..3_000_001_u32).map(|number| (number % 251) as u8).collect();
+    fs::write(&a, &content).expect("it is written");
+    assert!(fs::read(&b).expect("it is read") == content);
+    let inode = fs::metadata(&a).expect("it exists").ino();
+    assert_eq!(fs::metadata(&b).expect("it exists").ino(), inode);
+
+    // Renaming over a file that is open, and removing it.
+    let held = open(&b);
+    fs::write(mounts.path(0, "new"), "new").expect("it is written");
+    fs::rename(mounts.path(0, "new"), &a).expect("it replaces the other");
+    assert_eq!(fs::read_to_string(&b).expect("it exists"), "new");
+    let mut tail = [0; 3];
+    held.read_exact_at(&mut tail, 2_999_998).expect("the file exists while it is open");
+    assert_eq!(tail[..], content[2_999_998..]);
+    assert_eq!(held.metadata().expect("it is open").nlink(), 0);
+    let other = open(&b);
+    fs::remove_file(&a).expect("it exists");
+    other.write_all_at(b"kept", 0).expect("it exists while it is open");
+    assert_eq!(errno(&fs::metadata(&b).expect_err("it has no name")), Some(Errno::NOENT));
+    drop((held, other));
+
+    let status = mounts.array.status();
+    let roles: Vec<String> =
+        status["hosts"].as_array().expect("a list").iter().map(|host| text(&host["role"])).collect();
+    for directory in [0, 1].map(|mount| mounts.directory(mount)) {
+        assert!(roles.contains(&format!("mount {NAME} {directory}")), "{roles:?}");
+    }
+    let clients = || mounts.array.braid(&["fs", "status", NAME]).done().json()["file_systems"][0]["clients"].clone();
+    wait_until("both mounts in the status", RECOVERY, || clients().as_array().is_some_and(|all| all.len() == 2));
+    assert_eq!(clients()[0]["directory"], mounts.directory(0));
+
+    // Each way to unmount.
+    let busy = open(&mounts.path(0, "busy"));
+    let refused = mounts.array.braid(&["fs", "unmount", mounts.directory(0)]).refused(1, "mount-in-use");
+    assert!(refused.contains("--force"), "{refused}");
+    mounts.array.braid(&["fs", "mount", NAME, mounts.directory(0)]).refused(1, "already-mounted");
+    drop(busy);
+    mounts.array.braid(&["fs", "unmount", mounts.directory(0)]).done();
+    assert_eq!(mounts.mounted(), [false, true]);
+    assert!(has_ended_within(mounts.pids[0], RECOVERY));
+    mounts.array.braid(&["fs", "unmount", mounts.directory(0)]).refused(3, "not-mounted");
+    mounts.mount(0);
+    assert_eq!(fs::read_dir(&mounts.directories[0]).expect("it can be read").count(), 1);
+    tool("umount", &[mounts.directory(0)]);
+    assert!(has_ended_within(mounts.pids[0], RECOVERY));
+    mounts.mount(0);
+    signal(mounts.pids[0], Signal::TERM);
+    assert!(has_ended_within(mounts.pids[0], RECOVERY));
+    assert_eq!(mounts.mounted(), [false, true]);
+    mounts.end();
+}
+
+#[test]
+fn what_can_not_be_mounted_is_refused() {
+    let Some(mut mounts) = Mounts::new() else { return };
+    let full = mounts.array.scratch().path("full");
+    fs::create_dir_all(full.join("inside")).expect("it is new");
+    let mount = |name: &str, directory: &str| mounts.array.braid(&["fs", "mount", name, directory]);
+    mount(NAME, path_text(&full)).refused(2, "directory-not-empty");
+    mount(NAME, path_text(&full.join("missing"))).refused(3, "no-such-directory");
+    let file = full.join("file");
+    fs::write(&file, "").expect("it is written");
+    mount(NAME, path_text(&file)).refused(2, "not-a-directory");
+    mount("other", path_text(&full.join("inside"))).refused(3, "no-such-file-system");
+    // Nothing remains of several mounts if one fails.
+    let (inside, missing) = (full.join("inside"), full.join("missing"));
+    let both = ["fs", "mount", NAME, path_text(&inside), path_text(&missing)];
+    mounts.array.braid(&both).refused(3, "no-such-directory");
+    assert!(!fs::read_to_string("/proc/self/mounts").expect("a list").contains(path_text(&inside)));
+
+    // A mount in the foreground, which is found by its array, and ended with it.
+    let arguments = ["fs", "mount", NAME, path_text(&inside), "--foreground", "--array", path_text(mounts.array.dir())];
+    let log = mounts.array.scratch().path("mount.log");
+    let foreground = Daemon::start(&[&arguments[..], &["--json"]].concat(), &log).expect("it mounts");
+    assert_eq!(foreground.ready["directory"], path_text(&inside));
+    fs::write(inside.join("x"), "x").expect("it is mounted");
+    assert_eq!(foreground.end(Signal::INT), Some(0));
+    assert!(!inside.join("x").exists() && mounts.path(0, "x").exists());
+
+    // The folder of a process that was killed.
+    signal(mounts.pids[0], Signal::KILL);
+    assert!(has_ended_within(mounts.pids[0], RECOVERY));
+    wait_until("the mount is dead", RECOVERY, || {
+        fs::metadata(&mounts.directories[0]).is_err_and(|error| errno(&error) == Some(Errno::NOTCONN))
+    });
+    mounts.mount(0);
+    assert!(mounts.path(0, "x").exists());
+    signal(mounts.pids[0], Signal::KILL);
+    assert!(has_ended_within(mounts.pids[0], RECOVERY));
+    mounts.array.braid(&["fs", "unmount", mounts.directory(0)]).done();
+    assert_eq!(mounts.mounted(), [false, true]);
+    mounts.mount(0);
+    mounts.end();
+}
+
+#[test]
+fn appends_of_two_mounts_never_interleave() {
+    const RECORD_MAX: u64 = (1 << 20) - 4096;
+    let Some(mounts) = Mounts::new() else { return };
+    let rounds = if soak() { 400 } else { 40 };
+    std::thread::scope(|scope| {
+        for writer in 0..4_u8 {
+            let path = mounts.path(usize::from(writer % 2), "log");
+            scope.spawn(move || {
+                let mut log = append(&path);
+                let mut rng = Rng::new(u64::from(writer));
+                for round in 0..rounds {
+                    // The longest write that the kernel passes on as one wherever its memory begins, and others.
+                    let length = if round == 0 { RECORD_MAX } else { 16 + rng.below(40_000) };
+                    let mut record = vec![b'a' + writer; length as usize];
+                    record[..8].copy_from_slice(&length.to_le_bytes());
+                    assert_eq!(log.write(&record).expect("there is space"), record.len());
+                }
+            });
+        }
+    });
+    let log = fs::read(mounts.path(0, "log")).expect("it exists");
+    let (mut rest, mut records) = (&log[..], 0);
+    while !rest.is_empty() {
+        let length = u64::from_le_bytes(rest[..8].try_into().expect("eight bytes")) as usize;
+        let (record, after) = rest.split_at_checked(length).expect("a record is whole");
+        assert!(record[8..].iter().all(|byte| *byte == record[8]), "a record is not interrupted");
+        (rest, records) = (after, records + 1);
+    }
+    assert_eq!(records, 4 * rounds);
+    mounts.end();
+}
+
+/// Locks bytes 10 to 20 of a file exclusively, and says so. A signal interrupts the wait, which it says, too.
+const LOCKER: &str = r#"
+import fcntl, signal, sys
+class Interrupted(Exception): pass
+def on_signal(*_): raise Interrupted()
+signal.signal(signal.SIGUSR1, on_signal)
+file = open(sys.argv[1], "r+b")
+print("ready")
+try:
+    if sys.argv[2] == "flock":
+        fcntl.flock(file, fcntl.LOCK_EX)
+    else:
+        fcntl.lockf(file, fcntl.LOCK_EX, 10, 10)
+    print("locked")
+    sys.stdin.read()
+except Interrupted:
+    print("interrupted")
+"#;
+
+#[test]
+fn locks_hold_between_mounts_until_their_owner_ends() {
+    let Some(mounts) = Mounts::new() else { return };
+    fs::write(mounts.path(0, "file"), [0; 100]).expect("it is written");
+    let start = |mount: usize, how: &str| {
+        let mut python = Python::start(LOCKER, &[path_text(&mounts.path(mount, "file")), how]);
+        assert_eq!(python.hear(), "ready");
+        python
+    };
+    for how in ["flock", "fcntl"] {
+        let mut holder = start(0, how);
+        assert_eq!(holder.hear(), "locked", "{how}");
+        let refused = match how {
+            "flock" => Some(flock(&open(&mounts.path(1, "file")), FlockOperation::NonBlockingLockExclusive)),
+            _ => None,
+        };
+        assert_eq!(refused.and_then(Result::err).unwrap_or(Errno::AGAIN), Errno::AGAIN, "{how}");
+        // A waiter that is interrupted, and one that is killed, leave nothing behind.
+        let mut waiter = start(1, how);
+        std::thread::sleep(Duration::from_millis(300));
+        signal(waiter.child.id(), Signal::USR1);
+        assert_eq!(waiter.hear(), "interrupted", "{how}");
+        let killed = start(1, how);
+        std::thread::sleep(Duration::from_millis(300));
+        drop(killed);
+        // The next one gets it as soon as the holder is killed.
+        let mut next = start(1, how);
+        std::thread::sleep(Duration::from_millis(300));
+        let begun = Instant::now();
+        holder.child.kill().expect("it runs");
+        assert_eq!(next.hear(), "locked", "{how}");
+        assert!(begun.elapsed() < Duration::from_secs(2), "{how}: {:?}", begun.elapsed());
+    }
+    mounts.end();
+}
+
+/// Programs that write files through both mounts until they are told to end, and what was acknowledged.
+struct Writers<'scope> {
+    threads: Vec<std::thread::ScopedJoinHandle<'scope, (BTreeMap<PathBuf, Vec<u8>>, Duration)>>,
+}
+
+impl<'scope> Writers<'scope> {
+    fn start<'env: 'scope>(
+        scope: &'scope std::thread::Scope<'scope, 'env>,
+        directories: &'env [PathBuf],
+        done: &'env AtomicBool,
+        acknowledged: &'env AtomicU64,
+    ) -> Writers<'scope> {
+        let write = |directory: &'env PathBuf, writer: u64| {
+            move || {
+                let own = directory.join(format!("of-{writer}"));
+                fs::create_dir(&own).expect("it is new");
+                let (mut kept, mut longest) = (BTreeMap::new(), Duration::ZERO);
+                let mut rng = Rng::new(writer);
+                for number in 0_u64.. {
+                    if done.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let begun = Instant::now();
+                    let path = own.join(number.to_string());
+                    let content = vec![number as u8; 1 + rng.below(9_000) as usize];
+                    let mut file = File::create(&path).expect("it goes on after a pause");
+                    file.write_all(&content).expect("it goes on after a pause");
+                    file.sync_all().expect("it goes on after a pause");
+                    kept.insert(path, content);
+                    if number % 3 == 0 {
+                        let (old, _) = kept.pop_first().expect("there is one");
+                        fs::remove_file(&old).expect("it is removed once");
+                    }
+                    acknowledged.fetch_add(1, Ordering::Relaxed);
+                    longest = longest.max(begun.elapsed());
+                }
+                (kept, longest)
+            }
+        };
+        let numbered = directories.iter().cycle().zip(0..4);
+        Writers { threads: numbered.map(|(directory, writer)| scope.spawn(write(directory, writer))).collect() }
+    }
+
+    /// What the writers have kept, and their longest pause.
+    fn join(self) -> (BTreeMap<PathBuf, Vec<u8>>, Duration) {
+        let ended = self.threads.into_iter().map(|thread| thread.join().expect("it sees no error"));
+        ended.fold((BTreeMap::new(), Duration::ZERO), |(mut all, longest), (kept, pause)| {
+            all.extend(kept);
+            (all, longest.max(pause))
+        })
+    }
+}
+
+/// Compares all files with what was acknowledged, through another mount than that by which they were written.
+fn compare(mounts: &Mounts, kept: &BTreeMap<PathBuf, Vec<u8>>) {
+    let [a, b] = &mounts.directories;
+    for (path, content) in kept {
+        let other = match path.strip_prefix(a) {
+            Ok(inner) => b.join(inner),
+            Err(_) => a.join(path.strip_prefix(b).expect("it is in one of them")),
+        };
+        assert!(fs::read(&other).expect("it exists") == *content, "{}", other.display());
+    }
+    let count =
+        |writer: u64| fs::read_dir(mounts.path(0, &format!("of-{writer}"))).map_or(0, |entries| entries.count());
+    assert_eq!((0..4).map(count).sum::<usize>(), kept.len(), "nothing else is there");
+}
+
+#[test]
+fn programs_go_on_when_the_metadata_server_is_killed() {
+    let Some(mounts) = Mounts::new() else { return };
+    let (done, acknowledged) = (AtomicBool::new(false), AtomicU64::new(0));
+    let more = |what: &str| {
+        let before = acknowledged.load(Ordering::Relaxed);
+        wait_until(what, RECOVERY, || acknowledged.load(Ordering::Relaxed) > before + 40);
+    };
+    let (kept, pause) = std::thread::scope(|scope| {
+        let writers = Writers::start(scope, &mounts.directories, &done, &acknowledged);
+        for _ in 0..if soak() { 10 } else { 2 } {
+            more("work under way");
+            let pid = mounts.server().expect("it is served");
+            signal(pid, Signal::KILL);
+            wait_until("another server", RECOVERY, || mounts.server().is_some_and(|other| other != pid));
+            more("work after the pause");
+        }
+        done.store(true, Ordering::Relaxed);
+        writers.join()
+    });
+    println!("the longest pause was {pause:?}");
+    compare(&mounts, &kept);
+    mounts.end();
+}
+
+#[test]
+fn other_mounts_go_on_when_one_is_killed() {
+    let Some(mut mounts) = Mounts::new() else { return };
+    // The mount has locks on a file that the other one wants.
+    let (wanted, other) = (mounts.path(0, "wanted"), mounts.path(1, "wanted"));
+    let mut file = open(&wanted);
+    file.write_all(b"acknowledged").expect("it is written");
+    flock(&file, FlockOperation::LockExclusive).expect("nobody has it");
+    let (done, acknowledged) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (kept, pause, waited) = std::thread::scope(|scope| {
+        let writers = Writers::start(scope, &mounts.directories[1..], &done, &acknowledged);
+        wait_until("work under way", RECOVERY, || acknowledged.load(Ordering::Relaxed) > 20);
+        signal(mounts.pids[0], Signal::KILL);
+        let begun = Instant::now();
+        let same = open(&other);
+        flock(&same, FlockOperation::LockExclusive).expect("the lock of the dead mount is released");
+        same.write_all_at(b"A", 0).expect("so is the other one");
+        let waited = begun.elapsed();
+        let before = acknowledged.load(Ordering::Relaxed);
+        wait_until("work after that", RECOVERY, || acknowledged.load(Ordering::Relaxed) > before + 20);
+        done.store(true, Ordering::Relaxed);
+        let (kept, pause) = writers.join();
+        (kept, pause, waited)
+    });
+    println!("the lock of the dead mount was released after {waited:?}; the longest pause of others was {pause:?}");
+    // An array of tests has leases of a second.
+    assert!(waited < Duration::from_secs(15), "{waited:?}");
+    assert_eq!(fs::read_to_string(&other).expect("it exists"), "Acknowledged");
+    assert_eq!(errno(&file.write_all(b"x").expect_err("its mount is dead")), Some(Errno::NOTCONN));
+    drop(file);
+    mounts.mount(0);
+    compare(&mounts, &kept);
+    mounts.end();
+}
+
+#[test]
+fn a_mount_that_was_suspended_is_fenced_and_goes_on() {
+    let Some(mounts) = Mounts::new() else { return };
+    let (path, other) = (mounts.path(0, "file"), mounts.path(1, "file"));
+    let mut file = open(&path);
+    file.write_all(b"old").expect("it is written");
+    flock(&file, FlockOperation::LockExclusive).expect("nobody has it");
+    signal(mounts.pids[0], Signal::STOP);
+    let begun = Instant::now();
+    let same = open(&other);
+    flock(&same, FlockOperation::LockExclusive).expect("the lock of the suspended mount is released");
+    same.write_all_at(b"new", 0).expect("so is the other one");
+    println!("the suspended mount was fenced after {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    signal(mounts.pids[0], Signal::CONT);
+
+    // Files that were open stay dead; names, and files that are opened now, work.
+    let mut bytes = [0; 3];
+    wait_until("the mount goes on", RECOVERY, || fs::read_to_string(&path).is_ok_and(|content| content == "new"));
+    for _ in 0..3 {
+        assert_eq!(errno(&file.read_exact_at(&mut bytes, 0).expect_err("it is dead")), Some(Errno::IO));
+        assert_eq!(errno(&file.write_all_at(b"x", 0).expect_err("it is dead")), Some(Errno::IO));
+        assert_eq!(errno(&file.sync_all().expect_err("it is dead")), Some(Errno::IO));
+        assert_eq!(flock(&file, FlockOperation::LockShared), Err(Errno::IO));
+    }
+    drop(file);
+    let again = open(&path);
+    assert_eq!(flock(&again, FlockOperation::NonBlockingLockExclusive), Err(Errno::AGAIN), "the other one has it");
+    drop(same);
+    flock(&again, FlockOperation::LockExclusive).expect("it is released");
+    again.write_all_at(b"now", 0).expect("it is open");
+    let mut content = String::new();
+    open(&other).read_to_string(&mut content).expect("it can be read");
+    assert_eq!(content, "now");
+    for kind in ["host-fenced", "mount-replaced"] {
+        let is_named = |event: &Value| event["kind"] == kind && text(&event["text"]).contains(mounts.directory(0));
+        wait_until(kind, RECOVERY, || mounts.events().iter().any(is_named));
+    }
+    drop(again);
+    mounts.end();
+}
