@@ -314,7 +314,7 @@ fn locks_hold_between_mounts_until_their_owner_ends() {
         let mut holder = start(0, how);
         assert_eq!(holder.hear(), "locked", "{how}");
         let refused = match how {
-            "flock" => Some(flock(&open(&mounts.path(1, "file")), FlockOperation::NonBlockingLockExclusive)),
+            "flock" => Some(flock(open(&mounts.path(1, "file")), FlockOperation::NonBlockingLockExclusive)),
             _ => None,
         };
         assert_eq!(refused.and_then(Result::err).unwrap_or(Errno::AGAIN), Errno::AGAIN, "{how}");
@@ -337,9 +337,12 @@ fn locks_hold_between_mounts_until_their_owner_ends() {
     mounts.end();
 }
 
+/// The content of files, by their paths.
+type Kept = BTreeMap<PathBuf, Vec<u8>>;
+
 /// Programs that write files through both mounts until they are told to end, and what was acknowledged.
 struct Writers<'scope> {
-    threads: Vec<std::thread::ScopedJoinHandle<'scope, (BTreeMap<PathBuf, Vec<u8>>, Duration)>>,
+    threads: Vec<std::thread::ScopedJoinHandle<'scope, (Kept, Duration)>>,
 }
 
 impl<'scope> Writers<'scope> {
@@ -381,7 +384,7 @@ impl<'scope> Writers<'scope> {
     }
 
     /// What the writers have kept, and their longest pause.
-    fn join(self) -> (BTreeMap<PathBuf, Vec<u8>>, Duration) {
+    fn join(self) -> (Kept, Duration) {
         let ended = self.threads.into_iter().map(|thread| thread.join().expect("it sees no error"));
         ended.fold((BTreeMap::new(), Duration::ZERO), |(mut all, longest), (kept, pause)| {
             all.extend(kept);
@@ -391,7 +394,7 @@ impl<'scope> Writers<'scope> {
 }
 
 /// Compares all files with what was acknowledged, through another mount than that by which they were written.
-fn compare(mounts: &Mounts, kept: &BTreeMap<PathBuf, Vec<u8>>) {
+fn compare(mounts: &Mounts, kept: &Kept) {
     let [a, b] = &mounts.directories;
     for (path, content) in kept {
         let other = match path.strip_prefix(a) {
