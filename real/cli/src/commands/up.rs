@@ -157,7 +157,10 @@ fn text_of(ready: &Ready) -> String {
         text += &format!("  volume {name}  {}  {uri}\n", format_size(*bytes));
     }
     for entry in &ready.description.file_systems {
-        text += &format!("  file system {}\n", entry.name);
+        text += &format!(
+            "  file system {}  mount it with `braid fs mount {} FOLDER --array {dir}`\n",
+            entry.name, entry.name
+        );
     }
     if let Some(volume) = exported.first() {
         text += &what_to_try(&volume.name, &volume.uri, &dir.to_string());
