@@ -33,6 +33,8 @@ enum Work {
     Open {
         start: Generation,
         parameters: Parameters,
+        /// The owner of a new root.
+        root: Owner,
     },
     Step(Step),
 }
@@ -58,8 +60,8 @@ impl Operation {
         Operation { work: Work::Command(command), context: Context { host, now: time_of(now), is_nearly_full } }
     }
 
-    pub fn open(start: Generation, parameters: Parameters, now: Clock) -> Operation {
-        Operation::own(start, Work::Open { start, parameters }, now)
+    pub fn open(start: Generation, parameters: Parameters, root: Owner, now: Clock) -> Operation {
+        Operation::own(start, Work::Open { start, parameters, root }, now)
     }
 
     pub fn step(owner: Generation, step: Step, now: Clock) -> Operation {
@@ -70,11 +72,16 @@ impl Operation {
         Operation { work, context: Context { host: owner, now: time_of(now), is_nearly_full: false } }
     }
 
-    fn open_in(&self, start: Generation, parameters: &Parameters, map: &mut dyn View) -> Result<Evaluation, NotHere> {
+    fn open_in(
+        &self,
+        start: Generation,
+        (parameters, root): (&Parameters, Owner),
+        map: &mut dyn View,
+    ) -> Result<Evaluation, NotHere> {
         let mut changes = Vec::new();
         match map.get(keys::PARAMETERS) {
             Ok(Some(_)) => {}
-            Ok(None) => changes = format(parameters, Owner::default(), ROOT_MODE, self.context.now),
+            Ok(None) => changes = format(parameters, root, ROOT_MODE, self.context.now),
             Err(Obstacle::NotHere) => return Err(NotHere),
             Err(Obstacle::Lost) => return Ok(own(OwnOutcome::Damaged, changes)),
         }
@@ -92,7 +99,7 @@ impl Procedure for Operation {
                 let braid_namespace::Evaluation { answer, changes, only_asks } = evaluate(command, self.context, map)?;
                 Ok(Evaluation { answer: as_answer(encode_reply(&answer)), changes, only_asks })
             }
-            Work::Open { start, parameters } => self.open_in(*start, parameters, map),
+            Work::Open { start, parameters, root } => self.open_in(*start, (parameters, *root), map),
             Work::Step(Step::Free(inode)) => Ok(stepped(reclaim::reclaim(*inode, map)?)),
             Work::Step(Step::Drop(host)) => Ok(stepped(reclaim::drop_host(*host, map)?)),
             Work::Step(Step::FreeTail(inode)) => Ok(stepped(reclaim::free_tail(*inode, map)?)),

@@ -19,7 +19,7 @@ use braid_objects::Procedure;
 use braid_store::{Medium, Storage, Store, StoreError, StoreEvent};
 use braid_wire::{
     DATA_LOCK, EXISTENCE_LOCK, FileAnswer, FileCommand, FileError, FileReply, FileRequest, FileResult, LockAnswer,
-    LockExtent, LockMode, LockReply, Message, MonitorAnswer, ObjectAnswer, Rejection,
+    LockExtent, LockMode, LockReply, Message, MonitorAnswer, ObjectAnswer, Owner, Rejection,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -37,6 +37,8 @@ pub struct MetadataServerConfig {
     pub volume_bytes: u64,
     /// What the file system is made with, if it is not made yet.
     pub parameters: Parameters,
+    /// The owner of its root directory in that case.
+    pub root: Owner,
     /// The server serves from this time on: when the lease of the owner before has passed.
     pub serve_from: Time,
     /// Time-outs, intervals and limits.
@@ -414,7 +416,9 @@ impl MetadataServer {
         let name = TransactionId { host: self.config.generation, sequence };
         self.own.by_sequence.insert(sequence, own);
         let operation = match own {
-            OwnOperation::Open => Operation::open(self.config.start, self.config.parameters.clone(), now.clock),
+            OwnOperation::Open => {
+                Operation::open(self.config.start, self.config.parameters.clone(), self.config.root, now.clock)
+            }
             OwnOperation::Step(step) => Operation::step(name.host, step, now.clock),
         };
         self.counters.steps += 1;

@@ -71,11 +71,12 @@ impl Array {
     /// What a file system contains, as its metadata server says. Errors: `metadata-server-silent` if it does not answer soon.
     pub async fn content_of_file_system(&self, name: &str) -> Result<FileSystemContent, Failure> {
         require_up(self.folder())?;
-        let (session, file_system) = Session::mount(self.folder(), ASKS, name).await?;
+        file_systems::find(&self.folder().describe()?, name)?;
+        let (session, file_system) = Session::mount(self.folder(), ASKS, name, None).await?;
         let request = FilesRequest::Command(FileCommand::StatFileSystem);
         let asked = session.client().call(HostRequest::Files { file_system, request });
         let outcome = tokio::time::timeout(CONTENT_WAIT, asked).await;
-        session.leave();
+        session.end_within(CONTENT_WAIT).await;
         match outcome {
             Ok(Ok(HostSuccess::Files(FilesSuccess::Result(FileResult::FileSystem(content))))) => {
                 Ok(FileSystemContent::of(&content))

@@ -23,7 +23,7 @@ use braid_machine::{HostError, HostRequest, HostSuccess, Patience};
 use braid_metadata::{MetadataServerConfig, VOLUME_BYTES_MIN};
 use braid_namespace::Parameters;
 use braid_session::Session;
-use braid_wire::{Ordering, OwnershipRefused, OwnershipRequest};
+use braid_wire::{Ordering, Owner, OwnershipRefused, OwnershipRequest};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
@@ -117,6 +117,8 @@ pub fn server_config(description: &ArrayDescription, name: &str) -> Result<(Volu
             hash_key: Uuid::new_v4().into_bytes(),
             hash_bits: Parameters::HASH_BITS_MAX,
         },
+        // Whoever runs the array may use its file systems.
+        root: Owner { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() },
         serve_from: Time(0),
         settings: Settings { lock_eviction: entry.evict_after(), ..description.leases().settings() },
     };

@@ -11,7 +11,7 @@ use braid_layout::{Layout, VolumeDescription};
 use braid_machine::{FilesRequest, FilesSuccess, HostError, HostOutcome, HostRequest, HostSuccess, OpId, Patience};
 use braid_metadata::{MetadataNode, MetadataServer, MetadataServerConfig, NodeState, VOLUME_BYTES_MIN};
 use braid_namespace::Parameters;
-use braid_wire::{FileCommand, FileResult, Ordering, OwnershipRequest};
+use braid_wire::{FileCommand, FileResult, Ordering, Owner, OwnershipRequest};
 
 /// The only real file system of a cluster. Those of lower numbers are imaginary ([`crate::take_overs`]).
 const FILE_SYSTEM: FileSystemId = FileSystemId(64);
@@ -97,6 +97,7 @@ impl Cluster {
                 hash_key: [11; 16],
                 hash_bits: Parameters::HASH_BITS_MAX,
             },
+            root: Owner::default(),
             serve_from: Time(0),
             settings: self.options.settings.clone(),
         };

@@ -52,6 +52,7 @@ fn server(start: Generation, serve_from: Time) -> MetadataServer {
             hash_key: [7; 16],
             hash_bits: Parameters::HASH_BITS_MAX,
         },
+        root: Owner::default(),
         serve_from,
         settings: Settings::default(),
     })
