@@ -2,7 +2,7 @@
 
 use crate::locks::{Other, open, until};
 use crate::two_hosts::{Controls, TwoHosts};
-use crate::{echoed, empty_directory, mount_if_possible};
+use crate::{echoed, empty_directory, mount_if_possible, signals};
 use braid_base::{ArrayId, Generation, NodeId};
 use braid_fuse::HostFiles;
 use braid_shell::{Node, run_host};
@@ -241,6 +241,13 @@ fn locks_exclude_processes_on_the_other_host() {
         lock(FlockOperation::LockExclusive).expect("it is locked");
         lock(FlockOperation::Unlock).expect("it is unlocked");
     }
+}
+
+#[test]
+fn signals_do_not_disturb_requests() {
+    let Some(array) = Array::new() else { return };
+    open(&array.path(0, "file"));
+    signals::disturb_a_shell(&array.path(1, "file"));
 }
 
 #[test]

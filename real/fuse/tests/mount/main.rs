@@ -5,6 +5,7 @@ mod array;
 mod locks;
 mod memory;
 mod names;
+mod signals;
 mod two_hosts;
 mod unmounting;
 
