@@ -8,7 +8,7 @@ use crate::negotiation::IO_BYTES_MAX;
 use crate::{Caller, FileSystem, LockRange, OpenFile, Result, WriteAt};
 use braid_base::{InodeId, limits};
 use braid_machine::AdvisoryOwner;
-use braid_wire::{AttributeChange, FIRST_COOKIE, FileType, LockMode, NewInode, NewTime};
+use braid_wire::{AttributeChange, FIRST_COOKIE, FileAttributes, FileType, LockMode, NewInode, NewTime};
 use bytes::Bytes;
 use rustix::fs::{OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -19,6 +19,10 @@ const REGULAR: u32 = 0o100_000;
 const PERMISSIONS: u32 = 0o7777;
 /// The permissions of symbolic links are never checked.
 const LINK_MODE: u16 = 0o777;
+const OWNER_READS: u16 = 0o400;
+const OWNER_WRITES: u16 = 0o200;
+/// How often a file is created or opened while others remove and create it.
+const CREATE_ATTEMPTS: u32 = 16;
 /// The cookies of `.` and `..`.
 const SELF_COOKIE: u64 = 1;
 const PARENT_COOKIE: u64 = 2;
@@ -128,16 +132,32 @@ impl<F: FileSystem> Serving<'_, F> {
         Ok(file)
     }
 
-    /// The kernel has not found the name. If it has come up since, the kernel must look it up again to check its permissions, which it
-    /// does when it is told that what it knows is stale.
+    /// Creates a file and opens it. The kernel has not found the name. If another host has created it since, its file is opened; if another
+    /// host removes the file before it is open, the next is created.
     async fn create(&self, by: &Caller, parent: InodeId, flags: u32, mode: u32, name: Bytes) -> Result<Reply> {
         let fs = self.file_system;
-        let attributes = match fs.make(by, parent, name, NewInode::Regular, permissions(mode)).await {
-            Err(Errno::EXIST) if flags & OFlags::EXCL.bits() == 0 => return Err(Errno::STALE),
-            made => made?,
-        };
-        let file = fs.open(by, attributes.inode).await?;
-        Ok(Reply::Created { attributes, handle: file.0 })
+        for _ in 0..CREATE_ATTEMPTS {
+            let made = fs.make(by, parent, name.clone(), NewInode::Regular, permissions(mode)).await;
+            let (attributes, opened) = match made {
+                Err(Errno::EXIST) if flags & OFlags::EXCL.bits() == 0 => {
+                    match fs.lookup(by, parent, name.clone()).await {
+                        Ok(found) if may_open(by, &found, flags) => (found, self.open(by, found.inode, flags).await),
+                        // The kernel looks the name up, and checks the permissions.
+                        Ok(_) => return Err(Errno::STALE),
+                        Err(Errno::NOENT) => continue,
+                        Err(error) => return Err(error),
+                    }
+                }
+                Err(error) => return Err(error),
+                Ok(attributes) => (attributes, fs.open(by, attributes.inode).await),
+            };
+            match opened {
+                Err(Errno::STALE) => {}
+                Err(error) => return Err(error),
+                Ok(file) => return Ok(Reply::Created { attributes, handle: file.0 }),
+            }
+        }
+        Err(Errno::STALE)
     }
 
     async fn read_directory(&self, by: &Caller, inode: InodeId, offset: u64, room: u32) -> Result<Reply> {
@@ -187,6 +207,15 @@ fn done(result: Result<()>) -> Result<Reply> {
     result.map(|()| Reply::Done)
 }
 
+/// True if the caller surely may open the file: it is its owner, and the owner may.
+fn may_open(by: &Caller, file: &FileAttributes, flags: u32) -> bool {
+    let flags = OFlags::from_bits_retain(flags);
+    let reads = if flags.contains(OFlags::WRONLY) { 0 } else { OWNER_READS };
+    let writes = if flags.intersects(OFlags::WRONLY | OFlags::RDWR | OFlags::TRUNC) { OWNER_WRITES } else { 0 };
+    let needed = reads | writes;
+    file.file_type == FileType::Regular && file.owner.uid == by.owner.uid && file.mode & needed == needed
+}
+
 fn permissions(mode: u32) -> u16 {
     (mode & PERMISSIONS) as u16
 }
@@ -225,5 +254,39 @@ fn mode(kind: u32) -> Result<LockMode> {
         F_RDLCK => Ok(LockMode::Shared),
         F_WRLCK => Ok(LockMode::Exclusive),
         _ => Err(Errno::INVAL),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_wire::{FileTime, Owner};
+
+    #[test]
+    fn only_the_owner_opens_without_the_kernels_check() {
+        let file = |file_type, mode| FileAttributes {
+            inode: InodeId(7),
+            file_type,
+            mode,
+            owner: Owner { uid: 12, gid: 12 },
+            links: 1,
+            size: 0,
+            blocks: 0,
+            atime: FileTime(0),
+            mtime: FileTime(0),
+            ctime: FileTime(0),
+            parent: None,
+        };
+        let by = |uid| Caller { owner: Owner { uid, gid: 12 }, ..Caller::default() };
+        let flags = |flags: OFlags| flags.bits();
+        let regular = |mode| file(FileType::Regular, mode);
+        assert!(may_open(&by(12), &regular(0o600), flags(OFlags::RDWR | OFlags::TRUNC)));
+        assert!(may_open(&by(12), &regular(0o400), flags(OFlags::RDONLY)));
+        assert!(may_open(&by(12), &regular(0o200), flags(OFlags::WRONLY)));
+        assert!(!may_open(&by(12), &regular(0o400), flags(OFlags::RDONLY | OFlags::TRUNC)));
+        assert!(!may_open(&by(12), &regular(0o477), flags(OFlags::RDWR)));
+        assert!(!may_open(&by(12), &regular(0o277), flags(OFlags::RDWR)));
+        assert!(!may_open(&by(0), &regular(0o777), flags(OFlags::RDONLY)));
+        assert!(!may_open(&by(12), &file(FileType::SymbolicLink, 0o777), flags(OFlags::RDONLY)));
     }
 }

@@ -34,6 +34,8 @@ struct Mounted {
     directory: PathBuf,
     /// How often a request began to wait for a lock.
     waits: Arc<AtomicUsize>,
+    /// How often a name that is looked up is not there yet.
+    late: Arc<AtomicUsize>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<Result<(), ServeError>>>,
 }
@@ -42,7 +44,7 @@ impl Mounted {
     /// None if this machine can't mount.
     fn new() -> Option<Mounted> {
         let directory = empty_directory();
-        let (mount, waits) = mounted(&directory)?;
+        let (mount, waits, late) = mounted(&directory)?;
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::spawn(|| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("it starts");
@@ -51,7 +53,7 @@ impl Mounted {
                 let _ = stopped.await;
             }))
         });
-        Some(Mounted { directory, waits, stop: Some(stop), thread: Some(thread) })
+        Some(Mounted { directory, waits, late, stop: Some(stop), thread: Some(thread) })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -83,11 +85,11 @@ fn empty_directory() -> PathBuf {
     directory
 }
 
-fn mounted(directory: &Path) -> Option<(Mount<Memory>, Arc<AtomicUsize>)> {
+fn mounted(directory: &Path) -> Option<(Mount<Memory>, Arc<AtomicUsize>, Arc<AtomicUsize>)> {
     let owner = Owner { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() };
     let memory = Memory::new(owner);
-    let waits = memory.waits.clone();
-    Some((mount_if_possible(directory, memory)?, waits))
+    let (waits, late) = (memory.waits.clone(), memory.late.clone());
+    Some((mount_if_possible(directory, memory)?, waits, late))
 }
 
 fn mount_if_possible<F: FileSystem>(directory: &Path, file_system: F) -> Option<Mount<F>> {

@@ -22,6 +22,8 @@ pub struct Memory {
     unlocked: Notify,
     /// How often a request began to wait for a lock.
     pub waits: Arc<AtomicUsize>,
+    /// So many times, a name that is looked up is not there yet: as if another host created it just after.
+    pub late: Arc<AtomicUsize>,
 }
 
 #[derive(Default)]
@@ -214,6 +216,9 @@ fn now() -> FileTime {
 
 impl FileSystem for Memory {
     async fn lookup(&self, _: &Caller, parent: InodeId, name: Bytes) -> Result<FileAttributes> {
+        if self.late.try_update(Ordering::SeqCst, Ordering::SeqCst, |late| late.checked_sub(1)).is_ok() {
+            return Err(Errno::NOENT);
+        }
         let mut state = self.state();
         let entry = state.entry(parent, &name)?;
         state.attributes(entry.inode)

@@ -8,6 +8,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::process::Command;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, UNIX_EPOCH};
 
 #[test]
@@ -44,6 +45,24 @@ fn an_append_goes_to_the_end_whatever_the_kernel_takes_for_it() {
     OpenOptions::new().append(true).open(&path).expect("it is opened").write_all(b"two ").expect("it is written");
     log.write_all(b"three").expect("it is written");
     assert_eq!(fs::read(&path).expect("it is read"), b"one two three");
+}
+
+#[test]
+fn a_file_that_another_host_creates_at_the_same_time_is_opened() {
+    let Some(mounted) = Mounted::new() else { return };
+    let path = mounted.path("file");
+    // The kernel looks the name up, and again if it is told that what it knows is stale. Both times it finds nothing.
+    let late = || mounted.late.store(2, Ordering::SeqCst);
+    let open = || OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+    fs::write(&path, b"content").expect("it is written");
+    late();
+    open().expect("it exists by now").write_all(b"CON").expect("it is written");
+    assert_eq!(fs::read(&path).expect("it is read"), b"CONtent");
+    late();
+    assert_eq!(File::create_new(&path).expect_err("it exists by now").kind(), ErrorKind::AlreadyExists);
+    mounted.late.store(1, Ordering::SeqCst);
+    File::create(&path).expect("it exists by now");
+    assert_eq!(fs::read(&path).expect("it is read"), b"", "it is cut");
 }
 
 #[test]

@@ -51,7 +51,7 @@ fn a_mount_that_others_unmount_ends() {
 #[test]
 fn a_mount_that_never_ran_is_unmounted() {
     let directory = empty_directory();
-    let Some((mount, _)) = mounted(&directory) else { return };
+    let Some((mount, ..)) = mounted(&directory) else { return };
     drop(mount);
     fs::remove_dir(&directory).expect("nothing is mounted");
 }
