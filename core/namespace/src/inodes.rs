@@ -22,7 +22,7 @@ pub fn read_link(work: &mut Work, inode: InodeId) -> Result<FileResult, Stop> {
     let Inode { attributes, target } = work.inode(inode)?;
     match attributes.file_type {
         FileType::SymbolicLink => Ok(FileResult::Target(target)),
-        FileType::Regular | FileType::Directory => Err(FileError::NotALink.into()),
+        _ => Err(FileError::NotALink.into()),
     }
 }
 
@@ -53,23 +53,22 @@ pub fn create(work: &mut Work, parent: InodeId, name: &Bytes, new: New, exclusiv
 
 /// An inode with one name; for a directory, this is the second of its links.
 pub fn new_inode(inode: InodeId, parent: InodeId, new: &New, now: FileTime) -> Inode {
-    let (file_type, links, target) = match new.node {
-        NewInode::Regular => (FileType::Regular, 1, Bytes::new()),
-        NewInode::Directory => (FileType::Directory, 2, Bytes::new()),
-        NewInode::SymbolicLink { target } => (FileType::SymbolicLink, 1, Bytes::copy_from_slice(target)),
-    };
+    let file_type = new.node.file_type();
+    let is_directory = file_type == FileType::Directory;
+    let target = Bytes::copy_from_slice(new.node.target());
     let attributes = FileAttributes {
         inode,
         file_type,
         mode: new.mode,
         owner: new.owner,
-        links,
+        links: if is_directory { 2 } else { 1 },
         size: target.len() as u64,
         blocks: 0,
         atime: now,
         mtime: now,
         ctime: now,
-        parent: (file_type == FileType::Directory).then_some(parent),
+        parent: is_directory.then_some(parent),
+        device: new.node.device(),
     };
     Inode { attributes, target }
 }
@@ -150,7 +149,7 @@ pub fn lose_name(work: &mut Work, entry: &DirectoryEntry) -> Result<FileAttribut
     let mut attributes = entries::entry_inode(work, entry)?;
     attributes.links = match attributes.file_type {
         FileType::Directory => 0,
-        FileType::Regular | FileType::SymbolicLink => attributes.links.checked_sub(1).ok_or(FileError::Lost)?,
+        _ => attributes.links.checked_sub(1).ok_or(FileError::Lost)?,
     };
     attributes.ctime = work.context.now;
     if attributes.links == 0 {

@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | parameters | version 1, blocks 8, stripe blocks 8, hash key 16, hash bits 1 |
 //! | counters | version 1, last inode 8, inodes 8, free 8, allotted 8, next block 8 |
-//! | inode | version 1, type 1, mode 2, uid 4, gid 4, links 4, size 8, blocks 8, atime 8, mtime 8, ctime 8, parent 8 (or 0), target |
+//! | inode | version 1, type 1, mode 2, uid 4, gid 4, links 4, size 8, blocks 8, atime 8, mtime 8, ctime 8, parent 8 (or 0), target; of a special file: device 4 |
 //! | entry | version 1, type 1, inode 8, name |
 //! | extent | version 1, first block in the volume 8, blocks 8 |
 //! | run | version 1, blocks 8 |
@@ -13,7 +13,7 @@
 
 use braid_base::{BlockRange, InodeId};
 use braid_objects::Key;
-use braid_wire::{DirectoryEntry, FileAttributes, FileExtent, FileTime, FileType, Owner};
+use braid_wire::{DirectoryEntry, FileAttributes, FileExtent, FileTime, FileType, Owner, SpecialType};
 use bytes::{Buf, BufMut, Bytes, BytesMut, TryGetError};
 
 const VERSION: u8 = 1;
@@ -125,12 +125,15 @@ impl Inode {
         }
         to.put_u64(attributes.parent.map_or(0, |parent| parent.0));
         to.put_slice(&self.target);
+        if let FileType::Special(_) = attributes.file_type {
+            to.put_u32(attributes.device);
+        }
         to.freeze()
     }
 
     pub fn decode(inode: InodeId, value: &Bytes) -> Result<Inode, Damaged> {
         let mut from = version(value)?;
-        let attributes = FileAttributes {
+        let mut attributes = FileAttributes {
             inode,
             file_type: file_type(from.try_get_u8()?)?,
             mode: from.try_get_u16()?,
@@ -142,11 +145,19 @@ impl Inode {
             mtime: FileTime(from.try_get_i64()?),
             ctime: FileTime(from.try_get_i64()?),
             parent: Some(InodeId(from.try_get_u64()?)).filter(|parent| parent.0 > 0),
+            device: 0,
         };
+        if let FileType::Special(_) = attributes.file_type {
+            attributes.device = from.try_get_u32()?;
+        }
         let is_sound = match attributes.file_type {
             FileType::Regular => from.is_empty() && attributes.parent.is_none(),
             FileType::Directory => from.is_empty() && attributes.parent.is_some(),
             FileType::SymbolicLink => from.len() as u64 == attributes.size && attributes.parent.is_none(),
+            FileType::Special(special) => {
+                let may_have_number = special.is_device() || attributes.device == 0;
+                from.is_empty() && attributes.parent.is_none() && attributes.size == 0 && may_have_number
+            }
         };
         end(Bytes::new(), is_sound, Inode { attributes, target: from })
     }
@@ -223,6 +234,10 @@ fn type_byte(file_type: FileType) -> u8 {
         FileType::Regular => 1,
         FileType::Directory => 2,
         FileType::SymbolicLink => 3,
+        FileType::Special(SpecialType::Fifo) => 4,
+        FileType::Special(SpecialType::Socket) => 5,
+        FileType::Special(SpecialType::CharacterDevice) => 6,
+        FileType::Special(SpecialType::BlockDevice) => 7,
     }
 }
 
@@ -231,6 +246,10 @@ fn file_type(byte: u8) -> Result<FileType, Damaged> {
         1 => Ok(FileType::Regular),
         2 => Ok(FileType::Directory),
         3 => Ok(FileType::SymbolicLink),
+        4 => Ok(FileType::Special(SpecialType::Fifo)),
+        5 => Ok(FileType::Special(SpecialType::Socket)),
+        6 => Ok(FileType::Special(SpecialType::CharacterDevice)),
+        7 => Ok(FileType::Special(SpecialType::BlockDevice)),
         _ => Err(Damaged),
     }
 }

@@ -93,7 +93,7 @@ impl<'a> Work<'a> {
         match attributes.file_type {
             FileType::Regular => Ok(attributes),
             FileType::Directory => Err(FileError::IsADirectory.into()),
-            FileType::SymbolicLink => Err(FileError::NotAFile.into()),
+            FileType::SymbolicLink | FileType::Special(_) => Err(FileError::NotAFile.into()),
         }
     }
 

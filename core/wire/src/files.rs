@@ -1,6 +1,6 @@
 //! Messages between hosts and the metadata server of a file system.
 //!
-//! A file system has inodes: regular files, directories and symbolic links. A directory maps names to inodes. The bytes of a regular file
+//! A file system has inodes: regular files, directories, symbolic links and special files. A directory maps names to inodes. The bytes of a regular file
 //! lie in blocks of a volume; its *extents* say in which. Hosts read and write these blocks themselves, and ask the metadata server for
 //! everything else:
 //!
@@ -237,6 +237,8 @@ pub struct FileAttributes {
     pub ctime: FileTime,
     /// The directory that contains this directory. The root is in itself. An inode of another type may be in several, so that it has none.
     pub parent: Option<InodeId>,
+    /// The number of the device that a device file stands for; otherwise zero.
+    pub device: u32,
 }
 
 /// The type of an inode.
@@ -245,6 +247,27 @@ pub enum FileType {
     Regular,
     Directory,
     SymbolicLink,
+    Special(SpecialType),
+}
+
+/// The type of a special file. Its name is all that the file system keeps: what programs do with it is the concern of each host's kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SpecialType {
+    /// A named pipe.
+    Fifo,
+    Socket,
+    CharacterDevice,
+    BlockDevice,
+}
+
+impl SpecialType {
+    pub const ALL: [SpecialType; 4] =
+        [SpecialType::Fifo, SpecialType::Socket, SpecialType::CharacterDevice, SpecialType::BlockDevice];
+
+    /// True if it stands for a device, which has a number.
+    pub fn is_device(self) -> bool {
+        matches!(self, SpecialType::CharacterDevice | SpecialType::BlockDevice)
+    }
 }
 
 /// The owner of an inode.
@@ -263,6 +286,32 @@ pub enum NewInode {
         /// At most [`limits::SYMBOLIC_LINK_BYTES_MAX`].
         target: Bytes,
     },
+    Special {
+        special: SpecialType,
+        /// The number of the device; zero if it stands for none.
+        device: u32,
+    },
+}
+
+impl NewInode {
+    pub fn file_type(&self) -> FileType {
+        match self {
+            NewInode::Regular => FileType::Regular,
+            NewInode::Directory => FileType::Directory,
+            NewInode::SymbolicLink { .. } => FileType::SymbolicLink,
+            NewInode::Special { special, .. } => FileType::Special(*special),
+        }
+    }
+
+    /// The target of a symbolic link; otherwise empty.
+    pub fn target(&self) -> &[u8] {
+        if let NewInode::SymbolicLink { target } = self { target } else { &[] }
+    }
+
+    /// The number of a device; otherwise zero.
+    pub fn device(&self) -> u32 {
+        if let NewInode::Special { device, .. } = self { *device } else { 0 }
+    }
 }
 
 /// Attributes to set.
@@ -379,7 +428,10 @@ impl FileCommand {
                 check_mode(*mode)?;
                 match node {
                     NewInode::SymbolicLink { target } => check_target(target),
-                    NewInode::Regular | NewInode::Directory => Ok(()),
+                    NewInode::Special { special, device } if !special.is_device() && *device != 0 => {
+                        Err(FileError::Malformed)
+                    }
+                    NewInode::Regular | NewInode::Directory | NewInode::Special { .. } => Ok(()),
                 }
             }
             FileCommand::Rename { name, new_name, .. } => check_name(name).and(check_name(new_name)),

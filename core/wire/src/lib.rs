@@ -23,6 +23,7 @@
 //!
 //! | version | what changed, and why |
 //! | --- | --- |
+//! | 11 | special files: named pipes, sockets and device files have names; file attributes have the number of a device |
 //! | 10 | file systems: hosts send commands to metadata servers; hosts take over, release and ask for the ownership of file systems at the monitor |
 //! | 9 | devices execute writes together: a host sends each one its column, and they send each other partials |
 //! | 8 | a write may be the first message of a transaction under timestamp ordering; hosts retract what they have not decided |

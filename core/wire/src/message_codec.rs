@@ -340,14 +340,28 @@ wire_enum!(MemberState { 1 => In, 2 => Returning { recovery_coordinator }, 3 => 
 wire_enum!(LockRefusal { 1 => Timeout, 2 => Busy, 3 => Malformed });
 
 wire_struct!(FileAnswer { start, sequence, reply });
-wire_struct!(FileAttributes { inode, file_type, mode, owner, links, size, blocks, atime, mtime, ctime, parent });
+wire_struct!(FileAttributes {
+    inode,
+    file_type,
+    mode,
+    owner,
+    links,
+    size,
+    blocks,
+    atime,
+    mtime,
+    ctime,
+    parent,
+    device
+});
 wire_struct!(Owner { uid, gid });
 wire_struct!(AttributeChange { mode, uid, gid, atime, mtime });
 wire_struct!(DirectoryEntry { cookie, inode, file_type, name });
 wire_struct!(FileExtent { at, blocks });
 wire_struct!(FileSystemStatus { blocks, free, allotted, inodes });
-wire_enum!(FileType { 1 => Regular, 2 => Directory, 3 => SymbolicLink });
-wire_enum!(NewInode { 1 => Regular, 2 => Directory, 3 => SymbolicLink { target } });
+wire_enum!(FileType { 1 => Regular, 2 => Directory, 3 => SymbolicLink, 4 => Special(special) });
+wire_enum!(SpecialType { 1 => Fifo, 2 => Socket, 3 => CharacterDevice, 4 => BlockDevice });
+wire_enum!(NewInode { 1 => Regular, 2 => Directory, 3 => SymbolicLink { target }, 4 => Special { special, device } });
 wire_enum!(NewTime { 1 => Now, 2 => At(time) });
 wire_enum!(FileCommand {
     1 => Nothing,

@@ -100,7 +100,7 @@ pub use braid_recipes as recipes;
 pub use braid_session::SessionError;
 pub use braid_wire::{
     Action, ActionResult, AttributeName, CommandResult, FileType, ObjectCommand, ObjectRequest, SetAttribute,
-    Undefined, When,
+    SpecialType, Undefined, When,
 };
 pub use bytes::Bytes;
 pub use error::{Error, RequestError};

@@ -36,6 +36,7 @@ pub enum Operation {
     },
     MakeNode {
         mode: u32,
+        device: u32,
         name: Bytes,
     },
     MakeDirectory {
@@ -194,8 +195,8 @@ fn named(opcode: u32, body: &mut Body) -> Option<Operation> {
         opcode::READLINK => Operation::ReadLink,
         opcode::SYMLINK => Operation::SymbolicLink { name: body.name()?, target: body.last_name()? },
         opcode::MKNOD => {
-            let MknodIn { mode, .. } = body.structure()?;
-            Operation::MakeNode { mode, name: body.last_name()? }
+            let MknodIn { mode, rdev, .. } = body.structure()?;
+            Operation::MakeNode { mode, device: rdev, name: body.last_name()? }
         }
         opcode::MKDIR => {
             let MkdirIn { mode, .. } = body.structure()?;

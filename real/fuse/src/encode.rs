@@ -6,7 +6,7 @@ use crate::abi::{
     WriteOut, flag, notification,
 };
 use braid_base::{BLOCK_BYTES, InodeId, limits};
-use braid_wire::{FileAttributes, FileSystemStatus, FileTime, FileType};
+use braid_wire::{FileAttributes, FileSystemStatus, FileTime, FileType, SpecialType};
 use bytes::Bytes;
 use rustix::io::Errno;
 use std::io::IoSlice;
@@ -203,7 +203,7 @@ fn attr(attributes: &FileAttributes) -> Attr {
         nlink: attributes.links,
         uid: attributes.owner.uid,
         gid: attributes.owner.gid,
-        rdev: 0,
+        rdev: attributes.device,
         blksize: BLOCK_BYTES as u32,
         flags: 0,
     }
@@ -226,6 +226,10 @@ pub fn type_bits(file_type: FileType) -> u32 {
         FileType::Regular => 0o100_000,
         FileType::Directory => 0o040_000,
         FileType::SymbolicLink => 0o120_000,
+        FileType::Special(SpecialType::Fifo) => 0o010_000,
+        FileType::Special(SpecialType::Socket) => 0o140_000,
+        FileType::Special(SpecialType::CharacterDevice) => 0o020_000,
+        FileType::Special(SpecialType::BlockDevice) => 0o060_000,
     }
 }
 

@@ -2,20 +2,19 @@
 
 use crate::abi::{F_RDLCK, F_UNLCK, F_WRLCK, FileLock, OFFSET_MAX, SetattrIn, flag};
 use crate::decode::{LockRequest, Operation};
-use crate::encode::{Listing, Reply, file_time};
+use crate::encode::{Listing, Reply, file_time, type_bits};
 use crate::lock_owners::LockOwners;
 use crate::negotiation::IO_BYTES_MAX;
 use crate::{Caller, FileSystem, LockRange, OpenFile, Result, WriteAt};
 use braid_base::{InodeId, limits};
 use braid_machine::AdvisoryOwner;
-use braid_wire::{AttributeChange, FIRST_COOKIE, FileAttributes, FileType, LockMode, NewInode, NewTime};
+use braid_wire::{AttributeChange, FIRST_COOKIE, FileAttributes, FileType, LockMode, NewInode, NewTime, SpecialType};
 use bytes::Bytes;
 use rustix::fs::{OFlags, RenameFlags};
 use rustix::io::Errno;
 
 /// The bits of a mode that are no permissions.
 const TYPE_BITS: u32 = 0o170_000;
-const REGULAR: u32 = 0o100_000;
 const PERMISSIONS: u32 = 0o7777;
 /// The permissions of symbolic links are never checked.
 const LINK_MODE: u16 = 0o777;
@@ -52,10 +51,9 @@ impl<F: FileSystem> Serving<'_, F> {
             Operation::SymbolicLink { name, target } => {
                 Reply::Entry(fs.make(by, inode, name, NewInode::SymbolicLink { target }, LINK_MODE).await?)
             }
-            Operation::MakeNode { mode, name } => match mode & TYPE_BITS {
-                0 | REGULAR => Reply::Entry(fs.make(by, inode, name, NewInode::Regular, permissions(mode)).await?),
-                _ => return Err(Errno::PERM),
-            },
+            Operation::MakeNode { mode, device, name } => {
+                Reply::Entry(fs.make(by, inode, name, node(mode, device)?, permissions(mode)).await?)
+            }
             Operation::MakeDirectory { mode, name } => {
                 Reply::Entry(fs.make(by, inode, name, NewInode::Directory, permissions(mode)).await?)
             }
@@ -216,6 +214,17 @@ fn may_open(by: &Caller, file: &FileAttributes, flags: u32) -> bool {
     file.file_type == FileType::Regular && file.owner.uid == by.owner.uid && file.mode & needed == needed
 }
 
+/// The inode to create, by the type in its mode.
+fn node(mode: u32, device: u32) -> Result<NewInode> {
+    let kind = mode & TYPE_BITS;
+    if kind == 0 || kind == type_bits(FileType::Regular) {
+        return Ok(NewInode::Regular);
+    }
+    let special = SpecialType::ALL.into_iter().find(|special| kind == type_bits(FileType::Special(*special)));
+    let special = special.ok_or(Errno::INVAL)?;
+    Ok(NewInode::Special { special, device: if special.is_device() { device } else { 0 } })
+}
+
 fn permissions(mode: u32) -> u16 {
     (mode & PERMISSIONS) as u16
 }
@@ -276,6 +285,7 @@ mod tests {
             mtime: FileTime(0),
             ctime: FileTime(0),
             parent: None,
+            device: 0,
         };
         let by = |uid| Caller { owner: Owner { uid, gid: 12 }, ..Caller::default() };
         let flags = |flags: OFlags| flags.bits();

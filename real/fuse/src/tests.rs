@@ -44,7 +44,7 @@ fn encoded(operation: &Operation) -> (u32, Vec<u8>) {
         Operation::SetAttributes(change) => (4, change.as_bytes().to_vec()),
         Operation::ReadLink => (5, Vec::new()),
         Operation::SymbolicLink { name, target } => (6, [text(name), text(target)].concat()),
-        Operation::MakeNode { mode, name } => (8, [words(&[*mode, 0, 0o22, 0]), text(name)].concat()),
+        Operation::MakeNode { mode, device, name } => (8, [words(&[*mode, *device, 0o22, 0]), text(name)].concat()),
         Operation::MakeDirectory { mode, name } => (9, [words(&[*mode, 0o22]), text(name)].concat()),
         Operation::Unlink { name } => (10, text(name)),
         Operation::RemoveDirectory { name } => (11, text(name)),
@@ -103,7 +103,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     let of_names = prop_oneof![
         name().prop_map(|name| Operation::Lookup { name }),
         (name(), name()).prop_map(|(name, target)| Operation::SymbolicLink { name, target }),
-        (word, name()).prop_map(|(mode, name)| Operation::MakeNode { mode, name }),
+        (word, word, name()).prop_map(|(mode, device, name)| Operation::MakeNode { mode, device, name }),
         (word, name()).prop_map(|(mode, name)| Operation::MakeDirectory { mode, name }),
         name().prop_map(|name| Operation::Unlink { name }),
         name().prop_map(|name| Operation::RemoveDirectory { name }),
@@ -264,6 +264,7 @@ fn attributes() -> FileAttributes {
         mtime: FileTime(2_000_000_003),
         ctime: FileTime(0),
         parent: None,
+        device: 0x501,
     }
 }
 
@@ -294,7 +295,7 @@ fn pair(one: u32, other: u32) -> u64 {
 fn an_entry_is_encoded_field_by_field() {
     let attr = [
         vec![77, 5000, 16, -1i64 as u64, 2, 0, pair(999_999_999, 3), pair(0, 0o104_755)],
-        vec![pair(3, 1), pair(2, 0), pair(4096, 0)],
+        vec![pair(3, 1), pair(2, 0x501), pair(4096, 0)],
     ]
     .concat();
     // The number of the inode, and times for which it may be cached.

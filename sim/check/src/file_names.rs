@@ -177,6 +177,7 @@ struct Node {
     parent: InodeId,
     /// Of a symbolic link.
     target: Bytes,
+    device: u32,
 }
 
 type Executed = Result<(Tree, Expected), Vec<FileError>>;
@@ -233,6 +234,7 @@ impl Tree {
             entries: BTreeMap::new(),
             parent: InodeId::ROOT,
             target: Bytes::new(),
+            device: 0,
         };
         Tree { nodes: BTreeMap::from([(InodeId::ROOT, Rc::new(root))]), last: InodeId::ROOT.0 }
     }
@@ -277,6 +279,7 @@ impl Tree {
             mtime: time,
             ctime: time,
             parent: is_directory.then_some(node.parent),
+            device: node.device,
         }
     }
 
@@ -312,7 +315,7 @@ impl Tree {
                 match self.nodes.get(inode).map(|node| node.file_type) {
                     None => Err(vec![FileError::Stale]),
                     Some(FileType::Directory) => Err(vec![FileError::IsADirectory]),
-                    Some(FileType::SymbolicLink) => Err(vec![FileError::NotAFile]),
+                    Some(FileType::SymbolicLink | FileType::Special(_)) => Err(vec![FileError::NotAFile]),
                     Some(FileType::Regular) if matches!(action, FileAction::Open { .. }) => {
                         Ok((self.clone(), Expected::Opened(self.attributes(*inode))))
                     }
@@ -404,15 +407,11 @@ impl Tree {
             refuse((self.file_type(found) == FileType::Directory).then_some(FileError::IsADirectory))?;
             return self.asked(FileResult::Created { attributes: self.attributes(found), is_new: false });
         }
-        let (file_type, target) = match new {
-            NewInode::Regular => (FileType::Regular, Bytes::new()),
-            NewInode::Directory => (FileType::Directory, Bytes::new()),
-            NewInode::SymbolicLink { target } => (FileType::SymbolicLink, target.clone()),
-        };
+        let (file_type, target, device) = (new.file_type(), Bytes::copy_from_slice(new.target()), new.device());
         let mut next = self.clone();
         next.last += 1;
         let id = InodeId(next.last);
-        let node = Node { file_type, mode, names: 1, entries: BTreeMap::new(), parent, target };
+        let node = Node { file_type, mode, names: 1, entries: BTreeMap::new(), parent, target, device };
         next.nodes.insert(id, Rc::new(node));
         next.node_mut(parent).entries.insert(name.clone(), id);
         let attributes = next.attributes(id);

@@ -46,6 +46,7 @@ fn attributes(inode: u64, links: u32) -> FileAttributes {
         mtime: time,
         ctime: time,
         parent: None,
+        device: 0,
     }
 }
 

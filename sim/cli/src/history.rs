@@ -114,11 +114,8 @@ fn command_json(command: &FileCommand) -> Value {
         FileCommand::ReadDirectory { inode, .. } => named("read_directory", json!({"inode": inode.0})),
         FileCommand::ReadLink { inode } => named("read_link", json!({"inode": inode.0})),
         FileCommand::Create { parent, name, node, exclusive, mode, .. } => {
-            let (file_type, target) = match node {
-                NewInode::Regular => (FileType::Regular, None),
-                NewInode::Directory => (FileType::Directory, None),
-                NewInode::SymbolicLink { target } => (FileType::SymbolicLink, Some(text(target))),
-            };
+            let file_type = node.file_type();
+            let target = if let NewInode::SymbolicLink { target } = node { Some(text(target)) } else { None };
             named(
                 "create",
                 json!({"parent": parent.0, "entry": text(name), "type": type_name(file_type), "target": target,
@@ -185,6 +182,7 @@ fn type_name(file_type: FileType) -> &'static str {
         FileType::Regular => "file",
         FileType::Directory => "directory",
         FileType::SymbolicLink => "symbolic_link",
+        FileType::Special(_) => "special",
     }
 }
 

@@ -151,6 +151,7 @@ impl Cluster {
                 match entry.file_type {
                     FileType::Directory => directories.push(entry.inode),
                     FileType::Regular => self.read_whole(slot, entry.inode)?,
+                    FileType::Special(_) => {}
                     FileType::SymbolicLink => {
                         let command = FileCommand::ReadLink { inode: entry.inode };
                         self.file_call(slot, (FilesRequest::Command(command.clone()), FileAction::Command(command)))?;

@@ -5,7 +5,9 @@ use crate::file_records::{HeldLock, OpenFile};
 use braid_base::{BLOCK_BYTES, InodeId, Rng};
 use braid_check::{FileAction, FileFailure, FileOperation, FileTag, FileValue, UNIT_BYTES};
 use braid_machine::{AdvisoryOwner, FilesRequest};
-use braid_wire::{AttributeChange, FileCommand, FileError, FileResult, FileType, LockMode, NewInode, Owner};
+use braid_wire::{
+    AttributeChange, FileCommand, FileError, FileResult, FileType, LockMode, NewInode, Owner, SpecialType,
+};
 use bytes::Bytes;
 
 /// The names in each directory.
@@ -65,7 +67,7 @@ impl FileWorkload {
             let known = match attributes.file_type {
                 FileType::Directory => &mut self.directories,
                 FileType::Regular => &mut self.files,
-                FileType::SymbolicLink => &mut self.links,
+                FileType::SymbolicLink | FileType::Special(_) => &mut self.links,
             };
             if !known.contains(&attributes.inode) {
                 known.push(attributes.inode);
@@ -122,9 +124,10 @@ impl FileWorkload {
     }
 
     fn create(&mut self, parent: InodeId, name: Bytes) -> FileCommand {
-        let node = match self.rng.below(10) {
-            0..5 => NewInode::Regular,
-            5..9 => NewInode::Directory,
+        let node = match self.rng.below(20) {
+            0..10 => NewInode::Regular,
+            10..18 => NewInode::Directory,
+            18 => NewInode::Special { special: SpecialType::CharacterDevice, device: 0x501 },
             _ => NewInode::SymbolicLink { target: Bytes::from_static(b"a/b") },
         };
         let (exclusive, mode) = (self.rng.chance(1, 2), self.rng.below(0o1000) as u16);

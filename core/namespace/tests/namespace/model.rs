@@ -26,6 +26,7 @@ struct Node {
     entries: BTreeMap<Bytes, u64>,
     blocks: BTreeMap<u64, u64>,
     target: Bytes,
+    device: u32,
 }
 
 type Outcome<T> = Result<T, FileError>;
@@ -79,14 +80,16 @@ impl Model {
                 self.alive(parent.0)?;
                 may_grow?;
                 self.last += 1;
-                let (kind, target) = match node {
-                    NewInode::Regular => (FileType::Regular, Bytes::new()),
-                    NewInode::Directory => (FileType::Directory, Bytes::new()),
-                    NewInode::SymbolicLink { target } => (FileType::SymbolicLink, target.clone()),
+                let (kind, target, device) = match node {
+                    NewInode::Regular => (FileType::Regular, Bytes::new(), 0),
+                    NewInode::Directory => (FileType::Directory, Bytes::new(), 0),
+                    NewInode::SymbolicLink { target } => (FileType::SymbolicLink, target.clone(), 0),
+                    NewInode::Special { special, device } => (FileType::Special(*special), Bytes::new(), *device),
                 };
                 let (size, times) = (target.len() as u64, [now; 3]);
                 let (kind, mode, owner) = (Some(kind), *mode, *owner);
-                self.nodes.insert(self.last, Node { kind, mode, owner, times, size, target, ..Node::default() });
+                self.nodes
+                    .insert(self.last, Node { kind, mode, owner, times, size, target, device, ..Node::default() });
                 self.set_entry(parent.0, name, Some(self.last), now);
                 Ok(FileResult::Created { attributes: self.attributes(self.last), is_new: true })
             }
@@ -414,6 +417,7 @@ impl Model {
             mtime,
             ctime,
             parent: parent.filter(|_| is_directory).map(InodeId),
+            device: node.device,
         }
     }
 }

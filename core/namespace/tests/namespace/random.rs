@@ -68,6 +68,8 @@ fn command() -> impl Strategy<Value = FileCommand> {
         3 => Just(NewInode::Regular),
         3 => Just(NewInode::Directory),
         1 => called().prop_map(|target| NewInode::SymbolicLink { target }),
+        1 => Just(NewInode::Special { special: SpecialType::BlockDevice, device: 0x801 }),
+        1 => Just(NewInode::Special { special: SpecialType::Fifo, device: 0 }),
     ];
     let change = (of(0..0o10000u16), of(any::<u32>()), of(any::<u32>()), of(new_time()), of(new_time()))
         .prop_map(|(mode, uid, gid, atime, mtime)| AttributeChange { mode, uid, gid, atime, mtime });

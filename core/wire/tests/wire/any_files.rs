@@ -107,11 +107,21 @@ fn inode() -> impl Strategy<Value = InodeId> {
 
 fn new_inode() -> impl Strategy<Value = NewInode> {
     let link = value().prop_map(|target| NewInode::SymbolicLink { target });
-    prop_oneof![Just(NewInode::Regular), Just(NewInode::Directory), link]
+    let special = (special_type(), any::<u32>()).prop_map(|(special, device)| NewInode::Special { special, device });
+    prop_oneof![Just(NewInode::Regular), Just(NewInode::Directory), link, special]
+}
+
+fn special_type() -> impl Strategy<Value = SpecialType> {
+    prop::sample::select(&SpecialType::ALL[..])
 }
 
 fn file_type() -> impl Strategy<Value = FileType> {
-    prop_oneof![Just(FileType::Regular), Just(FileType::Directory), Just(FileType::SymbolicLink)]
+    prop_oneof![
+        Just(FileType::Regular),
+        Just(FileType::Directory),
+        Just(FileType::SymbolicLink),
+        special_type().prop_map(FileType::Special),
+    ]
 }
 
 fn owner() -> impl Strategy<Value = Owner> {
@@ -133,20 +143,10 @@ fn extent() -> impl Strategy<Value = FileExtent> {
 }
 
 fn attributes() -> impl Strategy<Value = FileAttributes> {
-    let numbers = (any::<u16>(), any::<u32>(), number(), number());
+    let numbers = (any::<u16>(), any::<u32>(), number(), number(), any::<u32>());
     (inode(), file_type(), owner(), numbers, (time(), time(), time()), of(inode())).prop_map(
-        |(inode, file_type, owner, (mode, links, size, blocks), (atime, mtime, ctime), parent)| FileAttributes {
-            inode,
-            file_type,
-            mode,
-            owner,
-            links,
-            size,
-            blocks,
-            atime,
-            mtime,
-            ctime,
-            parent,
+        |(inode, file_type, owner, (mode, links, size, blocks, device), (atime, mtime, ctime), parent)| {
+            FileAttributes { inode, file_type, mode, owner, links, size, blocks, atime, mtime, ctime, parent, device }
         },
     )
 }

@@ -13,7 +13,7 @@ const NAME: &str = "03000000 616263";
 /// One extent: blocks 4 and 5 of the volume at block 6 of the file.
 const EXTENTS: &str = "01000000 0600000000000000 0400000000000000 0200000000000000";
 const ATTRIBUTES: &str = "2100000000000000 02 ed01 e8030000 64000000 03000000 0600000000000000 0900000000000000 \
-    0a00000000000000 ffffffffffffffff 0c00000000000000 01 0600000000000000";
+    0a00000000000000 ffffffffffffffff 0c00000000000000 01 0600000000000000 34120000";
 
 pub const ERRORS: [FileError; 21] = [
     FileError::Stale,
@@ -81,6 +81,10 @@ fn commands() -> Vec<(FileCommand, String)> {
         (create(NewInode::Regular, false), format!("06 {TICKET} {NAME} 01 00 {created}")),
         (create(NewInode::Directory, true), format!("06 {TICKET} {NAME} 02 01 {created}")),
         (create(NewInode::SymbolicLink { target }, true), format!("06 {TICKET} {NAME} 03 {NAME} 01 {created}")),
+        (
+            create(NewInode::Special { special: SpecialType::BlockDevice, device: 0x1234 }, true),
+            format!("06 {TICKET} {NAME} 04 04 34120000 01 {created}"),
+        ),
         (FileCommand::Link { inode, parent, name: name.clone() }, format!("07 {OBJECT} {TICKET} {NAME}")),
         (FileCommand::Unlink { parent, name: name.clone() }, format!("08 {TICKET} {NAME}")),
         (FileCommand::RemoveDirectory { parent, name: name.clone() }, format!("09 {TICKET} {NAME}")),
@@ -117,10 +121,11 @@ fn results() -> Vec<(FileResult, String)> {
         mtime: FileTime(-1),
         ctime: FileTime(12),
         parent: Some(InodeId(6)),
+        device: 0x1234,
     };
     let name = Bytes::from_static(b"abc");
     let entry = |file_type| DirectoryEntry { cookie: 6, inode: InodeId(0x21), file_type, name: name.clone() };
-    let entries = vec![entry(FileType::Regular), entry(FileType::SymbolicLink)];
+    let entries = vec![entry(FileType::Regular), entry(FileType::Special(SpecialType::Socket))];
     let extents = vec![FileExtent { at: 6, blocks: BlockRange::new(4, 2) }];
     let status = FileSystemStatus { blocks: 6, free: 0x21, allotted: 6, inodes: 0x21 };
     vec![
@@ -128,7 +133,7 @@ fn results() -> Vec<(FileResult, String)> {
         (FileResult::Attributes(attributes), format!("02 {ATTRIBUTES}")),
         (
             FileResult::Entries { entries, more: true },
-            format!("03 02000000 {TICKET} {OBJECT} 01 {NAME} {TICKET} {OBJECT} 03 {NAME} 01"),
+            format!("03 02000000 {TICKET} {OBJECT} 01 {NAME} {TICKET} {OBJECT} 04 02 {NAME} 01"),
         ),
         (FileResult::Target(name), format!("04 {NAME}")),
         (FileResult::Created { attributes, is_new: true }, format!("05 {ATTRIBUTES} 01")),

@@ -89,7 +89,7 @@ impl Walk {
         match found.file_type {
             FileType::Directory => (self.at, self.known) = (found.inode, Some(found)),
             FileType::SymbolicLink => self.follow(found.inode).await?,
-            FileType::Regular => return Err(FilesError::NotADirectory),
+            FileType::Regular | FileType::Special(_) => return Err(FilesError::NotADirectory),
         }
         Ok(())
     }

@@ -6,12 +6,12 @@ use crate::{echoed, empty_directory, mount_if_possible, signals};
 use braid_base::{ArrayId, Generation, NodeId};
 use braid_fuse::HostFiles;
 use braid_shell::{Node, run_host};
-use rustix::fs::{CWD, FlockOperation, RenameFlags, fcntl_lock, flock, renameat_with};
+use rustix::fs::{CWD, FileType, FlockOperation, RenameFlags, fcntl_lock, flock, mknodat, renameat_with};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -185,11 +185,44 @@ fn names_are_the_same_on_both_hosts() {
     fs::remove_dir(one(&array, "a/b")).expect("it is removed");
     let file = std::ffi::OsString::from("x".repeat(256));
     assert_eq!(File::create(array.directories[0].join(file)).expect_err("too long").raw_os_error(), Some(36));
-    let node = rustix::fs::mknodat(CWD, one(&array, "fifo"), rustix::fs::FileType::Fifo, 0o600.into(), 0);
-    assert_eq!(node, Err(Errno::PERM));
     let status = rustix::fs::statvfs(&array.directories[1]).expect("it is mounted");
     assert_eq!((status.f_bsize, status.f_blocks), (4096, 4096));
     assert!(status.f_bfree > 3000 && status.f_bfree < 4096, "{} blocks are free", status.f_bfree);
+}
+
+#[test]
+fn special_files_are_the_same_on_both_hosts() {
+    let Some(array) = Array::new() else { return };
+    let [one, other] = [0, 1].map(|host| move |array: &Array, name: &str| array.path(host, name));
+    let device = rustix::fs::makedev(0x1_05, 0x3_07);
+    let kinds = [
+        ("fifo", FileType::Fifo, 0),
+        ("socket", FileType::Socket, 0),
+        ("character", FileType::CharacterDevice, device),
+        ("block", FileType::BlockDevice, device),
+    ];
+    for (name, kind, device) in kinds {
+        mknodat(CWD, one(&array, name), kind, 0o640.into(), device).expect("it is created");
+        let found = rustix::fs::lstat(other(&array, name)).expect("it exists");
+        assert_eq!(FileType::from_raw_mode(found.st_mode), kind);
+        assert_eq!((found.st_mode & 0o7777, found.st_rdev, found.st_size), (0o640, device, 0));
+        let exists = mknodat(CWD, other(&array, name), kind, 0o640.into(), device);
+        assert_eq!(exists, Err(Errno::EXIST));
+        fs::hard_link(other(&array, name), other(&array, "second")).expect("it is linked");
+        fs::rename(one(&array, "second"), one(&array, "third")).expect("it is moved");
+        fs::remove_file(other(&array, "third")).expect("it is removed");
+    }
+    let listed = fs::read_dir(&array.directories[1]).expect("it can be listed");
+    let types = listed.map(|entry| entry.expect("it is listed").file_type().expect("it is known"));
+    assert_eq!(types.filter(FileTypeExt::is_fifo).count(), 1);
+
+    // On one host, processes talk through it.
+    let reader = std::thread::spawn({
+        let path = one(&array, "fifo");
+        move || fs::read(path).expect("it is read")
+    });
+    fs::write(one(&array, "fifo"), b"words").expect("it is written");
+    assert_eq!(reader.join().expect("it ends"), b"words");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use braid_fuse::{Caller, FileSystem, LockRange, OpenFile, Result, WriteAt};
 use braid_machine::AdvisoryOwner;
 use braid_wire::{
     AttributeChange, DirectoryEntry, FIRST_COOKIE, FileAttributes, FileSystemStatus, FileTime, FileType, LockMode,
-    NewInode, NewTime, Owner,
+    NewInode, NewTime, Owner, SpecialType,
 };
 use bytes::Bytes;
 use rustix::io::Errno;
@@ -43,6 +43,7 @@ enum Content {
     Bytes(Vec<u8>),
     Entries(BTreeMap<u64, DirectoryEntry>),
     Target(Bytes),
+    Special(SpecialType),
 }
 
 struct Lock {
@@ -100,6 +101,7 @@ impl State {
             Content::Bytes(_) => FileType::Regular,
             Content::Entries(_) => FileType::Directory,
             Content::Target(_) => FileType::SymbolicLink,
+            Content::Special(special) => FileType::Special(*special),
         };
         let is_directory = file_type == FileType::Directory;
         let attributes = FileAttributes {
@@ -114,6 +116,7 @@ impl State {
             mtime: now(),
             ctime: now(),
             parent: is_directory.then_some(parent.unwrap_or(inode)),
+            device: 0,
         };
         self.nodes.insert(inode, Node { attributes, content });
         attributes
@@ -129,6 +132,7 @@ impl State {
             Content::Bytes(bytes) => bytes.len(),
             Content::Entries(entries) => entries.len(),
             Content::Target(target) => target.len(),
+            Content::Special(_) => 0,
         };
         Ok(FileAttributes { size: size as u64, blocks: (size as u64).div_ceil(4096), ..node.attributes })
     }
@@ -277,6 +281,7 @@ impl FileSystem for Memory {
             NewInode::Regular => Content::Bytes(Vec::new()),
             NewInode::Directory => Content::Entries(BTreeMap::new()),
             NewInode::SymbolicLink { target } => Content::Target(target),
+            NewInode::Special { special, .. } => Content::Special(special),
         };
         let attributes = state.add(content, by.owner, mode, Some(parent));
         state.add_entry(parent, name, attributes.inode)?;

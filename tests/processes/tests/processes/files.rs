@@ -47,6 +47,7 @@ fn facts(metadata: Metadata) -> Facts {
         FileType::Regular => 'f',
         FileType::Directory => 'd',
         FileType::SymbolicLink => 'l',
+        FileType::Special(_) => 's',
     };
     (kind, metadata.len(), metadata.links())
 }

@@ -4,7 +4,7 @@ use super::data::Mounts;
 use super::target::{Target, Trying, target};
 use braid_admin::failure::Failure;
 use braid_base::units::format_size;
-use braid_client::{DirEntry, FileSystemSpace, FileType, FilesError, Metadata};
+use braid_client::{DirEntry, FileSystemSpace, FileType, FilesError, Metadata, SpecialType};
 use braid_terminal::output::{self, table};
 use serde_json::{Value, json};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -206,6 +206,10 @@ fn type_name(kind: FileType) -> &'static str {
         FileType::Regular => "file",
         FileType::Directory => "directory",
         FileType::SymbolicLink => "link",
+        FileType::Special(SpecialType::Fifo) => "fifo",
+        FileType::Special(SpecialType::Socket) => "socket",
+        FileType::Special(SpecialType::CharacterDevice) => "character-device",
+        FileType::Special(SpecialType::BlockDevice) => "block-device",
     }
 }
 
@@ -215,6 +219,10 @@ fn permissions(metadata: &Metadata) -> String {
         FileType::Regular => '-',
         FileType::Directory => 'd',
         FileType::SymbolicLink => 'l',
+        FileType::Special(SpecialType::Fifo) => 'p',
+        FileType::Special(SpecialType::Socket) => 's',
+        FileType::Special(SpecialType::CharacterDevice) => 'c',
+        FileType::Special(SpecialType::BlockDevice) => 'b',
     };
     let bits = (0..9).map(|bit| if metadata.mode() >> (8 - bit) & 1 == 1 { ['r', 'w', 'x'][bit % 3] } else { '-' });
     std::iter::once(kind).chain(bits).collect()
