@@ -7,6 +7,7 @@ mod instructions;
 mod link;
 mod packages;
 mod picture;
+mod posix;
 
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
@@ -20,6 +21,7 @@ Tasks around the repository.
   cargo xtask compare   compare Braid with the raw disk and qemu-nbd; see --help
   cargo xtask healing   measure how fast an array heals, and the effect on its users; see --help
   cargo xtask link      measure the cost of small writes on the network link of a host; see --help
+  cargo xtask posix     test POSIX on mounts of a file system, with pjdfstest, fsx, stress-ng and dbench; see --help
   cargo xtask atomics   compare atomic operations on attributes with etcd; see --help
   cargo xtask planted [NAME…]
                         plant known bugs one after the other (bugs/NAME.patch; all, if none is named), and check that the
@@ -48,6 +50,7 @@ fn chore() -> Result<()> {
         "test" => test(),
         "soak" => soak(),
         "atomics" => atomics::run(std::env::args().skip(2)),
+        "posix" => posix::test(std::env::args().skip(2)),
         "healing" => healing::run(std::env::args().skip(2)),
         "link" => link::measure_link(std::env::args().skip(2)),
         "compare" => compare::run(std::env::args().skip(2)),

@@ -1,0 +1,188 @@
+//! An array with a file system that is mounted twice.
+
+use super::outcome::Kind;
+use crate::compare::interrupt::Interrupt;
+use crate::compare::process::Process;
+use crate::run;
+use anyhow::{Context, Result, bail};
+use std::cell::Cell;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const FILE_SYSTEM: &str = "posix";
+const DEVICE_BYTES: &str = "4GiB";
+const UP_WAIT: Duration = Duration::from_secs(60);
+/// The mounts have names of the same length, so that the longest paths are possible on both.
+const MOUNTS: [&str; 2] = ["mount-a", "mount-b"];
+
+/// The array and its mounts. They end, and their folder is removed, when this is dropped.
+pub struct Mounts<'a> {
+    braid: PathBuf,
+    library: PathBuf,
+    folder: PathBuf,
+    keeps: Cell<bool>,
+    interrupt: &'a Interrupt,
+    array: Option<Process>,
+}
+
+/// The mounts on which a tool is to run.
+pub struct On<'a> {
+    mounts: &'a Mounts<'a>,
+    pub kind: Kind,
+}
+
+impl<'a> Mounts<'a> {
+    pub fn start(
+        braid: &Path,
+        library: &Path,
+        folder: &Path,
+        keeps: bool,
+        interrupt: &'a Interrupt,
+    ) -> Result<Mounts<'a>> {
+        std::fs::create_dir(folder)
+            .with_context(|| format!("{} can't be created: name another folder by --dir", folder.display()))?;
+        let (braid, library, keeps) = (braid.to_path_buf(), library.to_path_buf(), Cell::new(keeps));
+        let folder = folder.canonicalize()?;
+        let mut mounts = Mounts { braid, library, folder, keeps, interrupt, array: None };
+        for name in MOUNTS.into_iter().chain(["logs", "local"]) {
+            std::fs::create_dir(mounts.folder.join(name))?;
+        }
+        let mut up = Command::new(&mounts.braid);
+        up.arg("up").arg("--dir").arg(mounts.array_folder());
+        up.args(["--fs", FILE_SYSTEM, "--size", DEVICE_BYTES, "--port", "0"]);
+        mounts.array = Some(Process::start(&mut up, &mounts.logs().join("up.log"))?);
+        mounts.await_array()?;
+        let mut mount = mounts.command(&["fs", "mount", FILE_SYSTEM]);
+        mount.args(MOUNTS.map(|name| mounts.folder.join(name))).stdout(Stdio::null());
+        run(mount)?;
+        Ok(mounts)
+    }
+
+    /// Waits until the file system is served.
+    fn await_array(&mut self) -> Result<()> {
+        let begun = Instant::now();
+        loop {
+            self.array.as_mut().expect("it was started").check()?;
+            let mut space = self.command(&["fs", "space", FILE_SYSTEM]);
+            if space.stdout(Stdio::null()).stderr(Stdio::null()).status()?.success() {
+                return Ok(());
+            }
+            if begun.elapsed() > UP_WAIT {
+                bail!("the file system is not served after {UP_WAIT:?}: the log is {}", self.logs().display());
+            }
+            self.interrupt.pause(Duration::from_millis(200))?;
+        }
+    }
+
+    /// A command of `braid` about this array.
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.braid);
+        command.args(arguments).arg("--array").arg(self.array_folder());
+        command
+    }
+
+    fn array_folder(&self) -> PathBuf {
+        self.folder.join("array")
+    }
+
+    pub fn logs(&self) -> PathBuf {
+        self.folder.join("logs")
+    }
+
+    /// Keeps the folder.
+    pub fn keep(&self) {
+        self.keeps.set(true);
+    }
+
+    /// One mount, or both.
+    pub fn on(&'a self, kind: Kind) -> Result<On<'a>> {
+        let on = On { mounts: self, kind };
+        on.check()?;
+        Ok(on)
+    }
+
+    fn mount(&self, which: usize) -> PathBuf {
+        self.folder.join(MOUNTS[which])
+    }
+}
+
+impl On<'_> {
+    /// A directory in the first mount.
+    pub fn directory(&self, name: &str) -> Result<PathBuf> {
+        let directory = self.mounts.mount(0).join(name);
+        if !directory.exists() {
+            std::fs::create_dir(&directory)?;
+        }
+        Ok(directory)
+    }
+
+    /// A directory that is on no mount.
+    pub fn local(&self) -> PathBuf {
+        self.mounts.folder.join("local")
+    }
+
+    pub fn title(&self) -> &'static str {
+        match self.kind {
+            Kind::One => "on one mount ",
+            Kind::Two => "on two mounts",
+        }
+    }
+
+    /// A file for what a tool prints.
+    pub fn log(&self, tool: &str) -> PathBuf {
+        self.mounts.logs().join(format!("{tool}-{}.log", self.kind))
+    }
+
+    /// A tool. On two mounts, every other call that it makes goes to the second one.
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
+        if self.kind == Kind::Two {
+            let [first, second] = [0, 1].map(|which| self.mounts.mount(which).display().to_string());
+            command.env("LD_PRELOAD", &self.mounts.library).env("BRAID_TWO_MOUNTS", format!("{first}:{second}"));
+        }
+        command
+    }
+
+    /// Checks that programs find what they are to find: both mounts, or one.
+    fn check(&self) -> Result<()> {
+        let mut stat = self.command("stat");
+        stat.args(["--format", "%d"]).args([self.mounts.mount(0), self.mounts.mount(0)]);
+        let found = String::from_utf8(stat.output()?.stdout)?;
+        let device = |which| std::fs::metadata(self.mounts.mount(which)).map(|found| found.dev());
+        let seen: Vec<&str> = found.lines().collect();
+        let expected = match self.kind {
+            Kind::One => [device(0)?, device(0)?],
+            Kind::Two => [device(0)?, device(1)?],
+        };
+        let mut expected = expected.map(|device| device.to_string());
+        if seen != expected {
+            // The first call may be on either side.
+            expected.reverse();
+        }
+        if seen != expected {
+            bail!("programs don't see the mounts as they should: {seen:?} instead of {expected:?}");
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Mounts<'_> {
+    fn drop(&mut self) {
+        let mut unmount = self.command(&["fs", "unmount", "--force"]);
+        unmount.args([self.mount(0), self.mount(1)]).stdout(Stdio::null()).stderr(Stdio::null());
+        if !unmount.status().is_ok_and(|status| status.success()) {
+            // Without the processes that serve them, only the kernel can unmount them.
+            for which in [0, 1] {
+                let _ = rustix::mount::unmount(self.mount(which), rustix::mount::UnmountFlags::DETACH);
+            }
+        }
+        drop(self.array.take());
+        if !self.keeps.get()
+            && let Err(error) = std::fs::remove_dir_all(&self.folder)
+        {
+            eprintln!("{} could not be removed: {error}", self.folder.display());
+        }
+    }
+}
