@@ -8,10 +8,12 @@
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!("on other processors, arguments of variadic functions may be passed elsewhere");
 
-use crate::{PathArgument, Side};
+use crate::{PathArgument, Side, is_of_program};
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+/// The place of the device in the structure of `statx`.
+const STATX_DEVICE: usize = 0x88;
 /// The next library after this one.
 const NEXT: *mut c_void = -1isize as *mut c_void;
 
@@ -24,7 +26,7 @@ unsafe extern "C" {
 
 /// Passes an argument on as it is.
 trait Plain: Sized {
-    fn on(self, _: Side) -> PlainOnSide<Self> {
+    fn on(self, _: &Side) -> PlainOnSide<Self> {
         PlainOnSide(self)
     }
 }
@@ -46,6 +48,59 @@ impl Plain for *const c_char {}
 impl Plain for *const c_void {}
 impl Plain for *mut c_void {}
 
+/// Where a function writes what it finds out about a file.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct StatArgument(*mut c_void);
+
+/// The same in the form of `statx`.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct StatxArgument(*mut c_void);
+
+/// After the call, the number of the file's device becomes zero.
+struct FoundOnSide<T> {
+    argument: T,
+    device: *mut u64,
+    is_below: bool,
+}
+
+impl<T: Copy> FoundOnSide<T> {
+    fn as_argument(&self) -> T {
+        self.argument
+    }
+}
+
+impl<T> Drop for FoundOnSide<T> {
+    fn drop(&mut self) {
+        if self.is_below && is_of_program(self.device.addr()) {
+            // Safe: the program has given the whole structure for writing, and the number is in it.
+            #[allow(unsafe_code)]
+            unsafe {
+                self.device.write_unaligned(0);
+            }
+        }
+    }
+}
+
+impl StatArgument {
+    /// The device is the first field.
+    fn on(self, side: &Side) -> FoundOnSide<StatArgument> {
+        FoundOnSide { argument: self, device: self.0.cast(), is_below: side.is_below.get() }
+    }
+}
+
+impl StatxArgument {
+    /// The two parts of the device follow each other.
+    fn on(self, side: &Side) -> FoundOnSide<StatxArgument> {
+        FoundOnSide {
+            argument: self,
+            device: self.0.wrapping_byte_add(STATX_DEVICE).cast(),
+            is_below: side.is_below.get(),
+        }
+    }
+}
+
 macro_rules! interpose {
     ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => { $(
         // Safe: the name and the arguments are those of the C library, so that programs which call this function pass what it demands; and
@@ -56,7 +111,7 @@ macro_rules! interpose {
             static FOUND: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
             let found = found(&FOUND, concat!(stringify!($name), "\0"));
             let side = Side::next();
-            $(let $argument = $argument.on(side);)*
+            $(let $argument = $argument.on(&side);)*
             unsafe {
                 let function: unsafe extern "C" fn($($type),*) -> $result = std::mem::transmute(found);
                 function($($argument.as_argument()),*)
@@ -118,13 +173,13 @@ interpose! {
     truncate64(path: PathArgument, size: c_long) -> c_int;
     utimes(path: PathArgument, times: *const c_void) -> c_int;
     utimensat(at: c_int, path: PathArgument, times: *const c_void, flags: c_int) -> c_int;
-    stat(path: PathArgument, found: *mut c_void) -> c_int;
-    stat64(path: PathArgument, found: *mut c_void) -> c_int;
-    lstat(path: PathArgument, found: *mut c_void) -> c_int;
-    lstat64(path: PathArgument, found: *mut c_void) -> c_int;
-    fstatat(at: c_int, path: PathArgument, found: *mut c_void, flags: c_int) -> c_int;
-    fstatat64(at: c_int, path: PathArgument, found: *mut c_void, flags: c_int) -> c_int;
-    statx(at: c_int, path: PathArgument, flags: c_int, fields: c_uint, found: *mut c_void) -> c_int;
+    stat(path: PathArgument, found: StatArgument) -> c_int;
+    stat64(path: PathArgument, found: StatArgument) -> c_int;
+    lstat(path: PathArgument, found: StatArgument) -> c_int;
+    lstat64(path: PathArgument, found: StatArgument) -> c_int;
+    fstatat(at: c_int, path: PathArgument, found: StatArgument, flags: c_int) -> c_int;
+    fstatat64(at: c_int, path: PathArgument, found: StatArgument, flags: c_int) -> c_int;
+    statx(at: c_int, path: PathArgument, flags: c_int, fields: c_uint, found: StatxArgument) -> c_int;
     readlink(path: PathArgument, target: *mut c_void, length: usize) -> c_long;
     readlinkat(at: c_int, path: PathArgument, target: *mut c_void, length: usize) -> c_long;
 }

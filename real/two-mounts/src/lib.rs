@@ -12,11 +12,13 @@
 //! The mounts are in the variable `BRAID_TWO_MOUNTS`, separated by a colon: two absolute paths of the same length, since some tests use the
 //! longest possible path. A call with two paths gets both on the same mount. The target of a symbolic link stays, and so do calls on
 //! descriptors, `bind`, and paths relative to the working directory or to a descriptor: they go to the mount where that was opened.
+//! The mounts have different device numbers, which programs compare; so files that are named by such a path appear to have number zero.
 //!
 //! [`interposed`] has the functions; this file has what they share.
 
 mod interposed;
 
+use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::OnceLock;
@@ -32,10 +34,11 @@ struct Mounts {
 }
 
 /// The mounts, and on which of them a call is to be.
-#[derive(Clone, Copy)]
 struct Side {
     mounts: Option<&'static Mounts>,
     is_second: bool,
+    /// A path of the call is below the first mount.
+    is_below: Cell<bool>,
 }
 
 impl Side {
@@ -44,13 +47,14 @@ impl Side {
         static MOUNTS: OnceLock<Option<Mounts>> = OnceLock::new();
         static CALLS: AtomicU32 = AtomicU32::new(0);
         let mounts = MOUNTS.get_or_init(|| Mounts::parse(std::env::var_os(VARIABLE)?.as_bytes())).as_ref();
-        Side { mounts, is_second: CALLS.fetch_add(1, Ordering::Relaxed) % 2 == 1 }
+        Side { mounts, is_second: CALLS.fetch_add(1, Ordering::Relaxed) % 2 == 1, is_below: Cell::new(false) }
     }
 
     /// The path of the same file on this side; `None` if the path stays.
-    fn path(self, path: &CStr) -> Option<CString> {
-        let mounts = self.mounts.filter(|_| self.is_second)?;
-        CString::new(mounts.on_second(path.to_bytes())?).ok()
+    fn path(&self, path: &CStr) -> Option<CString> {
+        let on_second = self.mounts?.on_second(path.to_bytes())?;
+        self.is_below.set(true);
+        CString::new(on_second).ok().filter(|_| self.is_second)
     }
 }
 
@@ -82,9 +86,9 @@ struct PathOnSide {
 }
 
 impl PathArgument {
-    fn on(self, side: Side) -> PathOnSide {
+    fn on(self, side: &Side) -> PathOnSide {
         // No pointer, or one to the kernel's half of memory, is an error that the kernel is to report: there are tests of that.
-        let other = if self.0.is_null() || self.0.addr() > isize::MAX as usize {
+        let other = if !is_of_program(self.0.addr()) {
             None
         } else {
             // Safe: the functions demand a string that ends with a zero byte, and that does not change during the call.
@@ -100,6 +104,11 @@ impl PathOnSide {
     fn as_argument(&self) -> PathArgument {
         PathArgument(self.other.as_ref().map_or(self.given, |other| other.as_ptr()))
     }
+}
+
+/// True if a pointer may be to memory of the program.
+fn is_of_program(address: usize) -> bool {
+    address != 0 && address <= isize::MAX as usize
 }
 
 #[cfg(test)]
