@@ -17,8 +17,9 @@ const FSX_OPERATIONS: u64 = 200;
 /// How long a run of a tool may take beyond what it is told.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// The kinds of system calls that stress-ng is to use, in processes that disturb each other.
-const STRESSORS: [&str; 30] = [
+/// The kinds of system calls that stress-ng is to use, in processes that disturb each other. Those for links and symbolic links are left out:
+/// they end only after thousands of them.
+const STRESSORS: [&str; 28] = [
     "access",
     "chdir",
     "chmod",
@@ -37,7 +38,6 @@ const STRESSORS: [&str; 30] = [
     "hdd",
     "io",
     "iomix",
-    "link",
     "locka",
     "lockf",
     "lockofd",
@@ -45,7 +45,6 @@ const STRESSORS: [&str; 30] = [
     "open",
     "rename",
     "seek",
-    "symlink",
     "touch",
     "utime",
     "xattr",

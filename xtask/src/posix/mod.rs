@@ -182,7 +182,7 @@ fn report(outcomes: &[Outcome], exceptions: &Exceptions, selected: &Selection, m
     if !unexpected.is_empty() {
         mounts.keep();
         bail!(
-            "{} outcomes are not as expected: mend the file system, or list them in xtask/src/posix/exceptions.txt with \
+            "{} outcomes are not as expected: repair the file system, or list them in xtask/src/posix/exceptions.txt with \
              the reason. The logs are in {}",
             unexpected.len(),
             mounts.logs().display()

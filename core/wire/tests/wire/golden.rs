@@ -611,15 +611,15 @@ fn whole_frames_have_the_bytes_that_are_written_down() {
     let array = "a0a1a2a3a4a5a6a7a8a9aaabacadaeaf";
     let (host, device) = ("01000000 07000000", "02000000 02000000");
     let header = |bytes: &str, from: &str, to: &str, crc: &str| {
-        format!("42524144 0a00 0000 {bytes} {array} {from} {to} 0000000000000000 {crc} 00000000")
+        format!("42524144 0b00 0000 {bytes} {array} {from} {to} 0000000000000000 {crc} 00000000")
     };
     let all = goldens();
     let written = all.iter().position(|golden| golden.description == format!("{ANSWER} 04 {TRANSACTION} 00"));
     let with_data = all.iter().position(|golden| !golden.encode().payload.is_empty());
     for (index, header) in [
-        (0, header("32000000 00000000", host, device, "4180ba00")),
-        (written.expect("an answer"), header("1f000000 00000000", device, host, "3676829c")),
-        (with_data.expect("a write"), header("a7000000 00100000", host, device, "e4b4492e")),
+        (0, header("32000000 00000000", host, device, "f000ff57")),
+        (written.expect("an answer"), header("1f000000 00000000", device, host, "1536cb14")),
+        (with_data.expect("a write"), header("a7000000 00100000", host, device, "d48282a6")),
     ] {
         let golden = &all[index];
         let payload = golden.encode().payload.concat();
@@ -675,11 +675,12 @@ fn a_byte_that_is_no_choice_is_refused_by_name() {
         ("ActionResult", format!("{ANSWER} 0d {TICKET} 01 01000000"), 10),
         ("ObjectFailure", format!("{ANSWER} 0e {TICKET} 02"), 16),
         ("FileCommand", FILE_REQUEST.into(), 17),
-        ("NewInode", format!("{FILE_REQUEST} 06 {OBJECT} 01000000 61"), 3),
+        ("NewInode", format!("{FILE_REQUEST} 06 {OBJECT} 01000000 61"), 4),
         ("NewTime", format!("{FILE_REQUEST} 0b {OBJECT} 00 00 00 01"), 2),
         ("result", FILE_ANSWER.into(), 2),
         ("FileResult", format!("{FILE_ANSWER} 01"), 12),
-        ("FileType", format!("{FILE_ANSWER} 01 02 {OBJECT}"), 3),
+        ("FileType", format!("{FILE_ANSWER} 01 02 {OBJECT}"), 4),
+        ("SpecialType", format!("{FILE_ANSWER} 01 02 {OBJECT} 04"), 4),
         ("FileError", format!("{FILE_ANSWER} 02"), 22),
         ("LockCommand", LOCK_REQUEST.into(), 5),
         ("LockTerm", format!("{LOCK_REQUEST} 02 {TICKET} {OBJECT} 00000000"), 3),
