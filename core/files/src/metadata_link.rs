@@ -35,6 +35,7 @@ pub enum Asker {
 
 /// What follows from a message of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
 pub enum Heard {
     Reply(Asker, FileReply),
     /// The host is fenced.
