@@ -14,7 +14,7 @@
 //! descriptors, `bind`, and paths relative to the working directory or to a descriptor: they go to the mount where that was opened.
 //! The mounts have different device numbers, which programs compare; so files that are named by such a path appear to have number zero.
 //!
-//! [`interposed`] has the functions; this file has what they share.
+//! `interposed` has the functions; this file has what they share.
 
 mod interposed;
 
