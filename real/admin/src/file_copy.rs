@@ -40,7 +40,15 @@ pub struct CopyProgress {
     pub links: AtomicU64,
 }
 
+/// Which file it is, whatever its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Identity {
+    Local { device: u64, inode: u64 },
+    Mounted { inode: u64 },
+}
+
 struct Found {
+    identity: Identity,
     kind: FileType,
     mode: u16,
     length: u64,
@@ -59,7 +67,7 @@ pub async fn copy(from: Place, to: Place, recursive: bool, progress: Arc<CopyPro
         FileType::Directory if !recursive => {
             Err(Failure::usage("is-a-directory", "it is a directory").of(&from).hint("copy it with -r"))
         }
-        FileType::Directory if to.lies_in(&from) => {
+        FileType::Directory if to.lies_in(&from, found.identity).await => {
             Err(Failure::usage("into-itself", "a directory can't be copied into itself").of(&to))
         }
         FileType::Directory => copy_tree(from, to, found.mode, progress).await,
@@ -99,6 +107,9 @@ async fn copy_one(from: Place, to: Place, found: Found, progress: Arc<CopyProgre
         progress.links.fetch_add(1, Ordering::Relaxed);
         return Ok(());
     }
+    if to.is_same(&from, found.identity).await {
+        return Err(Failure::failed("same-file", format!("{from} and {to} are the same file")));
+    }
     progress.found.fetch_add(found.length, Ordering::Relaxed);
     let mut source = from.open().await.map_err(|failure| failure.of(&from))?;
     let mut target = to.create(found.mode).await.map_err(|failure| failure.of(&to))?;
@@ -127,13 +138,53 @@ impl Place {
         }
     }
 
-    fn lies_in(&self, other: &Place) -> bool {
-        match (self, other) {
-            (Place::Local(path), Place::Local(other)) => path.starts_with(other),
-            (Place::Mounted(files, path), Place::Mounted(others, other)) => {
-                files.generation() == others.generation() && plain(path).starts_with(plain(other))
+    /// True if this is the file `identity` of the place `other`. A copy to it would truncate what is to be read.
+    async fn is_same(&self, other: &Place, identity: Identity) -> bool {
+        self.is_beside(other) && self.look(true).await.is_ok_and(|found| found.identity == identity)
+    }
+
+    /// True if the place is in the directory `identity` of the place `other`, or would be if it were created. Paths do not tell: they may
+    /// contain links and `..`.
+    async fn lies_in(&self, other: &Place, identity: Identity) -> bool {
+        if !self.is_beside(other) {
+            return false;
+        }
+        let mut above = None;
+        for path in self.path().ancestors() {
+            let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+            let found = self.at(path.to_path_buf());
+            if found.look(true).await.is_ok_and(|found| found.kind == FileType::Directory) {
+                above = Some(found);
+                break;
             }
+        }
+        let mut last = None;
+        while let Some(directory) = above.take()
+            && let Ok(found) = directory.look(true).await
+            && last != Some(found.identity)
+        {
+            if found.identity == identity {
+                return true;
+            }
+            last = Some(found.identity);
+            above = Some(directory.join(&OsString::from("..")));
+        }
+        false
+    }
+
+    /// True if both are in one file system, or both on this machine.
+    fn is_beside(&self, other: &Place) -> bool {
+        match (self, other) {
+            (Place::Local(_), Place::Local(_)) => true,
+            (Place::Mounted(files, _), Place::Mounted(others, _)) => files.generation() == others.generation(),
             _ => false,
+        }
+    }
+
+    fn at(&self, path: PathBuf) -> Place {
+        match self {
+            Place::Local(_) => Place::Local(path),
+            Place::Mounted(files, _) => Place::Mounted(files.clone(), path),
         }
     }
 
@@ -192,8 +243,18 @@ impl Place {
 
     async fn create_link(&self, target: &Path) -> Result<(), Failure> {
         match self {
-            Place::Local(path) => Ok(std::os::unix::fs::symlink(target, path)?),
-            Place::Mounted(files, path) => Ok(files.symlink(target, path).await?),
+            Place::Local(path) => {
+                if path.is_symlink() {
+                    std::fs::remove_file(path)?;
+                }
+                Ok(std::os::unix::fs::symlink(target, path)?)
+            }
+            Place::Mounted(files, path) => {
+                if files.symlink_metadata(path).await.is_ok_and(|found| found.file_type() == FileType::SymbolicLink) {
+                    files.remove_file(path).await?;
+                }
+                Ok(files.symlink(target, path).await?)
+            }
         }
     }
 
@@ -236,13 +297,15 @@ impl From<std::fs::Metadata> for Found {
             () if file_type.is_symlink() => FileType::SymbolicLink,
             () => FileType::Regular,
         };
-        Found { kind, mode: (metadata.mode() & 0o7777) as u16, length: metadata.len() }
+        let identity = Identity::Local { device: metadata.dev(), inode: metadata.ino() };
+        Found { identity, kind, mode: (metadata.mode() & 0o7777) as u16, length: metadata.len() }
     }
 }
 
 impl From<Metadata> for Found {
     fn from(metadata: Metadata) -> Found {
-        Found { kind: metadata.file_type(), mode: metadata.mode(), length: metadata.len() }
+        let identity = Identity::Mounted { inode: metadata.inode() };
+        Found { identity, kind: metadata.file_type(), mode: metadata.mode(), length: metadata.len() }
     }
 }
 
@@ -334,9 +397,4 @@ impl Target {
 
 fn joined(outcome: Option<Result<Result<(), Failure>, tokio::task::JoinError>>) -> Result<(), Failure> {
     outcome.map_or(Ok(()), |outcome| outcome.expect("copying does not panic"))
-}
-
-/// The path without a slash at its beginning.
-fn plain(path: &Path) -> &Path {
-    path.strip_prefix("/").unwrap_or(path)
 }

@@ -418,6 +418,16 @@ fn commands_copy_list_move_and_remove() {
     assert!(std::fs::read(back.join("long")).expect("it was copied") == long);
     assert_eq!(std::fs::read_link(back.join("link")).expect("it was copied"), std::path::Path::new("deep/er"));
     assert!(number(&braid(&["space", NAME]).done().json()["used"]) >= long.len() as u64);
+    // A second copy replaces the first one, links too.
+    braid(&["cp", "-r", &plain(&from), "home:/"]).done();
+    braid(&["cp", "-r", &plain(&from), "home:/"]).done();
+    for to in ["home:/moved/long", "home:/moved", "home:/moved/deep/../long"] {
+        braid(&["cp", "home:/moved/long", to]).refused(1, "same-file");
+    }
+    assert_eq!(number(&braid(&["stat", "home:/moved/long"]).done().json()["files"][0]["length"]), long.len() as u64);
+    for into in ["home:/moved/new", "home:/moved/link/new", "home:/from/../moved/deep"] {
+        braid(&["cp", "-r", "home:/moved", into]).refused(2, "into-itself");
+    }
     braid(&["rm", "home:/moved"]).refused(1, "is-a-directory");
     braid(&["rm", "-r", "home:/moved"]).done();
     braid(&["cat", "home:/moved/long"]).refused(3, "no-such-file");
