@@ -26,5 +26,5 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     braid_terminal::log_to_stderr();
-    commands::run(std::env::args_os())
+    braid_terminal::output::finish(commands::run(std::env::args_os()))
 }

@@ -5,16 +5,41 @@ pub use braid_base::text_table::table;
 use serde_json::json;
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 /// Prints one or the other. A reader that has gone away is no failure.
 pub fn print(as_json: bool, json: impl FnOnce() -> serde_json::Value, text: impl FnOnce() -> String) {
-    let mut out = std::io::stdout().lock();
-    let _ = match as_json {
-        true => writeln!(out, "{}", json()),
-        false => write!(out, "{}", text()),
-    };
-    let _ = out.flush();
+    let text = if as_json { format!("{}\n", json()) } else { text() };
+    write(text.as_bytes());
 }
+
+/// Prints bytes. False if nothing more can be printed: the reader has gone away, or there was an error, which [`finish`] reports.
+pub fn write(bytes: &[u8]) -> bool {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Ok(()) => true,
+        Err(error) => {
+            if error.kind() != std::io::ErrorKind::BrokenPipe {
+                let _ = FAILED.set(error.to_string());
+            }
+            false
+        }
+    }
+}
+
+/// The exit status of a program that would end with `status`: if its output was not printed, that is an error.
+pub fn finish(status: ExitCode) -> ExitCode {
+    match FAILED.get() {
+        None => status,
+        Some(error) => {
+            eprintln!("error: standard output: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Why the output could not be printed.
+static FAILED: OnceLock<String> = OnceLock::new();
 
 /// Why a command failed, as it is reported.
 #[derive(Clone, Copy, Debug)]

@@ -72,7 +72,7 @@ enum Command {
 
 fn main() -> ExitCode {
     braid_terminal::log_to_stderr();
-    run(&std::env::args_os().collect::<Vec<_>>())
+    braid_terminal::output::finish(run(&std::env::args_os().collect::<Vec<_>>()))
 }
 
 fn run(arguments: &[OsString]) -> ExitCode {

@@ -10,7 +10,6 @@ use braid_terminal::Common;
 use braid_terminal::arguments::span;
 use braid_terminal::output;
 use serde_json::json;
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -261,9 +260,7 @@ async fn execute(command: &Command, object: &Object, as_json: bool) -> Result<Ex
 impl Showing {
     fn print(&self, value: &Value, as_json: bool, json: impl FnOnce() -> serde_json::Value) -> Result<(), Failure> {
         if self.shown == Some(As::Raw) && !as_json {
-            let mut out = std::io::stdout().lock();
-            // It is no failure if the reader has closed the pipe.
-            let _ = out.write_all(value).and_then(|()| out.flush());
+            output::write(value);
             return Ok(());
         }
         // With JSON, the value need not be valid in the requested form.

@@ -3,7 +3,6 @@
 use braid_admin::{Array, Event, Failure};
 use braid_terminal::{Common, Signals, output};
 use serde_json::json;
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -51,11 +50,9 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
             true => events.iter().map(|event| format!("{}\n", json!(event))).collect(),
             false => events.iter().map(line).collect(),
         };
-        let mut out = std::io::stdout().lock();
-        if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
+        if !output::write(text.as_bytes()) {
             return Ok(ExitCode::SUCCESS);
         }
-        drop(out);
         tokio::select! {
             come = stream.next_batch() => events = come?,
             () = signals.asked_to_end() => return Ok(ExitCode::SUCCESS),

@@ -10,7 +10,6 @@ use braid_terminal::Common;
 use braid_terminal::arguments::{size, span};
 use braid_terminal::output;
 use serde_json::json;
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -320,10 +319,7 @@ async fn read(object: &Object, arguments: &Read, as_json: bool) -> Result<(), Fa
     let Read { offset, length, shown, .. } = *arguments;
     let left = length.unwrap_or(u64::MAX);
     if shown == As::Raw && !as_json {
-        let mut out = std::io::stdout().lock();
-        // It is no failure if the reader has closed the pipe.
-        object_operations::read(object, offset, left, |data| out.write_all(data).is_ok()).await?;
-        let _ = out.flush();
+        object_operations::read(object, offset, left, output::write).await?;
         return Ok(());
     }
     let data = object.read(offset, left.min(SHOWN_MAX + 1)).await?;

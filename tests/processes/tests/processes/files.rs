@@ -425,6 +425,13 @@ fn commands_copy_list_move_and_remove() {
         braid(&["cp", "home:/moved/long", to]).refused(1, "same-file");
     }
     assert_eq!(number(&braid(&["stat", "home:/moved/long"]).done().json()["files"][0]["length"]), long.len() as u64);
+    let full = || std::fs::File::create("/dev/full").expect("it can be opened");
+    for arguments in [["cat", "home:/moved/long"], ["ls", "home:/moved"]] {
+        let mut command = std::process::Command::new(braid_processes::program::braid_bin());
+        let ended =
+            command.args(["fs", arguments[0], arguments[1], "--array"]).arg(array.dir()).stdout(full()).status();
+        assert_eq!(ended.expect("it can be started").code(), Some(1), "what was not printed is an error");
+    }
     for into in ["home:/moved/new", "home:/moved/link/new", "home:/from/../moved/deep"] {
         braid(&["cp", "-r", "home:/moved", into]).refused(2, "into-itself");
     }

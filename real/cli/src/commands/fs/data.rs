@@ -10,7 +10,6 @@ use braid_terminal::Common;
 use braid_terminal::output;
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -257,8 +256,7 @@ async fn cat(Cat { files: targets, .. }: &Cat, mounts: &mut Mounts<'_>, as_json:
         let mut offset = 0;
         loop {
             let data = file.read_at(offset, PART_BYTES).await.map_err(of)?;
-            // It is no failure if the reader has closed the pipe.
-            if data.is_empty() || std::io::stdout().write_all(&data).is_err() {
+            if data.is_empty() || !output::write(&data) {
                 break;
             }
             offset += data.len() as u64;
@@ -267,7 +265,6 @@ async fn cat(Cat { files: targets, .. }: &Cat, mounts: &mut Mounts<'_>, as_json:
     if as_json {
         output::print(true, || json!({"schema": 2, "files": shown}), String::new);
     }
-    let _ = std::io::stdout().flush();
     Ok(())
 }
 
