@@ -153,7 +153,10 @@ fn health(
     } else if running.is_none() && !elsewhere {
         FileSystemHealth::NotUp
     } else {
-        FileSystemHealth::Down(supervised.and_then(|supervised| supervised.down.clone()))
+        let silent =
+            |pid: u32| format!("process {pid} does not respond; resume it if it is suspended, otherwise end it");
+        let unresponsive = || supervised?.pid.filter(|pid| is_there(*pid)).map(silent);
+        FileSystemHealth::Down(supervised.and_then(|supervised| supervised.down.clone()).or_else(unresponsive))
     }
 }
 
