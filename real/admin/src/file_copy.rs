@@ -38,6 +38,8 @@ pub struct CopyProgress {
     pub files: AtomicU64,
     pub directories: AtomicU64,
     pub links: AtomicU64,
+    /// Named pipes, sockets and device files in trees, which are not copied: to read them is to use them.
+    pub skipped: AtomicU64,
 }
 
 /// Which file it is, whatever its path.
@@ -50,6 +52,7 @@ enum Identity {
 struct Found {
     identity: Identity,
     kind: FileType,
+    is_special: bool,
     mode: u16,
     length: u64,
 }
@@ -85,6 +88,10 @@ async fn copy_tree(from: Place, to: Place, mode: u16, progress: Arc<CopyProgress
             let found = from.look(false).await?;
             if found.kind == FileType::Directory {
                 directories.push((from, to, found.mode));
+                continue;
+            }
+            if found.is_special {
+                progress.skipped.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
             if copies.len() == FILES_MAX {
@@ -298,14 +305,16 @@ impl From<std::fs::Metadata> for Found {
             () => FileType::Regular,
         };
         let identity = Identity::Local { device: metadata.dev(), inode: metadata.ino() };
-        Found { identity, kind, mode: (metadata.mode() & 0o7777) as u16, length: metadata.len() }
+        let is_special = !(file_type.is_dir() || file_type.is_symlink() || file_type.is_file());
+        Found { identity, kind, is_special, mode: (metadata.mode() & 0o7777) as u16, length: metadata.len() }
     }
 }
 
 impl From<Metadata> for Found {
     fn from(metadata: Metadata) -> Found {
         let identity = Identity::Mounted { inode: metadata.inode() };
-        Found { identity, kind: metadata.file_type(), mode: metadata.mode(), length: metadata.len() }
+        let is_special = matches!(metadata.file_type(), FileType::Special(_));
+        Found { identity, kind: metadata.file_type(), is_special, mode: metadata.mode(), length: metadata.len() }
     }
 }
 

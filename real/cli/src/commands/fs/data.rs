@@ -228,7 +228,10 @@ async fn cp(Cp { src, dst, recursive, .. }: &Cp, mounts: &mut Mounts<'_>, as_jso
     bar.finish_and_clear();
     copied?;
     let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-    let CopyProgress { bytes, files, directories, links, .. } = &*progress;
+    let CopyProgress { bytes, files, directories, links, skipped, .. } = &*progress;
+    if count(skipped) > 0 {
+        eprintln!("{} named pipes, sockets and device files were not copied", count(skipped));
+    }
     output::print(
         as_json,
         || {
@@ -236,7 +239,7 @@ async fn cp(Cp { src, dst, recursive, .. }: &Cp, mounts: &mut Mounts<'_>, as_jso
                 "schema": 2,
                 "files": count(files),
                 "directories": count(directories),
-                "links": count(links),
+                "links": count(links), "skipped": count(skipped),
                 "bytes": count(bytes),
             })
         },
