@@ -8,6 +8,7 @@ mod link;
 mod packages;
 mod picture;
 mod posix;
+mod process_tests;
 
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
@@ -72,9 +73,8 @@ fn test() -> Result<()> {
     // real processes start the programs.
     run(cargo(&["build", "--workspace", "--lib", "--bins", "--tests", "--examples", "--locked"]))?;
     run(cargo(&["test", "--workspace", "--exclude", "braid-processes", "--locked"]))?;
-    // These wait most of the time, for leases, restarts and rebuilds: so more of them run at once than there are processors. Beside tests
-    // that compute they miss deadlines, even if those have the lowest scheduling class.
-    run(cargo(&["test", "--workspace", "--test", "processes", "--locked", "--", "--test-threads", "6"]))
+    // Beside tests that compute they miss deadlines, even if those have the lowest scheduling class.
+    process_tests::run_all()
 }
 
 /// Tests that take too long for every change.
