@@ -235,15 +235,21 @@ impl LockServer {
         Ok(())
     }
 
+    /// Forgets a host that holds nothing and asks for nothing. Otherwise the next start of the server would wait for it, or for its fence.
+    pub fn forget_if_idle(&mut self, now: Now, host: Generation, out: &mut Effects) {
+        if self.sessions.get(&host).is_some_and(Session::is_idle) && !self.fencing.is_doomed(host) {
+            self.forget(now, host, out);
+            self.update_list(out);
+        }
+    }
+
     /// Makes room for a new host. It forgets the host that has been silent for longest and holds nothing; most such
     /// hosts have ended.
     fn forget_idle_host(&mut self, now: Now, out: &mut Effects) {
         let silence = self.config.settings.heartbeat * HEARTBEATS_MISSED;
-        let is_idle = |(_, session): &(&Generation, &Session)| {
-            let holds_nothing = session.complete && session.lock_ids.is_empty() && session.deferred.is_empty();
-            holds_nothing && now.time.since(session.last_heard) > silence
-        };
-        let idle = self.sessions.iter().filter(is_idle).min_by_key(|(_, session)| session.last_heard);
+        let may_go =
+            |(_, session): &(&Generation, &Session)| session.is_idle() && now.time.since(session.last_heard) > silence;
+        let idle = self.sessions.iter().filter(may_go).min_by_key(|(_, session)| session.last_heard);
         let idle = idle.map(|(host, _)| *host).filter(|host| !self.fencing.is_doomed(*host));
         if let Some(host) = idle {
             self.forget(now, host, out);

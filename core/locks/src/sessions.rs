@@ -66,4 +66,9 @@ impl Session {
             wanted_at: None,
         }
     }
+
+    /// True if the host holds nothing and asks for nothing.
+    pub fn is_idle(&self) -> bool {
+        self.complete && self.lock_ids.is_empty() && self.deferred.is_empty()
+    }
 }

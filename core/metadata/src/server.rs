@@ -19,7 +19,7 @@ use braid_objects::Procedure;
 use braid_store::{Medium, Storage, Store, StoreError, StoreEvent};
 use braid_wire::{
     DATA_LOCK, EXISTENCE_LOCK, FileAnswer, FileCommand, FileError, FileReply, FileRequest, FileResult, LockAnswer,
-    LockExtent, LockMode, LockReply, Message, MonitorAnswer, ObjectAnswer, Owner, Rejection,
+    LockCommand, LockExtent, LockMode, LockReply, LockRequest, Message, MonitorAnswer, ObjectAnswer, Owner, Rejection,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -225,7 +225,7 @@ impl MetadataServer {
                 } else if self.is_fenced(host) {
                     self.refuse_locks(now, host, out);
                 } else {
-                    self.step_locks(now, Input::Message { from, message }, out);
+                    self.on_lock_request(now, host, message, out);
                 }
             }
             (NodeId::Monitor, Message::MonitorAnswer(answer)) => self.on_monitor_answer(now, answer, out),
@@ -473,6 +473,16 @@ impl MetadataServer {
     fn on_own_lock(&mut self, message: Message) {
         if let Message::LockAnswer(LockAnswer { reply: LockReply::Granted { lock_id, .. }, .. }) = message {
             self.reclaim.on_granted(lock_id);
+        }
+    }
+
+    /// A host that uses the file system always holds the lock of its mount. One that has released its last lock is ending.
+    fn on_lock_request(&mut self, now: Now, host: Generation, message: Message, out: &mut Effects) {
+        let releases =
+            matches!(&message, Message::LockRequest(LockRequest { command: LockCommand::Unlock { .. }, .. }));
+        self.step_locks(now, Input::Message { from: NodeId::Host(host), message }, out);
+        if releases {
+            self.with_locks(now, out, |locks, out| locks.forget_if_idle(now, host, out));
         }
     }
 

@@ -1,11 +1,11 @@
 //! Requests of hosts: executed once, answered when they are durable.
 
 use crate::bench::{Bench, ONE, TWO, create, unlink};
-use braid_base::{Epoch, FenceTable, Generation, InodeId, Membership, NodeId, Time, limits};
+use braid_base::{BlockRange, Epoch, FenceTable, Generation, InodeId, Membership, NodeId, ObjectId, Time, limits};
 use braid_machine::Input;
 use braid_wire::{
-    DATA_LOCK, FileCommand, FileError, FileRequest, FileResult, LockMode, LockReply, Message, MonitorAnswer,
-    MonitorReply, Rejection,
+    DATA_LOCK, FileCommand, FileError, FileRequest, FileResult, LockCommand, LockExtent, LockMode, LockReply,
+    LockRequest, LockTerm, Message, MonitorAnswer, MonitorReply, Rejection,
 };
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -160,4 +160,36 @@ fn a_directory_that_is_not_in_memory_is_read_with_several_reads_at_a_time() {
     }
     assert!(matches!(bench.reply(ONE, sequence), Some(Ok(FileResult::Entries { more: true, .. }))));
     assert!(rounds.len() <= 2 && rounds.iter().sum::<usize>() >= 8, "reads at a time: {rounds:?}");
+}
+
+#[test]
+fn the_next_server_does_not_wait_for_hosts_that_have_ended() {
+    for ended in [true, false] {
+        let mut bench = Bench::new();
+        let hosts = [ONE, TWO];
+        hosts.into_iter().for_each(|host| bench.lock(host, 1, InodeId(0), 0, LockMode::Shared));
+        hosts.into_iter().for_each(|host| assert_granted(bench.hear_lock(host)));
+        if ended {
+            bench.say(TWO, LockCommand::Unlock { lock_id: 1 });
+        }
+        bench.restart(Time(0));
+        let extents = vec![LockExtent { position: 0, range: BlockRange::new(0, 1), mode: LockMode::Shared }];
+        let term = LockTerm::Held { start: bench.start, cached: true };
+        let command = LockCommand::Lock { lock_id: 1, object: ObjectId(0), extents, term };
+        let start = Generation(bench.start.0 - 1);
+        let request = LockRequest { host: ONE, start, dropped: Vec::new(), command };
+        bench.take(Input::Message { from: NodeId::Host(ONE), message: Message::LockRequest(request) });
+        assert_granted(bench.hear_lock(ONE));
+        bench.say(ONE, LockCommand::Heartbeat);
+        bench.locks.clear();
+        bench.lock(ONE, 2, InodeId(7), 1, LockMode::Shared);
+        match ended {
+            true => assert_granted(bench.hear_lock(ONE)),
+            false => assert_eq!(bench.hear_lock(ONE), None, "a host may still have a lock"),
+        }
+    }
+}
+
+fn assert_granted(heard: Option<LockReply>) {
+    assert!(matches!(heard, Some(LockReply::Granted { .. })), "{heard:?}");
 }
