@@ -3,7 +3,7 @@
 
 use crate::abi::{
     BatchForgetIn, CreateIn, FileLock, FlushIn, ForgetIn, ForgetOne, FsyncIn, GetattrIn, InHeader, InitIn, InterruptIn,
-    LinkIn, LkIn, MkdirIn, MknodIn, OpenIn, ReadIn, ReleaseIn, Rename2In, RenameIn, SetattrIn, WriteIn, opcode,
+    LinkIn, LkIn, MkdirIn, MknodIn, OpenIn, ReadIn, ReleaseIn, Rename2In, RenameIn, SetattrIn, WriteIn, flag, opcode,
 };
 use bytes::{Buf, Bytes};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -27,7 +27,10 @@ pub enum Operation {
         name: Bytes,
     },
     Forget,
-    GetAttributes,
+    GetAttributes {
+        /// None: the kernel has no open file at hand, also for `fstat`.
+        handle: Option<u64>,
+    },
     SetAttributes(SetattrIn),
     ReadLink,
     SymbolicLink {
@@ -188,8 +191,8 @@ fn named(opcode: u32, body: &mut Body) -> Option<Operation> {
     let operation = match opcode {
         opcode::LOOKUP => Operation::Lookup { name: body.last_name()? },
         opcode::GETATTR => {
-            body.structure::<GetattrIn>()?;
-            Operation::GetAttributes
+            let GetattrIn { getattr_flags, fh, .. } = body.structure()?;
+            Operation::GetAttributes { handle: (getattr_flags & flag::FUSE_GETATTR_FH != 0).then_some(fh) }
         }
         opcode::SETATTR => Operation::SetAttributes(body.structure()?),
         opcode::READLINK => Operation::ReadLink,

@@ -21,13 +21,21 @@ pub trait FileSystem: Send + Sync + 'static {
     /// The inode of a name.
     fn lookup(&self, by: &Caller, parent: InodeId, name: Bytes) -> impl Future<Output = Result<FileAttributes>> + Send;
 
-    fn attributes(&self, by: &Caller, inode: InodeId) -> impl Future<Output = Result<FileAttributes>> + Send;
+    /// The attributes of an inode. `through`: the open file by which a program asks, if it does.
+    fn attributes(
+        &self,
+        by: &Caller,
+        inode: InodeId,
+        through: Option<OpenFile>,
+    ) -> impl Future<Output = Result<FileAttributes>> + Send;
 
-    /// Sets attributes, and the size of a regular file; returns the attributes then.
+    /// Sets attributes, and the size of a regular file; returns the attributes then. `through`: the open file by which a program asks, if it
+    /// does.
     fn set_attributes(
         &self,
         by: &Caller,
         inode: InodeId,
+        through: Option<OpenFile>,
         change: AttributeChange,
         size: Option<u64>,
     ) -> impl Future<Output = Result<FileAttributes>> + Send;

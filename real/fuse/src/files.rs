@@ -137,18 +137,27 @@ impl HostFiles {
         }
     }
 
-    async fn command(&self, by: &Caller, command: FileCommand) -> Result<FileResult> {
-        match self.call_any(by, FilesRequest::Command(command)).await? {
-            (_, FilesSuccess::Result(result)) => Ok(result),
-            (_, other) => unreachable!("a host answers a command with its result, not {other:?}"),
+    /// Makes a request about an inode. A program that asks through a file that is dead gets an error, also if the inode is alive.
+    async fn call_through(
+        &self,
+        by: &Caller,
+        through: Option<OpenFile>,
+        request: FilesRequest,
+    ) -> Result<FilesSuccess> {
+        match through {
+            Some(file) => self.call_file(by, file, |_| request).await,
+            None => self.call_any(by, request).await.map(|(_, success)| success),
         }
     }
 
+    async fn command(&self, by: &Caller, command: FileCommand) -> Result<FileResult> {
+        let (_, success) = self.call_any(by, FilesRequest::Command(command)).await?;
+        Ok(result_in(success))
+    }
+
     async fn attributes_of(&self, by: &Caller, command: FileCommand) -> Result<FileAttributes> {
-        match self.command(by, command).await? {
-            FileResult::Attributes(attributes) | FileResult::Created { attributes, .. } => Ok(attributes),
-            _ => Err(wrong_result()),
-        }
+        let (_, success) = self.call_any(by, FilesRequest::Command(command)).await?;
+        attributes_in(success)
     }
 
     async fn call(
@@ -236,24 +245,26 @@ impl FileSystem for HostFiles {
         self.attributes_of(by, FileCommand::Lookup { parent, name }).await
     }
 
-    async fn attributes(&self, by: &Caller, inode: InodeId) -> Result<FileAttributes> {
-        self.attributes_of(by, FileCommand::Stat { inode }).await
+    async fn attributes(&self, by: &Caller, inode: InodeId, through: Option<OpenFile>) -> Result<FileAttributes> {
+        attributes_in(self.call_through(by, through, FilesRequest::Command(FileCommand::Stat { inode })).await?)
     }
 
     async fn set_attributes(
         &self,
         by: &Caller,
         inode: InodeId,
+        through: Option<OpenFile>,
         change: AttributeChange,
         size: Option<u64>,
     ) -> Result<FileAttributes> {
         if let Some(size) = size {
-            self.call_any(by, FilesRequest::Truncate { inode, size }).await?;
+            self.call_through(by, through, FilesRequest::Truncate { inode, size }).await?;
         }
         if change == AttributeChange::default() {
-            return self.attributes(by, inode).await;
+            return self.attributes(by, inode, through).await;
         }
-        self.attributes_of(by, FileCommand::SetAttributes { inode, change }).await
+        let request = FilesRequest::Command(FileCommand::SetAttributes { inode, change });
+        attributes_in(self.call_through(by, through, request).await?)
     }
 
     async fn read_link(&self, by: &Caller, inode: InodeId) -> Result<Bytes> {
@@ -272,7 +283,7 @@ impl FileSystem for HostFiles {
         mode: u16,
     ) -> Result<FileAttributes> {
         let (mut owner, mut mode) = (by.owner, mode);
-        let directory = self.attributes(by, parent).await?;
+        let directory = self.attributes(by, parent, None).await?;
         if directory.file_type == FileType::Directory && directory.mode & SET_GROUP != 0 {
             owner.gid = directory.owner.gid;
             if matches!(node, NewInode::Directory) {
@@ -408,6 +419,20 @@ fn bytes(range: LockRange) -> Result<Range<u64>> {
         LockRange::File => Ok(FILE_LOCK),
         LockRange::Bytes(range) if range.start < FILE_LOCK.start => Ok(range.start..range.end.min(FILE_LOCK.start)),
         LockRange::Bytes(_) => Err(Errno::INVAL),
+    }
+}
+
+fn result_in(success: FilesSuccess) -> FileResult {
+    match success {
+        FilesSuccess::Result(result) => result,
+        other => unreachable!("a host answers a command with its result, not {other:?}"),
+    }
+}
+
+fn attributes_in(success: FilesSuccess) -> Result<FileAttributes> {
+    match result_in(success) {
+        FileResult::Attributes(attributes) | FileResult::Created { attributes, .. } => Ok(attributes),
+        _ => Err(wrong_result()),
     }
 }
 

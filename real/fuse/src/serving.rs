@@ -42,10 +42,13 @@ impl<F: FileSystem> Serving<'_, F> {
         let fs = self.file_system;
         let reply = match operation {
             Operation::Lookup { name } => Reply::Entry(fs.lookup(by, inode, name).await?),
-            Operation::GetAttributes => Reply::Attributes(fs.attributes(by, inode).await?),
+            Operation::GetAttributes { handle } => {
+                Reply::Attributes(fs.attributes(by, inode, handle.map(OpenFile)).await?)
+            }
             Operation::SetAttributes(change) => {
+                let through = (change.valid & flag::FATTR_FH != 0).then_some(OpenFile(change.fh));
                 let (change, size) = change_of(&change);
-                Reply::Attributes(fs.set_attributes(by, inode, change, size).await?)
+                Reply::Attributes(fs.set_attributes(by, inode, through, change, size).await?)
             }
             Operation::ReadLink => Reply::Data(vec![fs.read_link(by, inode).await?]),
             Operation::SymbolicLink { name, target } => {
@@ -122,7 +125,7 @@ impl<F: FileSystem> Serving<'_, F> {
         let fs = self.file_system;
         let file = fs.open(by, inode).await?;
         if flags & OFlags::TRUNC.bits() != 0
-            && let Err(error) = fs.set_attributes(by, inode, AttributeChange::default(), Some(0)).await
+            && let Err(error) = fs.set_attributes(by, inode, Some(file), AttributeChange::default(), Some(0)).await
         {
             let _ = fs.close(by, file).await;
             return Err(error);
@@ -161,7 +164,7 @@ impl<F: FileSystem> Serving<'_, F> {
     async fn read_directory(&self, by: &Caller, inode: InodeId, offset: u64, room: u32) -> Result<Reply> {
         let mut listing = Listing::new((room as usize).min(IO_BYTES_MAX));
         if offset < PARENT_COOKIE {
-            let parent = self.file_system.attributes(by, inode).await?.parent.unwrap_or(inode);
+            let parent = self.file_system.attributes(by, inode, None).await?.parent.unwrap_or(inode);
             let of_self = (SELF_COOKIE, inode, &b"."[..]);
             for (cookie, inode, name) in [of_self, (PARENT_COOKIE, parent, &b".."[..])] {
                 if offset < cookie && !listing.push(inode, cookie, FileType::Directory, name) {

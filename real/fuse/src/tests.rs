@@ -40,7 +40,9 @@ fn encoded(operation: &Operation) -> (u32, Vec<u8>) {
     match operation {
         Operation::Lookup { name } => (1, text(name)),
         Operation::Forget => (2, long(1)),
-        Operation::GetAttributes => (3, [words(&[0, 0]), long(0)].concat()),
+        Operation::GetAttributes { handle } => {
+            (3, [words(&[u32::from(handle.is_some()), 0]), long(handle.unwrap_or(0))].concat())
+        }
         Operation::SetAttributes(change) => (4, change.as_bytes().to_vec()),
         Operation::ReadLink => (5, Vec::new()),
         Operation::SymbolicLink { name, target } => (6, [text(name), text(target)].concat()),
@@ -150,7 +152,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         }),
         number.prop_map(|unique| Operation::Interrupt { unique }),
         (Just(7), word, word).prop_map(|(major, minor, flags)| Operation::Init { major, minor, flags }),
-        Just(Operation::GetAttributes),
+        prop::option::of(number).prop_map(|handle| Operation::GetAttributes { handle }),
         Just(Operation::Forget),
         Just(Operation::ReadLink),
         Just(Operation::StatFileSystem),

@@ -228,7 +228,7 @@ impl FileSystem for Memory {
         state.attributes(entry.inode)
     }
 
-    async fn attributes(&self, _: &Caller, inode: InodeId) -> Result<FileAttributes> {
+    async fn attributes(&self, _: &Caller, inode: InodeId, _: Option<OpenFile>) -> Result<FileAttributes> {
         self.state().attributes(inode)
     }
 
@@ -236,6 +236,7 @@ impl FileSystem for Memory {
         &self,
         _: &Caller,
         inode: InodeId,
+        _: Option<OpenFile>,
         change: AttributeChange,
         size: Option<u64>,
     ) -> Result<FileAttributes> {

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -491,8 +491,11 @@ fn a_mount_that_was_suspended_is_fenced_and_goes_on() {
         assert_eq!(errno(&file.read_exact_at(&mut bytes, 0).expect_err("it is dead")), Some(Errno::IO));
         assert_eq!(errno(&file.write_all_at(b"x", 0).expect_err("it is dead")), Some(Errno::IO));
         assert_eq!(errno(&file.sync_all().expect_err("it is dead")), Some(Errno::IO));
+        assert_eq!(errno(&file.set_len(1).expect_err("it is dead")), Some(Errno::IO));
+        assert_eq!(errno(&file.seek(SeekFrom::End(0)).expect_err("it is dead")), Some(Errno::IO));
         assert_eq!(flock(&file, FlockOperation::LockShared), Err(Errno::IO));
     }
+    assert_eq!(fs::read_to_string(&other).expect("it exists"), "new", "a dead file changes nothing");
     drop(file);
     let again = open(&path);
     assert_eq!(flock(&again, FlockOperation::NonBlockingLockExclusive), Err(Errno::AGAIN), "the other one has it");
