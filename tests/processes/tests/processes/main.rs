@@ -34,6 +34,7 @@
 //! | `rebuilding` | a rebuild under load, while its host, another device and all processes are killed |
 //! | `state_from_devices` | loss of the monitor's state or of the whole folder, and recovery from the devices |
 //! | `strangers` | garbage on ports, clients that vanish, devices that are suspended |
+//! | `stuck_mounts` | a mount that answers, and does not give back a lock |
 //! | `damage` | devices that are swapped, damaged, of a newer release, or full |
 //! | `holds` | locks, tickets and leaders, while their device and their holders are killed |
 //! | `watching` | status, rebuild and events while devices fail, return and are rebuilt, and during scrubs |
@@ -71,5 +72,6 @@ mod recipes;
 mod reconnects;
 mod state_from_devices;
 mod strangers;
+mod stuck_mounts;
 mod supervised;
 mod watching;

@@ -20,9 +20,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-const NAME: &str = "home";
+pub const NAME: &str = "home";
 /// How long the array may take to recover from the death of a process.
-const RECOVERY: Duration = Duration::from_secs(60);
+pub const RECOVERY: Duration = Duration::from_secs(60);
 
 /// An array whose file system is mounted in two folders. Whatever happens, no mount remains.
 struct Mounts {
@@ -114,11 +114,11 @@ fn append(path: &Path) -> File {
     OpenOptions::new().create(true).append(true).open(path).expect("it can be opened")
 }
 
-fn open(path: &Path) -> File {
+pub fn open(path: &Path) -> File {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).expect("it can be opened")
 }
 
-fn errno(error: &std::io::Error) -> Option<Errno> {
+pub fn errno(error: &std::io::Error) -> Option<Errno> {
     Errno::from_io_error(error)
 }
 
