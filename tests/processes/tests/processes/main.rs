@@ -29,6 +29,7 @@
 //! | `mounts` | a file system in two folders, while mounts and metadata servers are killed or suspended |
 //! | `objects` | objects and attributes, from the shell and from programs; devices that are killed meanwhile |
 //! | `parity_sites` | parity that devices compute: its site changes under load while devices are killed; maps of writes |
+//! | `random_operations` | random operations on a file through two mounts, compared with one in memory |
 //! | `reconnects` | clients that reconnect while a device is suspended |
 //! | `recipes` | queues, lists and directories, while their device and the processes that change them are killed |
 //! | `rebuilding` | a rebuild under load, while its host, another device and all processes are killed |
@@ -67,6 +68,7 @@ mod mounts;
 mod objects;
 mod orderings;
 mod parity_sites;
+mod random_operations;
 mod rebuilding;
 mod recipes;
 mod reconnects;

@@ -25,7 +25,7 @@ pub const NAME: &str = "home";
 pub const RECOVERY: Duration = Duration::from_secs(60);
 
 /// An array whose file system is mounted in two folders. Whatever happens, no mount remains.
-struct Mounts {
+pub struct Mounts {
     directories: [PathBuf; 2],
     pids: [u32; 2],
     array: Array,
@@ -33,7 +33,7 @@ struct Mounts {
 
 impl Mounts {
     /// None if this machine can't mount.
-    fn new() -> Option<Mounts> {
+    pub fn new() -> Option<Mounts> {
         if !Path::new("/dev/fuse").exists() {
             eprintln!("skipped: there is no /dev/fuse");
             return None;
@@ -48,7 +48,7 @@ impl Mounts {
         Some(mounts)
     }
 
-    fn path(&self, mount: usize, name: &str) -> PathBuf {
+    pub fn path(&self, mount: usize, name: &str) -> PathBuf {
         self.directories[mount].join(name)
     }
 
@@ -82,7 +82,7 @@ impl Mounts {
     }
 
     /// The file system contains no error, and all mounts end.
-    fn end(mut self) {
+    pub fn end(mut self) {
         let found = self.array.braid(&["fs", "check", NAME]).done().json();
         assert_eq!(found["sound"], true, "{found}");
         self.array.down();
