@@ -188,7 +188,7 @@ pub fn open_or_create(folder: &ArrayFolder, asked: &CreateOptions) -> Result<Arr
                 description.volumes.clear();
                 Ok::<_, Failure>(())
             })?;
-            for entry in &description.devices {
+            for entry in description.devices.iter().filter(|entry| entry.lies_in_folder()) {
                 // The files of the new creation are made again in any case.
                 let _ = std::fs::remove_file(entry.path(folder.dir()));
             }

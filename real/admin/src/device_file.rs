@@ -1,7 +1,7 @@
 //! A device file is the file or raw disk that holds a device's store. This module creates, opens and checks device files
 //! (`docs/disk-format.md`).
 
-use crate::failure::Failure;
+use crate::failure::{Failure, UNTRUSTED, make_private};
 use braid_base::{ArrayId, BlockRange, DeviceId, DiskId, ObjectId};
 use braid_machine::{DiskCommand, DiskResult, Effects};
 use braid_shell::{Disk, DiskOpenError, DiskOptions, blocking};
@@ -276,6 +276,7 @@ pub fn open_failure(error: DiskOpenError) -> Failure {
     match error {
         DiskOpenError::InUse { .. } => Failure::failed("device-in-use", message),
         DiskOpenError::NotADisk { .. } => Failure::usage("not-a-disk", message),
+        DiskOpenError::WritableByOthers { path, .. } => Failure::failed(UNTRUSTED, message).hint(make_private(&path)),
         DiskOpenError::System { source, .. } => Failure::from(source).of(message),
     }
 }

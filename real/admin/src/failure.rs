@@ -1,7 +1,7 @@
 //! Failures as reported to users and programs: a code that never changes its meaning, a message, a hint, and an exit status.
 
 use braid_client::{Error as ClientError, FilesError};
-use braid_control::{ArrayFolder, ControlError};
+use braid_control::{ArrayFolder, ControlError, Distrust};
 use braid_layout::{LayoutError, RaidLevelError, RingError, VolumeError};
 use braid_machine::HostError;
 use braid_session::{Loss, SessionError};
@@ -40,6 +40,14 @@ pub enum Exit {
     NotInTime = 124,
     /// The lock, ticket or leadership was lost: the command was ended.
     LostMeanwhile = 125,
+}
+
+/// The code of a file or folder that other users could change.
+pub const UNTRUSTED: &str = "untrusted";
+
+/// What to do about a file or folder that other users can change.
+pub fn make_private(path: &Path) -> String {
+    format!("if you trust what is in it, make it private with `chmod -R go-rwx {}`", path.display())
 }
 
 impl Failure {
@@ -129,6 +137,13 @@ impl From<&ControlError> for Failure {
             }
             ControlError::AlreadyUp { dir, .. } => Failure::failed("already-up", message)
                 .hint(format!("`braid status --array {0}` shows it, `braid down --array {0}` ends it", dir.display())),
+            ControlError::Untrusted { path, distrust } => Failure::failed(UNTRUSTED, message).hint(match distrust {
+                Distrust::WritableByOthers { .. } => make_private(path),
+                Distrust::OtherOwner { owner, .. } => format!(
+                    "run the command as user {owner}; or, if you trust what is in it, make it yours with `chown -R $(id -u) {}`",
+                    path.display()
+                ),
+            }),
             ControlError::LeaseLost { .. } => Failure::failed("lease-lost", message).hint(SHUT_OUT),
             // A folder was to be created, where there is a file.
             ControlError::File { doing: "create", source, .. }

@@ -2,6 +2,7 @@
 
 use crate::file_systems::FileSystemEntry;
 use crate::lease_durations::{LEASE_MILLIS_DEFAULT, Leases};
+use crate::trust::lies_in_folder;
 use braid_base::{ArrayId, DiskId, LockServerId};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
@@ -390,6 +391,13 @@ impl ArrayDescription {
         true
     }
 
+    /// The files of all disks, as the description names them.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        let others = self.devices.iter().flat_map(|device| &device.others);
+        let disks = others.chain(&self.spares).map(|disk| disk.file.as_path());
+        self.devices.iter().map(|device| device.file.as_path()).chain(disks)
+    }
+
     /// The lock servers, whether or not an ordering needs them.
     pub fn lock_servers(&self) -> impl Iterator<Item = LockServerId> + use<> {
         (0..self.creation.lock_servers).map(LockServerId)
@@ -400,6 +408,11 @@ impl ArrayDescription {
         for (index, device) in self.devices.iter().enumerate() {
             if self.devices[..index].iter().any(|other| other.id == device.id) {
                 return Err(format!("device {} appears twice", device.id));
+            }
+            // Until all devices are made, their files are overwritten.
+            if !self.created && !device.lies_in_folder() {
+                let file = device.file.display();
+                return Err(format!("device {} is to be made as {file}, which is not in the folder", device.id));
             }
         }
         let disks =
@@ -429,6 +442,12 @@ impl ArrayDescription {
 }
 
 impl DeviceEntry {
+    /// True if its file is one in the array's folder itself: only then may it be made, overwritten or removed because the description says
+    /// so.
+    pub fn lies_in_folder(&self) -> bool {
+        lies_in_folder(&self.file)
+    }
+
     /// Adds a disk to the device's other disks. A bounded number is kept, enough to revert a replacement.
     pub fn remember(&mut self, disk: DiskEntry) {
         self.others.retain(|other| other.disk != disk.disk);
@@ -556,6 +575,11 @@ mod tests {
         assert_eq!(names(&array.device(3).unwrap().others), [16, 17, 18, 19]);
         array.spares.push(disk(1));
         assert!(array.check().is_err(), "device 0 has the same disk");
+        array.spares.clear();
+        array.device_mut(3).unwrap().file = "/etc/passwd".into();
+        assert!(array.check().is_err_and(|reason| reason.contains("/etc/passwd")), "it would be overwritten");
+        array.created = true;
+        assert_eq!(array.check(), Ok(()), "it is only opened");
     }
 
     #[test]

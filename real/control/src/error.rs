@@ -1,5 +1,6 @@
 //! Errors of the array's folder. Each says what to do about it.
 
+use crate::trust::Distrust;
 use braid_base::Generation;
 use std::path::{Path, PathBuf};
 
@@ -59,6 +60,9 @@ pub enum ControlError {
     /// The description contradicts itself.
     #[error("{}: {reason}", .file.display())]
     Inconsistent { file: PathBuf, reason: String },
+    /// A file or folder that this process must not use.
+    #[error("{} {distrust}", .path.display())]
+    Untrusted { path: PathBuf, distrust: Distrust },
     /// The operating system reported an error.
     #[error("can't {doing} {}: {source}", .path.display())]
     File {

@@ -6,6 +6,7 @@
 //!
 //! The texts of all events are in `event_texts.rs`.
 
+use crate::trust::private_file;
 use crate::{ArrayFolder, ControlError};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -84,6 +85,8 @@ pub enum EventKind {
     HostFenced,
     /// A mount goes on with a new host, because its host was fenced.
     MountReplaced,
+    /// Files that other users could read are private to the array's owner now.
+    ModesCorrected,
     /// A kind that this release does not know.
     #[serde(other)]
     Other,
@@ -144,7 +147,7 @@ impl ArrayFolder {
             std::fs::rename(&path, self.path(EVENTS_BEFORE)).map_err(ControlError::file("replace", &path))?;
         }
         let mut append = || {
-            let mut file = File::options().create(true).read(true).append(true).open(&path)?;
+            let mut file = private_file().create(true).read(true).append(true).open(&path)?;
             if !ends_well(&mut file)? {
                 line.insert(0, b'\n');
             }

@@ -245,3 +245,11 @@ pub fn mount_replaced(file_system: &str, directory: &str, old: Generation, new: 
     );
     Event::now(EventKind::MountReplaced, text).with("old_host", old.0.into()).with("host", new.0.into())
 }
+
+// The folder.
+
+/// Files and folders that other users could read are private to their owner now.
+pub fn modes_corrected(files: usize) -> Event {
+    let text = format!("{files} files and folders of the array could be read by other users; now only their owner can");
+    Event::now(EventKind::ModesCorrected, text).with("files", files as u64)
+}

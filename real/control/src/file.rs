@@ -1,10 +1,11 @@
 //! Small JSON files that are replaced as a whole, with a check of their schema on reading; and lock files with a time limit.
 
 use crate::ControlError;
+use crate::trust::private_file;
 use rustix::fs::{FlockOperation, flock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{File, Metadata};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -48,11 +49,7 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Contro
 pub(crate) fn replace<T: Serialize>(path: &Path, value: &T, durability: Durability) -> Result<(), ControlError> {
     let mut text = serde_json::to_vec_pretty(value).expect("our own types have a JSON form");
     text.push(b'\n');
-    let temporary = temporary(path);
-    // A new temporary file: a process that was suspended while it prepared another one never writes into this one.
-    remove(&temporary)?;
-    let new = OpenOptions::new().write(true).create_new(true).open(&temporary);
-    let mut file = new.map_err(ControlError::file("create", &temporary))?;
+    let (temporary, mut file) = create_temporary(path)?;
     file.write_all(&text).map_err(ControlError::file("write", &temporary))?;
     if durability == Durability::Durable {
         file.sync_all().map_err(ControlError::file("sync", &temporary))?;
@@ -81,6 +78,15 @@ pub(crate) fn sync_folder(dir: &Path) -> Result<(), ControlError> {
 pub(crate) fn temporary(path: &Path) -> PathBuf {
     let name = path.file_name().expect("a file has a name").to_string_lossy();
     path.with_file_name(format!(".{name}.new"))
+}
+
+/// Creates the temporary file for new content of `path`. It is always a new file: a process that was suspended while it prepared another
+/// content never writes into this one, and a link of that name is not followed.
+pub(crate) fn create_temporary(path: &Path) -> Result<(PathBuf, File), ControlError> {
+    let temporary = temporary(path);
+    remove(&temporary)?;
+    let new = private_file().write(true).create_new(true).open(&temporary);
+    new.map_err(ControlError::file("create", &temporary)).map(|file| (temporary, file))
 }
 
 /// A lock file, held until dropped. The system releases it when the process dies.
@@ -118,7 +124,7 @@ impl Lock {
 
     /// Takes the lock if it is free.
     pub(crate) fn try_take(path: &Path) -> Result<Option<Lock>, ControlError> {
-        let file = OpenOptions::new()
+        let file = private_file()
             .create(true)
             .truncate(false)
             .write(true)

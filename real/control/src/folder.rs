@@ -5,7 +5,10 @@ use crate::file::{self, Durability, Lock};
 use crate::host_leases::GENERATIONS;
 use crate::monitor::MONITOR;
 use crate::scrubs::SCRUBS;
-use crate::{ArrayDescription, ControlError, RunningSet, lock_server_file, monitor_file, reserve};
+use crate::trust::create_private_folder;
+use crate::{
+    ArrayDescription, ControlError, DeviceEntry, RunningSet, event_texts, lock_server_file, monitor_file, reserve,
+};
 use serde::Serialize;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -52,7 +55,10 @@ impl ArrayFolder {
 
     /// Creates the folder if it is missing, and puts a new array into it.
     pub fn create(&self, description: &ArrayDescription) -> Result<(), ControlError> {
-        std::fs::create_dir_all(self.path(HOSTS)).map_err(ControlError::file("create", &self.path(HOSTS)))?;
+        self.require_trust()?;
+        for folder in [self.dir.clone(), self.path(HOSTS)] {
+            create_private_folder(&folder).map_err(ControlError::file("create", &folder))?;
+        }
         let _lock = self.lock()?;
         if self.path(DESCRIPTION).exists() {
             return Err(ControlError::ArrayExists { dir: self.dir.clone() });
@@ -61,11 +67,14 @@ impl ArrayFolder {
         reserve::fill(&self.path(RESERVE))?;
         self.begin_generations()?;
         // The description is written last, because the array exists from then on.
-        self.replace(&self.path(DESCRIPTION), description, Durability::Durable)
+        self.replace(&self.path(DESCRIPTION), description, Durability::Durable)?;
+        // A folder that the user has made for the array.
+        self.make_private().map(drop)
     }
 
-    /// Reads the description.
+    /// Reads the description. A folder that other users could change is refused.
     pub fn describe(&self) -> Result<ArrayDescription, ControlError> {
+        self.require_trust()?;
         let description: Option<ArrayDescription> = file::read(&self.path(DESCRIPTION))?;
         let description = description.ok_or_else(|| ControlError::NoArray { dir: self.dir.clone() })?;
         self.consistent(&description)?;
@@ -107,9 +116,10 @@ impl ArrayFolder {
         running.filter(|running| file::has_open(running.supervisor, &self.path(SUPERVISION)) == Some(true))
     }
 
-    /// Takes the supervision lock. The array need not exist yet.
+    /// Takes the supervision lock. The array need not exist yet. The files of an earlier release become private to their owner.
     pub fn supervise(&self) -> Result<Supervision, ControlError> {
-        std::fs::create_dir_all(&self.dir).map_err(ControlError::file("create", &self.dir))?;
+        self.require_trust()?;
+        create_private_folder(&self.dir).map_err(ControlError::file("create", &self.dir))?;
         // Processes that ask what is running hold the lock for a moment, too.
         let Some(lock) = Lock::take_within(&self.path(SUPERVISION), Duration::from_millis(200))? else {
             let running: Option<RunningSet> = file::read(&self.path(RUN)).ok().flatten();
@@ -126,6 +136,10 @@ impl ArrayFolder {
         if self.path(DESCRIPTION).exists() {
             // Space that was released while the disk was full is reserved again, if the disk has room now.
             let _ = reserve::fill(&self.path(RESERVE));
+            let corrected = self.make_private()?;
+            if !corrected.is_empty() {
+                self.record_event(&event_texts::modes_corrected(corrected.len()))?;
+            }
         }
         Ok(Supervision { folder: self.clone(), lock, published: AtomicU32::new(0) })
     }
@@ -161,6 +175,7 @@ impl ArrayFolder {
         if !self.dir.is_dir() {
             return Err(ControlError::NoArray { dir: self.dir.clone() });
         }
+        self.require_trust()?;
         Lock::take(&self.path(LOCK))
     }
 
@@ -230,7 +245,7 @@ impl Supervision {
             Err(ControlError::NoArray { .. }) => Default::default(),
             undone => undone?,
         };
-        for device in devices {
+        for device in devices.into_iter().filter(DeviceEntry::lies_in_folder) {
             file::remove(&device.path(&folder.dir))?;
         }
         for server in lock_servers {
@@ -271,11 +286,14 @@ const RESERVE: &str = "reserve";
 /// The wait between two attempts to write on a full disk.
 const NEIGHBOURS_SETTLE: Duration = Duration::from_millis(20);
 pub(crate) const HOSTS: &str = "hosts";
+/// Files of the folder, but for those of lock servers, of events and of devices.
+pub(crate) const FOLDER_FILES: [&str; 8] =
+    [DESCRIPTION, GENERATIONS, LOCK, SUPERVISION, RUN, RESERVE, MONITOR, "monitor.state"];
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::{Creation, DeviceEntry, DeviceState, VolumeEntry, VolumeState};
+    use crate::{Creation, DeviceState, VolumeEntry, VolumeState};
 
     /// A folder for one test, removed at its end.
     pub(crate) struct Scratch {

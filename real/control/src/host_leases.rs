@@ -11,6 +11,7 @@
 
 use crate::file::{self, Durability};
 use crate::folder::HOSTS;
+use crate::trust::create_private_folder;
 use crate::{ArrayFolder, ByteRange, ControlError, Moment};
 use braid_base::Generation;
 use serde::{Deserialize, Serialize};
@@ -180,7 +181,7 @@ impl ArrayFolder {
     pub fn take_generation(&self, role: &str, now: &Moment) -> Result<Generation, ControlError> {
         let lock = self.lock()?;
         let hosts = self.path(HOSTS);
-        std::fs::create_dir_all(&hosts).map_err(ControlError::file("create", &hosts))?;
+        create_private_folder(&hosts).map_err(ControlError::file("create", &hosts))?;
         let last = self.last_generation()?;
         let generation = last.checked_add(1).ok_or(ControlError::GenerationsExhausted)?;
         self.require_lock(&lock)?;

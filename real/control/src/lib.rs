@@ -21,7 +21,8 @@
 //! generations to fence.
 //!
 //! Each file is replaced as a whole (write a temporary file, sync it, rename it, sync the folder): a crash leaves either the old
-//! or the new content. A file that can't be read is never overwritten.
+//! or the new content. A file that can't be read is never overwritten. Only the array's owner can read the files, and a folder that others
+//! can change is refused (`trust`).
 
 mod description;
 mod error;
@@ -39,6 +40,7 @@ mod monitor;
 mod reserve;
 mod run;
 mod scrubs;
+mod trust;
 
 pub use description::{
     ArrayDescription, Change, Creation, DeviceEntry, DeviceState, DiskEntry, PlacementEntry, VolumeEntry, VolumeState,
@@ -61,3 +63,4 @@ pub use monitor::{
 };
 pub use run::{Endpoint, RunningDaemon, RunningSet};
 pub use scrubs::{ByteRange, RANGES_MAX, ScrubFindings, ScrubRecord, merged};
+pub use trust::{Distrust, FILE_MODE, FOLDER_MODE, LooseMode, create_private_folder, private_file};

@@ -3,6 +3,7 @@
 use crate::file::{self, Durability};
 use crate::folder::{DESCRIPTION, HOSTS};
 use crate::host_leases::{GENERATIONS, Generations};
+use crate::trust::create_private_folder;
 use crate::{ArrayDescription, ArrayFolder, ControlError, Supervision, monitor_file};
 use std::io::Write;
 
@@ -27,7 +28,7 @@ impl Supervision {
     /// Restores the description of an array whose folder has none.
     pub fn restore_description(&self, description: &ArrayDescription) -> Result<(), ControlError> {
         let (folder, hosts) = (&self.folder, self.folder.path(HOSTS));
-        std::fs::create_dir_all(&hosts).map_err(ControlError::file("create", &hosts))?;
+        create_private_folder(&hosts).map_err(ControlError::file("create", &hosts))?;
         let _lock = folder.lock()?;
         if folder.path(DESCRIPTION).exists() {
             return Err(ControlError::ArrayExists { dir: folder.dir().to_path_buf() });
@@ -48,8 +49,7 @@ impl Supervision {
     /// Replaces the monitor's state. The previous state is kept as `monitor.state.old`.
     pub fn restore_monitor_state(&self, bytes: &[u8]) -> Result<(), ControlError> {
         let path = self.folder.dir().join(monitor_file());
-        let temporary = file::temporary(&path);
-        let mut new = std::fs::File::create(&temporary).map_err(ControlError::file("create", &temporary))?;
+        let (temporary, mut new) = file::create_temporary(&path)?;
         new.write_all(bytes).map_err(ControlError::file("write", &temporary))?;
         new.sync_all().map_err(ControlError::file("sync", &temporary))?;
         if path.exists() {

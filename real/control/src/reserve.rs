@@ -2,6 +2,7 @@
 //! leases and take generations: otherwise a full disk would lead to fences of hosts that only overwrite existing data.
 
 use crate::ControlError;
+use crate::trust::private_file;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 use std::fs::OpenOptions;
@@ -14,7 +15,7 @@ const STEP_BYTES: u64 = 16 << 10;
 
 /// Reserves the space in the file `path`, or the missing part of it.
 pub(crate) fn fill(path: &Path) -> Result<(), ControlError> {
-    let open = OpenOptions::new().create(true).truncate(false).write(true).open(path);
+    let open = private_file().create(true).truncate(false).write(true).open(path);
     let file = open.map_err(ControlError::file("create", path))?;
     match fallocate(&file, FallocateFlags::empty(), 0, RESERVE_BYTES) {
         // A file system that can't reserve space is not an error.

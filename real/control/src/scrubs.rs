@@ -3,6 +3,7 @@
 //! Each volume has one file, `scrubs/NUMBER.json`, which is replaced as a whole. If it is lost, the scrub starts from the beginning.
 
 use crate::file::{self, Durability};
+use crate::trust::create_private_folder;
 use crate::{ArrayFolder, ControlError};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -80,7 +81,7 @@ impl ArrayFolder {
     /// Records the progress of a scrub.
     pub fn note_scrub(&self, volume: u64, scrub: &ScrubRecord) -> Result<(), ControlError> {
         let dir = self.path(SCRUBS);
-        std::fs::create_dir_all(&dir).map_err(ControlError::file("create", &dir))?;
+        create_private_folder(&dir).map_err(ControlError::file("create", &dir))?;
         let stored = Stored { schema: file::SCHEMA, scrub: scrub.clone() };
         let _lock = self.lock()?;
         self.replace(&self.scrub_path(volume), &stored, Durability::ThisBoot)

@@ -2,10 +2,10 @@
 
 use braid_admin::failure::Failure;
 use braid_admin::health::is_there;
-use braid_control::{ArrayFolder, ControlError, Moment};
+use braid_control::{ArrayFolder, ControlError, Moment, create_private_folder, private_file};
 use braid_fuse::UnmountError;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -197,9 +197,9 @@ fn open_log(folder: &ArrayFolder, name: &str, directory: &Path) -> Result<(PathB
     folder.describe()?;
     let path = logs.join(format!("{}.log", log_name(name, directory)));
     let open = || {
-        std::fs::create_dir_all(&logs)?;
+        create_private_folder(&logs)?;
         let is_long = std::fs::metadata(&path).is_ok_and(|found| found.len() > LOG_BYTES_MAX);
-        OpenOptions::new().create(true).write(true).append(!is_long).truncate(is_long).open(&path)
+        private_file().create(true).write(true).append(!is_long).truncate(is_long).open(&path)
     };
     match open() {
         Ok(file) => Ok((path, file)),

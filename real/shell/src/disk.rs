@@ -21,20 +21,24 @@ use rustix::fs::{FallocateFlags, FlockOperation, OFlags, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
 use std::io::{self, IoSlice, Seek, SeekFrom};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Offsets and lengths of all disk commands are multiples of this.
 const SECTOR_BYTES: usize = 512;
 /// The block size of most file systems and disks.
 const PAGE_BYTES: u32 = 4096;
+/// The mode of a new file: it contains users' data.
+const FILE_MODE: u32 = 0o600;
+/// What group and others need in order to change a file.
+const WRITE_OF_OTHERS: u32 = 0o022;
 /// The most buffers that the kernel accepts in one write.
 const PARTS_MAX: usize = 1024;
 
 /// How to open a disk.
 #[derive(Clone, Copy, Debug)]
 pub struct DiskOptions {
-    /// Creates a sparse file of this many bytes; fails if the file exists.
+    /// Creates a sparse file of this many bytes, which is private to its owner; fails if the file exists.
     pub create: Option<u64>,
     /// Uses direct I/O (bypasses the page cache) where the file system supports it.
     pub direct: bool,
@@ -57,6 +61,9 @@ pub enum DiskOpenError {
     /// A directory, a pipe, or the like.
     #[error("{path} is neither a file nor a disk")]
     NotADisk { path: PathBuf },
+    /// A file that is to be written, and that other users can change.
+    #[error("{path} can be changed by other users (mode {mode:04o})")]
+    WritableByOthers { path: PathBuf, mode: u32 },
     /// The system reported an error.
     #[error("can't open {path}")]
     System { path: PathBuf, source: io::Error },
@@ -78,7 +85,7 @@ impl Disk {
     pub fn open(path: &Path, options: &DiskOptions) -> Result<Disk, DiskOpenError> {
         let system = |source| DiskOpenError::System { path: path.into(), source };
         let mut open = File::options();
-        open.read(true).write(options.write).create_new(options.create.is_some());
+        open.read(true).write(options.write).create_new(options.create.is_some()).mode(FILE_MODE);
         if options.write && path.metadata().is_ok_and(|facts| facts.file_type().is_block_device()) {
             // Prevents writing to a disk that is mounted, or is part of another device.
             open.custom_flags(OFlags::EXCL.bits() as i32);
@@ -87,9 +94,14 @@ impl Disk {
             Some(Errno::BUSY) => DiskOpenError::InUse { path: path.into() },
             _ => system(error),
         })?;
-        let kind = file.metadata().map_err(system)?.file_type();
+        let facts = file.metadata().map_err(system)?;
+        let (kind, mode) = (facts.file_type(), facts.mode() & 0o7777);
         if !kind.is_file() && !kind.is_block_device() {
             return Err(DiskOpenError::NotADisk { path: path.into() });
+        }
+        // A raw disk has the mode that the system gives it.
+        if options.write && kind.is_file() && mode & WRITE_OF_OTHERS != 0 {
+            return Err(DiskOpenError::WritableByOthers { path: path.into(), mode });
         }
         lock(&file).map_err(|error| match error {
             Errno::WOULDBLOCK => DiskOpenError::InUse { path: path.into() },

@@ -180,11 +180,11 @@ Try, in another terminal:
   braid volume check {name} --array {dir}
 
 A file system on it, without kernel modules (as root):
-  mkdir -p /tmp/{name} /mnt/{name}
-  nbdfuse /tmp/{name} {nbd} &
-  until [ -e /tmp/{name}/nbd ]; do sleep 0.1; done
-  mkfs.ext4 /tmp/{name}/nbd && mount -o loop /tmp/{name}/nbd /mnt/{name}
-  umount /mnt/{name} && umount /tmp/{name}      # when done
+  mkdir -p /run/braid/{name} /mnt/{name}
+  nbdfuse /run/braid/{name} {nbd} &
+  until [ -e /run/braid/{name}/nbd ]; do sleep 0.1; done
+  mkfs.ext4 /run/braid/{name}/nbd && mount -o loop /run/braid/{name}/nbd /mnt/{name}
+  umount /mnt/{name} && umount /run/braid/{name}      # when done
 "
     )
 }
@@ -220,4 +220,15 @@ fn lease(text: &str) -> Result<Duration, String> {
 fn named_size(text: &str) -> Result<(String, u64), String> {
     let (name, size) = text.split_once(':').ok_or_else(|| format!("'{text}' is not NAME:SIZE, such as vol1:10GiB"))?;
     Ok((name.to_string(), parse_size(size).map_err(|error| error.to_string())?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_superuser_is_told_to_try_uses_no_folder_that_others_can_prepare() {
+        let text = what_to_try("vol0", "nbd://127.0.0.1:10809/vol0", "braid-data");
+        assert!(text.contains("as root") && !text.contains("/tmp"), "{text}");
+    }
 }

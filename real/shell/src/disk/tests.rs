@@ -4,7 +4,7 @@ use super::*;
 use crate::counters::Counters;
 use braid_machine::DiskTag;
 use proptest::prelude::*;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Poll;
@@ -343,5 +343,21 @@ proptest! {
         prop_assert_eq!(disk.advance(&mut parts, count), Ok(()));
         prop_assert_eq!(parts.concat(), &whole[count..]);
         prop_assert!(parts.iter().all(|part| !part.is_empty()));
+    }
+}
+
+#[test]
+fn a_new_file_is_private_and_one_that_others_can_change_is_not_written() {
+    let scratch = Scratch::new(&[]);
+    std::fs::remove_file(&scratch.0).expect("it is there");
+    let create = DiskOptions { create: Some(8192), ..DiskOptions::default() };
+    drop(Disk::open(&scratch.0, &create).expect("it is created"));
+    assert_eq!(scratch.0.metadata().expect("it is there").mode() & 0o7777, 0o600);
+    for mode in [0o620, 0o602] {
+        std::fs::set_permissions(&scratch.0, std::fs::Permissions::from_mode(mode)).expect("it is ours");
+        let refused = Disk::open(&scratch.0, &DiskOptions::default());
+        assert!(matches!(refused, Err(DiskOpenError::WritableByOthers { mode: found, .. }) if found == mode));
+        let looked = Disk::open(&scratch.0, &DiskOptions { write: false, ..DiskOptions::default() });
+        assert!(looked.is_ok(), "it may be read: {looked:?}");
     }
 }
