@@ -3,9 +3,11 @@
 
 use crate::device::Device;
 use crate::tickets::Ticket;
-use braid_base::{BlockRange, DeviceId, Generation, Now, ObjectId};
+use braid_base::{BlockRange, DeviceId, Generation, Now, ObjectId, Stamp};
 use braid_machine::{Effects, Ignored};
 use braid_wire::{Failure, Inspection, Managed, ObjectDescription, Ordering, Reply, Task};
+
+const NANOS_PER_MILLI: u64 = 1_000_000;
 
 /// How a task is executed.
 enum Plan {
@@ -36,7 +38,7 @@ impl Device {
         if self.tickets.has_task(host, ticket) {
             return self.ignore(Ignored::InProgress, out);
         }
-        let plan = match self.plan(task) {
+        let plan = match self.plan(now, task) {
             Plan::Answer(result) => return self.answer(host, Reply::Managed { ticket, result }, out),
             plan => plan,
         };
@@ -58,7 +60,7 @@ impl Device {
         }
     }
 
-    fn plan(&self, task: Task) -> Plan {
+    fn plan(&self, now: Now, task: Task) -> Plan {
         let existing = |object| self.store.object(object);
         let refuse = |failure| Plan::Answer(Err(failure));
         match task {
@@ -120,7 +122,7 @@ impl Device {
                 let (extents, next) = self.store.allocated(object, range);
                 Plan::Answer(Ok(Managed::Extents { extents, next }))
             }
-            Task::Inspect => Plan::Answer(Ok(Managed::Inspected(self.inspect()))),
+            Task::Inspect => Plan::Answer(Ok(Managed::Inspected(self.inspect(now)))),
         }
     }
 
@@ -142,9 +144,15 @@ impl Device {
         self.membership().is_some_and(pending)
     }
 
-    fn inspect(&self) -> Inspection {
+    fn inspect(&self, now: Now) -> Inspection {
         let (counters, decided) = (&self.counters, self.scheduler.counters());
-        let own: [(&str, u64); 25] = [
+        // The age of a transaction is known by its stamp alone, which survives a restart of the device.
+        let age = |stamp: Stamp| now.clock.since(stamp.clock).as_millis() as u64;
+        let undecided = self.transactions().filter(|held| held.state.undecided());
+        let oldest_undecided = undecided.map(|held| age(held.stamp)).max().unwrap_or_default();
+        let oldest_orphan = self.scheduler.ledger().oldest_unresolved().map(age).unwrap_or_default();
+        let own: [(&str, u64); 28] = [
+            ("clock_millis", now.clock.0 / NANOS_PER_MILLI),
             ("epoch", u64::from(self.membership().map_or(0, |membership| membership.epoch.0))),
             ("messages_received", counters.messages_received),
             ("messages_sent", counters.messages_sent),
@@ -170,6 +178,8 @@ impl Device {
             ("watchers", self.requests.watchers() as u64),
             ("orphans", self.orphans() as u64),
             ("suspects", self.suspects() as u64),
+            ("oldest_undecided_millis", oldest_undecided),
+            ("oldest_orphan_millis", oldest_orphan),
         ];
         let all = own.into_iter().chain(self.store.counters());
         Inspection { counters: all.map(|(name, value)| (name.to_string(), value)).collect() }

@@ -146,6 +146,11 @@ impl LockServer {
         })
     }
 
+    /// The number of locks and lock requests in the table.
+    pub fn requests(&self) -> usize {
+        self.table.len()
+    }
+
     /// The locks of all hosts, held or waiting, for inspection.
     pub fn lock_ids(&self) -> impl Iterator<Item = (LockName, LockState)> + '_ {
         self.table.states()

@@ -10,7 +10,7 @@ use braid_control::{
     ThrottleReport, VolumeEntry, unix_millis_now,
 };
 use braid_machine::{HostRequest, HostSuccess};
-use braid_session::Session;
+use braid_session::{CLOCK_COUNTER, Session};
 use braid_wire::{Managed, Task};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -53,6 +53,15 @@ pub struct DeviceState {
     pub health: DeviceHealth,
     /// Its metrics.
     pub counters: Vec<(String, u64)>,
+    /// How far its wall clock is ahead of this machine's, in milliseconds; negative if it is behind; none if it did not tell.
+    pub clock_ahead_millis: Option<i64>,
+}
+
+impl DeviceState {
+    /// The value of one of its metrics, if known.
+    pub fn counter(&self, name: &str) -> Option<u64> {
+        self.counters.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
+    }
 }
 
 /// Takes snapshots of an array, once or repeatedly.
@@ -182,8 +191,14 @@ impl ArraySnapshot {
 
 impl DeviceState {
     fn silent(why: &str) -> DeviceState {
-        DeviceState { health: DeviceHealth::Silent(why.to_string()), counters: Vec::new() }
+        DeviceState { health: DeviceHealth::Silent(why.to_string()), counters: Vec::new(), clock_ahead_millis: None }
     }
+}
+
+/// How far a clock is ahead that was read between two readings of this machine's clock.
+fn ahead_of(clock: u64, asked: u64, answered: u64) -> i64 {
+    let signed = |millis: u64| i64::try_from(millis).unwrap_or(i64::MAX);
+    signed(clock.saturating_sub(answered)) - signed(asked.saturating_sub(clock))
 }
 
 /// Asks each device for its state.
@@ -192,8 +207,10 @@ async fn ask(session: &Session, description: &ArrayDescription, wait: Duration) 
     for entry in &description.devices {
         let (id, client) = (DeviceId(entry.id), session.client().clone());
         asked.spawn(async move {
-            let inspect = client.call(HostRequest::Manage { device: id, task: Task::Inspect });
-            let state = match inspect.await {
+            let asked = unix_millis_now();
+            let answer = client.call(HostRequest::Manage { device: id, task: Task::Inspect }).await;
+            let answered = unix_millis_now();
+            let state = match answer {
                 Ok(HostSuccess::Managed(Managed::Inspected(inspection))) => {
                     // A device of an earlier release does not have this counter; it answers, so it counts as serving.
                     let lease = inspection.counters.iter().find(|(name, _)| name == LEASE_COUNTER);
@@ -201,7 +218,9 @@ async fn ask(session: &Session, description: &ArrayDescription, wait: Duration) 
                         Some((_, 0)) => DeviceHealth::NoLease,
                         _ => DeviceHealth::Serving,
                     };
-                    DeviceState { health, counters: inspection.counters }
+                    let clock = inspection.counters.iter().find(|(name, _)| name == CLOCK_COUNTER);
+                    let clock_ahead_millis = clock.map(|(_, clock)| ahead_of(*clock, asked, answered));
+                    DeviceState { health, counters: inspection.counters, clock_ahead_millis }
                 }
                 Ok(_) => DeviceState::silent("unexpected answer"),
                 Err(error) => DeviceState::silent(&error.to_string()),
@@ -217,4 +236,15 @@ async fn ask(session: &Session, description: &ArrayDescription, wait: Duration) 
         deadline = deadline.min(Instant::now() + GRACE);
     }
     states
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_is_ahead_or_behind_only_beyond_the_time_of_the_request() {
+        assert_eq!([900, 1_000, 1_200, 1_300, 1_450].map(|clock| ahead_of(clock, 1_000, 1_300)), [-100, 0, 0, 0, 150]);
+        assert_eq!(ahead_of(u64::MAX, 1_000, 1_300), i64::MAX);
+    }
 }

@@ -6,7 +6,7 @@ use braid_device::{Device, Service};
 use braid_locks::{LockServer, LockService};
 use braid_machine::{Effect, Effects, Input, Machine};
 use braid_membership::{Monitor, MonitorService};
-use braid_session::{Metrics, of_process, of_shell};
+use braid_session::{Metrics, of_clock, of_process, of_shell};
 use braid_shell::Counters;
 use braid_wire::{Command, Managed, Message, Reply, Task};
 use std::cell::RefCell;
@@ -100,7 +100,8 @@ impl Server for LockServer {
     }
 
     fn counted(&self) -> Vec<(&'static str, u64)> {
-        self.counters().list()
+        let filled = [("hosts", self.hosts().count() as u64), ("requests_in_table", self.requests() as u64)];
+        self.counters().list().into_iter().chain(filled).collect()
     }
 }
 
@@ -112,7 +113,9 @@ impl Server for Monitor {
     }
 
     fn counted(&self) -> Vec<(&'static str, u64)> {
-        self.counters().list()
+        let fence = &self.membership().fence;
+        let listed = fence.except.len().max(fence.also.len());
+        self.counters().list().into_iter().chain([("hosts_in_fence", listed as u64)]).collect()
     }
 }
 
@@ -165,7 +168,7 @@ impl<S: Server> ServerView<S> {
         let server = self.server.borrow().counted();
         let server = server.into_iter().map(|(name, value)| (name.to_string(), value));
         let process = self.own_process.then(of_process).into_iter().flatten();
-        server.chain(of_shell(&self.shell)).chain(process).collect()
+        server.chain(of_shell(&self.shell)).chain(process).chain([of_clock()]).collect()
     }
 
     /// Reads any other state of the server.

@@ -3,7 +3,7 @@
 use crate::held_volumes::Holds;
 use crate::metrics::Metrics;
 use braid_base::{BLOCK_BYTES, FenceTable, VolumeId};
-use braid_control::{ByteRange, RecoveryReport, merged};
+use braid_control::{ByteRange, RecoveryReport, merged, unix_millis_now};
 use braid_host::{Host, MigrationProgress};
 use braid_shell::Counters;
 use rustix::time::{ClockId, clock_gettime};
@@ -81,9 +81,12 @@ impl HostView {
     pub fn counters(&self) -> Metrics {
         let host = self.host.borrow().counters().list();
         let host = host.into_iter().map(|(name, value)| (name.to_string(), value));
-        host.chain(of_shell(&self.shell)).chain(of_process()).collect()
+        host.chain(of_shell(&self.shell)).chain(of_process()).chain([of_clock()]).collect()
     }
 }
+
+/// The name of the counter that tells a process's wall clock. Devices tell theirs under the same name.
+pub const CLOCK_COUNTER: &str = "clock_millis";
 
 /// CPU time that this process has used, with all its threads in user and kernel mode, in microseconds.
 pub fn cpu_micros() -> u64 {
@@ -94,6 +97,11 @@ pub fn cpu_micros() -> u64 {
 /// The counters of a shell.
 pub fn of_shell(shell: &Counters) -> impl Iterator<Item = (String, u64)> {
     shell.list().into_iter().map(|(name, value)| (name.to_string(), value))
+}
+
+/// The wall clock of this process, in milliseconds since 1970.
+pub fn of_clock() -> (String, u64) {
+    (CLOCK_COUNTER.to_string(), unix_millis_now())
 }
 
 /// The resource usage of this process.

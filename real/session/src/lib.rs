@@ -25,7 +25,7 @@ mod volumes;
 
 pub use error::{Loss, SessionError};
 pub use held_volumes::{Holds, ObservedHost};
-pub use host_view::{HostView, cpu_micros, of_process, of_shell};
+pub use host_view::{CLOCK_COUNTER, HostView, cpu_micros, of_clock, of_process, of_shell};
 pub use metrics::{Metrics, ratio};
 pub use registry::{VolumeRegistry, is_usable, usable};
 pub use session::{HEARTBEAT, SCRUB, Service, ServiceReport, Session, addresses, blocking, require_up, tell};

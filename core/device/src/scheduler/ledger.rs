@@ -9,7 +9,7 @@ use super::decision::Decision;
 use super::round_robin::RoundRobin;
 use super::suspects::Suspects;
 use super::transactions::{Awaited, State, Transaction, TransactionView, Transactions};
-use braid_base::{BlockRange, DeviceId, FenceTable, Generation, Membership, ObjectId, TransactionId, limits};
+use braid_base::{BlockRange, DeviceId, FenceTable, Generation, Membership, ObjectId, Stamp, TransactionId, limits};
 use braid_machine::Ignored;
 use braid_wire::{Orphan, Outcome, Reply, Suspect, SuspectBlocks, Vote};
 
@@ -220,6 +220,12 @@ impl Ledger {
 
     pub fn suspects(&self) -> usize {
         self.suspects.len()
+    }
+
+    /// The lowest clock of the stamps of orphans and suspects.
+    pub fn oldest_unresolved(&self) -> Option<Stamp> {
+        let unresolved = self.orphans.iter().chain(self.suspects.iter());
+        unresolved.filter_map(|id| self.transactions.get(id)).map(|held| held.stamp).min()
     }
 
     /// True if parity may not match these blocks.

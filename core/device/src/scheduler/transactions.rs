@@ -40,6 +40,8 @@ pub struct Transaction {
 #[derive(Clone, Copy, Debug)]
 pub struct TransactionView<'a> {
     pub id: TransactionId,
+    /// Its place in the order of transactions; its clock was read when the attempt began.
+    pub stamp: Stamp,
     /// The object that it writes or holds locks of.
     pub object: ObjectId,
     pub state: State,
@@ -285,8 +287,8 @@ impl Transactions {
     /// All transactions, for inspection.
     pub fn views(&self) -> impl Iterator<Item = TransactionView<'_>> {
         self.by_id.iter().map(|(id, held)| {
-            let Transaction { object, state, participants, .. } = held;
-            TransactionView { id: *id, object: *object, state: *state, participants }
+            let Transaction { stamp, object, state, participants, .. } = held;
+            TransactionView { id: *id, stamp: *stamp, object: *object, state: *state, participants }
         })
     }
 

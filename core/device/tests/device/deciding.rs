@@ -284,3 +284,30 @@ fn that_nothing_is_absent_is_said_when_it_survives_a_restart() {
     };
     assert!(extents.is_empty());
 }
+
+#[test]
+fn an_inspection_tells_for_how_long_a_transaction_has_been_undecided() {
+    let mut bench = Bench::new();
+    let ages = |bench: &mut Bench, ticket: u64| {
+        bench.say(B, Command::Manage { ticket, task: Task::Inspect });
+        let Some(Reply::Managed { result: Ok(Managed::Inspected(inspection)), .. }) = bench.hear(B) else {
+            panic!("an inspection is answered");
+        };
+        let counter = |name: &str| inspection.counters.iter().find(|(known, _)| known == name).map(|(_, value)| *value);
+        ["orphans", "oldest_undecided_millis", "oldest_orphan_millis"].map(|name| counter(name).expect("it is told"))
+    };
+    assert_eq!(ages(&mut bench, 1), [0, 0, 0]);
+    let writer = actor(&bench, A, 1, 0);
+    prepare(&mut bench, writer, 1);
+    bench.pass(Duration::from_secs(2));
+    let [orphans, undecided, orphan] = ages(&mut bench, 2);
+    assert!(orphans == 0 && (2_000..2_100).contains(&undecided) && orphan == 0, "{orphans} {undecided} {orphan}");
+    bench.pass(Duration::from_secs(8));
+    let [orphans, undecided, orphan] = ages(&mut bench, 3);
+    assert!(orphans == 1 && undecided == orphan && (10_000..10_100).contains(&orphan), "its host is silent: {orphan}");
+    bench.say(B, writer.decide(Outcome::Abort));
+    bench.pass(Duration::from_secs(1));
+    let decided = Reply::Decided { transaction: writer.id, outcome: Outcome::Abort };
+    assert_eq!(bench.hear(B), Some(decided));
+    assert_eq!(ages(&mut bench, 4), [0, 0, 0]);
+}
