@@ -22,6 +22,7 @@
 //! | [`held`] | running a command while something is held |
 //! | [`parent_process`] | ending with the process that started this one |
 //! | [`status`] | status as data |
+//! | [`doctor`] | checks of an array, and what to do about their findings |
 //! | [`event_stream`] | events as a stream |
 //! | [`creation`] | the parameters of an array's creation, and how later arguments differ from them |
 //! | [`volumes`] | creating and deleting volumes with their components |
@@ -48,6 +49,7 @@ pub mod device_condition;
 pub mod device_file;
 pub mod device_lifecycle;
 pub mod device_operations;
+pub mod doctor;
 pub mod event_stream;
 pub mod failure;
 pub mod file_copy;

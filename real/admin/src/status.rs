@@ -1,6 +1,7 @@
 //! The status of an array as data, as printed by `braid status --json`.
 
 use crate::device_condition::{DeviceCondition, Healing, with_real_share};
+use crate::doctor::{Diagnosis, Subject, Summary};
 use crate::file_system_status::{self, FileSystemStatus};
 use crate::health::{MonitorHealth, VolumeHealth, is_there};
 use crate::snapshot::ArraySnapshot;
@@ -31,6 +32,8 @@ pub struct Status {
     pub pid: Option<u32>,
     /// The current epoch, according to the monitor's last report.
     pub epoch: Option<u32>,
+    /// What the doctor has found.
+    pub doctor: Summary,
     pub monitor: MonitorStatus,
     /// By how many milliseconds stamps are ahead of the clock; none if it is not unusually much.
     pub stamps_ahead_millis: Option<u64>,
@@ -189,12 +192,13 @@ pub struct HostStatus {
 }
 
 /// The state of a lock server that serves.
-const SERVING: &str = "serving";
+pub(crate) const SERVING: &str = "serving";
 
 impl Status {
     /// Derived from a snapshot of the array.
     pub fn of(look: &ArraySnapshot) -> Status {
         let running = look.running.as_ref();
+        let diagnosis = Diagnosis::of(look);
         Status {
             schema: 2,
             dir: look.folder.absolute(),
@@ -203,13 +207,14 @@ impl Status {
             ready: running.is_some_and(|running| running.ready),
             pid: running.map(|running| running.supervisor),
             epoch: look.monitor.as_ref().map(|monitor| monitor.report.epoch),
+            doctor: diagnosis.summary,
             monitor: MonitorStatus::of(look),
             stamps_ahead_millis: look.monitor.as_ref().and_then(|monitor| monitor.report.stamps_ahead_millis),
             throttle: with_real_share(look.throttle()),
             spares: look.monitor.as_ref().map(|monitor| monitor.report.spares.clone()).unwrap_or_default(),
             file_systems: file_system_status::file_systems(look),
             volumes: look.description.volumes.iter().map(|volume| VolumeStatus::of(look, volume)).collect(),
-            devices: look.description.devices.iter().map(|entry| DeviceStatus::of(look, entry)).collect(),
+            devices: look.description.devices.iter().map(|entry| DeviceStatus::of(look, entry, &diagnosis)).collect(),
             lock_servers: lock_servers(look),
             hosts: hosts(look).map(HostStatus::of).collect(),
         }
@@ -241,7 +246,7 @@ impl MonitorStatus {
 }
 
 impl DeviceStatus {
-    fn of(look: &ArraySnapshot, entry: &braid_control::DeviceEntry) -> DeviceStatus {
+    fn of(look: &ArraySnapshot, entry: &braid_control::DeviceEntry, diagnosis: &Diagnosis) -> DeviceStatus {
         let id = DeviceId(entry.id);
         let running = look.running.as_ref().and_then(|running| running.device(id));
         let (report, condition) = (look.member_state(id), look.condition(id));
@@ -256,7 +261,7 @@ impl DeviceStatus {
             member_state: report.map(|device| device.member_state),
             since: report.map(|device| device.since),
             refused: report.and_then(DeviceReport::refusal),
-            text: condition.words(),
+            text: device_words(&condition, diagnosis.concerns(&Subject::Device(id))),
             changed_unix_millis: report.and_then(|device| device.changed),
             healing: healing.map(HealingStatus::of),
             bytes_left: healing.and_then(|healing| healing.left),
@@ -335,7 +340,7 @@ fn hosts(look: &ArraySnapshot) -> impl Iterator<Item = &HostEntry> {
 }
 
 /// The lock servers that are needed or running, with the lease of the latest start of each.
-fn lock_servers(look: &ArraySnapshot) -> Vec<LockServerStatus> {
+pub(crate) fn lock_servers(look: &ArraySnapshot) -> Vec<LockServerStatus> {
     let needed = look.description.volumes.iter().any(volume_hold::needs_lock_server);
     let status = |id: LockServerId| {
         let serves = |host: &&HostEntry| host.report.lock_server.as_ref().is_some_and(|service| service.id == id.0);
@@ -382,6 +387,14 @@ fn volume_state(look: &ArraySnapshot, volume: &VolumeEntry) -> (String, Vec<u16>
     (state, Vec::new())
 }
 
+/// The condition of a device as text. A device about which the doctor has found something is not called healthy.
+fn device_words(condition: &DeviceCondition, is_concerned: bool) -> String {
+    match condition {
+        DeviceCondition::Healthy if is_concerned => "serves; see `braid doctor`".to_string(),
+        _ => condition.words(),
+    }
+}
+
 fn volume_words(look: &ArraySnapshot, volume: &VolumeEntry) -> String {
     let ready = volume.state == VolumeState::Ready && look.running.is_some();
     let mut words = match look.volume_health(volume).filter(|_| ready) {
@@ -401,6 +414,9 @@ fn volume_words(look: &ArraySnapshot, volume: &VolumeEntry) -> String {
     };
     let lost: u64 = look.lost(volume).iter().map(|range| range.length).sum();
     if lost > 0 {
+        if words == VolumeHealth::Healthy.words() {
+            words = "served".to_string();
+        }
         words += &format!("; {} are lost (`braid scrub {}` lists them)", format_size(lost), volume.name);
     }
     words

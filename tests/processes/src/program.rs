@@ -88,6 +88,15 @@ impl Outcome {
         value
     }
 
+    /// The output of a check that found something: exit status 1, and a report.
+    #[track_caller]
+    pub fn failed_check(&self) -> Value {
+        assert!(self.status == Some(1), "expected exit status 1: {self}");
+        let report = self.json();
+        assert!(report.get("error").is_none(), "a report was expected: {self}");
+        report
+    }
+
     /// Checks that the command failed with this exit status, and with an error that has this code, a message, and a hint or null. Returns
     /// message and hint.
     #[track_caller]

@@ -3,6 +3,7 @@
 mod attr;
 mod completions;
 mod device;
+mod doctor;
 mod down;
 mod events;
 mod fs;
@@ -48,6 +49,7 @@ enum Command {
     Up(up::Arguments),
     Down(down::Arguments),
     Status(status::Arguments),
+    Doctor(doctor::Arguments),
     Rebuild(rebuild::Arguments),
     Scrub(scrub::Arguments),
     Events(events::Arguments),
@@ -80,6 +82,7 @@ A first tour:
   nbdinfo nbd://127.0.0.1:10809/vol0         in another terminal: show the volume
   nbdcopy some.img nbd://127.0.0.1:10809/vol0
   braid status                               show its state
+  braid doctor                               say what is wrong, and what to do
   braid events --follow                      follow events: devices that go out and return, rebuilds, checksum errors
   braid scrub vol0 --repair                  find checksum errors, and repair them
   braid object create 2                      create an object on device 2, with bytes and atomic attributes
@@ -116,7 +119,8 @@ fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
 }
 
 async fn dispatch(command: Command, common: &Common) -> Result<ExitCode, Failure> {
-    let needs_array = matches!(command, Command::Down(_) | Command::Rebuild(_) | Command::Monitor(_));
+    let needs_array =
+        matches!(command, Command::Doctor(_) | Command::Down(_) | Command::Rebuild(_) | Command::Monitor(_));
     let outcome = execute(command, common).await;
     outcome.map_err(|failure| match failure.code.as_str() {
         // These commands are of no use for a new array, so the hint does not suggest to create one.
@@ -130,6 +134,7 @@ async fn execute(command: Command, common: &Common) -> Result<ExitCode, Failure>
         Command::Up(arguments) => up::run(arguments, common).await,
         Command::Down(arguments) => down::run(arguments, common).await,
         Command::Status(arguments) => status::run(arguments, common).await,
+        Command::Doctor(arguments) => doctor::run(arguments, common).await,
         Command::Rebuild(arguments) => rebuild::run(arguments, common).await,
         Command::Scrub(arguments) => scrub::run(arguments, common).await,
         Command::Events(arguments) => events::run(arguments, common).await,

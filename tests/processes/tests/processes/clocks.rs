@@ -39,15 +39,15 @@ const PROMPT: Duration = Duration::from_secs(5);
 const AN_HOUR: i64 = 3_600;
 
 /// A wall clock set by the test.
-struct WallClock {
+pub(crate) struct WallClock {
     ahead: File,
     /// The launcher that gives this clock to a process and its children.
-    launcher: [String; 3],
+    pub(crate) launcher: [String; 3],
     _scratch: Scratch,
 }
 
 impl WallClock {
-    fn new() -> WallClock {
+    pub(crate) fn new() -> WallClock {
         let scratch = Scratch::new();
         let (source, ahead) = (scratch.path("clock.c"), scratch.path("ahead"));
         std::fs::write(&source, LIBRARY).expect("there is room");
@@ -65,7 +65,7 @@ impl WallClock {
         array.try_start_by(&launcher, &[]).unwrap_or_else(|outcome| panic!("{outcome}"));
     }
 
-    fn set_ahead(&self, seconds: i64) {
+    pub(crate) fn set_ahead(&self, seconds: i64) {
         self.ahead.write_all_at(&seconds.to_le_bytes(), 0).expect("it can be written");
     }
 }

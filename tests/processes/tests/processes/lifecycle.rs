@@ -193,6 +193,7 @@ fn help_and_completions_work_without_an_array() {
         "fs create",
         "fs check",
         "monitord",
+        "doctor",
         "bench",
     ] {
         let arguments: Vec<&str> = command.split(' ').chain(["--help"]).collect();

@@ -19,6 +19,7 @@
 //! | `failures` | parts of the array are killed or suspended; what `status` shows |
 //! | `links` | a device whose link to the others is cut and restored |
 //! | `leaving` | graceful disconnect of hosts |
+//! | `doctor` | what `braid doctor` finds, and folders that others can change |
 //! | `json` | the keys of JSON output are those of docs/json.md |
 //! | `library` | the client library: its examples, its deadlines, futures that are dropped |
 //! | `lifecycle` | up, status, volumes, down, signals |
@@ -50,6 +51,7 @@ mod crashes;
 mod damage;
 mod dead_devices;
 mod devices;
+mod doctor;
 mod failures;
 mod file_system;
 mod files;

@@ -32,7 +32,8 @@ use std::process::ExitCode;
 ///   waiting      waiting for devices that have just become silent
 ///   unavailable  served in part: requests that need the named devices fail
 ///
-/// Ranges that a scrub or a rebuild found lost are shown, too. Ends with status 0 if the array is up,
+/// Ranges that a scrub or a rebuild found lost are shown, too. If `braid doctor` has something to say, a line
+/// says so: the states above are those of the services, and not all that matters. Ends with status 0 if the array is up,
 /// whatever the state of its devices, and with 3 if it is not up. --watch ends with Ctrl-C, and with
 /// status 0.
 ///

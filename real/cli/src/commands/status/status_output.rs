@@ -54,6 +54,9 @@ impl<'a> View<'a> {
                 );
             }
         }
+        if !status.doctor.is_healthy() {
+            text += &format!("doctor: {}: `braid doctor --array {dir}` says what to do\n", status.doctor.words());
+        }
         text += "\n";
         text += &volume_table(status);
         text += "\n";

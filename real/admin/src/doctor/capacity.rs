@@ -1,0 +1,231 @@
+//! Checks of what can become full: tables and journals, memory, and the file systems that hold the array's files.
+
+use super::examination::{Examination, Process, Space};
+use super::finding::{Findings, Severity, Subject};
+use super::services::NOT_UP;
+use braid_base::DeviceId;
+use braid_base::limits;
+use braid_base::units::format_size;
+use braid_control::{FileSystemEntry, FileSystemState};
+use std::collections::BTreeMap;
+
+/// Something with a bound, whose fill a process reports.
+struct Table {
+    /// The counter with its fill.
+    counter: &'static str,
+    bound: Bound,
+    what: &'static str,
+    /// What to do if it is nearly full.
+    action: &'static str,
+}
+
+/// How much a table holds at most.
+enum Bound {
+    Fixed(usize),
+    /// The counter that tells it.
+    Counter(&'static str),
+}
+
+/// Per cent of a table from which on it is worth a warning, and an error. A journal of a busy device may be fuller than others.
+const NEARLY_FULL: u64 = 90;
+const FULL: u64 = 98;
+/// The free part of a file system below which writes are at risk, in per cent, and the bytes below which they soon fail.
+const FREE_PERCENT_MIN: u64 = 5;
+const FREE_BYTES_MIN: u64 = 64 << 20;
+/// The memory that a process may use itself: a device has its journal, its caches and its queues there.
+const OWN_MEMORY_MAX: u64 = 512 << 20;
+/// The counters of what a process holds for its peers, and of its budget for that.
+const HELD_COUNTER: &str = "memory_used_bytes";
+const BUDGET_COUNTER: &str = "memory_budget_bytes";
+
+const END_HOSTS: &str = "end hosts that are not needed; `braid status` lists them";
+const JOURNAL: &str = "the load is higher than the disk can take: reduce it, or use a faster disk; if it stays so without load, see what is said of transactions";
+
+/// The tables of a device.
+const OF_DEVICES: [Table; 6] = [
+    Table {
+        counter: "journal_bytes_used",
+        bound: Bound::Counter("journal_capacity"),
+        what: "its journal",
+        action: JOURNAL,
+    },
+    Table { counter: "hosts", bound: Bound::Fixed(limits::HOSTS_MAX), what: "its table of hosts", action: END_HOSTS },
+    Table {
+        counter: "transactions",
+        bound: Bound::Fixed(limits::DEVICE_TRANSACTIONS_MAX),
+        what: "its table of transactions",
+        action: "see what is said of transactions; end hosts that are not needed",
+    },
+    Table {
+        counter: "waiting",
+        bound: Bound::Fixed(limits::WAITING_MAX),
+        what: "its queue of waiting requests",
+        action: "reduce the load on blocks that many hosts write; see what is said of transactions",
+    },
+    Table {
+        counter: "watchers",
+        bound: Bound::Fixed(limits::WATCHERS_MAX),
+        what: "its table of programs that wait for attributes",
+        action: "end programs that wait for locks or attributes of this device",
+    },
+    Table {
+        counter: "answers_kept",
+        bound: Bound::Fixed(limits::OBJECT_ANSWERS_MAX),
+        what: "its table of remembered answers",
+        action: END_HOSTS,
+    },
+];
+
+/// The tables of a metadata server, as its lease names them.
+const OF_METADATA_SERVERS: [Table; 2] = [
+    Table {
+        counter: "metadata_journal_bytes_used",
+        bound: Bound::Counter("metadata_journal_capacity"),
+        what: "its journal",
+        action: JOURNAL,
+    },
+    Table {
+        counter: "metadata_sessions",
+        bound: Bound::Fixed(limits::HOSTS_MAX),
+        what: "its table of hosts",
+        action: "unmount file systems that are not used",
+    },
+];
+
+/// The tables of a lock server.
+const OF_LOCK_SERVERS: [Table; 2] = [
+    Table { counter: "hosts", bound: Bound::Fixed(limits::HOSTS_MAX), what: "its table of hosts", action: END_HOSTS },
+    Table {
+        counter: "requests_in_table",
+        bound: Bound::Fixed(limits::LOCK_REQUESTS_MAX),
+        what: "its table of locks",
+        action: END_HOSTS,
+    },
+];
+
+/// The tables of the monitor.
+const OF_THE_MONITOR: [Table; 1] = [Table {
+    counter: "hosts_in_fence",
+    bound: Bound::Fixed(limits::FENCED_MAX),
+    what: "its list of fenced hosts",
+    action: "end old hosts: the list gets short when all hosts below a number are gone",
+}];
+
+/// Journals, and tables with a bound.
+pub fn tables(examination: &Examination, found: &mut Findings) {
+    if !examination.is_up() {
+        return found.not_checked(&Subject::Array, NOT_UP);
+    }
+    for Process { subject, counters, .. } in &examination.processes {
+        let tables: &[Table] = match subject {
+            Subject::Device(_) => &OF_DEVICES,
+            Subject::MetadataServer(_) => &OF_METADATA_SERVERS,
+            Subject::LockServer(_) => &OF_LOCK_SERVERS,
+            Subject::Monitor => &OF_THE_MONITOR,
+            _ => continue,
+        };
+        match counters {
+            Some(counters) => tables.iter().for_each(|table| fill(subject, table, counters, found)),
+            None => found.not_checked(subject, "it reports nothing"),
+        }
+    }
+    let is_known = |wanted: &Subject| examination.processes.iter().any(|process| process.subject == *wanted);
+    let devices = examination.look.description.devices.iter().map(|device| Subject::Device(DeviceId(device.id)));
+    let ready = |entry: &&FileSystemEntry| entry.state == FileSystemState::Ready;
+    let file_systems = examination.look.description.file_systems.iter().filter(ready);
+    let servers = file_systems.map(|entry| Subject::MetadataServer(entry.name.clone()));
+    devices
+        .chain(servers)
+        .filter(|subject| !is_known(subject))
+        .for_each(|subject| found.not_checked(&subject, "it does not run"));
+    if let Ok(Some(last)) = examination.look.folder.known_generation() {
+        let percent = u64::from(last) * 100 / u64::from(u32::MAX);
+        if percent >= NEARLY_FULL {
+            let text = format!("has used {percent} % of the numbers for hosts, which are never used again");
+            found.found(Severity::Warning, Subject::Array, text, "copy its volumes to a new array in time");
+        }
+    }
+}
+
+fn fill(subject: &Subject, table: &Table, counters: &BTreeMap<String, u64>, found: &mut Findings) {
+    let bound = match table.bound {
+        Bound::Fixed(bound) => Some(bound as u64),
+        Bound::Counter(name) => counters.get(name).copied(),
+    };
+    let (Some(used), Some(bound)) = (counters.get(table.counter).copied(), bound.filter(|bound| *bound > 0)) else {
+        return found.not_checked(subject, &format!("it does not tell the fill of {}", table.what));
+    };
+    let percent = percent_of(used, bound);
+    if percent >= NEARLY_FULL {
+        let severity = if percent >= FULL { Severity::Error } else { Severity::Warning };
+        found.found(severity, subject.clone(), format!("has filled {} to {percent} %", table.what), table.action);
+    }
+}
+
+/// The file systems that hold the array's files. The files of devices are sparse, and grow when they are written.
+pub fn space(examination: &Examination, found: &mut Findings) {
+    for Space { path, size_bytes, free_bytes } in &examination.spaces {
+        let percent = free_bytes.saturating_mul(100).checked_div(*size_bytes).unwrap_or(100);
+        if percent >= FREE_PERCENT_MIN && *free_bytes >= FREE_BYTES_MIN {
+            continue;
+        }
+        let severity = if *free_bytes < FREE_BYTES_MIN { Severity::Error } else { Severity::Warning };
+        let text = format!("lies in a file system with {} free, {percent} % of it", format_size(*free_bytes));
+        let action = "free space there: if it is full, writes to blocks that were never written fail";
+        found.found(severity, Subject::File(path.clone()), text, action);
+    }
+}
+
+/// The memory of each process.
+pub fn memory(examination: &Examination, found: &mut Findings) {
+    if !examination.is_up() {
+        return found.not_checked(&Subject::Array, NOT_UP);
+    }
+    for Process { subject, pid, counters, .. } in &examination.processes {
+        // A command that has just begun has published nothing yet.
+        let Some(counters) = counters else { continue };
+        let Some(used) = counters.get("resident_bytes").copied() else {
+            // What runs in the process of `braid up` does not report that process's memory again.
+            let is_shared = examination.processes.iter().filter(|other| other.pid == *pid).count() > 1;
+            if !is_shared {
+                found.not_checked(subject, "it does not tell its memory");
+            }
+            continue;
+        };
+        let Memory { most, held } = Memory::of(counters);
+        if used > most {
+            let text = format!("uses {} of memory, more than {} (process {pid})", format_size(used), format_size(most));
+            let action = "`braid status --verbose` lists its queues and tables; reduce the load, or restart the process: acknowledged writes are durable";
+            found.found(Severity::Warning, subject.clone(), text, action);
+        }
+        if let Some((held, budget)) = held.filter(|(held, budget)| percent_of(*held, *budget) >= NEARLY_FULL) {
+            let text = format!(
+                "holds {} for its peers, of a budget of {} (process {pid}): it slows them down",
+                format_size(held),
+                format_size(budget)
+            );
+            let action = "see which hosts or NBD clients do not read what they asked for, and end them";
+            found.found(Severity::Warning, subject.clone(), text, action);
+        }
+    }
+}
+
+/// The memory that a process may use.
+struct Memory {
+    /// All together: its own, and what it holds for its peers.
+    most: u64,
+    /// What it holds for its peers, and the budget for that, if it reports them.
+    held: Option<(u64, u64)>,
+}
+
+impl Memory {
+    fn of(counters: &BTreeMap<String, u64>) -> Memory {
+        let counter = |name| counters.get(name).copied();
+        let held = counter(HELD_COUNTER).zip(counter(BUDGET_COUNTER)).filter(|(_, budget)| *budget > 0);
+        Memory { most: OWN_MEMORY_MAX + held.map_or(0, |(_, budget)| budget), held }
+    }
+}
+
+fn percent_of(part: u64, whole: u64) -> u64 {
+    u64::try_from(u128::from(part) * 100 / u128::from(whole)).unwrap_or(u64::MAX)
+}

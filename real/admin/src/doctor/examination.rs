@@ -1,0 +1,147 @@
+//! Everything that the doctor's checks look at. The checks themselves read no files and ask nobody.
+
+use super::finding::Subject;
+use crate::file_system_status::{self, FileSystemStatus};
+use crate::file_systems::latest_server;
+use crate::snapshot::ArraySnapshot;
+use braid_base::{DeviceId, FileSystemId, LockServerId};
+use braid_control::{HostEntry, LooseMode};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The state of an array, its files, and its processes.
+pub struct Examination<'a> {
+    pub look: &'a ArraySnapshot,
+    /// The processes of the array, as far as known.
+    pub processes: Vec<Process>,
+    pub file_systems: Vec<FileSystemStatus>,
+    /// The files and folders that other users can read or change; or why they can't be listed.
+    pub loose: Result<Vec<LooseMode>, String>,
+    /// The free space of each file system that holds files of the array.
+    pub spaces: Vec<Space>,
+}
+
+/// A process of the array.
+#[derive(Clone, Debug)]
+pub struct Process {
+    pub subject: Subject,
+    pub pid: u32,
+    /// Its metrics; none if it does not report any.
+    pub counters: Option<BTreeMap<String, u64>>,
+    pub program: Program,
+}
+
+/// The program that a process runs, compared with the one that this process runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Program {
+    Same,
+    /// Its file was removed or replaced since the process began.
+    Replaced,
+    Other(PathBuf),
+    /// It could not be found out, for this reason.
+    Unknown(String),
+}
+
+/// The free space of a file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// The file or folder of the array that lies there.
+    pub path: PathBuf,
+    pub size_bytes: u64,
+    pub free_bytes: u64,
+}
+
+impl<'a> Examination<'a> {
+    /// Examines the array. Reads the array's folder and the processes of this machine.
+    pub fn of(look: &'a ArraySnapshot) -> Examination<'a> {
+        let mut programs = BTreeMap::new();
+        let mut processes = processes(look);
+        for process in &mut processes {
+            process.program = programs.entry(process.pid).or_insert_with(|| program_of(process.pid)).clone();
+        }
+        let loose = look.folder.loose_modes().map_err(|error| error.to_string());
+        Examination {
+            look,
+            processes,
+            file_systems: file_system_status::file_systems(look),
+            loose,
+            spaces: spaces(look),
+        }
+    }
+
+    /// True if the array's processes can be asked.
+    pub fn is_up(&self) -> bool {
+        self.look.running.is_some()
+    }
+}
+
+/// The daemons and the hosts. Several of them may run in one process.
+fn processes(look: &ArraySnapshot) -> Vec<Process> {
+    let mut found = Vec::new();
+    let mut add = |subject, pid, counters| found.push(Process { subject, pid, counters, program: Program::Same });
+    let Some(running) = look.running.as_ref() else { return found };
+    if let Some(monitor) = look.monitor.as_ref() {
+        add(Subject::Monitor, monitor.pid, Some(monitor.report.counters.clone()));
+    }
+    for (device, pid) in running.devices.iter().filter_map(|device| Some((DeviceId(device.id), device.pid?))) {
+        let counters = look.states.get(&device).map(|state| state.counters.iter().cloned().collect());
+        add(Subject::Device(device), pid, counters.filter(|counters: &BTreeMap<_, _>| !counters.is_empty()));
+    }
+    for host in &look.hosts {
+        add(
+            subject_of(look, host),
+            host.pid,
+            Some(host.report.counters.clone()).filter(|counters| !counters.is_empty()),
+        );
+    }
+    found
+}
+
+/// A host, lock server or metadata server.
+pub fn subject_of(look: &ArraySnapshot, host: &HostEntry) -> Subject {
+    if let Some(server) = &host.report.lock_server {
+        return Subject::LockServer(LockServerId(server.id));
+    }
+    let serves =
+        |id: FileSystemId| latest_server(&look.hosts, id).is_some_and(|server| server.generation == host.generation);
+    match look.description.file_systems.iter().find(|entry| serves(entry.id())) {
+        Some(entry) => Subject::MetadataServer(entry.name.clone()),
+        None => Subject::Host(host.generation, host.role.clone()),
+    }
+}
+
+fn program_of(pid: u32) -> Program {
+    let link = PathBuf::from(format!("/proc/{pid}/exe"));
+    let identity = |found: Metadata| (found.dev(), found.ino());
+    let file = |link: &Path| std::fs::metadata(link).map(identity);
+    let (theirs, ours) = match (file(&link), file(Path::new("/proc/self/exe"))) {
+        (Ok(theirs), Ok(ours)) => (theirs, ours),
+        (Err(error), _) | (_, Err(error)) => return Program::Unknown(format!("its program can't be read: {error}")),
+    };
+    let path = std::fs::read_link(&link).unwrap_or_default();
+    // The system marks the name of a file that is gone.
+    if path.to_string_lossy().ends_with(" (deleted)") {
+        Program::Replaced
+    } else if theirs == ours {
+        Program::Same
+    } else {
+        Program::Other(path)
+    }
+}
+
+/// The file systems of the folder and of the devices' files, each once.
+fn spaces(look: &ArraySnapshot) -> Vec<Space> {
+    let folder = look.folder.absolute();
+    let files = look.description.devices.iter().map(|device| device.path(&folder));
+    let paths = std::iter::once(folder.clone()).chain(files.filter(|path| path.is_file()));
+    let mut seen = BTreeSet::new();
+    let space = |path: PathBuf| {
+        let device = path.metadata().ok()?.dev();
+        let found = rustix::fs::statvfs(&path).ok().filter(|_| seen.insert(device))?;
+        let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+        Some(Space { path, size_bytes: bytes(found.f_blocks), free_bytes: bytes(found.f_bavail) })
+    };
+    paths.filter_map(space).collect()
+}

@@ -1,0 +1,84 @@
+//! Checks of files and disks: bad slots, file modes, and the program files of processes.
+
+use super::examination::{Examination, Process, Program};
+use super::finding::{Findings, Severity, Subject};
+use super::services::NOT_UP;
+use crate::failure::make_private;
+use braid_base::DeviceId;
+use std::collections::BTreeSet;
+
+/// Slots that can't be written, and damaged leaves.
+pub fn disks(examination: &Examination, found: &mut Findings) {
+    let look = examination.look;
+    if !examination.is_up() {
+        return found.not_checked(&Subject::Array, NOT_UP);
+    }
+    for entry in &look.description.devices {
+        let (id, subject) = (DeviceId(entry.id), Subject::Device(DeviceId(entry.id)));
+        match look.member_state(id) {
+            None => found.not_checked(&subject, "no monitor has reported on it"),
+            Some(report) if report.failing => found.found(
+                Severity::Error,
+                subject.clone(),
+                format!("has a failing disk: {} slots can't be written", report.bad_slots),
+                format!("replace the disk now: `braid device replace {}`", id.0),
+            ),
+            Some(report) if report.bad_slots > 0 => found.found(
+                Severity::Warning,
+                subject.clone(),
+                format!("has {} slots that can't be written, and uses others", report.bad_slots),
+                format!("plan to replace the disk: `braid device replace {}`", id.0),
+            ),
+            Some(_) => {}
+        }
+        let damaged = look.states.get(&id).and_then(|state| state.counter("leaves_damaged")).unwrap_or_default();
+        if damaged > 0 {
+            let text = format!("has met {damaged} damaged leaves of its object index: values of objects are lost");
+            found.found(Severity::Error, subject, text, "replace the disk, and restore the objects from a copy");
+        }
+    }
+}
+
+/// Who can read and change the array's files.
+pub fn modes(examination: &Examination, found: &mut Findings) {
+    let loose = match &examination.loose {
+        Ok(loose) => loose,
+        Err(why) => return found.not_checked(&Subject::Array, why),
+    };
+    for loose in loose {
+        let subject = Subject::File(loose.path.clone());
+        match loose.distrust {
+            Some(distrust) => found.found(Severity::Error, subject, distrust.to_string(), make_private(&loose.path)),
+            None => {
+                let text = format!("can be read by other users (mode {:04o})", loose.mode);
+                found.found(Severity::Warning, subject, text, make_private(&loose.path));
+            }
+        }
+    }
+}
+
+/// The programs of processes.
+pub fn versions(examination: &Examination, found: &mut Findings) {
+    if !examination.is_up() {
+        return found.not_checked(&Subject::Array, NOT_UP);
+    }
+    let mut replaced = BTreeSet::new();
+    for Process { subject, pid, program, .. } in &examination.processes {
+        match program {
+            Program::Same => {}
+            Program::Replaced => drop(replaced.insert((*pid, subject.to_string()))),
+            // Programs with a host of their own use the library.
+            Program::Other(_) if matches!(subject, Subject::Host(..)) => {}
+            Program::Other(path) => {
+                found.note(subject.clone(), format!("runs another program than this command: {}", path.display()));
+            }
+            Program::Unknown(why) => found.not_checked(subject, why),
+        }
+    }
+    if !replaced.is_empty() {
+        let named: Vec<_> = replaced.iter().map(|(pid, subject)| format!("{subject} (process {pid})")).collect();
+        let text = format!("has processes whose program was replaced since they began: {}", named.join(", "));
+        let action = "restart them: `braid down`, then `braid up`; mounts and NBD servers of their own, too";
+        found.found(Severity::Warning, Subject::Array, text, action);
+    }
+}

@@ -1,0 +1,124 @@
+//! Findings of the doctor's checks: what is wrong with which part of the array, and what to do; and what could not be checked.
+
+use braid_base::{DeviceId, Generation, LockServerId};
+use serde::{Serialize, Serializer};
+use std::fmt;
+use std::path::PathBuf;
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Nothing has to be done.
+    Note,
+    /// Something should be done.
+    Warning,
+    /// Something does not work, or soon will not.
+    Error,
+}
+
+impl Severity {
+    /// The name, for programs and people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Severity::Note => "note",
+            Severity::Warning => "warning",
+            Severity::Error => "error",
+        }
+    }
+}
+
+/// The part of the array that a finding concerns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    Array,
+    Monitor,
+    Device(DeviceId),
+    LockServer(LockServerId),
+    /// The metadata server of this file system.
+    MetadataServer(String),
+    FileSystem(String),
+    Volume(String),
+    /// A host, with its role.
+    Host(Generation, String),
+    /// A file or folder.
+    File(PathBuf),
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Subject::Array => f.write_str("the array"),
+            Subject::Monitor => f.write_str("the monitor"),
+            Subject::Device(id) => write!(f, "device {id}"),
+            Subject::LockServer(id) => write!(f, "lock server {id}"),
+            Subject::MetadataServer(name) => write!(f, "the metadata server of {name}"),
+            Subject::FileSystem(name) => write!(f, "file system {name}"),
+            Subject::Volume(name) => write!(f, "volume {name}"),
+            Subject::Host(generation, role) => write!(f, "host {generation} ({role})"),
+            Subject::File(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// Something that a check has found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    pub severity: Severity,
+    #[serde(serialize_with = "subject_text")]
+    pub subject: Subject,
+    /// What is wrong, as a part of a sentence that begins with the subject.
+    pub text: String,
+    /// What to do; none if nothing has to be done.
+    pub action: Option<String>,
+}
+
+/// What one check reports.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CheckReport {
+    pub name: &'static str,
+    pub looks_at: &'static str,
+    pub findings: Vec<Finding>,
+    /// What could not be checked, and why.
+    pub not_checked: Vec<String>,
+}
+
+impl CheckReport {
+    /// Its findings.
+    pub fn findings(&self) -> impl Iterator<Item = &Finding> {
+        self.findings.iter()
+    }
+}
+
+/// What a check finds while it looks.
+#[derive(Debug, Default)]
+pub struct Findings {
+    findings: Vec<Finding>,
+    not_checked: Vec<String>,
+}
+
+impl Findings {
+    /// Something is worth knowing; nothing has to be done.
+    pub fn note(&mut self, subject: Subject, text: impl Into<String>) {
+        self.findings.push(Finding { severity: Severity::Note, subject, text: text.into(), action: None });
+    }
+
+    /// Something is wrong, and this is to be done.
+    pub fn found(&mut self, severity: Severity, subject: Subject, text: impl Into<String>, action: impl Into<String>) {
+        self.findings.push(Finding { severity, subject, text: text.into(), action: Some(action.into()) });
+    }
+
+    /// A part of the array could not be checked, for this reason.
+    pub fn not_checked(&mut self, subject: &Subject, why: &str) {
+        self.not_checked.push(format!("{subject}: {why}"));
+    }
+
+    /// The report of the check of this name.
+    pub fn report(self, name: &'static str, looks_at: &'static str) -> CheckReport {
+        CheckReport { name, looks_at, findings: self.findings, not_checked: self.not_checked }
+    }
+}
+
+fn subject_text<S: Serializer>(subject: &Subject, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(subject)
+}

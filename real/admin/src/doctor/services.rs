@@ -1,0 +1,181 @@
+//! Checks of what serves users: the monitor, devices, lock servers, metadata servers, and volumes.
+
+use super::examination::Examination;
+use super::finding::{Findings, Severity, Subject};
+use crate::device_condition::{DeviceCondition, Healing};
+use crate::health::{FileSystemHealth, MonitorHealth, VolumeHealth};
+use crate::status;
+use braid_base::units::format_size;
+use braid_base::{DeviceId, FileSystemId, LockServerId};
+use braid_control::{RunningDaemon, VolumeState};
+
+/// Why processes are not checked.
+pub const NOT_UP: &str = "the array is not up (`braid up` starts it)";
+/// A daemon that was restarted more often than this has a problem that does not go away.
+const RESTARTS_USUAL: u64 = 4;
+
+/// The monitor, the devices, the lock servers and the metadata servers.
+pub fn daemons(examination: &Examination, found: &mut Findings) {
+    let look = examination.look;
+    let Some(running) = look.running.as_ref() else { return found.not_checked(&Subject::Array, NOT_UP) };
+    if !running.ready {
+        found.note(Subject::Array, "is being started");
+    }
+    monitor(look.monitor_health(), look.monitor.as_ref().map(|monitor| monitor.pid), found);
+    restarts(Subject::Monitor, running.monitor.as_ref(), found);
+    for entry in &look.description.devices {
+        let id = DeviceId(entry.id);
+        device(id, &look.condition(id), &look.device_health(id).words(), found);
+        restarts(Subject::Device(id), running.device(id), found);
+    }
+    for server in status::lock_servers(look) {
+        let (id, pid) = (LockServerId(server.id), server.pid);
+        if server.state != status::SERVING {
+            let action = "see the log of `braid up`, which restarts it; resume its process if it is suspended";
+            let pid = pid.map(|pid| format!(" (process {pid})")).unwrap_or_default();
+            found.found(Severity::Error, Subject::LockServer(id), format!("{}{pid}", server.state), action);
+        }
+        restarts(Subject::LockServer(id), running.lock_server(id), found);
+    }
+    for file_system in &examination.file_systems {
+        let Some(name) = &file_system.name else { continue };
+        let (severity, action) = match &file_system.health {
+            FileSystemHealth::Serving => (None, ""),
+            FileSystemHealth::Down(_) | FileSystemHealth::NotUp => {
+                (Some(Severity::Error), "see the log of `braid up`, which restarts it; until then programs wait")
+            }
+            _ => (Some(Severity::Note), ""),
+        };
+        match severity {
+            None => {}
+            Some(Severity::Note) => found.note(Subject::FileSystem(name.clone()), &file_system.text),
+            Some(severity) => found.found(severity, Subject::FileSystem(name.clone()), &file_system.text, action),
+        }
+        restarts(Subject::MetadataServer(name.clone()), running.metadata_server(FileSystemId(file_system.id)), found);
+    }
+}
+
+fn monitor(health: MonitorHealth, pid: Option<u32>, found: &mut Findings) {
+    let text = health.words();
+    match (health, pid) {
+        (MonitorHealth::Serving, _) => {}
+        (MonitorHealth::Silent(_), Some(pid)) => found.found(
+            Severity::Error,
+            Subject::Monitor,
+            format!("is {text}: devices lose their leases, and stop serving"),
+            format!("resume process {pid} if it is suspended (`kill -CONT {pid}`); otherwise end it: `braid up` starts another"),
+        ),
+        (MonitorHealth::Silent(_) | MonitorHealth::Down(_), _) => found.found(
+            Severity::Error,
+            Subject::Monitor,
+            format!("is {text}: devices lose their leases, and stop serving"),
+            "see the log of `braid up`, which restarts it",
+        ),
+    }
+}
+
+fn device(id: DeviceId, condition: &DeviceCondition, health: &str, found: &mut Findings) {
+    let text = condition.words();
+    let (severity, text, action) = match condition {
+        DeviceCondition::Healthy | DeviceCondition::DiskErrors { .. } => return,
+        DeviceCondition::Leaving => {
+            return found.note(Subject::Device(id), "serves, until the others can serve without it");
+        }
+        DeviceCondition::Silent => (
+            Severity::Warning,
+            format!("is {text}: {health}"),
+            "requests wait for it for some seconds; look again then".to_string(),
+        ),
+        DeviceCondition::Unavailable => (
+            Severity::Error,
+            format!("is {text}; {health}"),
+            "see the log of `braid up`; resume its process if it is suspended, and bring back its file or disk"
+                .to_string(),
+        ),
+        DeviceCondition::Out { kept_out: true, .. } => {
+            (Severity::Warning, format!("is {text}"), format!("let it return with `braid device readmit {}`", id.0))
+        }
+        DeviceCondition::Out { kept_out: false, .. } => (
+            Severity::Warning,
+            format!("is {text}; {health}"),
+            format!("bring it back; or, if its disk is lost, give it another one: `braid device replace {}`", id.0),
+        ),
+        DeviceCondition::Resynchronising(healing) | DeviceCondition::Rebuilding(healing) => match stuck(healing) {
+            None => return found.note(Subject::Device(id), format!("is {text}")),
+            Some(action) => (Severity::Warning, format!("is {text}"), action.to_string()),
+        },
+        DeviceCondition::AwaitingDisk { .. } => (
+            Severity::Warning,
+            format!("is {text}"),
+            "connect that disk, or choose another with `braid device replace`".to_string(),
+        ),
+        DeviceCondition::Refused(_) => (
+            Severity::Error,
+            format!("is {text}"),
+            "see `braid device list` for the disk that belongs there".to_string(),
+        ),
+        DeviceCondition::Unknown => {
+            (Severity::Error, "is not known to any monitor".to_string(), "see what is said of the monitor".to_string())
+        }
+    };
+    found.found(severity, Subject::Device(id), text, action);
+}
+
+/// What to do about a resynchronisation that does not advance.
+fn stuck(healing: &Healing) -> Option<&'static str> {
+    match healing {
+        Healing { paused: true, .. } => Some("continue with `braid rebuild resume`"),
+        Healing { lost: 1.., .. } => Some("`braid scrub` lists the ranges that are lost; restore them from a copy"),
+        _ => None,
+    }
+}
+
+fn restarts(subject: Subject, running: Option<&RunningDaemon>, found: &mut Findings) {
+    let restarts = running.map_or(0, |running| running.restarts);
+    if restarts > RESTARTS_USUAL {
+        let text = format!("was restarted {restarts} times since `braid up`");
+        found.found(Severity::Warning, subject, text, "the log of `braid up` says why it ended");
+    }
+}
+
+/// The redundancy of volumes, and what is lost of them.
+pub fn volumes(examination: &Examination, found: &mut Findings) {
+    let look = examination.look;
+    for entry in &look.description.volumes {
+        let subject = Subject::Volume(entry.name.clone());
+        let lost: u64 = look.lost(entry).iter().map(|range| range.length).sum();
+        if lost > 0 {
+            let text = format!("has lost {}, which fail to be read", format_size(lost));
+            let action = format!("`braid scrub {}` lists the ranges: write them again from a copy", entry.name);
+            found.found(Severity::Error, subject.clone(), text, action);
+        }
+        match &entry.state {
+            VolumeState::Ready => {}
+            other => {
+                found.note(subject, format!("is not ready: {}", other.name()));
+                continue;
+            }
+        }
+        if look.running.is_none() {
+            found.not_checked(&subject, NOT_UP);
+            continue;
+        }
+        let text = |health: &VolumeHealth| format!("is {}", health.words());
+        match look.volume_health(entry) {
+            None => found.found(
+                Severity::Error,
+                subject,
+                "has an invalid description",
+                "correct array.json, or restore a copy of it",
+            ),
+            Some(VolumeHealth::Healthy) => {}
+            Some(health @ VolumeHealth::Unknown) => found.not_checked(&subject, &text(&health)),
+            Some(health @ (VolumeHealth::Degraded(_) | VolumeHealth::Waiting(_))) => {
+                found.found(Severity::Warning, subject, text(&health), "see what is said of these devices");
+            }
+            Some(health @ VolumeHealth::Unavailable(_)) => {
+                found.found(Severity::Error, subject, text(&health), "bring back these devices");
+            }
+        }
+    }
+}

@@ -1,0 +1,484 @@
+//! Tests of the doctor's checks over data: an array in which nothing is wrong, and then one thing.
+
+use super::examination::{Process, Program, Space};
+use super::{CHECKS, Diagnosis, Examination, Finding, Severity, Subject};
+use crate::health::DeviceHealth;
+use crate::snapshot::{ArraySnapshot, DeviceState};
+use crate::status::Status;
+use braid_base::{DeviceId, Generation, LockServerId};
+use braid_control::{
+    ArrayDescription, ArrayFolder, ByteRange, DeviceReport, Distrust, HostEntry, LeaseReport, LockService, LooseMode,
+    MetadataService, MonitorEntry, ReportedState, RunningDaemon, RunningSet, ScrubRecord,
+};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+const MINUTE: u64 = 60_000;
+const NOW: u64 = 1_900_000_000_000;
+
+/// The parts of an array, which a test changes.
+struct Bed {
+    look: ArraySnapshot,
+    processes: Vec<Process>,
+    loose: Result<Vec<LooseMode>, String>,
+    spaces: Vec<Space>,
+}
+
+fn daemon(id: u16) -> RunningDaemon {
+    RunningDaemon { id, address: "127.0.0.1:7".into(), pid: Some(std::process::id()), restarts: 0, down: None }
+}
+
+fn counters(values: &[(&str, u64)]) -> BTreeMap<String, u64> {
+    values.iter().map(|(name, value)| (name.to_string(), *value)).collect()
+}
+
+/// Three devices with a RAID 5 volume, a file system, a lock server and an NBD server.
+fn sound() -> Bed {
+    let device =
+        |id: u16| json!({"id": id, "file": format!("device-{id}"), "size": 1 << 30, "domain": format!("d{id}")});
+    let volume = |id: u64, name: &str| {
+        json!({"name": name, "id": id, "bytes": 1 << 20, "layout": "raid5:2+1", "unit": 65536, "devices": [0, 1, 2],
+            "ordering": "server-lock", "state": "ready"})
+    };
+    let description: ArrayDescription = serde_json::from_value(json!({
+        "schema": 2, "array": "6d1a4ea2-7d5b-4bd8-9f0c-0d5c2f0f9d11", "revision": 3, "created": true, "populated": true,
+        "next_volume": 9, "devices": [device(0), device(1), device(2)],
+        "volumes": [volume(1, "vol0"), volume(2, "home.meta"), volume(3, "home.data")],
+        "file_systems": [{"id": 1, "name": "home", "state": "ready"}],
+        "creation": {"devices": 3, "size": 1 << 30, "layout": "raid5:2+1", "unit": 65536, "volumes": []},
+    }))
+    .expect("it is a description");
+    let us = std::process::id();
+    let mut running = RunningSet::begun(us);
+    (running.ready, running.monitor) = (true, Some(daemon(0)));
+    running.devices = (0..3).map(daemon).collect();
+    (running.lock_servers, running.metadata_servers) = (vec![daemon(0)], vec![daemon(1)]);
+    let of_device = [
+        ("journal_bytes_used", 1),
+        ("journal_capacity", 100),
+        ("hosts", 2),
+        ("transactions", 3),
+        ("waiting", 0),
+        ("watchers", 0),
+        ("answers_kept", 5),
+        ("orphans", 0),
+        ("suspects", 0),
+        ("undecided", 1),
+        ("oldest_orphan_millis", 0),
+        ("oldest_undecided_millis", 40),
+        ("leaves_damaged", 0),
+        ("resident_bytes", 40 << 20),
+    ];
+    let state = || DeviceState {
+        health: DeviceHealth::Serving,
+        counters: of_device.map(|(name, value)| (name.to_string(), value)).to_vec(),
+        clock_ahead_millis: Some(3),
+    };
+    let report = |id| DeviceReport { id, heard_millis: Some(200), ..DeviceReport::default() };
+    let of_monitor = counters(&[("hosts_in_fence", 3), ("clock_millis", NOW - 300), ("resident_bytes", 9 << 20)]);
+    let monitor = serde_json::from_value(json!({
+        "address": "127.0.0.1:6", "revision": 3, "epoch": 4, "devices": [report(0), report(1), report(2)],
+        "throttle": {"bytes_per_second": 0, "paused": false}, "counters": of_monitor.clone(),
+    }));
+    let host = |generation: u32, role: &str, more: &[(&str, u64)], report: LeaseReport| HostEntry {
+        generation: Generation(generation),
+        pid: us,
+        role: role.to_string(),
+        live: true,
+        silent: Some(Duration::from_millis(400)),
+        report: LeaseReport {
+            counters: counters(&[&[("clock_millis", NOW - 400), ("resident_bytes", 30 << 20)], more].concat()),
+            ..report
+        },
+    };
+    let lock_server = Some(LockService { id: 0, address: "127.0.0.1:5".into() });
+    let metadata_server = Some(MetadataService {
+        file_system: 1,
+        address: "127.0.0.1:4".into(),
+        serves: true,
+        hosts: Vec::new(),
+        locks: Vec::new(),
+    });
+    let journal = [("metadata_journal_bytes_used", 1), ("metadata_journal_capacity", 100), ("metadata_sessions", 1)];
+    let hosts = vec![
+        host(7, "nbd", &[], LeaseReport::default()),
+        host(
+            8,
+            "lock server 0",
+            &[("hosts", 1), ("requests_in_table", 4)],
+            LeaseReport { lock_server, ..LeaseReport::default() },
+        ),
+        host(9, "mds home", &journal, LeaseReport { metadata_server, ..LeaseReport::default() }),
+    ];
+    let process = |subject, counters| Process { subject, pid: us, counters: Some(counters), program: Program::Same };
+    let mut processes = vec![process(Subject::Monitor, of_monitor)];
+    processes.extend((0..3).map(|id| process(Subject::Device(DeviceId(id)), counters(&of_device))));
+    let subjects = [
+        Subject::Host(Generation(7), "nbd".into()),
+        Subject::LockServer(LockServerId(0)),
+        Subject::MetadataServer("home".into()),
+    ];
+    processes
+        .extend(subjects.into_iter().zip(&hosts).map(|(subject, host)| process(subject, host.report.counters.clone())));
+    Bed {
+        look: ArraySnapshot {
+            folder: ArrayFolder::at("/nonexistent/array".as_ref()),
+            description,
+            running: Some(running),
+            states: (0..3).map(|id| (DeviceId(id), state())).collect(),
+            hosts,
+            monitor: Some(MonitorEntry {
+                pid: us,
+                age: Some(Duration::from_millis(300)),
+                report: monitor.expect("it is a report"),
+            }),
+            scrubs: BTreeMap::new(),
+            now: NOW,
+        },
+        processes,
+        loose: Ok(Vec::new()),
+        spaces: vec![Space { path: "/srv".into(), size_bytes: 100 << 30, free_bytes: 50 << 30 }],
+    }
+}
+
+impl Bed {
+    fn diagnosis(&self) -> Diagnosis {
+        let Bed { look, processes, loose, spaces } = self;
+        let file_systems = crate::file_system_status::file_systems(look);
+        let (processes, loose, spaces) = (processes.clone(), loose.clone(), spaces.clone());
+        Diagnosis::from(&Examination { look, processes, file_systems, loose, spaces })
+    }
+
+    /// The findings of one check.
+    fn found(&self, check: &str) -> Vec<Finding> {
+        let diagnosis = self.diagnosis();
+        diagnosis.checks.into_iter().find(|report| report.name == check).expect("there is such a check").findings
+    }
+
+    /// What one check could not check.
+    fn not_checked(&self, check: &str) -> Vec<String> {
+        let diagnosis = self.diagnosis();
+        diagnosis.checks.into_iter().find(|report| report.name == check).expect("there is such a check").not_checked
+    }
+
+    /// Asserts that a check finds one thing, and that it is this.
+    #[track_caller]
+    fn finds(&self, check: &str, severity: Severity, subject: Subject, words: &str) {
+        let found = self.found(check);
+        let [finding] = &found[..] else { panic!("one finding of {check} was expected: {found:#?}") };
+        assert_eq!((finding.severity, &finding.subject), (severity, &subject), "{finding:?}");
+        assert!(finding.text.contains(words), "{finding:?}");
+        assert_eq!(finding.action.is_some(), severity > Severity::Note, "it says what to do: {finding:?}");
+    }
+
+    fn report(&mut self, device: usize) -> &mut DeviceReport {
+        &mut self.look.monitor.as_mut().unwrap().report.devices[device]
+    }
+
+    fn state(&mut self, device: u16) -> &mut DeviceState {
+        self.look.states.get_mut(&DeviceId(device)).unwrap()
+    }
+
+    /// Sets a counter of a device.
+    fn count(&mut self, device: u16, name: &str, value: u64) {
+        let state = self.state(device);
+        state.counters.retain(|(known, _)| known != name);
+        state.counters.push((name.to_string(), value));
+        self.count_of(&Subject::Device(DeviceId(device)), name, value);
+    }
+
+    /// Sets a counter of a process.
+    fn count_of(&mut self, subject: &Subject, name: &str, value: u64) {
+        let process = self.processes.iter_mut().find(|process| process.subject == *subject).unwrap();
+        process.counters.as_mut().unwrap().insert(name.to_string(), value);
+    }
+
+    fn running(&mut self) -> &mut RunningSet {
+        self.look.running.as_mut().unwrap()
+    }
+}
+
+fn d(id: u16) -> Subject {
+    Subject::Device(DeviceId(id))
+}
+
+fn silence(bed: &mut Bed, device: u16) {
+    *bed.state(device) = DeviceState {
+        health: DeviceHealth::Silent("silent: no answer".into()),
+        counters: Vec::new(),
+        clock_ahead_millis: None,
+    };
+    let process = bed.processes.iter_mut().find(|process| process.subject == d(device)).unwrap();
+    process.counters = None;
+}
+
+#[test]
+fn nothing_is_found_where_nothing_is_wrong_and_everything_was_checked() {
+    let diagnosis = sound().diagnosis();
+    assert_eq!(diagnosis.findings(), [], "{diagnosis:#?}");
+    assert_eq!((diagnosis.summary.not_checked, diagnosis.summary.is_healthy()), (0, true), "{diagnosis:#?}");
+    assert_eq!(diagnosis.checks.len(), CHECKS.len());
+    assert_eq!(diagnosis.summary.words(), "nothing is wrong");
+}
+
+#[test]
+fn an_array_that_is_not_up_is_checked_as_far_as_possible_and_the_rest_is_listed() {
+    let mut bed = sound();
+    (bed.look.running, bed.look.monitor, bed.processes) = (None, None, Vec::new());
+    bed.look.states.clear();
+    let diagnosis = bed.diagnosis();
+    assert!(diagnosis.summary.is_healthy(), "{diagnosis:#?}");
+    let unchecked = |name: &&str| !bed.not_checked(name).is_empty();
+    let of_processes =
+        ["daemons", "volumes", "clocks", "leases", "transactions", "tables", "memory", "disks", "versions"];
+    assert!(of_processes.iter().all(unchecked), "{diagnosis:#?}");
+    bed.loose = Err("permission denied".into());
+    assert_eq!(bed.not_checked("modes"), ["the array: permission denied"]);
+}
+
+#[test]
+fn a_daemon_that_does_not_serve_is_found() {
+    let mut bed = sound();
+    bed.look.monitor.as_mut().unwrap().age = Some(Duration::from_secs(50));
+    bed.finds("daemons", Severity::Error, Subject::Monitor, "silent for 50 s");
+
+    let mut bed = sound();
+    silence(&mut bed, 1);
+    bed.finds("daemons", Severity::Warning, d(1), "silent");
+    bed.report(1).member_state = ReportedState::Unavailable;
+    bed.finds("daemons", Severity::Error, d(1), "can't serve without it");
+    bed.report(1).member_state = ReportedState::Out;
+    bed.finds("daemons", Severity::Warning, d(1), "out");
+    bed.report(1).kept_out = true;
+    assert!(bed.found("daemons")[0].action.as_ref().is_some_and(|action| action.contains("readmit 1")));
+
+    let mut bed = sound();
+    bed.report(2).member_state = ReportedState::Returning;
+    bed.finds("daemons", Severity::Note, d(2), "resynchronising");
+    bed.look.monitor.as_mut().unwrap().report.throttle.paused = true;
+    bed.finds("daemons", Severity::Warning, d(2), "paused");
+
+    let mut bed = sound();
+    bed.report(0).outdated = Some(0);
+    bed.finds("daemons", Severity::Error, d(0), "refused");
+
+    let mut bed = sound();
+    bed.look.hosts[1].live = false;
+    bed.finds("daemons", Severity::Error, Subject::LockServer(LockServerId(0)), "lease has expired");
+
+    let mut bed = sound();
+    bed.look.hosts.remove(2);
+    bed.running().metadata_servers[0].pid = None;
+    bed.finds("daemons", Severity::Error, Subject::FileSystem("home".into()), "not served");
+
+    let mut bed = sound();
+    bed.running().devices[1].restarts = 4;
+    assert_eq!(bed.found("daemons"), []);
+    bed.running().devices[1].restarts = 5;
+    bed.finds("daemons", Severity::Warning, d(1), "restarted 5 times");
+}
+
+#[test]
+fn a_volume_without_redundancy_or_with_losses_is_found() {
+    let mut bed = sound();
+    let scrub = ScrubRecord { lost: vec![ByteRange { offset: 0, length: 8192 }], ..ScrubRecord::default() };
+    bed.look.scrubs.insert(1, scrub);
+    bed.finds("volumes", Severity::Error, Subject::Volume("vol0".into()), "8 KiB");
+
+    let mut bed = sound();
+    bed.look.description.volumes.truncate(1);
+    bed.look.description.file_systems.clear();
+    bed.report(1).member_state = ReportedState::Out;
+    bed.finds("volumes", Severity::Warning, Subject::Volume("vol0".into()), "degraded");
+    bed.report(2).member_state = ReportedState::Unavailable;
+    bed.finds("volumes", Severity::Error, Subject::Volume("vol0".into()), "unavailable");
+}
+
+#[test]
+fn a_clock_that_differs_is_found() {
+    let mut bed = sound();
+    bed.state(1).clock_ahead_millis = Some(-1_000);
+    assert_eq!(bed.found("clocks"), [], "such a difference is usual");
+    bed.state(1).clock_ahead_millis = Some(-2_000);
+    bed.finds("clocks", Severity::Warning, d(1), "2.0 s behind");
+    bed.state(1).clock_ahead_millis = Some(5_000);
+    bed.finds("clocks", Severity::Error, d(1), "5.0 s ahead of");
+
+    let mut bed = sound();
+    bed.look.hosts[0].report.counters.insert("clock_millis".into(), NOW + MINUTE);
+    bed.finds("clocks", Severity::Error, Subject::Host(Generation(7), "nbd".into()), "60.4 s ahead of");
+
+    let mut bed = sound();
+    silence(&mut bed, 2);
+    assert_eq!(
+        (bed.found("clocks"), bed.not_checked("clocks")),
+        (vec![], vec!["device d2: it does not answer".into()])
+    );
+
+    let mut bed = sound();
+    bed.look.monitor.as_mut().unwrap().report.stamps_ahead_millis = Some(MINUTE);
+    bed.finds("clocks", Severity::Note, Subject::Array, "stamps");
+}
+
+#[test]
+fn a_lease_that_is_not_renewed_is_found() {
+    let nbd = || Subject::Host(Generation(7), "nbd".into());
+    let mut bed = sound();
+    bed.state(1).health = DeviceHealth::NoLease;
+    bed.finds("leases", Severity::Error, d(1), "no lease");
+
+    let mut bed = sound();
+    bed.report(1).heard_millis = Some(4_001);
+    bed.finds("leases", Severity::Warning, d(1), "for 4 s");
+
+    let mut bed = sound();
+    (bed.look.hosts[0].live, bed.look.hosts[0].silent) = (false, Some(Duration::from_secs(9)));
+    bed.finds("leases", Severity::Warning, nbd(), "for 9 s, and loses it after 60 s");
+    bed.look.hosts[0].pid = u32::MAX / 2;
+    bed.finds("leases", Severity::Note, nbd(), "has ended");
+    bed.look.hosts[0].silent = Some(Duration::from_secs(73));
+    bed.finds("leases", Severity::Warning, nbd(), "not fenced yet");
+}
+
+#[test]
+fn a_transaction_that_nobody_decides_is_found() {
+    let mut bed = sound();
+    bed.count(1, "orphans", 2);
+    bed.count(1, "suspects", 1);
+    bed.count(1, "oldest_orphan_millis", 16_000);
+    assert_eq!(bed.found("transactions"), [], "hosts may still be resolving them");
+    bed.count(1, "oldest_orphan_millis", 17_000);
+    bed.finds("transactions", Severity::Error, d(1), "3 transactions");
+
+    let mut bed = sound();
+    bed.count(1, "oldest_undecided_millis", 90_000);
+    assert_eq!(bed.found("transactions"), []);
+    bed.count(1, "oldest_undecided_millis", 91_000);
+    bed.finds("transactions", Severity::Warning, d(1), "undecided");
+    silence(&mut bed, 1);
+    assert_eq!((bed.found("transactions").len(), bed.not_checked("transactions").len()), (0, 1));
+}
+
+#[test]
+fn a_table_or_a_journal_that_is_nearly_full_is_found() {
+    let mut bed = sound();
+    bed.count(1, "journal_bytes_used", 89);
+    assert_eq!(bed.found("tables"), []);
+    bed.count(1, "journal_bytes_used", 90);
+    bed.finds("tables", Severity::Warning, d(1), "journal to 90 %");
+    bed.count(1, "journal_bytes_used", 98);
+    bed.finds("tables", Severity::Error, d(1), "journal to 98 %");
+
+    let of_devices =
+        [("hosts", 1_000), ("transactions", 65_000), ("waiting", 4_000), ("watchers", 4_000), ("answers_kept", 65_000)];
+    for (name, value) in of_devices {
+        let mut bed = sound();
+        bed.count(2, name, value);
+        assert_eq!(bed.found("tables").len(), 1, "{name}");
+    }
+    let server = Subject::LockServer(LockServerId(0));
+    let others = [
+        (Subject::Monitor, "hosts_in_fence", 4_000),
+        (server.clone(), "hosts", 1_000),
+        (server, "requests_in_table", 1_000_000),
+        (Subject::MetadataServer("home".into()), "metadata_journal_bytes_used", 95),
+        (Subject::MetadataServer("home".into()), "metadata_sessions", 1_000),
+    ];
+    for (subject, name, value) in others {
+        let mut bed = sound();
+        bed.count_of(&subject, name, value);
+        assert_eq!(
+            bed.found("tables").iter().map(|finding| &finding.subject).collect::<Vec<_>>(),
+            [&subject],
+            "{name}"
+        );
+    }
+
+    let mut bed = sound();
+    bed.processes.retain(|process| process.subject != d(1));
+    assert_eq!(bed.not_checked("tables"), ["device d1: it does not run"]);
+}
+
+#[test]
+fn a_file_system_that_is_nearly_full_is_found() {
+    let srv = || Subject::File(PathBuf::from("/srv"));
+    let mut bed = sound();
+    bed.spaces[0].free_bytes = 4 << 30;
+    bed.finds("space", Severity::Warning, srv(), "4 %");
+    bed.spaces[0].free_bytes = 63 << 20;
+    bed.finds("space", Severity::Error, srv(), "63 MiB");
+}
+
+#[test]
+fn a_process_above_its_memory_budget_is_found() {
+    let mut bed = sound();
+    bed.count(1, "resident_bytes", 512 << 20);
+    assert_eq!(bed.found("memory"), []);
+    bed.count(1, "resident_bytes", (512 << 20) + 1);
+    bed.finds("memory", Severity::Warning, d(1), "512 MiB");
+    bed.count(1, "memory_budget_bytes", 100 << 20);
+    bed.count(1, "memory_used_bytes", 89 << 20);
+    assert_eq!(bed.found("memory"), [], "what it holds for its peers comes on top");
+    bed.count(1, "memory_used_bytes", 90 << 20);
+    bed.finds("memory", Severity::Warning, d(1), "90 MiB for its peers");
+}
+
+#[test]
+fn bad_slots_and_damaged_leaves_are_found() {
+    let mut bed = sound();
+    bed.report(1).bad_slots = 3;
+    bed.finds("disks", Severity::Warning, d(1), "3 slots");
+    bed.report(1).failing = true;
+    bed.finds("disks", Severity::Error, d(1), "failing");
+
+    let mut bed = sound();
+    bed.count(2, "leaves_damaged", 1);
+    bed.finds("disks", Severity::Error, d(2), "damaged leaves");
+}
+
+#[test]
+fn files_that_others_can_read_or_change_are_found() {
+    let file = || Subject::File(PathBuf::from("/srv/array.json"));
+    let mut bed = sound();
+    let loose = |distrust| vec![LooseMode { path: "/srv/array.json".into(), mode: 0o644, distrust }];
+    bed.loose = Ok(loose(None));
+    bed.finds("modes", Severity::Warning, file(), "0644");
+    bed.loose = Ok(loose(Some(Distrust::WritableByOthers { mode: 0o666 })));
+    bed.finds("modes", Severity::Error, file(), "can be changed by other users");
+}
+
+#[test]
+fn a_process_with_another_program_is_found() {
+    let mut bed = sound();
+    bed.processes[1].program = Program::Replaced;
+    bed.processes[2].program = Program::Replaced;
+    bed.finds("versions", Severity::Warning, Subject::Array, "device d0");
+
+    let mut bed = sound();
+    let other = || Program::Other("/opt/braid".into());
+    bed.processes[1].program = other();
+    bed.finds("versions", Severity::Note, d(0), "/opt/braid");
+
+    let mut bed = sound();
+    let host = bed.processes.iter_mut().find(|process| matches!(process.subject, Subject::Host(..))).unwrap();
+    host.program = other();
+    assert_eq!(bed.found("versions"), [], "a program that uses the library");
+    bed.processes[0].program = Program::Unknown("no permission".into());
+    assert_eq!(bed.not_checked("versions"), ["the monitor: no permission"]);
+}
+
+#[test]
+fn the_status_calls_nothing_healthy_that_the_doctor_complains_of() {
+    let mut bed = sound();
+    bed.look
+        .scrubs
+        .insert(1, ScrubRecord { lost: vec![ByteRange { offset: 0, length: 8192 }], ..ScrubRecord::default() });
+    bed.state(1).clock_ahead_millis = Some(-7_000);
+    let status = Status::of(&bed.look);
+    assert!(status.doctor.errors >= 2, "{:?}", status.doctor);
+    let texts = [&status.volumes[0].text, &status.devices[1].text];
+    assert!(texts.iter().all(|text| !text.contains("healthy")), "{texts:?}");
+    assert_eq!((status.volumes[1].text.as_str(), status.devices[0].text.as_str()), ("healthy", "healthy"));
+}

@@ -1,0 +1,170 @@
+//! Checks of what depends on time: wall clocks, leases, and transactions that nobody decides.
+
+use super::examination::{Examination, subject_of};
+use super::finding::{Findings, Severity, Subject};
+use super::services::NOT_UP;
+use crate::health::{DeviceHealth, is_there};
+use braid_base::DeviceId;
+use braid_base::limits::Settings;
+use braid_control::{HostEntry, ReportedState};
+use braid_session::CLOCK_COUNTER;
+use std::time::Duration;
+
+/// Two clocks may differ by so much without a finding: NTP does much better.
+const CLOCK_DIFFERENCE_USUAL: Duration = Duration::from_secs(1);
+/// For how many leases orphans may be unresolved. A host becomes silent after one, and other hosts then resolve what it left.
+const LEASES_OF_AN_ORPHAN: u32 = 4;
+/// For how many further leases a silent host may be there that should have been fenced.
+const LEASES_OF_A_FENCE: u32 = 3;
+
+/// The wall clocks of devices and hosts.
+pub fn clocks(examination: &Examination, found: &mut Findings) {
+    let look = examination.look;
+    if !examination.is_up() {
+        return found.not_checked(&Subject::Array, NOT_UP);
+    }
+    for entry in &look.description.devices {
+        let subject = Subject::Device(DeviceId(entry.id));
+        match look.states.get(&DeviceId(entry.id)).map(|state| (state.clock_ahead_millis, &state.health)) {
+            Some((Some(ahead), _)) => clock(subject, ahead, found),
+            Some((None, DeviceHealth::Silent(_))) | None => found.not_checked(&subject, "it does not answer"),
+            Some((None, _)) => found.not_checked(&subject, "it is of a release that does not tell its clock"),
+        }
+    }
+    let published = look.hosts.iter().map(|host| (subject_of(look, host), host.silent, &host.report.counters));
+    let monitor = look.monitor.iter().map(|monitor| (Subject::Monitor, monitor.age, &monitor.report.counters));
+    for (subject, age, counters) in monitor.chain(published) {
+        match (age, counters.get(CLOCK_COUNTER)) {
+            (Some(age), Some(clock_then)) => {
+                let ours_then = look.now.saturating_sub(age.as_millis() as u64);
+                clock(
+                    subject,
+                    i64::try_from(*clock_then).unwrap_or(i64::MAX).saturating_sub_unsigned(ours_then),
+                    found,
+                );
+            }
+            // A command that has just begun has published nothing yet.
+            (Some(_), None) => {}
+            (None, _) => found.not_checked(&subject, "its last report is of another boot of the machine"),
+        }
+    }
+    if let Some(ahead) = look.monitor.as_ref().and_then(|monitor| monitor.report.stamps_ahead_millis) {
+        let ahead = braid_machine::rough(Duration::from_millis(ahead));
+        found.note(
+            Subject::Array,
+            format!("has stamps that are {ahead} ahead of the clock, because some clock was wrong or was set back"),
+        );
+    }
+}
+
+fn clock(subject: Subject, ahead_millis: i64, found: &mut Findings) {
+    let difference = Duration::from_millis(ahead_millis.unsigned_abs());
+    let refused_from = Settings::default().stamp_ahead_max;
+    if difference <= CLOCK_DIFFERENCE_USUAL {
+        return;
+    }
+    let severity = if difference >= refused_from { Severity::Error } else { Severity::Warning };
+    let side = if ahead_millis > 0 { "ahead of" } else { "behind" };
+    let text = format!("has a clock that is {:.1} s {side} the clock of this machine", difference.as_secs_f64());
+    let action = format!(
+        "synchronise the clocks of all machines, with NTP for example: devices refuse requests whose clock is more than {} s ahead of their own",
+        refused_from.as_secs()
+    );
+    found.found(severity, subject, text, action);
+}
+
+/// Leases that are not renewed.
+pub fn leases(examination: &Examination, found: &mut Findings) {
+    let look = examination.look;
+    if !examination.is_up() {
+        return found.not_checked(&Subject::Array, NOT_UP);
+    }
+    let leases = look.description.leases();
+    for entry in &look.description.devices {
+        let (id, subject) = (DeviceId(entry.id), Subject::Device(DeviceId(entry.id)));
+        if look.device_health(id) == DeviceHealth::NoLease {
+            let action = "see what is said of the monitor; if it serves, check that the device reaches it";
+            found.found(Severity::Error, subject, "has no lease from the monitor, and serves nobody", action);
+            continue;
+        }
+        let report = look.member_state(id).filter(|report| report.member_state == ReportedState::In);
+        let heard = report.and_then(|report| report.heard_millis).map(Duration::from_millis);
+        if let Some(heard) = heard.filter(|heard| *heard > leases.lease()) {
+            let text = format!("has not renewed its lease at the monitor for {} s", heard.as_secs());
+            found.found(Severity::Warning, subject, text, "resume its process if it is suspended");
+        }
+    }
+    for host in look.hosts.iter().filter(|host| !host.live) {
+        let subject = subject_of(look, host);
+        match silence(host, leases.host(), leases.lease() * LEASES_OF_A_FENCE) {
+            Silence::WillBeFenced { gone: true } => {
+                found.note(subject, "has ended without giving up its lease, and is fenced in a while");
+            }
+            Silence::WillBeFenced { gone: false } => {
+                let silent = host.silent.unwrap_or_default().as_secs();
+                let text = format!(
+                    "has not renewed its lease for {silent} s, and loses it after {} s",
+                    leases.host().as_secs()
+                );
+                let action = format!("resume process {0} if it is suspended (`kill -CONT {0}`)", host.pid);
+                found.found(Severity::Warning, subject, text, action);
+            }
+            Silence::ShouldBeFenced => {
+                let action = "see the log of `braid up`, which fences silent hosts, and what is said of the monitor";
+                found.found(Severity::Warning, subject, "has lost its lease, and is not fenced yet", action);
+            }
+        }
+    }
+}
+
+enum Silence {
+    WillBeFenced { gone: bool },
+    ShouldBeFenced,
+}
+
+fn silence(host: &HostEntry, fenced_after: Duration, grace: Duration) -> Silence {
+    match host.silent {
+        Some(silent) if silent <= fenced_after + grace => Silence::WillBeFenced { gone: !is_there(host.pid) },
+        _ => Silence::ShouldBeFenced,
+    }
+}
+
+/// Transactions that stay undecided.
+pub fn transactions(examination: &Examination, found: &mut Findings) {
+    let look = examination.look;
+    if !examination.is_up() {
+        return found.not_checked(&Subject::Array, NOT_UP);
+    }
+    let leases = look.description.leases();
+    let orphans_end = leases.lease() * LEASES_OF_AN_ORPHAN;
+    // A host gives up an attempt within its time-out; if it dies meanwhile, others resolve the attempt after its lease.
+    let all_end = Settings::default().request_timeout + leases.host();
+    for entry in &look.description.devices {
+        let (id, subject) = (DeviceId(entry.id), Subject::Device(DeviceId(entry.id)));
+        let Some(state) = look.states.get(&id).filter(|state| !state.counters.is_empty()) else {
+            found.not_checked(&subject, "it does not answer");
+            continue;
+        };
+        let count = |name| state.counter(name).unwrap_or_default();
+        let oldest = |name| state.counter(name).map(Duration::from_millis);
+        let (Some(orphan), Some(undecided)) = (oldest("oldest_orphan_millis"), oldest("oldest_undecided_millis"))
+        else {
+            found.not_checked(&subject, "it is of a release that does not tell the age of transactions");
+            continue;
+        };
+        let unresolved = count("orphans") + count("suspects");
+        if unresolved > 0 && orphan > orphans_end {
+            let age = braid_machine::rough(orphan);
+            let text = format!(
+                "has {unresolved} transactions of hosts that are gone, undecided for {age}: their blocks can't be used"
+            );
+            let action = "bring back the devices that take part in them: hosts decide them when all of these answer";
+            found.found(Severity::Error, subject, text, action);
+        } else if undecided > all_end {
+            let age = braid_machine::rough(undecided);
+            let text = format!("has {} undecided transactions, the oldest for {age}", count("undecided"));
+            let action = "find the host that does not end them: `braid status --verbose` lists what hosts do; end it, and it is fenced";
+            found.found(Severity::Warning, subject, text, action);
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! `braid doctor`: what it finds in an array that is sound, and in arrays in which something was provoked. And folders and files that other
+//! users can change, which are refused.
+
+use crate::clocks::WallClock;
+use braid_processes::array::{Array, SMALL, number, text};
+use braid_processes::daemon::signal;
+use braid_processes::program::{Outcome, braid, braid_bin, run};
+use braid_processes::scratch::path_text;
+use braid_processes::{Client, Daemon, Scratch, wait_until};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long something may take until it is found.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// The findings of a check with this severity: subjects and texts.
+fn findings(report: &Value, check: &str, severity: &str) -> Vec<(String, String)> {
+    let checks = report["checks"].as_array().expect("checks are listed");
+    let check = checks.iter().find(|entry| entry["name"] == check).expect("there is such a check");
+    let findings = check["findings"].as_array().expect("findings are listed").iter();
+    let findings = findings.filter(|finding| finding["severity"] == severity);
+    findings.map(|finding| (text(&finding["subject"]), text(&finding["text"]))).collect()
+}
+
+/// Waits until the doctor finds something with this severity about a subject that begins with these words, and exits with 1.
+#[track_caller]
+fn await_finding(array: &Array, check: &str, severity: &str, subject: &str) -> (String, String) {
+    let mut found = None;
+    wait_until(&format!("{check} finds {subject}"), LIMIT, || {
+        let outcome = array.braid(&["doctor"]);
+        let report = outcome.json();
+        found = findings(&report, check, severity).into_iter().find(|(of, _)| of.starts_with(subject));
+        assert!(found.is_none() || outcome.status == Some(1), "{outcome}");
+        found.is_some()
+    });
+    found.expect("it was waited for")
+}
+
+/// The entry of a host in the status.
+fn entry_of(status: &Value, host: &Daemon) -> Option<Value> {
+    let hosts = status["hosts"].as_array().expect("hosts are listed");
+    hosts.iter().find(|other| other["pid"] == host.pid()).cloned()
+}
+
+/// The output of `braid status` as text.
+fn status_text(array: &Array) -> String {
+    braid(&["status", "--array", path_text(array.dir())]).done().stdout
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("it is ours");
+}
+
+#[test]
+fn nothing_is_wrong_with_a_sound_array_and_all_of_it_is_checked() {
+    let array = Array::up(&[&SMALL[..], &["--fs", "home"]].concat());
+    array.braid(&["volume", "create", "locked", "--size", "1MiB", "--ordering", "server-lock"]).done();
+    array.await_status("all serves", |status| {
+        status["lock_servers"][0]["state"] == "serving" && status["file_systems"][0]["state"] == "serving"
+    });
+    // A server that has just begun has published nothing yet.
+    let mut report = Value::Null;
+    wait_until("all is checked", LIMIT, || {
+        let outcome = array.braid(&["doctor"]);
+        report = outcome.json();
+        outcome.status == Some(0) && report["not_checked"] == 0 && report["notes"] == 0
+    });
+    assert_eq!((number(&report["errors"]), number(&report["warnings"])), (0, 0), "{report:#}");
+    assert!(!status_text(&array).contains("doctor:"));
+    let text = braid(&["doctor", "--verbose", "--array", path_text(array.dir())]).done().stdout;
+    assert!(text.contains("nothing is wrong") && text.contains("  clocks: "), "{text}");
+}
+
+#[test]
+fn an_array_that_is_down_is_checked_as_far_as_possible() {
+    let mut array = Array::small();
+    array.down();
+    let report = array.braid(&["doctor"]).done().json();
+    assert!(number(&report["not_checked"]) > 5, "{report:#}");
+    set_mode(&array.dir().join("array.json"), 0o644);
+    let found = findings(&array.braid(&["doctor"]).failed_check(), "modes", "warning");
+    assert!(matches!(&found[..], [(file, text)] if file.ends_with("array.json") && text.contains("0644")), "{found:?}");
+}
+
+#[test]
+fn silent_daemons_and_hosts_are_found_and_the_status_says_so() {
+    let array = Array::small();
+    let pid = array.device_pid(3);
+    signal(pid, Signal::STOP);
+    await_finding(&array, "daemons", "warning", "device d3");
+    let shown = status_text(&array);
+    assert!(shown.contains("\ndoctor: ") && shown.contains("braid doctor"), "{shown}");
+    assert!(number(&array.status()["doctor"]["warnings"]) > 0);
+    signal(pid, Signal::CONT);
+    array.await_volume(0, "healthy");
+
+    let (host, _) = array.host();
+    array.await_status("it has a lease", |status| entry_of(status, &host).is_some());
+    signal(host.pid(), Signal::STOP);
+    let (subject, text) = await_finding(&array, "leases", "warning", "host ");
+    assert!(subject.contains("(nbd") && text.contains("not renewed"), "{subject} {text}");
+    signal(host.pid(), Signal::CONT);
+
+    let monitor = array.monitor_pid();
+    signal(monitor, Signal::STOP);
+    let (_, text) = await_finding(&array, "daemons", "error", "the monitor");
+    assert!(text.contains("silent"), "{text}");
+    signal(monitor, Signal::CONT);
+    array.await_volume(0, "healthy");
+}
+
+#[test]
+fn a_transaction_that_nobody_can_decide_is_found() {
+    // Without redundancy, nobody decides without a device that is silent.
+    let array = Array::up(&["--devices", "2", "--size", "64MiB", "--layout", "raid0:2", "--volume", "vol0:16MiB"]);
+    let (host, uri) = array.host();
+    let status = array.await_status("it has a lease", |status| entry_of(status, &host).is_some());
+    let generation = number(&entry_of(&status, &host).expect("it was waited for")["generation"]);
+    let heartbeat = array.dir().join(format!("hosts/{generation}.heartbeat"));
+    // The write lies on both devices, and waits for the silent one. Its host dies before it gives up.
+    let silent = array.device_pid(1);
+    signal(silent, Signal::STOP);
+    let mut client = Client::open(&uri);
+    client.send_write(0, &[7; 128 << 10]).expect("the request is sent");
+    wait_until("the host has sent the devices their parts", LIMIT, || {
+        let report: Value = serde_json::from_slice(&std::fs::read(&heartbeat).unwrap_or_default()).unwrap_or_default();
+        report["report"]["counters"]["operations"].as_u64() > Some(0)
+    });
+    host.kill();
+    let counter = |name: &str| {
+        let status = array.status();
+        status["devices"][0]["counters"][name].as_u64().unwrap_or_default()
+    };
+    let (_, text) = await_finding(&array, "transactions", "error", "device d0");
+    assert!(text.contains("undecided"), "{text}");
+    signal(silent, Signal::CONT);
+    wait_until("they are decided", LIMIT, || counter("orphans") == 0 && counter("undecided") == 0);
+    assert_eq!(findings(&array.braid(&["doctor"]).json(), "transactions", "error"), []);
+}
+
+#[test]
+fn a_clock_that_differs_is_found() {
+    let array = Array::small();
+    let clock = WallClock::new();
+    // It is the doctor's clock here; the difference is the same.
+    clock.set_ahead(8);
+    let launcher: Vec<&str> = clock.launcher[1..].iter().map(String::as_str).collect();
+    let bin = braid_bin();
+    let arguments = [path_text(&bin), "doctor", "--json", "--array", path_text(array.dir())];
+    let outcome = run("env", &[&launcher[..], &arguments].concat());
+    let found = findings(&outcome.failed_check(), "clocks", "error");
+    let of_devices = found.iter().filter(|(subject, _)| subject.starts_with("device")).count();
+    assert_eq!(of_devices, 5, "{found:?}");
+    assert!(found.iter().all(|(_, text)| text.contains("behind")), "{found:?}");
+    assert!(found.iter().any(|(subject, _)| subject.starts_with("host")), "{found:?}");
+}
+
+#[test]
+fn a_program_that_was_replaced_is_found() {
+    let scratch = Scratch::new();
+    let program = scratch.path("braid");
+    std::fs::copy(braid_bin(), &program).expect("there is room");
+    let mut array = Array::small();
+    array.down();
+    // The first argument is the program that the launcher is to execute; it executes the copy.
+    let script = format!("shift; exec {} \"$@\"", path_text(&program));
+    array.try_start_by(&["sh", "-c", &script, "sh"], &[]).unwrap_or_else(|outcome| panic!("{outcome}"));
+    assert_eq!(
+        findings(&array.braid(&["doctor"]).json(), "versions", "warning"),
+        [],
+        "it is another program, and there"
+    );
+    std::fs::remove_file(&program).expect("it is ours");
+    let (_, text) = await_finding(&array, "versions", "warning", "the array");
+    assert!(text.contains("device d0") && text.contains("the monitor"), "{text}");
+}
+
+#[test]
+fn a_folder_or_a_description_that_others_can_change_is_refused() {
+    let mut array = Array::small();
+    array.down();
+    let (dir, description) = (array.dir().to_path_buf(), array.dir().join("array.json"));
+    for (path, mode, private) in [(&dir, 0o777, 0o700), (&description, 0o666, 0o600)] {
+        set_mode(path, mode);
+        let commands: [&[&str]; 4] = [&["status"], &["doctor"], &["volume", "list"], &["monitor", "recover"]];
+        for command in commands {
+            let said = array.braid(command).refused(1, "untrusted");
+            assert!(said.contains("chmod"), "it says what to do: {said}");
+        }
+        let refused = array.try_start(&[]).expect_err("it is refused");
+        refused.refused(1, "untrusted");
+        set_mode(path, private);
+    }
+    array.start(&[]);
+}
+
+/// Who can write the description must not have the array overwrite other files: it is refused if its devices are still to be made.
+#[test]
+fn a_description_does_not_have_files_elsewhere_overwritten() {
+    let mut array = Array::small();
+    array.down();
+    let victim = array.scratch().path("victim");
+    std::fs::write(&victim, "precious").expect("there is room");
+    let path = array.dir().join("array.json");
+    let mut description: Value =
+        serde_json::from_slice(&std::fs::read(&path).expect("it is there")).expect("it is JSON");
+    description["created"] = false.into();
+    description["devices"][0]["file"] = path_text(&victim).into();
+    std::fs::write(&path, description.to_string()).expect("it is ours");
+    let Outcome { status, .. } = array.try_start(&[]).expect_err("it is refused");
+    assert_ne!(status, Some(0));
+    assert_eq!(std::fs::read_to_string(&victim).expect("it is there"), "precious");
+    description["created"] = true.into();
+    std::fs::write(&path, description.to_string()).expect("it is ours");
+    array.try_start(&[]).expect_err("it is no device of this array");
+    assert_eq!(std::fs::read_to_string(&victim).expect("it is there"), "precious");
+}
+
+/// Files are private whatever the user's mask is.
+#[test]
+fn files_are_private_from_the_start() {
+    let scratch = Scratch::new();
+    let dir = scratch.path("array");
+    let arguments = ["up", "--dir", path_text(&dir), "--port", "0", "--json", "--size", "64MiB", "--lease", "1s"];
+    let launcher = ["sh", "-c", "umask 0; exec \"$@\"", "sh"];
+    let daemon = Daemon::start_by(&launcher, &arguments, &scratch.path("up.log"));
+    let daemon = daemon.unwrap_or_else(|outcome| panic!("{outcome}"));
+    let listed = run("find", &[path_text(&dir), "-perm", "/077"]).done().stdout;
+    assert_eq!(listed, "", "nobody else can read these");
+    drop(daemon);
+}
