@@ -8,8 +8,8 @@ use std::process::Command;
 /// A package, and a file that it contains.
 pub type Package = (&'static str, &'static str);
 
-/// The clients that the tests run.
-pub const CLIENTS: [Package; 7] = [
+/// The clients that the tests run, and what unpacks kept arrays.
+pub const CLIENTS: [Package; 8] = [
     ("fio", "/usr/bin/fio"),
     ("qemu-utils", "/usr/bin/qemu-img"),
     ("libnbd-bin", "/usr/bin/nbdinfo"),
@@ -17,6 +17,7 @@ pub const CLIENTS: [Package; 7] = [
     ("python3-libnbd", "/usr/bin/nbdsh"),
     ("fuse3", "/usr/bin/fusermount3"),
     ("e2fsprogs", "/usr/sbin/mkfs.ext4"),
+    ("xz-utils", "/usr/bin/xz"),
 ];
 
 /// Installs the packages that are missing. `who` begins the error message if that fails, such as "the tests need".

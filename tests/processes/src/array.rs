@@ -63,6 +63,14 @@ impl Array {
         array
     }
 
+    /// An array that was packed ([`crate::kept`]), to be started.
+    pub fn unpacked(file: &Path) -> Array {
+        let scratch = Scratch::new();
+        let dir = scratch.path("array");
+        crate::kept::unpack(file, &dir);
+        Array { supervisor: None, dir, hasty: true, scratch }
+    }
+
     /// Starts it again, after `down`, `kill` or `try_start`.
     pub fn start(&mut self, arguments: &[&str]) {
         self.try_start(arguments).unwrap_or_else(|outcome| panic!("{outcome}"));

@@ -6,6 +6,7 @@
 //! | `daemon` | a long-running process of `braid` |
 //! | `array` | a whole array in a temporary folder |
 //! | `nbd` | a minimal NBD client: blocking, and able to violate the protocol |
+//! | `kept` | small arrays of earlier builds: their content, and how they are packed |
 //! | `load` | writers that know the expected content of a volume when hosts and devices fail |
 //! | `data` | pseudo-random data |
 //! | `network` | network namespaces whose links can be cut |
@@ -19,6 +20,7 @@ pub mod array;
 pub mod console;
 pub mod daemon;
 pub mod data;
+pub mod kept;
 pub mod load;
 pub mod nbd;
 pub mod network;

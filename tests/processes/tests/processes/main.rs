@@ -20,6 +20,7 @@
 //! | `links` | a device whose link to the others is cut and restored |
 //! | `leaving` | graceful disconnect of hosts |
 //! | `doctor` | what `braid doctor` finds, and folders that others can change |
+//! | `kept_arrays` | arrays of earlier builds |
 //! | `json` | the keys of JSON output are those of docs/json.md |
 //! | `library` | the client library: its examples, its deadlines, futures that are dropped |
 //! | `lifecycle` | up, status, volumes, down, signals |
@@ -59,6 +60,7 @@ mod files_model;
 mod holds;
 mod hosts;
 mod json;
+mod kept_arrays;
 mod leaving;
 mod library;
 mod lifecycle;

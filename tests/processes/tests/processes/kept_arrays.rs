@@ -1,0 +1,77 @@
+//! Arrays of earlier builds, which are kept packed: this build opens and serves them, and finds their content.
+
+use braid_processes::array::{Array, gone, number, text};
+use braid_processes::kept::{ARGUMENTS, PACKED_BYTES_MAX, assert_content, assert_writable, fill, pack, packed};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Opens an unpacked array, finds its content, changes it, and opens it again.
+fn opens_and_serves(file: &Path) -> Array {
+    eprintln!("{}", file.display());
+    let mut array = Array::unpacked(file);
+    array.start(&[]);
+    assert_content(&array);
+    assert_writable(&array);
+    array.down();
+    array.start(&[]);
+    assert_content(&array);
+    array
+}
+
+fn mode(path: &Path) -> u32 {
+    path.metadata().expect("it is there").mode() & 0o7777
+}
+
+/// If this fails after a change of a format, the format needs a version, and the code must read the old one.
+#[test]
+fn arrays_of_earlier_builds_open_and_serve() {
+    let packed = packed();
+    assert!(!packed.is_empty(), "at least one array is kept");
+    for file in packed {
+        let size = file.metadata().expect("it is there").len();
+        assert!(size < PACKED_BYTES_MAX, "{}: {size} bytes", file.display());
+        opens_and_serves(&file);
+    }
+}
+
+/// The first array that is kept was made by a build that let all users read its files.
+#[test]
+fn files_of_an_earlier_build_become_private_and_an_event_says_so() {
+    let file = packed().into_iter().next().expect("at least one array is kept");
+    let mut array = Array::unpacked(&file);
+    let dir = array.dir().to_path_buf();
+    let some: Vec<PathBuf> = ["", "array.json", "hosts", "device-0.braid"].map(|name| dir.join(name)).to_vec();
+    assert!(some.iter().all(|path| mode(path) & 0o077 != 0), "others can read it");
+    let found = array.braid(&["doctor"]).failed_check();
+    let modes = found["checks"].as_array().expect("a list").iter().find(|check| check["name"] == "modes");
+    let found = modes.expect("there is such a check")["findings"].as_array().expect("a list").len();
+    assert!(found > some.len(), "{modes:#?}");
+    array.start(&[]);
+    assert_eq!(some.iter().map(|path| mode(path) & 0o077).collect::<Vec<_>>(), [0; 4]);
+    let events = array.braid(&["events"]).done().json()["events"].clone();
+    let events = events.as_array().expect("events are listed").iter();
+    let told: Vec<_> = events.filter(|event| text(&event["kind"]) == "modes-corrected").collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    // The file about the processes of the killed run is removed.
+    assert_eq!(told[0]["figures"]["files"], found - 1, "{told:?}");
+}
+
+/// The array that this build would leave to later ones. With `BRAID_KEEP` it is left in that file, to be kept in the repository.
+#[test]
+fn an_array_of_this_build_is_packed_and_opened_again() {
+    let mut array = Array::up(&ARGUMENTS);
+    fill(&array);
+    assert_content(&array);
+    // Without a clean end, so that journals, leases and heartbeats are as a crash leaves them.
+    let status = array.status();
+    let servers = [&status["lock_servers"][0], &status["file_systems"][0]].map(|server| number(&server["pid"]) as u32);
+    array.kill();
+    gone(&servers);
+    let file = std::env::var_os("BRAID_KEEP").map_or(array.scratch().path("kept.tar.xz"), PathBuf::from);
+    pack(array.dir(), &file);
+    let size = file.metadata().expect("it was just made").len();
+    assert!(size < PACKED_BYTES_MAX, "{size} bytes");
+    if std::env::var_os("BRAID_BIN").is_none() {
+        opens_and_serves(&file);
+    }
+}
