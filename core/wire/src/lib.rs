@@ -14,6 +14,7 @@
 //! | `rejection` | the refusal to serve a host at all |
 //! | `administration` | changes that operators ask of the monitor |
 //! | `ownership` | requests of hosts about the ownership of file systems |
+//! | `direction` | who may send a message to whom, and over which connection |
 //! | `frame` | frames: one message between two nodes, with a checksum |
 //! | `message_codec` | the encoding of each message |
 //! | `codec` | the encoding of numbers, lists and payloads |
@@ -37,6 +38,7 @@
 
 pub mod administration;
 mod codec;
+mod direction;
 pub mod execution;
 pub mod files;
 pub mod frame;

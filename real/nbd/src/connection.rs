@@ -40,7 +40,7 @@ pub(crate) enum ConnectionError {
     DecodeError(#[from] DecodeError),
     #[error("the client did not choose an export in time")]
     HandshakeTimedOut,
-    #[error("the export '{name}' went away while the client chose it")]
+    #[error("the export {name:?} went away while the client chose it")]
     ExportGone { name: String },
 }
 

@@ -66,7 +66,7 @@ pub(crate) enum HandshakeError {
     #[error("the client sent {OPTIONS_MAX} options without choosing an export")]
     TooManyOptions,
     // EXPORT_NAME has no error reply: the protocol requires a disconnect.
-    #[error("the client asked for the export '{name}', which does not exist")]
+    #[error("the client asked for the export {name:?}, which does not exist")]
     NoSuchExport { name: String },
 }
 

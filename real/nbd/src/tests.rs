@@ -175,6 +175,13 @@ fn the_only_export_needs_no_name() {
 }
 
 #[test]
+fn a_client_can_not_forge_lines_of_the_log_with_a_name() {
+    let (_, end) = converse(&exports(), &[option(1, b"x\x1b[2K\r\n2026-11-24 INFO all is well")]);
+    let text = end.expect_err("there is no such export").to_string();
+    assert!(!text.contains(['\x1b', '\r', '\n']), "{text:?}");
+}
+
+#[test]
 fn the_old_export_name_is_answered_with_zeroes_unless_they_were_declined() {
     for (flags, zeroes) in [(1u32, 124), (3, 0)] {
         let mut input = BytesMut::from(&[&flags.to_be_bytes()[..], &option(1, b"second")].concat()[..]);

@@ -3,6 +3,7 @@
 use crate::counters::{Counters, add};
 use crate::inbox::{Inbox, Node, Refused};
 use crate::outbox::Outbox;
+use crate::routes::Side;
 use crate::stream::Stream;
 use braid_base::NodeId;
 use braid_wire::{EncodedFrame, Message};
@@ -13,6 +14,8 @@ use tokio::time::Instant;
 
 /// How long a peer may pause within a frame, or before it has identified itself.
 const STALL_MAX: Duration = Duration::from_secs(10);
+/// How long a connection may wait for the route to its node.
+const CLAIM_MAX: Duration = Duration::from_secs(10);
 
 /// A new connection.
 pub(crate) struct Arrival {
@@ -46,6 +49,8 @@ pub(crate) struct Connection {
     asked: Option<Instant>,
     /// True once it has received a valid frame.
     spoke: bool,
+    /// A message that was received while another connection owned the route, and since when it waits. Nothing is read meanwhile.
+    held: Option<(Instant, NodeId, Message)>,
     origin: Origin,
 }
 
@@ -72,7 +77,18 @@ impl Connection {
     pub fn new(arrival: Arrival, inbox: Inbox, now: Instant) -> Connection {
         let Arrival { stream, name, silence_max, origin, .. } = arrival;
         let outbox = Outbox::default();
-        Connection { name, stream, inbox, outbox, silence_max, last_read: now, asked: None, spoke: false, origin }
+        Connection {
+            name,
+            stream,
+            inbox,
+            outbox,
+            silence_max,
+            last_read: now,
+            asked: None,
+            spoke: false,
+            held: None,
+            origin,
+        }
     }
 
     pub fn name(&self) -> &str {
@@ -82,6 +98,13 @@ impl Connection {
     /// The node at the other end, if known.
     pub fn peer(&self) -> Option<NodeId> {
         self.inbox.peer()
+    }
+
+    pub fn side(&self) -> Side {
+        match self.origin {
+            Origin::Accepted { .. } => Side::Accepted,
+            Origin::Made { .. } => Side::Made,
+        }
     }
 
     /// This node, as the peer knows it.
@@ -116,26 +139,45 @@ impl Connection {
         flushed.map_err(|_| Ended::Quietly)
     }
 
-    /// Reads once, and passes each complete message to `take`.
+    /// Reads once, and passes each complete message to `take`. `may_pass` says whether the connection owns the route to the node at its other
+    /// end; if not, it reads nothing more, and keeps what came until it does.
     pub fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
         now: Instant,
         counters: &Counters,
+        mut may_pass: impl FnMut(NodeId) -> bool,
         mut take: impl FnMut(NodeId, Message),
     ) -> Poll<Result<(), Ended>> {
-        let count = match ready!(self.stream.poll_read(cx, self.inbox.room())) {
-            Ok(count @ 1..) => count,
-            _ => return Poll::Ready(Err(Ended::Quietly)),
-        };
-        (self.last_read, self.asked) = (now, None);
-        add(&counters.socket_reads, usize::from(!self.stream.is_pipe()));
-        add(&counters.bytes_received, count);
+        let mut passes = None;
+        match self.held.take() {
+            Some((_, from, message)) if may_pass(from) => {
+                passes = Some(true);
+                take(from, message);
+            }
+            Some(held) => {
+                self.held = Some(held);
+                return Poll::Pending;
+            }
+            None => {
+                let count = match ready!(self.stream.poll_read(cx, self.inbox.room())) {
+                    Ok(count @ 1..) => count,
+                    _ => return Poll::Ready(Err(Ended::Quietly)),
+                };
+                (self.last_read, self.asked) = (now, None);
+                add(&counters.socket_reads, usize::from(!self.stream.is_pipe()));
+                add(&counters.bytes_received, count);
+            }
+        }
         loop {
             match self.inbox.next() {
                 Ok(Some((from, message))) => {
                     self.spoke = true;
                     add(&counters.frames_received, 1);
+                    if !*passes.get_or_insert_with(|| may_pass(from)) {
+                        self.held = Some((now, from, message));
+                        return Poll::Ready(Ok(()));
+                    }
                     take(from, message);
                 }
                 Ok(None) => return Poll::Ready(Ok(())),
@@ -150,6 +192,10 @@ impl Connection {
             && ended.is_closed()
         {
             return Err(Ended::Quietly);
+        }
+        if let Some((since, node, _)) = &self.held {
+            let is_over = now.saturating_duration_since(*since) >= CLAIM_MAX;
+            return if is_over { Err(Ended::Refused(Refused::Taken { node: *node })) } else { Ok(()) };
         }
         let waiting = self.inbox.is_waiting();
         let patience = if waiting { STALL_MAX } else { self.silence_max };

@@ -201,7 +201,7 @@ impl<M: Machine> Driver<M> {
         if let Some(disk) = &mut self.disk {
             disk.submit()?;
         }
-        self.transport.flush(cx);
+        more |= self.transport.flush(cx);
         self.timer.set(now.time, self.machine.deadline());
         Ok(more | self.timer.poll(cx).is_ready())
     }

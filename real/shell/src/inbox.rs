@@ -1,5 +1,6 @@
 //! The inbox of a connection divides the received bytes into frames. Bulk data shares the receive buffer and is not copied.
 
+use crate::routes::Side;
 use braid_base::{ArrayId, NodeId};
 use braid_wire::frame::HEADER_BYTES;
 use braid_wire::{Frame, Message, WireError};
@@ -29,6 +30,10 @@ pub(crate) enum Refused {
     NotUs { meant: NodeId, us: NodeId },
     #[error("it is {found}, but {expected} was expected: check the address")]
     OtherPeer { found: NodeId, expected: NodeId },
+    #[error("a {from} does not send a {to} such a message over this connection")]
+    NotItsPart { from: &'static str, to: &'static str },
+    #[error("{node} has another connection, which is in use")]
+    Taken { node: NodeId },
     #[error("it stalled within a frame for {seconds} s")]
     Stalled { seconds: u64 },
 }
@@ -37,13 +42,14 @@ pub(crate) enum Refused {
 pub(crate) struct Inbox {
     us: Node,
     peer: Option<NodeId>,
+    side: Side,
     buffer: BytesMut,
 }
 
 impl Inbox {
     /// For a connection to `peer`, or to whichever node sends the first frame.
-    pub fn new(us: Node, peer: Option<NodeId>) -> Inbox {
-        Inbox { us, peer, buffer: BytesMut::new() }
+    pub fn new(us: Node, peer: Option<NodeId>, side: Side) -> Inbox {
+        Inbox { us, peer, side, buffer: BytesMut::new() }
     }
 
     /// This node, as the peer addresses it.
@@ -87,6 +93,11 @@ impl Inbox {
         if frame.to != self.us.id {
             return Err(Refused::NotUs { meant: frame.to, us: self.us.id });
         }
+        if !frame.message.is_allowed(frame.from, frame.to)
+            || frame.message.is_by_caller() != (self.side == Side::Accepted)
+        {
+            return Err(Refused::NotItsPart { from: kind(frame.from), to: kind(frame.to) });
+        }
         match self.peer {
             Some(expected) if expected != frame.from => Err(Refused::OtherPeer { found: frame.from, expected }),
             _ => {
@@ -94,6 +105,16 @@ impl Inbox {
                 Ok(Some((frame.from, frame.message)))
             }
         }
+    }
+}
+
+fn kind(node: NodeId) -> &'static str {
+    match node {
+        NodeId::Host(_) => "host",
+        NodeId::Device(_) => "device",
+        NodeId::LockServer(_) => "lock server",
+        NodeId::Monitor => "monitor",
+        NodeId::MetadataServer(_) => "metadata server",
     }
 }
 
@@ -132,7 +153,7 @@ mod tests {
         ) {
             let sent: Vec<Message> = sizes.iter().map(|(blocks, salt)| message(*blocks, *salt)).collect();
             let stream: Vec<u8> = sent.iter().flat_map(|message| encode(message.clone())).collect();
-            let mut inbox = Inbox::new(US, None);
+            let mut inbox = Inbox::new(US, None, Side::Made);
             let mut came = Vec::new();
             let mut rest = &stream[..];
             for cut in cuts.iter().cycle() {
@@ -160,7 +181,7 @@ mod tests {
             let mut bytes = encode(message(2, 9)).to_vec();
             let at = at.index(bytes.len());
             bytes[at] ^= flip;
-            let mut inbox = Inbox::new(US, Some(PEER));
+            let mut inbox = Inbox::new(US, Some(PEER), Side::Made);
             inbox.room().extend_from_slice(&bytes);
             prop_assert!(!matches!(inbox.next(), Ok(Some(_))));
         }
@@ -170,7 +191,7 @@ mod tests {
         fn any_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..300), honest in 0..64_usize) {
             let good = encode(message(1, 1));
             let bytes = [&good[..honest], &bytes[..]].concat();
-            let mut inbox = Inbox::new(US, None);
+            let mut inbox = Inbox::new(US, None, Side::Made);
             inbox.room().extend_from_slice(&bytes);
             if let Ok(None) = inbox.next() {
                 let room = inbox.room();

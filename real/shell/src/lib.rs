@@ -23,6 +23,7 @@ mod inbox;
 mod outbox;
 mod own_waker;
 mod pipe;
+mod routes;
 mod stream;
 mod transport;
 mod warning;

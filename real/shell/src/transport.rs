@@ -9,11 +9,12 @@ use crate::connector::{self, Addresses, Wanted};
 use crate::counters::{Counters, add};
 use crate::inbox::{Inbox, Node};
 use crate::outbox::OUTBOX_BYTES_MAX;
+use crate::routes::{Claim, Routes, Side};
 use crate::stream::Listener;
 use crate::warning::Warning;
 use braid_base::NodeId;
 use braid_wire::{EncodedFrame, Frame, Message};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -36,7 +37,7 @@ pub(crate) struct Transport {
     /// By number; numbers are never reused.
     connections: BTreeMap<u64, Connection>,
     next_connection: u64,
-    routes: HashMap<NodeId, u64>,
+    routes: Routes,
     /// Connections with frames to write.
     dirty: Vec<u64>,
     ended: Vec<(u64, Ended)>,
@@ -106,7 +107,7 @@ impl Transport {
             serves_as: us.id,
             connections: BTreeMap::new(),
             next_connection: 0,
-            routes: HashMap::new(),
+            routes: Routes::default(),
             dirty: Vec::new(),
             ended: Vec::new(),
             arrivals,
@@ -123,8 +124,10 @@ impl Transport {
 
     /// Sends a message with the next flush, or drops it.
     pub fn send(&mut self, to: NodeId, message: Message) {
+        // The answers to a node go where its requests came from.
+        let side = if message.is_by_caller() { Side::Made } else { Side::Accepted };
         let Some((number, connection)) =
-            self.routes.get(&to).and_then(|number| Some((*number, self.connections.get_mut(number)?)))
+            self.routes.owner(to, side).and_then(|number| Some((number, self.connections.get_mut(&number)?)))
         else {
             return self.send_early(to, message);
         };
@@ -164,8 +167,9 @@ impl Transport {
         self.within_process
     }
 
-    /// Writes the messages that were sent. A later call writes what a socket does not accept at once; the socket then wakes `cx`.
-    pub fn flush(&mut self, cx: &mut Context<'_>) {
+    /// Writes the messages that were sent. A later call writes what a socket does not accept at once; the socket then wakes `cx`. Returns true
+    /// if there is more to receive.
+    pub fn flush(&mut self, cx: &mut Context<'_>) -> bool {
         let Transport { dirty, connections, counters, ended, .. } = self;
         dirty.retain(|number| {
             let Some(connection) = connections.get_mut(number) else { return false };
@@ -178,7 +182,7 @@ impl Transport {
                 }
             }
         });
-        self.bury();
+        self.bury()
     }
 
     /// Appends received messages to `received`, from each connection those of one read. Returns true if there may be more; otherwise `cx`
@@ -191,14 +195,16 @@ impl Transport {
         }
         let Transport { connections, routes, counters, ended, .. } = self;
         for (number, connection) in connections {
-            let known = connection.peer();
-            let read = connection.poll_read(cx, now, counters, |from, message| {
-                if known.is_none() {
-                    // The newest connection to a peer is used.
-                    routes.insert(from, *number);
+            let (side, mut replaced) = (connection.side(), None);
+            let owns = |from| match routes.heard(from, side, *number, now) {
+                Claim::Owner => true,
+                Claim::Waits { instead_of } => {
+                    replaced = instead_of;
+                    false
                 }
-                received.push((from, message));
-            });
+            };
+            let read = connection.poll_read(cx, now, counters, owns, |from, message| received.push((from, message)));
+            ended.extend(replaced.map(|number| (number, Ended::Quietly)));
             match read {
                 Poll::Pending => {}
                 Poll::Ready(Ok(())) => more = true,
@@ -213,22 +219,22 @@ impl Transport {
             let silent = |(number, connection): (&u64, &Connection)| Some((*number, connection.check(now).err()?));
             self.ended.extend(self.connections.iter().filter_map(silent));
         }
-        self.bury();
-        more
+        more | self.bury()
     }
 
     fn take_in(&mut self, arrival: Arrival, now: Instant) {
         let number = self.next_connection;
         self.next_connection += 1;
         if let Some(peer) = arrival.peer {
-            self.routes.insert(peer, number);
+            self.routes.made(peer, number, now);
         }
         self.within_process |= arrival.stream.is_pipe();
         let us = match arrival.origin {
             Origin::Accepted { .. } => Node { id: self.serves_as, ..self.us },
             Origin::Made { .. } => self.us,
         };
-        let inbox = Inbox::new(us, arrival.peer);
+        let side = if matches!(arrival.origin, Origin::Made { .. }) { Side::Made } else { Side::Accepted };
+        let inbox = Inbox::new(us, arrival.peer, side);
         let early = arrival.peer.and_then(|peer| self.early.remove(&peer)).filter(|_| now < self.early_until);
         let mut connection = Connection::new(arrival, inbox, now);
         for frame in early.into_iter().flatten() {
@@ -242,15 +248,20 @@ impl Transport {
         self.connections.insert(number, connection);
     }
 
-    fn bury(&mut self) {
+    /// Removes the connections that have ended. Returns true if others have got their routes, so that what they have sent can be received.
+    fn bury(&mut self) -> bool {
+        let mut more = false;
         for (number, how) in self.ended.drain(..) {
             let Some(connection) = self.connections.remove(&number) else { continue };
-            self.routes.retain(|_, route| *route != number);
+            if let Some(peer) = connection.peer() {
+                more |= self.routes.end(peer, connection.side(), number, Instant::now()).is_some();
+            }
             if let Ended::Refused(refused) = how {
                 add(&self.counters.connections_refused, 1);
                 self.warning.say(|| format!("closing the connection with {}: {refused}", connection.name()));
             }
             connection.end();
         }
+        more
     }
 }

@@ -465,12 +465,14 @@ impl<M: Machine> World<M> {
     }
 
     fn send(&mut self, from: NodeId, to: NodeId, message: Message) {
-        let (sender, to) = (from, self.services.receiver(from, to));
+        let (sender, meant, to) = (from, to, self.services.receiver(from, to));
         let flights = self.network.send(self.now(), sender, to, &message);
         if flights.is_empty() {
             return self.trace.note(self.now(), Some(from), format_args!("lost on the way to {to}: {message:?}"));
         }
         let from = self.services.name(sender, to);
+        // A real connection would be closed.
+        assert!(message.is_allowed(from, meant), "{from} does not send {meant} such a message: {message:?}");
         let frame = Frame { array: self.array, from, to, message }.encode().to_bytes();
         for flight in flights {
             let mut frame = frame.clone();

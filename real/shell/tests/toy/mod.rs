@@ -1,5 +1,5 @@
 //! The smallest machines that use the whole shell: a device that stores blocks without any ordering, a host that sends it requests and
-//! resends them until they are answered, and a relay between the two.
+//! resends them until they are answered, and a device that sends to another device.
 
 #![allow(dead_code, missing_docs)]
 
@@ -14,8 +14,8 @@ use braid_shell::{
     run_server,
 };
 use braid_wire::{
-    Answer, Command, Content, Failure, Linkage, Managed, Message, Ordering, Piece, Reply, Request, Step, Task, Want,
-    WriteMode,
+    Answer, Command, Content, Failure, Linkage, Managed, Message, Ordering, Partial, Piece, Reply, Request, Step, Task,
+    Want, WriteMode,
 };
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -95,26 +95,19 @@ fn answer(out: &mut Effects, to: NodeId, reply: Reply) {
     out.send(to, Message::Answer(Answer { epoch: Epoch(1), confirmed: Vec::new(), reply }));
 }
 
-/// Passes requests of hosts on to a device, and returns its answers.
+/// Answers requests of hosts as a device does, and tells another device of each.
 pub struct ToyRelay {
     device: NodeId,
-    asked: BTreeMap<u64, NodeId>,
 }
 
 impl Machine for ToyRelay {
     fn step(&mut self, _now: Now, input: Input, out: &mut Effects) {
-        let Input::Message { from, message } = input else { return };
-        match &message {
-            Message::Request(Request { command: Command::Manage { ticket, .. }, .. }) => {
-                self.asked.insert(*ticket, from);
-                out.send(self.device, message);
-            }
-            Message::Answer(Answer { reply: Reply::Managed { ticket, .. }, .. }) => {
-                if let Some(host) = self.asked.remove(ticket) {
-                    out.send(host, message);
-                }
-            }
-            _ => {}
+        let Input::Message { from, message: Message::Request(request) } = input else { return };
+        if let Command::Manage { ticket, .. } = request.command {
+            let transaction = TransactionId { host: request.host, sequence: ticket };
+            let partial = Partial { epoch: Epoch(1), transaction, object: ObjectId(1), pieces: Vec::new() };
+            out.send(self.device, Message::Partial(partial));
+            answer(out, from, Reply::Managed { ticket, result: Ok(Managed::Done) });
         }
     }
 
@@ -266,7 +259,7 @@ pub fn start_device_behind(listener: Listener, id: u16, file: &Path, engine: Eng
     (address, Running { counters, stop, task: tokio::spawn(running) })
 }
 
-/// Starts a relay to device `to`, which hosts know as device `id`.
+/// Starts a relay, which hosts know as device `id`, and which sends to device `to`.
 pub async fn start_relay(id: u16, file: &Path, to: u16, address: Address) -> (Address, Running) {
     let listener = Listener::bind(&Address::loopback(0)).await.expect("a place to listen at");
     let disk = Disk::open(file, &DiskOptions::default()).expect("a disk");
@@ -276,7 +269,7 @@ pub async fn start_relay(id: u16, file: &Path, to: u16, address: Address) -> (Ad
     let us = Node { array: ARRAY, id: NodeId::Device(DeviceId(id)) };
     let device = NodeId::Device(DeviceId(to));
     let (_, nodes) = watch::channel([(device, address)].into());
-    let relay = ToyRelay { device, asked: BTreeMap::new() };
+    let relay = ToyRelay { device };
     let (_, running) = run_server(relay, us, (disk, EngineChoice::Threads), listener, nodes, counters.clone(), async {
         let _ = stopped.await;
     });

@@ -1,0 +1,174 @@
+//! Routes: which connection is used for which node, if several claim to lead to it.
+//!
+//! Nodes are not authenticated, so a connection's first frame is a claim. The first claimant owns the route, and keeps it while it is heard:
+//! whoever claims the same node later waits, and nothing that it sends reaches the machine. A host whose connection was lost makes another
+//! one before its old one has ended here. So the newest waiting claimant gets the route when the owner's connection ends, or has been silent
+//! for longer than a living node ever is.
+//!
+//! Connections that we made and connections that we accepted have separate routes: of two devices, each makes a connection to the other.
+
+use braid_base::NodeId;
+use std::collections::HashMap;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// An owner that is silent for so long loses its route to a claimant that waits. Hosts and devices send something twice a second. Nodes that
+/// we connect to may be silent for longer.
+const OWNER_SILENCE: Duration = Duration::from_secs(2);
+/// The most claimants that wait for one route. A further one replaces the oldest.
+const CLAIMANTS_MAX: usize = 4;
+
+/// By whom a connection was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Side {
+    /// By this node.
+    Made,
+    /// By the node at its other end.
+    Accepted,
+}
+
+/// The routes of one transport. Connections are named by their numbers.
+#[derive(Default)]
+pub(crate) struct Routes {
+    routes: HashMap<(NodeId, Side), Route>,
+}
+
+struct Route {
+    owner: u64,
+    /// When the owner was heard last.
+    heard: Instant,
+    /// Oldest first.
+    claimants: Vec<u64>,
+}
+
+/// The result of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// The connection owns the route.
+    Owner,
+    /// It waits. This other claimant waits no longer, if there is one.
+    Waits { instead_of: Option<u64> },
+}
+
+impl Routes {
+    /// The connection to send to a node on.
+    pub fn owner(&self, node: NodeId, side: Side) -> Option<u64> {
+        Some(self.routes.get(&(node, side))?.owner)
+    }
+
+    /// A connection has received something from the node at its other end.
+    pub fn heard(&mut self, node: NodeId, side: Side, number: u64, now: Instant) -> Claim {
+        let fresh = || Route { owner: number, heard: now, claimants: Vec::new() };
+        let route = self.routes.entry((node, side)).or_insert_with(fresh);
+        let is_silent = now.saturating_duration_since(route.heard) >= OWNER_SILENCE;
+        if route.owner != number && side == Side::Accepted && is_silent {
+            route.pass_to(number);
+        }
+        if route.owner == number {
+            route.heard = now;
+            return Claim::Owner;
+        }
+        if route.claimants.contains(&number) {
+            return Claim::Waits { instead_of: None };
+        }
+        route.claimants.push(number);
+        let surplus = route.claimants.len() > CLAIMANTS_MAX;
+        Claim::Waits { instead_of: surplus.then(|| route.claimants.remove(0)) }
+    }
+
+    /// We have connected to a node: the newest connection is used.
+    pub fn made(&mut self, node: NodeId, number: u64, now: Instant) {
+        let fresh = || Route { owner: number, heard: now, claimants: Vec::new() };
+        let route = self.routes.entry((node, Side::Made)).or_insert_with(fresh);
+        if route.owner != number {
+            route.pass_to(number);
+            route.heard = now;
+        }
+    }
+
+    /// A connection has ended. Returns the connection that gets its route: the newest that claims it.
+    pub fn end(&mut self, node: NodeId, side: Side, number: u64, now: Instant) -> Option<u64> {
+        let route = self.routes.get_mut(&(node, side))?;
+        route.claimants.retain(|claimant| *claimant != number);
+        if route.owner != number {
+            return None;
+        }
+        let Some(next) = route.claimants.pop() else {
+            self.routes.remove(&(node, side));
+            return None;
+        };
+        (route.owner, route.heard) = (next, now);
+        Some(next)
+    }
+}
+
+impl Route {
+    fn pass_to(&mut self, number: u64) {
+        self.claimants.retain(|claimant| *claimant != number);
+        // The previous owner comes first: any other claimant is newer.
+        self.claimants.insert(0, std::mem::replace(&mut self.owner, number));
+        if self.claimants.len() > CLAIMANTS_MAX {
+            // It claims the route again when it is heard.
+            self.claimants.remove(0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::{DeviceId, Generation};
+
+    const HOST: NodeId = NodeId::Host(Generation(7));
+    const WAITS: Claim = Claim::Waits { instead_of: None };
+
+    #[test]
+    fn a_newcomer_waits_while_the_owner_is_heard_and_gets_the_route_when_it_ends() {
+        let (mut routes, start) = (Routes::default(), Instant::now());
+        assert_eq!(routes.heard(HOST, Side::Accepted, 1, start), Claim::Owner);
+        for millis in (0..10_000).step_by(500) {
+            let now = start + Duration::from_millis(millis);
+            assert_eq!(routes.heard(HOST, Side::Accepted, 1, now), Claim::Owner);
+            assert_eq!(routes.heard(HOST, Side::Accepted, 2, now), WAITS);
+            assert_eq!(routes.owner(HOST, Side::Accepted), Some(1));
+        }
+        assert_eq!(routes.end(HOST, Side::Accepted, 1, start), Some(2));
+        assert_eq!(routes.owner(HOST, Side::Accepted), Some(2));
+    }
+
+    #[test]
+    fn a_silent_owner_loses_its_route_and_has_it_back_when_the_newcomer_ends() {
+        let (mut routes, start) = (Routes::default(), Instant::now());
+        routes.heard(HOST, Side::Accepted, 1, start);
+        let later = start + OWNER_SILENCE;
+        assert_eq!(routes.heard(HOST, Side::Accepted, 2, later), Claim::Owner);
+        assert_eq!(routes.heard(HOST, Side::Accepted, 1, later), WAITS);
+        assert_eq!(routes.end(HOST, Side::Accepted, 2, later), Some(1));
+        assert_eq!(routes.end(HOST, Side::Accepted, 1, later), None);
+        assert_eq!(routes.owner(HOST, Side::Accepted), None);
+    }
+
+    #[test]
+    fn the_newest_of_a_bounded_number_of_claimants_is_next() {
+        let (mut routes, now) = (Routes::default(), Instant::now());
+        routes.heard(HOST, Side::Accepted, 0, now);
+        for number in 1..=4 {
+            assert_eq!(routes.heard(HOST, Side::Accepted, number, now), WAITS);
+        }
+        assert_eq!(routes.heard(HOST, Side::Accepted, 5, now), Claim::Waits { instead_of: Some(1) });
+        assert_eq!(routes.end(HOST, Side::Accepted, 4, now), None);
+        assert_eq!(routes.end(HOST, Side::Accepted, 0, now), Some(5));
+    }
+
+    #[test]
+    fn a_connection_of_a_device_does_not_replace_our_connection_to_it() {
+        let (mut routes, now) = (Routes::default(), Instant::now());
+        let device = NodeId::Device(DeviceId(2));
+        routes.made(device, 1, now);
+        assert_eq!(routes.heard(device, Side::Accepted, 2, now), Claim::Owner);
+        assert_eq!(routes.owner(device, Side::Made), Some(1));
+        routes.made(device, 3, now);
+        assert_eq!(routes.owner(device, Side::Made), Some(3));
+        assert_eq!(routes.end(device, Side::Made, 3, now), Some(1));
+    }
+}
