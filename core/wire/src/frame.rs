@@ -52,6 +52,8 @@ pub struct EncodedFrame {
 pub struct FrameHeader {
     /// Bytes of the whole frame, header included; at most [`limits::FRAME_BYTES_MAX`].
     pub frame_bytes: usize,
+    /// Bytes of bulk data at its end. A message refers to the frame's memory only for these.
+    pub payload_bytes: usize,
     /// The array that the frame belongs to.
     pub array: ArrayId,
 }
@@ -140,12 +142,13 @@ impl Frame {
         if version != VERSION || features != 0 {
             return Err(WireError::Version { version, features });
         }
-        let frame_bytes = HEADER_BYTES + number(bytes, 8) as usize + number(bytes, 12) as usize;
+        let payload_bytes = number(bytes, 12) as usize;
+        let frame_bytes = HEADER_BYTES + number(bytes, 8) as usize + payload_bytes;
         if frame_bytes > limits::FRAME_BYTES_MAX {
             return Err(WireError::FrameTooLong { bytes: frame_bytes });
         }
         let array = ArrayId(bytes[16..32].try_into().expect("sixteen bytes"));
-        Ok(Some(FrameHeader { frame_bytes, array }))
+        Ok(Some(FrameHeader { frame_bytes, payload_bytes, array }))
     }
 
     /// Decodes one whole frame. Bulk data is shared with `bytes`, not copied.

@@ -4,7 +4,7 @@ use crate::decode::DecodeError;
 use crate::encode::{Frame, Reply};
 use crate::negotiation::IO_BYTES_MAX;
 use braid_base::InodeId;
-use braid_shell::Warning;
+use braid_shell::{Account, Budget, Charge, Warning};
 use bytes::Bytes;
 use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
@@ -30,9 +30,29 @@ static REFUSED: LazyLock<Warning> = LazyLock::new(Warning::default);
 pub struct Device(AsyncFd<Arc<OwnedFd>>);
 
 /// Receives requests. If its future is dropped, no request is lost.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Receiver {
     buffer: Vec<u8>,
+    /// Long requests are charged to the process's memory budget, without a limit: the kernel limits how many it sends before it has answers.
+    account: Account,
+}
+
+impl Default for Receiver {
+    fn default() -> Receiver {
+        Receiver { buffer: Vec::new(), account: Account::new(Budget::process()) }
+    }
+}
+
+/// The buffer of a long request.
+struct Kept {
+    buffer: Vec<u8>,
+    _charge: Charge,
+}
+
+impl AsRef<[u8]> for Kept {
+    fn as_ref(&self) -> &[u8] {
+        &self.buffer
+    }
 }
 
 impl Device {
@@ -90,7 +110,9 @@ impl Receiver {
         if self.buffer.len() <= COPIED_BYTES_MAX {
             Bytes::copy_from_slice(&self.buffer)
         } else {
-            std::mem::take(&mut self.buffer).into()
+            let buffer = std::mem::take(&mut self.buffer);
+            let _charge = self.account.charge(buffer.capacity());
+            Bytes::from_owner(Kept { buffer, _charge })
         }
     }
 }

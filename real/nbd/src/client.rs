@@ -11,7 +11,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -104,7 +104,7 @@ impl Client {
                     Client::start(read, write, export).await
                 }
                 Address::Unix(path) => {
-                    let (read, write) = UnixStream::connect(path).await?.into_split();
+                    let (read, write) = braid_shell::unix::connect(path).await?.into_split();
                     Client::start(read, write, export).await
                 }
             }

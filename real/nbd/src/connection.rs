@@ -6,6 +6,7 @@
 
 use crate::handshake::{Handshake, HandshakeError, Negotiated, Progress};
 use crate::neighbours::Neighbours;
+use crate::pressure::{Activity, Load, Pressure, TooSlow};
 use crate::reply::{self, Outcome, Output, Reply};
 use crate::request::{Command, DecodeError, Request, Requests};
 use crate::server::Settings;
@@ -17,7 +18,6 @@ use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
@@ -38,6 +38,8 @@ pub(crate) enum ConnectionError {
     Handshake(#[from] HandshakeError),
     #[error(transparent)]
     DecodeError(#[from] DecodeError),
+    #[error(transparent)]
+    TooSlow(#[from] TooSlow),
     #[error("the client did not choose an export in time")]
     HandshakeTimedOut,
     #[error("the export {name:?} went away while the client chose it")]
@@ -46,15 +48,15 @@ pub(crate) enum ConnectionError {
 
 /// Serves a client until it leaves, or until `stop` becomes true: then its requests in flight are finished first.
 ///
-/// `socket` is another handle of the stream's socket, by which it is checked whether the client has closed it. `has_chosen` becomes true
-/// once the client has chosen an export.
+/// `socket` is another handle of the stream's socket, by which it is checked whether the client has closed it. `activity` is kept up to
+/// date.
 pub(crate) async fn serve_client<S, B>(
     mut stream: S,
     socket: OwnedFd,
     neighbours: &Arc<Neighbours<B::Volume>>,
     backend: &B,
     settings: &Settings,
-    has_chosen: &AtomicBool,
+    activity: &Activity,
     mut stop: watch::Receiver<bool>,
 ) -> Result<(), ConnectionError>
 where
@@ -63,7 +65,7 @@ where
 {
     let mut input = BytesMut::new();
     let negotiated = tokio::select! {
-        negotiated = tokio::time::timeout(settings.handshake_timeout, negotiate(&mut stream, &mut input, backend, has_chosen)) => {
+        negotiated = tokio::time::timeout(settings.handshake_timeout, negotiate(&mut stream, &mut input, backend, activity)) => {
             negotiated.map_err(|_| ConnectionError::HandshakeTimedOut)??
         }
         _ = stop.wait_for(|stop| *stop) => None,
@@ -94,6 +96,7 @@ where
         output: Output::new(negotiated.structured),
         reading: true,
         settings,
+        pressure: Pressure::new(settings, activity),
     };
     let mut stopping = pin!(async move {
         // If the sender is dropped, the server has ended, which counts as a stop.
@@ -121,7 +124,7 @@ async fn negotiate<S, B>(
     stream: &mut S,
     input: &mut BytesMut,
     backend: &B,
-    has_chosen: &AtomicBool,
+    activity: &Activity,
 ) -> Result<Option<Negotiated>, ConnectionError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -134,7 +137,7 @@ where
         let exports = backend.exports().await;
         let progress = handshake.take(input, &exports, &mut out)?;
         // Before the client is told.
-        has_chosen.store(matches!(progress, Progress::Chosen(_)), Ordering::Relaxed);
+        activity.set_chosen(matches!(progress, Progress::Chosen(_)));
         stream.write_all_buf(&mut out).await?;
         match progress {
             Progress::Answered => {}
@@ -204,6 +207,7 @@ struct Transmission<'a, S, A, F, N, L> {
     /// False once the connection has ended on the client's side.
     reading: bool,
     settings: &'a Settings,
+    pressure: Pressure<'a>,
 }
 
 impl<S, A, F, N, L> Transmission<'_, S, A, F, N, L>
@@ -224,9 +228,37 @@ where
             if !self.reading && self.in_flight.is_empty() && self.output.bytes() == 0 {
                 return Poll::Ready(Ok(()));
             }
-            if !progress {
+            if progress {
+                self.pressure.charge(self.bytes());
+                continue;
+            }
+            let load = self.load();
+            if !self.pressure.poll(cx, &load)? {
                 return Poll::Pending;
             }
+            if load.bytes == self.input.capacity() && self.input.is_empty() {
+                // An idle client needs no buffer. What it sends next wakes the task.
+                self.input = BytesMut::new();
+                self.pressure.charge(0);
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// What the client holds.
+    fn bytes(&self) -> usize {
+        self.input.capacity() + self.bytes_in_flight + self.output.bytes()
+    }
+
+    fn load(&self) -> Load {
+        let (reads, may_hold) = (self.reading && self.is_below_limits(), self.has_memory());
+        let unfinished = (reads && may_hold && !self.input.is_empty()).then(|| self.requests.missing(&self.input));
+        Load {
+            bytes: self.bytes(),
+            unfinished,
+            has_replies: self.output.bytes() > 0,
+            has_requests: !self.in_flight.is_empty(),
+            is_throttled: reads && !may_hold,
         }
     }
 
@@ -249,7 +281,9 @@ where
             if std::mem::take(&mut is_first) {
                 (self.before)();
             }
+            self.pressure.has_sent();
             self.bytes_in_flight += request.weight();
+            self.pressure.charge(self.bytes());
             self.in_flight.push((self.begin)(request));
         }
         Ok(())
@@ -269,8 +303,18 @@ where
     }
 
     fn has_room(&self) -> bool {
+        self.is_below_limits() && self.has_memory()
+    }
+
+    fn is_below_limits(&self) -> bool {
         self.in_flight.len() < self.settings.requests_max
             && self.bytes_in_flight + self.output.bytes() < self.settings.bytes_max
+    }
+
+    /// True if there is memory for the next request: for its data, or for that of its reply.
+    fn has_memory(&self) -> bool {
+        let needed = self.requests.memory(&self.input);
+        needed == 0 || self.pressure.has_room_for(needed)
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
@@ -313,6 +357,7 @@ where
                 return Err(io::ErrorKind::WriteZero.into());
             }
             self.output.advance(written);
+            self.pressure.has_read();
             progress = true;
         }
         Ok(progress)

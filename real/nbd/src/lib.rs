@@ -15,6 +15,7 @@ mod connection;
 pub mod fuzz;
 mod handshake;
 mod neighbours;
+mod pressure;
 mod protocol;
 mod reply;
 mod request;

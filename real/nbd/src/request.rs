@@ -104,6 +104,18 @@ impl Requests {
         }
     }
 
+    /// How much memory the request at the front of `input` needs, beside `input` itself. Data that is refused needs none.
+    pub fn memory(&self, input: &BytesMut) -> usize {
+        match (&self.refused, Header::peek(input)) {
+            (None, Ok(Some(header))) if self.check(&header).is_ok() => match header.command {
+                command::READ => header.length as usize,
+                command::WRITE => (HEADER_BYTES + header.length as usize).saturating_sub(input.capacity()),
+                _ => 0,
+            },
+            _ => 0,
+        }
+    }
+
     fn throw_away(&mut self, input: &mut BytesMut) -> Option<Request> {
         let (_, left) = self.refused.as_mut()?;
         let here = input.len().min(*left);

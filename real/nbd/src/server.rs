@@ -3,17 +3,17 @@
 use crate::Backend;
 use crate::connection::serve_client;
 use crate::neighbours::Neighbours;
-use braid_shell::Address;
+use crate::pressure::Activity;
+use braid_shell::{Address, Budget, unix};
 use rustix::net::sockopt;
-use std::collections::VecDeque;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::Instrument;
@@ -27,13 +27,19 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// How many clients it serves at once. Beyond that, a new client replaces the one that has taken longest to choose an export; if all
-    /// have chosen one, the new client is disconnected.
+    /// have chosen one, the one that has had no requests for longest; if all have requests, the new client is disconnected.
     pub clients_max: usize,
+    /// For how long a client must have had no requests to be replaced.
+    pub idle_min: Duration,
     /// How many requests a client may have in flight before the server stops reading from it.
     pub requests_max: usize,
     /// How many bytes of data a client may have in flight or unread before the server stops reading requests from it. The last request may
     /// exceed the limit: by one request of maximum length, and another one in the receive buffer.
     pub bytes_max: usize,
+    /// The memory that all clients share with everything else in the process.
+    pub budget: &'static Budget,
+    /// How long a client may read none of its replies, or send nothing more of a request.
+    pub stall_timeout: Duration,
     /// How long a client may take to choose an export.
     pub handshake_timeout: Duration,
     /// How long requests in flight may take to end when the server stops.
@@ -44,8 +50,11 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             clients_max: 256,
+            idle_min: Duration::from_secs(10),
             requests_max: 256,
             bytes_max: 64 << 20,
+            budget: Budget::process(),
+            stall_timeout: Duration::from_secs(10),
             handshake_timeout: Duration::from_secs(30),
             stop_timeout: Duration::from_secs(5),
         }
@@ -74,13 +83,19 @@ pub enum BindError {
 /// A server that listens already, so that clients can connect, but that answers only once it runs.
 #[derive(Debug)]
 pub struct Server {
-    listener: Listener,
-    address: Address,
+    /// At least one.
+    listeners: Vec<Listener>,
     settings: Settings,
 }
 
 #[derive(Debug)]
-enum Listener {
+struct Listener {
+    socket: ListenerSocket,
+    address: Address,
+}
+
+#[derive(Debug)]
+enum ListenerSocket {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
@@ -88,22 +103,18 @@ enum Listener {
 impl Server {
     /// Listens. The Unix socket of a dead server is replaced.
     pub async fn bind(address: &Address, settings: Settings) -> Result<Server, BindError> {
-        let bound = match address {
-            Address::Tcp { host, port } => bind_tcp(host, *port).await,
-            Address::Unix(path) => bind_unix(path).await.map(|listener| (listener, address.clone())),
-        };
-        match bound {
-            Ok((listener, address)) => Ok(Server { listener, address, settings }),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                Err(BindError::InUse { address: address.clone() })
-            }
-            Err(source) => Err(BindError::Io { address: address.clone(), source }),
-        }
+        Ok(Server { listeners: vec![Listener::bind(address).await?], settings })
     }
 
-    /// The address at which it listens, with the port that was assigned.
+    /// Listens at another address, too.
+    pub async fn also_bind(&mut self, address: &Address) -> Result<(), BindError> {
+        self.listeners.push(Listener::bind(address).await?);
+        Ok(())
+    }
+
+    /// The first address at which it listens, with the port that was assigned.
     pub fn address(&self) -> &Address {
-        &self.address
+        &self.listeners[0].address
     }
 
     /// Serves until `stop` completes. Then no new client is admitted, requests in flight are finished, and connections are closed.
@@ -111,16 +122,12 @@ impl Server {
         let (stopping, _) = watch::channel(false);
         let settings = Arc::new(self.settings);
         let mut clients = JoinSet::new();
-        let accepting = accept(&self.listener, &backend, &settings, &stopping, &mut clients);
+        let accepting = accept(&self.listeners, &backend, &settings, &stopping, &mut clients);
         tokio::select! {
             never = accepting => match never {},
             () = stop => {}
         }
-        drop(self.listener);
-        if let Address::Unix(path) = &self.address {
-            // The socket may have been removed already, which is fine.
-            let _ = std::fs::remove_file(path);
-        }
+        drop(self.listeners);
         stopping.send_replace(true);
         let ended = async { while clients.join_next().await.is_some() {} };
         if tokio::time::timeout(settings.stop_timeout, ended).await.is_err() {
@@ -131,28 +138,16 @@ impl Server {
 }
 
 async fn accept<B: Backend>(
-    listener: &Listener,
+    listeners: &[Listener],
     backend: &Arc<B>,
     settings: &Arc<Settings>,
     stopping: &watch::Sender<bool>,
     clients: &mut JoinSet<()>,
 ) -> std::convert::Infallible {
     let neighbours: Arc<Neighbours<B::Volume>> = Arc::default();
-    let mut choosing = Choosing::default();
+    let mut known = Clients::default();
     loop {
-        let accepted = match listener {
-            Listener::Tcp(listener) => listener.accept().await.and_then(|(stream, peer)| {
-                // Both settings are optional: a client is served without them, too.
-                let _ = stream.set_nodelay(true);
-                let _ = keep_alive(stream.as_fd());
-                let socket = stream.as_fd().try_clone_to_owned()?;
-                Ok((Box::new(stream) as Box<dyn Stream>, socket, peer.to_string()))
-            }),
-            Listener::Unix(listener) => listener.accept().await.and_then(|(stream, _)| {
-                let socket = stream.as_fd().try_clone_to_owned()?;
-                Ok((Box::new(stream) as Box<dyn Stream>, socket, "local".to_string()))
-            }),
-        };
+        let accepted = poll_fn(|cx| poll_accept(listeners, cx)).await;
         let (stream, socket, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -163,83 +158,116 @@ async fn accept<B: Backend>(
         };
         while clients.try_join_next().is_some() {}
         if clients.len() >= settings.clients_max {
-            if !choosing.hang_up_on_the_first() {
+            if !known.make_room(settings.idle_min) {
                 tracing::warn!(%peer, most = settings.clients_max, "too many clients: the new one was disconnected");
                 continue;
             }
-            tracing::warn!(
-                most = settings.clients_max,
-                "too many clients: one that had not chosen an export was disconnected"
-            );
+            tracing::warn!(most = settings.clients_max, "too many clients: an idle one was disconnected");
         }
-        let chosen: Arc<AtomicBool> = Arc::default();
+        let activity: Arc<Activity> = Arc::default();
         let (backend, settings, stop) = (backend.clone(), settings.clone(), stopping.subscribe());
         let neighbours = neighbours.clone();
         let span = tracing::debug_span!("nbd", %peer);
-        let has_chosen = chosen.clone();
+        let own = activity.clone();
         let client = async move {
-            match serve_client(stream, socket, &neighbours, &*backend, &settings, &has_chosen, stop).await {
+            match serve_client(stream, socket, &neighbours, &*backend, &settings, &own, stop).await {
                 Ok(()) => tracing::debug!("the client has left"),
                 Err(error) => tracing::info!(%error, "the client was disconnected"),
             }
         };
         let client = clients.spawn(client.instrument(span));
-        choosing.add(chosen, client);
+        known.add(activity, client);
     }
 }
 
-/// Clients that had not chosen an export when they were last checked, in the order of arrival. They make room for new clients when there
-/// are too many; clients that have chosen an export may be silent for any time.
+/// Clients in the order of arrival. Those that do nothing make room for new clients when there are too many.
 #[derive(Default)]
-struct Choosing(VecDeque<(Arc<AtomicBool>, AbortHandle)>);
+struct Clients(Vec<(Arc<Activity>, AbortHandle)>);
 
-impl Choosing {
-    fn add(&mut self, chosen: Arc<AtomicBool>, client: AbortHandle) {
-        self.0.retain(is_choosing);
-        self.0.push_back((chosen, client));
+impl Clients {
+    fn add(&mut self, activity: Arc<Activity>, client: AbortHandle) {
+        self.0.retain(|(_, client)| !client.is_finished());
+        self.0.push((activity, client));
     }
 
-    /// Disconnects the oldest one. False if there is none.
-    fn hang_up_on_the_first(&mut self) -> bool {
-        self.0.retain(is_choosing);
-        let first = self.0.pop_front();
-        first.inspect(|(_, client)| client.abort()).is_some()
+    /// Disconnects the one that has taken longest to choose an export, or else the one that has been idle for longest. False if there is none.
+    fn make_room(&mut self, idle_min: Duration) -> bool {
+        self.0.retain(|(_, client)| !client.is_finished());
+        let choosing = self.0.iter().position(|(activity, _)| !activity.has_chosen());
+        let idle = || {
+            let clients = self.0.iter().enumerate();
+            let idle = clients.filter_map(|(index, (activity, _))| Some((activity.idle()?, index)));
+            idle.filter(|(span, _)| *span >= idle_min).max().map(|(_, index)| index)
+        };
+        let Some(index) = choosing.or_else(idle) else { return false };
+        self.0.remove(index).1.abort();
+        true
     }
-}
-
-fn is_choosing((chosen, client): &(Arc<AtomicBool>, AbortHandle)) -> bool {
-    !chosen.load(Ordering::Relaxed) && !client.is_finished()
 }
 
 /// A TCP or Unix socket.
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
-async fn bind_tcp(host: &str, port: u16) -> io::Result<(Listener, Address)> {
-    let listener = TcpListener::bind((host, port)).await?;
-    let port = listener.local_addr()?.port();
-    Ok((Listener::Tcp(listener), Address::Tcp { host: host.to_string(), port }))
+/// A new client: its stream, another handle of its socket, and its name in the log.
+type Accepted = (Box<dyn Stream>, OwnedFd, String);
+
+fn poll_accept(listeners: &[Listener], cx: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
+    let accepted = listeners.iter().map(|listener| listener.socket.poll_accept(cx));
+    accepted.into_iter().find(Poll::is_ready).unwrap_or(Poll::Pending)
 }
 
-async fn bind_unix(path: &std::path::Path) -> io::Result<Listener> {
-    match UnixListener::bind(path) {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            // Only a socket on which no process accepts connections belongs to a dead server.
-            match UnixStream::connect(path).await {
-                Err(refused) if refused.kind() == io::ErrorKind::ConnectionRefused && is_socket(path) => {
-                    std::fs::remove_file(path)?;
-                    UnixListener::bind(path).map(Listener::Unix)
-                }
-                _ => Err(error),
+impl Listener {
+    async fn bind(address: &Address) -> Result<Listener, BindError> {
+        let bound = match address {
+            Address::Tcp { host, port } => bind_tcp(host, *port).await,
+            Address::Unix(path) => {
+                unix::bind(path).await.map(|listener| (ListenerSocket::Unix(listener), address.clone()))
             }
+        };
+        match bound {
+            Ok((socket, address)) => Ok(Listener { socket, address }),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                Err(BindError::InUse { address: address.clone() })
+            }
+            Err(source) => Err(BindError::Io { address: address.clone(), source }),
         }
-        bound => bound.map(Listener::Unix),
     }
 }
 
-fn is_socket(path: &std::path::Path) -> bool {
-    use std::os::unix::fs::FileTypeExt;
-    std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Address::Unix(path) = &self.address {
+            // The socket may have been removed already, which is fine.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+impl ListenerSocket {
+    fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<Accepted>> {
+        match self {
+            ListenerSocket::Tcp(listener) => listener.poll_accept(cx).map(|accepted| {
+                let (stream, peer) = accepted?;
+                // Both settings are optional: a client is served without them, too.
+                let _ = stream.set_nodelay(true);
+                let _ = keep_alive(stream.as_fd());
+                let socket = stream.as_fd().try_clone_to_owned()?;
+                Ok((Box::new(stream) as Box<dyn Stream>, socket, peer.to_string()))
+            }),
+            ListenerSocket::Unix(listener) => listener.poll_accept(cx).map(|accepted| {
+                let (stream, _) = accepted?;
+                let socket = stream.as_fd().try_clone_to_owned()?;
+                Ok((Box::new(stream) as Box<dyn Stream>, socket, "local".to_string()))
+            }),
+        }
+    }
+}
+
+async fn bind_tcp(host: &str, port: u16) -> io::Result<(ListenerSocket, Address)> {
+    let listener = TcpListener::bind((host, port)).await?;
+    let port = listener.local_addr()?.port();
+    Ok((ListenerSocket::Tcp(listener), Address::Tcp { host: host.to_string(), port }))
 }
 
 /// Detects a client whose machine has vanished.

@@ -1,5 +1,6 @@
 //! A connection: its socket, the received bytes that are not yet decoded, and the frames that wait to be written.
 
+use crate::budget::Account;
 use crate::counters::{Counters, add};
 use crate::inbox::{Inbox, Node, Refused};
 use crate::outbox::Outbox;
@@ -12,8 +13,12 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
-/// How long a peer may pause within a frame, or before it has identified itself.
+/// How long a peer may take for its first frame, and for a later one if it is short.
 const STALL_MAX: Duration = Duration::from_secs(10);
+/// The slowest peer that is served, in bytes per second: a longer frame may take the more time.
+const RATE_MIN: usize = 64 << 10;
+/// How long a peer may read nothing of what waits for it.
+const UNREAD_MAX: Duration = Duration::from_secs(10);
 /// How long a connection may wait for the route to its node.
 const CLAIM_MAX: Duration = Duration::from_secs(10);
 
@@ -44,7 +49,12 @@ pub(crate) struct Connection {
     inbox: Inbox,
     outbox: Outbox,
     silence_max: Duration,
+    account: Account,
     last_read: Instant,
+    /// The frame that is being received: since when, and its length as far as known.
+    receiving: Option<(Instant, usize)>,
+    /// Since when the peer has read nothing, although something waits for it.
+    unread_since: Option<Instant>,
     /// When the first message since the last read was sent.
     asked: Option<Instant>,
     /// True once it has received a valid frame.
@@ -74,19 +84,25 @@ pub(crate) enum Ended {
 }
 
 impl Connection {
-    pub fn new(arrival: Arrival, inbox: Inbox, now: Instant) -> Connection {
+    pub fn new(arrival: Arrival, inbox: Inbox, account: Account, now: Instant) -> Connection {
         let Arrival { stream, name, silence_max, origin, .. } = arrival;
-        let outbox = Outbox::default();
+        let outbox = Outbox::new(&account);
+        let (unread_since, asked, spoke, held) = (None, None, false, None);
+        // A node that connects has to identify itself.
+        let receiving = matches!(origin, Origin::Accepted { .. }).then_some((now, 0));
         Connection {
             name,
             stream,
             inbox,
             outbox,
             silence_max,
+            account,
             last_read: now,
-            asked: None,
-            spoke: false,
-            held: None,
+            receiving,
+            unread_since,
+            asked,
+            spoke,
+            held,
             origin,
         }
     }
@@ -115,8 +131,10 @@ impl Connection {
     /// Puts a frame into the outbox. [`Connection::poll_flush`] writes it.
     pub fn push(&mut self, frame: EncodedFrame) -> Pushed {
         let first = self.outbox.is_empty();
-        if matches!(self.origin, Origin::Made { .. }) {
-            self.asked.get_or_insert_with(Instant::now);
+        match self.side() {
+            Side::Made => drop(self.asked.get_or_insert_with(Instant::now)),
+            Side::Accepted if !self.account.has_room_for(frame.len()) => return Pushed::Full,
+            Side::Accepted => {}
         }
         match self.outbox.push(frame) {
             false => Pushed::Full,
@@ -127,7 +145,8 @@ impl Connection {
 
     /// Writes as much of the outbox as the socket accepts.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>, counters: &Counters) -> Poll<Result<(), Ended>> {
-        let Connection { outbox, stream, .. } = self;
+        let Connection { outbox, stream, unread_since, .. } = self;
+        let waiting = outbox.bytes();
         let flushed = outbox.poll_flush(|slices| {
             let written = stream.poll_write(cx, slices);
             if let Poll::Ready(Ok(count)) = &written {
@@ -136,6 +155,11 @@ impl Connection {
             }
             written
         });
+        match flushed.is_pending() {
+            true if outbox.bytes() == waiting => drop(unread_since.get_or_insert_with(Instant::now)),
+            true => *unread_since = Some(Instant::now()),
+            false => *unread_since = None,
+        }
         flushed.map_err(|_| Ended::Quietly)
     }
 
@@ -149,10 +173,10 @@ impl Connection {
         mut may_pass: impl FnMut(NodeId) -> bool,
         mut take: impl FnMut(NodeId, Message),
     ) -> Poll<Result<(), Ended>> {
-        let mut passes = None;
+        let (mut passes, mut took_any) = (None, false);
         match self.held.take() {
             Some((_, from, message)) if may_pass(from) => {
-                passes = Some(true);
+                (passes, took_any) = (Some(true), true);
                 take(from, message);
             }
             Some(held) => {
@@ -170,9 +194,11 @@ impl Connection {
             }
         }
         loop {
-            match self.inbox.next() {
+            let next = self.inbox.next();
+            add(&counters.dropped_memory, self.inbox.take_discarded());
+            match next {
                 Ok(Some((from, message))) => {
-                    self.spoke = true;
+                    (self.spoke, took_any) = (true, true);
                     add(&counters.frames_received, 1);
                     if !*passes.get_or_insert_with(|| may_pass(from)) {
                         self.held = Some((now, from, message));
@@ -180,10 +206,40 @@ impl Connection {
                     }
                     take(from, message);
                 }
-                Ok(None) => return Poll::Ready(Ok(())),
+                Ok(None) => {
+                    self.note_progress(now, took_any);
+                    return Poll::Ready(Ok(()));
+                }
                 Err(refused) => return Poll::Ready(Err(Ended::Refused(refused))),
             }
         }
+    }
+
+    /// Notes since when the frame is being received that has not arrived completely.
+    fn note_progress(&mut self, now: Instant, took_any: bool) {
+        self.receiving = match (self.inbox.unfinished(), self.receiving) {
+            (0, _) => None,
+            (bytes, Some((since, length))) if !took_any => Some((since, length.max(bytes))),
+            (bytes, _) => Some((now, bytes)),
+        };
+    }
+
+    /// Forgets how long the peer has taken so far: this node did not run.
+    pub fn excuse(&mut self, now: Instant) {
+        self.receiving = self.receiving.map(|(_, bytes)| (now, bytes));
+        self.unread_since = self.unread_since.map(|_| now);
+        self.last_read = now;
+        self.held = self.held.take().map(|(_, from, message)| (now, from, message));
+    }
+
+    /// Releases memory that a silent connection does not need.
+    pub fn release(&mut self) {
+        self.inbox.release();
+    }
+
+    /// When something was received last.
+    pub fn last_read(&self) -> Instant {
+        self.last_read
     }
 
     /// Fails if the connection has been silent for too long, or is no longer wanted.
@@ -197,22 +253,28 @@ impl Connection {
             let is_over = now.saturating_duration_since(*since) >= CLAIM_MAX;
             return if is_over { Err(Ended::Refused(Refused::Taken { node: *node })) } else { Ok(()) };
         }
-        let waiting = self.inbox.is_waiting();
-        let patience = if waiting { STALL_MAX } else { self.silence_max };
-        let since = match (&self.origin, waiting) {
-            (Origin::Made { .. }, false) => match self.asked {
+        if self.unread_since.is_some_and(|since| now.saturating_duration_since(since) >= UNREAD_MAX) {
+            return Err(Ended::Refused(Refused::DoesNotRead { seconds: UNREAD_MAX.as_secs() }));
+        }
+        if let Some((since, bytes)) = self.receiving {
+            let patience = STALL_MAX + Duration::from_secs((bytes / RATE_MIN) as u64);
+            return match now.saturating_duration_since(since) >= patience {
+                false => Ok(()),
+                // A peer that never identified itself is not worth a warning.
+                true if self.spoke => Err(Ended::Refused(Refused::Stalled { bytes })),
+                true => Err(Ended::Quietly),
+            };
+        }
+        let since = match self.side() {
+            Side::Accepted => self.last_read,
+            Side::Made => match self.asked {
                 Some(asked) => asked,
                 // No answer is due, so silence is normal.
                 None => return Ok(()),
             },
-            _ => self.last_read,
         };
-        match now.saturating_duration_since(since) >= patience {
-            false => Ok(()),
-            true if waiting && self.spoke => Err(Ended::Refused(Refused::Stalled { seconds: STALL_MAX.as_secs() })),
-            // A peer that never identified itself, or silence: not worth a warning.
-            true => Err(Ended::Quietly),
-        }
+        let is_silent = now.saturating_duration_since(since) >= self.silence_max;
+        if is_silent { Err(Ended::Quietly) } else { Ok(()) }
     }
 
     pub fn end(self) {

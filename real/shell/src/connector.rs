@@ -2,17 +2,18 @@
 
 use crate::address::Address;
 use crate::connection::{Arrival, Origin};
+use crate::places::CONNECTIONS_MAX;
 use crate::stream::{self, Listener, Stream};
 use crate::warning::Warning;
-use braid_base::{Backoff, NodeId, limits};
+use braid_base::{Backoff, NodeId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
-/// The most connections at once. A host may reconnect before the end of its previous connection has been noticed.
-const CONNECTIONS_MAX: usize = 2 * limits::HOSTS_MAX;
+/// Connections that may be accepted before the end of others that lose their places to them is noticed.
+const CONNECTIONS_SPARE: usize = 16;
 /// The first back-off before reconnecting; it doubles up to `RECONNECT_MAX`.
 const RECONNECT_MIN: Duration = Duration::from_millis(10);
 const RECONNECT_MAX: Duration = Duration::from_millis(500);
@@ -31,7 +32,7 @@ pub type Addresses = BTreeMap<NodeId, Address>;
 
 /// Accepts connections.
 pub(crate) async fn accept(mut listener: Listener, arrivals: mpsc::Sender<Arrival>, warning: Arc<Warning>) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX + CONNECTIONS_SPARE));
     loop {
         let permit = room.clone().acquire_owned().await.expect("the semaphore is never closed");
         match listener.accept().await {

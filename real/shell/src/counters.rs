@@ -21,6 +21,8 @@ braid_base::counters! {
     dropped_unconnected,
     /// Messages dropped because a connection's queue was full.
     dropped_full,
+    /// Messages dropped because their sender held too much of the memory budget.
+    dropped_memory,
     /// Connections closed because of invalid input.
     connections_refused,
     /// System calls that read from sockets.

@@ -12,6 +12,7 @@
 
 mod address;
 pub mod blocking;
+mod budget;
 mod clock;
 mod connection;
 mod connector;
@@ -23,12 +24,15 @@ mod inbox;
 mod outbox;
 mod own_waker;
 mod pipe;
+mod places;
 mod routes;
 mod stream;
 mod transport;
+pub mod unix;
 mod warning;
 
 pub use address::{Address, AddressError};
+pub use budget::{Account, BUDGET_MIN, Budget, Charge, DEFAULT_BUDGET};
 pub use clock::now;
 pub use connector::Addresses;
 pub use counters::Counters;

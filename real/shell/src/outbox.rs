@@ -1,5 +1,6 @@
 //! The outbox of a connection: frames that wait to be written. It is bounded, and writes many frames at a time.
 
+use crate::budget::{Account, Charge};
 use braid_wire::EncodedFrame;
 use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
@@ -11,21 +12,31 @@ pub(crate) const OUTBOX_BYTES_MAX: usize = 32 << 20;
 /// Buffers in one system call: some hundred frames, and fewer than the kernel's limit.
 const PARTS_PER_WRITE: usize = 256;
 
-#[derive(Default)]
 pub(crate) struct Outbox {
     parts: VecDeque<Bytes>,
-    bytes: usize,
+    /// The bytes that wait.
+    charge: Charge,
 }
 
 impl Outbox {
+    /// An empty outbox, which charges what waits to an account.
+    pub fn new(account: &Account) -> Outbox {
+        Outbox { parts: VecDeque::new(), charge: account.charge(0) }
+    }
+
+    /// How many bytes wait.
+    pub fn bytes(&self) -> usize {
+        self.charge.bytes()
+    }
+
     /// Adds a frame. Returns false if there is no room.
     #[must_use]
     pub fn push(&mut self, frame: EncodedFrame) -> bool {
         let length = frame.len();
-        if self.bytes + length > OUTBOX_BYTES_MAX {
+        if self.bytes() + length > OUTBOX_BYTES_MAX {
             return false;
         }
-        self.bytes += length;
+        self.charge.resize(self.bytes() + length);
         self.parts.push_back(frame.head);
         self.parts.extend(frame.payload.into_iter().filter(|part| !part.is_empty()));
         true
@@ -58,7 +69,7 @@ impl Outbox {
     }
 
     fn advance(&mut self, mut written: usize) {
-        self.bytes -= written;
+        self.charge.resize(self.bytes() - written);
         while let Some(first) = self.parts.front_mut()
             && written > 0
         {
@@ -75,6 +86,7 @@ impl Outbox {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::budget::Budget;
     use proptest::prelude::*;
 
     fn frame(head: Vec<u8>, payload: Vec<Vec<u8>>) -> EncodedFrame {
@@ -88,7 +100,7 @@ mod tests {
             frames in prop::collection::vec((1..50_usize, prop::collection::vec(0..3000_usize, 0..4)), 0..200),
             takes in prop::collection::vec(0..9000_usize, 1..50),
         ) {
-            let mut outbox = Outbox::default();
+            let mut outbox = Outbox::new(&Account::new(Budget::process()));
             let mut expected = Vec::new();
             for (index, (head, payload)) in frames.into_iter().enumerate() {
                 let fill = |length| vec![index as u8; length];
@@ -114,13 +126,13 @@ mod tests {
                 }
             }
             prop_assert_eq!(left, expected);
-            prop_assert_eq!(outbox.bytes, 0);
+            prop_assert_eq!(outbox.bytes(), 0);
         }
     }
 
     #[test]
     fn a_full_outbox_refuses_and_has_room_again_when_flushed() {
-        let mut outbox = Outbox::default();
+        let mut outbox = Outbox::new(&Account::new(Budget::process()));
         let large = || frame(vec![1], vec![vec![0; 4 << 20]]);
         let taken = (0..100).take_while(|_| outbox.push(large())).count();
         assert_eq!(taken, OUTBOX_BYTES_MAX / ((4 << 20) + 1));

@@ -2,14 +2,19 @@
 
 use crate::address::Address;
 use crate::pipe::{self, PipeListener};
+use crate::unix;
+use crate::warning::Warning;
 use bytes::BytesMut;
 use std::io::{self, IoSlice};
-use std::path::PathBuf;
 use std::pin::{Pin, pin};
+use std::sync::LazyLock;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWrite, DuplexStream};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+/// Limits the rate of warnings.
+static FOREIGN: LazyLock<Warning> = LazyLock::new(Warning::default);
 
 /// A listener. Dropping it removes the file of a Unix socket.
 #[derive(Debug)]
@@ -36,13 +41,7 @@ impl Listener {
                 Ok(Listener { socket: ListenerSocket::Tcp(listener), address, within: None })
             }
             Address::Unix(path) => {
-                let listener = match UnixListener::bind(path) {
-                    Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_left_over(path).await => {
-                        std::fs::remove_file(path)?;
-                        UnixListener::bind(path)?
-                    }
-                    other => other?,
-                };
+                let listener = unix::bind(path).await?;
                 Ok(Listener { socket: ListenerSocket::Unix(listener), address: address.clone(), within: None })
             }
         }
@@ -80,7 +79,13 @@ async fn accept_socket(socket: &ListenerSocket, address: &Address) -> io::Result
             let (stream, peer) = listener.accept().await?;
             Ok((Stream::tcp(stream)?, peer.to_string()))
         }
-        ListenerSocket::Unix(listener) => Ok((Stream::Unix(listener.accept().await?.0), address.to_string())),
+        ListenerSocket::Unix(listener) => loop {
+            let stream = listener.accept().await?.0;
+            if unix::is_of_our_user(&stream) {
+                return Ok((Stream::Unix(stream), address.to_string()));
+            }
+            FOREIGN.say(|| format!("{address}: refusing a process of another user"));
+        },
     }
 }
 
@@ -100,7 +105,7 @@ pub(crate) async fn connect(address: &Address) -> io::Result<Stream> {
     }
     match address {
         Address::Tcp { host, port } => Stream::tcp(TcpStream::connect((host.as_str(), *port)).await?),
-        Address::Unix(path) => Ok(Stream::Unix(UnixStream::connect(path).await?)),
+        Address::Unix(path) => Ok(Stream::Unix(unix::connect(path).await?)),
     }
 }
 
@@ -164,9 +169,4 @@ fn poll_write_each(pipe: &mut DuplexStream, cx: &mut Context<'_>, slices: &[IoSl
         }
     }
     Poll::Ready(Ok(written))
-}
-
-/// True if the socket's file exists and no process listens on it.
-async fn is_left_over(path: &PathBuf) -> bool {
-    matches!(UnixStream::connect(path).await, Err(error) if error.kind() == io::ErrorKind::ConnectionRefused)
 }

@@ -4,11 +4,13 @@
 //! The driver polls established connections itself, all of them together, instead of one task per connection: one wake-up then handles
 //! the input of all connections in one pass.
 
+use crate::budget::{Account, Budget};
 use crate::connection::{Arrival, Connection, Ended, Origin, Pushed};
 use crate::connector::{self, Addresses, Wanted};
 use crate::counters::{Counters, add};
-use crate::inbox::{Inbox, Node};
+use crate::inbox::{Inbox, Node, Refused};
 use crate::outbox::OUTBOX_BYTES_MAX;
+use crate::places::Places;
 use crate::routes::{Claim, Routes, Side};
 use crate::stream::Listener;
 use crate::warning::Warning;
@@ -24,6 +26,10 @@ use tokio::time::Instant;
 
 /// The interval of the check for silent connections.
 const PATROL_EVERY: Duration = Duration::from_millis(500);
+/// If the check is so late, this process did not run, and its peers are not to blame for their silence.
+const PATROL_LATE: Duration = Duration::from_secs(2);
+/// A connection that has received nothing for so long needs no memory for more.
+const IDLE: Duration = Duration::from_secs(1);
 /// How long messages may wait for the first connection to their node. Otherwise a short program would lose its first request, and wait
 /// longer to send it again than for everything else.
 const EARLY: Duration = Duration::from_secs(1);
@@ -38,6 +44,8 @@ pub(crate) struct Transport {
     connections: BTreeMap<u64, Connection>,
     next_connection: u64,
     routes: Routes,
+    places: Places,
+    budget: &'static Budget,
     /// Connections with frames to write.
     dirty: Vec<u64>,
     ended: Vec<(u64, Ended)>,
@@ -108,6 +116,8 @@ impl Transport {
             connections: BTreeMap::new(),
             next_connection: 0,
             routes: Routes::default(),
+            places: Places::default(),
+            budget: Budget::process(),
             dirty: Vec::new(),
             ended: Vec::new(),
             arrivals,
@@ -193,33 +203,55 @@ impl Transport {
         while let Poll::Ready(Some(arrival)) = self.arrivals.poll_recv(cx) {
             self.take_in(arrival, now);
         }
-        let Transport { connections, routes, counters, ended, .. } = self;
+        let Transport { connections, routes, places, counters, ended, .. } = self;
         for (number, connection) in connections {
-            let (side, mut replaced) = (connection.side(), None);
-            let owns = |from| match routes.heard(from, side, *number, now) {
-                Claim::Owner => true,
-                Claim::Waits { instead_of } => {
-                    replaced = instead_of;
-                    false
+            let (side, known) = (connection.side(), connection.peer().is_some());
+            let (mut displaced, mut has_place) = (None, true);
+            let may_pass = |from| {
+                if !known && side == Side::Accepted && !places.identified(*number, from, now) {
+                    has_place = false;
+                    return false;
+                }
+                match routes.heard(from, side, *number, now) {
+                    Claim::Owner => true,
+                    Claim::Waits { instead_of } => {
+                        displaced = instead_of;
+                        false
+                    }
                 }
             };
-            let read = connection.poll_read(cx, now, counters, owns, |from, message| received.push((from, message)));
-            ended.extend(replaced.map(|number| (number, Ended::Quietly)));
+            let take = |from, message| received.push((from, message));
+            let read = connection.poll_read(cx, now, counters, may_pass, take);
+            ended.extend(displaced.map(|number| (number, Ended::Quietly)));
             match read {
+                _ if !has_place => ended.push((*number, Ended::Refused(Refused::TooMany))),
                 Poll::Pending => {}
                 Poll::Ready(Ok(())) => more = true,
                 Poll::Ready(Err(how)) => ended.push((*number, how)),
             }
         }
         if now >= self.next_patrol {
-            self.next_patrol = now + PATROL_EVERY;
-            if now >= self.early_until {
-                self.early.clear();
-            }
-            let silent = |(number, connection): (&u64, &Connection)| Some((*number, connection.check(now).err()?));
-            self.ended.extend(self.connections.iter().filter_map(silent));
+            self.patrol(now);
         }
         more | self.bury()
+    }
+
+    /// Ends the connections of peers that are silent or too slow, and releases memory that is not needed.
+    fn patrol(&mut self, now: Instant) {
+        let is_late = now.saturating_duration_since(self.next_patrol) >= PATROL_LATE;
+        self.next_patrol = now + PATROL_EVERY;
+        if now >= self.early_until {
+            self.early.clear();
+        }
+        for (number, connection) in &mut self.connections {
+            if is_late {
+                connection.excuse(now);
+            }
+            if now.saturating_duration_since(connection.last_read()) >= IDLE {
+                connection.release();
+            }
+            self.ended.extend(connection.check(now).err().map(|how| (*number, how)));
+        }
     }
 
     fn take_in(&mut self, arrival: Arrival, now: Instant) {
@@ -234,9 +266,13 @@ impl Transport {
             Origin::Made { .. } => self.us,
         };
         let side = if matches!(arrival.origin, Origin::Made { .. }) { Side::Made } else { Side::Accepted };
-        let inbox = Inbox::new(us, arrival.peer, side);
+        if side == Side::Accepted {
+            self.ended.extend(self.places.accepted(number).map(|oldest| (oldest, Ended::Quietly)));
+        }
+        let account = Account::new(self.budget);
+        let inbox = Inbox::new(us, arrival.peer, side, account.clone());
         let early = arrival.peer.and_then(|peer| self.early.remove(&peer)).filter(|_| now < self.early_until);
-        let mut connection = Connection::new(arrival, inbox, now);
+        let mut connection = Connection::new(arrival, inbox, account, now);
         for frame in early.into_iter().flatten() {
             match connection.push(frame) {
                 Pushed::First => self.dirty.push(number),
@@ -253,8 +289,12 @@ impl Transport {
         let mut more = false;
         for (number, how) in self.ended.drain(..) {
             let Some(connection) = self.connections.remove(&number) else { continue };
+            let (now, side) = (Instant::now(), connection.side());
+            if side == Side::Accepted {
+                self.places.ended(number, connection.peer(), now);
+            }
             if let Some(peer) = connection.peer() {
-                more |= self.routes.end(peer, connection.side(), number, Instant::now()).is_some();
+                more |= self.routes.end(peer, side, number, now).is_some();
             }
             if let Ended::Refused(refused) = how {
                 add(&self.counters.connections_refused, 1);

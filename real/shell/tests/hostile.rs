@@ -110,6 +110,60 @@ async fn a_host_has_its_route_back_when_the_connection_that_took_it_ends() {
     device.stop().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn who_trickles_its_first_frame_is_disconnected_after_ten_seconds() {
+    let (_folder, address, device) = device("trickle").await;
+    let frame = encode(NodeId::Host(Generation(5)), echo(5));
+    let (mut read, mut write) = connect(&address).await.into_split();
+    let begun = Instant::now();
+    let closed = tokio::spawn(async move {
+        let mut rest = Vec::new();
+        let _ = read.read_to_end(&mut rest).await;
+    });
+    for byte in &frame {
+        if closed.is_finished() {
+            break;
+        }
+        // The connection may be closed at any moment.
+        let _ = write.write_all(std::slice::from_ref(byte)).await;
+        sleep(Duration::from_secs(1)).await;
+    }
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
+    device.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_read_its_answers_is_disconnected() {
+    let (_folder, address, device) = device("unread").await;
+    let mut stream = connect(&address).await;
+    let begun = Instant::now();
+    let mut sequence = 0;
+    while device.counters.value("connections_refused") == 0 {
+        // It sends heartbeats, so to speak, and reads that are answered with much.
+        sequence += 1;
+        let read = Command::Read {
+            transaction: TransactionId { host: Generation(5), sequence },
+            stamp: Default::default(),
+            object: ObjectId(1),
+            ordering: braid_wire::Ordering::Timestamp,
+            extents: vec![braid_base::BlockRange::new(0, 1024)],
+            want: braid_wire::Want::Data,
+        };
+        let frame = encode(NodeId::Host(Generation(5)), request(5, read));
+        let _ = stream.write_all(&frame).await;
+        // The clock stands still until the disk has read.
+        wait_until(&device.counters, |counters| {
+            let closed = counters.value("connections_refused");
+            counters.value("frames_sent") + counters.value("dropped_full") >= sequence || closed > 0
+        })
+        .await;
+        sleep(Duration::from_millis(500)).await;
+        assert!(begun.elapsed() < 2 * LONG, "it is still connected");
+    }
+    assert!(begun.elapsed() >= Duration::from_secs(10), "a moment's pause is no harm");
+    device.stop().await;
+}
+
 async fn device(name: &str) -> (Folder, Address, Running) {
     let folder = Folder::new(&format!("hostile-{name}"));
     let file = folder.file("disk", 8 * MIB);

@@ -16,7 +16,8 @@ proptest! {
         prop_assert_eq!(bytes.len(), encoded.len());
         prop_assert_eq!(&[&encoded.head[..], &encoded.payload.concat()].concat(), &bytes);
         let header = Frame::header(&bytes);
-        prop_assert_eq!(&header, &Ok(Some(FrameHeader { frame_bytes: bytes.len(), array: frame.array })));
+        let payload_bytes = encoded.payload.iter().map(bytes::Bytes::len).sum();
+        prop_assert_eq!(&header, &Ok(Some(FrameHeader { frame_bytes: bytes.len(), payload_bytes, array: frame.array })));
         prop_assert_eq!(Frame::header(&bytes[..64]), header);
         prop_assert_eq!(Frame::decode(bytes), Ok(frame));
     }

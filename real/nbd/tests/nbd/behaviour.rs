@@ -4,8 +4,9 @@ use crate::memory::Memory;
 use crate::running::{Running, scratch};
 use crate::wire::{Client, DISC, READ, WRITE, header};
 use braid_nbd::{BindError, Server, Settings};
-use braid_shell::Address;
+use braid_shell::{Address, BUDGET_MIN, Budget};
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// Longer than the slowest machine takes; a test that reaches it has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -16,10 +17,14 @@ fn start() -> Running<Memory> {
 
 /// Waits until this many requests wait at the gate.
 fn await_waiting(server: &Running<Memory>, count: usize) {
-    let mut waiting = server.backend.waiting.subscribe();
+    await_count(&server.backend.waiting, count);
+}
+
+fn await_count(counter: &watch::Sender<usize>, count: usize) {
+    let mut counted = counter.subscribe();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let waiting = async { tokio::time::timeout(PATIENCE, waiting.wait_for(|waiting| *waiting == count)).await };
-    assert!(runtime.block_on(waiting).is_ok(), "not {count}, but {} wait", *server.backend.waiting.borrow());
+    let counted = async { tokio::time::timeout(PATIENCE, counted.wait_for(|now| *now == count)).await };
+    assert!(runtime.block_on(counted).is_ok(), "not {count}, but {}", *counter.borrow());
 }
 
 fn assert_works(client: &mut Client) {
@@ -248,6 +253,70 @@ fn clients_that_choose_no_export_do_not_lock_others_out() {
     assert!(idle[1].rest().is_empty());
     assert!(Client::connect(&server.address).rest().is_empty(), "now all have chosen");
     [&mut first, &mut second, &mut third].into_iter().for_each(assert_works);
+}
+
+#[test]
+fn an_idle_client_makes_room_for_a_new_one_and_a_busy_one_does_not() {
+    let server = Running::start(Settings { clients_max: 2, idle_min: Duration::ZERO, ..Settings::default() });
+    let mut busy = Client::open(&server.address, "stuck");
+    busy.request(READ, 1, 0, 512);
+    await_waiting(&server, 1);
+    let mut idle = Client::open(&server.address, "disk");
+    let mut newcomer = Client::open(&server.address, "stuck");
+    assert!(idle.rest().is_empty());
+    newcomer.request(READ, 1, 0, 512);
+    await_waiting(&server, 2);
+    assert!(Client::connect(&server.address).rest().is_empty(), "all are busy");
+    server.backend.gate.send_replace(true);
+    assert_eq!((busy.reply(), newcomer.reply()), ((1, 0), (1, 0)));
+}
+
+#[test]
+fn a_client_that_does_not_read_its_replies_is_disconnected() {
+    let stall_timeout = Duration::from_millis(200);
+    let server = Running::start(Settings { stall_timeout, ..Settings::default() });
+    let mut deaf = Client::open(&server.address, "disk");
+    for cookie in 0..3 {
+        deaf.request(READ, cookie, 0, 32 << 20);
+    }
+    await_count(&server.backend.gone, 1);
+    assert!(deaf.rest().len() < 3 << 25);
+    assert_works(&mut Client::open(&server.address, "disk"));
+}
+
+#[test]
+fn a_client_that_does_not_finish_a_request_is_disconnected() {
+    let stall_timeout = Duration::from_millis(200);
+    let server = Running::start(Settings { stall_timeout, ..Settings::default() });
+    let mut slow = Client::open(&server.address, "disk");
+    slow.send(&header(WRITE, 1, 0, 4096)[..20]);
+    assert!(slow.rest().is_empty());
+}
+
+/// Within the smallest budget, clients that read nothing hold a part of it, and others work.
+#[test]
+fn clients_that_hold_replies_share_a_budget_and_leave_some_to_others() {
+    static BUDGET: Budget = Budget::new(BUDGET_MIN);
+    let server = Running::start(Settings { budget: &BUDGET, ..Settings::default() });
+    let mut deaf: Vec<_> = (0..8).map(|_| Client::open(&server.address, "disk")).collect();
+    for client in &mut deaf {
+        for cookie in 0..4 {
+            client.request(READ, cookie, 0, 8 << 20);
+        }
+    }
+    let mut honest = Client::open(&server.address, "disk");
+    for _ in 0..100 {
+        assert_works(&mut honest);
+        honest.request(READ, 3, 0, 1 << 20);
+        assert_eq!(honest.reply(), (3, 0));
+        honest.take(1 << 20);
+        assert!(BUDGET.used() <= BUDGET_MIN, "{}", BUDGET.used());
+    }
+    // Whoever reads gets everything.
+    for cookie in 0..4 {
+        assert_eq!(deaf[0].reply(), (cookie, 0));
+        deaf[0].take(8 << 20);
+    }
 }
 
 #[tokio::test]

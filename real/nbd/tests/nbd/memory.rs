@@ -14,10 +14,13 @@ pub struct Memory {
     pub gate: watch::Sender<bool>,
     /// How many requests wait at the gate.
     pub waiting: watch::Sender<usize>,
+    /// How many clients were gone before their requests had ended.
+    pub gone: watch::Sender<usize>,
 }
 
 #[derive(Clone)]
 pub struct Disk {
+    gone: watch::Sender<usize>,
     content: Arc<Mutex<Content>>,
     mood: Mood,
     /// Whether the client of the connection is gone.
@@ -38,23 +41,23 @@ enum Mood {
 
 impl Memory {
     pub fn new() -> Memory {
-        let (gate, waiting) = (watch::channel(false).0, watch::channel(0).0);
+        let (gate, waiting, gone) = (watch::channel(false).0, watch::channel(0).0, watch::channel(0).0);
         let stuck = Mood::Stuck { gate: gate.clone(), waiting: waiting.clone() };
         let disks = vec![
-            disk("disk", DISK_BYTES, Mood::Fine),
-            disk("odd", ODD_BYTES, Mood::Fine),
-            disk("broken", DISK_BYTES, Mood::Broken),
-            disk("stuck", DISK_BYTES, stuck),
+            disk(&gone, "disk", DISK_BYTES, Mood::Fine),
+            disk(&gone, "odd", ODD_BYTES, Mood::Fine),
+            disk(&gone, "broken", DISK_BYTES, Mood::Broken),
+            disk(&gone, "stuck", DISK_BYTES, stuck),
         ];
-        Memory { disks, gate, waiting }
+        Memory { disks, gate, waiting, gone }
     }
 }
 
-fn disk(name: &str, bytes: u64, mood: Mood) -> (Export, Disk) {
+fn disk(gone: &watch::Sender<usize>, name: &str, bytes: u64, mood: Mood) -> (Export, Disk) {
     let export = Export { name: name.into(), bytes, description: format!("the {name} export") };
     let allocated = vec![false; bytes.div_ceil(BLOCK) as usize];
     let content = Arc::new(Mutex::new(Content { bytes: vec![0; bytes as usize], allocated }));
-    (export, Disk { content, mood, abandoned: watch::channel(false).0 })
+    (export, Disk { gone: gone.clone(), content, mood, abandoned: watch::channel(false).0 })
 }
 
 impl Backend for Memory {
@@ -133,6 +136,7 @@ impl Volume for Disk {
 
     fn abandon(&self) {
         self.abandoned.send_replace(true);
+        self.gone.send_modify(|gone| *gone += 1);
     }
 
     async fn allocation(&self, offset: u64, length: u64) -> Result<Vec<(u64, bool)>, Error> {
