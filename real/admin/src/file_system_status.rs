@@ -7,6 +7,7 @@ use crate::health::{FileSystemHealth, is_there};
 use crate::snapshot::ArraySnapshot;
 use braid_base::FileSystemId;
 use braid_control::{ArrayDescription, FileSystemEntry, FileSystemState, HostEntry, MetadataService, RunningSet};
+use braid_session::addressing;
 use serde::{Serialize, Serializer};
 
 /// The status of a file system.
@@ -100,7 +101,7 @@ impl FileSystemStatus {
             health,
             owner: report.map(|report| report.owner),
             since: report.map(|report| report.since),
-            address: server.map(|server| server.address.clone()),
+            address: server.map(|server| addressing::absolute(&look.folder, &server.address)),
             pid: lease.map(|host| host.pid).or(running.and_then(|running| running.pid)),
             restarts: running.map(|running| running.restarts),
             size_bytes: look.description.volume(&entry.data_volume()).map(|volume| volume.bytes),

@@ -8,6 +8,7 @@ use braid_control::{
     ArrayDescription, DeviceEntry, DeviceReport, DeviceState, DiskEntry, Moment, MonitorReport, RunningSet,
 };
 use braid_layout::VolumeDescription;
+use braid_session::addressing;
 use std::path::PathBuf;
 
 /// The devices of an array, and its spares.
@@ -160,7 +161,10 @@ impl FolderState {
                 .map(|volume| volume.name.clone())
                 .collect(),
             pid: process.and_then(|process| process.pid),
-            address: process.map(|process| process.address.clone()).or(entry.address.clone()),
+            address: process
+                .map(|process| &process.address)
+                .or(entry.address.as_ref())
+                .map(|address| addressing::absolute(array.folder(), address)),
         }
     }
 }

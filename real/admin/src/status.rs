@@ -12,6 +12,7 @@ use braid_control::{
     ByteRange, DeviceReport, HostEntry, ReportedState, RunningSet, SpareReport, ThrottleReport, VolumeEntry,
     VolumeState,
 };
+use braid_session::addressing;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -137,6 +138,8 @@ pub struct VolumeStatus {
     pub size_bytes: u64,
     /// Its URI on the supervisor's NBD server.
     pub nbd: Option<String>,
+    /// Its URI on the socket of that server in the array's folder.
+    pub nbd_unix: Option<String>,
     /// Its layout, such as `raid5:4+1`.
     pub layout: String,
     /// Bytes in a stripe unit.
@@ -237,7 +240,7 @@ impl MonitorStatus {
         let entry = look.monitor.as_ref();
         MonitorStatus {
             health: look.monitor_health(),
-            address: entry.map(|monitor| monitor.report.address.clone()),
+            address: entry.map(|monitor| addressing::absolute(&look.folder, &monitor.report.address)),
             pid: entry.map(|monitor| monitor.pid),
             restarts: running.map(|running| running.restarts),
             counters: entry.map(|monitor| monitor.report.counters.clone()),
@@ -253,7 +256,10 @@ impl DeviceStatus {
         let healing = condition.healing();
         DeviceStatus {
             id: entry.id,
-            address: running.map(|running| running.address.clone()).or(entry.address.clone()),
+            address: running
+                .map(|running| &running.address)
+                .or(entry.address.as_ref())
+                .map(|address| addressing::absolute(&look.folder, address)),
             pid: running.and_then(|running| running.pid),
             file: entry.path(&look.folder.absolute()),
             size_bytes: entry.size,
@@ -299,6 +305,11 @@ impl VolumeStatus {
         VolumeStatus {
             name: volume.name.clone(),
             size_bytes: volume.bytes,
+            nbd_unix: look
+                .running
+                .as_ref()
+                .filter(|running| !is_of_files && running.nbd.is_some())
+                .and_then(|_| Some(braid_nbd::uri(&addressing::served_nbd_socket(&look.folder)?, &volume.name))),
             nbd: look.running.as_ref().filter(|_| !is_of_files).and_then(|running| nbd_uri(running, &volume.name)),
             layout: volume.layout.clone(),
             unit_bytes: volume.unit,
@@ -358,7 +369,9 @@ pub(crate) fn lock_servers(look: &ArraySnapshot) -> Vec<LockServerStatus> {
         let address = lease.and_then(|lease| Some(lease.report.lock_server.as_ref()?.address.clone()));
         let status = LockServerStatus {
             id: id.0,
-            address: address.or_else(|| running.map(|running| running.address.clone())),
+            address: address
+                .or_else(|| running.map(|running| running.address.clone()))
+                .map(|address| addressing::absolute(&look.folder, &address)),
             pid: lease.map(|lease| lease.pid),
             state,
             restarts: running.map(|running| running.restarts),

@@ -11,6 +11,7 @@ use crate::{
 };
 use serde::Serialize;
 use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -51,6 +52,20 @@ impl ArrayFolder {
     /// The absolute path of the folder.
     pub fn absolute(&self) -> PathBuf {
         self.dir.canonicalize().unwrap_or_else(|_| self.dir.clone())
+    }
+
+    /// The folder of the sockets of this array's daemons, which is created if it is missing. No other user may enter it.
+    pub fn sockets(&self) -> Result<PathBuf, ControlError> {
+        let path = self.path(SOCKETS);
+        let made = std::fs::DirBuilder::new().mode(PRIVATE).create(&path);
+        match made {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                let private = std::fs::Permissions::from_mode(PRIVATE);
+                std::fs::set_permissions(&path, private).map_err(ControlError::file("restrict", &path))?;
+            }
+            made => made.map_err(ControlError::file("create", &path))?,
+        }
+        Ok(path)
     }
 
     /// Creates the folder if it is missing, and puts a new array into it.
@@ -225,6 +240,7 @@ impl Supervision {
     /// Removes a folder that was created for this run, if no array was made in it.
     pub fn leave_no_trace(self) -> Result<(), ControlError> {
         file::remove(&self.folder.path(SUPERVISION))?;
+        let _ = std::fs::remove_dir(self.folder.path(SOCKETS));
         // It stays if it contains anything else.
         let _ = std::fs::remove_dir(&self.folder.dir);
         Ok(())
@@ -258,6 +274,7 @@ impl Supervision {
             std::fs::remove_dir_all(&hosts).map_err(ControlError::file("remove", &hosts))?;
         }
         let _ = std::fs::remove_dir_all(folder.path(SCRUBS));
+        let _ = std::fs::remove_dir_all(folder.path(SOCKETS));
         for name in [GENERATIONS, MONITOR, EVENTS, EVENTS_BEFORE, RESERVE, RUN, LOCK, SUPERVISION] {
             file::remove(&folder.path(name))?;
         }
@@ -283,6 +300,10 @@ const LOCK: &str = "lock";
 const SUPERVISION: &str = "up.lock";
 const RUN: &str = "run.json";
 const RESERVE: &str = "reserve";
+/// The folder of sockets.
+pub const SOCKETS: &str = "run";
+/// Its mode.
+const PRIVATE: u32 = 0o700;
 /// The wait between two attempts to write on a full disk.
 const NEIGHBOURS_SETTLE: Duration = Duration::from_millis(20);
 pub(crate) const HOSTS: &str = "hosts";

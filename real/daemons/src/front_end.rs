@@ -26,6 +26,8 @@ pub struct ExportedVolume {
     pub bytes: u64,
     /// Its URI.
     pub uri: String,
+    /// Its URI on the socket in the array's folder, if it is served there.
+    pub unix_uri: Option<String>,
 }
 
 /// True if NBD can serve a volume: attribute volumes have no blocks, and the volumes of file systems are not for programs.
@@ -33,14 +35,20 @@ pub fn is_for_nbd(description: &ArrayDescription, volume: &VolumeEntry) -> bool 
     !volume.attribute_volume && description.file_system_of(volume).is_none()
 }
 
-/// The volumes that a server at `address` exports: those named in `only`, or all if it is empty.
-pub fn exported(description: &ArrayDescription, only: &[String], address: &Address) -> Vec<ExportedVolume> {
+/// The volumes that a server at `address`, and perhaps at `socket`, exports: those named in `only`, or all if it is empty.
+pub fn exported(
+    description: &ArrayDescription,
+    only: &[String],
+    address: &Address,
+    socket: Option<&Address>,
+) -> Vec<ExportedVolume> {
     let volumes = description.volumes.iter().filter(|volume| volume.state == VolumeState::Ready);
     let volumes = volumes.filter(|volume| is_for_nbd(description, volume));
     let volumes = volumes.filter(|volume| only.is_empty() || only.contains(&volume.name));
     let exported = volumes.map(|volume| {
         let (name, uri) = (volume.name.clone(), uri(address, &volume.name));
-        ExportedVolume { name, bytes: volume.bytes, uri }
+        let unix_uri = socket.map(|socket| braid_nbd::uri(socket, &volume.name));
+        ExportedVolume { name, bytes: volume.bytes, uri, unix_uri }
     });
     exported.collect()
 }
@@ -104,11 +112,16 @@ impl NbdFrontEnd {
 
 /// Binds the server early, so that a port in use is reported before anything is created.
 pub async fn bind(address: &Address) -> Result<Server, Failure> {
-    Server::bind(address, Settings::default()).await.map_err(|error| match error {
+    Server::bind(address, Settings::default()).await.map_err(|error| bind_failure(address, error))
+}
+
+/// Why a server can't listen at an address.
+pub fn bind_failure(address: &Address, error: BindError) -> Failure {
+    match error {
         BindError::InUse { address: Address::Unix(_) } => Failure::failed("port-taken", error.to_string())
             .hint("another server listens on that socket: stop it, or choose another path"),
         BindError::InUse { .. } => Failure::failed("port-taken", error.to_string())
             .hint("use --port 0 (or an address with port 0) to take any free port"),
         BindError::Io { source, .. } => Failure::from(source).of(format!("can't listen on {address}")),
-    })
+    }
 }

@@ -8,7 +8,7 @@ use braid_control::{
     ArrayFolder, ControlError, HostEntry, LeaseReport, Leases, LockService as Published, Moment, lock_server_file,
 };
 use braid_locks::{DISK_BYTES, LockServer, LockServerConfig, LockService};
-use braid_session::{Metrics, blocking};
+use braid_session::{Metrics, addressing, blocking};
 use braid_shell::{Address, Disk, Node};
 use std::collections::BTreeSet;
 use tokio::sync::watch;
@@ -70,7 +70,7 @@ impl LockDaemon {
         let monitor = MonitorAt::Folder(folder.clone());
         let (follow, nodes) = watch::channel(monitor.known(us.id));
         let (view, seen, _, running) = platform.serve(server, us, nodes, stop);
-        let published = Published { id: id.0, address: address.to_string() };
+        let published = Published { id: id.0, address: addressing::published(&folder, &address) };
         let keeping = async {
             tokio::select! {
                 failure = keep(&folder, start, leases, &view, published) => failure,

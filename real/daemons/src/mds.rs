@@ -13,7 +13,7 @@ use braid_control::{
 use braid_locks::FenceCause;
 use braid_machine::{Effects, HostError, HostRequest, Input, Machine};
 use braid_metadata::{MetadataNode, MetadataServer, MetadataService, NodeState};
-use braid_session::{HEARTBEAT, Metrics, ObservedHost, Service, ServiceReport, Session, blocking};
+use braid_session::{HEARTBEAT, Metrics, ObservedHost, Service, ServiceReport, Session, addressing, blocking};
 use braid_shell::{Address, Listener};
 use braid_wire::OwnershipRequest;
 use std::cell::RefCell;
@@ -72,6 +72,11 @@ impl MetadataDaemon {
         Ok(MetadataDaemon { folder: folder.clone(), name: name.to_string(), id })
     }
 
+    /// The number of the file system.
+    pub fn id(&self) -> FileSystemId {
+        self.id
+    }
+
     /// Serves at `listen` until `stop` completes. Calls `listening` with the address before it takes over the file system. `own_process`
     /// says that the process runs nothing else; otherwise hosts in the process bypass the network.
     pub async fn serve(
@@ -118,7 +123,8 @@ impl MetadataDaemon {
         let node = Shared::default();
         let (seen, mut seeing) = watch::channel(Progress::TakesOver);
         let report = {
-            let (node, id, address) = (node.clone(), self.id, listener.address().to_string());
+            let (node, id) = (node.clone(), self.id);
+            let address = addressing::published(&self.folder, listener.address());
             move || report(&node.borrow(), id, &address)
         };
         let service = Service { id: braid_base::NodeId::MetadataServer(self.id), listener, report: Box::new(report) };

@@ -15,6 +15,7 @@ use braid_control::{
 use braid_layout::VolumeDescription;
 use braid_machine::HostRequest;
 use braid_membership::{DISK_BYTES, Monitor, MonitorConfig, MonitorService};
+use braid_session::addressing::published;
 use braid_session::{HEARTBEAT, blocking};
 use braid_shell::{Address, Addresses, Disk, HostClient, Node};
 use std::collections::BTreeMap;
@@ -91,7 +92,7 @@ impl MonitorDaemon {
             folder: folder.clone(),
             view,
             client,
-            address: address.to_string(),
+            address: published(&folder, &address),
             known: BTreeMap::new(),
             refused: BTreeMap::new(),
             membership_events: MembershipEvents::after(last),

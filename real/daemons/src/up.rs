@@ -12,7 +12,7 @@ use braid_control::{
     ArrayDescription, ArrayFolder, DeviceReport, Endpoint, Leases, Moment, ReportedState, RunningSet, Supervision,
 };
 use braid_nbd::Server;
-use braid_session::{HEARTBEAT, Session, blocking};
+use braid_session::{HEARTBEAT, Session, addressing, blocking};
 use braid_shell::Address;
 use std::pin::{Pin, pin};
 use std::time::{Duration, Instant};
@@ -56,7 +56,8 @@ pub struct Ready<'a> {
 impl Ready<'_> {
     /// The volumes that NBD clients can use.
     pub fn exported(&self) -> Vec<ExportedVolume> {
-        front_end::exported(self.description, &[], self.address)
+        let socket = addressing::served_nbd_socket(self.folder);
+        front_end::exported(self.description, &[], self.address, socket.as_ref())
     }
 }
 
@@ -78,7 +79,7 @@ pub async fn run(
     // Then every file that a failed start leaves there is its own.
     let was_empty = std::fs::read_dir(folder.dir()).map_or(new_folder, |mut entries| entries.next().is_none());
     let supervision = folder.supervise()?;
-    let server = match front_end::bind(&options.listen).await {
+    let mut server = match front_end::bind(&options.listen).await {
         Ok(server) => server,
         Err(failure) => {
             if new_folder {
@@ -96,6 +97,7 @@ pub async fn run(
             return Err(failure);
         }
     };
+    also_bind_in_folder(&mut server, &folder).await?;
     copies::require_newest(&folder, &description)?;
     state_from_devices::require_state(&folder, &description)?;
 
@@ -348,14 +350,15 @@ impl Array {
         }
         let among = match report.node {
             NodeId::Monitor => {
-                self.running.monitor = Some(report.entry(self.running.monitor.as_ref()));
+                self.running.monitor = Some(report.entry(&self.folder, self.running.monitor.as_ref()));
                 return self.publish();
             }
             NodeId::LockServer(_) => &mut self.running.lock_servers,
             NodeId::MetadataServer(_) => &mut self.running.metadata_servers,
             _ => &mut self.running.devices,
         };
-        let entry = report.entry(among.iter().find(|other| other.id == supervisor::number(report.node)));
+        let before = among.iter().find(|other| other.id == supervisor::number(report.node));
+        let entry = report.entry(&self.folder, before);
         among.retain(|other| other.id != entry.id);
         among.push(entry);
         among.sort_by_key(|other| other.id);
@@ -383,6 +386,12 @@ impl Array {
     }
 }
 
+/// Has the server of this array listen on the socket in its folder, too.
+async fn also_bind_in_folder(server: &mut Server, folder: &ArrayFolder) -> Result<(), Failure> {
+    let address = addressing::nbd_socket(folder)?;
+    server.also_bind(&address).await.map_err(|error| front_end::bind_failure(&address, error))
+}
+
 /// True if another process has the file or disk open.
 fn is_in_use(failure: &Failure) -> bool {
     ["device-in-use", "monitor-in-use"].contains(&failure.code.as_str())
@@ -392,7 +401,8 @@ fn is_in_use(failure: &Failure) -> bool {
 async fn reopen(folder: &ArrayFolder, address: &Address) -> NbdFrontEnd {
     loop {
         let front = async {
-            let server = front_end::bind(address).await?;
+            let mut server = front_end::bind(address).await?;
+            also_bind_in_folder(&mut server, folder).await?;
             Ok(NbdFrontEnd::start(Session::start(folder, "up").await?, server, Vec::new()))
         };
         match front.await {

@@ -5,7 +5,7 @@ use crate::metrics::Metrics;
 use braid_base::{BLOCK_BYTES, FenceTable, VolumeId};
 use braid_control::{ByteRange, RecoveryReport, merged, unix_millis_now};
 use braid_host::{Host, MigrationProgress};
-use braid_shell::Counters;
+use braid_shell::{Budget, Counters};
 use rustix::time::{ClockId, clock_gettime};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -104,11 +104,14 @@ pub fn of_clock() -> (String, u64) {
     (CLOCK_COUNTER.to_string(), unix_millis_now())
 }
 
-/// The resource usage of this process.
+/// The resource usage of this process, and its memory budget.
 pub fn of_process() -> impl Iterator<Item = (String, u64)> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let resident = resident_bytes(&status).map(|bytes| ("resident_bytes".to_string(), bytes));
-    std::iter::once(("cpu_micros".to_string(), cpu_micros())).chain(resident)
+    let budget = Budget::process();
+    let memory = [("memory_budget_bytes", budget.limit()), ("memory_used_bytes", budget.used())];
+    let memory = memory.map(|(name, bytes)| (name.to_string(), bytes));
+    std::iter::once(("cpu_micros".to_string(), cpu_micros())).chain(resident).chain(memory)
 }
 
 /// The resident memory in bytes, from the content of `/proc/PID/status`.
@@ -130,7 +133,7 @@ mod tests {
     fn this_process_uses_time_and_memory() {
         let figures: Vec<_> = of_process().collect();
         let names: Vec<_> = figures.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["cpu_micros", "resident_bytes"]);
-        assert!(figures.iter().all(|(_, value)| *value > 0), "{figures:?}");
+        assert_eq!(names, ["cpu_micros", "resident_bytes", "memory_budget_bytes", "memory_used_bytes"]);
+        assert!(figures[..3].iter().all(|(_, value)| *value > 0), "{figures:?}");
     }
 }

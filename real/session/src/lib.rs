@@ -4,6 +4,7 @@
 //! | module | what |
 //! | --- | --- |
 //! | `session` | starts a host, renews its lease, ends it |
+//! | [`addressing`] | where daemons listen, and how their addresses are written in the folder |
 //! | `held_volumes` | wraps the host's state machine, and starts no operation on volumes that are on hold: requests for them are queued |
 //! | `host_view` | lets other tasks read the host's metrics and jobs |
 //! | `registry` | the volumes that a host knows, and which of them are on hold |
@@ -13,6 +14,7 @@
 //! | `metrics` | counters by name |
 //! | `error` | why a host can't be started, or can't continue |
 
+pub mod addressing;
 mod corruption_events;
 mod error;
 mod held_volumes;

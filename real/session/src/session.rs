@@ -1,5 +1,6 @@
 //! A running host: its generation and lease, its state machine, and its connections to the monitor, devices and lock servers.
 
+use crate::addressing::located;
 use crate::corruption_events::CorruptionReporter;
 use crate::error::{Loss, SessionError};
 use crate::held_volumes::ObservedHost;
@@ -346,24 +347,24 @@ pub fn addresses(folder: &ArrayFolder) -> Result<Addresses, ControlError> {
     let devices = description.devices.iter().filter_map(|device| {
         let id = DeviceId(device.id);
         let started = running.as_ref().and_then(|running| running.device(id)).map(|device| device.address.clone());
-        Some((NodeId::Device(id), started.or_else(|| device.address.clone())?.parse().ok()?))
+        Some((NodeId::Device(id), located(folder, &started.or_else(|| device.address.clone())?)?))
     });
     let mut found: Addresses = devices.collect();
     // A monitor that was suspended or killed is included: it is, or will be, at the same address.
     if let Some(monitor) = folder.monitor(&Moment::now())?
-        && let Ok(address) = monitor.report.address.parse()
+        && let Some(address) = located(folder, &monitor.report.address)
     {
         found.insert(NodeId::Monitor, address);
     }
     // In the order of generations: the later start of a server replaces the earlier one.
     for host in folder.hosts(&Moment::now(), description.leases().lease())?.into_iter().filter(|host| host.live) {
         if let Some(service) = host.report.lock_server
-            && let Ok(address) = service.address.parse()
+            && let Some(address) = located(folder, &service.address)
         {
             found.insert(NodeId::LockServer(LockServerId(service.id)), address);
         }
         if let Some(service) = host.report.metadata_server
-            && let Ok(address) = service.address.parse()
+            && let Some(address) = located(folder, &service.address)
         {
             found.insert(NodeId::MetadataServer(FileSystemId(service.file_system)), address);
         }

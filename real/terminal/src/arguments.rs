@@ -24,6 +24,10 @@ pub struct Common {
     /// Print one JSON object instead of text; print errors as JSON, too
     #[arg(long, global = true)]
     pub json: bool,
+
+    /// Memory that a process may hold for its peers, all together: requests, replies and messages; 64MiB or more [default: 512MiB]
+    #[arg(long, global = true, env = "BRAID_MEMORY", value_name = "SIZE", value_parser = memory, hide_env_values = true)]
+    pub memory: Option<u64>,
 }
 
 impl Common {
@@ -83,6 +87,17 @@ pub fn rate(text: &str) -> Result<u64, String> {
 /// Reads a size for an argument.
 pub fn size(text: &str) -> Result<u64, String> {
     braid_base::units::parse_size(text).map_err(|error| error.to_string())
+}
+
+/// The smallest memory budget of a process, in bytes.
+const MEMORY_MIN: u64 = 64 << 20;
+
+/// Reads a memory budget for an argument.
+fn memory(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        bytes if bytes < MEMORY_MIN => Err("a process needs 64MiB at least".to_string()),
+        bytes => Ok(bytes),
+    }
 }
 
 /// Reads a time such as 90s, 5m or 1h; a number alone is seconds.

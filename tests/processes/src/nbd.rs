@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// Why a request failed.
@@ -149,9 +150,11 @@ impl Client {
 
 /// Sends invalid or incomplete input, and closes the connection.
 pub fn send_garbage(address: &str, bytes: &[u8]) {
-    let mut stream = connect(address).expect("a server listens");
     // The server may close the connection before all is sent.
-    let _ = stream.write_all(bytes);
+    let _ = match address.strip_prefix("unix:") {
+        Some(path) => UnixStream::connect(path).expect("a server listens").write_all(bytes),
+        None => connect(address).expect("a server listens").write_all(bytes),
+    };
 }
 
 /// Splits `nbd://HOST:PORT/EXPORT` into address and export.

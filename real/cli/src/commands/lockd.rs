@@ -3,7 +3,7 @@
 use crate::report;
 use braid_admin::failure::Failure;
 use braid_admin::parent_process;
-use braid_base::LockServerId;
+use braid_base::{LockServerId, NodeId};
 use braid_daemons::lockd::LockDaemon;
 use braid_shell::Address;
 use braid_terminal::Common;
@@ -26,9 +26,9 @@ pub struct Arguments {
     /// The number of the lock server; see `braid up --lock-servers`
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     id: u16,
-    /// The address to listen on: HOST:PORT, with port 0 for any free port, or unix:PATH
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
-    listen: Address,
+    /// The address to listen on: HOST:PORT, with port 0 for any free port, or unix:PATH [default: a Unix socket in the array's folder]
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<Address>,
     /// Die with this process, which must be the parent
     #[arg(long, hide = true)]
     child_of: Option<u32>,
@@ -40,11 +40,13 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         parent_process::die_with(parent)?;
     }
     let mut signals = Signals::catch()?;
-    let daemon = LockDaemon::open(&common.folder(), LockServerId(arguments.id))?;
+    let (folder, id) = (common.folder(), LockServerId(arguments.id));
+    let daemon = LockDaemon::open(&folder, id)?;
+    let listen = super::listen_at(arguments.listen, &folder, NodeId::LockServer(id))?;
     let serving = |address: &Address| {
         let id = arguments.id;
         report::announce(common.json, &format!("lock server {id}"), address, json!({"id": id}));
     };
-    daemon.serve(&arguments.listen, true, serving, signals.asked_to_end()).await?;
+    daemon.serve(&listen, true, serving, signals.asked_to_end()).await?;
     Ok(ExitCode::SUCCESS)
 }

@@ -3,6 +3,7 @@
 use crate::report;
 use braid_admin::failure::Failure;
 use braid_admin::parent_process;
+use braid_base::NodeId;
 use braid_daemons::mds::MetadataDaemon;
 use braid_shell::Address;
 use braid_terminal::Common;
@@ -24,9 +25,9 @@ use std::process::ExitCode;
 pub struct Arguments {
     /// The name of the file system
     name: String,
-    /// The address to listen on: HOST:PORT, with port 0 for any free port, or unix:PATH
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
-    listen: Address,
+    /// The address to listen on: HOST:PORT, with port 0 for any free port, or unix:PATH [default: a Unix socket in the array's folder]
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<Address>,
     /// Die with this process, which must be the parent
     #[arg(long, hide = true)]
     child_of: Option<u32>,
@@ -39,10 +40,12 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     }
     let mut signals = Signals::catch()?;
     let name = &arguments.name;
-    let daemon = MetadataDaemon::open(&common.folder(), name)?;
+    let folder = common.folder();
+    let daemon = MetadataDaemon::open(&folder, name)?;
+    let listen = super::listen_at(arguments.listen, &folder, NodeId::MetadataServer(daemon.id()))?;
     let listening = |address: &Address| {
         report::announce(common.json, &format!("the metadata server of {name}"), address, json!({"file_system": name}));
     };
-    daemon.serve(&arguments.listen, true, listening, signals.asked_to_end()).await?;
+    daemon.serve(&listen, true, listening, signals.asked_to_end()).await?;
     Ok(ExitCode::SUCCESS)
 }

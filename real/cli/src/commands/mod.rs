@@ -24,6 +24,10 @@ mod volume;
 
 use crate::report;
 use braid_admin::failure::{Exit, Failure};
+use braid_base::NodeId;
+use braid_control::ArrayFolder;
+use braid_session::addressing;
+use braid_shell::{Address, Budget};
 use braid_terminal::Common;
 use braid_terminal::arguments::{asks_for_json, sentence};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -118,7 +122,18 @@ fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
     Ok(cli)
 }
 
+/// Where a daemon listens: where it is told to, or on its socket in the array's folder.
+fn listen_at(listen: Option<Address>, folder: &ArrayFolder, node: NodeId) -> Result<Address, Failure> {
+    match listen {
+        Some(address) => Ok(address),
+        None => Ok(addressing::socket(folder, node)?),
+    }
+}
+
 async fn dispatch(command: Command, common: &Common) -> Result<ExitCode, Failure> {
+    if let Some(bytes) = common.memory {
+        Budget::process().set_limit(bytes);
+    }
     let needs_array =
         matches!(command, Command::Doctor(_) | Command::Down(_) | Command::Rebuild(_) | Command::Monitor(_));
     let outcome = execute(command, common).await;

@@ -3,6 +3,7 @@
 use crate::report;
 use braid_admin::failure::Failure;
 use braid_admin::parent_process;
+use braid_base::NodeId;
 use braid_daemons::monitord::MonitorDaemon;
 use braid_shell::Address;
 use braid_terminal::Common;
@@ -23,9 +24,9 @@ use std::time::Duration;
 /// Example: `braid monitord --array /srv/a --listen 10.0.0.5:7200`
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The address to listen on: HOST:PORT, with port 0 for any free port, or unix:PATH
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
-    listen: Address,
+    /// The address to listen on: HOST:PORT, with port 0 for any free port, or unix:PATH [default: a Unix socket in the array's folder]
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<Address>,
     /// How long a device must be out before a spare fills its slot [default: 10m]
     #[arg(long, value_name = "TIME", value_parser = braid_terminal::arguments::span)]
     spare_after: Option<Duration>,
@@ -40,8 +41,10 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         parent_process::die_with(parent)?;
     }
     let mut signals = Signals::catch()?;
-    let monitor = MonitorDaemon::open(&common.folder(), arguments.spare_after)?;
+    let folder = common.folder();
+    let monitor = MonitorDaemon::open(&folder, arguments.spare_after)?;
+    let listen = super::listen_at(arguments.listen, &folder, NodeId::Monitor)?;
     let serving = |address: &Address| report::announce(common.json, "the monitor", address, json!({}));
-    monitor.serve(&arguments.listen, true, serving, signals.asked_to_end()).await?;
+    monitor.serve(&listen, true, serving, signals.asked_to_end()).await?;
     Ok(ExitCode::SUCCESS)
 }

@@ -37,7 +37,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     let mut signals = Signals::catch()?;
     let folder = common.folder();
     let front = NbdFrontEnd::open(&folder, &arguments.listen, arguments.volumes.clone()).await?;
-    let exported = front_end::exported(&folder.describe()?, &arguments.volumes, front.address());
+    let exported = front_end::exported(&folder.describe()?, &arguments.volumes, front.address(), None);
     output::print(
         common.json,
         || {

@@ -10,6 +10,7 @@ use braid_daemons::front_end::ExportedVolume;
 use braid_daemons::supervisor::{Placement, Tuning};
 use braid_daemons::up::{self, Options, Ready};
 use braid_layout::RaidLevel;
+use braid_session::addressing;
 use braid_shell::Address;
 use braid_terminal::arguments::size;
 use braid_terminal::{Common, Signals, output};
@@ -64,9 +65,12 @@ pub struct Arguments {
     /// The lease: how long a device or host may be silent before the others continue without it, 1s to 60s [default: 4s]
     #[arg(long, value_name = "TIME", value_parser = lease)]
     lease: Option<Duration>,
-    /// The port for NBD clients on 127.0.0.1; 0 for any free port
+    /// The port for NBD clients on 127.0.0.1; 0 for any free port. They can also use the Unix socket run/nbd in the array's folder
     #[arg(long, default_value_t = 10809)]
     port: u16,
+    /// Let monitor, devices and servers listen on ports of 127.0.0.1, which every user of this machine can reach, and not on Unix sockets
+    #[arg(long)]
+    tcp: bool,
     /// Start without devices that can't be started, as far as the others can serve without them
     #[arg(long)]
     degraded: bool,
@@ -114,7 +118,11 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
     };
     let options = Options {
         placement: if arguments.in_process { Placement::Task } else { Placement::Process },
-        tuning: Tuning { spare_after: arguments.spare_after, object_memory: arguments.object_memory },
+        tuning: Tuning {
+            spare_after: arguments.spare_after,
+            object_memory: arguments.object_memory,
+            tcp: arguments.tcp,
+        },
         degraded: arguments.degraded,
         listen: Address::loopback(arguments.port),
     };
@@ -126,12 +134,16 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
 /// The announcement as JSON.
 fn json_of(ready: &Ready) -> serde_json::Value {
     let exported = ready.exported();
-    let volumes =
-        exported.iter().map(|volume| json!({"name": volume.name, "size_bytes": volume.bytes, "nbd": volume.uri}));
+    let volumes = exported.iter().map(|volume| {
+        json!({
+            "name": volume.name, "size_bytes": volume.bytes, "nbd": volume.uri, "nbd_unix": volume.unix_uri
+        })
+    });
     let devices = ready.running.devices.iter().map(|device| {
         let entry = ready.description.devices.iter().find(|entry| entry.id == device.id);
         let file = entry.map(|entry| entry.path(&ready.folder.absolute()));
-        json!({"id": device.id, "address": device.address, "pid": device.pid, "file": file})
+        let address = addressing::absolute(ready.folder, &device.address);
+        json!({"id": device.id, "address": address, "pid": device.pid, "file": file})
     });
     json!({
         "schema": 2,
@@ -153,8 +165,11 @@ fn text_of(ready: &Ready) -> String {
     }
     text += "\n";
     let exported = ready.exported();
-    for ExportedVolume { name, bytes, uri } in &exported {
+    for ExportedVolume { name, bytes, uri, unix_uri } in &exported {
         text += &format!("  volume {name}  {}  {uri}\n", format_size(*bytes));
+        if let Some(uri) = unix_uri {
+            text += &format!("    for programs of this user alone: {uri}\n");
+        }
     }
     for entry in &ready.description.file_systems {
         text += &format!(

@@ -2,8 +2,8 @@
 //! it, notices its end, and restarts it. A suspended process is not restarted, because it may continue at any moment. A device whose file is
 //! missing is restarted when the file is there again.
 //!
-//! Each daemon runs in a process of its own, or in a task of this process ([`Placement`]). Its address stays the same across restarts
-//! if the port is still free.
+//! Each daemon runs in a process of its own, or in a task of this process ([`Placement`]). It listens on a Unix socket in the array's folder,
+//! or on a port, which stays the same across restarts if it is still free.
 
 mod process;
 mod task;
@@ -11,6 +11,7 @@ mod task;
 use braid_admin::failure::Failure;
 use braid_base::{ArrayId, Backoff, DeviceId, FileSystemId, LockServerId, NodeId};
 use braid_control::{ArrayDescription, ArrayFolder, FileSystemState, RunningDaemon};
+use braid_session::addressing;
 use braid_shell::Address;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -47,6 +48,8 @@ pub struct Tuning {
     pub spare_after: Option<Duration>,
     /// Bytes of memory in which each device caches objects' content.
     pub object_memory: Option<u64>,
+    /// Daemons listen on loopback TCP ports, and not on sockets in the array's folder.
+    pub tcp: bool,
 }
 
 /// A report of a keeper on its daemon.
@@ -123,7 +126,12 @@ impl Supervised {
             reporter,
             reports,
         };
-        supervised.monitor.spawn_local(keep(NodeId::Monitor, wanted, placement, supervised.reporter.clone()));
+        supervised.monitor.spawn_local(keep(
+            NodeId::Monitor,
+            wanted,
+            (placement, tuning.tcp),
+            supervised.reporter.clone(),
+        ));
         supervised.follow(description);
         supervised
     }
@@ -189,7 +197,8 @@ impl Supervised {
             if let Entry::Vacant(entry) = self.metadata_servers.entry(id) {
                 let assignment = Assignment::MetadataServer { folder: self.folder.clone(), id, name };
                 let wanted = entry.insert(watch::channel(Some(assignment)).0).subscribe();
-                let keeper = keep(NodeId::MetadataServer(id), wanted, self.placement, self.reporter.clone());
+                let keeper =
+                    keep(NodeId::MetadataServer(id), wanted, (self.placement, self.tuning.tcp), self.reporter.clone());
                 self.metadata_tasks.spawn_local(keeper);
             }
         }
@@ -214,7 +223,12 @@ impl Supervised {
     }
 
     fn add(&mut self, node: NodeId, wanted: &watch::Sender<Wanted>) {
-        self.tasks.spawn_local(keep(node, wanted.subscribe(), self.placement, self.reporter.clone()));
+        self.tasks.spawn_local(keep(
+            node,
+            wanted.subscribe(),
+            (self.placement, self.tuning.tcp),
+            self.reporter.clone(),
+        ));
     }
 
     /// The next report of a keeper.
@@ -274,16 +288,25 @@ impl Started {
     }
 }
 
-async fn keep(node: NodeId, mut wanted: watch::Receiver<Wanted>, placement: Placement, reporter: mpsc::Sender<Report>) {
-    let any = Address::loopback(0);
-    let mut listen = any.clone();
+async fn keep(
+    node: NodeId,
+    mut wanted: watch::Receiver<Wanted>,
+    (placement, tcp): (Placement, bool),
+    reporter: mpsc::Sender<Report>,
+) {
+    // The port of an earlier start.
+    let mut port = Address::loopback(0);
     let mut backoff = Backoff::new(BACKOFF_MIN, BACKOFF_MAX);
     loop {
         // A dropped sender is an instruction to end, too.
         let is_over = wanted.has_changed().is_err();
         let Some(assignment) = wanted.borrow_and_update().clone().filter(|_| !is_over) else { return };
         let begun = Instant::now();
-        let starting = tokio::time::timeout(START_WAIT, Started::start(&assignment, placement, &listen));
+        let starting = async {
+            let listen = if tcp { port.clone() } else { addressing::socket(assignment.folder(), node)? };
+            Started::start(&assignment, placement, &listen).await
+        };
+        let starting = tokio::time::timeout(START_WAIT, starting);
         let started = tokio::select! {
             started = starting => started.unwrap_or_else(|_| {
                 let message = format!("{} did not serve within {START_WAIT:?}", assignment.name());
@@ -294,7 +317,7 @@ async fn keep(node: NodeId, mut wanted: watch::Receiver<Wanted>, placement: Plac
         };
         let failure = match started {
             Ok((mut server, running)) => {
-                listen = running.address.clone();
+                port = running.address.clone();
                 let _ = reporter.send(Report { node, state: Ok(running) }).await;
                 let failure = tokio::select! {
                     failure = server.ended() => failure,
@@ -310,7 +333,7 @@ async fn keep(node: NodeId, mut wanted: watch::Receiver<Wanted>, placement: Plac
             }
             Err(failure) => {
                 // If the port was the problem, another one will do: hosts look up addresses.
-                listen = any.clone();
+                port = Address::loopback(0);
                 failure
             }
         };
@@ -392,12 +415,12 @@ pub fn number(node: NodeId) -> u16 {
 
 impl Report {
     /// The entry that is published for this daemon.
-    pub fn entry(&self, before: Option<&RunningDaemon>) -> RunningDaemon {
+    pub fn entry(&self, folder: &ArrayFolder, before: Option<&RunningDaemon>) -> RunningDaemon {
         let restarts = before.map_or(0, |before| before.restarts);
         match &self.state {
             Ok(running) => RunningDaemon {
                 id: number(self.node),
-                address: running.address.to_string(),
+                address: addressing::published(folder, &running.address),
                 pid: Some(running.pid),
                 restarts,
                 down: None,
@@ -427,7 +450,7 @@ mod tests {
         let (_sender, wanted) = watch::channel(Some(assignment));
         let (reporter, mut reports) = mpsc::channel(10);
         let local = tokio::task::LocalSet::new();
-        local.spawn_local(keep(NodeId::Device(id), wanted, Placement::Task, reporter));
+        local.spawn_local(keep(NodeId::Device(id), wanted, (Placement::Task, false), reporter));
         let watched = async {
             let missing = reports.recv().await.unwrap().state.unwrap_err();
             assert_eq!(missing.code, "no-such-file");

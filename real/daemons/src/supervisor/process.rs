@@ -3,7 +3,7 @@
 
 use super::{Assignment, Running, STOP_WAIT};
 use braid_admin::failure::Failure;
-use braid_shell::Address;
+use braid_shell::{Address, Budget};
 use std::process::Stdio;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
@@ -37,6 +37,7 @@ impl ServerProcess {
             Assignment::MetadataServer { name, .. } => command.args(["mds", name]),
         };
         command.arg("--array").arg(assignment.folder().dir());
+        command.args(["--memory", &Budget::process().limit().to_string()]);
         let mut child = command
             .args(["--json", "--listen", &listen.to_string(), "--child-of", &std::process::id().to_string()])
             .stdin(Stdio::null())

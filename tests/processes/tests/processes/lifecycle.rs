@@ -15,7 +15,7 @@ fn entries(said: &Value) -> (Vec<Value>, Vec<Value>) {
     let all = |list: &str, fields: &[&str]| {
         said[list].as_array().expect("it is a list").iter().map(|entry| pick(entry, fields)).collect()
     };
-    (all("volumes", &["name", "size_bytes", "nbd"]), all("devices", &["id", "address", "pid", "file"]))
+    (all("volumes", &["name", "size_bytes", "nbd", "nbd_unix"]), all("devices", &["id", "address", "pid", "file"]))
 }
 
 #[test]

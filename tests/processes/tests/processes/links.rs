@@ -46,7 +46,8 @@ impl Apart {
         let arguments = ["device", "serve", path_text(&file), "--array", &dir, "--listen", &address, "--json"];
         let log = scratch.path("device.log");
         let device = link.far.within(|| start(&arguments, &log));
-        array.start(&[]);
+        // Sockets in the folder would reach across the cut.
+        array.start(&["--tcp"]);
         array.await_volume(0, "healthy");
         Some(Apart { array, _device: device, _monitor: monitor, link })
     }

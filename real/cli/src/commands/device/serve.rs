@@ -27,9 +27,10 @@ use std::process::ExitCode;
 pub struct Arguments {
     /// The file or disk
     file: PathBuf,
-    /// The address to listen on: HOST:PORT, with port 0 for any free port, or unix:PATH
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
-    listen: Address,
+    /// The address to listen on: HOST:PORT, with port 0 for any free port, or unix:PATH [default: a Unix socket in the
+    /// array's folder; with --monitor, a free port of 127.0.0.1]
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<Address>,
     /// Fail unless the device belongs to this array
     #[arg(long, value_parser = array_id, value_name = "UUID")]
     array_id: Option<ArrayId>,
@@ -75,14 +76,20 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
             "warning: no --peer is given: set the parity site of all volumes to originator, or writes will stall"
         );
     }
-    let monitor = match arguments.monitor {
+    let (monitor, listen) = match arguments.monitor {
         Some(address) => {
-            MonitorAt::Addresses([(NodeId::Monitor, address)].into_iter().chain(arguments.peers).collect())
+            let others = [(NodeId::Monitor, address)].into_iter().chain(arguments.peers);
+            // The monitor may be on another machine, and there may be no folder.
+            (MonitorAt::Addresses(others.collect()), arguments.listen.unwrap_or(Address::loopback(0)))
         }
-        None => MonitorAt::Folder(monitor_folder(common, superblock.array)?),
+        None => {
+            let folder = monitor_folder(common, superblock.array)?;
+            let listen = super::super::listen_at(arguments.listen, &folder, NodeId::Device(superblock.device))?;
+            (MonitorAt::Folder(folder), listen)
+        }
     };
     let device = DeviceDaemon::new(device, arguments.object_memory);
-    device.serve(&arguments.listen, monitor, true, serving, signals.asked_to_end()).await?;
+    device.serve(&listen, monitor, true, serving, signals.asked_to_end()).await?;
     Ok(ExitCode::SUCCESS)
 }
 

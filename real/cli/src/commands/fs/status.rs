@@ -11,6 +11,7 @@ use braid_base::units::format_size;
 use braid_terminal::Common;
 use braid_terminal::output;
 use serde_json::json;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Show the file systems of the array: their metadata servers, what they contain, and the hosts that use them
@@ -38,7 +39,7 @@ pub async fn run(arguments: Arguments, common: &Common) -> Result<ExitCode, Fail
         };
         shown.push((status, content));
     }
-    output::print(common.json, || json(&shown), || text(&shown));
+    output::print(common.json, || json(&shown), || text(&shown, &common.folder().absolute()));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -51,12 +52,12 @@ fn json(shown: &[(FileSystemStatus, Option<FileSystemContent>)]) -> serde_json::
     json!({"schema": 2, "file_systems": shown.collect::<Vec<_>>()})
 }
 
-fn text(shown: &[(FileSystemStatus, Option<FileSystemContent>)]) -> String {
+fn text(shown: &[(FileSystemStatus, Option<FileSystemContent>)], dir: &Path) -> String {
     if shown.is_empty() {
         return "there are no file systems: create one with `braid fs create`\n".to_string();
     }
     let status: Vec<FileSystemStatus> = shown.iter().map(|(status, _)| status.clone()).collect();
-    let mut text = file_system_table(&status);
+    let mut text = file_system_table(&status, dir);
     for (status, content) in shown {
         let name = status.name.as_deref().unwrap_or_default();
         if let Some(content) = content {

@@ -12,6 +12,7 @@ use braid_control::ThrottleReport;
 use braid_terminal::output::table;
 use braid_wire::Atomicity;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 /// A snapshot of the array, as text and as JSON.
@@ -57,6 +58,7 @@ impl<'a> View<'a> {
         if !status.doctor.is_healthy() {
             text += &format!("doctor: {}: `braid doctor --array {dir}` says what to do\n", status.doctor.words());
         }
+        text += &memory_words(status);
         text += "\n";
         text += &volume_table(status);
         text += "\n";
@@ -71,15 +73,15 @@ impl<'a> View<'a> {
         }
         if !status.file_systems.is_empty() {
             text += "\n";
-            text += &file_system_table(&status.file_systems);
+            text += &file_system_table(&status.file_systems, &status.dir);
         }
         if !status.lock_servers.is_empty() {
             text += "\n";
             let mut rows = vec![row(["lock server", "state", "pid", "address"])];
             for server in &status.lock_servers {
                 let pid = server.pid.map(|pid| pid.to_string()).unwrap_or_default();
-                let address = server.address.as_deref().unwrap_or_default();
-                rows.push(row([&LockServerId(server.id).to_string(), &server.state, &pid, address]));
+                let address = within(&status.dir, server.address.as_deref());
+                rows.push(row([&LockServerId(server.id).to_string(), &server.state, &pid, &address]));
             }
             text += &table(&rows);
         }
@@ -134,6 +136,25 @@ impl<'a> View<'a> {
     }
 }
 
+/// The process that holds most of its memory budget for its peers, if that is more than half.
+fn memory_words(status: &Status) -> String {
+    let devices = status.devices.iter().map(|device| (DeviceId(device.id).to_string(), device.counters.as_ref()));
+    let servers = status.lock_servers.iter();
+    let servers = servers.map(|server| (LockServerId(server.id).to_string(), server.counters.as_ref()));
+    let hosts = status.hosts.iter().map(|host| (Generation(host.generation).to_string(), Some(&host.counters)));
+    let monitor = std::iter::once(("the monitor".to_string(), status.monitor.counters.as_ref()));
+    let all = monitor.chain(devices).chain(servers).chain(hosts);
+    let held = all.filter_map(|(name, counters)| {
+        let (used, budget) = (*counters?.get("memory_used_bytes")?, *counters?.get("memory_budget_bytes")?);
+        (used > budget / 2).then_some((used, budget, name))
+    });
+    let most = held.max().map(|(used, budget, name)| {
+        let (used, budget) = (format_size(used), format_size(budget));
+        format!("memory: {name} holds {used} for its peers, of a budget of {budget} (`--memory`)\n")
+    });
+    most.unwrap_or_default()
+}
+
 fn volume_table(status: &Status) -> String {
     let mut rows = vec![row(["volume", "size", "layout", "ordering", "state", "address"])];
     for volume in &status.volumes {
@@ -155,7 +176,7 @@ fn volume_table(status: &Status) -> String {
 }
 
 /// The file systems, their metadata servers, and how many hosts use them.
-pub fn file_system_table(file_systems: &[FileSystemStatus]) -> String {
+pub fn file_system_table(file_systems: &[FileSystemStatus], dir: &Path) -> String {
     let mut rows = vec![row(["file system", "size", "state", "owner", "pid", "address", "hosts"])];
     for file_system in file_systems {
         let number = || FileSystemId(file_system.id).to_string();
@@ -165,11 +186,20 @@ pub fn file_system_table(file_systems: &[FileSystemStatus]) -> String {
             &file_system.text,
             &file_system.owner.map(|owner| Generation(owner).to_string()).unwrap_or_default(),
             &file_system.pid.map(|pid| pid.to_string()).unwrap_or_default(),
-            file_system.address.as_deref().unwrap_or_default(),
+            &within(dir, file_system.address.as_deref()),
             &file_system.hosts.len().to_string(),
         ]));
     }
     table(&rows)
+}
+
+/// An address, that of a socket in the array's folder relative to the folder.
+fn within(dir: &Path, address: Option<&str>) -> String {
+    let address = address.unwrap_or_default();
+    match address.strip_prefix(&format!("unix:{}/", dir.display())) {
+        Some(rest) => format!("unix:{rest}"),
+        None => address.to_string(),
+    }
 }
 
 fn device_table(look: &ArraySnapshot, status: &Status) -> String {
