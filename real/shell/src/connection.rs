@@ -4,11 +4,13 @@ use crate::budget::Account;
 use crate::counters::{Counters, add};
 use crate::inbox::{Inbox, Node, Refused};
 use crate::outbox::Outbox;
+use crate::ready::Notice;
 use crate::routes::Side;
 use crate::stream::Stream;
 use braid_base::NodeId;
 use braid_wire::{EncodedFrame, Message};
-use std::task::{Context, Poll, ready};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
@@ -61,6 +63,11 @@ pub(crate) struct Connection {
     spoke: bool,
     /// A message that was received while another connection owned the route, and since when it waits. Nothing is read meanwhile.
     held: Option<(Instant, NodeId, Message)>,
+    /// Its entries in the lists of connections that can be read from and written to.
+    readable: Arc<Notice>,
+    writable: Arc<Notice>,
+    /// The last turn in which it was read from.
+    turn: u64,
     origin: Origin,
 }
 
@@ -84,7 +91,13 @@ pub(crate) enum Ended {
 }
 
 impl Connection {
-    pub fn new(arrival: Arrival, inbox: Inbox, account: Account, now: Instant) -> Connection {
+    pub fn new(
+        arrival: Arrival,
+        inbox: Inbox,
+        account: Account,
+        (readable, writable): (Arc<Notice>, Arc<Notice>),
+        now: Instant,
+    ) -> Connection {
         let Arrival { stream, name, silence_max, origin, .. } = arrival;
         let outbox = Outbox::new(&account);
         let (unread_since, asked, spoke, held) = (None, None, false, None);
@@ -103,6 +116,9 @@ impl Connection {
             asked,
             spoke,
             held,
+            readable,
+            writable,
+            turn: 0,
             origin,
         }
     }
@@ -143,8 +159,10 @@ impl Connection {
         }
     }
 
-    /// Writes as much of the outbox as the socket accepts.
-    pub fn poll_flush(&mut self, cx: &mut Context<'_>, counters: &Counters) -> Poll<Result<(), Ended>> {
+    /// Writes as much of the outbox as the socket accepts. If that is not all, the connection is put into its list when it accepts more.
+    pub fn flush(&mut self, counters: &Counters) -> Result<(), Ended> {
+        let waker = Waker::from(self.writable.clone());
+        let cx = &mut Context::from_waker(&waker);
         let Connection { outbox, stream, unread_since, .. } = self;
         let waiting = outbox.bytes();
         let flushed = outbox.poll_flush(|slices| {
@@ -160,19 +178,22 @@ impl Connection {
             true => *unread_since = Some(Instant::now()),
             false => *unread_since = None,
         }
-        flushed.map_err(|_| Ended::Quietly)
+        match flushed {
+            Poll::Ready(Err(_)) => Err(Ended::Quietly),
+            Poll::Ready(Ok(())) | Poll::Pending => Ok(()),
+        }
     }
 
     /// Reads once, and passes each complete message to `take`. `may_pass` says whether the connection owns the route to the node at its other
-    /// end; if not, it reads nothing more, and keeps what came until it does.
-    pub fn poll_read(
+    /// end; if not, it reads nothing more, and keeps what came until it does. Returns true if there may be more to read; otherwise the
+    /// connection is put into its list when there is.
+    pub fn read(
         &mut self,
-        cx: &mut Context<'_>,
         now: Instant,
         counters: &Counters,
         mut may_pass: impl FnMut(NodeId) -> bool,
         mut take: impl FnMut(NodeId, Message),
-    ) -> Poll<Result<(), Ended>> {
+    ) -> Result<bool, Ended> {
         let (mut passes, mut took_any) = (None, false);
         match self.held.take() {
             Some((_, from, message)) if may_pass(from) => {
@@ -181,12 +202,14 @@ impl Connection {
             }
             Some(held) => {
                 self.held = Some(held);
-                return Poll::Pending;
+                return Ok(false);
             }
             None => {
-                let count = match ready!(self.stream.poll_read(cx, self.inbox.room())) {
-                    Ok(count @ 1..) => count,
-                    _ => return Poll::Ready(Err(Ended::Quietly)),
+                let waker = Waker::from(self.readable.clone());
+                let count = match self.stream.poll_read(&mut Context::from_waker(&waker), self.inbox.room()) {
+                    Poll::Pending => return Ok(false),
+                    Poll::Ready(Ok(count @ 1..)) => count,
+                    Poll::Ready(_) => return Err(Ended::Quietly),
                 };
                 (self.last_read, self.asked) = (now, None);
                 add(&counters.socket_reads, usize::from(!self.stream.is_pipe()));
@@ -202,15 +225,15 @@ impl Connection {
                     add(&counters.frames_received, 1);
                     if !*passes.get_or_insert_with(|| may_pass(from)) {
                         self.held = Some((now, from, message));
-                        return Poll::Ready(Ok(()));
+                        return Ok(false);
                     }
                     take(from, message);
                 }
                 Ok(None) => {
                     self.note_progress(now, took_any);
-                    return Poll::Ready(Ok(()));
+                    return Ok(true);
                 }
-                Err(refused) => return Poll::Ready(Err(Ended::Refused(refused))),
+                Err(refused) => return Err(Ended::Refused(refused)),
             }
         }
     }
@@ -235,6 +258,26 @@ impl Connection {
     /// Releases memory that a silent connection does not need.
     pub fn release(&mut self) {
         self.inbox.release();
+    }
+
+    /// Puts the connection into the list of those that can be read from. Does not wake the task.
+    pub fn queue(&self) {
+        self.readable.queue();
+    }
+
+    /// As [`Connection::queue`], and wakes the task.
+    pub fn wake(&self) {
+        self.readable.wake_by_ref();
+    }
+
+    /// True at the first call with this turn.
+    pub fn begins_turn(&mut self, turn: u64) -> bool {
+        std::mem::replace(&mut self.turn, turn) != turn
+    }
+
+    /// True if it keeps a message until it owns the route to its node.
+    pub fn awaits_route(&self) -> bool {
+        self.held.is_some()
     }
 
     /// When something was received last.

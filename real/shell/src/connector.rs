@@ -6,6 +6,7 @@ use crate::places::CONNECTIONS_MAX;
 use crate::stream::{self, Listener, Stream};
 use crate::warning::Warning;
 use braid_base::{Backoff, NodeId};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,8 @@ use tokio::task::{AbortHandle, JoinSet};
 
 /// Connections that may be accepted before the end of others that lose their places to them is noticed.
 const CONNECTIONS_SPARE: usize = 16;
+/// File descriptors beside those of connections.
+const FILES_BESIDE: usize = 512;
 /// The first back-off before reconnecting; it doubles up to `RECONNECT_MAX`.
 const RECONNECT_MIN: Duration = Duration::from_millis(10);
 const RECONNECT_MAX: Duration = Duration::from_millis(500);
@@ -32,6 +35,7 @@ pub type Addresses = BTreeMap<NodeId, Address>;
 
 /// Accepts connections.
 pub(crate) async fn accept(mut listener: Listener, arrivals: mpsc::Sender<Arrival>, warning: Arc<Warning>) {
+    raise_file_limit();
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX + CONNECTIONS_SPARE));
     loop {
         let permit = room.clone().acquire_owned().await.expect("the semaphore is never closed");
@@ -49,6 +53,20 @@ pub(crate) async fn accept(mut listener: Listener, arrivals: mpsc::Sender<Arriva
                 tokio::time::sleep(RECONNECT_MAX).await;
             }
         }
+    }
+}
+
+/// Lets this process have a file descriptor for each connection, and some for everything else, as far as the system permits.
+fn raise_file_limit() {
+    let needed = Some((CONNECTIONS_MAX + FILES_BESIDE) as u64);
+    let limit = getrlimit(Resource::Nofile);
+    let enough = |current: Option<u64>| current.is_none_or(|current| Some(current) >= needed);
+    if enough(limit.current) {
+        return;
+    }
+    let raised = Rlimit { current: if enough(limit.maximum) { needed } else { limit.maximum }, ..limit };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::info!("can't raise the limit of open files, which is {:?}: {error}", limit.current);
     }
 }
 
@@ -170,5 +188,23 @@ async fn stay_connected(node: NodeId, address: Address, arrivals: mpsc::Sender<A
             tracing::info!("{node} at {address}: {failure}; trying again");
         }
         tokio::time::sleep(backoff.next_wait()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_of_open_files_is_raised_and_never_lowered() {
+        let before = getrlimit(Resource::Nofile);
+        let few = Rlimit { current: Some(256), ..before };
+        setrlimit(Resource::Nofile, few).expect("a limit can be lowered");
+        raise_file_limit();
+        let raised = getrlimit(Resource::Nofile).current;
+        assert!(raised == before.maximum || raised >= Some(CONNECTIONS_MAX as u64), "{raised:?}");
+        setrlimit(Resource::Nofile, before).expect("the former limit is allowed");
+        raise_file_limit();
+        assert!(getrlimit(Resource::Nofile).current >= before.current);
     }
 }

@@ -348,7 +348,6 @@ mod tests {
         let mut driver = Driver::new(Noting::default(), transport, None, None, counters);
         let mut cx = Context::from_waker(Waker::noop());
         let mut pipes = Vec::new();
-        // The driver receives from its connections in the order in which they were made.
         for host in [1, 2] {
             let mut pipe = pipe::connect(&address).expect("the listener is open");
             assert!(matches!(write(&mut pipe, Waker::noop(), &heartbeat(host, Time(0))), Poll::Ready(Ok(_))));
@@ -358,6 +357,8 @@ mod tests {
                 driver.round(&mut cx).expect("there is no disk");
             }
         }
+        // From here on, only a connection that is woken is read from.
+        driver.round(&mut cx).expect("there is no disk");
         let second = Arc::new(SendsWhenWoken(Mutex::new(pipes.pop().expect("two"))));
         let first = &mut pipes[0];
         // Host 1 has filled its pipe. As soon as the driver has read some of that, host 2 sends.

@@ -25,6 +25,7 @@ mod outbox;
 mod own_waker;
 mod pipe;
 mod places;
+mod ready;
 mod routes;
 mod stream;
 mod transport;

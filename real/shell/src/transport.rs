@@ -1,8 +1,8 @@
 //! The transport sends and receives messages as datagrams: it makes, replaces and drops connections internally, and drops messages that
 //! can't be sent.
 //!
-//! The driver polls established connections itself, all of them together, instead of one task per connection: one wake-up then handles
-//! the input of all connections in one pass.
+//! The driver polls established connections itself, all that are ready together, instead of one task per connection: one wake-up then
+//! handles the input of all of them in one pass. Silent connections cost nothing.
 
 use crate::budget::{Account, Budget};
 use crate::connection::{Arrival, Connection, Ended, Origin, Pushed};
@@ -11,6 +11,7 @@ use crate::counters::{Counters, add};
 use crate::inbox::{Inbox, Node, Refused};
 use crate::outbox::OUTBOX_BYTES_MAX;
 use crate::places::Places;
+use crate::ready::{Notice, ReadyList};
 use crate::routes::{Claim, Routes, Side};
 use crate::stream::Listener;
 use crate::warning::Warning;
@@ -46,6 +47,13 @@ pub(crate) struct Transport {
     routes: Routes,
     places: Places,
     budget: &'static Budget,
+    /// Connections that can be read from, and written to after they could not.
+    readable: ReadyList,
+    writable: ReadyList,
+    /// The number of the last turn: in each, a connection is read from at most once.
+    turn: u64,
+    /// Reused.
+    taken: Vec<Arc<Notice>>,
     /// Connections with frames to write.
     dirty: Vec<u64>,
     ended: Vec<(u64, Ended)>,
@@ -118,6 +126,10 @@ impl Transport {
             routes: Routes::default(),
             places: Places::default(),
             budget: Budget::process(),
+            readable: ReadyList::default(),
+            writable: ReadyList::default(),
+            turn: 0,
+            taken: Vec::new(),
             dirty: Vec::new(),
             ended: Vec::new(),
             arrivals,
@@ -180,18 +192,13 @@ impl Transport {
     /// Writes the messages that were sent. A later call writes what a socket does not accept at once; the socket then wakes `cx`. Returns true
     /// if there is more to receive.
     pub fn flush(&mut self, cx: &mut Context<'_>) -> bool {
-        let Transport { dirty, connections, counters, ended, .. } = self;
-        dirty.retain(|number| {
-            let Some(connection) = connections.get_mut(number) else { return false };
-            match connection.poll_flush(cx, counters) {
-                Poll::Pending => true,
-                Poll::Ready(Ok(())) => false,
-                Poll::Ready(Err(how)) => {
-                    ended.push((*number, how));
-                    false
-                }
-            }
-        });
+        let Transport { writable, taken, dirty, connections, counters, ended, .. } = self;
+        writable.take(cx, taken);
+        dirty.extend(taken.drain(..).map(|notice| notice.number));
+        for number in dirty.drain(..) {
+            let flushed = connections.get_mut(&number).map(|connection| connection.flush(counters));
+            ended.extend(flushed.and_then(Result::err).map(|how| (number, how)));
+        }
         self.bury()
     }
 
@@ -203,37 +210,66 @@ impl Transport {
         while let Poll::Ready(Some(arrival)) = self.arrivals.poll_recv(cx) {
             self.take_in(arrival, now);
         }
-        let Transport { connections, routes, places, counters, ended, .. } = self;
-        for (number, connection) in connections {
-            let (side, known) = (connection.side(), connection.peer().is_some());
-            let (mut displaced, mut has_place) = (None, true);
-            let may_pass = |from| {
-                if !known && side == Side::Accepted && !places.identified(*number, from, now) {
-                    has_place = false;
-                    return false;
+        self.turn += 1;
+        let (mut taken, mut later) = (std::mem::take(&mut self.taken), Vec::new());
+        loop {
+            self.readable.take(cx, &mut taken);
+            let mut is_done = true;
+            for notice in taken.drain(..) {
+                let Some(connection) = self.connections.get_mut(&notice.number) else { continue };
+                if connection.begins_turn(self.turn) {
+                    is_done = false;
+                    more |= self.read(notice.number, now, received);
+                } else {
+                    // Others are not to wait for it.
+                    later.push(notice);
                 }
-                match routes.heard(from, side, *number, now) {
-                    Claim::Owner => true,
-                    Claim::Waits { instead_of } => {
-                        displaced = instead_of;
-                        false
-                    }
-                }
-            };
-            let take = |from, message| received.push((from, message));
-            let read = connection.poll_read(cx, now, counters, may_pass, take);
-            ended.extend(displaced.map(|number| (number, Ended::Quietly)));
-            match read {
-                _ if !has_place => ended.push((*number, Ended::Refused(Refused::TooMany))),
-                Poll::Pending => {}
-                Poll::Ready(Ok(())) => more = true,
-                Poll::Ready(Err(how)) => ended.push((*number, how)),
+            }
+            if is_done {
+                break;
             }
         }
+        later.iter().for_each(Notice::queue);
+        more |= !later.is_empty();
+        self.taken = taken;
         if now >= self.next_patrol {
             self.patrol(now);
         }
         more | self.bury()
+    }
+
+    /// Reads once from a connection. Returns true if there may be more to read.
+    fn read(&mut self, number: u64, now: Instant, received: &mut Vec<(NodeId, Message)>) -> bool {
+        let Transport { connections, routes, places, counters, ended, .. } = self;
+        let Some(connection) = connections.get_mut(&number) else { return false };
+        let (side, known) = (connection.side(), connection.peer().is_some());
+        let (mut displaced, mut has_place) = (None, true);
+        let may_pass = |from| {
+            if !known && side == Side::Accepted && !places.identified(number, from, now) {
+                has_place = false;
+                return false;
+            }
+            match routes.heard(from, side, number, now) {
+                Claim::Owner => true,
+                Claim::Waits { instead_of } => {
+                    displaced = instead_of;
+                    false
+                }
+            }
+        };
+        let read = connection.read(now, counters, may_pass, |from, message| received.push((from, message)));
+        ended.extend(displaced.map(|number| (number, Ended::Quietly)));
+        match read {
+            _ if !has_place => ended.push((number, Ended::Refused(Refused::TooMany))),
+            Ok(more) => {
+                if more {
+                    connection.queue();
+                }
+                return more;
+            }
+            Err(how) => ended.push((number, how)),
+        }
+        false
     }
 
     /// Ends the connections of peers that are silent or too slow, and releases memory that is not needed.
@@ -249,6 +285,10 @@ impl Transport {
             }
             if now.saturating_duration_since(connection.last_read()) >= IDLE {
                 connection.release();
+            }
+            if connection.awaits_route() {
+                // The owner of the route may have fallen silent.
+                connection.wake();
             }
             self.ended.extend(connection.check(now).err().map(|how| (*number, how)));
         }
@@ -272,7 +312,9 @@ impl Transport {
         let account = Account::new(self.budget);
         let inbox = Inbox::new(us, arrival.peer, side, account.clone());
         let early = arrival.peer.and_then(|peer| self.early.remove(&peer)).filter(|_| now < self.early_until);
-        let mut connection = Connection::new(arrival, inbox, account, now);
+        let notices = (self.readable.add(number), self.writable.add(number));
+        let mut connection = Connection::new(arrival, inbox, account, notices, now);
+        connection.queue();
         for frame in early.into_iter().flatten() {
             match connection.push(frame) {
                 Pushed::First => self.dirty.push(number),
@@ -294,7 +336,10 @@ impl Transport {
                 self.places.ended(number, connection.peer(), now);
             }
             if let Some(peer) = connection.peer() {
-                more |= self.routes.end(peer, side, number, now).is_some();
+                let next = self.routes.end(peer, side, number, now);
+                let next = next.and_then(|next| self.connections.get(&next));
+                next.inspect(|next| next.queue());
+                more |= next.is_some();
             }
             if let Ended::Refused(refused) = how {
                 add(&self.counters.connections_refused, 1);
